@@ -1,0 +1,46 @@
+# Everything runs in a virtual environment of its own, made on first use.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# tensorflow-cpu has wheels for x86-64 alone; elsewhere the full package.
+ifneq (,$(filter x86_64 AMD64,$(shell uname -m)))
+TF ?= tf-cpu
+else
+TF ?= tf
+endif
+
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+export TF_ENABLE_ONEDNN_OPTS ?= 0
+
+.PHONY: demo test test-tf test-jax lint bench clean
+
+demo: $(INSTALLED)
+	$(BIN)/python -m training.demo $(DEMO)
+
+test: lint test-tf test-jax
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+test-tf: $(INSTALLED)
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m "" -n 2 --dist loadfile
+
+test-jax: $(INSTALLED)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile \
+		tests/ops tests/layers tests/losses
+
+bench: $(INSTALLED)
+	$(BIN)/python -m training.benchmarks
+
+$(INSTALLED): setup.cfg pyproject.toml
+	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else "Python 3.11-3.13 is needed, this is %d.%d; name one with make PYTHON=..." % v)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e ".[$(TF),jax,ann,training,test]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache

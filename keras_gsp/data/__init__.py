@@ -1,0 +1,1 @@
+"""Batches for metric learning, as tf.data pipelines."""

@@ -1,0 +1,1 @@
+"""Keras layers: poolings, proxies, class embeddings, memory."""

@@ -1,0 +1,1 @@
+"""Losses on pairs and proxies, and the regularisers."""

@@ -1,0 +1,1 @@
+"""Pure functions on tensors, for every Keras backend."""

@@ -1,0 +1,93 @@
+"""Unit sphere and unit ball, safe at zero and for huge vectors."""
+
+from keras import ops
+
+from keras_gsp.ops.precision import at_least_float32
+
+NORMALIZATIONS = ("l2", "ball", None)
+
+
+def vector_norm(vectors):
+    """Euclidean norm over the last axis, with gradient zero at zero.
+
+    The largest entry is divided out first, so that neither 1e20 overflows
+    nor 1e-30 underflows in float32.
+
+    Args:
+        vectors: (..., size).
+
+    Returns:
+        (..., 1), float32 or float64.
+    """
+    vectors = at_least_float32(vectors)
+    largest = ops.stop_gradient(
+        ops.max(ops.abs(vectors), axis=-1, keepdims=True)
+    )
+    is_zero = largest == 0.0
+    scale = ops.where(is_zero, ops.ones_like(largest), largest)
+    squares = ops.sum(ops.square(vectors / scale), axis=-1, keepdims=True)
+    # Double `where`: sqrt never sees the zero whose gradient is infinite.
+    safe = ops.where(is_zero, ops.ones_like(squares), squares)
+    return ops.where(is_zero, ops.zeros_like(squares), scale * ops.sqrt(safe))
+
+
+def unit_sphere(vectors):
+    """Divides vectors by their Euclidean norm; a zero vector stays zero.
+
+    Args:
+        vectors: (..., size).
+
+    Returns:
+        (..., size), float32 or float64, norm 1 or 0.
+    """
+    vectors = at_least_float32(vectors)
+    norm = vector_norm(vectors)
+    return vectors / ops.where(norm == 0.0, ops.ones_like(norm), norm)
+
+
+def unit_ball(vectors):
+    """Projects vectors onto the unit ball: `x / max(1, |x|)`.
+
+    The projection is 1-Lipschitz. Its gradient is the identity inside the
+    ball and `(g - y (y . g)) / |x|` outside, with `y` the projected vector.
+
+    Args:
+        vectors: (..., size).
+
+    Returns:
+        (..., size), float32 or float64, norm at most 1.
+    """
+    vectors = at_least_float32(vectors)
+    norm = vector_norm(vectors)
+    return vectors / ops.where(norm > 1.0, norm, ops.ones_like(norm))
+
+
+def check_normalization(normalization):
+    """Raises `ValueError` unless given `"l2"`, `"ball"` or `None`."""
+    if normalization not in NORMALIZATIONS:
+        raise ValueError(
+            '`normalization` must be "l2", "ball" or None. '
+            f"Received: normalization={normalization!r}."
+        )
+    return normalization
+
+
+def normalize(vectors, normalization):
+    """Normalises embeddings as a loss or an encoder was told to.
+
+    Args:
+        vectors: (..., size).
+        normalization: `"l2"` (unit sphere), `"ball"` (unit ball) or `None`.
+
+    Returns:
+        (..., size), float32 or float64.
+
+    Raises:
+        ValueError: any other `normalization`.
+    """
+    check_normalization(normalization)
+    if normalization == "l2":
+        return unit_sphere(vectors)
+    if normalization == "ball":
+        return unit_ball(vectors)
+    return at_least_float32(vectors)

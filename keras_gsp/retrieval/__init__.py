@@ -1,0 +1,1 @@
+"""Indexes of embeddings, and the artefacts that serve them."""

@@ -1,0 +1,1 @@
+"""Training, evaluation and the experiments; run from a checkout."""

@@ -1,0 +1,1 @@
+"""Ratios of time and memory, measured side by side."""

@@ -1,0 +1,1 @@
+"""Image sets with class-disjoint splits."""

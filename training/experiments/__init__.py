@@ -1,0 +1,1 @@
+"""The papers' controlled studies, one command each."""

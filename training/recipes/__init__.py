@@ -1,0 +1,1 @@
+"""Named training recipes: data, not scripts."""
