@@ -12,7 +12,6 @@ TF ?= tf
 endif
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
-export TF_ENABLE_ONEDNN_OPTS ?= 0
 
 .PHONY: demo test test-tf test-jax lint bench clean
 
