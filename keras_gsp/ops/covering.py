@@ -1,0 +1,138 @@
+"""Greedy k-centre: which samples cover a pool best.
+
+pool -> samples of one class, existing -> centres that are already there,
+covering radius -> largest distance of a sample to its nearest centre
+"""
+
+from keras import ops
+
+from keras_gsp.ops.precision import at_least_float32
+
+
+def greedy_k_center(pool, existing, num_centers: int, mask=None):
+    """Chooses samples of a pool so that no sample is far from a centre.
+
+    Starting from the centres that exist, `num_centers` times the sample is
+    taken whose nearest centre is farthest away. The covering radius is then
+    at most twice the best possible one. A sample is never taken twice, and
+    among equal distances the first index wins.
+
+    Distances are sums of squared differences, not the product trick, so that
+    duplicates and ties are exact. The loop is static: eager, compiled and
+    under XLA alike.
+
+    The reference code of the paper starts the first problem from centres at
+    the origin and takes duplicates again and again; here the first problem
+    starts from no centre (`existing` of length 0, the first sample is taken)
+    and duplicates wait until no other sample is left.
+
+    Args:
+        pool: (..., pool, size), for example one row of samples a class.
+        existing: (..., existing, size), centres to start from; the length
+            may be 0. They are not part of the result.
+        num_centers: int, how many samples to choose, in [1, pool].
+        mask: (..., pool), boolean, which samples of the pool are there. A
+            row with fewer than `num_centers` of them repeats its first one.
+
+    Returns:
+        (..., num_centers), int32, indices into the pool in the order chosen.
+
+    Raises:
+        ValueError: `num_centers` below 1 or above the length of the pool, or
+            a size of `existing` other than that of `pool`.
+
+    Example:
+    ```python
+    pool = np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 0.0], [0.0, 3.0]])
+    chosen = gsp.ops.greedy_k_center(pool, np.zeros((1, 2)), 2)  # [2, 3]
+    ```
+
+    Reference:
+        "Deep metric learning with alternating sets of alternating proxies",
+        section 4; thesis, chapter 3, algorithm 2.
+    """
+    pool = at_least_float32(pool)
+    existing = ops.cast(at_least_float32(existing), pool.dtype)
+    _check_same_size(pool, existing)
+    if not 1 <= num_centers <= pool.shape[-2]:
+        raise ValueError(
+            "`num_centers` must be at least 1 and at most the length of the "
+            f"pool. Received: num_centers={num_centers} and a pool of "
+            f"{pool.shape[-2]}."
+        )
+    distances = _squared_distances_to_nearest(pool, existing)
+    is_there = _all_there(pool) if mask is None else ops.cast(mask, "bool")
+    is_free = is_there
+    chosen = []
+    for _ in range(num_centers):
+        # Below every distance: samples taken before, then what is not there.
+        taken = ops.where(is_there, -1.0, -2.0)
+        scores = ops.where(is_free, distances, ops.cast(taken, pool.dtype))
+        index = ops.cast(ops.argmax(scores, axis=-1), "int32")
+        chosen.append(index)
+        is_new = ops.one_hot(index, pool.shape[-2], dtype="bool")
+        is_free = ops.logical_and(is_free, ops.logical_not(is_new))
+        center = ops.take_along_axis(pool, index[..., None, None], axis=-2)
+        distances = ops.minimum(distances, _squared_distances(pool, center))
+    return ops.stack(chosen, axis=-1)
+
+
+def covering_radius(pool, centers, mask=None):
+    """Largest Euclidean distance of a sample to its nearest centre.
+
+    Args:
+        pool: (..., pool, size).
+        centers: (..., centers, size), at least one.
+        mask: (..., pool), boolean, which samples of the pool are there.
+
+    Returns:
+        (...), float32 or float64, never negative.
+
+    Raises:
+        ValueError: no centre, or sizes that differ.
+
+    Example:
+    ```python
+    samples = np.array([[0.0, 0.0], [3.0, 4.0]])
+    radius = gsp.ops.covering_radius(samples, samples[:1])  # 5.0
+    ```
+    """
+    pool = at_least_float32(pool)
+    centers = ops.cast(at_least_float32(centers), pool.dtype)
+    _check_same_size(pool, centers)
+    if not centers.shape[-2]:
+        raise ValueError(
+            "`centers` must hold at least one centre. Received: shape "
+            f"{tuple(centers.shape)}."
+        )
+    distances = _squared_distances_to_nearest(pool, centers)
+    if mask is not None:
+        nowhere = ops.zeros_like(distances)
+        distances = ops.where(ops.cast(mask, "bool"), distances, nowhere)
+    return ops.sqrt(ops.max(distances, axis=-1))
+
+
+def _squared_distances_to_nearest(pool, centers):
+    """(..., pool); infinite where there is no centre."""
+    distances = ops.full_like(pool[..., 0], float("inf"))
+    # One centre at a time: memory for one copy of the pool, not one a centre.
+    for k in range(centers.shape[-2]):
+        from_center = _squared_distances(pool, centers[..., k : k + 1, :])
+        distances = ops.minimum(distances, from_center)
+    return distances
+
+
+def _squared_distances(pool, center):
+    return ops.sum(ops.square(pool - center), axis=-1)
+
+
+def _all_there(pool):
+    return ops.ones_like(pool[..., 0], dtype="bool")
+
+
+def _check_same_size(pool, centers):
+    if pool.shape[-1] != centers.shape[-1]:
+        raise ValueError(
+            "The pool and the centres must have the same size in the last "
+            f"axis. Received: {pool.shape[-1]} and {centers.shape[-1]}."
+        )

@@ -1,0 +1,192 @@
+"""Greedy k-centre against a naive loop and against brute force."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_gsp.ops.covering import covering_radius, greedy_k_center
+
+
+def naive_greedy(pool, existing, num_centers):
+    """One class, in float64, straight from the definition."""
+    centers, chosen = list(existing), []
+    for _ in range(num_centers):
+        best, best_distance = None, -1.0
+        for index, sample in enumerate(pool):
+            if index in chosen:
+                continue
+            distance = min(
+                (float(((sample - c) ** 2).sum()) for c in centers),
+                default=np.inf,
+            )
+            if distance > best_distance:
+                best, best_distance = index, distance
+        chosen.append(best)
+        centers.append(pool[best])
+    return chosen
+
+
+def naive_radius(pool, centers):
+    distances = np.linalg.norm(pool[:, None] - centers[None], axis=-1)
+    return distances.min(axis=1).max()
+
+
+def random_pool(seed, classes, length, size):
+    return np.random.default_rng(seed).normal(size=(classes, length, size))
+
+
+def tied_pool(seed, classes, length, size):
+    """Small integers: many duplicates and many exactly equal distances."""
+    generator = np.random.default_rng(seed)
+    return generator.integers(0, 3, (classes, length, size)).astype("float64")
+
+
+@pytest.mark.parametrize("make_pool", [random_pool, tied_pool])
+@pytest.mark.parametrize("num_existing", [0, 1, 4])
+@pytest.mark.parametrize("num_centers", [1, 4, 7])
+def test_equals_naive_loop(make_pool, num_existing, num_centers):
+    pool = make_pool(0, 30, 7, 3)
+    existing = make_pool(1, 30, num_existing, 3)
+    chosen = greedy_k_center(pool, existing, num_centers)
+    expected = [
+        naive_greedy(p, e, num_centers)
+        for p, e in zip(pool, existing, strict=True)
+    ]
+    np.testing.assert_array_equal(ops.convert_to_numpy(chosen), expected)
+
+
+def test_all_duplicates_are_taken_in_order_without_repetition():
+    chosen = greedy_k_center(np.ones((5, 2)), np.ones((1, 2)), 5)
+    np.testing.assert_array_equal(ops.convert_to_numpy(chosen), range(5))
+
+
+def test_without_existing_centres_the_first_sample_is_the_first_centre():
+    pool = random_pool(0, 6, 5, 2)
+    chosen = greedy_k_center(pool, np.zeros((6, 0, 2)), 3)
+    assert (ops.convert_to_numpy(chosen)[:, 0] == 0).all()
+
+
+def test_leading_axes_are_batched_alike():
+    pool, existing = random_pool(0, 6, 5, 2), random_pool(1, 6, 2, 2)
+    nested = greedy_k_center(
+        pool.reshape(2, 3, 5, 2), existing.reshape(2, 3, 2, 2), 3
+    )
+    flat = greedy_k_center(pool, existing, 3)
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(nested).reshape(6, 3), ops.convert_to_numpy(flat)
+    )
+
+
+def test_masked_samples_are_never_taken_while_others_are_there():
+    pool, existing = random_pool(0, 20, 8, 3), random_pool(1, 20, 1, 3)
+    mask = np.random.default_rng(2).random((20, 8)) < 0.5
+    mask[:, :3] = True
+    chosen = ops.convert_to_numpy(greedy_k_center(pool, existing, 3, mask))
+    for row in range(20):
+        kept = np.flatnonzero(mask[row])
+        expected = naive_greedy(pool[row][kept], existing[row], 3)
+        np.testing.assert_array_equal(chosen[row], kept[expected])
+
+
+def test_too_few_samples_repeat_the_first_one_there():
+    pool = random_pool(0, 1, 4, 2)[0]
+    mask = np.array([False, True, False, True])
+    chosen = greedy_k_center(pool, pool[3:], 4, mask)
+    np.testing.assert_array_equal(ops.convert_to_numpy(chosen), [1, 3, 1, 1])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_radius_is_within_twice_the_optimum(seed):
+    pool = np.random.default_rng(seed).normal(size=(9, 2))
+    existing = pool[:1]
+    chosen = ops.convert_to_numpy(greedy_k_center(pool, existing, 2))
+    reached = naive_radius(pool, np.concatenate([existing, pool[chosen]]))
+    best = min(
+        naive_radius(pool, np.concatenate([existing, pool[list(pair)]]))
+        for pair in itertools.combinations(range(9), 2)
+    )
+    assert reached <= 2.0 * best + 1e-12
+
+
+def test_radius_equals_naive_loop():
+    pool, centers = random_pool(0, 6, 9, 4), random_pool(1, 6, 3, 4)
+    expected = [naive_radius(p, c) for p, c in zip(pool, centers, strict=True)]
+    radius = ops.convert_to_numpy(covering_radius(pool, centers))
+    np.testing.assert_allclose(radius, expected, rtol=1e-6)
+
+
+def test_radius_ignores_masked_samples():
+    pool = np.array([[0.0, 0.0], [3.0, 4.0], [100.0, 0.0]])
+    mask = np.array([True, True, False])
+    assert float(covering_radius(pool, pool[:1], mask)) == 5.0
+
+
+def test_radius_of_a_pool_to_itself_is_exactly_zero():
+    pool = random_pool(0, 4, 5, 16).astype("float32")
+    assert (ops.convert_to_numpy(covering_radius(pool, pool)) == 0.0).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_compared_in_float32(dtype):
+    pool = ops.cast(random_pool(0, 5, 6, 3), dtype)
+    existing = pool[:, :1]
+    full = [ops.cast(tensor, "float32") for tensor in (pool, existing)]
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(greedy_k_center(pool, existing, 3)),
+        ops.convert_to_numpy(greedy_k_center(*full, 3)),
+    )
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="tf.function"
+)
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_compiled_with_unknown_number_of_classes(jit_compile):
+    import tensorflow as tf
+
+    compiled = tf.function(
+        lambda pool, existing: greedy_k_center(pool, existing, 3),
+        input_signature=[
+            tf.TensorSpec((None, 7, 3), "float32"),
+            tf.TensorSpec((None, 2, 3), "float32"),
+        ],
+        jit_compile=jit_compile,
+    )
+    pool = random_pool(0, 10, 7, 3).astype("float32")
+    existing = random_pool(1, 10, 2, 3).astype("float32")
+    np.testing.assert_array_equal(
+        compiled(pool, existing), greedy_k_center(pool, existing, 3)
+    )
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="jax.jit")
+def test_compiled_by_jax():
+    import jax
+
+    pool, existing = random_pool(0, 10, 7, 3), random_pool(1, 10, 2, 3)
+    compiled = jax.jit(greedy_k_center, static_argnums=2)
+    np.testing.assert_array_equal(
+        np.asarray(compiled(pool, existing, 3)),
+        np.asarray(greedy_k_center(pool, existing, 3)),
+    )
+
+
+@pytest.mark.parametrize("num_centers", [0, -1, 6])
+def test_number_of_centres_outside_the_pool_is_refused(num_centers):
+    with pytest.raises(ValueError, match=f"num_centers={num_centers}"):
+        greedy_k_center(np.zeros((5, 2)), np.zeros((1, 2)), num_centers)
+
+
+def test_other_size_is_refused():
+    with pytest.raises(ValueError, match="Received: 2 and 3"):
+        greedy_k_center(np.zeros((5, 2)), np.zeros((1, 3)), 1)
+    with pytest.raises(ValueError, match="Received: 2 and 3"):
+        covering_radius(np.zeros((5, 2)), np.zeros((1, 3)))
+
+
+def test_radius_without_a_centre_is_refused():
+    with pytest.raises(ValueError, match="at least one centre"):
+        covering_radius(np.zeros((5, 2)), np.zeros((0, 2)))
