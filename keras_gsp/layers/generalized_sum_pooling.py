@@ -1,0 +1,301 @@
+"""Generalized sum pooling: choose what to pool by partial transport."""
+
+import keras
+from keras import ops
+
+from keras_gsp.layers.feature_shape import flat_features, spatial_shape
+from keras_gsp.ops.covering import greedy_k_center
+from keras_gsp.ops.distances import pairwise_distances
+from keras_gsp.ops.generalized_mean import generalized_mean
+from keras_gsp.ops.normalization import unit_ball
+from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.transport import (
+    check_inverse_temperature,
+    check_transport_ratio,
+    selection_probabilities,
+)
+
+# Two vectors of the unit ball are at most this far apart.
+_BALL_DIAMETER = 2.0
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class GeneralizedSumPooling(keras.layers.Layer):
+    r"""Pools the features that are close to learnt prototypes, drops the rest.
+
+    A drop-in replacement for global average pooling that learns to ignore
+    background. Features :math:`f_j` and prototypes :math:`\omega_i`, both
+    projected onto the unit ball, are matched by entropic partial transport
+    with Euclidean costs: the fraction `transport_ratio` of the features' mass
+    is moved to prototypes, the rest is discarded.
+
+    .. math:: v_j = \frac{1/n - \rho_j}{\mu}, \qquad
+              \text{pooled} = \sum_j v_j f_j, \qquad
+              z_i = \frac{1}{\mu} \sum_j \pi_{ij}
+
+    The pooling weights v and the histogram z sum to 1. With
+    `transport_ratio=1` this is average pooling; towards 0 the weights become
+    a softmax over the features. The transport problem is solved to rounding
+    error by `keras_gsp.ops.partial_transport`'s solver, in float32 whatever
+    the dtype policy, and differentiated in closed form.
+
+    Args:
+        num_prototypes: number of prototypes m, at least 1. Default 64.
+        transport_ratio: fraction of mass that is pooled, in (0, 1]. Default
+            0.3. Smaller suits images whose subject is small.
+        inverse_temperature: sharpness of the transport, positive. Default
+            5.0. Costs are distances in [0, 2].
+        power: exponent of generalised-mean pooling applied to the weighted
+            features, at least 1. Default 1.0, the weighted sum. Above 1,
+            features are clipped below at 1e-6, as in GeM.
+        return_histogram: whether a call also returns the histogram of mass
+            over prototypes, which the zero-shot and cross-batch regularisers
+            take. Default `False`.
+        prototype_initializer: initialiser of the prototypes.
+        prototype_regularizer: regulariser of the prototypes.
+        prototype_constraint: constraint on the prototypes.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Call arguments:
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels).
+        mask: optional boolean (batch, tokens), for 3-D features: a masked
+            token gets weight 0 and the ratio is taken of the kept ones. An
+            all-masked row is pooled to zeros.
+
+    Input shape:
+        (batch, height, width, channels) or (batch, tokens, channels); batch
+        and spatial sizes may be unknown.
+
+    Output shape:
+        (batch, channels), and with `return_histogram=True` a second output
+        (batch, num_prototypes) in float32 or float64.
+
+    Raises:
+        ValueError: an argument outside its range, features of another rank,
+            unknown channels.
+
+    Example:
+
+    ```python
+    model = keras.Sequential([keras.Input((7, 7, 16))])
+    model.add(gsp.layers.GeneralizedSumPooling(8, transport_ratio=0.3))
+    features = np.random.default_rng(0).normal(size=(2, 7, 7, 16))
+    assert model(features).shape == (2, 16)
+    ```
+
+    Reference:
+        Generalized Sum Pooling for Metric Learning, (P2), (4.2), (4.3);
+        GeM + GSP: appendix. As in the reference code, features and prototypes
+        are compared inside the unit ball and pooled as they are; unlike it,
+        the solver does not stop after a fixed number of projections, the
+        weights always sum to 1, and large temperatures do not give NaN.
+    """
+
+    def __init__(
+        self,
+        num_prototypes=64,
+        transport_ratio=0.3,
+        inverse_temperature=5.0,
+        *,
+        power=1.0,
+        return_histogram=False,
+        prototype_initializer="glorot_uniform",
+        prototype_regularizer=None,
+        prototype_constraint=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if not isinstance(num_prototypes, int) or num_prototypes < 1:
+            raise ValueError(
+                "`num_prototypes` must be an integer of at least 1. "
+                f"Received: num_prototypes={num_prototypes}."
+            )
+        if not power >= 1.0:
+            raise ValueError(
+                f"`power` must be at least 1. Received: power={power}."
+            )
+        self.num_prototypes = num_prototypes
+        self.transport_ratio = check_transport_ratio(transport_ratio)
+        self.inverse_temperature = check_inverse_temperature(
+            inverse_temperature
+        )
+        self.power = power
+        self.return_histogram = return_histogram
+        self.prototype_initializer = keras.initializers.get(
+            prototype_initializer
+        )
+        self.prototype_regularizer = keras.regularizers.get(
+            prototype_regularizer
+        )
+        self.prototype_constraint = keras.constraints.get(prototype_constraint)
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        """Creates the prototypes, (num_prototypes, channels)."""
+        spatial_shape(input_shape)
+        if input_shape[-1] is None:
+            raise ValueError(
+                "The channels of the features must be known. "
+                f"Received: input_shape={tuple(input_shape)}."
+            )
+        self.prototypes = self.add_weight(
+            name="prototypes",
+            shape=(self.num_prototypes, input_shape[-1]),
+            initializer=self.prototype_initializer,
+            regularizer=self.prototype_regularizer,
+            constraint=self.prototype_constraint,
+            # Costs rounded to half precision move the weights visibly.
+            autocast=False,
+        )
+
+    def call(self, features, mask=None):
+        """Pools features; see the class."""
+        chosen, log_assignment, kept = self._transport(features, mask)
+        weights = self._normalised(chosen, kept)
+        flat = at_least_float32(flat_features(features))
+        pooled = self._pool(flat, weights, kept)
+        pooled = ops.cast(pooled, self.compute_dtype)
+        if not self.return_histogram:
+            return pooled
+        assignment = ops.softmax(log_assignment, axis=-1)
+        histogram = ops.matmul(ops.expand_dims(weights, 1), assignment)[:, 0]
+        return pooled, histogram
+
+    def pooling_weights(self, features, mask=None):
+        """Returns how much each feature counts, as a map.
+
+        Args:
+            features: as for a call.
+            mask: as for a call.
+
+        Returns:
+            (batch, height, width) or (batch, tokens); each map sums to 1.
+        """
+        features = self._as_features(features)
+        chosen, _, kept = self._transport(features, mask)
+        weights = self._normalised(chosen, kept)
+        return ops.reshape(weights, (-1, *spatial_shape(features)))
+
+    def transport_plan(self, features, mask=None):
+        """Returns the mass moved from each feature to each prototype.
+
+        Args:
+            features: as for a call.
+            mask: as for a call.
+
+        Returns:
+            (batch, height, width, num_prototypes) or (batch, tokens,
+            num_prototypes); each plan sums to `transport_ratio`.
+        """
+        features = self._as_features(features)
+        chosen, log_assignment, kept = self._transport(features, mask)
+        moved = self._normalised(chosen, kept) * self.transport_ratio
+        plan = moved[..., None] * ops.softmax(log_assignment, axis=-1)
+        return ops.reshape(
+            plan, (-1, *spatial_shape(features), self.num_prototypes)
+        )
+
+    def adapt(self, features, *, max_features=20_000, seed=0):
+        """Sets the prototypes to features that cover the data.
+
+        Greedy k-centre on the unit ball, starting with the feature farthest
+        from the mean. Optional; training starts from data instead of noise.
+
+        Args:
+            features: (batch, height, width, channels) or (batch, tokens,
+                channels), as the layer will see them.
+            max_features: number of local features looked at, drawn without
+                replacement, at least `num_prototypes`. Default 20,000.
+            seed: integer seed of that draw. Default 0.
+
+        Raises:
+            ValueError: fewer local features than prototypes.
+        """
+        features = self._as_features(features)
+        flat = unit_ball(ops.reshape(features, (-1, features.shape[-1])))
+        count = min(int(max_features), flat.shape[0])
+        if count < self.num_prototypes:
+            raise ValueError(
+                "`adapt` needs at least `num_prototypes` local features. "
+                f"Received: {count} features for "
+                f"num_prototypes={self.num_prototypes}."
+            )
+        order = keras.random.shuffle(ops.arange(flat.shape[0]), seed=seed)
+        pool = ops.take(flat, order[:count], axis=0)
+        mean = ops.mean(pool, axis=0, keepdims=True)
+        centers = greedy_k_center(pool, mean, self.num_prototypes)
+        self.prototypes.assign(ops.take(pool, centers, axis=0))
+
+    def compute_output_shape(self, input_shape):
+        """Returns (batch, channels), with the histogram's shape if asked."""
+        spatial_shape(input_shape)
+        pooled = (input_shape[0], input_shape[-1])
+        if not self.return_histogram:
+            return pooled
+        return pooled, (input_shape[0], self.num_prototypes)
+
+    def compute_mask(self, inputs, mask=None):
+        """Returns no mask: the tokens are gone."""
+        return (None, None) if self.return_histogram else None
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_prototypes": self.num_prototypes,
+            "transport_ratio": self.transport_ratio,
+            "inverse_temperature": self.inverse_temperature,
+            "power": self.power,
+            "return_histogram": self.return_histogram,
+            "prototype_initializer": keras.initializers.serialize(
+                self.prototype_initializer
+            ),
+            "prototype_regularizer": keras.regularizers.serialize(
+                self.prototype_regularizer
+            ),
+            "prototype_constraint": keras.constraints.serialize(
+                self.prototype_constraint
+            ),
+        }
+
+    def _as_features(self, features):
+        features = ops.convert_to_tensor(features)
+        if not self.built:
+            self.build(features.shape)
+        return features
+
+    def _transport(self, features, mask):
+        """Selection probabilities and log-assignments, (batch, n[, m])."""
+        flat = unit_ball(flat_features(features))
+        prototypes = ops.cast(
+            unit_ball(ops.convert_to_tensor(self.prototypes)), flat.dtype
+        )
+        costs = pairwise_distances(flat, prototypes)
+        scaled = -self.inverse_temperature * costs
+        chosen, _ = selection_probabilities(
+            ops.logsumexp(scaled, axis=-1),
+            self.transport_ratio,
+            mask=mask,
+            spread_bound=_BALL_DIAMETER * self.inverse_temperature,
+        )
+        kept = None if mask is None else ops.cast(mask, chosen.dtype)
+        return chosen, scaled, kept
+
+    def _normalised(self, chosen, kept):
+        """Pooling weights v = p / (n mu); p, not 1 - n rho, for precision."""
+        count = ops.cast(ops.shape(chosen)[-1], chosen.dtype)
+        if kept is not None:
+            count = ops.sum(kept, axis=-1, keepdims=True)
+            count = ops.maximum(count, 1.0)
+        return chosen / (count * self.transport_ratio)
+
+    def _pool(self, flat, weights, kept):
+        """The weighted sum, or its generalised mean, (batch, channels)."""
+        if self.power == 1.0:
+            return ops.matmul(ops.expand_dims(weights, 1), flat)[:, 0]
+        count = ops.cast(ops.shape(flat)[1], flat.dtype)
+        if kept is not None:
+            count = ops.maximum(ops.sum(kept, axis=-1, keepdims=True), 1.0)
+        scaled = ops.expand_dims(weights * count, -1) * flat
+        return generalized_mean(scaled, self.power, kept=kept)
