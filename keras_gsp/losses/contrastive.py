@@ -1,0 +1,98 @@
+"""Contrastive loss on Euclidean distances (C2)."""
+
+import keras
+from keras import ops
+
+from keras_gsp.losses.pairwise import PairLoss
+from keras_gsp.ops.arguments import check_not_negative
+from keras_gsp.ops.distances import pairwise_distances
+from keras_gsp.ops.pairs import anchor_shares
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class ContrastiveLoss(PairLoss):
+    """Pulls equal classes together and pushes unequal ones apart.
+
+    With `d` the Euclidean distance (not squared) of normalised embeddings,
+    over ordered pairs of two different embeddings:
+
+    `sum_positive (d - positive_margin)_+ / #{positive pairs above 0}
+    + sum_negative (negative_margin - d)_+ / #{negative pairs above 0}`
+
+    Each sum is averaged over its own active pairs, all anchors together. A
+    batch without positive pairs gives the negative part alone, one without
+    any active pair gives 0. Two equal embeddings have distance exactly 0 and
+    pass no gradient.
+
+    Args:
+        positive_margin: distance, at least 0. Closer positives cost nothing.
+        negative_margin: distance, at least 0. Farther negatives cost nothing.
+        normalization: `"l2"`, `"ball"` or `None`; see `PairLoss`. The margins
+            are meant for `"l2"`, where distances lie in [0, 2].
+        reduction: as in `keras.losses.Loss`.
+        name: string.
+        dtype: as in `PairLoss`.
+
+    Raises:
+        ValueError: a negative margin, an unknown `normalization`.
+
+    Example:
+        ```python
+        model = keras.Sequential(
+            [keras.layers.Input((8,)), keras.layers.Dense(4)]
+        )
+        model.compile("adam", loss=gsp.losses.ContrastiveLoss())
+        x = np.random.default_rng(0).normal(size=(12, 8))
+        model.fit(x, np.arange(12) % 3, verbose=0)
+        ```
+
+    Reference:
+        "C2" of Gürbüz et al., "Generalized Sum Pooling for Metric Learning",
+        ICCV 2023. Equation (2.1.1) of the thesis adds a hinge
+        `(d - negative_margin)_+` to positive pairs, a misprint; its code, and
+        this class, does not. The code divides by the count + 1e-16, this
+        class by the count, or by 1 when it is 0.
+    """
+
+    def __init__(
+        self,
+        positive_margin=0.0,
+        negative_margin=0.5,
+        *,
+        normalization="l2",
+        reduction="sum_over_batch_size",
+        name="contrastive_loss",
+        dtype=None,
+    ):
+        super().__init__(
+            normalization=normalization,
+            reduction=reduction,
+            name=name,
+            dtype=dtype,
+        )
+        check_not_negative(
+            positive_margin=positive_margin, negative_margin=negative_margin
+        )
+        self.positive_margin = positive_margin
+        self.negative_margin = negative_margin
+
+    def anchor_terms(self, embeddings, references, is_positive, is_negative):
+        distances = pairwise_distances(embeddings, references)
+        too_far = ops.relu(distances - self.positive_margin)
+        too_near = ops.relu(self.negative_margin - distances)
+        return _active_mean(too_far, is_positive) + _active_mean(
+            too_near, is_negative
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "positive_margin": self.positive_margin,
+            "negative_margin": self.negative_margin,
+        }
+
+
+def _active_mean(hinges, kept):
+    hinges = ops.where(kept, hinges, ops.zeros_like(hinges))
+    active = ops.sum(ops.cast(hinges > 0.0, hinges.dtype))
+    return anchor_shares(ops.sum(hinges, axis=1), active)
