@@ -1,1 +1,5 @@
 """Retrieval scores."""
+
+from keras_gsp.metrics.retrieval import retrieval_scores
+
+__all__ = ["retrieval_scores"]

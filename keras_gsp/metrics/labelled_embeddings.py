@@ -1,0 +1,130 @@
+"""Embeddings and class labels of a gallery, checked on the host."""
+
+import numpy as np
+from keras import ops
+
+
+def checked_embeddings(embeddings, name="embeddings"):
+    """Returns embeddings as a finite NumPy array in float32 or float64.
+
+    Args:
+        embeddings: (items, size), tensor, array or nested list.
+        name: what to call them in an error.
+
+    Returns:
+        (items, size); float64 stays float64, all else becomes float32.
+
+    Raises:
+        ValueError: another rank, no items, no columns, NaN or infinity.
+    """
+    if not isinstance(embeddings, np.ndarray):
+        embeddings = ops.convert_to_numpy(embeddings)
+    if embeddings.ndim != 2 or 0 in embeddings.shape:
+        raise ValueError(
+            f"`{name}` must have shape (items, size), with at least one of "
+            f"each. Received: shape {tuple(embeddings.shape)}."
+        )
+    if embeddings.dtype != "float64":
+        embeddings = embeddings.astype("float32", copy=False)
+    # A finite sum proves every row finite without a second array in memory;
+    # only the rows that overflow it are looked at again.
+    bad = ~np.isfinite(embeddings.sum(axis=1))
+    bad[bad] = ~np.isfinite(embeddings[bad]).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"`{name}` must be finite. Received: {int(bad.sum())} of "
+            f"{len(bad)} rows with NaN or infinity, the first at row "
+            f"{int(np.argmax(bad))}."
+        )
+    return embeddings
+
+
+def class_codes(labels, length, gallery_labels=None, gallery_length=None):
+    """Numbers the classes of queries and gallery from 0, alike in both.
+
+    Args:
+        labels: (queries,) or (queries, 1), numbers or strings.
+        length: number of queries there must be.
+        gallery_labels: (gallery,) or (gallery, 1), or `None`.
+        gallery_length: number of gallery items there must be.
+
+    Returns:
+        Two integer arrays, (queries,) and (gallery,); the second is `None`
+        without gallery labels.
+
+    Raises:
+        TypeError: neither numbers nor strings, or not the same in both.
+        ValueError: another shape or length, or NaN.
+    """
+    labels = checked_labels(labels, length, "labels")
+    if gallery_labels is None:
+        return np.unique(labels, return_inverse=True)[1].reshape(-1), None
+    gallery_labels = checked_labels(
+        gallery_labels, gallery_length, "gallery_labels"
+    )
+    if _kind(labels) != _kind(gallery_labels):
+        raise TypeError(
+            "`labels` and `gallery_labels` must be of one kind. Received: "
+            f"dtypes {labels.dtype} and {gallery_labels.dtype}."
+        )
+    together = np.concatenate([labels, gallery_labels])
+    codes = np.unique(together, return_inverse=True)[1].reshape(-1)
+    return codes[: len(labels)], codes[len(labels) :]
+
+
+def checked_labels(labels, length, name="labels"):
+    """Returns labels as a flat array of integers, floats or strings.
+
+    Args:
+        labels: (items,) or (items, 1), tensor, array or list.
+        length: number of items there must be.
+        name: what to call them in an error.
+
+    Returns:
+        (items,), a NumPy array.
+
+    Raises:
+        TypeError: neither numbers nor strings.
+        ValueError: another shape or length, or NaN.
+    """
+    labels = np.asarray(labels)
+    if labels.dtype == object:
+        labels = _plain_strings(labels, name)
+    if _kind(labels) is None:
+        raise TypeError(
+            f"`{name}` must be numbers or strings. "
+            f"Received: dtype {labels.dtype}."
+        )
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.shape != (length,):
+        raise ValueError(
+            f"`{name}` must have one entry for each embedding, ({length},) or "
+            f"({length}, 1). Received: shape {tuple(labels.shape)}."
+        )
+    if labels.dtype == "uint64":
+        # NumPy meets int64 and uint64 in float64, where big ids collide.
+        labels = labels.view("int64")
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise ValueError(
+            f"`{name}` must not be NaN. Received: {np.isnan(labels).sum()} NaN "
+            f"of {length}."
+        )
+    return labels
+
+
+def _kind(labels):
+    kinds = {"b": int, "i": int, "u": int, "f": float, "U": str, "S": bytes}
+    return kinds.get(labels.dtype.kind)
+
+
+def _plain_strings(labels, name):
+    """TensorFlow and pandas hand out strings as arrays of objects."""
+    kinds = {type(label) for label in labels.reshape(-1)}
+    if kinds == {bytes} or kinds == {str}:
+        return labels.astype("S" if kinds == {bytes} else "U")
+    names = sorted(kind.__name__ for kind in kinds)
+    raise TypeError(
+        f"`{name}` must be numbers or strings, all of one type. "
+        f"Received: objects of types {names}."
+    )

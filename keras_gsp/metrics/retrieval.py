@@ -1,0 +1,274 @@
+"""Retrieval scores: how many of the nearest neighbours are of the same class.
+
+| symbol | name | meaning |
+| --- | --- | --- |
+| R_i | `num_positives` | gallery items of query i's class, itself excluded |
+| P@i | `precisions` | share of the first i neighbours that are positives |
+"""
+
+import numpy as np
+from keras import ops
+
+from keras_gsp.metrics.labelled_embeddings import (
+    checked_embeddings,
+    class_codes,
+)
+from keras_gsp.ops.matmul_precision import full_precision_matmul
+
+# Scores of one block of queries against the whole gallery: 64 MB in float32.
+BLOCK_NUMBERS = 2**24
+
+
+def retrieval_scores(
+    embeddings,
+    labels,
+    *,
+    gallery_embeddings=None,
+    gallery_labels=None,
+    recall_at=(1, 2, 4, 8),
+    block_size: int | None = None,
+) -> dict[str, float | int]:
+    """Scores a retrieval: P@1, P@R, MAP@R and Recall@k, exactly.
+
+    Each query ranks the gallery by Euclidean distance between the embeddings
+    as given (nothing is normalised). With `R_i` the number of gallery items of
+    the query's class, the query itself excluded,
+
+    ```
+    P@R_i   = positives among the first R_i / R_i
+    MAP@R_i = 1 / R_i * sum over i <= R_i, i-th neighbour correct, of P@i
+    R@k     = 1 if there is a positive among the first k, else 0
+    ```
+
+    and every score is the mean over the queries. `P(i)` is the precision at i,
+    not at R as equation (A.2) of the GSP paper prints it. A query without any
+    positive has no such score: it is left out and counted.
+
+    Without a gallery the queries search each other, and each is removed from
+    its own ranking by its position: an identical copy elsewhere stays in.
+    Equal distances are ordered by position in the gallery, and identical
+    gallery items always have equal distances.
+
+    Distances come from one matrix product over data moved towards the origin,
+    in float32, or in float64 for float64 embeddings (where the backend has
+    it). Memory: `block_size` rows of the distance matrix.
+
+    Args:
+        embeddings: (queries, size), finite.
+        labels: (queries,) or (queries, 1), numbers or strings.
+        gallery_embeddings: (gallery, size), finite. Default `None`: the
+            queries are their own gallery.
+        gallery_labels: (gallery,) or (gallery, 1), of the kind of `labels`.
+            Given exactly when `gallery_embeddings` is.
+        recall_at: the k of each Recall@k, integers of at least 1. A k beyond
+            the size of the gallery stands for the whole gallery.
+        block_size: queries ranked at once, at least 1. Default `None`: as
+            many as make 64 MB of float32 distances.
+
+    Returns:
+        A dict of Python numbers: `precision_at_1`, `precision_at_r`,
+        `map_at_r` and one `recall_at_<k>` for each k, all in [0, 1];
+        `num_queries`, the queries that were scored, and `num_dropped`, those
+        without a positive.
+
+    Raises:
+        TypeError: labels that are neither numbers nor strings, or labels of
+            queries and gallery of different kinds.
+        ValueError: embeddings that are empty, not finite or not of rank 2;
+            lengths or sizes that do not match; half a gallery; a k or a block
+            size below 1; not one query with a positive.
+
+    Example:
+
+    ```python
+    embeddings = np.array([[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2]])
+    labels = ["cat", "cat", "dog", "dog"]
+    scores = gsp.metrics.retrieval_scores(embeddings, labels)
+    scores["map_at_r"]  # 1.0
+    ```
+
+    Reference: Musgrave et al., "A metric learning reality check", 2020,
+    section 3.2.
+    """
+    embeddings = checked_embeddings(embeddings, "embeddings")
+    recall_at = _checked_recall_at(recall_at)
+    has_gallery = _has_gallery(gallery_embeddings, gallery_labels)
+    if has_gallery:
+        gallery = checked_embeddings(gallery_embeddings, "gallery_embeddings")
+        _check_same_size(embeddings, gallery)
+        codes, gallery_codes = class_codes(
+            labels, len(embeddings), gallery_labels, len(gallery)
+        )
+    else:
+        gallery = embeddings
+        codes, _ = class_codes(labels, len(embeddings))
+        gallery_codes = codes
+    num_positives = np.bincount(gallery_codes, minlength=codes.max() + 1)[codes]
+    if not has_gallery:
+        num_positives -= 1
+    if not num_positives.any():
+        raise ValueError(
+            "`labels` must give at least one query a positive: a gallery item "
+            "of the same class other than itself. Received: "
+            f"{len(codes)} queries of {len(np.unique(codes))} classes, none "
+            "with a positive."
+        )
+    totals = np.zeros(3 + len(recall_at))
+    for queries, neighbors in _rankings(
+        embeddings,
+        gallery,
+        num_positives,
+        at_least=max(recall_at, default=1),
+        block_size=_checked_block_size(block_size, len(gallery)),
+        remove_self=not has_gallery,
+    ):
+        is_correct = gallery_codes[neighbors] == codes[queries][:, None]
+        totals += _block_totals(is_correct, num_positives[queries], recall_at)
+    num_queries = int(np.count_nonzero(num_positives))
+    names = ["precision_at_1", "precision_at_r", "map_at_r"]
+    names += [f"recall_at_{k}" for k in recall_at]
+    scores = dict(zip(names, (totals / num_queries).tolist(), strict=True))
+    scores["num_queries"] = num_queries
+    scores["num_dropped"] = len(codes) - num_queries
+    return scores
+
+
+def _block_totals(is_correct, num_positives, recall_at):
+    """Sums of the scores over a block; `is_correct` is (queries, ranks)."""
+    ranks = np.arange(1, is_correct.shape[1] + 1)
+    counted = is_correct & (ranks <= num_positives[:, None])
+    precisions = np.cumsum(counted, axis=1) / ranks
+    totals = [
+        is_correct[:, 0].sum(),
+        (counted.sum(axis=1) / num_positives).sum(),
+        ((precisions * counted).sum(axis=1) / num_positives).sum(),
+    ]
+    totals += [is_correct[:, :k].any(axis=1).sum() for k in recall_at]
+    return np.array(totals, dtype="float64")
+
+
+def _rankings(
+    embeddings, gallery, num_positives, *, at_least, block_size, remove_self
+):
+    """Yields (queries, neighbours in order) for blocks of scored queries.
+
+    Queries with few positives come first, so that a class of thousands makes
+    long rankings for its own members only.
+    """
+    queries, gallery = _moved_to_origin(embeddings, gallery)
+    num_items = len(gallery)
+    gallery, columns = _without_copies(gallery)
+    half_squares = np.sum(np.square(gallery, dtype="float64"), axis=1) / 2
+    half_squares = ops.convert_to_tensor(half_squares.astype(gallery.dtype))
+    gallery = ops.convert_to_tensor(np.ascontiguousarray(gallery.T))
+    order = np.argsort(num_positives, kind="stable")
+    order = order[num_positives[order] > 0]
+    for start in range(0, len(order), block_size):
+        block = order[start : start + block_size]
+        length = max(at_least, int(num_positives[block].max())) + remove_self
+        length = min(_power_of_two(length), num_items)
+        # Padded to one shape: a compiling backend compiles once per length.
+        rows = np.resize(block, block_size)
+        with full_precision_matmul():
+            nearness = ops.matmul(ops.convert_to_tensor(queries[rows]), gallery)
+        nearness = nearness - half_squares
+        if columns is not None:
+            nearness = ops.take(nearness, columns, axis=1)
+        # Both backends give the lower position first among equals.
+        _, neighbors = ops.top_k(nearness, length)
+        neighbors = ops.convert_to_numpy(neighbors)[: len(block)]
+        if remove_self:
+            neighbors = _without(neighbors, block)
+        yield block, neighbors
+
+
+def _without_copies(gallery):
+    """Returns distinct items and where each item now is, `None` if as before.
+
+    Identical items then share one column of the product, hence one distance,
+    bit for bit, which two columns of a blocked product need not.
+    """
+    gallery = np.ascontiguousarray(gallery + 0.0)  # -0.0 becomes 0.0
+    rows = gallery.view(np.dtype((np.void, gallery.strides[0]))).reshape(-1)
+    _, first, columns = np.unique(rows, return_index=True, return_inverse=True)
+    if len(first) == len(gallery):
+        return gallery, None
+    return gallery[first], columns.reshape(-1).astype("int32")
+
+
+def _without(neighbors, own):
+    """Removes each row's own index; a row without it loses its last entry."""
+    is_after = np.cumsum(neighbors == own[:, None], axis=1)[:, :-1] > 0
+    return np.where(is_after, neighbors[:, 1:], neighbors[:, :-1])
+
+
+def _moved_to_origin(embeddings, gallery):
+    """Shifts and scales all data alike, so that rounding stays small.
+
+    The products lose the digits that a common offset takes. The shift is
+    rounded to a power of two near the spread, the scale is a power of two:
+    data on a grid keeps its exact ties, centred data is not touched.
+    """
+    dtype = np.result_type(embeddings, gallery)
+    low = np.minimum(embeddings.min(axis=0), gallery.min(axis=0))
+    high = np.maximum(embeddings.max(axis=0), gallery.max(axis=0))
+    low, high = low.astype("float64"), high.astype("float64")
+    spread = np.exp2(np.frexp(high - low)[1])
+    middle = low / 2 + high / 2
+    shift = np.where(high > low, np.round(middle / spread) * spread, middle)
+    largest = np.max(np.maximum(np.abs(low - shift), np.abs(high - shift)))
+    scale = np.exp2(-np.frexp(largest)[1]) if largest > 0 else 1.0
+    shift = shift.astype(dtype)
+    return tuple(
+        ((data.astype(dtype) - shift) * dtype.type(scale)).astype(dtype)
+        for data in (embeddings, gallery)
+    )
+
+
+def _power_of_two(number):
+    return 1 << (number - 1).bit_length()
+
+
+def _has_gallery(gallery_embeddings, gallery_labels):
+    if (gallery_embeddings is None) != (gallery_labels is None):
+        missing = "labels" if gallery_labels is None else "embeddings"
+        raise ValueError(
+            "`gallery_embeddings` and `gallery_labels` must be given together. "
+            f"Received: no gallery_{missing}."
+        )
+    return gallery_embeddings is not None
+
+
+def _check_same_size(embeddings, gallery):
+    if embeddings.shape[1] != gallery.shape[1]:
+        raise ValueError(
+            "`embeddings` and `gallery_embeddings` must have the same size. "
+            f"Received: {embeddings.shape[1]} and {gallery.shape[1]}."
+        )
+
+
+def _checked_recall_at(recall_at):
+    recall_at = tuple(recall_at)
+    for k in recall_at:
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise ValueError(
+                "`recall_at` must hold integers of at least 1. "
+                f"Received: recall_at={recall_at}."
+            )
+    return tuple(dict.fromkeys(int(k) for k in recall_at))
+
+
+def _checked_block_size(block_size, num_items):
+    if block_size is None:
+        return max(1, min(1024, BLOCK_NUMBERS // num_items))
+    if isinstance(block_size, bool) or int(block_size) != block_size:
+        raise ValueError(
+            "`block_size` must be an integer of at least 1. "
+            f"Received: block_size={block_size}."
+        )
+    if block_size < 1:
+        raise ValueError(
+            "`block_size` must be an integer of at least 1. "
+            f"Received: block_size={block_size}."
+        )
+    return int(block_size)
