@@ -1,0 +1,51 @@
+"""The last step of an encoder: onto the unit sphere or into the unit ball."""
+
+import keras
+
+from keras_gsp.ops.normalization import check_normalization, normalize
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class EmbeddingNormalization(keras.layers.Layer):
+    """Normalises embeddings to the unit sphere or into the unit ball.
+
+    Args:
+        normalization: `"l2"` (default), `x / |x|`; `"ball"`, `x / max(1,
+            |x|)`, the choice of the chance constrained programming papers; or
+            `None`, no change.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Input shape:
+        (..., embedding_size).
+
+    Output shape:
+        The same. The output is float32 under every mixed policy, so that
+        neighbours are ranked by more than eight bits of mantissa.
+
+    Raises:
+        ValueError: any other `normalization`.
+
+    Example:
+
+    ```python
+    layer = gsp.layers.EmbeddingNormalization("ball")
+    assert np.allclose(layer(np.array([[3.0, 4.0]])), [[0.6, 0.8]])
+    ```
+    """
+
+    def __init__(self, normalization="l2", **kwargs):
+        super().__init__(**kwargs)
+        self.normalization = check_normalization(normalization)
+        self.supports_masking = True
+
+    def call(self, embeddings):
+        """Normalises embeddings; see the class."""
+        return normalize(embeddings, self.normalization)
+
+    def compute_output_shape(self, input_shape):
+        """Returns the input's shape."""
+        return input_shape
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "normalization": self.normalization}

@@ -1,0 +1,138 @@
+"""The model that is trained, exported and served: image to embedding."""
+
+import keras
+
+from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
+from keras_gsp.ops.normalization import check_normalization
+
+
+def build_encoder(
+    backbone,
+    *,
+    embedding_size=128,
+    pooling=None,
+    normalization="l2",
+    histogram=None,
+    name="encoder",
+):
+    """Builds backbone, 1x1 convolution, pooling and normalisation as a model.
+
+    Args:
+        backbone: built Keras model whose output is a feature map (batch,
+            height, width, channels) or a token sequence (batch, tokens,
+            channels).
+        embedding_size: size of the embedding, at least 1. Default 128.
+        pooling: layer (batch, height, width, embedding_size) -> (batch,
+            embedding_size), for example `GeneralizedSumPooling`. Default
+            `None`: average pooling.
+        normalization: `"l2"` (default), `"ball"` or `None`; see
+            `EmbeddingNormalization`.
+        histogram: optional layer from the same features to (batch,
+            num_prototypes), for example `PrototypeHistogram`, when the
+            pooling does not return a histogram itself.
+        name: name of the model. Default `"encoder"`.
+
+    Returns:
+        A functional model with the backbone's inputs. Its output is the
+        embedding (batch, embedding_size), in float32; or, when the pooling
+        returns a histogram or `histogram` is given, a dictionary with the
+        keys `"embedding"` and `"histogram"`.
+
+    Raises:
+        ValueError: an embedding size below 1, an unknown normalisation, a
+            backbone that is not built or whose output is already pooled, two
+            sources of histograms.
+
+    Example:
+
+    ```python
+    backbone = keras.Sequential(
+        [keras.Input((32, 32, 3)), keras.layers.Conv2D(8, 3, strides=4)]
+    )
+    encoder = gsp.models.build_encoder(
+        backbone,
+        embedding_size=16,
+        pooling=gsp.layers.GeneralizedSumPooling(4),
+    )
+    assert encoder(np.zeros((2, 32, 32, 3))).shape == (2, 16)
+    ```
+    """
+    check_normalization(normalization)
+    if embedding_size < 1:
+        raise ValueError(
+            "`embedding_size` must be at least 1. "
+            f"Received: embedding_size={embedding_size}."
+        )
+    features = _project(_feature_output(backbone), embedding_size)
+    pooled, histograms = _pool(features, pooling, histogram)
+    embedding = EmbeddingNormalization(
+        normalization, name="normalization", dtype=_full_precision()
+    )(pooled)
+    outputs = embedding
+    if histograms is not None:
+        outputs = {"embedding": embedding, "histogram": histograms}
+    return keras.Model(backbone.inputs, outputs, name=name)
+
+
+def embedding_of(outputs):
+    """Returns the embedding of an encoder's output, tensor or dictionary."""
+    return outputs["embedding"] if isinstance(outputs, dict) else outputs
+
+
+def histogram_of(outputs):
+    """Returns the histogram of an encoder's output, `None` without one."""
+    return outputs.get("histogram") if isinstance(outputs, dict) else None
+
+
+def _feature_output(backbone):
+    if not getattr(backbone, "built", False) or not backbone.outputs:
+        raise ValueError(
+            "`backbone` must be a built Keras model. Received: "
+            f"{backbone!r}. Give it a `keras.Input` or call it once."
+        )
+    features = backbone.outputs[0]
+    if len(features.shape) not in (3, 4) or len(backbone.outputs) != 1:
+        raise ValueError(
+            "`backbone` must have one output, a feature map (batch, height, "
+            "width, channels) or tokens (batch, tokens, channels). Received: "
+            f"{[tuple(output.shape) for output in backbone.outputs]}. Build "
+            "it without its top and its pooling."
+        )
+    return features
+
+
+def _project(features, embedding_size):
+    if len(features.shape) == 4:
+        layer = keras.layers.Conv2D(embedding_size, 1, name="projection")
+    else:
+        layer = keras.layers.Dense(embedding_size, name="projection")
+    return layer(features)
+
+
+def _pool(features, pooling, histogram):
+    if pooling is None:
+        rank = len(features.shape)
+        kinds = {
+            3: keras.layers.GlobalAveragePooling1D,
+            4: keras.layers.GlobalAveragePooling2D,
+        }
+        pooling = kinds[rank](name="pooling")
+    pooled = pooling(features)
+    histograms = None
+    if isinstance(pooled, (list, tuple)):
+        pooled, histograms = pooled
+    if histogram is not None:
+        if histograms is not None:
+            raise ValueError(
+                "Only one of `pooling` and `histogram` can give the "
+                "histogram. Received: a pooling with return_histogram=True "
+                f"and histogram={histogram!r}."
+            )
+        histograms = histogram(features)
+    return pooled, histograms
+
+
+def _full_precision():
+    """float64 where the policy computes in it, float32 otherwise."""
+    compute_dtype = keras.config.dtype_policy().compute_dtype
+    return "float64" if compute_dtype == "float64" else "float32"
