@@ -1,1 +1,11 @@
 """Batches for metric learning, as tf.data pipelines."""
+
+from keras_gsp.data.images import augmented_batches, evaluation_batches
+from keras_gsp.data.readable_images import ReadableImages, readable_images
+
+__all__ = [
+    "ReadableImages",
+    "augmented_batches",
+    "evaluation_batches",
+    "readable_images",
+]

@@ -1,0 +1,111 @@
+"""Which part of an image is cut out: at random to train, fixed to score."""
+
+import math
+
+# Attempts at a random window before the largest allowed one is taken.
+_ATTEMPTS = 10
+_AREA_FRACTIONS = 0.16, 1.0
+_SIDES = 40.0, 256.0
+_ASPECT_RATIOS = 3 / 4, 4 / 3
+
+CROPS = ("area", "side", None)
+
+
+def check_crop(crop):
+    """Raises `ValueError` unless `crop` is "area", "side" or None."""
+    if crop not in CROPS:
+        raise ValueError(
+            f'`crop` must be "area", "side" or None. Received: crop={crop!r}.'
+        )
+
+
+def random_window(height, width, seed, *, crop="area", resize=256):
+    """Draws the window of one training crop.
+
+    The published benchmark describes its augmentation in two ways, and both
+    are here:
+
+    - `"area"`, as its public code does: the crop covers 0.16 to 1 of the
+      image's area.
+    - `"side"`, as its text says: with the image's shorter side scaled to
+      `resize` pixels, the crop has the area of a square whose side is drawn
+      between 40 and 256 pixels.
+
+    The aspect ratio is drawn between 3/4 and 4/3, uniformly in its logarithm.
+    A window that does not fit is drawn again, ten times at most; after that
+    the largest centred window of an allowed aspect ratio is taken.
+
+    Args:
+        height: Height of the image in pixels, int32 scalar tensor.
+        width: Width of the image in pixels, int32 scalar tensor.
+        seed: (2,), int64; the same seed draws the same window.
+        crop: `"area"` or `"side"`.
+        resize: Length of the shorter side to which `"side"` refers, pixels.
+
+    Returns:
+        (4,), int32: top, left, height and width of the window in pixels.
+
+    Reference:
+        Musgrave et al., A Metric Learning Reality Check (ECCV 2020),
+        section 4, and the configuration files of its code.
+    """
+    import tensorflow as tf
+
+    height, width = tf.cast(height, "float32"), tf.cast(width, "float32")
+    draws = tf.random.stateless_uniform((_ATTEMPTS, 4), seed)
+    log_ratios = _between(draws[:, 0], *map(math.log, _ASPECT_RATIOS))
+    areas = _areas(draws[:, 1], height, width, crop, resize)
+    widths = tf.round(tf.sqrt(areas * tf.exp(log_ratios)))
+    heights = tf.round(tf.sqrt(areas * tf.exp(-log_ratios)))
+    fits = (widths >= 1) & (heights >= 1)
+    fits &= (widths <= width) & (heights <= height)
+    tops = tf.floor(draws[:, 2] * (height - heights + 1))
+    lefts = tf.floor(draws[:, 3] * (width - widths + 1))
+    windows = tf.stack([tops, lefts, heights, widths], axis=1)
+    first = windows[tf.argmax(tf.cast(fits, "int32"))]
+    drawn = tf.where(tf.reduce_any(fits), first, _largest(height, width))
+    return tf.cast(drawn, "int32")
+
+
+def centre_window(height, width, fraction):
+    """The centred square that the evaluation scores.
+
+    Args:
+        height: Height of the image in pixels, int32 scalar tensor.
+        width: Width of the image in pixels, int32 scalar tensor.
+        fraction: Side of the square as a fraction of the image's shorter
+            side, in (0, 1]; 227 / 256 is "resize to 256, centre crop 227".
+
+    Returns:
+        (4,), int32: top, left, height and width of the window in pixels.
+    """
+    import tensorflow as tf
+
+    shorter = tf.cast(tf.minimum(height, width), "float32")
+    side = tf.maximum(tf.cast(tf.round(shorter * fraction), "int32"), 1)
+    return tf.stack([(height - side) // 2, (width - side) // 2, side, side])
+
+
+def _areas(draws, height, width, crop, resize):
+    if crop == "area":
+        return _between(draws, *_AREA_FRACTIONS) * height * width
+    import tensorflow as tf
+
+    scale = tf.minimum(height, width) / resize
+    return (_between(draws, *_SIDES) * scale) ** 2
+
+
+def _largest(height, width):
+    import tensorflow as tf
+
+    narrowest, widest = _ASPECT_RATIOS
+    new_width = tf.minimum(width, tf.round(height * widest))
+    new_height = tf.minimum(height, tf.round(width / narrowest))
+    top = tf.floor((height - new_height) / 2)
+    left = tf.floor((width - new_width) / 2)
+    window = tf.stack([top, left, new_height, new_width])
+    return tf.maximum(window, [0.0, 0.0, 1.0, 1.0])
+
+
+def _between(draws, low, high):
+    return low + draws * (high - low)

@@ -1,0 +1,214 @@
+"""Training and evaluation images: the same pixels for the same seed."""
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_gsp as gsp
+from keras_gsp.data import crops
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the pipeline is tf.data", allow_module_level=True)
+
+import tensorflow as tf
+
+
+def smooth_image(height, width, seed=0):
+    rng = np.random.default_rng(seed)
+    small = rng.integers(0, 255, (4, 5, 3)).astype("uint8")
+    return np.asarray(Image.fromarray(small).resize((width, height)))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """One file of each kind that a folder of photographs may hold."""
+    image = Image.fromarray(smooth_image(60, 80))
+    kinds = {
+        "colour.jpg": image,
+        "grey.jpg": image.convert("L"),
+        "cmyk.jpg": image.convert("CMYK"),
+        "palette.png": image.convert("P"),
+        "transparent.png": image.convert("RGBA"),
+        "black_and_white.png": image.convert("1"),
+        "small.png": image.resize((9, 7)),
+        "frames.gif": image.convert("P"),
+    }
+    for name, picture in kinds.items():
+        picture.save(tmp_path / name)
+    return [str(tmp_path / name) for name in kinds]
+
+
+def index_batches(*batches):
+    return tf.data.Dataset.from_tensor_slices(np.array(batches))
+
+
+def all_images(batches):
+    return np.concatenate([images for images, _ in batches])
+
+
+def test_every_kind_of_file_gives_three_channels(files):
+    batch = next(iter(gsp.data.evaluation_batches(files, size=28, resize=32)))
+    assert batch.shape == (8, 28, 28, 3)
+    assert batch.dtype == tf.uint8
+    grey = np.asarray(batch[1])
+    np.testing.assert_array_equal(grey[..., 0], grey[..., 2])
+
+
+@pytest.mark.parametrize("crop", ["area", "side", None])
+def test_files_and_arrays_give_the_same_training_pixels(tmp_path, crop):
+    pixels = np.stack([smooth_image(60, 80, seed) for seed in range(3)])
+    paths = [tmp_path / f"{i}.png" for i in range(3)]
+    for path, image in zip(paths, pixels, strict=True):
+        Image.fromarray(image).save(path)
+    both = [
+        all_images(
+            gsp.data.augmented_batches(
+                source,
+                [0, 1, 2],
+                index_batches([0, 1, 1], [2, 2, 0]),
+                size=24,
+                resize=32,
+                crop=crop,
+            )
+        )
+        for source in (paths, pixels)
+    ]
+    np.testing.assert_array_equal(*both)
+
+
+def test_a_batch_depends_on_seed_and_step_alone():
+    pixels = np.stack([smooth_image(60, 80, seed) for seed in range(4)])
+    labels = [0, 0, 1, 1]
+
+    def pixels_of(batches, **settings):
+        return all_images(
+            gsp.data.augmented_batches(
+                pixels, labels, index_batches(*batches), size=24, **settings
+            )
+        )
+
+    steps = [[0, 1], [0, 1], [2, 3]]
+    whole = pixels_of(steps)
+    np.testing.assert_array_equal(whole, pixels_of(steps))
+    resumed = pixels_of(steps[1:], first_step=1)
+    np.testing.assert_array_equal(whole[2:], resumed)
+    assert (whole[:2] != whole[2:4]).any()
+    assert (whole != pixels_of(steps, seed=1)).any()
+
+
+def test_a_repeated_image_is_cropped_anew_in_one_batch():
+    pixels = smooth_image(60, 80)[None]
+    images = all_images(
+        gsp.data.augmented_batches(
+            pixels, [0], index_batches([0, 0]), size=24, flip=False
+        )
+    )
+    assert (images[0] != images[1]).any()
+
+
+def test_half_of_the_images_are_mirrored():
+    pixels = smooth_image(40, 40)[None]
+    images = all_images(
+        gsp.data.augmented_batches(
+            pixels,
+            [0],
+            index_batches([0] * 400),
+            size=24,
+            resize=24,
+            crop=None,
+        )
+    )
+    mirrored = (images == images[0]).all(axis=(1, 2, 3)).sum()
+    assert 140 < mirrored < 260
+    assert len(np.unique(images, axis=0)) == 2
+
+
+def test_labels_follow_their_images():
+    pixels = np.zeros((3, 8, 8, 3), "uint8")
+    batches = gsp.data.augmented_batches(
+        pixels, [7, 10**12, 9], index_batches([1, 2]), size=8
+    )
+    assert next(iter(batches))[1].numpy().tolist() == [10**12, 9]
+
+
+def test_evaluation_is_resize_then_centre_crop():
+    image = smooth_image(50, 80)
+    ours = next(
+        iter(gsp.data.evaluation_batches(image[None], size=227, resize=256))
+    )[0]
+    resized = tf.image.resize(image, (256, round(256 * 80 / 50)))
+    left = (resized.shape[1] - 227) // 2
+    theirs = resized[14 : 14 + 227, left : left + 227]
+    # One interpolation instead of two, and the window is whole pixels.
+    error = np.abs(tf.cast(ours, "float32") - theirs)
+    assert error.mean() < 2
+
+
+def test_evaluation_keeps_order_and_the_short_last_batch():
+    pixels = np.arange(5, dtype="uint8").reshape(5, 1, 1, 1) + np.zeros(
+        (5, 8, 8, 3), "uint8"
+    )
+    batches = list(
+        gsp.data.evaluation_batches(
+            pixels, [4, 3, 2, 1, 0], size=8, resize=8, batch_size=2
+        )
+    )
+    assert [len(labels) for _, labels in batches] == [2, 2, 1]
+    np.testing.assert_array_equal(all_images(batches), pixels)
+
+
+@pytest.mark.parametrize("crop", ["area", "side"])
+@pytest.mark.parametrize("shape", [(300, 400), (30, 500), (1, 1), (7, 3)])
+def test_windows_lie_inside_and_have_the_published_shape(crop, shape):
+    seeds = tf.stack([tf.fill([200], 3), tf.range(200)], axis=1)
+    draw = tf.function(
+        lambda seed: crops.random_window(*shape, seed, crop=crop),
+        input_signature=[tf.TensorSpec([2], "int32")],
+    )
+    windows = np.array([draw(seed) for seed in seeds])
+    tops, lefts, heights, widths = windows.T
+    assert tops.min() >= 0 and lefts.min() >= 0
+    assert heights.min() >= 1 and widths.min() >= 1
+    assert (tops + heights).max() <= shape[0]
+    assert (lefts + widths).max() <= shape[1]
+    if min(shape) < 100:
+        return  # whole pixels distort the ratios of tiny windows
+    ratios, sides = widths / heights, np.sqrt(widths * heights)
+    assert 0.74 < ratios.min() < 0.8 and 1.25 < ratios.max() < 1.35
+    if crop == "area":
+        areas = sides**2 / np.prod(shape)
+        assert 0.155 < areas.min() < 0.3 and 0.85 < areas.max() <= 1
+    else:
+        sides = sides * 256 / min(shape)
+        assert 39 < sides.min() < 60 and 230 < sides.max() < 257
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"size": 300}, "size=300, resize=256"),
+        ({"size": 0}, "size=0"),
+        ({"crop": "random"}, "crop='random'"),
+        ({"labels": [0]}, "Received: 2 and 1"),
+        ({"images": np.zeros((2, 8, 8, 3), "float32")}, "float32"),
+        ({"images": np.zeros((2, 8, 8), "uint8")}, "shape"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    settings = {
+        "images": np.zeros((2, 8, 8, 3), "uint8"),
+        "labels": [0, 1],
+        "index_batches": index_batches([0, 1]),
+        **arguments,
+    }
+    with pytest.raises(ValueError, match=message):
+        gsp.data.augmented_batches(**settings)
+
+
+def test_batches_of_unknown_length_are_refused():
+    ragged = tf.data.Dataset.range(5).batch(2)
+    with pytest.raises(ValueError, match="drop_remainder"):
+        gsp.data.augmented_batches(
+            np.zeros((5, 8, 8, 3), "uint8"), range(5), ragged
+        )

@@ -1,0 +1,62 @@
+"""Unusable files are found before training, all of them at once."""
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_gsp as gsp
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("files are decoded by TensorFlow", allow_module_level=True)
+
+
+@pytest.fixture
+def paths(tmp_path):
+    image = Image.fromarray(np.full((40, 50, 3), 90, "uint8"))
+    image.save(tmp_path / "good.jpg")
+    image.save(tmp_path / "good.png")
+    whole = (tmp_path / "good.jpg").read_bytes()
+    (tmp_path / "cut.jpg").write_bytes(whole[: len(whole) - 60])
+    (tmp_path / "empty.jpg").write_bytes(b"")
+    (tmp_path / "text.png").write_text("not an image")
+    image.resize((20, 9)).save(tmp_path / "small.png")
+    names = ["good.jpg", "cut.jpg", "good.png", "empty.jpg", "text.png"]
+    return [tmp_path / name for name in [*names, "small.png", "missing.jpg"]]
+
+
+def test_one_error_names_every_unusable_file(paths):
+    with pytest.raises(ValueError) as error:
+        gsp.data.readable_images(paths)
+    for name in ("cut.jpg", "empty.jpg", "text.png", "missing.jpg"):
+        assert name in str(error.value)
+    assert "4 unusable of 7" in str(error.value)
+    assert "good" not in str(error.value)
+
+
+def test_unusable_files_are_skipped_and_reported(paths):
+    indices, skipped = gsp.data.readable_images(paths, on_error="skip")
+    assert indices == [0, 2, 5]
+    assert len(skipped) == 4
+    assert "empty file" in skipped[str(paths[3])]
+
+
+def test_small_images_are_named_with_their_size(paths):
+    found = gsp.data.readable_images(paths, on_error="skip", min_side=10)
+    assert found.indices == [0, 2]
+    assert "20 x 9 pixels" in found.skipped[str(paths[5])]
+
+
+def test_a_folder_without_one_usable_file_is_an_error(paths):
+    with pytest.raises(ValueError, match="2 unusable of 2"):
+        gsp.data.readable_images(paths[3:5], on_error="skip")
+
+
+def test_unknown_way_out_is_refused(paths):
+    with pytest.raises(ValueError, match="on_error='ignore'"):
+        gsp.data.readable_images(paths, on_error="ignore")
+
+
+def test_a_long_list_is_cut(tmp_path):
+    with pytest.raises(ValueError, match="and 5 more"):
+        gsp.data.readable_images([tmp_path / str(i) for i in range(15)])
