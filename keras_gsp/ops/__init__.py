@@ -1,24 +1,35 @@
 """Pure functions on tensors, for every Keras backend."""
 
-from keras_gsp.ops.covering import (
-    covering_radius,
-    greedy_k_center,
-)
+from keras_gsp.ops.covering import covering_radius, greedy_k_center
 from keras_gsp.ops.distances import (
     pairwise_distances,
     pairwise_squared_distances,
 )
+from keras_gsp.ops.halves import class_disjoint_halves
 from keras_gsp.ops.normalization import normalize, unit_ball, unit_sphere
+from keras_gsp.ops.prototype_assignment import (
+    hard_histogram,
+    prototype_combination,
+    soft_histogram,
+)
+from keras_gsp.ops.recursive_prototypes import recursive_prototypes
+from keras_gsp.ops.ridge import cross_half_prediction
 from keras_gsp.ops.transport import partial_transport, selection_probabilities
 
 __all__ = [
+    "class_disjoint_halves",
     "covering_radius",
+    "cross_half_prediction",
     "greedy_k_center",
+    "hard_histogram",
     "normalize",
     "pairwise_distances",
     "pairwise_squared_distances",
     "partial_transport",
+    "prototype_combination",
+    "recursive_prototypes",
     "selection_probabilities",
+    "soft_histogram",
     "unit_ball",
     "unit_sphere",
 ]

@@ -1,0 +1,117 @@
+"""One learnt vector a class: what histograms predict in ZSR."""
+
+import keras
+from keras import ops
+
+from keras_gsp.ops.arguments import check_positive
+from keras_gsp.ops.class_indices import class_indices
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class ClassEmbeddings(keras.layers.Layer):
+    """Looks up a trainable vector for each class label.
+
+    The targets of the zero-shot regulariser: `ZeroShotLoss.compute` takes
+    the whole table, `layer.embeddings`. The table and what a call returns
+    stay in the variable's dtype (float32) under a mixed policy.
+
+    Args:
+        num_classes: int, at least 1. Labels are whole numbers in
+            [0, num_classes).
+        embedding_size: int, at least 1, the size of a vector.
+        embeddings_initializer: default `"he_normal"`, as in the reference
+            code: standard deviation sqrt(2 / num_classes).
+        embeddings_regularizer: default none.
+        embeddings_constraint: default none.
+        **kwargs: of `keras.layers.Layer`.
+
+    Call arguments:
+        labels: (batch,) or (batch, 1), integers or whole floats.
+
+    Output shape:
+        (batch, embedding_size).
+
+    Raises:
+        ValueError: a size below 1; in a call, a label outside
+            [0, num_classes) (`tf.errors.InvalidArgumentError` in a
+            TensorFlow graph).
+
+    Example:
+        ```python
+        class_embeddings = gsp.layers.ClassEmbeddings(10, 4)
+        targets = class_embeddings(np.array([3, 3, 9]))  # (3, 4)
+        table = class_embeddings.embeddings  # (10, 4)
+        ```
+
+    Reference:
+        GSP, section 4.3: the upsilon of the zero-shot prediction loss.
+    """
+
+    def __init__(
+        self,
+        num_classes,
+        embedding_size,
+        *,
+        embeddings_initializer="he_normal",
+        embeddings_regularizer=None,
+        embeddings_constraint=None,
+        **kwargs,
+    ):
+        # Labels given as floats must not be rounded to the compute dtype.
+        super().__init__(autocast=False, **kwargs)
+        check_positive(num_classes=num_classes, embedding_size=embedding_size)
+        self.num_classes = num_classes
+        self.embedding_size = embedding_size
+        self.embeddings_initializer = keras.initializers.get(
+            embeddings_initializer
+        )
+        self.embeddings_regularizer = keras.regularizers.get(
+            embeddings_regularizer
+        )
+        self.embeddings_constraint = keras.constraints.get(
+            embeddings_constraint
+        )
+        # The shape needs no input: the table is there before any call.
+        self.build()
+
+    def build(self, input_shape=None):
+        """Creates the table, (num_classes, embedding_size)."""
+        if self.built:
+            return
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.num_classes, self.embedding_size),
+            initializer=self.embeddings_initializer,
+            regularizer=self.embeddings_regularizer,
+            constraint=self.embeddings_constraint,
+            autocast=False,
+        )
+        self.built = True
+
+    def call(self, labels):
+        """Returns one row of the table a label."""
+        indices = class_indices(labels, self.num_classes)
+        return ops.take(self.embeddings, indices, axis=0)
+
+    def compute_output_spec(self, labels):
+        """Returns (batch, embedding_size) in the variable's dtype."""
+        return keras.KerasTensor(
+            (labels.shape[0], self.embedding_size), dtype=self.variable_dtype
+        )
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "embedding_size": self.embedding_size,
+            "embeddings_initializer": keras.initializers.serialize(
+                self.embeddings_initializer
+            ),
+            "embeddings_regularizer": keras.regularizers.serialize(
+                self.embeddings_regularizer
+            ),
+            "embeddings_constraint": keras.constraints.serialize(
+                self.embeddings_constraint
+            ),
+        }

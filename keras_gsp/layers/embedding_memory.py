@@ -1,0 +1,208 @@
+"""Embeddings of past batches, as references for a pair loss (XBM)."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_gsp.ops.arguments import check_not_negative, check_positive
+from keras_gsp.ops.labels import check_same_length, flat_labels
+from keras_gsp.ops.preconditions import require
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class EmbeddingMemory(keras.layers.Layer):
+    """Remembers the embeddings and labels of the last steps.
+
+    A ring of `capacity` slots. In training, a call first overwrites the
+    oldest slots with the batch, without gradient, and then returns the whole
+    memory, ready for any pair loss:
+
+    `loss.between(labels, embeddings, *memory_outputs[:2],
+    excluded=memory_outputs[2])`.
+
+    `excluded` marks empty slots, and for each sample the slot it was just
+    written to: a sample is never compared with itself, known by its slot and
+    not by its distance. With `capacity` equal to the batch size the value is
+    that of the loss in the batch; the gradient reaches the anchors only.
+
+    Everything is kept in non-trainable weights, hence in checkpoints and
+    `.keras` files: embeddings, labels, position, counts. The first
+    `warmup_steps` training steps fill the memory as well, but `is_warm` is
+    False until they are over: embeddings still move too fast to be compared
+    across steps. The reference code waits, in addition, until the memory is
+    full; empty slots are excluded here, so that is not needed.
+
+    Under `tf.distribute`, pass the batch of all replicas.
+
+    Args:
+        capacity: int, slots, at least the batch size; need not be a multiple
+            of it.
+        warmup_steps: int, training steps before `is_warm`, at least 0.
+        **kwargs: of `keras.layers.Layer`.
+
+    Call arguments:
+        embeddings: (batch, embedding_size).
+        labels: (batch,) or (batch, 1), integers or whole floats. Stored as
+            int64; as int32 on JAX unless `jax_enable_x64` is set.
+        training: bool, whether the batch is remembered. Otherwise the memory
+            is left as it is, and none of its slots belongs to the batch.
+
+    Returns:
+        (reference_labels, reference_embeddings, excluded): (capacity,)
+        integers, (capacity, embedding_size) in the variable's dtype, and
+        boolean (batch, capacity).
+
+    Raises:
+        TypeError: labels that are strings.
+        ValueError: a negative argument; a batch larger than the memory;
+            labels that are not whole. The last two are
+            `tf.errors.InvalidArgumentError` in a TensorFlow graph where they
+            are only known when it runs.
+
+    Example:
+        ```python
+        memory = gsp.layers.EmbeddingMemory(100, warmup_steps=2)
+        loss = gsp.losses.ContrastiveLoss()
+        rng = np.random.default_rng(0)
+        for step in range(4):
+            embeddings = rng.normal(size=(8, 16))
+            labels = np.arange(8) % 4
+            references = memory(embeddings, labels, training=True)
+            if memory.is_warm:
+                reference_labels, reference_embeddings, excluded = references
+                value = loss.between(
+                    labels,
+                    embeddings,
+                    reference_labels,
+                    reference_embeddings,
+                    excluded=excluded,
+                )
+        ```
+
+    Reference:
+        Wang et al., "Cross-Batch Memory for Embedding Learning", CVPR 2020,
+        algorithm 1. Its code finds self pairs by a similarity above
+        1 - 1e-5, which removes duplicates of other images as well.
+    """
+
+    def __init__(self, capacity, *, warmup_steps=0, **kwargs):
+        # Labels given as floats must not be rounded to the compute dtype.
+        super().__init__(autocast=False, **kwargs)
+        check_positive(capacity=capacity)
+        check_not_negative(warmup_steps=warmup_steps)
+        self.capacity = capacity
+        self.warmup_steps = warmup_steps
+
+    def build(self, embeddings_shape, labels_shape=None):
+        """Creates the empty memory for vectors of one size."""
+        if len(embeddings_shape) != 2 or embeddings_shape[1] is None:
+            raise ValueError(
+                "`embeddings` must have shape (batch, embedding_size), the "
+                f"size known. Received: shape {tuple(embeddings_shape)}."
+            )
+        self.embeddings = self._add_state(
+            "embeddings",
+            (self.capacity, embeddings_shape[1]),
+            self.variable_dtype,
+        )
+        self.labels = self._add_state(
+            "labels", (self.capacity,), _widest_integer()
+        )
+        self.position = self._add_state("position", (), "int32")
+        self.num_filled = self._add_state("num_filled", (), "int32")
+        self.num_steps = self._add_state("num_steps", (), "int32")
+
+    def call(self, embeddings, labels, training=None):
+        """Remembers a batch in training, and returns the memory."""
+        labels = self._as_integers(labels)
+        embeddings = ops.convert_to_tensor(embeddings)
+        check_same_length(labels, embeddings)
+        slots = ops.arange(self.capacity, dtype="int32")
+        own = ops.full(ops.shape(labels), -1, dtype="int32")  # No slot.
+        if training:
+            own = self._enqueue(embeddings, labels)
+        is_empty = slots >= self.num_filled
+        excluded = is_empty[None, :] | (slots[None, :] == own[:, None])
+        return (
+            ops.convert_to_tensor(self.labels),
+            ops.convert_to_tensor(self.embeddings),
+            excluded,
+        )
+
+    @property
+    def is_warm(self):
+        """Boolean scalar tensor: more than `warmup_steps` steps were taken.
+
+        Read it after the call of a step; it is False before the first one.
+        """
+        return ops.convert_to_tensor(self.num_steps) > self.warmup_steps
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "capacity": self.capacity,
+            "warmup_steps": self.warmup_steps,
+        }
+
+    def _enqueue(self, embeddings, labels):
+        """Overwrites the oldest slots and returns which, (batch,)."""
+        self._check_fits(labels)
+        batch = ops.cast(ops.shape(labels)[0], "int32")
+        position = ops.convert_to_tensor(self.position)
+        slots = (position + ops.arange(batch, dtype="int32")) % self.capacity
+        embeddings = ops.cast(
+            ops.stop_gradient(embeddings), self.embeddings.dtype
+        )
+        for state, new in (
+            (self.embeddings, embeddings),
+            (self.labels, labels),
+        ):
+            state.assign(
+                ops.scatter_update(
+                    ops.convert_to_tensor(state), slots[:, None], new
+                )
+            )
+        self.position.assign((position + batch) % self.capacity)
+        self.num_filled.assign(
+            ops.minimum(self.num_filled + batch, self.capacity)
+        )
+        self.num_steps.assign(self.num_steps + 1)
+        return slots
+
+    def _check_fits(self, labels):
+        expectation = (
+            f"A batch must fit into the memory of `capacity={self.capacity}` "
+            "slots."
+        )
+        batch = labels.shape[0]
+        if batch is None:
+            batch = ops.shape(labels)[0]
+        require(batch <= self.capacity, expectation, batch=batch)
+
+    def _as_integers(self, labels):
+        labels = flat_labels(labels)
+        integers = ops.cast(labels, self.labels.dtype)
+        require(
+            ops.all(ops.cast(integers, labels.dtype) == labels),
+            "`labels` must be whole numbers.",
+            labels=labels,
+        )
+        return integers
+
+    def _add_state(self, name, shape, dtype):
+        return self.add_weight(
+            name=name,
+            shape=shape,
+            dtype=dtype,
+            initializer="zeros",
+            trainable=False,
+            autocast=False,
+            aggregation="only_first_replica",
+        )
+
+
+def _widest_integer():
+    """int64 where the backend has it."""
+    widest = ops.convert_to_tensor(np.zeros((), "int64")).dtype
+    return keras.backend.standardize_dtype(widest)

@@ -1,0 +1,118 @@
+"""Zero-shot regulariser: predict the classes of one half from the other."""
+
+import keras
+from keras import ops
+
+from keras_gsp.ops.arguments import check_positive
+from keras_gsp.ops.class_indices import class_indices
+from keras_gsp.ops.halves import check_seed, given_or_drawn_halves
+from keras_gsp.ops.labels import check_same_length
+from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.ridge import cross_half_prediction
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class ZeroShotLoss:
+    """Makes histograms predict class embeddings of classes not fitted to.
+
+    The batch is split into two halves without a common class. A ridge
+    regression from histograms to class embeddings is fitted to each half in
+    closed form and applied to the other one. What it predicts is compared
+    with the embeddings of all classes by a softmax cross-entropy:
+
+    `loss = mean_b -log softmax_c(scale * predicted_b . upsilon_c)[y_b]`,
+
+    one mean over the samples of both halves. The paper prints the sum of the
+    two half means, twice that for equal halves, and counts the true class
+    twice in the softmax of (4.4); its algorithm 4 and its code do neither,
+    and their weight of the regulariser, 0.1, refers to this mean. Vectors
+    are compared as they are, without normalisation.
+
+    `compute` has no state. `MetricLearner(regularizer=ZeroShotLoss())` calls
+    it with the histograms of its encoder and the table of its
+    `ClassEmbeddings`.
+
+    Args:
+        ridge: eps of the regression, positive, once for each half. Default
+            0.05, the paper's.
+        scale: multiplies the logits, positive. Default 1, as printed; the
+            reference code has 9.5.
+        seed: int (always the same draw of halves) or `None` (a new draw in
+            each call, from the global generator of Keras); not used when
+            `first_half` is given.
+
+    Raises:
+        TypeError: `seed` is neither.
+        ValueError: `ridge` or `scale` not positive.
+
+    Example:
+        ```python
+        rng = np.random.default_rng(0)
+        class_embeddings = gsp.layers.ClassEmbeddings(10, 4)
+        loss = gsp.losses.ZeroShotLoss(seed=0)
+        value = loss.compute(
+            labels=np.array([0, 0, 7, 7, 3, 3]),
+            histograms=rng.dirichlet(np.ones(16), size=6),
+            class_embeddings=class_embeddings.embeddings,
+        )
+        ```
+
+    Reference:
+        GSP, section 4.3, (4.4) and algorithm 4.
+    """
+
+    def __init__(self, ridge=0.05, scale=1.0, seed=None):
+        check_positive(ridge=ridge, scale=scale)
+        self.ridge = ridge
+        self.scale = scale
+        self.seed = check_seed(seed)
+
+    def compute(self, labels, histograms, class_embeddings, first_half=None):
+        """Returns the regulariser of a batch.
+
+        Args:
+            labels: (batch,) or (batch, 1), integers or whole floats in
+                [0, num_classes).
+            histograms: (batch, num_prototypes), rows that sum to 1.
+            class_embeddings: (num_classes, embedding_size), all classes.
+            first_half: (batch,), boolean, the samples of the first half; no
+                class should be in both. Drawn by `class_disjoint_halves`
+                when `None`.
+
+        Returns:
+            Scalar, float32 or float64. It is log(num_classes) when a half is
+            empty.
+
+        Raises:
+            TypeError: labels that are strings, `first_half` not boolean.
+            ValueError: labels outside the table, fewer than two classes to
+                split, shapes that do not fit. What is only known when a
+                TensorFlow graph runs raises
+                `tf.errors.InvalidArgumentError` there; XLA cannot raise.
+        """
+        histograms = at_least_float32(histograms)
+        table = ops.cast(class_embeddings, histograms.dtype)
+        indices = class_indices(labels, table.shape[0])
+        check_same_length(indices, histograms, ("labels", "histograms"))
+        first_half = given_or_drawn_halves(indices, first_half, self.seed)
+        predicted = cross_half_prediction(
+            histograms,
+            ops.take(table, indices, axis=0),
+            first_half,
+            ridge=self.ridge,
+        )
+        logits = self.scale * ops.matmul(predicted, ops.transpose(table))
+        log_probabilities = ops.log_softmax(logits, axis=-1)
+        true_class = ops.take_along_axis(
+            log_probabilities, indices[:, None], axis=1
+        )
+        return -ops.mean(true_class)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {"ridge": self.ridge, "scale": self.scale, "seed": self.seed}
+
+    @classmethod
+    def from_config(cls, config):
+        """Returns the loss that `get_config` described."""
+        return cls(**config)

@@ -1,0 +1,56 @@
+"""Checks on the values of tensors: at once when known, else in the graph."""
+
+import keras
+from keras import ops
+
+
+def concrete_value(tensor):
+    """Returns a tensor as NumPy array, or `None` while it is being traced.
+
+    Args:
+        tensor: tensor, array or number.
+
+    Returns:
+        NumPy array, or `None` inside a compiled function, where values do
+        not exist yet.
+    """
+    tensor = ops.convert_to_tensor(tensor)
+    if keras.backend.backend() == "tensorflow":
+        is_traced = not hasattr(tensor, "numpy")
+    elif keras.backend.backend() == "jax":
+        import jax
+
+        is_traced = isinstance(tensor, jax.core.Tracer)
+    else:
+        is_traced = isinstance(tensor, keras.KerasTensor)
+    return None if is_traced else ops.convert_to_numpy(tensor)
+
+
+def require(condition, expectation: str, **received):
+    """Raises `ValueError` unless a condition on values holds.
+
+    In a TensorFlow graph the condition becomes an assertion that raises
+    `tf.errors.InvalidArgumentError` when it runs. Compiled by XLA
+    (`jit_compile=True`, JAX) nothing can be raised: there the check is left
+    out, and the caller must return finite values all the same.
+
+    Args:
+        condition: boolean scalar tensor.
+        expectation: the sentence "`x` must be ...".
+        **received: by name, the tensors or numbers to show.
+
+    Raises:
+        ValueError: the condition is known and does not hold.
+    """
+    known = concrete_value(condition)
+    if known is None and keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        facts = [part for pair in received.items() for part in pair]
+        tf.debugging.Assert(condition, [expectation, "Received:", *facts])
+    elif known is not None and not known:
+        facts = ", ".join(
+            f"{name}={concrete_value(value)}"
+            for name, value in received.items()
+        )
+        raise ValueError(f"{expectation} Received: {facts}.")
