@@ -99,7 +99,7 @@ def checked_labels(labels, length, name="labels"):
         labels = labels[:, 0]
     if labels.shape != (length,):
         raise ValueError(
-            f"`{name}` must have one entry for each embedding, ({length},) or "
+            f"`{name}` must have one entry for each item, ({length},) or "
             f"({length}, 1). Received: shape {tuple(labels.shape)}."
         )
     if labels.dtype == "uint64":

@@ -1,0 +1,174 @@
+"""Batches of P classes with K samples each, a pure function of (seed, step)."""
+
+import numpy as np
+
+from keras_gsp.data.class_table import class_table
+
+# Random bits are the same on every machine when the generator is named.
+GENERATOR = "philox"
+
+
+def class_balanced(
+    labels,
+    *,
+    classes_per_batch: int,
+    samples_per_class: int,
+    seed: int = 0,
+    first_step: int = 0,
+):
+    """Returns an endless data set of index vectors, P classes x K samples.
+
+    Metric losses need pairs of one class in every batch; shuffled batches of
+    thousands of classes hold next to none. Batches follow a new random order
+    of the classes in each cycle: within a cycle every class is seen once,
+    except that its last batch is filled up with the cycle's first classes
+    when P does not divide the number of classes. No class is in a batch
+    twice. Samples are drawn anew each time; within a class they are distinct
+    when it has K of them, otherwise they go round: a random start and then
+    position `j % count`.
+
+    Batch number `step` depends on `seed` and `step` alone: a run that was
+    killed goes on exactly where it stopped with `first_step`. Only tf.data
+    operations are used, a whole cycle at once.
+
+    Args:
+        labels: (items,) or (items, 1), the class of each item: numbers or
+            strings.
+        classes_per_batch: P, at least 1, at most the number of classes.
+        samples_per_class: K, at least 1.
+        seed: an integer; equal seeds give equal batches. Default 0.
+        first_step: number of batches to pass over, at least 0. Default 0.
+
+    Returns:
+        An infinite `tf.data.Dataset` of int64 vectors (P * K,), positions in
+        `labels`; the K samples of a class stand side by side.
+
+    Raises:
+        TypeError: labels that are neither numbers nor strings.
+        ValueError: no labels, another shape, fewer classes than P, P or K
+            below 1, `first_step` below 0, a number that is no integer.
+
+    Example:
+
+    ```python
+    import tensorflow as tf
+
+    images = np.random.rand(60, 8, 8, 3).astype("float32")
+    labels = np.repeat(np.arange(12), 5)
+    indices = gsp.data.class_balanced(
+        labels, classes_per_batch=4, samples_per_class=2, seed=1
+    )
+    batches = indices.map(
+        lambda rows: (tf.gather(images, rows), tf.gather(labels, rows))
+    )
+    ```
+    """
+    import tensorflow as tf
+
+    order, counts = class_table(labels)
+    num_classes = len(counts)
+    _check_whole("classes_per_batch", classes_per_batch, 1)
+    _check_whole("samples_per_class", samples_per_class, 1)
+    _check_whole("first_step", first_step, 0)
+    _check_whole("seed", seed, None)
+    if num_classes < classes_per_batch:
+        raise ValueError(
+            "`labels` must have at least `classes_per_batch` classes. "
+            f"Received: {num_classes} classes and "
+            f"classes_per_batch={classes_per_batch}."
+        )
+    order, counts = tf.constant(order), tf.constant(counts)
+    offsets = tf.cumsum(counts, exclusive=True)
+    steps_per_cycle = -(-num_classes // classes_per_batch)
+    seed = int(np.array(seed % 2**64, "uint64").view("int64"))
+
+    def cycle_batches(cycle):
+        classes_seed, samples_seed = _two_seeds(seed, cycle)
+        classes = _random_order(num_classes, classes_seed)
+        filled = tf.range(steps_per_cycle * classes_per_batch) % num_classes
+        classes = tf.gather(classes, filled)
+        positions = _distinct_positions(
+            tf.gather(counts, classes), samples_per_class, samples_seed
+        )
+        indices = tf.gather(
+            order, tf.gather(offsets, classes)[:, None] + positions
+        )
+        return tf.reshape(
+            indices, (steps_per_cycle, classes_per_batch * samples_per_class)
+        )
+
+    first_cycle, inside = divmod(int(first_step), steps_per_cycle)
+    batches = tf.data.Dataset.range(first_cycle, np.iinfo("int64").max)
+    batches = batches.map(cycle_batches).unbatch().skip(inside)
+    endless = tf.data.experimental.assert_cardinality(
+        tf.data.INFINITE_CARDINALITY
+    )
+    return batches.apply(endless)
+
+
+def _two_seeds(seed, cycle):
+    import tensorflow as tf
+
+    seeds = tf.random.experimental.stateless_split([seed, cycle], 2, GENERATOR)
+    return seeds[0], seeds[1]
+
+
+def _random_bits(shape, seed):
+    """Uniform in [0, 2^63): the remainder by any count is as good as even."""
+    import tensorflow as tf
+
+    bits = tf.random.stateless_uniform(
+        shape, seed, minval=None, maxval=None, dtype="int64", alg=GENERATOR
+    )
+    return tf.bitwise.bitwise_and(bits, tf.int64.max)
+
+
+def _random_order(count, seed):
+    import tensorflow as tf
+
+    return tf.argsort(_random_bits((count,), seed), stable=True)
+
+
+def _distinct_positions(counts, num_samples, seed):
+    """Draws `num_samples` positions below each count, distinct if possible.
+
+    Floyd's method: step j draws from the first `count - num_samples + j + 1`
+    positions and takes the last of these when the draw is already chosen.
+    Its cost does not depend on the size of a class.
+
+    Args:
+        counts: (rows,), int64, at least 1.
+        num_samples: positions in each row.
+        seed: (2,), int64.
+
+    Returns:
+        (rows, num_samples), int64.
+    """
+    import tensorflow as tf
+
+    draws = _random_bits((num_samples, tf.shape(counts)[0]), seed)
+    chosen = []
+    for j in range(num_samples):
+        last = tf.maximum(counts - num_samples + j, 0)
+        draw = draws[j] % (last + 1)
+        if chosen:
+            taken = tf.reduce_any(tf.stack(chosen) == draw, axis=0)
+            draw = tf.where(taken, last, draw)
+        chosen.append(draw)
+    distinct = tf.stack(chosen, axis=1)
+    in_turn = draws[0][:, None] % counts[:, None] + tf.range(
+        num_samples, dtype="int64"
+    )
+    is_small = counts[:, None] < num_samples
+    return tf.where(is_small, in_turn % counts[:, None], distinct)
+
+
+def _check_whole(name, value, least):
+    is_whole = isinstance(value, int | np.integer) and not isinstance(
+        value, bool
+    )
+    if not is_whole or (least is not None and value < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise ValueError(
+            f"`{name}` must be an integer{bound}. Received: {name}={value!r}."
+        )
