@@ -1,1 +1,9 @@
 """What happens between the steps of `fit`."""
+
+from keras_gsp.callbacks.exact_resume import ExactResume
+from keras_gsp.callbacks.retrieval_evaluation import RetrievalEvaluation
+
+__all__ = [
+    "ExactResume",
+    "RetrievalEvaluation",
+]

@@ -1,0 +1,209 @@
+"""Retrieval scores in the logs of `fit`, where other callbacks find them."""
+
+import keras
+import numpy as np
+
+from keras_gsp.callbacks.labelled_batches import LabelledBatches
+from keras_gsp.metrics.labelled_embeddings import checked_embeddings
+from keras_gsp.metrics.retrieval import retrieval_scores
+
+
+class RetrievalEvaluation(keras.callbacks.Callback):
+    """Scores the encoder by retrieval and adds the scores to the logs.
+
+    Place it before the callbacks that watch a score: Keras calls them in
+    order, so `EarlyStopping(monitor="val_map_at_r", mode="max")`,
+    `ReduceLROnPlateau`, `ModelCheckpoint` and `TensorBoard` behind it see
+    `val_map_at_r`, `val_precision_at_1`, `val_precision_at_r` and
+    `val_recall_at_<k>`, as they would see `val_loss`.
+
+    Of a model with an encoder (`MetricLearner`) the encoder is scored, of any
+    other model its own output. The embeddings are compared as they come, by
+    Euclidean distance; of a dict of outputs `"embedding"` is taken.
+
+    A data set is checked when `fit` begins: one batch goes through the
+    encoder, and labels are read up to the first pair of one class.
+
+    Args:
+        dataset: what is searched with: a finite `tf.data.Dataset` or
+            `keras.utils.PyDataset` of (images, labels) batches, or a tuple of
+            two arrays.
+        name: prefix of the logs. Default `"val"`.
+        gallery: what is searched in, of the kinds of `dataset`. Default
+            `None`: `dataset` searches itself, without each query's own image.
+        every_epochs: epochs from one evaluation to the next, at least 1.
+            Default 1. Epochs between carry no scores, as with
+            `validation_freq`.
+        every_steps: also evaluate after each so many steps, at least 1; these
+            scores are in `history`, and the next epoch's logs carry the
+            newest. Default `None`: at the end of epochs only.
+        recall_at: the k of each Recall@k. Default `(1, 2, 4, 8)`.
+        batch_size: images embedded at once when arrays are given. Default 64.
+        block_size: see `gsp.metrics.retrieval_scores`.
+
+    Attributes:
+        scores: newest scores as `retrieval_scores` returns them, or `None`.
+        history: list of dicts, each evaluation's scores with its `"step"`
+            (optimizer steps so far).
+
+    Raises:
+        TypeError: a data set of another kind, or an encoder without one
+            embedding.
+        ValueError: an infinite or empty data set, arrays of different
+            lengths, no two images of one class, a number below 1.
+
+    Example:
+
+    ```python
+    images = np.random.rand(24, 8, 8, 3).astype("float32")
+    labels = np.repeat(np.arange(6), 4)
+    model = keras.Sequential([
+        keras.layers.Flatten(), keras.layers.Dense(4),
+    ])
+    model.compile("adam", loss=gsp.losses.ContrastiveLoss())
+    model.fit(images, labels, verbose=0, callbacks=[
+        gsp.callbacks.RetrievalEvaluation((images, labels)),
+        keras.callbacks.EarlyStopping("val_map_at_r", mode="max"),
+    ])
+    model.history.history["val_map_at_r"]
+    ```
+    """
+
+    def __init__(
+        self,
+        dataset,
+        *,
+        name="val",
+        gallery=None,
+        every_epochs=1,
+        every_steps=None,
+        recall_at=(1, 2, 4, 8),
+        batch_size=64,
+        block_size=None,
+    ):
+        super().__init__()
+        _check_positive("every_epochs", every_epochs)
+        _check_positive("batch_size", batch_size)
+        if every_steps is not None:
+            _check_positive("every_steps", every_steps)
+        self.dataset = dataset
+        self.name = name
+        self.gallery = gallery
+        self.every_epochs = every_epochs
+        self.every_steps = every_steps
+        self.recall_at = tuple(recall_at)
+        self.batch_size = batch_size
+        self.block_size = block_size
+        self.scores = None
+        self.history = []
+        self._steps = 0
+        self._queries = LabelledBatches(dataset, "dataset", batch_size)
+        self._gallery = None
+        if gallery is not None:
+            self._gallery = LabelledBatches(gallery, "gallery", batch_size)
+
+    def on_train_begin(self, logs=None):
+        """Checks data sets and encoder before the first step."""
+        self._steps = 0
+        if self._gallery is None:
+            self._queries.check_has_pair()
+        else:
+            self._queries.check_has_pair(self._gallery)
+        self._embed(self._queries, num_batches=1)
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Evaluates every `every_steps` steps."""
+        self._steps += 1
+        if self.every_steps and self._steps % self.every_steps == 0:
+            self.evaluate()
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Adds the scores to the logs every `every_epochs` epochs."""
+        if (epoch + 1) % self.every_epochs != 0:
+            return
+        if not self.history or self.history[-1]["step"] != self._step():
+            self.evaluate()
+        if logs is not None:
+            logs.update(
+                {
+                    f"{self.name}_{key}": value
+                    for key, value in self.scores.items()
+                    if not key.startswith("num_")
+                }
+            )
+
+    def evaluate(self):
+        """Embeds the data set and scores it now.
+
+        Returns:
+            The dict of `gsp.metrics.retrieval_scores`.
+        """
+        embeddings, labels = self._embed(self._queries)
+        gallery = {}
+        if self._gallery is not None:
+            others, other_labels = self._embed(self._gallery)
+            gallery = {
+                "gallery_embeddings": others,
+                "gallery_labels": other_labels,
+            }
+        self.scores = retrieval_scores(
+            embeddings,
+            labels,
+            recall_at=self.recall_at,
+            block_size=self.block_size,
+            **gallery,
+        )
+        self.history.append({"step": self._step()} | self.scores)
+        return self.scores
+
+    def _step(self):
+        optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is None:
+            return self._steps
+        return int(keras.ops.convert_to_numpy(optimizer.iterations))
+
+    def _embed(self, batches, num_batches=None):
+        """Returns the embeddings and labels of the first batches, or of all."""
+        encoder = getattr(self.model, "encoder", None)
+        if not isinstance(encoder, keras.Model):
+            encoder = self.model
+        embeddings, labels = [], []
+        for images, batch_labels in batches:
+            found = _embedding(encoder.predict_on_batch(images))
+            # Under tf.distribute every replica answers the whole batch.
+            embeddings.append(found[: len(batch_labels)])
+            labels.append(batch_labels)
+            if len(labels) == num_batches:
+                break
+        embeddings = np.concatenate(embeddings)
+        return checked_embeddings(embeddings), np.concatenate(labels)
+
+
+def _embedding(outputs):
+    """The one embedding among an encoder's outputs."""
+    if isinstance(outputs, dict) and "embedding" in outputs:
+        outputs = outputs["embedding"]
+    if isinstance(outputs, dict | list | tuple):
+        received = (
+            f"a dict with keys {sorted(outputs)}"
+            if isinstance(outputs, dict)
+            else f"{len(outputs)} outputs"
+        )
+        raise TypeError(
+            "The encoder must return one tensor, or a dict with the key "
+            f'"embedding". Received: {received}.'
+        )
+    if np.ndim(outputs) != 2:
+        raise ValueError(
+            "The encoder must return embeddings of shape (batch, size). "
+            f"Received: shape {np.shape(outputs)}."
+        )
+    return outputs
+
+
+def _check_positive(name, value):
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(
+            f"`{name}` must be an integer of at least 1. "
+            f"Received: {name}={value!r}."
+        )

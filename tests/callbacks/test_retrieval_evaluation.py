@@ -1,0 +1,283 @@
+"""RetrievalEvaluation: scores in the logs, in time for other callbacks."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.callbacks.retrieval_evaluation import RetrievalEvaluation
+from keras_gsp.metrics import retrieval_scores
+
+
+def small_set(seed=0, classes=4, per_class=6):
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(classes), per_class)
+    images = rng.normal(size=(len(labels), 4, 4, 1)).astype("float32")
+    return images + labels[:, None, None, None].astype("float32"), labels
+
+
+def compiled(model):
+    model.compile(keras.optimizers.SGD(1e-3), loss="mse")
+    return model
+
+
+def plain_model(outputs=3):
+    return compiled(
+        keras.Sequential(
+            [
+                keras.layers.Input((4, 4, 1)),
+                keras.layers.Flatten(),
+                keras.layers.Dense(outputs),
+            ]
+        )
+    )
+
+
+class ModelWithEncoder(keras.Model):
+    """What RetrievalEvaluation needs of a MetricLearner."""
+
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder = encoder
+
+    def call(self, images):
+        return self.encoder(images)["embedding"] * 0.0
+
+
+def encoder_of_two_outputs():
+    images = keras.layers.Input((4, 4, 1))
+    features = keras.layers.Flatten()(images)
+    outputs = {
+        "embedding": keras.layers.Dense(3)(features),
+        "histogram": keras.layers.Dense(5, activation="softmax")(features),
+    }
+    return keras.Model(images, outputs)
+
+
+def fit(model, *callbacks, epochs=2, data=None):
+    images, labels = data or small_set()
+    targets = np.zeros((len(labels), 3), "float32")
+    return model.fit(
+        images,
+        targets,
+        batch_size=8,
+        epochs=epochs,
+        verbose=0,
+        callbacks=list(callbacks),
+    )
+
+
+def as_tf_dataset(images, labels, batch_size=5):
+    tf = pytest.importorskip("tensorflow")
+    return tf.data.Dataset.from_tensor_slices((images, labels)).batch(
+        batch_size
+    )
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, images, labels):
+        super().__init__()
+        self.arrays = images, labels
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return tuple(array[index::3] for array in self.arrays)
+
+
+def test_logs_hold_the_scores_of_the_trained_weights():
+    images, labels = small_set()
+    model = plain_model()
+    history = fit(model, RetrievalEvaluation((images, labels), recall_at=(2,)))
+    expected = retrieval_scores(
+        model.predict(images, verbose=0), labels, recall_at=(2,)
+    )
+    for name in ("precision_at_1", "precision_at_r", "map_at_r", "recall_at_2"):
+        assert history.history[f"val_{name}"][-1] == expected[name]
+    assert not any("num" in name for name in history.history)
+
+
+@pytest.mark.parametrize("kind", [as_tf_dataset, Batches, lambda x, y: [x, y]])
+def test_every_kind_of_data_set_gives_the_same_scores(kind):
+    images, labels = small_set()
+    model = plain_model()
+    evaluation = RetrievalEvaluation(kind(images, labels), batch_size=7)
+    evaluation.set_model(model)
+    expected = retrieval_scores(model.predict(images, verbose=0), labels)
+    scores = evaluation.evaluate()
+    for name, value in expected.items():
+        assert scores[name] == pytest.approx(value), name
+
+
+def test_the_encoder_is_scored_when_the_model_has_one():
+    images, labels = small_set()
+    model = compiled(ModelWithEncoder(encoder_of_two_outputs()))
+    evaluation = RetrievalEvaluation((images, labels))
+    fit(model, evaluation)
+    embeddings = model.encoder.predict(images, verbose=0)["embedding"]
+    assert evaluation.scores == retrieval_scores(embeddings, labels)
+
+
+def test_queries_can_search_a_gallery_of_their_own():
+    queries, gallery = small_set(0), small_set(1)
+    model = plain_model()
+    evaluation = RetrievalEvaluation(queries, gallery=gallery, name="shop")
+    history = fit(model, evaluation)
+    expected = retrieval_scores(
+        model.predict(queries[0], verbose=0),
+        queries[1],
+        gallery_embeddings=model.predict(gallery[0], verbose=0),
+        gallery_labels=gallery[1],
+    )
+    assert evaluation.scores == expected
+    assert history.history["shop_map_at_r"][-1] == expected["map_at_r"]
+
+
+def test_early_stopping_checkpoint_and_learning_rate_see_the_score(tmp_path):
+    model = plain_model()
+    model.optimizer.learning_rate = 0.0
+    history = fit(
+        model,
+        RetrievalEvaluation(small_set()),
+        keras.callbacks.ReduceLROnPlateau(
+            "val_map_at_r", patience=1, mode="max"
+        ),
+        keras.callbacks.ModelCheckpoint(
+            str(tmp_path / "{epoch}-{val_map_at_r:.3f}.keras"),
+            monitor="val_map_at_r",
+            mode="max",
+            save_best_only=True,
+        ),
+        keras.callbacks.EarlyStopping("val_map_at_r", patience=3, mode="max"),
+        epochs=20,
+    )
+    assert len(history.epoch) == 4
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_every_epochs_leaves_the_epochs_between_without_scores():
+    evaluation = RetrievalEvaluation(small_set(), every_epochs=2)
+    history = fit(plain_model(), evaluation, epochs=5)
+    assert len(history.history["val_map_at_r"]) == 2
+    assert [row["step"] for row in evaluation.history] == [6, 12]
+
+
+def test_every_steps_evaluates_inside_the_epoch_and_never_twice():
+    evaluation = RetrievalEvaluation(small_set(), every_steps=2)
+    # Three steps an epoch.
+    history = fit(plain_model(), evaluation, epochs=2)
+    assert [row["step"] for row in evaluation.history] == [2, 3, 4, 6]
+    last = evaluation.history[-1]["map_at_r"]
+    assert history.history["val_map_at_r"][-1] == last
+
+
+def test_evaluation_leaves_training_as_it_was():
+    weights = []
+    for callbacks in ([], [RetrievalEvaluation(small_set(), every_steps=1)]):
+        keras.utils.set_random_seed(3)
+        model = plain_model()
+        fit(model, *callbacks)
+        weights.append(model.get_weights())
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+IMAGES, LABELS = small_set()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "error", "message"),
+    [
+        ((IMAGES, LABELS[:3]), {}, ValueError, "24 images, 3 labels"),
+        ((IMAGES, LABELS, LABELS), {}, TypeError, "Received: 3"),
+        (IMAGES, {}, TypeError, "ndarray"),
+        ((IMAGES, LABELS), {"gallery": 3}, TypeError, "`gallery`.*int"),
+        ((IMAGES, LABELS), {"every_epochs": 0}, ValueError, "every_epochs=0"),
+        ((IMAGES, LABELS), {"every_steps": 0}, ValueError, "every_steps=0"),
+        ((IMAGES, LABELS), {"batch_size": 0.5}, ValueError, "batch_size=0.5"),
+    ],
+)
+def test_bad_arguments_are_refused_at_once(dataset, options, error, message):
+    with pytest.raises(error, match=message):
+        RetrievalEvaluation(dataset, **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda data: data.repeat(), ValueError, "infinite"),
+        (lambda data: data.map(lambda x, y: x), TypeError, "TensorSpec"),
+        (
+            lambda data: data.map(lambda x, y: {"a": x, "b": y}),
+            TypeError,
+            r"keys \['a', 'b'\]",
+        ),
+    ],
+)
+def test_bad_tf_datasets_are_refused_at_once(change, error, message):
+    with pytest.raises(error, match=message):
+        RetrievalEvaluation(change(as_tf_dataset(IMAGES, LABELS)))
+
+
+@pytest.mark.parametrize(
+    ("model", "evaluation", "error", "message"),
+    [
+        (
+            plain_model,
+            lambda: RetrievalEvaluation((IMAGES, np.arange(24))),
+            ValueError,
+            "24 images of 24 classes",
+        ),
+        (
+            plain_model,
+            lambda: RetrievalEvaluation(
+                (IMAGES, LABELS), gallery=(IMAGES, LABELS + 4)
+            ),
+            ValueError,
+            "no class in common",
+        ),
+        (
+            plain_model,
+            lambda: RetrievalEvaluation(as_tf_dataset(IMAGES, LABELS).take(0)),
+            ValueError,
+            "at least one batch|0 images",
+        ),
+        (
+            plain_model,
+            lambda: RetrievalEvaluation((IMAGES, np.eye(24))),
+            ValueError,
+            r"shape \(24, 24\)",
+        ),
+    ],
+)
+def test_bad_data_is_refused_before_the_first_step(
+    model, evaluation, error, message
+):
+    model = model()
+    with pytest.raises(error, match=message):
+        fit(model, evaluation())
+    assert int(model.optimizer.iterations) == 0
+
+
+def test_an_encoder_without_one_embedding_is_refused():
+    images = keras.layers.Input((4, 4, 1))
+    flat = keras.layers.Flatten()(images)
+    two = keras.Model(images, [keras.layers.Dense(3)(flat), flat])
+    evaluation = RetrievalEvaluation((IMAGES, LABELS))
+    evaluation.set_model(two)
+    with pytest.raises(TypeError, match="2 outputs"):
+        evaluation.evaluate()
+    evaluation.set_model(keras.Model(images, {"a": flat}))
+    with pytest.raises(TypeError, match=r"keys \['a'\]"):
+        evaluation.evaluate()
+    evaluation.set_model(keras.Model(images, keras.layers.Conv2D(2, 1)(images)))
+    with pytest.raises(ValueError, match=r"shape \(24, 4, 4, 2\)"):
+        evaluation.evaluate()
+
+
+def test_a_nan_embedding_is_refused_by_name():
+    model = plain_model()
+    model.layers[-1].kernel.assign(np.full((16, 3), np.nan))
+    with pytest.raises(ValueError, match="`embeddings` must be finite"):
+        fit(model, gsp.callbacks.RetrievalEvaluation((IMAGES, LABELS)))
