@@ -37,14 +37,13 @@ class ContrastiveLoss(PairLoss):
         ValueError: a negative margin, an unknown `normalization`.
 
     Example:
-        ```python
-        model = keras.Sequential(
-            [keras.layers.Input((8,)), keras.layers.Dense(4)]
-        )
-        model.compile("adam", loss=gsp.losses.ContrastiveLoss())
-        x = np.random.default_rng(0).normal(size=(12, 8))
-        model.fit(x, np.arange(12) % 3, verbose=0)
-        ```
+
+    ```python
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+    model.compile("adam", loss=gsp.losses.ContrastiveLoss())
+    images = np.random.default_rng(0).normal(size=(12, 8))
+    model.fit(images, np.arange(12) % 3, verbose=0)
+    ```
 
     Reference:
         "C2" of Gürbüz et al., "Generalized Sum Pooling for Metric Learning",
@@ -77,6 +76,7 @@ class ContrastiveLoss(PairLoss):
         self.negative_margin = negative_margin
 
     def anchor_terms(self, embeddings, references, is_positive, is_negative):
+        """Returns both active means, split over the anchors."""
         distances = pairwise_distances(embeddings, references)
         too_far = ops.relu(distances - self.positive_margin)
         too_near = ops.relu(self.negative_margin - distances)
@@ -85,6 +85,7 @@ class ContrastiveLoss(PairLoss):
         )
 
     def get_config(self):
+        """Returns the constructor's arguments."""
         return {
             **super().get_config(),
             "positive_margin": self.positive_margin,

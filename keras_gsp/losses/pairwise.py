@@ -160,9 +160,9 @@ class PairLoss(keras.losses.Loss):
         )
 
     def get_config(self):
-        config = super().get_config()
+        """Returns the constructor's arguments."""
         return {
-            **config,
+            **super().get_config(),
             "normalization": self.normalization,
             "dtype": self.dtype,
         }

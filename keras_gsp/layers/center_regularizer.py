@@ -1,0 +1,76 @@
+"""Draws the centres of a class together, so that unneeded ones merge."""
+
+import keras
+from keras import ops
+
+from keras_gsp.ops.arguments import check_not_negative
+from keras_gsp.ops.distances import pairwise_distances
+from keras_gsp.ops.normalization import unit_sphere
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class CenterRegularizer(keras.regularizers.Regularizer):
+    """Penalises the distances between the proxies of one class.
+
+    `weight / (C K (K - 1)) sum_c sum_{s < t} |w_cs - w_ct|`
+
+    over normalised proxies w, C classes of K. Half the mean distance of two
+    centres of a class, times `weight`; 0 with one proxy per class. Equal
+    proxies have distance exactly 0 and pass no gradient.
+
+    Args:
+        weight: at least 0 (tau in the paper). Default 0.2, as in the code of
+            the paper.
+
+    Raises:
+        ValueError: a negative `weight`, a weight tensor that is not
+            (num_classes, proxies_per_class, embedding_size).
+
+    Example:
+
+    ```python
+    proxies = gsp.layers.ClassProxies(
+        num_classes=5,
+        proxies_per_class=2,
+        proxies_regularizer=gsp.layers.CenterRegularizer(0.2),
+    )
+    proxies(np.eye(3, 8, dtype="float32"))
+    penalty = proxies.losses[0]
+    ```
+
+    Reference:
+        Qian et al., "SoftTriple Loss", ICCV 2019, section 3.3. Centres are
+        normalised, as there; the GSP papers' code forgets to.
+    """
+
+    def __init__(self, weight=0.2):
+        check_not_negative(weight=weight)
+        self.weight = weight
+
+    def __call__(self, proxies):
+        """Returns the penalty.
+
+        Args:
+            proxies: (num_classes, proxies_per_class, embedding_size), any
+                length.
+
+        Returns:
+            Scalar, float32 or float64.
+        """
+        if len(proxies.shape) != 3:
+            raise ValueError(
+                "`proxies` must have shape (num_classes, proxies_per_class, "
+                f"embedding_size). Received: shape {tuple(proxies.shape)}."
+            )
+        num_classes, per_class, _ = proxies.shape
+        centers = unit_sphere(proxies)
+        if per_class == 1:
+            return ops.zeros((), dtype=centers.dtype)
+        # Both orders of each pair: twice the sum over s < t.
+        distances = ops.sum(pairwise_distances(centers, centers))
+        pairs = num_classes * per_class * (per_class - 1)
+        return self.weight * distances / (2.0 * pairs)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {"weight": self.weight}

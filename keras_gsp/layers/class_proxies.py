@@ -1,0 +1,150 @@
+"""Class proxies: one or several learnt points that stand for each class."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_gsp.ops.normalization import unit_sphere
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class ClassProxies(keras.layers.Layer):
+    """Turns embeddings into cosine similarities to learnt class proxies.
+
+    As the last layer of a model it makes a proxy loss work in a plain
+    `model.compile(loss=...)`. The lengths of proxies and embeddings do not
+    change the output, only the size of the steps the proxies take.
+    `keras_gsp.models.proxy_optimizer` gives them their own learning rate.
+
+    Args:
+        num_classes: number of classes, at least 1.
+        proxies_per_class: number of proxies of each class, at least 1.
+            Default 1.
+        proxies_initializer: initialiser of the proxies. Default
+            `"random_normal"`.
+        proxies_regularizer: regulariser of the proxies, for example
+            `CenterRegularizer`. It is called with the whole weight.
+        proxies_constraint: constraint on the proxies.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Call arguments:
+        embeddings: (batch, embedding_size), any length.
+
+    Input shape:
+        (batch, embedding_size).
+
+    Output shape:
+        (batch, num_classes, proxies_per_class), float32 or float64 whatever
+        the dtype policy: losses multiply cosines by up to 40.
+
+    Raises:
+        ValueError: a count below 1, embeddings of another rank or of unknown
+            size.
+
+    Example:
+
+    ```python
+    proxies = gsp.layers.ClassProxies(num_classes=5, proxies_per_class=2)
+    similarities = proxies(np.eye(3, 8, dtype="float32"))
+    assert similarities.shape == (3, 5, 2)
+    assert proxies.proxies.shape == (5, 2, 8)
+    ```
+    """
+
+    def __init__(
+        self,
+        num_classes,
+        *,
+        proxies_per_class=1,
+        proxies_initializer="random_normal",
+        proxies_regularizer=None,
+        proxies_constraint=None,
+        **kwargs,
+    ):
+        # Embeddings in float32 must not be rounded under a mixed policy.
+        super().__init__(autocast=False, **kwargs)
+        self.num_classes = _check_count("num_classes", num_classes)
+        self.proxies_per_class = _check_count(
+            "proxies_per_class", proxies_per_class
+        )
+        self.proxies_initializer = keras.initializers.get(proxies_initializer)
+        self.proxies_regularizer = keras.regularizers.get(proxies_regularizer)
+        self.proxies_constraint = keras.constraints.get(proxies_constraint)
+
+    def build(self, input_shape):
+        """Creates the proxies, (num_classes, proxies_per_class, size)."""
+        if len(input_shape) != 2 or input_shape[1] is None:
+            raise ValueError(
+                "Embeddings must have shape (batch, embedding_size) of known "
+                f"size. Received: input_shape={tuple(input_shape)}."
+            )
+        self.proxies = self.add_weight(
+            name="proxies",
+            shape=(self.num_classes, self.proxies_per_class, input_shape[1]),
+            initializer=self.proxies_initializer,
+            regularizer=self.proxies_regularizer,
+            constraint=self.proxies_constraint,
+            autocast=False,
+        )
+
+    def call(self, embeddings):
+        """Compares embeddings with all proxies; see the class."""
+        embeddings = unit_sphere(embeddings)
+        proxies = ops.cast(unit_sphere(self.flat_proxies()), embeddings.dtype)
+        cosines = ops.matmul(embeddings, ops.transpose(proxies))
+        return ops.reshape(
+            cosines, (-1, self.num_classes, self.proxies_per_class)
+        )
+
+    def flat_proxies(self):
+        """Returns the proxies as rows, in the order of `proxy_labels`.
+
+        Returns:
+            (num_classes * proxies_per_class, embedding_size), not normalised.
+        """
+        size = self.proxies.shape[-1]
+        return ops.reshape(self.proxies, (-1, size))
+
+    @property
+    def proxy_labels(self):
+        """Class of each row of `flat_proxies()`, an int32 array."""
+        classes = np.arange(self.num_classes, dtype="int32")
+        return np.repeat(classes, self.proxies_per_class)
+
+    def compute_output_shape(self, input_shape):
+        """Returns (batch, num_classes, proxies_per_class)."""
+        return (input_shape[0], self.num_classes, self.proxies_per_class)
+
+    def compute_output_spec(self, embeddings):
+        """Returns the symbolic output: shape, and float32 at least."""
+        is_double = keras.backend.standardize_dtype(embeddings.dtype)
+        return keras.KerasTensor(
+            self.compute_output_shape(embeddings.shape),
+            dtype="float64" if is_double == "float64" else "float32",
+        )
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "proxies_per_class": self.proxies_per_class,
+            "proxies_initializer": keras.initializers.serialize(
+                self.proxies_initializer
+            ),
+            "proxies_regularizer": keras.regularizers.serialize(
+                self.proxies_regularizer
+            ),
+            "proxies_constraint": keras.constraints.serialize(
+                self.proxies_constraint
+            ),
+        }
+
+
+def _check_count(name, count):
+    if not isinstance(count, int | np.integer) or count < 1:
+        raise ValueError(
+            f"`{name}` must be an integer of at least 1. "
+            f"Received: {name}={count}."
+        )
+    return int(count)

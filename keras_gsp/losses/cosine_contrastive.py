@@ -1,0 +1,86 @@
+"""Contrastive loss on cosines (C1), the loss of the memory paper."""
+
+import keras
+from keras import ops
+
+from keras_gsp.losses.pairwise import PairLoss
+from keras_gsp.ops.arguments import check_not_negative
+
+# A positive pair this close to cosine 1 is one image twice, up to rounding.
+_IDENTICAL = 1e-5
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class CosineContrastiveLoss(PairLoss):
+    """Raises the cosine of equal classes and lowers that of unequal ones.
+
+    With `s` the inner product of normalised embeddings, over ordered pairs of
+    two different embeddings:
+
+    `(sum_positive (1 - 1e-5 - s)_+ + sum_negative (s - margin)_+) / anchors`
+
+    The sums are divided by the number of anchors, not of pairs: the loss
+    grows with the batch, or with the memory it is compared to. Without
+    positive pairs the negative part remains, without any pair it is 0.
+
+    Args:
+        margin: cosine, at least 0. Negatives below it cost nothing.
+        normalization: `"l2"`, `"ball"` or `None`; see `PairLoss`. The formula
+            is meant for `"l2"`, where `s` is a cosine, in [-1, 1].
+        reduction: as in `keras.losses.Loss`.
+        name: string.
+        dtype: as in `PairLoss`.
+
+    Raises:
+        ValueError: a negative margin, an unknown `normalization`.
+
+    Example:
+
+    ```python
+    loss = gsp.losses.CosineContrastiveLoss(margin=0.5)
+    embeddings = np.eye(4, 3, dtype="float32")
+    value = loss(np.array([0, 0, 1, 1]), embeddings)
+    ```
+
+    Reference:
+        "C1" of Gürbüz et al., ICCV 2023, after Wang et al., "Cross-Batch
+        Memory for Embedding Learning", CVPR 2020 (not Hadsell et al. 2006,
+        whose hinge is squared). The value is that of the former's code. The
+        latter's code sums `s` where this class sums `s - margin`: the same
+        gradient, a value that jumps at the margin. Both use the 1e-5 to
+        recognise an embedding's pair with itself; here that pair is removed
+        by its index, and the 1e-5 only absorbs rounding.
+    """
+
+    def __init__(
+        self,
+        margin=0.5,
+        *,
+        normalization="l2",
+        reduction="sum_over_batch_size",
+        name="cosine_contrastive_loss",
+        dtype=None,
+    ):
+        super().__init__(
+            normalization=normalization,
+            reduction=reduction,
+            name=name,
+            dtype=dtype,
+        )
+        check_not_negative(margin=margin)
+        self.margin = margin
+
+    def anchor_terms(self, embeddings, references, is_positive, is_negative):
+        """Returns each anchor's sum of hinges."""
+        references = ops.cast(references, embeddings.dtype)
+        cosines = ops.matmul(embeddings, ops.transpose(references))
+        hinges = ops.where(
+            is_positive,
+            ops.relu(1.0 - _IDENTICAL - cosines),
+            ops.where(is_negative, ops.relu(cosines - self.margin), 0.0),
+        )
+        return ops.sum(hinges, axis=1)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "margin": self.margin}

@@ -1,0 +1,108 @@
+"""Proxy-anchor loss: each proxy against the samples of the batch."""
+
+import keras
+from keras import ops
+
+from keras_gsp.losses.proxy_similarity import (
+    ProxyLoss,
+    is_own_class,
+    own_similarities,
+)
+from keras_gsp.ops.arguments import check_not_negative, check_positive
+from keras_gsp.ops.labels import same_class
+from keras_gsp.ops.pairs import anchor_shares, log_one_plus_sum_exp
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class ProxyAnchorLoss(ProxyLoss):
+    """Weighs the samples around each proxy by how hard they are.
+
+    With `s` the cosine of embedding and proxy, P all proxies, P+ those whose
+    class is in the batch, the inner sums over the samples of the batch:
+
+    `1/|P+| sum_{P+} log(1 + sum_own exp(-alpha (s - margin)))
+    + 1/|P| sum_P log(1 + sum_other exp(alpha (s + margin)))`
+
+    The means are over proxies, not samples: each proxy of a class counts on
+    its own. A sample's term holds an equal share of the first logarithm of
+    its class and of all second ones; that is what a sample weight multiplies.
+    Pairs of samples play no role, so a batch without positive pairs is
+    nothing special.
+
+    Args:
+        margin: cosine, at least 0 (delta in the paper). Default 0.1.
+        alpha: sharpness, positive. Default 32.
+        reduction: as in `keras.losses.Loss`.
+        name: string.
+        dtype: as in `ProxyLoss`.
+
+    Raises:
+        ValueError: an argument outside its range.
+
+    Example:
+
+    ```python
+    model = keras.Sequential(
+        [keras.Input((8,)), gsp.layers.ClassProxies(num_classes=3)]
+    )
+    model.compile("adam", loss=gsp.losses.ProxyAnchorLoss())
+    embeddings = np.random.default_rng(0).normal(size=(12, 8))
+    model.fit(embeddings, np.arange(12) % 3, verbose=0)
+    ```
+
+    Reference:
+        Kim et al., "Proxy Anchor Loss for Deep Metric Learning", CVPR 2020,
+        equation (4). The GSP papers' code divides the second sum by the
+        number of proxies that have a sample of another class; this differs
+        from |P| only in a batch of a single class.
+    """
+
+    def __init__(
+        self,
+        margin=0.1,
+        alpha=32.0,
+        *,
+        reduction="sum_over_batch_size",
+        name="proxy_anchor_loss",
+        dtype=None,
+    ):
+        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        check_not_negative(margin=margin)
+        check_positive(alpha=alpha)
+        self.margin = margin
+        self.alpha = alpha
+
+    def sample_terms(self, labels, similarities):
+        """Returns each sample's shares of its class's and all proxies' logs."""
+        is_other = ops.logical_not(is_own_class(labels, similarities))
+        repulsion = log_one_plus_sum_exp(
+            self.alpha * (similarities + self.margin),
+            is_other[:, :, None],
+            axis=0,
+        )
+        return self._attraction(labels, similarities) + ops.mean(repulsion)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "margin": self.margin,
+            "alpha": self.alpha,
+        }
+
+    def _attraction(self, labels, similarities):
+        """Goes through the batch's classes by their samples, not all classes.
+
+        Every sample computes the logarithms of its class anew and takes one
+        part in as many as the class has samples: batch^2 terms in place of
+        batch * num_classes.
+        """
+        own = own_similarities(labels, similarities)
+        is_same = same_class(labels, labels)
+        logs = log_one_plus_sum_exp(
+            -self.alpha * (own[None, :, :] - self.margin),
+            is_same[:, :, None],
+            axis=1,
+        )
+        share = 1.0 / ops.sum(ops.cast(is_same, own.dtype), axis=1)
+        return anchor_shares(ops.mean(logs, axis=1) * share, ops.sum(share))

@@ -1,0 +1,139 @@
+"""What every loss on similarities to class proxies shares."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_gsp.ops.labels import check_same_length, flat_labels
+from keras_gsp.ops.precision import at_least_float32
+
+
+class ProxyLoss(keras.losses.Loss):
+    """Base of the losses that compare embeddings with class proxies.
+
+    The loss holds no weights: the proxies are a layer, `ClassProxies`, whose
+    output this loss takes. A subclass writes one method, `sample_terms`,
+    which returns one term a sample. Their mean is the loss, a sample weight
+    multiplies the term of its sample, and `reduction="sum"` gives `batch`
+    times the loss.
+
+    Args:
+        reduction: as in `keras.losses.Loss`.
+        name: string.
+        dtype: the dtype in which similarities arrive in `call`. The
+            arithmetic is in float32 at least, whatever the policy.
+    """
+
+    def __init__(
+        self, *, reduction="sum_over_batch_size", name=None, dtype=None
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+
+    def __call__(self, labels, similarities, sample_weight=None):
+        """Returns the loss of a batch.
+
+        Args:
+            labels: (batch,) or (batch, 1), class numbers in
+                [0, num_classes), integers or floats.
+            similarities: (batch, num_classes, proxies_per_class), cosines.
+            sample_weight: (batch,), multiplies the term of its sample.
+
+        Returns:
+            Scalar, or (batch,) with `reduction=None`.
+
+        Raises:
+            TypeError: labels that are strings.
+            ValueError: wrong shapes; a label outside [0, num_classes) where
+                its value is known. Inside a compiled step it is not, and the
+                loss becomes NaN instead.
+        """
+        labels = flat_labels(labels)
+        similarities = ops.convert_to_tensor(similarities)
+        if len(similarities.shape) != 3:
+            raise ValueError(
+                "`similarities` must have shape (batch, num_classes, "
+                "proxies_per_class), as `ClassProxies` gives them. "
+                f"Received: shape {tuple(similarities.shape)}."
+            )
+        check_same_length(labels, similarities, ("labels", "similarities"))
+        _check_range(labels, similarities.shape[1])
+        return super().__call__(labels, similarities, sample_weight)
+
+    def call(self, labels, similarities):
+        """Returns the terms of each sample.
+
+        Args:
+            labels: (batch,), class numbers.
+            similarities: (batch, num_classes, proxies_per_class), cosines.
+
+        Returns:
+            (batch,), float32 or float64, whose mean is the loss. NaN for a
+            label outside [0, num_classes).
+        """
+        similarities = at_least_float32(similarities)
+        num_classes = ops.shape(similarities)[1]
+        labels = ops.cast(flat_labels(labels), "int32")
+        is_known = ops.logical_and(labels >= 0, labels < num_classes)
+        terms = self.sample_terms(ops.where(is_known, labels, 0), similarities)
+        return ops.where(is_known, terms, float("nan"))
+
+    def sample_terms(self, labels, similarities):
+        """Returns the loss split over the samples; a subclass writes this.
+
+        Args:
+            labels: (batch,), int32, in [0, num_classes).
+            similarities: (batch, num_classes, proxies_per_class), float32 or
+                float64.
+
+        Returns:
+            (batch,), whose mean is the loss.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `sample_terms`."
+        )
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "dtype": self.dtype}
+
+
+def own_similarities(labels, similarities):
+    """Picks each sample's similarities to the proxies of its own class.
+
+    Args:
+        labels: (batch,), int32, in [0, num_classes).
+        similarities: (batch, num_classes, ...).
+
+    Returns:
+        (batch, ...).
+    """
+    rank = len(similarities.shape)
+    index = ops.reshape(labels, (-1,) + (1,) * (rank - 1))
+    return ops.squeeze(ops.take_along_axis(similarities, index, axis=1), axis=1)
+
+
+def is_own_class(labels, similarities):
+    """Marks the class of each sample among all classes.
+
+    Args:
+        labels: (batch,), int32.
+        similarities: (batch, num_classes, ...); only its shape is used.
+
+    Returns:
+        (batch, num_classes), boolean.
+    """
+    classes = ops.arange(ops.shape(similarities)[1], dtype="int32")
+    return labels[:, None] == classes[None, :]
+
+
+def _check_range(labels, num_classes):
+    try:
+        values = np.asarray(labels)
+    except (NotImplementedError, TypeError):
+        return  # symbolic: TensorFlow raises the one, JAX the other
+    wrong = values[~((values >= 0) & (values < num_classes))]
+    if wrong.size:
+        raise ValueError(
+            f"`labels` must be class numbers in [0, {num_classes}), one for "
+            f"each class of the proxies. Received: {wrong[:5].tolist()}."
+        )

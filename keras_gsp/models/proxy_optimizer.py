@@ -1,0 +1,108 @@
+"""An optimizer that gives proxies a learning rate of their own."""
+
+import re
+
+import keras
+
+
+def proxy_optimizer(model, optimizer, learning_rates):
+    r"""Builds an optimizer in which some weights have their own learning rate.
+
+    Proxies see few gradients and no backbone's caution: the papers train them
+    at 100 times the network's rate. A factor on their gradients would do
+    nothing under Adam, which divides it out again.
+
+    Args:
+        model: built model, a `MetricLearner` or any other; it is asked for
+            its trainable variables' paths.
+        optimizer: `keras.optimizers.Optimizer` for all other weights. Named
+            weights get a copy of it, with its other settings.
+        learning_rates: dict from the end of a variable's path, in whole
+            words, to a learning rate (number above 0, or learning-rate
+            schedule). `"proxies"` names the proxies of every `ClassProxies`,
+            `"class_embeddings/embeddings"` the embeddings of a layer of that
+            name.
+
+    Returns:
+        `keras.optimizers.MultiOptimizer`. It has no `learning_rate`; its
+        `optimizers` do. `LearningRateScheduler` gives all of them the same
+        value: use a schedule for each instead.
+
+    Raises:
+        TypeError: `optimizer` is no plain optimizer.
+        ValueError: a name that matches no trainable variable, a variable
+            matched by two names, no names, a model without variables.
+
+    Example:
+
+    ```python
+    model = keras.Sequential(
+        [keras.Input((8,)), gsp.layers.ClassProxies(num_classes=3)]
+    )
+    optimizer = gsp.models.proxy_optimizer(
+        model, keras.optimizers.Adam(1e-4), {"proxies": 1e-2}
+    )
+    model.compile(optimizer, loss=gsp.losses.ProxyNCALoss())
+    ```
+    """
+    _check_plain(optimizer)
+    paths = [variable.path for variable in model.trainable_variables]
+    patterns = {name: _path_ending(name) for name in learning_rates}
+    _check_matches(patterns, paths)
+    chosen = {
+        patterns[name]: _copy_with_rate(optimizer, name, rate)
+        for name, rate in learning_rates.items()
+    }
+    return keras.optimizers.MultiOptimizer(
+        keras.optimizers.OptimizerMap(optimizer, chosen)
+    )
+
+
+def _path_ending(name):
+    """Pattern for Keras's `fullmatch` on the whole path of a variable."""
+    return r"(?:.*/)?" + re.escape(name)
+
+
+def _copy_with_rate(optimizer, name, learning_rate):
+    config = optimizer.get_config()
+    config["name"] = f"{config['name']}_{name.replace('/', '_')}"
+    config["learning_rate"] = learning_rate
+    return type(optimizer).from_config(config)
+
+
+def _check_plain(optimizer):
+    wrapped = (
+        keras.optimizers.MultiOptimizer,
+        keras.optimizers.LossScaleOptimizer,
+    )
+    if isinstance(optimizer, wrapped) or not isinstance(
+        optimizer, keras.optimizers.Optimizer
+    ):
+        raise TypeError(
+            "`optimizer` must be a Keras optimizer that wraps no other, for "
+            "example `keras.optimizers.Adam(1e-4)`. "
+            f"Received: optimizer={optimizer!r}."
+        )
+
+
+def _check_matches(patterns, paths):
+    if not patterns:
+        raise ValueError(
+            "`learning_rates` must name at least one variable, for example "
+            '{"proxies": 1e-2}. Received: {}.'
+        )
+    owners = {}
+    for name, pattern in patterns.items():
+        matched = [path for path in paths if re.fullmatch(pattern, path)]
+        if not matched:
+            raise ValueError(
+                f"`learning_rates` names {name!r}, but no trainable variable "
+                f"ends so. Received a model with the paths {paths}; an "
+                "unbuilt model has none, build it first."
+            )
+        for path in matched:
+            if owners.setdefault(path, name) != name:
+                raise ValueError(
+                    f"`learning_rates` matches {path!r} twice. "
+                    f"Received: {owners[path]!r} and {name!r}."
+                )
