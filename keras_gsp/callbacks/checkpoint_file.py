@@ -1,0 +1,117 @@
+"""One checkpoint in one file, written so that a kill leaves it whole or absent.
+
+The file is a plain NPZ archive: named arrays and a JSON text under
+`manifest`. Nothing in it is pickled, so that a foreign file cannot run code.
+"""
+
+import hashlib
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+MANIFEST = "manifest"
+
+
+def write_checkpoint(path, manifest: dict, arrays: dict) -> None:
+    """Writes a checkpoint in one step: afterwards it is there, or it is not.
+
+    The file is written under another name, forced to the disk and then
+    renamed; the folder's entry is forced to the disk as well.
+
+    Args:
+        path: where to; a file already there is replaced.
+        manifest: anything JSON can hold.
+        arrays: NumPy arrays by name; bfloat16 and float8 are allowed.
+    """
+    path = Path(path)
+    partial = path.with_name(path.name + ".partial")
+    described = {
+        "manifest": manifest,
+        "arrays": {
+            name: {"shape": array.shape, "dtype": array.dtype.name}
+            for name, array in arrays.items()
+        },
+        "sha256": _digest(arrays),
+    }
+    text = np.frombuffer(json.dumps(described).encode(), "uint8")
+    raw = {name: _storable(array) for name, array in arrays.items()}
+    with open(partial, "wb") as file:
+        np.savez(file, **{MANIFEST: text}, **raw)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    _sync_folder(path.parent)
+
+
+def read_checkpoint(path) -> tuple[dict, dict]:
+    """Reads a checkpoint back and checks every byte of it.
+
+    Args:
+        path: a file written by `write_checkpoint`.
+
+    Returns:
+        The manifest and the arrays by name.
+
+    Raises:
+        ValueError: the file is truncated, damaged or no checkpoint.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            described = json.loads(archive[MANIFEST].tobytes())
+            arrays = {
+                name: _restored(archive[name], **description)
+                for name, description in described["arrays"].items()
+            }
+            manifest, expected = described["manifest"], described["sha256"]
+    except (
+        AttributeError,
+        EOFError,
+        KeyError,
+        OSError,
+        TypeError,
+        ValueError,
+        zipfile.BadZipFile,
+    ) as error:
+        raise ValueError(
+            f"`{path}` is truncated, damaged or no checkpoint: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if _digest(arrays) != expected:
+        raise ValueError(f"`{path}` is damaged: its checksum does not match.")
+    return manifest, arrays
+
+
+def _digest(arrays):
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.shape} {array.dtype.name} ".encode())
+        digest.update(_storable(array).tobytes())
+    return digest.hexdigest()
+
+
+def _storable(array):
+    """NPZ keeps NumPy's own dtypes only; bfloat16 travels as bytes."""
+    if array.dtype.isbuiltin == 1:
+        return array
+    return np.frombuffer(array.tobytes(), "uint8")
+
+
+def _restored(array, shape, dtype):
+    if array.dtype.name == dtype:
+        return array
+    dtype = getattr(ml_dtypes, dtype)
+    return np.frombuffer(array.tobytes(), dtype).reshape(shape)
+
+
+def _sync_folder(folder):
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,276 @@
+"""A resumed run equals the uninterrupted one, bit by bit."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+
+STEPS, EPOCHS = 3, 6
+
+
+def build_model(optimizer="adam", units=5, run_eagerly=True):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dense(units, activation="relu"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.5, seed=3),
+            keras.layers.Dense(1),
+        ]
+    )
+    # Eager steps: a test of three steps would wait for tracing otherwise.
+    model.compile(OPTIMIZERS[optimizer](), "mse", run_eagerly=run_eagerly)
+    return model
+
+
+def multi_optimizer():
+    optimizers = keras.optimizers
+    return optimizers.MultiOptimizer(
+        optimizers.OptimizerMap(
+            optimizers.Adam(1e-2), {".*bias": optimizers.SGD(0.1, 0.9)}
+        )
+    )
+
+
+OPTIMIZERS = {
+    "adam": lambda: keras.optimizers.Adam(1e-2),
+    "sgd": lambda: keras.optimizers.SGD(1e-2, momentum=0.9),
+    "multi": multi_optimizer,
+    "loss_scale": lambda: keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.AdamW(1e-2), dynamic_growth_steps=4
+    ),
+}
+
+
+def batches(first_step=0):
+    step = first_step
+    while True:
+        random = np.random.default_rng(step)
+        images = random.normal(size=(8, 4)).astype("float32")
+        yield images, images[:, :1] ** 2
+        step += 1
+
+
+def fit(model, resume, *, others=(), epochs=EPOCHS, steps=STEPS):
+    step = resume.restore(model)
+    model.fit(
+        batches(step),
+        steps_per_epoch=steps,
+        epochs=epochs,
+        callbacks=[*others, resume],
+        verbose=0,
+    )
+    return model
+
+
+def everything(model):
+    return [
+        np.asarray(keras.ops.convert_to_numpy(variable))
+        for variable in (*model.variables, *model.optimizer.variables)
+    ]
+
+
+def assert_bit_identical(model, other):
+    pairs = list(zip(everything(model), everything(other), strict=True))
+    assert len(pairs) > 10
+    for value, expected in pairs:
+        np.testing.assert_array_equal(value, expected)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_resumed_run_equals_uninterrupted_run(tmp_path, optimizer):
+    def run(folder, epochs):
+        model = build_model(optimizer, run_eagerly=False)
+        resume = gsp.callbacks.ExactResume(tmp_path / folder)
+        return fit(model, resume, epochs=epochs)
+
+    whole = run("whole", EPOCHS)
+    run("parts", 2)
+    assert_bit_identical(run("parts", EPOCHS), whole)
+
+
+def test_position_is_handed_back(tmp_path):
+    resume = gsp.callbacks.ExactResume(tmp_path)
+    assert resume.restore(build_model()) == 0
+    fit(build_model(), resume, epochs=2)
+    again = gsp.callbacks.ExactResume(tmp_path)
+    assert again.restore(build_model()) == 2 * STEPS
+    assert (again.epoch, again.step) == (2, 2 * STEPS)
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 2])
+def test_steps_are_counted_also_in_larger_executions(
+    tmp_path, steps_per_execution
+):
+    model = build_model()
+    model.compile("sgd", "mse", steps_per_execution=steps_per_execution)
+    resume = gsp.callbacks.ExactResume(tmp_path)
+    fit(model, resume, epochs=2, steps=4)
+    assert resume.step == 8
+
+
+def test_callbacks_go_on_where_they_were(tmp_path):
+    def others():
+        return [
+            keras.callbacks.ReduceLROnPlateau(
+                "loss", mode="min", patience=1, min_delta=10.0
+            ),
+            keras.callbacks.EarlyStopping(
+                "loss", mode="min", patience=50, restore_best_weights=True
+            ),
+        ]
+
+    def run(folder, epochs):
+        callbacks = others()
+        resume = gsp.callbacks.ExactResume(
+            tmp_path / folder, callbacks=callbacks
+        )
+        return fit(build_model(), resume, others=callbacks, epochs=epochs)
+
+    whole = run("whole", EPOCHS)
+    assert float(whole.optimizer.learning_rate) < 1e-4
+    for epochs in (1, 4, EPOCHS):
+        part = run("parts", epochs)
+    assert_bit_identical(part, whole)
+
+
+def test_a_run_that_was_stopped_early_stays_stopped(tmp_path):
+    def run():
+        stopping = keras.callbacks.EarlyStopping(
+            "loss", mode="min", patience=1, min_delta=10.0
+        )
+        resume = gsp.callbacks.ExactResume(tmp_path, callbacks=[stopping])
+        model = fit(build_model(), resume, others=[stopping], epochs=50)
+        return model, resume
+
+    (stopped, first), (again, second) = run(), run()
+    assert first.epoch == second.epoch < 50
+    assert_bit_identical(again, stopped)
+
+
+def test_without_restore_fit_resumes_by_itself_and_says_so(tmp_path):
+    images, targets = next(batches())
+
+    def run(folder, epochs):
+        model = build_model()
+        model.fit(
+            images,
+            targets,
+            batch_size=4,
+            shuffle=False,
+            epochs=epochs,
+            callbacks=[gsp.callbacks.ExactResume(tmp_path / folder)],
+            verbose=0,
+        )
+        return model
+
+    whole = run("whole", 4)
+    run("parts", 2)
+    with pytest.warns(UserWarning, match="after epoch 2, step 4"):
+        part = run("parts", 4)
+    assert_bit_identical(part, whole)
+
+
+def test_only_the_last_checkpoints_are_kept(tmp_path):
+    fit(build_model(), gsp.callbacks.ExactResume(tmp_path, keep=3))
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [f"step-{step:09d}.npz" for step in (12, 15, 18)]
+
+
+def test_save_every_writes_the_last_epoch_too(tmp_path):
+    resume = gsp.callbacks.ExactResume(tmp_path, save_every=2, keep=9)
+    fit(build_model(), resume, epochs=5)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [f"step-{step:09d}.npz" for step in (6, 12, 15)]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "foreign", "other weights"])
+def test_an_unusable_checkpoint_is_named_and_the_one_before_used(
+    tmp_path, damage
+):
+    whole = fit(build_model(), gsp.callbacks.ExactResume(tmp_path / "whole"))
+    folder = tmp_path / "parts"
+    fit(build_model(), gsp.callbacks.ExactResume(folder), epochs=3)
+    newest = sorted(folder.iterdir())[-1]
+    if damage == "truncated":
+        newest.write_bytes(newest.read_bytes()[:-1000])
+    elif damage == "foreign":
+        np.savez(newest, weights=np.zeros(3))
+    else:
+        other = tmp_path / "other"
+        fit(build_model(units=7), gsp.callbacks.ExactResume(other), epochs=3)
+        newest.write_bytes((sorted(other.iterdir())[-1]).read_bytes())
+    resume = gsp.callbacks.ExactResume(folder)
+    with pytest.warns(UserWarning, match=f"Refused a .*{newest.name}"):
+        assert resume.restore(build_model()) == 2 * STEPS
+    model = build_model()
+    with pytest.warns(UserWarning, match="Refused a checkpoint"):
+        fit(model, gsp.callbacks.ExactResume(folder))
+    assert_bit_identical(model, whole)
+
+
+def refused(tmp_path, message, model=None, **arguments):
+    """Restoring raises, changes no weight and removes no file."""
+    model = model or build_model()
+    files = sorted(tmp_path.iterdir())
+    before = everything(model)
+    resume = gsp.callbacks.ExactResume(tmp_path, **arguments)
+    with pytest.raises(ValueError, match=message):
+        fit(model, resume)
+    for value, expected in zip(everything(model), before, strict=False):
+        np.testing.assert_array_equal(value, expected)
+    assert sorted(tmp_path.iterdir()) == files
+
+
+def test_other_settings_are_refused_by_name(tmp_path):
+    settings = {"seed": 1, "recipe": "a"}
+    resume = gsp.callbacks.ExactResume(tmp_path, settings=settings)
+    fit(build_model(), resume, epochs=1)
+    message = "seed: 1 in the checkpoint, 2 now"
+    refused(tmp_path, message, settings={"seed": 2, "recipe": "a"})
+    refused(tmp_path, "rate: None .* 3 now", settings=settings | {"rate": 3})
+    assert gsp.callbacks.ExactResume(tmp_path).restore(build_model()) == STEPS
+
+
+def test_other_weights_optimizer_or_callbacks_are_refused(tmp_path):
+    fit(build_model(), gsp.callbacks.ExactResume(tmp_path), epochs=1)
+    refused(tmp_path, r"float32 \(4, 7\)", model=build_model(units=7))
+    refused(tmp_path, "The optimizer.*SGD", model=build_model("sgd"))
+    stopping = keras.callbacks.EarlyStopping("loss")
+    refused(tmp_path, "`callbacks`.*EarlyStopping", callbacks=[stopping])
+
+
+def test_other_steps_per_epoch_are_refused(tmp_path):
+    fit(build_model(), gsp.callbacks.ExactResume(tmp_path), epochs=1)
+    with pytest.raises(ValueError, match=f"`steps_per_epoch`.*{STEPS}"):
+        fit(build_model(), gsp.callbacks.ExactResume(tmp_path), steps=5)
+
+
+def test_everything_refused_names_every_file(tmp_path):
+    for step in (3, 6):
+        (tmp_path / f"step-{step:09d}.npz").write_bytes(b"not a checkpoint")
+    with pytest.raises(ValueError, match="000006.npz.*000003.npz"):
+        gsp.callbacks.ExactResume(tmp_path).restore(build_model())
+
+
+def test_a_model_without_weights_or_optimizer_is_refused(tmp_path):
+    resume = gsp.callbacks.ExactResume(tmp_path)
+    unbuilt = keras.Sequential([keras.layers.Dense(1)])
+    unbuilt.compile("sgd", "mse")
+    uncompiled = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    for model in (unbuilt, uncompiled):
+        with pytest.raises(RuntimeError, match="built and compiled"):
+            resume.restore(model)
+
+
+@pytest.mark.parametrize("name", ["save_every", "keep"])
+def test_counts_below_one_are_refused(tmp_path, name):
+    with pytest.raises(ValueError, match=f"{name}=0"):
+        gsp.callbacks.ExactResume(tmp_path, **{name: 0})
+
+
+def test_settings_must_fit_json(tmp_path):
+    with pytest.raises(TypeError, match="`settings` must be .* JSON"):
+        gsp.callbacks.ExactResume(tmp_path, settings={"a": object()})
