@@ -1,0 +1,44 @@
+"""Times of contenders as ratios to the first of them, as one table."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One contender's repeated times, and whatever else was measured.
+
+    Attributes:
+        name: what was run.
+        seconds: one time for each repetition.
+        facts: further columns by heading, already formatted.
+    """
+
+    name: str
+    seconds: tuple[float, ...]
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+def ratio_table(measurements: list[Measurement]) -> str:
+    """Returns a Markdown table: median time, ratio, spread, further facts.
+
+    The ratio is that of medians to the first measurement's; the spread is the
+    range of the ratios of the single repetitions to that median.
+    """
+    headings = list(dict.fromkeys(h for m in measurements for h in m.facts))
+    rows = [["", "seconds", "ratio", "spread", *headings]]
+    rows.append(["---"] * len(rows[0]))
+    reference = np.median(measurements[0].seconds)
+    for measurement in measurements:
+        ratios = np.array(measurement.seconds) / reference
+        rows.append(
+            [
+                measurement.name,
+                f"{np.median(measurement.seconds):.4g}",
+                f"{np.median(ratios):.2f}",
+                f"{ratios.min():.2f}-{ratios.max():.2f}",
+                *(measurement.facts.get(heading, "") for heading in headings),
+            ]
+        )
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
