@@ -1,0 +1,107 @@
+"""BN-Inception: Inception with batch normalisation, without its classifier."""
+
+import keras
+
+# 1x1, 3x3 reduce, 3x3, double reduce, double, pool projection. A block
+# without 1x1 and projection halves the map.
+_BLOCKS = {
+    "3a": (64, 64, 64, 64, 96, 32),
+    "3b": (64, 64, 96, 64, 96, 64),
+    "3c": (0, 128, 160, 64, 96, 0),
+    "4a": (224, 64, 96, 96, 128, 128),
+    "4b": (192, 96, 128, 96, 128, 128),
+    "4c": (160, 128, 160, 128, 160, 128),
+    "4d": (96, 128, 192, 160, 192, 128),
+    "4e": (0, 128, 192, 192, 256, 0),
+    "5a": (352, 192, 320, 160, 224, 128),
+    "5b": (352, 192, 320, 192, 224, 128),
+}
+_BGR_MEAN = (104.0, 117.0, 128.0)
+
+
+def bn_inception(input_shape=(None, None, 3), *, name="bn_inception"):
+    """Builds the backbone of the papers: an image to a 1,024-channel map.
+
+    The map is about 1/32 of the image's sides (7 x 7 for 224 to 227 pixels);
+    all sizes are accepted, also those at which the original's branches do
+    not fit together. Preprocessing
+    is inside, as the published ImageNet weights expect it: channels reversed
+    to blue, green, red, and the mean (104, 117, 128) subtracted. Weights
+    start at random; `load_bn_inception_weights` fills in those of the widely
+    used PyTorch file.
+
+    Args:
+        input_shape: (height, width, 3), without the batch; sides may be None.
+        name: Name of the model.
+
+    Returns:
+        `keras.Model` from (batch, height, width, 3), red, green and blue in
+        [0, 255], to (batch, about height / 32, about width / 32, 1024).
+
+    Example:
+
+    ```python
+    backbone = gsp.models.bn_inception((64, 64, 3))
+    assert backbone.output_shape == (None, 2, 2, 1024)
+    ```
+
+    Reference:
+        Ioffe and Szegedy, Batch Normalization (ICML 2015), Figure 5; layer
+        names and sizes as in the Caffe model behind the PyTorch weights.
+    """
+    images = keras.Input(input_shape, name="image")
+    offset = [-mean for mean in reversed(_BGR_MEAN)]
+    x = keras.layers.Rescaling(1.0, offset=offset, name="minus_mean")(images)
+    x = keras.ops.flip(x, axis=-1)
+    x = _convolution(x, "conv1_7x7_s2", 64, 7, strides=2)
+    x = _halve(x, "pool1_3x3_s2")
+    x = _convolution(x, "conv2_3x3_reduce", 64, 1)
+    x = _convolution(x, "conv2_3x3", 192, 3)
+    x = _halve(x, "pool2_3x3_s2")
+    for block, sizes in _BLOCKS.items():
+        x = _inception(x, f"inception_{block}", *sizes)
+    return keras.Model(images, x, name=name)
+
+
+def _inception(x, name, one, reduce, three, double_reduce, double, project):
+    strides = 1 if one else 2
+    paths = [_convolution(x, f"{name}_1x1", one, 1)] if one else []
+    y = _convolution(x, f"{name}_3x3_reduce", reduce, 1)
+    paths.append(_convolution(y, f"{name}_3x3", three, 3, strides))
+    y = _convolution(x, f"{name}_double_3x3_reduce", double_reduce, 1)
+    y = _convolution(y, f"{name}_double_3x3_1", double, 3)
+    paths.append(_convolution(y, f"{name}_double_3x3_2", double, 3, strides))
+    if strides == 2:
+        pool = keras.layers.MaxPooling2D(3, 2, "same", name=f"{name}_pool")
+        paths.append(pool(x))
+    else:
+        y = _pooled(x, f"{name}_pool", is_last=name == "inception_5b")
+        paths.append(_convolution(y, f"{name}_pool_proj", project, 1))
+    return keras.layers.Concatenate(name=f"{name}_output")(paths)
+
+
+def _convolution(x, name, filters, size, strides=1):
+    # Padded by hand: Keras' "same" pads strided convolutions on one side.
+    if size > 1:
+        x = keras.layers.ZeroPadding2D(size // 2, name=f"{name}_pad")(x)
+    x = keras.layers.Conv2D(filters, size, strides, name=name)(x)
+    x = keras.layers.BatchNormalization(
+        momentum=0.9, epsilon=1e-5, name=f"{name}_bn"
+    )(x)
+    return keras.layers.ReLU(name=f"{name}_relu")(x)
+
+
+def _halve(x, name):
+    # The original rounds sizes up; after a ReLU a zero never is the maximum
+    # that counts, so that one more row and column of zeros does the same.
+    x = keras.layers.ZeroPadding2D(((0, 1), (0, 1)), name=f"{name}_pad")(x)
+    return keras.layers.MaxPooling2D(3, 2, name=name)(x)
+
+
+def _pooled(x, name, is_last):
+    # The original's average counts its zero padding: no "same" here.
+    x = keras.layers.ZeroPadding2D(1, name=f"{name}_pad")(x)
+    pooling = keras.layers.AveragePooling2D
+    if is_last:
+        pooling = keras.layers.MaxPooling2D
+    return pooling(3, 1, name=name)(x)

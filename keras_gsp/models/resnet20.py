@@ -1,0 +1,96 @@
+"""ResNet-20 for small images, in both orders of activation."""
+
+import keras
+
+_STAGES = (16, 32, 64)
+_BLOCKS_PER_STAGE = 3
+
+
+def resnet20(input_shape=(None, None, 3), *, version=1, name="resnet20"):
+    """Builds ResNet-20 without its classifier: an image to a 64-channel map.
+
+    For images of about 32 pixels; the map is 1/4 of their sides.
+    Preprocessing is inside: pixels are scaled to [-1, 1]. Where the width
+    grows, the shortcut is a 1x1 convolution (option B of the paper; its
+    CIFAR experiments pad with zeros instead).
+
+    Args:
+        input_shape: (height, width, channels), without the batch; sides may
+            be None.
+        version: 1: convolution, normalisation, ReLU, and a ReLU after the
+            sum; 2: normalisation and ReLU before each convolution.
+        name: Name of the model.
+
+    Returns:
+        `keras.Model` from (batch, height, width, channels) in [0, 255] to
+        (batch, height / 4, width / 4, 64).
+
+    Raises:
+        ValueError: another version.
+
+    Example:
+
+    ```python
+    backbone = gsp.models.resnet20((32, 32, 3), version=2)
+    assert backbone.output_shape == (None, 8, 8, 64)
+    ```
+
+    Reference:
+        He et al., Deep Residual Learning (CVPR 2016), section 4.2, and
+        Identity Mappings in Deep Residual Networks (ECCV 2016).
+    """
+    if version not in (1, 2):
+        raise ValueError(
+            f"`version` must be 1 or 2. Received: version={version}."
+        )
+    block = _block if version == 1 else _preactivated_block
+    images = keras.Input(input_shape, name="image")
+    x = keras.layers.Rescaling(1 / 127.5, offset=-1.0)(images)
+    x = _convolution(x, _STAGES[0])
+    if version == 1:
+        x = _activated(x)
+    for stage, filters in enumerate(_STAGES):
+        for position in range(_BLOCKS_PER_STAGE):
+            strides = 2 if stage and not position else 1
+            x = block(x, filters, strides)
+    if version == 2:
+        x = _activated(x)
+    return keras.Model(images, x, name=name)
+
+
+def _block(x, filters, strides):
+    shortcut = x
+    if strides > 1:
+        shortcut = _normalised(_convolution(x, filters, 1, strides))
+    x = _activated(_convolution(x, filters, 3, strides))
+    x = _normalised(_convolution(x, filters))
+    return keras.layers.ReLU()(keras.layers.Add()([x, shortcut]))
+
+
+def _preactivated_block(x, filters, strides):
+    shortcut = x
+    x = _activated(x)
+    if strides > 1:
+        shortcut = _convolution(x, filters, 1, strides)
+    x = _convolution(x, filters, 3, strides)
+    x = _convolution(_activated(x), filters)
+    return keras.layers.Add()([x, shortcut])
+
+
+def _convolution(x, filters, size=3, strides=1):
+    return keras.layers.Conv2D(
+        filters,
+        size,
+        strides,
+        padding="same",
+        use_bias=False,
+        kernel_initializer="he_normal",
+    )(x)
+
+
+def _normalised(x):
+    return keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
+
+
+def _activated(x):
+    return keras.layers.ReLU()(_normalised(x))

@@ -1,0 +1,31 @@
+"""ResNet-20 has its published depth and trains in both versions."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_depth_is_twenty_with_a_classifier(version):
+    model = gsp.models.resnet20((32, 32, 3), version=version)
+    kernels = [w for w in model.trainable_weights if len(w.shape) == 4]
+    shortcuts = [w for w in kernels if w.shape[0] == 1]
+    assert len(kernels) - len(shortcuts) + 1 == 20
+    assert model.output_shape == (None, 8, 8, 64)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_sizes_may_be_unknown_and_outputs_survive_saving(version, tmp_path):
+    model = gsp.models.resnet20(version=version)
+    model.save(tmp_path / "model.keras")
+    images = np.random.default_rng(0).uniform(0, 255, (2, 20, 24, 3))
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert model(images).shape == (2, 5, 6, 64)
+    np.testing.assert_array_equal(again(images), model(images))
+
+
+def test_other_versions_are_refused():
+    with pytest.raises(ValueError, match="version=3"):
+        gsp.models.resnet20(version=3)
