@@ -10,6 +10,7 @@ from keras_gsp.ops.generalized_mean import generalized_mean
 from keras_gsp.ops.normalization import unit_ball
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.transport import (
+    affinities,
     check_inverse_temperature,
     check_transport_ratio,
     selection_probabilities,
@@ -151,14 +152,13 @@ class GeneralizedSumPooling(keras.layers.Layer):
 
     def call(self, features, mask=None):
         """Pools features; see the class."""
-        chosen, log_assignment, kept = self._transport(features, mask)
+        chosen, assignment, kept = self._transport(features, mask)
         weights = self._normalised(chosen, kept)
         flat = at_least_float32(flat_features(features))
         pooled = self._pool(flat, weights, kept)
         pooled = ops.cast(pooled, self.compute_dtype)
         if not self.return_histogram:
             return pooled
-        assignment = ops.softmax(log_assignment, axis=-1)
         histogram = ops.matmul(ops.expand_dims(weights, 1), assignment)[:, 0]
         return pooled, histogram
 
@@ -189,9 +189,9 @@ class GeneralizedSumPooling(keras.layers.Layer):
             num_prototypes); each plan sums to `transport_ratio`.
         """
         features = self._as_features(features)
-        chosen, log_assignment, kept = self._transport(features, mask)
+        chosen, assignment, kept = self._transport(features, mask)
         moved = self._normalised(chosen, kept) * self.transport_ratio
-        plan = moved[..., None] * ops.softmax(log_assignment, axis=-1)
+        plan = moved[..., None] * assignment
         return ops.reshape(
             plan, (-1, *spatial_shape(features), self.num_prototypes)
         )
@@ -266,21 +266,22 @@ class GeneralizedSumPooling(keras.layers.Layer):
         return features
 
     def _transport(self, features, mask):
-        """Selection probabilities and log-assignments, (batch, n[, m])."""
+        """Selection probabilities (batch, n), assignment (batch, n, m)."""
         flat = unit_ball(flat_features(features))
         prototypes = ops.cast(
             unit_ball(ops.convert_to_tensor(self.prototypes)), flat.dtype
         )
         costs = pairwise_distances(flat, prototypes)
         scaled = -self.inverse_temperature * costs
+        log_affinities, assignment = affinities(scaled, axis=-1)
         chosen, _ = selection_probabilities(
-            ops.logsumexp(scaled, axis=-1),
+            log_affinities,
             self.transport_ratio,
             mask=mask,
             spread_bound=_BALL_DIAMETER * self.inverse_temperature,
         )
         kept = None if mask is None else ops.cast(mask, chosen.dtype)
-        return chosen, scaled, kept
+        return chosen, assignment, kept
 
     def _normalised(self, chosen, kept):
         """Pooling weights v = p / (n mu); p, not 1 - n rho, for precision."""

@@ -165,18 +165,36 @@ def partial_transport(
     spread = None
     if cost_bound is not None:
         spread = float(cost_bound) * float(inverse_temperature)
+    log_affinities, assignment = affinities(scaled, axis=-2)
     chosen, refused = selection_probabilities(
-        ops.logsumexp(scaled, axis=-2),
+        log_affinities,
         transport_ratio,
         mask=mask,
         spread_bound=spread,
     )
-    count = ops.sum(chosen + refused, axis=-1, keepdims=True)
-    if mask is None:
-        count = ops.cast(ops.shape(costs)[-1], costs.dtype)
-    assignment = ops.softmax(scaled, axis=-2)
+    count = ops.cast(ops.shape(costs)[-1], costs.dtype)
+    if mask is not None:
+        count = ops.sum(ops.cast(mask, costs.dtype), axis=-1, keepdims=True)
+        count = ops.maximum(count, 1.0)
     plan = assignment * ops.expand_dims(chosen / count, axis=-2)
     return refused / count, plan
+
+
+def affinities(scaled, *, axis):
+    """Log-sum-exp and softmax over prototypes, from one exponential.
+
+    Args:
+        scaled: negative costs times the inverse temperature.
+        axis: the axis of the prototypes.
+
+    Returns:
+        b without that axis, and a, which sums to 1 along it to rounding even
+        where b itself has lost digits to its size.
+    """
+    largest = ops.stop_gradient(ops.max(scaled, axis=axis, keepdims=True))
+    shares = ops.exp(scaled - largest)
+    total = ops.sum(shares, axis=axis, keepdims=True)
+    return ops.squeeze(largest + ops.log(total), axis=axis), shares / total
 
 
 def _log_odds(transport_ratio, log_affinities):
