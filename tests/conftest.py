@@ -1,5 +1,7 @@
 """Fixtures and settings shared by all tests."""
 
+import contextlib
+
 import keras
 import pytest
 
@@ -11,3 +13,15 @@ def fresh_session():
     yield
     keras.config.set_dtype_policy("float32")
     keras.backend.clear_session()
+
+
+@pytest.fixture
+def double_precision():
+    """Lets JAX compute in float64, which it rounds to float32 otherwise."""
+    scope = contextlib.nullcontext()
+    if keras.backend.backend() == "jax":
+        import jax
+
+        scope = jax.enable_x64(True)
+    with scope:
+        yield

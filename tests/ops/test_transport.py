@@ -1,0 +1,340 @@
+"""Partial transport: marginals, limits, values, gradients, edges, errors."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_gsp.ops.transport import partial_transport, selection_probabilities
+from tests.gradients import central_differences, gradients
+from tests.ops import transport_oracle as oracle
+
+TEMPERATURES = (0.05, 0.5, 5.0, 20.0, 100.0, 1000.0)
+RATIOS = (0.001, 0.05, 0.3, 0.5, 0.9, 0.99, 0.999, 1.0)
+SIZES = list(itertools.product((1, 8, 64), (1, 4, 49, 196)))
+# Every size with two ratios, every ratio with three sizes.
+CASES = [
+    (RATIOS[(position + shift) % len(RATIOS)], *size)
+    for position, size in enumerate(SIZES)
+    for shift in (0, 3)
+]
+
+
+def tolerance(dtype, eps):
+    """Rounding of the costs alone moves float32 results by eps * 6e-8."""
+    if dtype == "float64":
+        return 1e-10
+    return {100.0: 1e-4, 1000.0: 2e-3}.get(eps, 1e-5)
+
+
+def assert_close(found, expected, relative):
+    found = np.asarray(found, "float64")
+    scale = max(np.abs(expected).max(), 1e-30)
+    assert np.abs(found - expected).max() <= relative * scale
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bound", [None, 2.0])
+@pytest.mark.parametrize("eps", TEMPERATURES)
+def test_forward_equals_float64_root_finder(
+    eps, bound, dtype, double_precision
+):
+    for ratio, num_prototypes, num_features in CASES:
+        costs = oracle.ball_costs(1, num_prototypes, num_features)
+        residual, plan = partial_transport(
+            costs.astype(dtype),
+            transport_ratio=ratio,
+            inverse_temperature=eps,
+            cost_bound=bound,
+        )
+        expected = oracle.partial_transport(costs, ratio, eps)
+        assert_close(plan, expected[1], tolerance(dtype, eps))
+        assert_close(residual, expected[0], tolerance(dtype, eps))
+
+
+@pytest.mark.parametrize("eps", TEMPERATURES)
+def test_marginals_and_moved_mass_are_exact(eps):
+    for ratio in RATIOS:
+        costs = np.stack([oracle.ball_costs(s, 8, 49) for s in range(3)])
+        residual, plan = partial_transport(
+            costs.astype("float32"),
+            transport_ratio=ratio,
+            inverse_temperature=eps,
+        )
+        columns = np.asarray(residual) + np.sum(plan, axis=-2)
+        np.testing.assert_allclose(columns, 1 / 49, rtol=3e-6)
+        np.testing.assert_allclose(
+            np.sum(plan, axis=(-2, -1)), ratio, rtol=3e-6
+        )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("eps", TEMPERATURES)
+def test_cost_gradient_equals_corrected_proposition(
+    eps, dtype, double_precision
+):
+    for ratio, num_prototypes, num_features in CASES:
+        costs = oracle.ball_costs(2, num_prototypes, num_features)
+        upstream = np.random.default_rng(3).normal(size=costs.shape)
+        weights = upstream.astype(dtype)
+
+        def loss(costs, ratio=ratio, weights=weights):
+            _, plan = partial_transport(
+                costs, transport_ratio=ratio, inverse_temperature=eps
+            )
+            return ops.sum(plan * weights)
+
+        (found,) = gradients(loss, costs.astype(dtype))
+        expected = oracle.plan_gradient(costs, ratio, eps, upstream)
+        # Differences of near-equal terms: scaled by what is summed.
+        summed = eps * ratio * np.abs(upstream).max() / num_features
+        scale = max(summed, np.abs(expected).max())
+        assert np.abs(found - expected).max() <= tolerance(dtype, eps) * scale
+
+
+@pytest.mark.parametrize("eps", TEMPERATURES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_ratio_gradient_equals_closed_form(eps, dtype, double_precision):
+    for ratio in RATIOS[:-1]:
+        costs = oracle.ball_costs(4, 8, 49)
+        upstream = np.random.default_rng(5).normal(size=costs.shape)
+
+        def loss(ratio, costs=costs, upstream=upstream):
+            _, plan = partial_transport(
+                costs.astype(dtype),
+                transport_ratio=ratio,
+                inverse_temperature=eps,
+            )
+            return ops.sum(plan * upstream.astype(dtype))
+
+        (found,) = gradients(loss, np.array(ratio, dtype))
+        expected = oracle.ratio_gradient(costs, ratio, eps, upstream)
+        # The threshold of a sharp selection moves fast with the ratio.
+        relative = 1e-9 if dtype == "float64" else max(1e-3, eps * 5e-5)
+        assert abs(found - expected) <= relative * np.abs(upstream).max()
+
+
+def test_gradient_equals_central_differences_also_at_ties(double_precision):
+    costs = oracle.ball_costs(6, 3, 5)
+    costs[:, 1] = costs[:, 0]
+    costs[2] = 0.0
+    upstream = np.random.default_rng(7).normal(size=(4, 5))
+
+    def loss(costs, ratio):
+        residual, plan = partial_transport(
+            costs, transport_ratio=ratio, inverse_temperature=6.0
+        )
+        return ops.sum(plan * upstream[:3]) + ops.sum(residual * upstream[3])
+
+    inputs = costs, np.array(0.37)
+    for found, expected in zip(
+        gradients(loss, *inputs),
+        central_differences(loss, *inputs),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, expected, atol=2e-9)
+
+
+def test_gradient_equals_unrolled_paper_iteration(double_precision):
+    costs = oracle.ball_costs(8, 4, 9)
+    upstream = np.random.default_rng(9).normal(size=costs.shape)
+
+    def unrolled(costs):
+        affinities = ops.logsumexp(-5.0 * costs, axis=-2)
+        threshold = ops.convert_to_tensor(np.float64(0.0))
+        for _ in range(400):
+            chosen = ops.sigmoid(affinities + threshold)
+            threshold += ops.log(0.3 / ops.mean(chosen))
+        chosen = ops.sigmoid(affinities + threshold)
+        plan = ops.softmax(-5.0 * costs, axis=-2) * chosen / 9.0
+        return ops.sum(plan * upstream)
+
+    def closed_form(costs):
+        _, plan = partial_transport(
+            costs, transport_ratio=0.3, inverse_temperature=5.0
+        )
+        return ops.sum(plan * upstream)
+
+    np.testing.assert_allclose(
+        gradients(closed_form, costs)[0],
+        gradients(unrolled, costs)[0],
+        atol=1e-12,
+    )
+
+
+def test_ratio_one_moves_everything():
+    residual, plan = partial_transport(
+        oracle.ball_costs(0, 8, 49).astype("float32"),
+        transport_ratio=1.0,
+        inverse_temperature=5.0,
+    )
+    np.testing.assert_array_equal(residual, np.zeros(49))
+    np.testing.assert_allclose(np.sum(plan, axis=0), 1 / 49, rtol=1e-6)
+
+
+def test_sharp_transport_fills_the_cheapest_features():
+    costs = np.array([[0.4, 0.1, 0.9, 0.3, 0.7]], "float32")
+    residual, _ = partial_transport(
+        costs, transport_ratio=0.5, inverse_temperature=1e4
+    )
+    expected = [0.1, 0.0, 0.2, 0.0, 0.2]
+    np.testing.assert_allclose(residual, expected, atol=1e-5)
+
+
+def test_small_ratio_tends_to_softmax_over_features():
+    costs = oracle.ball_costs(0, 8, 20).astype("float32")
+    chosen, _ = selection_probabilities(
+        ops.logsumexp(-5.0 * costs, axis=-2), 1e-6
+    )
+    weights = np.asarray(chosen) / np.sum(chosen)
+    expected = ops.softmax(ops.logsumexp(-5.0 * costs, axis=-2))
+    np.testing.assert_allclose(weights, expected, rtol=1e-4)
+
+
+def test_order_of_features_is_irrelevant():
+    costs = oracle.ball_costs(0, 8, 30).astype("float32")
+    order = np.random.default_rng(0).permutation(30)
+    first, _ = partial_transport(
+        costs, transport_ratio=0.3, inverse_temperature=20.0
+    )
+    second, _ = partial_transport(
+        costs[:, order], transport_ratio=0.3, inverse_temperature=20.0
+    )
+    np.testing.assert_allclose(np.asarray(first)[order], second, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bound", [None, 2.0])
+@pytest.mark.parametrize("ratio", [0.3, 1.0])
+def test_mask_equals_leaving_features_out(ratio, bound):
+    costs = oracle.ball_costs(0, 8, 30).astype("float32")
+    mask = np.random.default_rng(0).random(30) < 0.6
+    options = {
+        "transport_ratio": ratio,
+        "inverse_temperature": 20.0,
+        "cost_bound": bound,
+    }
+    residual, plan = partial_transport(costs, mask=mask, **options)
+    kept_residual, kept_plan = partial_transport(costs[:, mask], **options)
+    np.testing.assert_allclose(
+        np.asarray(plan)[:, mask], kept_plan, rtol=1e-5, atol=1e-8
+    )
+    np.testing.assert_allclose(
+        np.asarray(residual)[mask], kept_residual, rtol=1e-5, atol=1e-8
+    )
+    assert not np.asarray(plan)[:, ~mask].any()
+    assert not np.asarray(residual)[~mask].any()
+
+
+def test_masked_features_get_no_gradient():
+    costs = oracle.ball_costs(0, 4, 6).astype("float32")
+    mask = np.array([True, True, False, True, False, True])
+
+    def loss(costs):
+        residual, plan = partial_transport(
+            costs, transport_ratio=0.3, inverse_temperature=5.0, mask=mask
+        )
+        return ops.sum(ops.square(plan)) + ops.sum(ops.square(residual))
+
+    (found,) = gradients(loss, costs)
+    assert not found[:, ~mask].any()
+    assert found[:, mask].any()
+
+
+def test_row_without_kept_features_is_zero_and_finite():
+    costs = np.stack([oracle.ball_costs(s, 4, 6) for s in range(2)])
+    mask = np.array([[True] * 6, [False] * 6])
+
+    def loss(costs):
+        residual, plan = partial_transport(
+            costs, transport_ratio=0.3, inverse_temperature=5.0, mask=mask
+        )
+        return ops.sum(ops.square(plan)) + ops.sum(ops.square(residual))
+
+    (found,) = gradients(loss, costs.astype("float32"))
+    assert np.isfinite(found).all()
+    assert not found[1].any()
+
+
+def test_nan_stays_in_its_row():
+    costs = np.stack([oracle.ball_costs(s, 4, 9) for s in range(3)])
+    costs = costs.astype("float32")
+    bad = costs.copy()
+    bad[1, 2, 3] = np.nan
+    options = {"transport_ratio": 0.3, "inverse_temperature": 5.0}
+    clean = np.asarray(partial_transport(costs, **options)[1])
+    found = np.asarray(partial_transport(bad, **options)[1])
+    np.testing.assert_array_equal(found[[0, 2]], clean[[0, 2]])
+    assert np.isnan(found[1]).any()
+
+
+@pytest.mark.parametrize("ratio", [0.25, 0.5])
+def test_whole_number_of_features_in_a_wide_gap_is_finite(ratio):
+    costs = np.repeat([[0.0, 2.0]], 4, axis=1).astype("float32")
+
+    def loss(costs):
+        _, plan = partial_transport(
+            costs, transport_ratio=ratio, inverse_temperature=1000.0
+        )
+        return ops.sum(ops.square(plan))
+
+    assert np.isfinite(gradients(loss, costs)[0]).all()
+    _, plan = partial_transport(
+        costs, transport_ratio=ratio, inverse_temperature=1000.0
+    )
+    np.testing.assert_allclose(np.sum(plan), ratio, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 50.0, 1e3])
+def test_unbounded_costs_need_no_bound(scale):
+    costs = scale * np.random.default_rng(0).normal(size=(5, 40, 100))
+    _, plan = partial_transport(
+        costs.astype("float32"), transport_ratio=0.3, inverse_temperature=20.0
+    )
+    np.testing.assert_allclose(np.sum(plan, axis=(-2, -1)), 0.3, rtol=1e-5)
+
+
+def test_learnt_ratio_equals_the_number():
+    costs = oracle.ball_costs(0, 8, 49).astype("float32")
+    number = partial_transport(
+        costs, transport_ratio=0.3, inverse_temperature=5.0
+    )
+    tensor = partial_transport(
+        costs,
+        transport_ratio=ops.convert_to_tensor(0.3),
+        inverse_temperature=5.0,
+    )
+    np.testing.assert_allclose(number[1], tensor[1], rtol=2e-6)
+
+
+def test_half_precision_costs_are_solved_in_float32():
+    costs = oracle.ball_costs(0, 8, 49).astype("float16")
+    _, plan = partial_transport(
+        costs, transport_ratio=0.3, inverse_temperature=5.0
+    )
+    assert keras.backend.standardize_dtype(plan.dtype) == "float32"
+    np.testing.assert_allclose(np.sum(plan), 0.3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("ratio", [0.0, -0.1, 1.5, float("nan")])
+def test_ratio_outside_range_is_refused(ratio):
+    with pytest.raises(ValueError, match=r"in \(0, 1\].*Received"):
+        partial_transport(
+            np.ones((2, 3)), transport_ratio=ratio, inverse_temperature=1.0
+        )
+
+
+@pytest.mark.parametrize("eps", [0.0, -1.0, float("inf"), float("nan")])
+def test_temperature_outside_range_is_refused(eps):
+    with pytest.raises(ValueError, match="`inverse_temperature` must be"):
+        partial_transport(
+            np.ones((2, 3)), transport_ratio=0.5, inverse_temperature=eps
+        )
+
+
+def test_vector_of_costs_is_refused():
+    with pytest.raises(ValueError, match=r"shape \(3,\)"):
+        partial_transport(
+            np.ones(3), transport_ratio=0.5, inverse_temperature=1.0
+        )
