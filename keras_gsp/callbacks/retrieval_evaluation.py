@@ -1,10 +1,9 @@
 """Retrieval scores in the logs of `fit`, where other callbacks find them."""
 
 import keras
-import numpy as np
 
-from keras_gsp.callbacks.labelled_batches import LabelledBatches
-from keras_gsp.metrics.labelled_embeddings import checked_embeddings
+from keras_gsp.metrics.encoding import encoded, encoded_batches
+from keras_gsp.metrics.labelled_batches import LabelledBatches
 from keras_gsp.metrics.retrieval import retrieval_scores
 
 
@@ -109,7 +108,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             self._queries.check_has_pair()
         else:
             self._queries.check_has_pair(self._gallery)
-        self._embed(self._queries, num_batches=1)
+        next(encoded_batches(self._encoder(), self._queries))
 
     def on_train_batch_end(self, batch, logs=None):
         """Evaluates every `every_steps` steps."""
@@ -138,10 +137,10 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         Returns:
             The dict of `gsp.metrics.retrieval_scores`.
         """
-        embeddings, labels = self._embed(self._queries)
+        embeddings, labels = encoded(self._encoder(), self._queries)
         gallery = {}
         if self._gallery is not None:
-            others, other_labels = self._embed(self._gallery)
+            others, other_labels = encoded(self._encoder(), self._gallery)
             gallery = {
                 "gallery_embeddings": others,
                 "gallery_labels": other_labels,
@@ -162,43 +161,9 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             return self._steps
         return int(keras.ops.convert_to_numpy(optimizer.iterations))
 
-    def _embed(self, batches, num_batches=None):
-        """Returns the embeddings and labels of the first batches, or of all."""
+    def _encoder(self):
         encoder = getattr(self.model, "encoder", None)
-        if not isinstance(encoder, keras.Model):
-            encoder = self.model
-        embeddings, labels = [], []
-        for images, batch_labels in batches:
-            found = _embedding(encoder.predict_on_batch(images))
-            # Under tf.distribute every replica answers the whole batch.
-            embeddings.append(found[: len(batch_labels)])
-            labels.append(batch_labels)
-            if len(labels) == num_batches:
-                break
-        embeddings = np.concatenate(embeddings)
-        return checked_embeddings(embeddings), np.concatenate(labels)
-
-
-def _embedding(outputs):
-    """The one embedding among an encoder's outputs."""
-    if isinstance(outputs, dict) and "embedding" in outputs:
-        outputs = outputs["embedding"]
-    if isinstance(outputs, dict | list | tuple):
-        received = (
-            f"a dict with keys {sorted(outputs)}"
-            if isinstance(outputs, dict)
-            else f"{len(outputs)} outputs"
-        )
-        raise TypeError(
-            "The encoder must return one tensor, or a dict with the key "
-            f'"embedding". Received: {received}.'
-        )
-    if np.ndim(outputs) != 2:
-        raise ValueError(
-            "The encoder must return embeddings of shape (batch, size). "
-            f"Received: shape {np.shape(outputs)}."
-        )
-    return outputs
+        return encoder if isinstance(encoder, keras.Model) else self.model
 
 
 def _check_positive(name, value):

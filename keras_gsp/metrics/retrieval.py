@@ -13,6 +13,7 @@ from keras_gsp.metrics.labelled_embeddings import (
     checked_embeddings,
     class_codes,
 )
+from keras_gsp.metrics.origin import nearby_origin
 from keras_gsp.ops.matmul_precision import full_precision_matmul
 
 # Scores of one block of queries against the whole gallery: 64 MB in float32.
@@ -205,17 +206,12 @@ def _without(neighbors, own):
 def _moved_to_origin(embeddings, gallery):
     """Shifts and scales all data alike, so that rounding stays small.
 
-    The products lose the digits that a common offset takes. The shift is
-    rounded to a power of two near the spread, the scale is a power of two:
-    data on a grid keeps its exact ties, centred data is not touched.
+    The scale is a power of two and keeps squares from overflowing.
     """
     dtype = np.result_type(embeddings, gallery)
     low = np.minimum(embeddings.min(axis=0), gallery.min(axis=0))
     high = np.maximum(embeddings.max(axis=0), gallery.max(axis=0))
-    low, high = low.astype("float64"), high.astype("float64")
-    spread = np.exp2(np.frexp(high - low)[1])
-    middle = low / 2 + high / 2
-    shift = np.where(high > low, np.round(middle / spread) * spread, middle)
+    shift = nearby_origin(low, high)
     largest = np.max(np.maximum(np.abs(low - shift), np.abs(high - shift)))
     scale = np.exp2(-np.frexp(largest)[1]) if largest > 0 else 1.0
     shift = shift.astype(dtype)
