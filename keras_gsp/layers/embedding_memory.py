@@ -150,7 +150,9 @@ class EmbeddingMemory(keras.layers.Layer):
         self._check_fits(labels)
         batch = ops.cast(ops.shape(labels)[0], "int32")
         position = ops.convert_to_tensor(self.position)
-        slots = (position + ops.arange(batch, dtype="int32")) % self.capacity
+        # `arange` takes the static length: on JAX a cast one is traced.
+        offsets = ops.arange(ops.shape(labels)[0], dtype="int32")
+        slots = (position + offsets) % self.capacity
         embeddings = ops.cast(
             ops.stop_gradient(embeddings), self.embeddings.dtype
         )
