@@ -11,6 +11,7 @@ from keras_gsp.models.learner_parts import (
     check_parts,
     serialized_parts,
 )
+from keras_gsp.models.problem_progress import ProblemProgress
 from keras_gsp.models.regularization import regularizer_loss
 from keras_gsp.models.replicas import gather_replicas, share_of_replica
 from keras_gsp.ops.labels import check_same_length, flat_labels
@@ -139,11 +140,13 @@ class MetricLearner(keras.Model):
         self.anchor_decay = anchor_decay
         self.seed = seed
         self.halves_seed = keras.random.SeedGenerator(seed)
-        self.anchored = None
+        self.anchored = self.progress = None
         if anchor_weight > 0.0:
             self.anchored = AnchoredWeights(
                 anchor_weight, decay=anchor_decay, name="anchored"
             )
+            if proxies is not None:
+                self.progress = ProblemProgress(name="progress")
         if encoder.built:
             self.build(encoder.input_shape)
 
@@ -163,6 +166,8 @@ class MetricLearner(keras.Model):
                 self.class_embeddings.build((None,))
         if self.anchored is not None and not self.anchored.built:
             self.anchored.build_for(self.encoder.trainable_variables)
+        if self.progress is not None and not self.progress.built:
+            self.progress.build_for(self.encoder, self.proxies.proxies)
         self.built = True
 
     def call(self, inputs, training=None):

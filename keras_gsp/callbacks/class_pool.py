@@ -1,0 +1,159 @@
+"""A few embedded samples of every class, from which proxies are chosen."""
+
+import keras
+import numpy as np
+
+# An endless data set that never brings a class must come to an end.
+FRUITLESS_SAMPLES = 10_000
+FRUITLESS_SAMPLES_PER_CLASS = 20
+
+
+def check_pool(pool):
+    """Returns a pool, refusing what cannot be read several times.
+
+    Raises:
+        TypeError: an iterator, or something that is no data set at all.
+    """
+    if hasattr(pool, "__next__"):
+        raise TypeError(
+            "`pool` must be a data set that can be read again for every "
+            "problem, or a function that returns one. Received: an iterator, "
+            f"{type(pool).__name__}."
+        )
+    is_readable = hasattr(pool, "__iter__") or callable(pool)
+    if not is_readable and not isinstance(pool, keras.utils.PyDataset):
+        raise TypeError(
+            "`pool` must be a data set of (images, labels) batches, a tuple "
+            "of two arrays, or a function (classes, problem) that returns "
+            f"one. Received: pool={pool!r}."
+        )
+    return pool
+
+
+def pool_batches(pool, classes, *, problem, seed, batch_size):
+    """Yields the (images, labels) batches of a pool once.
+
+    Args:
+        pool: see `ChanceConstrainedProgramming`.
+        classes: int array, classes that lack samples; what a function is
+            asked for.
+        problem: int, number of the problem.
+        seed: int, with `problem` the order of arrays.
+        batch_size: length of the batches made of arrays.
+    """
+    if callable(pool) and not isinstance(pool, keras.utils.PyDataset):
+        pool = check_pool(pool(classes, problem))
+    if isinstance(pool, keras.utils.PyDataset):
+        for index in range(pool.num_batches):
+            yield pool[index]
+    elif isinstance(pool, tuple):
+        images, labels = (np.asarray(array) for array in pool)
+        order = np.random.default_rng([seed, problem]).permutation(len(labels))
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            yield images[rows], labels[rows]
+    else:
+        yield from pool
+
+
+def embed_class_pool(
+    draw, embed, *, num_classes, pool_size, min_size=1, batch_size=64
+):
+    """Embeds the first samples of each class that a data set brings.
+
+    Reads until every class has `pool_size` samples or the data end. They are
+    read again, for another augmentation of the same images, as long as a
+    class has fewer than `min_size` and it helps. Only the samples taken are
+    embedded, in batches of one size.
+
+    Args:
+        draw: function from an int array of classes to (images, labels)
+            batches of these and perhaps others.
+        embed: function from `batch_size` images to embeddings.
+        num_classes: labels are in [0, num_classes).
+        pool_size: samples to take of each class.
+        min_size: samples of each class worth another reading.
+        batch_size: images embedded at once.
+
+    Returns:
+        Embeddings (num_classes, pool_size, size), float32, and which of them
+        are there, boolean (num_classes, pool_size).
+
+    Raises:
+        ValueError: a class without a sample, a label outside the range, an
+            embedding that is not finite.
+    """
+    counts = np.zeros(num_classes, "int64")
+    rows, waiting, blocks = [], [], []
+    for image, label in _wanted(draw, counts, pool_size, min_size):
+        rows.append((label, counts[label] - 1))
+        waiting.append(image)
+        if len(waiting) == batch_size:
+            blocks.append(embed(np.stack(waiting)))
+            waiting.clear()
+    if waiting:
+        missing = batch_size - len(waiting)
+        filled = np.stack(waiting + waiting[-1:] * missing)
+        blocks.append(embed(filled)[: len(waiting)])
+    embeddings = np.concatenate(blocks).astype("float32")
+    if not np.isfinite(embeddings).all():
+        raise ValueError(
+            "The embeddings of the pool must be finite. Received: NaN or "
+            "infinity; the training has diverged."
+        )
+    pool = np.zeros((num_classes, pool_size, embeddings.shape[1]), "float32")
+    pool[tuple(np.transpose(rows))] = embeddings
+    return pool, np.arange(pool_size) < counts[:, None]
+
+
+def _wanted(draw, counts, pool_size, min_size):
+    """Yields (image, label) of samples that are taken, and counts them."""
+    while True:
+        before = counts.sum()
+        lacking = np.flatnonzero(counts < pool_size)
+        fruitless = 0
+        for images, labels in map(_checked_batch, draw(lacking)):
+            _check_labels(labels, len(counts))
+            fruitless += len(labels)
+            for row in np.flatnonzero(counts[labels] < pool_size):
+                if counts[labels[row]] < pool_size:
+                    counts[labels[row]] += 1
+                    fruitless = 0
+                    yield images[row], labels[row]
+            if (counts == pool_size).all() or fruitless > max(
+                FRUITLESS_SAMPLES, FRUITLESS_SAMPLES_PER_CLASS * len(counts)
+            ):
+                break
+        _check_complete(counts)
+        if counts.min() >= min_size or counts.sum() == before:
+            return
+
+
+def _checked_batch(batch):
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise TypeError(
+            "`pool` must yield (images, labels) batches. "
+            f"Received: {type(batch).__name__}."
+        )
+    images, labels = (np.asarray(array) for array in batch)
+    return images, labels.reshape(-1).astype("int64")
+
+
+def _check_labels(labels, num_classes):
+    wrong = labels[(labels < 0) | (labels >= num_classes)]
+    if len(wrong):
+        raise ValueError(
+            "The labels of `pool` must be in [0, num_classes="
+            f"{num_classes}), as the proxies are. Received: {wrong[0]}."
+        )
+
+
+def _check_complete(counts):
+    absent = np.flatnonzero(counts == 0)
+    if len(absent):
+        listed = ", ".join(map(str, absent[:10]))
+        more = ", ..." if len(absent) > 10 else ""
+        raise ValueError(
+            "`pool` must bring samples of every class. Received: none of "
+            f"{len(absent)} classes: {listed}{more}."
+        )

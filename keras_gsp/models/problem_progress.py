@@ -1,0 +1,146 @@
+"""How far the current problem of alternating proxies has come."""
+
+import keras
+import numpy as np
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class ProblemProgress(keras.layers.Layer):
+    """Holds the best snapshot of a problem and its counters as weights.
+
+    All of it is in non-trainable weights, so that every checkpoint of the
+    learner has it and a killed run goes on in the middle of a problem.
+    `keras_gsp.callbacks.ChanceConstrainedProgramming` reads and writes it.
+
+    Args:
+        **kwargs: `name` and other arguments of a Keras layer.
+
+    Attributes:
+        best_encoder: the encoder at the problem's best evaluation, one
+            variable for each of `moving_variables(encoder)`.
+        best_proxies: the proxies then.
+        best_score: the score then, larger is better.
+        best_of_all: best score of all problems that have ended.
+        waited: evaluations since the best one.
+        steps: steps of this problem.
+        barren_problems: problems in a row that did not beat `best_of_all`.
+        covering_radius: of the pool by the proxies this problem began with.
+        is_started: 1 after the first proxies were chosen.
+    """
+
+    def __init__(self, **kwargs):
+        kwargs["dtype"] = "float32"
+        super().__init__(trainable=False, **kwargs)
+
+    def build_for(self, encoder, proxies):
+        """Creates a slot for each variable that training moves.
+
+        Args:
+            encoder: built Keras model.
+            proxies: variable of the class proxies.
+        """
+        self.best_encoder = [
+            self._add_like(f"best_encoder_{position}", variable)
+            for position, variable in enumerate(moving_variables(encoder))
+        ]
+        self.best_proxies = self._add_like("best_proxies", proxies)
+        lowest = keras.initializers.Constant(-np.inf)
+        self.best_score = self._add_number("best_score", "float32", lowest)
+        self.best_of_all = self._add_number("best_of_all", "float32", lowest)
+        self.covering_radius = self._add_number("covering_radius", "float32")
+        self.waited = self._add_number("waited", "int32")
+        self.steps = self._add_number("steps", "int32")
+        self.barren_problems = self._add_number("barren_problems", "int32")
+        self.is_started = self._add_number("is_started", "int32")
+        self.built = True
+
+    def record(self, score, encoder, proxies, *, min_delta=0.0):
+        """Notes an evaluation, and takes the snapshot if it is the best.
+
+        Args:
+            score: float, larger is better.
+            encoder: the model the slots were made for.
+            proxies: variable of the class proxies.
+            min_delta: float, smallest change that counts as improvement.
+        """
+        # As it is stored: a score equal to the best one is none.
+        score, best = np.float32(score), float(self.best_score)
+        if not (np.isneginf(best) or score > best + min_delta):
+            self.waited.assign_add(1)
+            return
+        variables = [*moving_variables(encoder), proxies]
+        slots = [*self.best_encoder, self.best_proxies]
+        for slot, variable in zip(slots, variables, strict=True):
+            # A copy: JAX would refuse to give one buffer away twice.
+            slot.assign(ops.copy(variable))
+        self.best_score.assign(score)
+        self.waited.assign(0)
+
+    def restore_best(self, encoder):
+        """Brings the encoder back to the best evaluation of this problem."""
+        pairs = zip(moving_variables(encoder), self.best_encoder, strict=True)
+        for variable, best in pairs:
+            variable.assign(ops.copy(best))
+
+    def end_problem(self):
+        """Counts a problem that has converged as fruitful or barren."""
+        if float(self.best_score) > float(self.best_of_all):
+            self.best_of_all.assign(float(self.best_score))
+            self.barren_problems.assign(0)
+        else:
+            self.barren_problems.assign_add(1)
+
+    def start_problem(self, covering_radius):
+        """Sets the counters for the next problem.
+
+        Args:
+            covering_radius: float, of the pool by the new proxies.
+        """
+        self.best_score.assign(-np.inf)
+        self.waited.assign(0)
+        self.steps.assign(0)
+        self.covering_radius.assign(covering_radius)
+        self.is_started.assign(1)
+
+    def _add_like(self, name, variable):
+        return self.add_weight(
+            name=name,
+            shape=variable.shape,
+            dtype=variable.dtype,
+            initializer="zeros",
+            trainable=False,
+            autocast=False,
+        )
+
+    def _add_number(self, name, dtype, initializer="zeros"):
+        return self.add_weight(
+            name=name,
+            shape=(),
+            dtype=dtype,
+            initializer=initializer,
+            trainable=False,
+            autocast=False,
+        )
+
+
+def moving_variables(encoder):
+    """Variables that training moves, the trainable ones first.
+
+    Those are the trainable ones and the moving statistics of layers that are
+    not frozen.
+
+    Args:
+        encoder: built Keras model.
+    """
+    found = {id(v): v for v in encoder.trainable_variables}
+    for layer in _leaves(encoder):
+        if layer.trainable:
+            found |= {id(v): v for v in layer.non_trainable_weights}
+    return list(found.values())
+
+
+def _leaves(layer):
+    if not isinstance(layer, keras.Model):
+        return [layer]
+    return [leaf for part in layer.layers for leaf in _leaves(part)]
