@@ -1,0 +1,190 @@
+"""Image folders, CSV lists and collages of one's own."""
+
+import numpy as np
+import pytest
+
+from tests.training.datasets import layouts
+from training.datasets.class_split import split_by_class
+from training.datasets.collage import collage_splits, compose_collages
+from training.datasets.csv_list import csv_splits
+from training.datasets.image_folder import image_folder, image_folder_splits
+from training.datasets.image_set import ImageSet
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("KERAS_GSP_CACHE", str(folder))
+
+
+def test_classes_are_folders_at_any_depth(tmp_path):
+    layouts.folder(tmp_path, ["cats", "dogs/large", "dogs/small"], images=2)
+    (tmp_path / "notes.txt").write_text("no image")
+    images = image_folder(tmp_path)
+    assert images.class_names == ("cats", "dogs/large", "dogs/small")
+    assert images.labels.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_named_sides_of_different_classes_are_kept(tmp_path):
+    layouts.folder(tmp_path / "train", ["a", "b"])
+    layouts.folder(tmp_path / "test", ["c"])
+    layouts.folder(tmp_path / "validation", ["d"])
+    splits = image_folder_splits(tmp_path)
+    assert splits.train.class_names == ("a", "b")
+    assert splits.test.class_names == ("c",)
+    assert splits.validation.class_names == ("d",)
+
+
+def test_half_of_the_classes_are_drawn_for_training(tmp_path):
+    layouts.folder(tmp_path, list("abcdefgh"), images=1)
+    drawn = {
+        seed: image_folder_splits(tmp_path, seed=seed).train.class_names
+        for seed in range(4)
+    }
+    assert {len(names) for names in drawn.values()} == {4}
+    assert len(set(drawn.values())) > 1
+    fewer = image_folder_splits(tmp_path, num_train_classes=2)
+    assert fewer.train.num_classes == 2
+
+
+def test_an_empty_or_absent_folder_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no image at any depth"):
+        image_folder(tmp_path)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        image_folder(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("count", [0, 2, 5])
+def test_some_class_must_remain_on_each_side(count):
+    images = ImageSet([0, 1], ("a", "b"), paths=("x", "y"))
+    with pytest.raises(ValueError, match=f"num_train_classes={count}"):
+        split_by_class(images, "two", num_train_classes=count)
+
+
+def write_csv(tmp_path, *lines):
+    layouts.folder(tmp_path, list("abcd"), images=2)
+    file = tmp_path / "list.csv"
+    file.write_text("\n".join(lines))
+    return file
+
+
+def test_a_csv_list_with_splits(tmp_path):
+    file = write_csv(
+        tmp_path,
+        "path,label,split",
+        "a/0000.jpg,ape,train",
+        "a/0001.jpg,ape,train",
+        "b/0000.jpg,bee,query",
+        "b/0001.jpg,bee,gallery",
+        "c/0000.jpg,cat,validation",
+    )
+    splits = csv_splits(file)
+    assert splits.train.class_names == ("ape",)
+    assert splits.query.class_names == splits.gallery.class_names == ("bee",)
+    assert len(splits.test) == 2
+    assert splits.validation.class_names == ("cat",)
+
+
+def test_a_csv_list_without_splits_is_split_by_class(tmp_path):
+    rows = [f"{c}/{i:04d}.jpg,{c}" for c in "abcd" for i in range(2)]
+    splits = csv_splits(write_csv(tmp_path, "path,label", *rows))
+    assert splits.train.num_classes == splits.test.num_classes == 2
+
+
+@pytest.mark.parametrize(
+    "lines, error, message",
+    [
+        (["file,label", "a/0000.jpg,a"], ValueError, "columns path and label"),
+        (["path,label"], ValueError, "0 rows"),
+        (["path,label", "a/0000.jpg,"], ValueError, "line 2"),
+        (
+            ["path,label,split", "a/0000.jpg,a,train", "b/0000.jpg,b,exam"],
+            ValueError,
+            "'exam' in line 3",
+        ),
+        (["path,label", "a/9.jpg,a"], FileNotFoundError, "1 of 1 missing"),
+        (
+            ["path,label,split", "a/0000.jpg,a,train", "a/0001.jpg,a,test"],
+            ValueError,
+            "no class in common",
+        ),
+        (
+            ["path,label,split", "a/0000.jpg,a,train"],
+            ValueError,
+            "images to train with and to score",
+        ),
+    ],
+)
+def test_bad_lists_are_refused(tmp_path, lines, error, message):
+    with pytest.raises(error, match=message):
+        csv_splits(write_csv(tmp_path, *lines))
+
+
+def test_a_collage_holds_the_picture_once_among_three_backgrounds():
+    pictures = np.arange(1, 41, dtype="uint8").reshape(40, 1, 1, 1)
+    pictures = pictures + np.zeros((40, 4, 4, 3), "uint8")
+    backgrounds = np.arange(100, 107, dtype="uint8").reshape(7, 1, 1, 1)
+    backgrounds = backgrounds + np.zeros((7, 4, 4, 3), "uint8")
+    made = compose_collages(pictures, backgrounds, seed=1)
+    assert made.shape == (40, 8, 8, 3)
+    cells = made[:, ::4, ::4, 0].reshape(40, 4)
+    own = cells == np.arange(1, 41)[:, None]
+    assert (own.sum(axis=1) == 1).all()
+    assert set(np.argmax(own, axis=1)) == {0, 1, 2, 3}
+    assert all(len(set(row)) == 4 for row in cells.tolist())
+    # Dealt like cards: every background as often as the others, nearly.
+    counts = np.bincount(cells[cells >= 100] - 100, minlength=7)
+    assert counts.min() >= 10
+    np.testing.assert_array_equal(
+        made, compose_collages(pictures, backgrounds, seed=1)
+    )
+
+
+def test_too_few_or_other_backgrounds_are_refused():
+    pictures = np.zeros((2, 4, 4, 3), "uint8")
+    for shape in ((2, 4, 4, 3), (5, 8, 8, 3)):
+        with pytest.raises(ValueError, match="3 or more images"):
+            compose_collages(pictures, np.zeros(shape, "uint8"))
+
+
+def test_cifar100_collages_follow_the_thesis(tmp_path):
+    root = layouts.cifar100(tmp_path)
+    splits = collage_splits(root)
+    parts = [splits.train, splits.validation, splits.test]
+    assert [part.num_classes for part in parts] == [16] * 3
+    assert [len(part) for part in parts] == [64, 32, 64]
+    assert splits.train.class_names[0] == "super0: sub0+sub1"
+    assert splits.test.class_names[0] == "super0: sub3+sub4"
+    assert splits.train.images.shape[1:] == (64, 64, 3)
+    # Pixels are sub-class numbers, 80 and above are backgrounds.
+    found = [set(np.unique(part.images)) for part in parts]
+    assert not found[0] & found[1] and not found[0] & found[2]
+    assert not found[1] & found[2]
+    assert set().union(*found) == set(range(100))
+
+
+def test_distilled_collages_have_no_distractors(tmp_path):
+    splits = collage_splits(layouts.cifar100(tmp_path), distilled=True)
+    assert splits.train.images.shape == (64, 32, 32, 3)
+    assert splits.train.images.max() < 80
+
+
+def test_any_image_folder_makes_collages(tmp_path):
+    for side in ("train", "test"):
+        layouts.folder(tmp_path / side, list("abcdefghij"), images=5)
+    splits = collage_splits(tmp_path, cell_size=8, seed=3)
+    names = [
+        set(part.class_names)
+        for part in (splits.train, splits.validation, splits.test)
+    ]
+    assert [len(part) for part in names] == [3, 2, 3]
+    assert not names[0] & names[2]
+    assert splits.train.images.shape == (30, 16, 16, 3)
+    fewer = collage_splits(tmp_path, cell_size=8, seed=3, images_per_class=8)
+    assert len(fewer.train) == 24
+
+
+def test_collages_of_too_few_classes_are_refused(tmp_path):
+    layouts.folder(tmp_path, list("abcd"))
+    with pytest.raises(ValueError, match="Received: 4 classes"):
+        collage_splits(tmp_path)

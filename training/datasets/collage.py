@@ -1,0 +1,197 @@
+"""Collages: one picture that counts among three that distract."""
+
+from dataclasses import replace
+
+import numpy as np
+
+import keras_gsp as gsp
+from training.datasets.cifar import binary_records, cifar100_root
+from training.datasets.image_folder import image_folder, merged_sides
+from training.datasets.image_set import ImageSet, RetrievalSplits
+
+# The super-classes that fill the other cells, as in the thesis' code.
+BACKGROUNDS = (
+    "flowers",
+    "large_man-made_outdoor_things",
+    "large_natural_outdoor_scenes",
+    "trees",
+)
+_SHARES = {"train": 2, "validation": 1, "test": 2}
+_CELLS = 4
+
+
+def collage_splits(
+    data_dir,
+    *,
+    cell_size: int = 32,
+    images_per_class: int | None = None,
+    distilled: bool = False,
+    seed: int = 0,
+) -> RetrievalSplits:
+    """Makes collages of CIFAR-100, or of any image folder.
+
+    From CIFAR-100, as the thesis: 16 super-classes are recognised, each by
+    two of its sub-classes in training, one in validation and two in the
+    test; the other four fill the backgrounds, their sub-classes split alike.
+    From an image folder: a fifth of the classes fill the backgrounds, each
+    of their images in one split only; the others are split 2 : 1 : 2.
+
+    Args:
+        data_dir: CIFAR-100's binary files or their archive, or an image
+            folder or its archive.
+        cell_size: Side of a cell in pixels; a collage has twice that side.
+        images_per_class: At most so many images of each class.
+        distilled: Return the pictures that count without distractors: an
+            upper bound.
+        seed: Seed of classes, cells and backgrounds.
+
+    Returns:
+        The splits, with images in memory.
+
+    Raises:
+        FileNotFoundError: neither is there.
+        ValueError: fewer than four classes to recognise.
+
+    Reference:
+        Thesis, section 5.3.2.
+    """
+    rng = np.random.default_rng(seed)
+    try:
+        parts = _cifar100_parts(cifar100_root(data_dir), images_per_class)
+    except FileNotFoundError:
+        images = _loaded(data_dir, cell_size, images_per_class)
+        parts = _folder_parts(images, rng)
+    made = {
+        split: _made(foreground, background, distilled, rng)
+        for split, (foreground, background) in parts.items()
+    }
+    return RetrievalSplits(name="collage", **made)
+
+
+def compose_collages(pictures, backgrounds, seed=0):
+    """Places each picture in one cell of a 2 x 2 canvas among backgrounds.
+
+    Backgrounds are dealt like cards: all are used before one is used again,
+    and no canvas holds one twice.
+
+    Args:
+        pictures: (num_images, height, width, channels), uint8.
+        backgrounds: (num_backgrounds, height, width, channels), uint8, at
+            least 3.
+        seed: Integer or `numpy.random.Generator`.
+
+    Returns:
+        (num_images, 2 height, 2 width, channels), uint8.
+
+    Raises:
+        ValueError: other shapes, or fewer than 3 backgrounds.
+    """
+    distractors = _CELLS - 1
+    if (
+        len(backgrounds) < distractors
+        or pictures.shape[1:] != backgrounds.shape[1:]
+    ):
+        raise ValueError(
+            f"`backgrounds` must be {distractors} or more images of the "
+            f"pictures' shape {pictures.shape[1:]}. Received: shape "
+            f"{backgrounds.shape}."
+        )
+    rng = np.random.default_rng(seed)
+    dealt = _dealt(len(backgrounds), len(pictures), distractors, rng)
+    cells = np.concatenate([pictures[:, None], backgrounds[dealt]], axis=1)
+    order = rng.permuted(np.tile(np.arange(_CELLS), (len(cells), 1)), axis=1)
+    cells = np.take_along_axis(cells, order[:, :, None, None, None], axis=1)
+    count, _, height, width, channels = cells.shape
+    rows = cells.reshape(count, 2, 2, height, width, channels)
+    canvas = rows.transpose(0, 1, 3, 2, 4, 5)
+    return canvas.reshape(count, 2 * height, 2 * width, channels)
+
+
+def _dealt(size, rows, columns, rng):
+    per_deck = size // columns
+    decks = [
+        rng.permutation(size)[: per_deck * columns].reshape(-1, columns)
+        for _ in range(-(-rows // per_deck))
+    ]
+    return np.concatenate(decks)[:rows]
+
+
+def _made(foreground, background, distilled, rng):
+    if distilled:
+        return foreground
+    return replace(
+        foreground,
+        images=compose_collages(foreground.images, background, rng),
+    )
+
+
+def _cifar100_parts(root, images_per_class):
+    names = (root / "fine_label_names.txt").read_text().split()
+    super_names = (root / "coarse_label_names.txt").read_text().split()
+    files = [binary_records(root / f"{p}.bin", 2) for p in ("train", "test")]
+    coarse, fine = np.concatenate([labels for labels, _ in files]).T
+    images = np.concatenate([images for _, images in files])
+    parts = {split: ([], [], []) for split in _SHARES}
+    for label, super_name in enumerate(super_names):
+        subs = np.unique(fine[coarse == label])
+        for part, run in zip(parts.values(), _runs(len(subs)), strict=True):
+            found = images[_first(fine, subs[run], images_per_class)]
+            if super_name in BACKGROUNDS:
+                part[2].append(found)
+            else:
+                part[0].append(found)
+                sub_names = "+".join(names[sub] for sub in subs[run])
+                part[1].append(f"{super_name}: {sub_names}")
+    return {split: _part(*lists) for split, lists in parts.items()}
+
+
+def _part(targets, names, backgrounds):
+    sizes = [len(images) for images in targets]
+    foreground = ImageSet(
+        labels=np.repeat(np.arange(len(targets)), sizes),
+        class_names=tuple(names),
+        images=np.concatenate(targets),
+    )
+    return foreground, np.concatenate(backgrounds)
+
+
+def _folder_parts(images, rng):
+    order = rng.permutation(images.num_classes)
+    num_backgrounds = max(1, images.num_classes // 5)
+    backgrounds, targets = np.split(order, [num_backgrounds])
+    if len(targets) < 4:
+        raise ValueError(
+            "Collages must have 4 or more classes to recognise and one for "
+            f"the background. Received: {images.num_classes} classes."
+        )
+    pool = images.of_classes(backgrounds).images
+    pool = pool[rng.permutation(len(pool))]
+    return {
+        split: (images.of_classes(targets[classes]), pool[chosen])
+        for split, classes, chosen in zip(
+            _SHARES, _runs(len(targets)), _runs(len(pool)), strict=True
+        )
+    }
+
+
+def _runs(length):
+    """Positions 0...length - 1 in three runs, 2 : 1 : 2."""
+    shares = np.cumsum([*_SHARES.values()])[:-1] / sum(_SHARES.values())
+    return np.split(np.arange(length), np.round(shares * length).astype(int))
+
+
+def _first(labels, classes, count):
+    return np.concatenate(
+        [np.flatnonzero(labels == label)[:count] for label in classes]
+    )
+
+
+def _loaded(data_dir, cell_size, images_per_class):
+    images = merged_sides(image_folder(data_dir))
+    kept = _first(images.labels, range(images.num_classes), images_per_class)
+    images = images.subset(kept)
+    batches = gsp.data.evaluation_batches(
+        images.paths, size=cell_size, resize=cell_size, batch_size=256
+    )
+    pixels = np.concatenate([batch.numpy() for batch in batches])
+    return replace(images, images=pixels, paths=None)

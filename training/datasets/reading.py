@@ -1,0 +1,137 @@
+"""From a data set's word and place to its checked splits."""
+
+import hashlib
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import fields, replace
+
+import keras_gsp as gsp
+from training.datasets.archives import cache_folder
+from training.datasets.cars196 import cars196
+from training.datasets.cifar import cifar10, cifar100
+from training.datasets.collage import collage_splits
+from training.datasets.csv_list import csv_splits
+from training.datasets.cub import cub
+from training.datasets.image_folder import image_folder_splits
+from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.datasets.in_shop import in_shop
+from training.datasets.mnist import mnist
+from training.datasets.omniglot import omniglot
+from training.datasets.stanford_online_products import stanford_online_products
+
+READERS = {
+    "cars": cars196,
+    "cifar10": cifar10,
+    "cifar100": cifar100,
+    "collage": collage_splits,
+    "csv": csv_splits,
+    "cub": cub,
+    "folder": image_folder_splits,
+    "inshop": in_shop,
+    "mnist": mnist,
+    "omniglot": omniglot,
+    "sop": stanford_online_products,
+}
+
+
+def read_splits(
+    dataset: str,
+    data_dir,
+    *,
+    source: str = "disk",
+    on_corrupt: str = "raise",
+    **settings: Mapping,
+) -> RetrievalSplits:
+    """Reads a data set and decodes every file of it once.
+
+    Args:
+        dataset: One of `READERS`.
+        data_dir: Its folder, archive or list file; with `source="tfds"`
+            TFDS's own folder.
+        source: `"disk"`: the original layout; `"tfds"`: TensorFlow Datasets,
+            already prepared.
+        on_corrupt: `"raise"`: one error that names all unusable files;
+            `"skip"`: leave them out and warn with their number.
+        **settings: Arguments of that data set's reader.
+
+    Returns:
+        The splits.
+
+    Raises:
+        FileNotFoundError: the data set is not there.
+        ValueError: unknown words, unusable files, or other counts than
+            published.
+    """
+    if dataset not in READERS:
+        raise ValueError(
+            f"`dataset` must be one of {', '.join(READERS)}. Received: "
+            f"dataset={dataset!r}."
+        )
+    if source not in ("disk", "tfds"):
+        raise ValueError(
+            f'`source` must be "disk" or "tfds". Received: source={source!r}.'
+        )
+    if source == "disk":
+        splits = READERS[dataset](data_dir, **settings)
+    else:
+        splits = _from_tfds(dataset, data_dir, settings)
+    return readable_splits(splits, on_corrupt)
+
+
+def readable_splits(
+    splits: RetrievalSplits, on_corrupt: str = "raise"
+) -> RetrievalSplits:
+    """Checks every file of the splits; see `gsp.data.readable_images`.
+
+    Args:
+        splits: Images in memory or on disk.
+        on_corrupt: `"raise"` or `"skip"`.
+
+    Returns:
+        The splits, without unusable files.
+    """
+    parts, skipped = {}, {}
+    for field in fields(splits):
+        part = getattr(splits, field.name)
+        if isinstance(part, ImageSet) and part.paths is not None:
+            parts[field.name], unusable = _readable(part, on_corrupt)
+            skipped.update(unusable)
+    if skipped:
+        warnings.warn(
+            f"{len(skipped)} unusable images of {splits.name} are left out, "
+            f"first: {next(iter(skipped))}.",
+            stacklevel=3,
+        )
+    return replace(splits, **parts)
+
+
+def _readable(part, on_corrupt):
+    # Decoding 60,000 files takes a minute: remember the sets that passed.
+    passed = cache_folder() / "readable" / _fingerprint(part.paths)
+    if passed.exists():
+        return part, {}
+    found = gsp.data.readable_images(part.paths, on_error=on_corrupt)
+    if not found.skipped:
+        passed.parent.mkdir(parents=True, exist_ok=True)
+        passed.touch()
+        return part, {}
+    return part.subset(found.indices), found.skipped
+
+
+def _fingerprint(paths):
+    digest = hashlib.sha256()
+    for path in paths:
+        status = os.stat(path)
+        digest.update(f"{path}:{status.st_size}:{status.st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
+def _from_tfds(dataset, data_dir, settings):
+    from training.datasets.tfds_source import SOURCES, tfds_splits
+
+    if dataset not in SOURCES:
+        raise ValueError(
+            f"TFDS has {', '.join(SOURCES)}. Received: dataset={dataset!r}."
+        )
+    return tfds_splits(dataset, data_dir, **settings)
