@@ -1,0 +1,96 @@
+"""The backbone of a recipe: uint8 images to a feature map."""
+
+from functools import partial
+
+import keras
+
+import keras_gsp as gsp
+from training.recipes.recipe import Recipe
+
+# Filters and strides of the convolutions.
+GLYPH_CNN = ((32, 2), (32, 1), (64, 2), (64, 1), (128, 2), (128, 1))
+# Minus the mean of ImageNet: blue, green, red.
+RESNET_OFFSET = (-103.939, -116.779, -123.68)
+
+
+def build_backbone(recipe: Recipe, image_shape):
+    """Returns the backbone that a recipe names, preprocessing inside.
+
+    Args:
+        recipe: Names the backbone, its weights and what stays frozen.
+        image_shape: (height, width, 3) of uint8 images.
+
+    Returns:
+        `keras.Model` from (batch, height, width, 3) to a feature map.
+    """
+    images = keras.Input(image_shape, dtype="uint8", name="image")
+    pixels = keras.layers.Rescaling(1.0, name="to_float")(images)
+    network, pixels = _network(recipe, image_shape, pixels)
+    if recipe.frozen == "all":
+        network.trainable = False
+    if recipe.frozen == "batch-norm":
+        for layer in network.layers:
+            if isinstance(layer, keras.layers.BatchNormalization):
+                layer.trainable = False
+    return keras.Model(images, network(pixels), name="backbone")
+
+
+def _network(recipe, image_shape, pixels):
+    """The network with its weights, and pixels as it wants them."""
+    weights = recipe.backbone_weights
+    match recipe.backbone:
+        case "glyph-cnn":
+            network = _filled(_glyph_cnn(image_shape), weights)
+            return network, keras.layers.Rescaling(-1 / 255, 1.0)(pixels)
+        case "resnet20":
+            return _filled(gsp.models.resnet20(image_shape), weights), pixels
+        case "bn-inception":
+            network = gsp.models.bn_inception(image_shape)
+            if weights is not None:
+                gsp.models.load_bn_inception_weights(network, weights)
+            return network, pixels
+        case "mobilenet-v2":
+            build = partial(keras.applications.MobileNetV2, alpha=0.35)
+            network = _application(build, image_shape, weights)
+            return network, keras.layers.Rescaling(1 / 127.5, -1.0)(pixels)
+        case "resnet50":
+            build = keras.applications.ResNet50
+            network = _application(build, image_shape, weights)
+            blue_first = keras.ops.flip(pixels, axis=-1)
+            return network, keras.layers.Rescaling(1.0, RESNET_OFFSET)(
+                blue_first
+            )
+
+
+def _application(build, image_shape, weights):
+    if weights == "imagenet":
+        return build(input_shape=image_shape, include_top=False)
+    network = build(input_shape=image_shape, include_top=False, weights=None)
+    return _filled(network, weights)
+
+
+def _filled(network, weights):
+    if weights is not None:
+        network.load_weights(weights)
+    return network
+
+
+def _glyph_cnn(image_shape):
+    """Six convolutions, 48x48 -> 6x6 features of 24x24 pixels or so."""
+    network = keras.Sequential([keras.Input(image_shape)], name="glyph_cnn")
+    for number, (filters, strides) in enumerate(GLYPH_CNN, start=1):
+        network.add(
+            keras.layers.Conv2D(
+                filters,
+                3,
+                strides=strides,
+                padding="same",
+                use_bias=False,
+                name=f"convolution_{number}",
+            )
+        )
+        network.add(
+            keras.layers.BatchNormalization(name=f"normalization_{number}")
+        )
+        network.add(keras.layers.ReLU(name=f"relu_{number}"))
+    return network

@@ -1,0 +1,93 @@
+"""Batches of a recipe: what is trained on, and what is scored."""
+
+import keras_gsp as gsp
+from training.datasets.image_set import ImageSet
+from training.recipes.recipe import Recipe
+
+CROPS = {"none": None, "mlrc": "side", "mlrc-area": "area"}
+# The papers' sizes: images of 256 pixels, crops of 227.
+RESIZE_OVER_CROP = 256 / 227
+
+
+def training_batches(recipe: Recipe, images: ImageSet, *, first_step=0):
+    """Endless class-balanced batches, a function of (seed, step).
+
+    Args:
+        recipe: Sizes of a batch, augmentation, seed.
+        images: What to draw from.
+        first_step: Steps to pass over, for a run that goes on.
+
+    Returns:
+        `tf.data.Dataset` of (images, labels), uint8 and int64.
+
+    Raises:
+        ValueError: fewer classes than a batch takes.
+    """
+    indices = gsp.data.class_balanced(
+        images.labels,
+        classes_per_batch=recipe.classes_per_batch,
+        samples_per_class=recipe.samples_per_class,
+        seed=recipe.seed,
+        first_step=first_step,
+    )
+    if recipe.crop_size is None:
+        return _gathered(images, indices)
+    return gsp.data.augmented_batches(
+        images.paths if images.images is None else images.images,
+        images.labels,
+        indices,
+        size=recipe.crop_size,
+        resize=resize_of(recipe),
+        crop=CROPS[recipe.augmentation],
+        flip=recipe.augmentation != "none",
+        seed=recipe.seed,
+        first_step=first_step,
+    )
+
+
+def evaluation_batches(recipe: Recipe, images: ImageSet, *, batch_size=100):
+    """All images once, in order, cut as they are scored.
+
+    Returns:
+        `tf.data.Dataset` of (images, labels), uint8 and int64.
+    """
+    if recipe.crop_size is None:
+        import tensorflow as tf
+
+        indices = tf.data.Dataset.range(len(images)).batch(batch_size)
+        return _gathered(images, indices)
+    return gsp.data.evaluation_batches(
+        images.paths if images.images is None else images.images,
+        images.labels,
+        size=recipe.crop_size,
+        resize=resize_of(recipe),
+        batch_size=batch_size,
+    )
+
+
+def image_shape(recipe: Recipe, images: ImageSet):
+    """(height, width, 3) of the images as the network gets them."""
+    if recipe.crop_size is not None:
+        return recipe.crop_size, recipe.crop_size, 3
+    return images.images.shape[1:]
+
+
+def resize_of(recipe: Recipe) -> int:
+    """The shorter side, in pixels, from which the crop is cut."""
+    return round(recipe.crop_size * RESIZE_OVER_CROP)
+
+
+def _gathered(images, indices):
+    import tensorflow as tf
+
+    if images.images is None:
+        raise ValueError(
+            "`crop_size` must be given for images on disk. "
+            "Received: crop_size=None."
+        )
+    pixels = tf.constant(images.images)
+    labels = tf.constant(images.labels)
+    return indices.map(
+        lambda rows: (tf.gather(pixels, rows), tf.gather(labels, rows)),
+        num_parallel_calls=1,
+    ).prefetch(4)

@@ -1,0 +1,39 @@
+"""What watches a run: scores, alternation, best weights, records."""
+
+import keras
+
+import keras_gsp as gsp
+from training.progress import History, ProgressBar
+from training.recipes.batches import evaluation_batches
+from training.recipes.recipe import Recipe
+from training.run_directory import RunDirectory
+
+
+def build_callbacks(recipe: Recipe, splits, directory: RunDirectory, label):
+    """Returns a run's callbacks, but for the one that makes it resumable.
+
+    Args:
+        recipe: The settings.
+        splits: `RetrievalSplits` with a validation side.
+        directory: Where records are written.
+        label: What stands before the progress bar.
+
+    Returns:
+        Callbacks in the order in which they have to be called: the scores
+        first, because the others watch them.
+    """
+    every = recipe.steps_per_evaluation
+    evaluations = recipe.steps // every
+    return [
+        gsp.callbacks.RetrievalEvaluation(
+            evaluation_batches(recipe, splits.validation)
+        ),
+        keras.callbacks.EarlyStopping(
+            "val_map_at_r",
+            mode="max",
+            patience=recipe.patience or evaluations,
+            restore_best_weights=True,
+        ),
+        History(directory, every),
+        ProgressBar(label, every),
+    ]

@@ -1,0 +1,117 @@
+"""The compiled learner of a recipe."""
+
+import keras
+
+import keras_gsp as gsp
+from training.recipes.backbone import build_backbone
+from training.recipes.loss import build_loss, build_regularizer
+from training.recipes.pooling import build_histogram, build_pooling
+from training.recipes.recipe import Recipe
+
+# The papers' shares of the loss.
+REGULARIZER_WEIGHTS = {"none": 0.0, "zsr": 0.1, "xml": 0.01}
+HEAD = ("projection", "pooling", "histogram", "class_embeddings")
+
+
+def build_learner(recipe: Recipe, *, num_classes: int, image_shape):
+    """Builds and compiles everything that a recipe trains.
+
+    Sets Keras's seed and dtype policy: the same recipe, the same initial
+    weights.
+
+    Args:
+        recipe: The settings.
+        num_classes: Training classes.
+        image_shape: (height, width, 3) of the uint8 images.
+
+    Returns:
+        A compiled `gsp.models.MetricLearner`.
+    """
+    keras.utils.set_random_seed(recipe.seed)
+    keras.config.set_dtype_policy(recipe.precision)
+    encoder = gsp.models.build_encoder(
+        build_backbone(recipe, image_shape),
+        embedding_size=recipe.embedding_size,
+        pooling=build_pooling(recipe),
+        normalization=recipe.normalization,
+        histogram=build_histogram(recipe),
+    )
+    weight = recipe.regularizer_weight
+    if weight is None:
+        weight = REGULARIZER_WEIGHTS[recipe.regularizer]
+    learner = gsp.models.MetricLearner(
+        encoder,
+        proxies=_proxies(recipe, num_classes),
+        regularizer=build_regularizer(recipe),
+        regularizer_weight=weight,
+        memory=_memory(recipe),
+        class_embeddings=_class_embeddings(recipe, num_classes),
+        anchor_weight=recipe.anchor_weight if recipe.ccp == "on" else 0.0,
+        anchor_decay=recipe.anchor_decay,
+        in_batch_weight=recipe.in_batch_weight if recipe.ccp != "off" else 0.0,
+        seed=recipe.seed,
+    )
+    learner.compile(
+        optimizer=_optimizer(recipe, learner),
+        loss=build_loss(recipe),
+        jit_compile=recipe.jit_compile,
+    )
+    return learner
+
+
+def _proxies(recipe, num_classes):
+    if not recipe.uses_proxies:
+        return None
+    regularizer = None
+    if recipe.loss == "soft-triple":
+        regularizer = gsp.layers.CenterRegularizer(recipe.soft_triple_tau)
+    return gsp.layers.ClassProxies(
+        num_classes,
+        proxies_per_class=recipe.proxies_per_class,
+        proxies_regularizer=regularizer,
+        name="class_proxies",
+    )
+
+
+def _memory(recipe):
+    if recipe.memory == "none":
+        return None
+    return gsp.layers.EmbeddingMemory(
+        recipe.memory_capacity, warmup_steps=recipe.memory_warmup_steps
+    )
+
+
+def _class_embeddings(recipe, num_classes):
+    if recipe.regularizer != "zsr":
+        return None
+    return gsp.layers.ClassEmbeddings(
+        num_classes, recipe.embedding_size, name="class_embeddings"
+    )
+
+
+def _optimizer(recipe, learner):
+    """AdamW; proxies learn faster, the backbone waits for the warm-up."""
+    rates = {}
+    if recipe.uses_proxies:
+        rates["proxies"] = (
+            recipe.learning_rate * recipe.proxy_learning_rate_multiplier
+        )
+    rate = recipe.learning_rate
+    if recipe.warmup_steps:
+        rate = keras.optimizers.schedules.PiecewiseConstantDecay(
+            [recipe.warmup_steps - 1], [0.0, recipe.learning_rate]
+        )
+        rates |= dict.fromkeys(_head(learner), recipe.learning_rate)
+    optimizer = keras.optimizers.AdamW(rate, weight_decay=recipe.weight_decay)
+    if rates:
+        return gsp.models.proxy_optimizer(learner, optimizer, rates)
+    return optimizer
+
+
+def _head(learner):
+    """Paths of the weights between backbone and loss, but for proxies."""
+    return [
+        variable.path
+        for variable in learner.trainable_variables
+        if variable.path.split("/")[0] in HEAD
+    ]

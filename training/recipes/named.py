@@ -1,0 +1,22 @@
+"""All named recipes: what `python -m training.train NAME` may start from."""
+
+from training.recipes import glyphs
+from training.recipes.recipe import Recipe
+
+
+def named_recipes() -> dict[str, Recipe]:
+    """Recipes by name, those of the embedded data set first."""
+    return {**glyphs.RECIPES}
+
+
+def run_name(name: str, recipe: Recipe) -> str:
+    """A run's name: its recipe, every changed setting, and the seed."""
+    base = named_recipes()[name]
+    changed = [
+        f"{field}={getattr(recipe, field)}"
+        for field in vars(base)
+        if getattr(recipe, field) != getattr(base, field)
+        and field not in ("seed", "data_dir")
+    ]
+    words = [name, *changed, f"seed={recipe.seed}"]
+    return ",".join(words).replace("/", "_")

@@ -1,0 +1,154 @@
+"""The folder of one training run, and what may be written into it."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.recipes.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Names the files of a run and guards those that are finished.
+
+    Args:
+        path: `runs/<name>`; made by `begin`.
+    """
+
+    path: Path
+
+    def __post_init__(self):
+        object.__setattr__(self, "path", Path(self.path))
+
+    @property
+    def settings(self) -> Path:
+        """Recipe, seed, versions and commit."""
+        return self.path / "settings.json"
+
+    @property
+    def history(self) -> Path:
+        """Losses and validation scores, a line per evaluation."""
+        return self.path / "history.jsonl"
+
+    @property
+    def scores(self) -> Path:
+        """Test scores; the last file of a run, it makes it finished."""
+        return self.path / "scores.json"
+
+    @property
+    def encoder(self) -> Path:
+        """The encoder with its best weights."""
+        return self.path / "encoder.keras"
+
+    @property
+    def checkpoint(self) -> Path:
+        """From where a killed run goes on."""
+        return self.path / "checkpoint"
+
+    @property
+    def tensorboard(self) -> Path:
+        """TensorBoard's logs."""
+        return self.path / "tensorboard"
+
+    @property
+    def pictures(self) -> Path:
+        """Pictures of the run."""
+        return self.path / "pictures"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has its scores."""
+        return self.scores.exists()
+
+    def check(self, settings: dict) -> None:
+        """Raises when a run with these settings may not write here.
+
+        Args:
+            settings: What would stand in `settings.json`.
+
+        Raises:
+            FileExistsError: the folder holds a finished run, or files that
+                are no run's.
+            ValueError: the folder holds an unfinished run of another recipe.
+        """
+        if self.is_finished:
+            raise FileExistsError(
+                "A run directory must not hold a finished run. Received: "
+                f"{self.path}, which has {self.scores.name}. Choose another "
+                "--name, or move the old run away."
+            )
+        if self.settings.exists():
+            self._check_same_recipe(settings)
+        elif self.path.exists() and any(self.path.iterdir()):
+            raise FileExistsError(
+                "A run directory must be new, empty or a run's own. "
+                f"Received: {self.path}, which has no {self.settings.name}."
+            )
+
+    def begin(self, settings: dict) -> None:
+        """Makes the folder for a run, or goes on with a killed one.
+
+        Args:
+            settings: What will stand in `settings.json`; its `"recipe"` has
+                to be that of a run already there.
+
+        Raises:
+            FileExistsError, ValueError: see `check`.
+        """
+        self.check(settings)
+        if not self.settings.exists():
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_json(self.settings, settings)
+
+    def read_recipe(self) -> Recipe:
+        """The recipe of the run.
+
+        Raises:
+            FileNotFoundError: the folder holds no run.
+        """
+        if not self.settings.exists():
+            raise FileNotFoundError(
+                "A run directory must hold settings.json. "
+                f"Received: {self.path}. Train one with "
+                "`python -m training.train glyphs-gsp`."
+            )
+        return Recipe(**json.loads(self.settings.read_text())["recipe"])
+
+    def read_scores(self) -> dict:
+        """The test scores of a finished run."""
+        return json.loads(self.scores.read_text())
+
+    def read_history(self) -> list[dict]:
+        """The evaluations so far, oldest first."""
+        if not self.history.exists():
+            return []
+        lines = self.history.read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def _check_same_recipe(self, settings):
+        saved = json.loads(self.settings.read_text())["recipe"]
+        given = settings["recipe"]
+        differing = [
+            f"{name}: {saved.get(name)!r} there, {given.get(name)!r} now"
+            for name in sorted(saved.keys() | given.keys())
+            if saved.get(name) != given.get(name)
+        ]
+        if differing:
+            raise ValueError(
+                f"The unfinished run in {self.path} must be gone on with by "
+                f"its own recipe. Received: {'; '.join(differing)}. Choose "
+                "another --name."
+            )
+
+
+def write_json(path: Path, content: dict) -> None:
+    """Writes a JSON file whole or not at all."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file whole or not at all."""
+    aside = path.with_name(f".{path.name}.partial")
+    aside.write_text(text)
+    os.replace(aside, path)

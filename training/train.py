@@ -1,0 +1,133 @@
+"""Trains a recipe: `python -m training.train glyphs-gsp --seed 1`."""
+
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from training.environment import environment
+from training.recipes.named import named_recipes, run_name
+from training.recipes.recipe import Recipe
+from training.run_directory import RunDirectory, write_json
+
+ERRORS = (ValueError, TypeError, FileNotFoundError, FileExistsError)
+
+
+@dataclass(frozen=True)
+class TrainCommand:
+    """Trains a recipe and scores it on unseen classes."""
+
+    recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+    recipe_name: tyro.conf.Suppress[str]
+    name: str | None = None
+    """Name of the run; by default the recipe's with what was changed."""
+    runs: Path = Path("runs")
+    """Folder that holds the runs."""
+
+
+def train_run(recipe, splits, directory: RunDirectory, *, label=None) -> dict:
+    """Trains one encoder, keeps its best weights, scores it once.
+
+    A killed run goes on from its last evaluation, bit by bit as if it had
+    not been killed.
+
+    Args:
+        recipe: The settings.
+        splits: `RetrievalSplits` with a validation side; the weights with
+            the best `val_map_at_r` there are kept.
+        directory: Where everything is written.
+        label: What stands before the progress bar; the run's name by
+            default.
+
+    Returns:
+        The test scores, which are in `scores.json` as well.
+
+    Raises:
+        FileExistsError: the directory holds a finished run; see
+            `RunDirectory.begin` for the other errors.
+    """
+    # TensorFlow takes seconds to import: not for an error or for --help.
+    directory.begin(_settings(recipe))
+    import keras
+
+    import keras_gsp as gsp
+    from training.evaluate import score
+    from training.recipes import batches
+    from training.recipes.callbacks import build_callbacks
+    from training.recipes.learner import build_learner
+
+    train = splits.train
+    shape = batches.image_shape(recipe, train)
+    keras.backend.clear_session()
+    learner = build_learner(
+        recipe, num_classes=train.num_classes, image_shape=shape
+    )
+    callbacks = build_callbacks(
+        recipe, splits, directory, label=label or directory.path.name
+    )
+    resume = gsp.callbacks.ExactResume(
+        directory.checkpoint, callbacks=callbacks, settings=asdict(recipe)
+    )
+    first_step = resume.restore(learner)
+    learner.fit(
+        batches.training_batches(recipe, train, first_step=first_step),
+        epochs=recipe.steps // recipe.steps_per_evaluation,
+        steps_per_epoch=recipe.steps_per_evaluation,
+        callbacks=[*callbacks, resume],
+        shuffle=False,
+        verbose=0,
+    )
+    learner.encoder.save(directory.encoder)
+    scores = score(
+        learner.encoder, recipe, splits.test, splits.query, splits.gallery
+    )
+    write_json(directory.scores, scores)
+    return scores
+
+
+def main(arguments=None):
+    """Runs the command line."""
+    try:
+        command = _parse(arguments)
+        recipe = command.recipe
+        name = command.name or run_name(command.recipe_name, recipe)
+        directory = RunDirectory(command.runs / name)
+        directory.check(_settings(recipe))
+        scores = _train(recipe, directory)
+    except ERRORS as error:
+        sys.exit(f"error: {error}")
+    print(f"{directory.path}: {scores['num_queries']} images of unseen classes")
+    for measure, value in scores.items():
+        print(f"  {measure:>16}  {value:.4f}")
+
+
+def _train(recipe, directory):
+    from training.recipes.data import load_splits
+
+    return train_run(recipe, load_splits(recipe), directory)
+
+
+def _parse(arguments):
+    commands = {
+        name: TrainCommand(recipe=recipe, recipe_name=name)
+        for name, recipe in named_recipes().items()
+    }
+    choice = tyro.extras.subcommand_type_from_defaults(
+        commands, prefix_names=False
+    )
+    return tyro.cli(
+        tyro.conf.OmitArgPrefixes[choice],
+        prog="python -m training.train",
+        description=__doc__,
+        args=arguments,
+    )
+
+
+def _settings(recipe):
+    return {"recipe": asdict(recipe), "environment": environment()}
+
+
+if __name__ == "__main__":
+    main()
