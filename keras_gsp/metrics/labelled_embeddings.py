@@ -28,7 +28,8 @@ def checked_embeddings(embeddings, name="embeddings"):
         embeddings = embeddings.astype("float32", copy=False)
     # A finite sum proves every row finite without a second array in memory;
     # only the rows that overflow it are looked at again.
-    bad = ~np.isfinite(embeddings.sum(axis=1))
+    with np.errstate(over="ignore", invalid="ignore"):
+        bad = ~np.isfinite(embeddings.sum(axis=1))
     bad[bad] = ~np.isfinite(embeddings[bad]).all(axis=1)
     if bad.any():
         raise ValueError(

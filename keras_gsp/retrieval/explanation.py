@@ -1,0 +1,214 @@
+"""Which prototypes make a query and its neighbour similar, and where.
+
+| symbol | name | meaning |
+| --- | --- | --- |
+| f_j | `features` | what the pooling pools, one vector a place |
+| pi_ij | `plan` | mass moved from place j to prototype i |
+| mu | `transport_ratio` | all the mass that is moved |
+| x_i | `parts` | what prototype i adds to the pooled vector |
+"""
+
+import dataclasses
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_gsp.metrics.encoding import embedding_output
+from keras_gsp.ops.precision import at_least_float32
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """Why each query is similar to its neighbour; NumPy arrays.
+
+    Attributes:
+        similarity: (pairs,), inner product of the two embeddings; their
+            cosine for an encoder that normalises to the unit sphere.
+        contributions: (pairs, num_prototypes), what each prototype adds to
+            the similarity: half of what it adds as a prototype of the query,
+            half as one of the neighbour. Sums to `similarity`.
+        pair_contributions: (pairs, num_prototypes, num_prototypes), what a
+            prototype of the query and one of the neighbour add together.
+            Sums to `similarity`.
+        query_weights: (pairs, height, width) or (pairs, tokens), the query's
+            pooling weights; sum to 1.
+        neighbor_weights: the neighbour's.
+        query_maps: (pairs, height, width, num_prototypes) or (pairs, tokens,
+            num_prototypes), the part of each weight that goes to each
+            prototype; sums to the weights.
+        neighbor_maps: the neighbour's.
+    """
+
+    similarity: np.ndarray
+    contributions: np.ndarray
+    pair_contributions: np.ndarray
+    query_weights: np.ndarray
+    neighbor_weights: np.ndarray
+    query_maps: np.ndarray
+    neighbor_maps: np.ndarray
+
+
+def explain(encoder, queries, neighbors) -> Explanation:
+    r"""Splits the similarity of images into shares of prototypes and places.
+
+    An encoder that ends in `GeneralizedSumPooling` and a normalisation is
+    linear in what each prototype collects,
+
+    .. math:: x = \sum_i x_i, \quad x_i = \frac{1}{\mu} \sum_j \pi_{ij} f_j,
+              \quad e = x / c(x), \qquad
+              \langle e, e' \rangle
+              = \sum_{i, i'} \frac{\langle x_i, x'_{i'} \rangle}{c(x) c(x')}
+
+    with c the norm (`"l2"`), the larger of the norm and 1 (`"ball"`) or 1.
+    The shares add up exactly.
+
+    Args:
+        encoder: functional model as `build_encoder` makes it, with a
+            `GeneralizedSumPooling` of `power=1`.
+        queries: (pairs, height, width, channels), as the encoder takes them.
+        neighbors: (pairs, height, width, channels), one for each query.
+
+    Returns:
+        An `Explanation`.
+
+    Raises:
+        ValueError: an encoder with another pooling, with `power` above 1, or
+            with layers that are not linear behind the pooling; a different
+            number of queries and neighbours.
+
+    Example:
+
+    ```python
+    inputs = keras.Input((8, 8, 3))
+    pooled = gsp.layers.GeneralizedSumPooling(4)(
+        keras.layers.Conv2D(6, 3)(inputs)
+    )
+    encoder = keras.Model(inputs, keras.layers.UnitNormalization()(pooled))
+    images = np.random.default_rng(0).random((2, 8, 8, 3))
+    shares = gsp.retrieval.explain(encoder, images[:1], images[1:])
+    np.testing.assert_allclose(
+        shares.contributions.sum(axis=1), shares.similarity, rtol=1e-5
+    )
+    ```
+    """
+    parts = PrototypeParts(encoder)
+    if len(queries) != len(neighbors):
+        raise ValueError(
+            "`queries` and `neighbors` must have the same length. "
+            f"Received: {len(queries)} and {len(neighbors)}."
+        )
+    shares = parts.shares(
+        ops.convert_to_tensor(queries), ops.convert_to_tensor(neighbors)
+    )
+    return Explanation(
+        **{name: ops.convert_to_numpy(value) for name, value in shares.items()}
+    )
+
+
+class PrototypeParts:
+    """An encoder, taken apart at its pooling.
+
+    Args:
+        encoder: see `explain`.
+
+    Raises:
+        ValueError: see `explain`.
+    """
+
+    def __init__(self, encoder):
+        embedding = _embedding_tensor(encoder)
+        self.pooling, pooled = _pooling_behind(embedding)
+        features = self.pooling.input
+        self.model = keras.Model(encoder.inputs, [features, pooled, embedding])
+
+    def shares(self, queries, neighbors):
+        """Returns the fields of an `Explanation` as a dict of tensors."""
+        query = self._parts(queries)
+        neighbor = self._parts(neighbors)
+        pairs = ops.matmul(
+            query["parts"], ops.swapaxes(neighbor["parts"], 1, 2)
+        )
+        rows, columns = ops.sum(pairs, axis=2), ops.sum(pairs, axis=1)
+        return {
+            "similarity": ops.sum(
+                query["embedding"] * neighbor["embedding"], axis=1
+            ),
+            "contributions": (rows + columns) / 2,
+            "pair_contributions": pairs,
+            "query_weights": query["weights"],
+            "neighbor_weights": neighbor["weights"],
+            "query_maps": query["maps"],
+            "neighbor_maps": neighbor["maps"],
+        }
+
+    def _parts(self, images):
+        features, pooled, embedding = self.model(images, training=False)
+        features = at_least_float32(features)
+        plan = self.pooling.transport_plan(features)
+        maps = plan / self.pooling.transport_ratio
+        channels = features.shape[-1]
+        flat_maps = ops.reshape(maps, (ops.shape(maps)[0], -1, maps.shape[-1]))
+        flat = ops.reshape(features, (ops.shape(maps)[0], -1, channels))
+        parts = ops.matmul(ops.swapaxes(flat_maps, 1, 2), flat)
+        # embedding = pooled / c, wherever pooled is not zero.
+        pooled, embedding = (
+            at_least_float32(pooled),
+            at_least_float32(embedding),
+        )
+        squares = ops.sum(pooled * pooled, axis=1)
+        is_zero = squares == 0.0
+        scale = ops.sum(embedding * pooled, axis=1)
+        scale = scale / ops.where(is_zero, ops.ones_like(squares), squares)
+        return {
+            "embedding": embedding,
+            "weights": ops.sum(maps, axis=-1),
+            "maps": maps,
+            "parts": parts * scale[:, None, None],
+        }
+
+
+def _embedding_tensor(encoder):
+    if not isinstance(encoder, keras.Model) or not hasattr(encoder, "inputs"):
+        raise ValueError(
+            "`encoder` must be a functional Keras model. "
+            f"Received: {type(encoder).__name__}."
+        )
+    outputs = encoder.output
+    if isinstance(outputs, list | tuple) and len(outputs) == 1:
+        outputs = outputs[0]
+    return embedding_output(outputs)
+
+
+def _pooling_behind(embedding):
+    """Walks from the embedding to the pooling, over a normalisation only."""
+    tensor = embedding
+    for _ in range(2):
+        layer = tensor._keras_history.operation
+        if hasattr(layer, "transport_plan"):
+            _check_power(layer)
+            return layer, tensor
+        if not _is_normalization(layer):
+            break
+        tensor = layer.input
+    raise ValueError(
+        "`encoder` must end in GeneralizedSumPooling and at most a "
+        "normalisation: only there do the prototypes' shares add up. "
+        f"Received: an embedding from {type(layer).__name__} "
+        f"{layer.name!r}."
+    )
+
+
+def _is_normalization(layer):
+    if isinstance(layer, keras.layers.UnitNormalization):
+        return layer.axis in (-1, 1)
+    return hasattr(layer, "normalization")
+
+
+def _check_power(pooling):
+    if pooling.power != 1.0:
+        raise ValueError(
+            "`encoder` must pool with power=1: a generalised mean is no sum "
+            "over prototypes. "
+            f"Received: a pooling with power={pooling.power}."
+        )

@@ -1,0 +1,130 @@
+"""explain: the shares of prototypes add up to the similarity."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.retrieval import explain
+
+
+def encoder_with(pooling, normalization="l2", tokens=False, size=6):
+    backbone = keras.Sequential([keras.Input((8, 8, 3))])
+    backbone.add(keras.layers.Conv2D(10, 3))
+    if tokens:
+        backbone.add(keras.layers.Reshape((36, 10)))
+    encoder = gsp.models.build_encoder(
+        backbone,
+        embedding_size=size,
+        pooling=pooling,
+        normalization=normalization,
+    )
+    pool = encoder.get_layer(pooling.name)
+    if hasattr(pool, "prototypes"):
+        pool.prototypes.assign(keras.random.normal(pool.prototypes.shape))
+    return encoder
+
+
+def images(count, seed=0):
+    return np.random.default_rng(seed).random((count, 8, 8, 3), "float32")
+
+
+def pooling(**options):
+    return gsp.layers.GeneralizedSumPooling(5, 0.3, 8.0, **options)
+
+
+@pytest.mark.parametrize("normalization", ["l2", "ball", None])
+@pytest.mark.parametrize("options", [{}, {"return_histogram": True}])
+@pytest.mark.parametrize("tokens", [False, True])
+def test_contributions_add_up_to_the_similarity(normalization, options, tokens):
+    encoder = encoder_with(pooling(**options), normalization, tokens)
+    queries, neighbors = images(4), images(4, seed=1)
+    shares = explain(encoder, queries, neighbors)
+
+    def embedded(batch):
+        outputs = encoder.predict(batch, verbose=0)
+        return outputs["embedding"] if options else outputs
+
+    expected = (embedded(queries) * embedded(neighbors)).sum(axis=1)
+    for found in (
+        shares.similarity,
+        shares.contributions.sum(axis=1),
+        shares.pair_contributions.sum(axis=(1, 2)),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_maps_are_the_pooling_weights_split_over_prototypes():
+    encoder = encoder_with(pooling())
+    shares = explain(encoder, images(2), images(2, seed=1))
+    layer = encoder.layers[-2]
+    features = keras.Model(encoder.inputs, layer.input).predict(
+        images(2), verbose=0
+    )
+    np.testing.assert_allclose(
+        shares.query_weights, layer.pooling_weights(features), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        shares.query_maps.sum(axis=-1), shares.query_weights, atol=1e-6
+    )
+    np.testing.assert_allclose(shares.query_weights.sum(axis=(1, 2)), 1, 1e-5)
+    assert shares.neighbor_maps.shape == (2, 6, 6, 5)
+
+
+def test_pair_contributions_equal_the_loop_over_places_and_prototypes():
+    encoder = encoder_with(pooling())
+    query, neighbor = images(1), images(1, seed=1)
+    shares = explain(encoder, query, neighbor)
+    layer = encoder.layers[-2]
+    taken = keras.Model(encoder.inputs, [layer.input, layer.output])
+
+    def parts(image):
+        features, pooled = taken.predict(image, verbose=0)
+        plan = keras.ops.convert_to_numpy(layer.transport_plan(features))
+        found = np.zeros((5, 6))
+        for i in range(5):
+            for row in range(6):
+                for column in range(6):
+                    moved = plan[0, row, column, i] / 0.3
+                    found[i] += moved * features[0, row, column]
+        return found / np.linalg.norm(pooled)
+
+    expected = parts(query) @ parts(neighbor).T
+    np.testing.assert_allclose(
+        shares.pair_contributions[0], expected, rtol=1e-4, atol=1e-6
+    )
+
+
+def test_an_image_is_as_similar_to_itself_as_can_be():
+    shares = explain(encoder_with(pooling()), images(1), images(1))
+    np.testing.assert_allclose(shares.similarity, 1.0, rtol=1e-5)
+    np.testing.assert_allclose(
+        shares.pair_contributions[0], shares.pair_contributions[0].T, atol=1e-6
+    )
+
+
+def stacked_behind_the_pooling():
+    inner = encoder_with(pooling())
+    return keras.Model(inner.inputs, keras.layers.Dense(4)(inner.output))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: encoder_with(keras.layers.GlobalAveragePooling2D()),
+            "from GlobalAveragePooling2D",
+        ),
+        (lambda: encoder_with(pooling(power=3.0)), "power=3.0"),
+        (stacked_behind_the_pooling, "from Dense"),
+        (lambda: keras.layers.Dense(3), "Received: Dense"),
+    ],
+)
+def test_encoders_without_a_sum_over_prototypes_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        explain(make(), images(1), images(1))
+
+
+def test_queries_and_neighbors_come_in_pairs():
+    with pytest.raises(ValueError, match="2 and 1"):
+        explain(encoder_with(pooling()), images(2), images(1))
