@@ -1,5 +1,7 @@
 """Batches of a recipe: what is trained on, and what is scored."""
 
+import numpy as np
+
 import keras_gsp as gsp
 from training.datasets.image_set import ImageSet
 from training.recipes.recipe import Recipe
@@ -30,19 +32,39 @@ def training_batches(recipe: Recipe, images: ImageSet, *, first_step=0):
         seed=recipe.seed,
         first_step=first_step,
     )
-    if recipe.crop_size is None:
-        return _gathered(images, indices)
-    return gsp.data.augmented_batches(
-        images.paths if images.images is None else images.images,
-        images.labels,
-        indices,
-        size=recipe.crop_size,
-        resize=resize_of(recipe),
-        crop=CROPS[recipe.augmentation],
-        flip=recipe.augmentation != "none",
-        seed=recipe.seed,
-        first_step=first_step,
+    return _cut_at_random(recipe, images, indices, recipe.seed, first_step)
+
+
+def pool_of(recipe: Recipe, images: ImageSet):
+    """Where chance constrained programming draws its samples from.
+
+    Returns:
+        A function of (classes, number of the problem) to a data set with
+        `ccp_pool_size` images of each class, one class per batch; of a
+        smaller class some images come twice.
+    """
+    rows_of_class = np.split(
+        np.argsort(images.labels, kind="stable"),
+        np.cumsum(images.class_sizes)[:-1],
     )
+
+    def pool(classes, problem):
+        import tensorflow as tf
+
+        seed = recipe.seed, int(problem)
+        generator = np.random.default_rng(seed)
+        rows = [
+            np.resize(
+                generator.permutation(rows_of_class[label]),
+                recipe.ccp_pool_size,
+            )
+            for label in classes
+        ]
+        indices = tf.data.Dataset.from_tensor_slices(np.stack(rows))
+        crop_seed = int(generator.integers(2**31))
+        return _cut_at_random(recipe, images, indices, crop_seed)
+
+    return pool
 
 
 def evaluation_batches(recipe: Recipe, images: ImageSet, *, batch_size=100):
@@ -75,6 +97,22 @@ def image_shape(recipe: Recipe, images: ImageSet):
 def resize_of(recipe: Recipe) -> int:
     """The shorter side, in pixels, from which the crop is cut."""
     return round(recipe.crop_size * RESIZE_OVER_CROP)
+
+
+def _cut_at_random(recipe, images, indices, seed, first_step=0):
+    if recipe.crop_size is None:
+        return _gathered(images, indices)
+    return gsp.data.augmented_batches(
+        images.paths if images.images is None else images.images,
+        images.labels,
+        indices,
+        size=recipe.crop_size,
+        resize=resize_of(recipe),
+        crop=CROPS[recipe.augmentation],
+        flip=recipe.augmentation != "none",
+        seed=seed,
+        first_step=first_step,
+    )
 
 
 def _gathered(images, indices):

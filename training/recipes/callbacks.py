@@ -4,7 +4,7 @@ import keras
 
 import keras_gsp as gsp
 from training.progress import History, ProgressBar
-from training.recipes.batches import evaluation_batches
+from training.recipes.batches import evaluation_batches, pool_of
 from training.recipes.recipe import Recipe
 from training.run_directory import RunDirectory
 
@@ -34,6 +34,21 @@ def build_callbacks(recipe: Recipe, splits, directory: RunDirectory, label):
             patience=recipe.patience or evaluations,
             restore_best_weights=True,
         ),
+        *_alternation(recipe, splits),
         History(directory, every),
         ProgressBar(label, every),
+    ]
+
+
+def _alternation(recipe, splits):
+    if recipe.ccp == "off":
+        return []
+    return [
+        gsp.callbacks.ChanceConstrainedProgramming(
+            pool_of(recipe, splits.train),
+            pool_size=recipe.ccp_pool_size,
+            # A single problem never converges; its proxies are samples too.
+            patience=recipe.ccp_patience if recipe.ccp == "on" else None,
+            seed=recipe.seed,
+        )
     ]

@@ -10,6 +10,9 @@ ZSR = replace(GSP, regularizer="zsr")
 XML = replace(GAP, regularizer="xml")
 CCP = replace(GAP, ccp="on", proxies_per_class=4, normalization="ball")
 
+PAIR_LOSSES = ("c1", "c2", "triplet", "ms")
+PROXY_LOSSES = ("proxy-nca", "proxy-anchor", "soft-triple")
+
 RECIPES = {
     "glyphs": GAP,
     "glyphs-gap": GAP,
@@ -22,19 +25,26 @@ RECIPES = {
     "glyphs-gsp-xml": replace(GSP, regularizer="xml"),
     "glyphs-xbm": replace(GAP, memory="xbm"),
     "glyphs-gsp-xbm": replace(GSP, memory="xbm"),
+    "glyphs-ccp": CCP,
 }
 
-for _loss in (
-    "c1",
-    "triplet",
-    "ms",
-    "proxy-nca",
-    "proxy-anchor",
-    "soft-triple",
-):
-    RECIPES |= {
-        f"glyphs-{_loss}": replace(GAP, loss=_loss),
-        f"glyphs-{_loss}-gsp": replace(GSP, loss=_loss),
-        f"glyphs-{_loss}-gsp-zsr": replace(ZSR, loss=_loss),
-        f"glyphs-{_loss}-xml": replace(XML, loss=_loss),
-    }
+RECIPES |= {
+    name: replace(recipe, loss=loss)
+    for loss in (*PAIR_LOSSES, *PROXY_LOSSES)
+    for name, recipe in {
+        f"glyphs-{loss}": GAP,
+        f"glyphs-{loss}-gsp": GSP,
+        f"glyphs-{loss}-gsp-zsr": ZSR,
+        f"glyphs-{loss}-xml": XML,
+    }.items()
+}
+
+RECIPES |= {
+    name: replace(recipe, loss=loss)
+    for loss in PAIR_LOSSES
+    for name, recipe in {
+        f"glyphs-{loss}-proxies": replace(CCP, ccp="single"),
+        f"glyphs-{loss}-ccp": CCP,
+        f"glyphs-{loss}-ccp-gsp": replace(CCP, pooling="gsp"),
+    }.items()
+}

@@ -46,9 +46,9 @@ def build_learner(recipe: Recipe, *, num_classes: int, image_shape):
         regularizer_weight=weight,
         memory=_memory(recipe),
         class_embeddings=_class_embeddings(recipe, num_classes),
-        anchor_weight=recipe.anchor_weight if recipe.ccp == "on" else 0.0,
+        anchor_weight=0.0 if recipe.ccp == "off" else recipe.anchor_weight,
         anchor_decay=recipe.anchor_decay,
-        in_batch_weight=recipe.in_batch_weight if recipe.ccp != "off" else 0.0,
+        in_batch_weight=0.0 if recipe.ccp == "off" else recipe.in_batch_weight,
         seed=recipe.seed,
     )
     learner.compile(

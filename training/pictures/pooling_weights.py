@@ -1,0 +1,63 @@
+"""Where a pooling looks: its weights laid over the images."""
+
+from pathlib import Path
+
+import numpy as np
+
+from training.pictures.palette import picture
+
+ALPHA = 0.65
+
+
+def draw_pooling_weights(path: Path, images, weights, titles) -> None:
+    """Draws images above the same images under their pooling weights.
+
+    Args:
+        path: PNG file to write.
+        images: (num_images, height, width, 3), uint8.
+        weights: (num_images, rows, columns), each map sums to 1.
+        titles: What each image shows.
+    """
+    count = len(images)
+    # Multiples of what average pooling would give everywhere.
+    relative = np.asarray(weights) * weights[0].size
+    size = (1.35 * count + 1.2, 3.6)
+    with picture(path, 2, count, figsize=size) as axes:
+        for column in range(count):
+            upper, lower = axes[:, column]
+            upper.set_title(titles[column])
+            upper.imshow(images[column])
+            shown = lower.imshow(images[column])
+            extent = shown.get_extent()
+            shown = lower.imshow(
+                relative[column],
+                cmap="viridis",
+                alpha=ALPHA,
+                vmin=0,
+                vmax=relative.max(),
+                extent=extent,
+                interpolation="nearest",
+            )
+            for axis in (upper, lower):
+                axis.set_xticks([])
+                axis.set_yticks([])
+        axes[0, 0].set_ylabel("image")
+        axes[1, 0].set_ylabel("weights")
+        axes[0, 0].figure.colorbar(
+            shown, ax=list(axes[:, -1]), label="weight / average", shrink=0.9
+        )
+
+
+def pooling_weights(encoder, images):
+    """Weights of a GSP encoder's pooling, (num_images, rows, columns).
+
+    Args:
+        encoder: Model from `build_encoder` with a layer `"pooling"` that is
+            a `GeneralizedSumPooling`.
+        images: (num_images, height, width, 3), uint8.
+    """
+    import keras
+
+    pooling = encoder.get_layer("pooling")
+    features = keras.Model(encoder.inputs, pooling.input)(images)
+    return np.asarray(pooling.pooling_weights(features))
