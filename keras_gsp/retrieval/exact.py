@@ -103,7 +103,7 @@ class ExactIndex:
         """
         queries = checked_queries(queries, self.gallery)
         check_k(k)
-        excluded = _excluded_positions(exclude_ids, self.gallery, len(queries))
+        excluded = excluded_positions(exclude_ids, self.gallery, len(queries))
         origin = self.origin()
         indices, distances = [], []
         for start in range(0, len(queries), QUERY_ROWS):
@@ -160,13 +160,13 @@ class ExactIndex:
         shown = min(k, len(self))
         # One more to be dropped again where an item is excluded.
         kept = min(k + 1 + SPARE_CANDIDATES, len(self))
-        tensor = ops.convert_to_tensor(queries - origin)
+        queries = ops.convert_to_tensor(queries - origin)
         best, num_before = None, 0
         with full_precision_matmul():
             for rows in self._shards(origin):
                 half_squares = np.sum(np.square(rows), axis=1) / 2
                 best = nearest_candidates(
-                    tensor,
+                    queries,
                     ops.convert_to_tensor(rows),
                     ops.convert_to_tensor(half_squares),
                     kept,
@@ -174,10 +174,10 @@ class ExactIndex:
                 )
                 num_before += len(rows)
         indices = ops.convert_to_numpy(best[1])
-        vectors = self._vectors(indices)
+        vectors = self._vectors(indices) - origin
         indices = np.where(indices == excluded[:, None], -1, indices)
         distances, indices = exact_order(
-            ops.convert_to_tensor(queries),
+            queries,
             ops.convert_to_tensor(vectors),
             ops.convert_to_tensor(indices.astype("int32")),
         )
@@ -236,7 +236,8 @@ def check_k(k):
         )
 
 
-def _excluded_positions(exclude_ids, gallery, count):
+def excluded_positions(exclude_ids, gallery, count):
+    """Returns the position each query must not return, -1 for none."""
     if exclude_ids is None:
         return np.full(count, -1)
     if isinstance(exclude_ids, str | bytes) or np.ndim(exclude_ids) == 0:
