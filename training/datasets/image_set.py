@@ -6,6 +6,8 @@ from itertools import combinations
 
 import numpy as np
 
+_DTYPES = np.uint8, np.float16
+
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
@@ -14,7 +16,9 @@ class ImageSet:
     Args:
         labels: (num_images,), int64, each in [0, num_classes).
         class_names: One name per class; every class has an image.
-        images: (num_images, height, width, 3), uint8, or None.
+        images: (num_images, height, width, 3), uint8; or feature maps in
+            their place, (num_images, height, width, channels), float16; or
+            None.
         paths: One file per image, or None. Exactly one of `images` and
             `paths` is given.
 
@@ -38,10 +42,11 @@ class ImageSet:
             )
         if self.paths is not None:
             _set(self, "paths", tuple(str(path) for path in self.paths))
-        elif self.images.ndim != 4 or self.images.dtype != np.uint8:
+        elif self.images.ndim != 4 or self.images.dtype not in _DTYPES:
             raise ValueError(
-                "`images` must be uint8 of shape (num_images, height, width, "
-                f"channels). Received: {self.images.dtype} of shape "
+                "`images` must be uint8, or float16 features, of shape "
+                "(num_images, height, width, channels). "
+                f"Received: {self.images.dtype} of shape "
                 f"{self.images.shape}."
             )
         self._check_labels()

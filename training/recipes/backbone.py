@@ -18,11 +18,15 @@ def build_backbone(recipe: Recipe, image_shape):
 
     Args:
         recipe: Names the backbone, its weights and what stays frozen.
-        image_shape: (height, width, 3) of uint8 images.
+        image_shape: (height, width, 3) of uint8 images; of the features
+            with `cache_features`, where nothing is left to compute.
 
     Returns:
         `keras.Model` from (batch, height, width, 3) to a feature map.
     """
+    if recipe.cache_features:
+        features = keras.Input(image_shape, name="features")
+        return keras.Model(features, features, name="cached_backbone")
     images = keras.Input(image_shape, dtype="uint8", name="image")
     pixels = keras.layers.Rescaling(1.0, name="to_float")(images)
     network, pixels = _network(recipe, image_shape, pixels)

@@ -73,7 +73,7 @@ def evaluation_batches(recipe: Recipe, images: ImageSet, *, batch_size=100):
     Returns:
         `tf.data.Dataset` of (images, labels), uint8 and int64.
     """
-    if recipe.crop_size is None:
+    if _is_whole(recipe):
         import tensorflow as tf
 
         indices = tf.data.Dataset.range(len(images)).batch(batch_size)
@@ -89,9 +89,9 @@ def evaluation_batches(recipe: Recipe, images: ImageSet, *, batch_size=100):
 
 def image_shape(recipe: Recipe, images: ImageSet):
     """(height, width, 3) of the images as the network gets them."""
-    if recipe.crop_size is not None:
-        return recipe.crop_size, recipe.crop_size, 3
-    return images.images.shape[1:]
+    if _is_whole(recipe):
+        return images.images.shape[1:]
+    return recipe.crop_size, recipe.crop_size, 3
 
 
 def resize_of(recipe: Recipe) -> int:
@@ -100,7 +100,7 @@ def resize_of(recipe: Recipe) -> int:
 
 
 def _cut_at_random(recipe, images, indices, seed, first_step=0):
-    if recipe.crop_size is None:
+    if _is_whole(recipe):
         return _gathered(images, indices)
     return gsp.data.augmented_batches(
         images.paths if images.images is None else images.images,
@@ -113,6 +113,11 @@ def _cut_at_random(recipe, images, indices, seed, first_step=0):
         seed=seed,
         first_step=first_step,
     )
+
+
+def _is_whole(recipe):
+    """Whether images, or features in their place, come as they are."""
+    return recipe.crop_size is None or recipe.cache_features
 
 
 def _gathered(images, indices):

@@ -16,7 +16,7 @@ def load_splits(recipe: Recipe) -> RetrievalSplits:
             fewer training classes than a batch takes.
         FileNotFoundError: the data set is not there.
     """
-    splits = _read(recipe)
+    splits = read_recipe(recipe)
     if splits.validation is None:
         splits = splits.with_validation(
             recipe.validation_folds, recipe.validation_fold
@@ -31,46 +31,27 @@ def load_splits(recipe: Recipe) -> RetrievalSplits:
     return splits
 
 
-def _read(recipe):
+def read_recipe(recipe: Recipe) -> RetrievalSplits:
+    """The data set of a recipe as it is, perhaps without validation."""
     if recipe.dataset == "glyphs":
         from training.datasets import glyphs
 
         return glyphs.load()
-    if recipe.data_dir is None:
+    if recipe.data_dir is None and recipe.source == "disk":
         raise ValueError(
             f"`data_dir` must name the folder of {recipe.dataset}. "
             "Received: data_dir=None."
         )
-    return _from_disk(recipe)
+    from training.datasets.reading import read_splits
 
+    splits = read_splits(
+        recipe.dataset,
+        recipe.data_dir,
+        source=recipe.source,
+        on_corrupt=recipe.corrupt_images,
+    )
+    if recipe.cache_features:
+        from training.recipes.features import with_features
 
-def _from_disk(recipe):
-    # Each import brings its own reader's libraries, hence here.
-    match recipe.dataset:
-        case "cub":
-            from training.datasets.cub import cub as read
-        case "cars":
-            from training.datasets.cars196 import cars196 as read
-        case "sop":
-            from training.datasets.stanford_online_products import (
-                stanford_online_products as read,
-            )
-        case "inshop":
-            from training.datasets.in_shop import in_shop as read
-        case "cifar10":
-            from training.datasets.cifar import cifar10 as read
-        case "cifar100":
-            from training.datasets.cifar import cifar100 as read
-        case "mnist":
-            from training.datasets.mnist import mnist as read
-        case "omniglot":
-            from training.datasets.omniglot import omniglot as read
-        case "collage":
-            from training.datasets.collage import collage_splits as read
-        case "folder":
-            from training.datasets.image_folder import (
-                image_folder_splits as read,
-            )
-        case "csv":
-            from training.datasets.csv_list import csv_splits as read
-    return read(recipe.data_dir)
+        return with_features(recipe, splits)
+    return splits

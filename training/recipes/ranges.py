@@ -11,6 +11,7 @@ POSITIVE = (
     "ridge",
     "embedding_size",
     "proxies_per_class",
+    "repeats",
     "ms_alpha",
     "ms_beta",
     "proxy_temperature",
@@ -105,6 +106,13 @@ def _check_combination(recipe):
         "memory",
         recipe.memory == "none" or recipe.ccp == "off",
         f"`none` with ccp={recipe.ccp}",
+    )
+    _require(
+        recipe,
+        "cache_features",
+        not recipe.cache_features
+        or (recipe.frozen == "all" and recipe.augmentation == "none"),
+        "False unless frozen=all and augmentation=none",
     )
     _require(
         recipe,

@@ -40,9 +40,15 @@ class Recipe:
     """Images to learn from; all but `glyphs` are read from `data_dir`."""
     data_dir: str | None = None
     """Folder, archive or list file of the data set."""
+    source: Literal["disk", "tfds"] = "disk"
+    """Original layout, or prepared by TensorFlow Datasets in `data_dir`."""
+    corrupt_images: Literal["raise", "skip"] = "raise"
+    """Name unreadable files in one error, or leave them out."""
     protocol: Literal["single", "fair", "conventional"] = "single"
     """One model chosen on validation classes; the fair protocol of 4 folds;
     or the conventional one, which chooses on the test classes."""
+    repeats: int = 3
+    """How often each model of the other two protocols is trained."""
     validation_folds: int = 4
     """Where a data set has no validation classes, 1 training fold in so
     many serves."""
@@ -60,6 +66,8 @@ class Recipe:
     """Weights file, or `imagenet` (downloaded); None trains from scratch."""
     frozen: Literal["none", "batch-norm", "all"] = "none"
     """Which part of the backbone stays as it is."""
+    cache_features: bool = False
+    """Compute the frozen backbone's features once, without augmentation."""
     pooling: Pooling = "gap"
     """Average, max, generalised mean, generalised sum, or the last two."""
     num_prototypes: int = 64

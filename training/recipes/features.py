@@ -1,0 +1,94 @@
+"""Features of a frozen backbone: computed once, kept on disk."""
+
+import hashlib
+import os
+from dataclasses import fields, replace
+
+import keras
+import numpy as np
+from tqdm import tqdm
+
+from training.datasets.archives import cache_folder
+from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.recipes.backbone import build_backbone
+from training.recipes.batches import evaluation_batches, image_shape
+from training.recipes.recipe import Recipe
+
+
+def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
+    """Puts the backbone's features in the place of images.
+
+    The images are cut as they are scored, the features rounded to float16.
+    They are kept in the cache folder under a name made from the files, the
+    crop and the backbone's weights.
+
+    Args:
+        recipe: Names backbone, weights and crop; `cache_features` is set.
+        splits: Images in memory or on disk.
+
+    Returns:
+        The splits, with feature maps as `images`.
+    """
+    recipe = replace(recipe, cache_features=False)
+    backbone = build_backbone(recipe, image_shape(recipe, splits.train))
+    found = {}
+    for field in fields(splits):
+        images = getattr(splits, field.name)
+        if isinstance(images, ImageSet):
+            found[field.name] = _of_set(recipe, backbone, images)
+    return replace(splits, **found)
+
+
+def complete_encoder(recipe: Recipe, encoder):
+    """Puts the backbone before an encoder that was trained on its features.
+
+    Args:
+        recipe: The encoder's recipe.
+        encoder: What was trained.
+
+    Returns:
+        A model from uint8 images to the encoder's outputs; `encoder` itself
+        where no features were cached.
+    """
+    if not recipe.cache_features:
+        return encoder
+    recipe = replace(recipe, cache_features=False)
+    side = recipe.crop_size
+    backbone = build_backbone(recipe, (side, side, 3))
+    images = keras.Input((side, side, 3), dtype="uint8", name="image")
+    outputs = encoder(backbone(images))
+    return keras.Model(images, outputs, name="complete_encoder")
+
+
+def _of_set(recipe, backbone, images):
+    name = f"{_fingerprint(recipe, backbone, images)}.npy"
+    file = cache_folder() / "features" / name
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        aside = file.with_name(f".{os.getpid()}-{name}")
+        np.save(aside, _computed(recipe, backbone, images))
+        os.replace(aside, file)
+    return replace(images, images=np.load(file), paths=None)
+
+
+def _computed(recipe, backbone, images):
+    batches = evaluation_batches(recipe, images)
+    parts = []
+    with tqdm(total=len(images), desc="features", unit="image") as bar:
+        for pixels, _ in batches:
+            features = backbone.predict_on_batch(pixels)
+            parts.append(features.astype("float16"))
+            bar.update(len(features))
+    return np.concatenate(parts)
+
+
+def _fingerprint(recipe, backbone, images):
+    digest = hashlib.sha256(f"{recipe.backbone},{recipe.crop_size}".encode())
+    for weights in backbone.get_weights():
+        digest.update(weights.tobytes())
+    if images.paths is None:
+        digest.update(images.images.tobytes())
+    for path in images.paths or ():
+        status = os.stat(path)
+        digest.update(f"{path}:{status.st_size}:{status.st_mtime_ns}".encode())
+    return digest.hexdigest()[:24]
