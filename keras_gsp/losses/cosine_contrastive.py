@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_not_negative
+from keras_gsp.ops.pairs import shares_of_mean_anchor
 
 # A positive pair this close to cosine 1 is one image twice, up to rounding.
 _IDENTICAL = 1e-5
@@ -79,7 +80,9 @@ class CosineContrastiveLoss(PairLoss):
             ops.relu(1.0 - _IDENTICAL - cosines),
             ops.where(is_negative, ops.relu(cosines - self.margin), 0.0),
         )
-        return ops.sum(hinges, axis=1)
+        return shares_of_mean_anchor(
+            ops.sum(hinges, axis=1), is_positive, is_negative
+        )
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -6,7 +6,7 @@ from keras import ops
 from keras_gsp.ops.arguments import check_not_negative, check_positive
 from keras_gsp.ops.halves import check_seed, given_or_drawn_halves
 from keras_gsp.ops.labels import check_same_length, first_occurrences
-from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.precision import at_least_float32, exact_mean
 from keras_gsp.ops.ridge import cross_half_prediction
 
 
@@ -105,7 +105,7 @@ class CrossBatchLoss:
         if self.reconstruction_weight:
             targets = ops.cast(embeddings, expressed.dtype)
             errors = ops.sum(ops.square(expressed - targets), axis=-1)
-            loss += self.reconstruction_weight * ops.mean(errors)
+            loss += self.reconstruction_weight * exact_mean(errors)
         return loss
 
     def express(self, labels, histograms, embeddings, first_half=None):

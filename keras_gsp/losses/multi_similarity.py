@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_not_negative, check_positive
-from keras_gsp.ops.pairs import log_one_plus_sum_exp
+from keras_gsp.ops.pairs import log_one_plus_sum_exp, shares_of_mean_anchor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -87,6 +87,7 @@ class MultiSimilarityLoss(PairLoss):
         """Returns both logarithms of each anchor."""
         references = ops.cast(references, embeddings.dtype)
         cosines = ops.matmul(embeddings, ops.transpose(references))
+        kept = is_positive, is_negative
         if self.mining_margin is not None:
             is_positive, is_negative = _informative(
                 cosines, is_positive, is_negative, self.mining_margin
@@ -94,7 +95,8 @@ class MultiSimilarityLoss(PairLoss):
         above = cosines - self.base
         attraction = log_one_plus_sum_exp(-self.alpha * above, is_positive)
         repulsion = log_one_plus_sum_exp(self.beta * above, is_negative)
-        return attraction / self.alpha + repulsion / self.beta
+        terms = attraction / self.alpha + repulsion / self.beta
+        return shares_of_mean_anchor(terms, *kept)
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -10,6 +10,7 @@ from keras_gsp.ops.labels import (
     same_class,
 )
 from keras_gsp.ops.normalization import check_normalization, normalize
+from keras_gsp.ops.precision import exact_mean
 
 
 class PairLoss(keras.losses.Loss):
@@ -115,7 +116,8 @@ class PairLoss(keras.losses.Loss):
                 itself or an empty memory slot.
 
         Returns:
-            Scalar, float32 or float64: the mean over the anchors.
+            Scalar, float32 or float64: the mean over the anchors. An anchor
+            whose pairs are all excluded counts nowhere.
 
         Raises:
             TypeError: labels that are strings.
@@ -140,7 +142,7 @@ class PairLoss(keras.losses.Loss):
             is_positive,
             is_negative,
         )
-        return ops.mean(terms)
+        return exact_mean(terms)
 
     def anchor_terms(self, embeddings, references, is_positive, is_negative):
         """Returns the loss split over the anchors; a subclass writes this.

@@ -7,7 +7,7 @@ from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.class_indices import class_indices
 from keras_gsp.ops.halves import check_seed, given_or_drawn_halves
 from keras_gsp.ops.labels import check_same_length
-from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.precision import at_least_float32, exact_mean
 from keras_gsp.ops.ridge import cross_half_prediction
 
 
@@ -106,7 +106,7 @@ class ZeroShotLoss:
         true_class = ops.take_along_axis(
             log_probabilities, indices[:, None], axis=1
         )
-        return -ops.mean(true_class)
+        return -exact_mean(true_class)
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -15,8 +15,7 @@ def class_disjoint_halves(labels, seed):
     its samples lies in the first half of the batch. Sizes therefore differ
     by at most the size of the class on the line. With two classes or more no
     half is empty, and an even number of classes of one size gives halves of
-    one size. The order of the samples does not matter, only which of them
-    share a class.
+    one size. All this holds whatever the order of the samples.
 
     The reference code of the zero-shot paper takes even and odd positions,
     or the first and second part of the batch; both are class-disjoint only
@@ -24,10 +23,11 @@ def class_disjoint_halves(labels, seed):
 
     Args:
         labels: (batch,) or (batch, 1), integers or floats.
-        seed: int (one draw, the same in every call), `None` (a new draw from
-            the global generator of Keras) or `keras.random.SeedGenerator` (a
-            new draw from that generator). In a function compiled by JAX only
-            a generator that belongs to a layer or model gives new draws.
+        seed: int (one draw, the same in every call; under XLA TensorFlow
+            draws other numbers than without), `None` (a new draw from the
+            global generator of Keras) or `keras.random.SeedGenerator` (a new
+            draw from that generator). In a function compiled by JAX only a
+            generator that belongs to a layer or model gives new draws.
 
     Returns:
         (batch,), boolean: True in the first half.

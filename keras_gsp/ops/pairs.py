@@ -27,6 +27,24 @@ def anchor_shares(row_sums, count):
     return row_sums * (anchors / ops.maximum(count, 1.0))
 
 
+def shares_of_mean_anchor(row_values, is_positive, is_negative):
+    """Averages over the anchors that keep a pair, as one number an anchor.
+
+    An anchor whose pairs are all left out counts nowhere: it is in the other
+    half of a batch, or alone in it.
+
+    Args:
+        row_values: (batch,), one number an anchor, 0 without any pair.
+        is_positive: boolean (batch, references).
+        is_negative: boolean (batch, references).
+
+    Returns:
+        (batch,), whose mean is that average.
+    """
+    has_pair = ops.any(ops.logical_or(is_positive, is_negative), axis=1)
+    return anchor_shares(row_values, ops.sum(ops.cast(has_pair, "int32")))
+
+
 def log_one_plus_sum_exp(exponents, kept, *, axis=-1):
     """Returns `log(1 + sum(exp(exponents)))` over the kept entries.
 

@@ -32,3 +32,19 @@ def smallest_normal(tensor) -> float:
     """Returns the smallest normal number of a float32 or float64 tensor."""
     dtype = keras.backend.standardize_dtype(tensor.dtype)
     return 2.0**-1022 if dtype == "float64" else 2.0**-126
+
+
+def exact_mean(tensor, axis=None):
+    """Returns the mean in the tensor's own dtype.
+
+    `keras.ops.mean` on JAX averages float64 in float32 (Keras 3.15).
+
+    Args:
+        tensor: float32 or float64, any shape.
+        axis: int, or `None` for all axes.
+
+    Returns:
+        Tensor without `axis`, in the same dtype.
+    """
+    count = ops.size(tensor) if axis is None else ops.shape(tensor)[axis]
+    return ops.sum(tensor, axis=axis) / ops.cast(count, tensor.dtype)

@@ -7,7 +7,7 @@ z `histograms`.
 from keras import ops
 
 from keras_gsp.ops.distances import pairwise_distances
-from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.precision import at_least_float32, exact_mean
 
 AFFINITIES = ("dot", "l2")
 
@@ -54,7 +54,7 @@ def soft_histogram(
     Reference:
         XML, (2.4).
     """
-    affinities = _affinities(features, prototypes, affinity)
+    affinities = _affinities(features, prototypes, affinity, mask)
     shares = ops.softmax(inverse_temperature * affinities, axis=-1)
     return _mean_over_features(shares, mask)
 
@@ -93,7 +93,7 @@ def hard_histogram(features, prototypes, *, affinity="dot", mask=None):
     Reference:
         XML, (2.1) and Lemma 2.1.
     """
-    affinities = _affinities(features, prototypes, affinity)
+    affinities = _affinities(features, prototypes, affinity, mask)
     best = ops.argmax(affinities, axis=-1)
     counted = ops.one_hot(best, affinities.shape[-1], dtype=affinities.dtype)
     return _mean_over_features(counted, mask)
@@ -126,7 +126,7 @@ def prototype_combination(histograms, prototypes):
     return ops.matmul(histograms, ops.cast(prototypes, histograms.dtype))
 
 
-def _affinities(features, prototypes, affinity):
+def _affinities(features, prototypes, affinity, mask):
     """(batch, features, num_prototypes), the larger the closer."""
     check_affinity(affinity)
     features = at_least_float32(features)
@@ -135,6 +135,10 @@ def _affinities(features, prototypes, affinity):
             "`features` must have shape (batch, height, width, channels) or "
             f"(batch, tokens, channels). Received: {tuple(features.shape)}."
         )
+    if mask is not None:
+        # What is masked may be NaN, and must not reach any gradient.
+        is_kept = ops.cast(mask, "bool")[..., None]
+        features = ops.where(is_kept, features, ops.zeros_like(features))
     if len(features.shape) == 4:
         batch, height, width, channels = ops.shape(features)
         features = ops.reshape(features, (batch, height * width, channels))
@@ -147,9 +151,7 @@ def _affinities(features, prototypes, affinity):
 def _mean_over_features(shares, mask):
     """Averages (batch, features, num_prototypes) over what is not masked."""
     if mask is None:
-        return ops.mean(shares, axis=1)
+        return exact_mean(shares, axis=1)
     counts = ops.cast(ops.reshape(mask, ops.shape(shares)[:2]), shares.dtype)
-    # `where`, not a product: what is masked may be NaN.
-    kept = ops.where(counts[..., None] > 0.0, shares, ops.zeros_like(shares))
     total = ops.sum(counts, axis=1, keepdims=True)
-    return ops.sum(kept, axis=1) / ops.maximum(total, 1.0)
+    return ops.sum(counts[..., None] * shares, axis=1) / ops.maximum(total, 1.0)

@@ -1,0 +1,298 @@
+"""Cross-batch loss: every pair loss, applied to each half by itself."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_gsp as gsp
+from keras_gsp.losses.cross_batch import CrossBatchLoss
+from tests.compiled import compiled
+from tests.directional_slopes import slope_errors
+from tests.gradients import gradients
+
+RIDGE = 0.05
+PAIR_LOSSES = {
+    "contrastive": gsp.losses.ContrastiveLoss(0.1, 0.9),
+    "contrastive-ball": gsp.losses.ContrastiveLoss(normalization="ball"),
+    "cosine": gsp.losses.CosineContrastiveLoss(),
+    "triplet": gsp.losses.TripletLoss(0.2),
+    "multi-similarity": gsp.losses.MultiSimilarityLoss(),
+    "multi-similarity-mined": gsp.losses.MultiSimilarityLoss(mining_margin=0.1),
+}
+every_pair_loss = pytest.mark.parametrize(
+    "pair_loss", PAIR_LOSSES.values(), ids=PAIR_LOSSES.keys()
+)
+
+
+def batch_of(seed=0, num_prototypes=5, size=3):
+    """Halves of four and seven samples, classes and halves interleaved."""
+    rng = np.random.default_rng(seed)
+    labels = np.array([3, 8, 5, 8, 3, 5, 8, 1, 1, 8, 5])
+    first_half = np.isin(labels, [3, 1])
+    histograms = rng.dirichlet(np.ones(num_prototypes), size=len(labels))
+    return labels, histograms, rng.normal(size=(len(labels), size)), first_half
+
+
+def naive_express(histograms, embeddings, first_half):
+    expressed = np.zeros_like(embeddings)
+    for b in range(len(embeddings)):
+        others = first_half != first_half[b]
+        z, y = histograms[others].T, embeddings[others].T
+        prototypes = y @ z.T @ np.linalg.inv(z @ z.T + RIDGE * np.eye(len(z)))
+        expressed[b] = prototypes @ histograms[b]
+    return expressed
+
+
+def naive_loss(pair_loss, labels, histograms, embeddings, first_half):
+    """(2.10): the halves cut out, each one given to the loss as a batch."""
+    expressed = naive_express(histograms, embeddings, first_half)
+    return sum(
+        float(
+            pair_loss.between(
+                labels[half],
+                expressed[half],
+                labels[half],
+                expressed[half],
+                excluded=np.eye(half.sum(), dtype=bool),
+            )
+        )
+        for half in (first_half, ~first_half)
+    )
+
+
+@pytest.mark.usefixtures("double_precision")
+@every_pair_loss
+def test_is_the_sum_of_the_pair_losses_of_the_halves(pair_loss):
+    labels, *parts = batch_of()
+    found = CrossBatchLoss(pair_loss, RIDGE).compute(labels, *parts)
+    expected = naive_loss(pair_loss, labels, *parts)
+    assert expected > 0.01
+    np.testing.assert_allclose(float(found), expected, rtol=1e-10)
+
+
+@every_pair_loss
+def test_equals_the_batch_losses_of_the_halves(pair_loss):
+    labels, histograms, embeddings, first_half = batch_of()
+    expressed = naive_express(histograms, embeddings, first_half)
+    expected = sum(
+        float(pair_loss(labels[half], expressed[half].astype("float32")))
+        for half in (first_half, ~first_half)
+    )
+    found = CrossBatchLoss(pair_loss, RIDGE).compute(
+        labels, histograms, embeddings, first_half
+    )
+    np.testing.assert_allclose(float(found), expected, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_express_equals_naive_loop():
+    labels, *parts = batch_of()
+    loss = CrossBatchLoss(PAIR_LOSSES["contrastive"], RIDGE)
+    np.testing.assert_allclose(
+        np.asarray(loss.express(labels, *parts)),
+        naive_express(*parts),
+        atol=1e-10,
+    )
+
+
+@pytest.mark.usefixtures("double_precision")
+@every_pair_loss
+def test_gradients_equal_central_differences(pair_loss):
+    labels, histograms, embeddings, first_half = batch_of(3)
+    loss = CrossBatchLoss(pair_loss, RIDGE, reconstruction_weight=0.3)
+
+    def scalar(histograms, embeddings):
+        return loss.compute(labels, histograms, embeddings, first_half)
+
+    # Differences with step 1e-6 carry about nine digits.
+    assert slope_errors(scalar, histograms, embeddings) < 1e-6
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_reconstruction_is_the_mean_squared_error():
+    labels, histograms, embeddings, first_half = batch_of()
+    pair_loss = PAIR_LOSSES["contrastive"]
+    plain, joint = (
+        float(
+            CrossBatchLoss(
+                pair_loss, RIDGE, reconstruction_weight=weight
+            ).compute(labels, histograms, embeddings, first_half)
+        )
+        for weight in (0.0, 2.0)
+    )
+    expressed = naive_express(histograms, embeddings, first_half)
+    error = np.mean(np.sum((expressed - embeddings) ** 2, axis=1))
+    np.testing.assert_allclose(joint - plain, 2.0 * error, rtol=1e-10)
+
+
+@every_pair_loss
+def test_compiled_equals_eager(pair_loss):
+    labels, histograms, embeddings, first_half = batch_of()
+    parts = (
+        histograms.astype("float32"),
+        embeddings.astype("float32"),
+        first_half,
+    )
+    loss = CrossBatchLoss(pair_loss)
+    found = compiled(loss.compute)(labels, *parts)
+    np.testing.assert_allclose(
+        float(found), float(loss.compute(labels, *parts)), rtol=1e-4
+    )
+
+
+@every_pair_loss
+def test_degenerate_batches_are_finite(pair_loss):
+    labels, histograms, embeddings, first_half = batch_of()
+    loss = CrossBatchLoss(pair_loss, reconstruction_weight=0.1)
+    cases = {
+        "duplicates": (labels, np.full_like(histograms, 0.2), first_half),
+        "no positives": (np.arange(11), histograms, first_half),
+        "empty half": (labels, histograms, np.ones(11, bool)),
+        "half of one": (labels, histograms, np.arange(11) == 7),
+    }
+    for labels, histograms, first_half in cases.values():
+
+        def scalar(histograms, embeddings, labels=labels, half=first_half):
+            return loss.compute(labels, histograms, embeddings, half)
+
+        inputs = histograms.astype("float32"), embeddings.astype("float32")
+        assert np.isfinite(float(scalar(*inputs)))
+        for gradient in gradients(scalar, *inputs):
+            assert np.isfinite(gradient).all()
+
+
+def test_a_pair_of_samples_is_two_halves_without_pairs():
+    loss = CrossBatchLoss(PAIR_LOSSES["contrastive"], seed=0)
+    found = loss.compute(
+        np.array([0, 1]), np.eye(2, 4), np.array([[1.0, 0.0], [0.0, 1.0]])
+    )
+    assert float(found) == 0.0
+
+
+def test_drawn_halves_are_those_of_the_seed():
+    labels, histograms, embeddings, _ = batch_of()
+    pair_loss = PAIR_LOSSES["cosine"]
+    found = CrossBatchLoss(pair_loss, seed=4).compute(
+        labels, histograms, embeddings
+    )
+    # The loss numbers the classes by their first samples, in which order
+    # the draws go to them anyway.
+    drawn = gsp.ops.class_disjoint_halves(labels, seed=4)
+    expected = CrossBatchLoss(pair_loss).compute(
+        labels, histograms, embeddings, drawn
+    )
+    np.testing.assert_allclose(float(found), float(expected), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "rename",
+    [
+        lambda labels: labels.astype("float32") / 4.0,
+        lambda labels: labels[:, None],
+        lambda labels: labels + 2_000_000_000,
+    ],
+    ids=["fractions", "column", "large"],
+)
+def test_only_equality_of_labels_counts(rename):
+    labels, *parts = batch_of()
+    loss = CrossBatchLoss(PAIR_LOSSES["triplet"])
+    found = loss.compute(rename(labels), *parts)
+    assert float(found) == float(loss.compute(labels, *parts))
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow",
+    reason="only TensorFlow traces unknown sizes",
+)
+@every_pair_loss
+def test_unknown_batch_size_in_a_graph(pair_loss):
+    import tensorflow as tf
+
+    labels, *parts = batch_of()
+    graph = tf.function(
+        CrossBatchLoss(pair_loss, RIDGE).compute,
+        input_signature=[
+            tf.TensorSpec([None], "int64"),
+            tf.TensorSpec([None, 5], "float64"),
+            tf.TensorSpec([None, 3], "float64"),
+            tf.TensorSpec([None], "bool"),
+        ],
+    )
+    np.testing.assert_allclose(
+        float(graph(labels, *parts)),
+        naive_loss(pair_loss, labels, *parts),
+        rtol=1e-10,
+    )
+
+
+def test_half_precision_is_computed_in_float32():
+    labels, histograms, embeddings, first_half = batch_of()
+    loss = CrossBatchLoss(PAIR_LOSSES["contrastive"])
+    found = loss.compute(
+        labels,
+        ops.cast(histograms, "bfloat16"),
+        ops.cast(embeddings, "bfloat16"),
+        first_half,
+    )
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    expected = loss.compute(labels, histograms, embeddings, first_half)
+    # The inputs were rounded to eight bits.
+    np.testing.assert_allclose(float(found), float(expected), rtol=0.1)
+
+
+def test_expressed_embeddings_serve_a_proxy_loss():
+    labels, histograms, embeddings, first_half = batch_of()
+    loss = CrossBatchLoss(PAIR_LOSSES["contrastive"])
+    proxies = gsp.layers.ClassProxies(9)
+    proxy_loss = gsp.losses.ProxyAnchorLoss()
+    expressed = loss.express(labels, histograms, embeddings, first_half)
+    assert np.isfinite(float(proxy_loss(labels, proxies(expressed))))
+
+
+@every_pair_loss
+def test_config_round_trip(pair_loss):
+    loss = CrossBatchLoss(pair_loss, 0.1, seed=3, reconstruction_weight=0.2)
+    config = keras.saving.serialize_keras_object(loss)
+    again = keras.saving.deserialize_keras_object(config)
+    assert isinstance(again, CrossBatchLoss)
+    assert again.get_config() == loss.get_config()
+    assert again.pair_loss.get_config() == pair_loss.get_config()
+
+
+def test_single_class_is_refused():
+    _, histograms, embeddings, _ = batch_of()
+    loss = CrossBatchLoss(PAIR_LOSSES["contrastive"])
+    with pytest.raises(ValueError, match="at least two classes"):
+        loss.compute(np.full(11, 3), histograms, embeddings)
+
+
+def test_string_labels_are_refused():
+    _, histograms, embeddings, _ = batch_of()
+    loss = CrossBatchLoss(PAIR_LOSSES["contrastive"])
+    with pytest.raises(TypeError, match="`labels` must be numbers"):
+        loss.compute(np.array(["a"] * 11), histograms, embeddings)
+
+
+def test_lengths_must_agree():
+    labels, histograms, embeddings, _ = batch_of()
+    loss = CrossBatchLoss(PAIR_LOSSES["contrastive"])
+    with pytest.raises(ValueError, match="`labels` and `histograms`"):
+        loss.compute(labels[1:], histograms, embeddings)
+    with pytest.raises(ValueError, match="`histograms` and `targets`"):
+        loss.compute(labels, histograms, embeddings[1:])
+
+
+def test_pair_loss_must_be_one():
+    with pytest.raises(TypeError, match="`pair_loss` must be a pair loss"):
+        CrossBatchLoss("contrastive")
+
+
+def test_arguments_must_be_in_range():
+    pair_loss = PAIR_LOSSES["contrastive"]
+    with pytest.raises(ValueError, match="`ridge` must be.*ridge=0"):
+        CrossBatchLoss(pair_loss, ridge=0)
+    with pytest.raises(ValueError, match="`reconstruction_weight` must be"):
+        CrossBatchLoss(pair_loss, reconstruction_weight=-1.0)
+    with pytest.raises(TypeError, match="`seed` must be an int"):
+        CrossBatchLoss(pair_loss, seed=1.5)

@@ -1,0 +1,262 @@
+"""Zero-shot loss against a loop over samples and classes, in float64."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_gsp as gsp
+from keras_gsp.losses.zero_shot import ZeroShotLoss
+from tests.compiled import compiled
+from tests.directional_slopes import slope_errors
+from tests.gradients import gradients
+
+NUM_CLASSES = 7
+RIDGE, SCALE = 0.05, 2.5
+
+
+def batch_of(seed=0, num_prototypes=5, size=3):
+    rng = np.random.default_rng(seed)
+    labels = np.array([6, 0, 2, 0, 6, 2, 5, 5, 5])
+    first_half = np.isin(labels, [6, 2])
+    histograms = rng.dirichlet(np.ones(num_prototypes), size=len(labels))
+    table = rng.normal(size=(NUM_CLASSES, size))
+    return labels, histograms, table, first_half
+
+
+def naive_loss(labels, histograms, table, first_half, scale=SCALE):
+    losses = []
+    for b, label in enumerate(labels):
+        others = np.flatnonzero(first_half != first_half[b])
+        z = histograms[others].T
+        targets = np.stack([table[labels[o]] for o in others]).T
+        fit = targets @ z.T @ np.linalg.inv(z @ z.T + RIDGE * np.eye(len(z)))
+        predicted = fit @ histograms[b]
+        logits = [scale * predicted @ vector for vector in table]
+        losses.append(np.log(np.sum(np.exp(logits))) - logits[label])
+    return np.mean(losses)
+
+
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize("scale", [1.0, 9.5])
+@pytest.mark.parametrize("num_prototypes", [3, 20])
+def test_equals_naive_loop(scale, num_prototypes):
+    labels, histograms, table, first_half = batch_of(0, num_prototypes)
+    found = ZeroShotLoss(RIDGE, scale).compute(
+        labels, histograms, table, first_half
+    )
+    expected = naive_loss(labels, histograms, table, first_half, scale)
+    np.testing.assert_allclose(float(found), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_is_accurate_in_float32(dtype):
+    labels, histograms, table, first_half = batch_of()
+    histograms, table = histograms.astype(dtype), table.astype(dtype)
+    found = ZeroShotLoss(RIDGE, SCALE).compute(
+        labels, histograms, table, first_half
+    )
+    expected = naive_loss(
+        labels,
+        histograms.astype("float64"),
+        table.astype("float64"),
+        first_half,
+    )
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    np.testing.assert_allclose(float(found), expected, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_gradients_equal_central_differences():
+    labels, histograms, table, first_half = batch_of()
+    loss = ZeroShotLoss(RIDGE, SCALE)
+
+    def scalar(histograms, table):
+        return loss.compute(labels, histograms, table, first_half)
+
+    # Differences with step 1e-6 carry about nine digits.
+    assert slope_errors(scalar, histograms, table) < 1e-6
+
+
+def test_float_and_column_labels_mean_the_same():
+    labels, histograms, table, first_half = batch_of()
+    loss = ZeroShotLoss()
+    expected = float(loss.compute(labels, histograms, table, first_half))
+    for same in (labels.astype("float32"), labels[:, None]):
+        found = float(loss.compute(same, histograms, table, first_half))
+        assert found == expected
+
+
+def test_drawn_halves_are_those_of_the_seed():
+    labels, histograms, table, _ = batch_of()
+    found = ZeroShotLoss(seed=4).compute(labels, histograms, table)
+    drawn = gsp.ops.class_disjoint_halves(labels, seed=4)
+    expected = ZeroShotLoss().compute(labels, histograms, table, drawn)
+    assert float(found) == float(expected)
+
+
+def test_without_seed_each_call_draws():
+    labels, histograms, table, _ = batch_of()
+    loss = ZeroShotLoss()
+    values = {float(loss.compute(labels, histograms, table)) for _ in range(8)}
+    assert len(values) > 1
+
+
+def test_order_of_the_batch_is_irrelevant():
+    labels, histograms, table, first_half = batch_of()
+    order = np.random.default_rng(0).permutation(len(labels))
+    loss = ZeroShotLoss()
+    found = loss.compute(
+        labels[order], histograms[order], table, first_half[order]
+    )
+    expected = loss.compute(labels, histograms, table, first_half)
+    np.testing.assert_allclose(float(found), float(expected), rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_equal_histograms_are_finite(scale):
+    labels, histograms, table, first_half = batch_of()
+    histograms = np.full_like(histograms, 0.2)
+    loss = ZeroShotLoss(scale=scale)
+
+    def scalar(histograms, table):
+        return loss.compute(labels, histograms, table, first_half)
+
+    assert np.isfinite(float(scalar(histograms, table)))
+    for gradient in gradients(
+        scalar, histograms.astype("float32"), table.astype("float32")
+    ):
+        assert np.isfinite(gradient).all()
+
+
+def test_compiled_equals_eager():
+    labels, histograms, table, first_half = batch_of()
+    parts = histograms.astype("float32"), table.astype("float32"), first_half
+    loss = ZeroShotLoss()
+    found = compiled(loss.compute)(labels, *parts)
+    np.testing.assert_allclose(
+        float(found), float(loss.compute(labels, *parts)), rtol=1e-5
+    )
+
+
+def test_compiled_single_class_is_the_loss_of_a_guess():
+    _, histograms, table, _ = batch_of()
+    labels = np.full(len(histograms), 3)
+    loss = ZeroShotLoss(seed=0)
+    found = compiled(loss.compute)(labels, histograms, table)
+    np.testing.assert_allclose(float(found), np.log(NUM_CLASSES), rtol=1e-6)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow",
+    reason="only TensorFlow traces unknown sizes",
+)
+def test_unknown_batch_size_in_a_graph():
+    import tensorflow as tf
+
+    labels, histograms, table, first_half = batch_of()
+    loss = ZeroShotLoss(RIDGE, SCALE)
+    graph = tf.function(
+        lambda *parts: loss.compute(parts[0], parts[1], table, parts[2]),
+        input_signature=[
+            tf.TensorSpec([None], "int32"),
+            tf.TensorSpec([None, 5], "float64"),
+            tf.TensorSpec([None], "bool"),
+        ],
+    )
+    expected = naive_loss(labels, histograms, table, first_half)
+    np.testing.assert_allclose(
+        float(graph(labels, histograms, first_half)), expected, rtol=1e-10
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="0, 7"):
+        graph(labels + 1, histograms, first_half)
+
+
+def test_a_layer_s_table_gets_a_gradient_and_learns():
+    labels, histograms, _, first_half = batch_of()
+    layer = gsp.layers.ClassEmbeddings(NUM_CLASSES, 3)
+    table = np.asarray(layer.embeddings)
+    loss = ZeroShotLoss()
+    values = []
+    for _ in range(20):
+        values.append(
+            float(loss.compute(labels, histograms, table, first_half))
+        )
+        (slope,) = gradients(
+            lambda table: loss.compute(labels, histograms, table, first_half),
+            table,
+        )
+        table = table - slope
+    assert values[-1] < values[0]
+
+
+def test_a_variable_is_taken_as_the_table():
+    labels, histograms, _, first_half = batch_of()
+    layer = gsp.layers.ClassEmbeddings(NUM_CLASSES, 3)
+    loss = ZeroShotLoss()
+    found = loss.compute(labels, histograms, layer.embeddings, first_half)
+    expected = loss.compute(
+        labels, histograms, np.asarray(layer.embeddings), first_half
+    )
+    assert float(found) == float(expected)
+
+
+def test_config_round_trip():
+    loss = ZeroShotLoss(ridge=0.1, scale=9.5, seed=3)
+    config = keras.saving.serialize_keras_object(loss)
+    again = keras.saving.deserialize_keras_object(config)
+    assert isinstance(again, ZeroShotLoss)
+    assert again.get_config() == {"ridge": 0.1, "scale": 9.5, "seed": 3}
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [0, 7, 0, 7, 1, 1, 2, 2, 2],
+        [0, -1, 0, -1, 1, 1, 2, 2, 2],
+        [0.0, 0.5, 0.0, 0.5, 1.0, 1.0, 2.0, 2.0, 2.0],
+    ],
+    ids=["too large", "negative", "fraction"],
+)
+def test_labels_without_a_class_are_refused(labels):
+    _, histograms, table, first_half = batch_of()
+    message = r"`labels` must be whole numbers in \[0, 7\).*Received: labels="
+    with pytest.raises(ValueError, match=message):
+        ZeroShotLoss().compute(np.array(labels), histograms, table, first_half)
+
+
+def test_single_class_is_refused():
+    _, histograms, table, _ = batch_of()
+    with pytest.raises(ValueError, match="at least two classes"):
+        ZeroShotLoss().compute(np.full(9, 3), histograms, table)
+
+
+def test_string_labels_are_refused():
+    _, histograms, table, _ = batch_of()
+    with pytest.raises(TypeError, match="`labels` must be numbers"):
+        ZeroShotLoss().compute(np.array(["a"] * 9), histograms, table)
+
+
+def test_lengths_must_agree():
+    labels, histograms, table, _ = batch_of()
+    with pytest.raises(ValueError, match="`labels` and `histograms`"):
+        ZeroShotLoss().compute(labels[1:], histograms, table)
+
+
+@pytest.mark.parametrize("argument", ["ridge", "scale"])
+def test_arguments_must_be_positive(argument):
+    with pytest.raises(ValueError, match=f"`{argument}` must.*{argument}=0"):
+        ZeroShotLoss(**{argument: 0})
+
+
+def test_seed_must_be_an_int():
+    with pytest.raises(TypeError, match="`seed` must be an int.*seed='a'"):
+        ZeroShotLoss(seed="a")
+
+
+def test_half_precision_inputs_are_computed_in_float32():
+    labels, histograms, table, first_half = batch_of()
+    found = ZeroShotLoss().compute(
+        labels, ops.cast(histograms, "bfloat16"), table, first_half
+    )
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"

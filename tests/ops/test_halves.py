@@ -1,0 +1,195 @@
+"""Class-disjoint halves against a naive loop, and their laws."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_gsp.ops.halves import (
+    check_seed,
+    class_disjoint_halves,
+    given_or_drawn_halves,
+)
+from tests.compiled import compiled
+
+needs_graph = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow",
+    reason="only TensorFlow has graphs that are not compiled by XLA",
+)
+
+
+def halves(labels, seed=0):
+    return np.asarray(class_disjoint_halves(labels, seed))
+
+
+def naive_halves(labels, seed):
+    """Lays the classes out in order of their draws and cuts in the middle."""
+    draws = np.asarray(keras.random.uniform((len(labels),), seed=seed))
+    classes = list(dict.fromkeys(labels.tolist()))
+    firsts = {c: labels.tolist().index(c) for c in classes}
+    classes.sort(key=lambda c: (draws[firsts[c]], firsts[c]))
+    first_half, before = np.zeros(len(labels), bool), 0
+    for c in classes:
+        count = (labels == c).sum()
+        first_half[labels == c] = before + count / 2 <= len(labels) / 2
+        before += count
+    return first_half
+
+
+def uneven_labels(seed, batch=23, num_classes=6):
+    labels = np.random.default_rng(seed).integers(0, num_classes, batch)
+    labels[:2] = [0, 1]  # Two classes at least.
+    return labels
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_equals_naive_loop(seed):
+    labels = uneven_labels(seed)
+    np.testing.assert_array_equal(
+        halves(labels, seed), naive_halves(labels, seed)
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("num_classes", [2, 3, 9])
+def test_no_class_is_in_both_halves_and_no_half_is_empty(seed, num_classes):
+    labels = uneven_labels(seed, batch=14, num_classes=num_classes)
+    first_half = halves(labels, seed)
+    assert not set(labels[first_half]) & set(labels[~first_half])
+    assert first_half.any()
+    assert not first_half.all()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_sizes_differ_by_at_most_the_largest_class(seed):
+    labels = uneven_labels(seed, batch=40, num_classes=9)
+    first_half = halves(labels, seed)
+    difference = abs(int(first_half.sum()) - int((~first_half).sum()))
+    assert difference <= np.bincount(labels).max()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_even_number_of_equal_classes_splits_exactly(seed):
+    labels = np.random.default_rng(seed).permutation(np.arange(32) % 8)
+    assert halves(labels, seed).sum() == 16
+
+
+def test_one_dominant_class_stands_alone():
+    first_half = halves(np.array([5, 5, 5, 5, 5, 5, 5, 2]))
+    assert len(set(first_half[:7])) == 1
+    assert first_half[7] != first_half[0]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([0.5, 0.5, -3.0, 7.0]),
+        np.array([[4], [4], [9], [9]]),
+        np.array([3_000_000, 3_000_000, 3_000_001, 3_000_002], "int32"),
+        np.array([-1, -1, 0, 5], "int8"),
+    ],
+    ids=["floats", "column", "large", "int8"],
+)
+def test_labels_of_any_kind_are_split(labels):
+    first_half = halves(labels)
+    flat = labels.ravel()
+    assert not set(flat[first_half]) & set(flat[~first_half])
+
+
+def test_equal_draws_are_told_apart_by_position(monkeypatch):
+    monkeypatch.setattr(
+        keras.random, "uniform", lambda shape, seed: ops.zeros(shape)
+    )
+    first_half = halves(np.array([7, 3, 7, 3, 1, 1, 2, 2]))
+    np.testing.assert_array_equal(first_half, [1, 1, 1, 1, 0, 0, 0, 0])
+
+
+def test_int_seed_repeats_its_draw():
+    labels = np.arange(40) % 20
+    np.testing.assert_array_equal(halves(labels, 3), halves(labels, 3))
+    assert (halves(labels, 3) != halves(labels, 4)).any()
+
+
+@pytest.mark.parametrize("kind", ["none", "generator"])
+def test_new_draw_each_call_without_int_seed(kind):
+    seed = None if kind == "none" else keras.random.SeedGenerator(0)
+    labels = np.arange(40) % 20
+    assert (halves(labels, seed) != halves(labels, seed)).any()
+
+
+def test_every_class_is_as_often_in_either_half():
+    generator = keras.random.SeedGenerator(0)
+    labels = np.arange(12) % 6
+    draws = np.stack([halves(labels, generator) for _ in range(200)])
+    # 200 fair coins: five standard deviations are 0.18.
+    assert np.all(np.abs(draws.mean(axis=0) - 0.5) < 0.18)
+
+
+def test_compiled_halves_are_class_disjoint_and_not_empty():
+    labels = uneven_labels(1)
+    split = compiled(lambda labels: class_disjoint_halves(labels, 5))
+    first_half = np.asarray(split(labels))
+    assert not set(labels[first_half]) & set(labels[~first_half])
+    assert first_half.any()
+    assert not first_half.all()
+
+
+def test_compiled_single_class_is_one_half():
+    split = compiled(lambda labels: class_disjoint_halves(labels, 5))
+    assert np.asarray(split(np.array([2, 2, 2]))).all()
+
+
+@needs_graph
+def test_unknown_batch_size_in_a_graph():
+    import tensorflow as tf
+
+    split = tf.function(
+        lambda labels: class_disjoint_halves(labels, 5),
+        input_signature=[tf.TensorSpec([None], "int64")],
+    )
+    for labels in (uneven_labels(0), uneven_labels(0, batch=8)):
+        np.testing.assert_array_equal(split(labels), halves(labels, 5))
+
+
+@needs_graph
+def test_single_class_in_a_graph_is_refused_when_it_runs():
+    import tensorflow as tf
+
+    split = tf.function(lambda labels: class_disjoint_halves(labels, 5))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="two classes"):
+        split(tf.constant([4, 4, 4]))
+
+
+@pytest.mark.parametrize("labels", [[4, 4, 4], [4]])
+def test_single_class_is_refused(labels):
+    with pytest.raises(ValueError, match="two classes.*Received: labels=.4"):
+        class_disjoint_halves(np.array(labels), 0)
+
+
+def test_string_labels_are_refused():
+    with pytest.raises(TypeError, match="must be numbers"):
+        class_disjoint_halves(np.array(["cat", "dog"]), 0)
+
+
+def test_given_halves_are_used_as_they_are():
+    given = np.array([True, False, True])
+    found = given_or_drawn_halves(np.array([1, 1, 1]), given, 0)
+    np.testing.assert_array_equal(np.asarray(found), given)
+
+
+def test_given_halves_must_be_boolean():
+    with pytest.raises(TypeError, match="`first_half` must be boolean"):
+        given_or_drawn_halves(np.array([0, 1]), np.array([0, 1]), 0)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 1)])
+def test_given_halves_must_have_one_entry_a_label(shape):
+    with pytest.raises(ValueError, match="one entry a label. Received: shape"):
+        given_or_drawn_halves(np.array([0, 1]), np.ones(shape, bool), 0)
+
+
+def test_seed_of_a_loss_is_an_int_or_none():
+    assert check_seed(3) == 3
+    assert check_seed(None) is None
+    with pytest.raises(TypeError, match="`seed` must be an int or None"):
+        check_seed(keras.random.SeedGenerator(0))

@@ -1,0 +1,107 @@
+"""Recursive prototypes against the batch solution of the whole stream."""
+
+import numpy as np
+import pytest
+
+from keras_gsp.ops.recursive_prototypes import recursive_prototypes
+
+RIDGE = 0.3
+
+
+def stream(num_prototypes, batch=3, steps=5):
+    rng = np.random.default_rng(0)
+    return [
+        (
+            rng.dirichlet(np.ones(num_prototypes), size=batch),
+            rng.normal(size=(batch, 2)),
+        )
+        for _ in range(steps)
+    ]
+
+
+def batch_solution(batches, memory):
+    """(2.5): all batches at once, the older ones weighted less."""
+    size = batches[0][0].shape[1]
+    information, weighted = RIDGE * np.eye(size), 0.0
+    for k, (histograms, targets) in enumerate(batches):
+        weight = memory ** (len(batches) - 1 - k)
+        information = information + weight * histograms.T @ histograms
+        weighted = weighted + weight * histograms.T @ targets
+    return np.linalg.solve(information, weighted), information
+
+
+def printed_step(histograms, targets, prototypes, information, memory):
+    """(2.7) as corrected: a blend of the past and of this batch's fit."""
+    identity = np.eye(len(information))
+    new = histograms.T @ histograms + (1.0 - memory) * RIDGE * identity
+    total = memory * information + new
+    keep = np.linalg.solve(total, memory * information)
+    fit = np.linalg.solve(new, histograms.T @ targets)
+    return keep @ prototypes + (identity - keep) @ fit
+
+
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize("memory", [0.5, 0.9, 1.0])
+@pytest.mark.parametrize("num_prototypes", [2, 8])
+def test_equals_the_batch_solution_at_every_step(memory, num_prototypes):
+    batches, state = stream(num_prototypes), None
+    for step, (histograms, targets) in enumerate(batches, 1):
+        state = recursive_prototypes(
+            histograms, targets, state, ridge=RIDGE, memory=memory
+        )
+        expected = batch_solution(batches[:step], memory)
+        for found, other in zip(state, expected, strict=True):
+            np.testing.assert_allclose(np.asarray(found), other, atol=1e-10)
+
+
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize("memory", [0.5, 0.9])
+def test_equals_the_corrected_blend_of_the_paper(memory):
+    batches = stream(num_prototypes=6)
+    state = recursive_prototypes(*batches[0], ridge=RIDGE, memory=memory)
+    for histograms, targets in batches[1:]:
+        expected = printed_step(
+            histograms, targets, *(np.asarray(part) for part in state), memory
+        )
+        state = recursive_prototypes(
+            histograms, targets, state, ridge=RIDGE, memory=memory
+        )
+        np.testing.assert_allclose(np.asarray(state[0]), expected, atol=1e-10)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_full_memory_is_the_ridge_fit_of_all_samples():
+    batches, state = stream(num_prototypes=8), None
+    for histograms, targets in batches:
+        state = recursive_prototypes(histograms, targets, state, ridge=RIDGE)
+    z = np.concatenate([histograms for histograms, _ in batches])
+    y = np.concatenate([targets for _, targets in batches])
+    expected = np.linalg.solve(z.T @ z + RIDGE * np.eye(8), z.T @ y)
+    np.testing.assert_allclose(np.asarray(state[0]), expected, atol=1e-10)
+
+
+def test_half_precision_is_computed_in_float32():
+    histograms, targets = stream(4)[0]
+    found, _ = recursive_prototypes(
+        histograms.astype("float16"), targets.astype("float16"), ridge=RIDGE
+    )
+    expected, _ = batch_solution([(histograms, targets)], 1.0)
+    # The inputs were rounded to eleven bits.
+    np.testing.assert_allclose(np.asarray(found), expected, atol=1e-2)
+
+
+@pytest.mark.parametrize("memory", [0.0, 1.5, float("nan")])
+def test_memory_must_be_in_range(memory):
+    with pytest.raises(ValueError, match=f"`memory` must.*memory={memory}"):
+        recursive_prototypes(*stream(4)[0], ridge=RIDGE, memory=memory)
+
+
+def test_ridge_must_be_positive():
+    with pytest.raises(ValueError, match="`ridge` must be.*ridge=0"):
+        recursive_prototypes(*stream(4)[0], ridge=0.0)
+
+
+def test_lengths_must_agree():
+    histograms, targets = stream(4)[0]
+    with pytest.raises(ValueError, match="`histograms` and `targets`"):
+        recursive_prototypes(histograms[1:], targets, ridge=RIDGE)

@@ -1,0 +1,178 @@
+"""Cross-half prediction against the formulas of each half, in float64."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_gsp.ops.ridge import cross_half_prediction, solve_positive_definite
+from tests.compiled import compiled
+from tests.directional_slopes import slope_errors
+
+RIDGE = 0.05
+
+
+def batch_of(seed, batch=9, num_prototypes=5, size=3, dtype="float64"):
+    rng = np.random.default_rng(seed)
+    histograms = rng.dirichlet(np.ones(num_prototypes), size=batch)
+    targets = rng.normal(size=(batch, size))
+    first_half = rng.permutation(np.arange(batch) < batch // 2)
+    return histograms.astype(dtype), targets.astype(dtype), first_half
+
+
+def naive_prediction(histograms, targets, first_half, ridge=RIDGE):
+    """V_k = Y_k Z_k' (Z_k Z_k' + eps I)^-1 of one half, for the other."""
+    predicted = np.zeros_like(targets)
+    for fitted in (first_half, ~first_half):
+        z, y = histograms[fitted].T, targets[fitted].T
+        v = y @ z.T @ np.linalg.inv(z @ z.T + ridge * np.eye(len(z)))
+        predicted[~fitted] = (v @ histograms[~fitted].T).T
+    return predicted
+
+
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize("num_prototypes", [2, 5, 30])
+@pytest.mark.parametrize("batch", [2, 9, 16])
+def test_equals_the_primal_solution_of_each_half(num_prototypes, batch):
+    inputs = batch_of(0, batch, num_prototypes)
+    found = cross_half_prediction(*inputs, ridge=RIDGE)
+    np.testing.assert_allclose(
+        np.asarray(found), naive_prediction(*inputs), rtol=0, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_is_accurate_in_float32(dtype):
+    histograms, targets, first_half = batch_of(0, 128, 64, 16, dtype)
+    expected = naive_prediction(
+        histograms.astype("float64"), targets.astype("float64"), first_half
+    )
+    found = cross_half_prediction(histograms, targets, first_half, ridge=RIDGE)
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    # MATH: condition number at most 1 + 128 / 0.05, a few ulp on top.
+    error = np.abs(np.asarray(found) - expected).max()
+    assert error <= 1e-4 * np.abs(expected).max()
+
+
+def test_bfloat16_is_computed_in_float32():
+    histograms, targets, first_half = batch_of(0)
+    rounded = ops.cast(histograms, "bfloat16")
+    found = cross_half_prediction(rounded, targets, first_half, ridge=RIDGE)
+    expected = naive_prediction(
+        np.asarray(ops.cast(rounded, "float32"), "float64"),
+        targets,
+        first_half,
+    )
+    np.testing.assert_allclose(np.asarray(found), expected, atol=1e-5)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_gradients_equal_central_differences():
+    histograms, targets, first_half = batch_of(1)
+    weights = np.random.default_rng(2).normal(size=targets.shape)
+
+    def scalar(histograms, targets):
+        predicted = cross_half_prediction(
+            histograms, targets, first_half, ridge=RIDGE
+        )
+        return ops.sum(ops.convert_to_tensor(weights) * predicted)
+
+    # Differences with step 1e-6 carry about nine digits.
+    assert slope_errors(scalar, histograms, targets) < 1e-6
+
+
+def test_prediction_of_a_half_does_not_see_its_own_targets():
+    histograms, targets, first_half = batch_of(0)
+    changed = np.where(first_half[:, None], targets + 1.0, targets)
+    before = cross_half_prediction(histograms, targets, first_half, ridge=RIDGE)
+    after = cross_half_prediction(histograms, changed, first_half, ridge=RIDGE)
+    moved = np.any(np.asarray(before) != np.asarray(after), axis=1)
+    np.testing.assert_array_equal(moved, ~first_half)
+
+
+def test_order_of_the_batch_is_irrelevant():
+    histograms, targets, first_half = batch_of(0)
+    order = np.random.default_rng(3).permutation(len(targets))
+    found = cross_half_prediction(
+        histograms[order], targets[order], first_half[order], ridge=RIDGE
+    )
+    expected = cross_half_prediction(
+        histograms, targets, first_half, ridge=RIDGE
+    )
+    np.testing.assert_allclose(
+        np.asarray(found), np.asarray(expected)[order], atol=1e-5
+    )
+
+
+def test_empty_half_predicts_zero():
+    histograms, targets, _ = batch_of(0)
+    found = cross_half_prediction(
+        histograms, targets, np.ones(len(targets), bool), ridge=RIDGE
+    )
+    np.testing.assert_array_equal(np.asarray(found), np.zeros_like(targets))
+
+
+def test_equal_histograms_are_solved():
+    _, targets, first_half = batch_of(0)
+    histograms = np.full((len(targets), 5), 0.2)
+    found = cross_half_prediction(histograms, targets, first_half, ridge=RIDGE)
+    expected = naive_prediction(histograms, targets, first_half)
+    np.testing.assert_allclose(np.asarray(found), expected, atol=1e-5)
+
+
+def test_compiled_equals_eager():
+    inputs = batch_of(0, dtype="float32")
+    predict = compiled(lambda *parts: cross_half_prediction(*parts, ridge=0.1))
+    np.testing.assert_allclose(
+        np.asarray(predict(*inputs)),
+        np.asarray(cross_half_prediction(*inputs, ridge=0.1)),
+        atol=1e-5,
+    )
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow",
+    reason="only TensorFlow traces unknown sizes",
+)
+def test_unknown_sizes_in_a_graph():
+    import tensorflow as tf
+
+    predict = tf.function(
+        lambda *parts: cross_half_prediction(*parts, ridge=RIDGE),
+        input_signature=[
+            tf.TensorSpec([None, None], "float64"),
+            tf.TensorSpec([None, None], "float64"),
+            tf.TensorSpec([None], "bool"),
+        ],
+    )
+    for batch in (4, 9):
+        inputs = batch_of(0, batch)
+        np.testing.assert_allclose(
+            predict(*inputs), naive_prediction(*inputs), atol=1e-10
+        )
+
+
+@pytest.mark.parametrize("ridge", [0.0, -1.0, float("nan")])
+def test_ridge_must_be_positive(ridge):
+    with pytest.raises(ValueError, match=f"`ridge` must be.*ridge={ridge}"):
+        cross_half_prediction(*batch_of(0), ridge=ridge)
+
+
+def test_lengths_must_agree():
+    histograms, targets, first_half = batch_of(0)
+    with pytest.raises(ValueError, match="`histograms` and `targets`"):
+        cross_half_prediction(histograms[1:], targets, first_half, ridge=1.0)
+    with pytest.raises(ValueError, match="`first_half` and `targets`"):
+        cross_half_prediction(histograms, targets, first_half[1:], ridge=1.0)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_solver_equals_the_inverse():
+    rng = np.random.default_rng(0)
+    root, right = rng.normal(size=(6, 6)), rng.normal(size=(6, 2))
+    matrix = root @ root.T + np.eye(6)
+    np.testing.assert_allclose(
+        np.asarray(solve_positive_definite(matrix, right)),
+        np.linalg.inv(matrix) @ right,
+        atol=1e-12,
+    )
