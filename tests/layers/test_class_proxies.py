@@ -1,0 +1,101 @@
+"""Class proxies: cosines, labels of rows, precision, errors."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+
+
+def embeddings(size=3):
+    random = np.random.default_rng(0)
+    return random.normal(size=(size, 8)).astype("float32")
+
+
+def test_output_is_the_cosine_to_every_proxy():
+    layer = gsp.layers.ClassProxies(5, proxies_per_class=2)
+    vectors = embeddings()
+    found = layer(vectors)
+    proxies = keras.ops.convert_to_numpy(layer.proxies).astype("float64")
+    assert found.shape == (3, 5, 2)
+    for i, vector in enumerate(vectors.astype("float64")):
+        for c in range(5):
+            for k in range(2):
+                lengths = np.linalg.norm(vector) * np.linalg.norm(proxies[c, k])
+                expected = vector @ proxies[c, k] / lengths
+                np.testing.assert_allclose(found[i, c, k], expected, atol=1e-6)
+
+
+def test_rows_of_flat_proxies_have_proxy_labels():
+    layer = gsp.layers.ClassProxies(3, proxies_per_class=2)
+    layer.build((None, 8))
+    proxies = keras.ops.convert_to_numpy(layer.proxies)
+    rows = keras.ops.convert_to_numpy(layer.flat_proxies())
+    assert rows.shape == (6, 8)
+    assert layer.proxy_labels.tolist() == [0, 0, 1, 1, 2, 2]
+    for row, label in enumerate(layer.proxy_labels):
+        np.testing.assert_array_equal(rows[row], proxies[label, row % 2])
+
+
+def test_a_pair_loss_takes_proxies_as_references():
+    layer = gsp.layers.ClassProxies(5, proxies_per_class=2)
+    layer.build((None, 8))
+    value = gsp.losses.ContrastiveLoss().between(
+        [0, 1, 4], embeddings(), layer.proxy_labels, layer.flat_proxies()
+    )
+    assert value > 0.0
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision_leaves_float32_cosines_exact(policy):
+    vectors = embeddings()
+    exact = gsp.layers.ClassProxies(5, proxies_initializer="glorot_normal")
+    exact.build((None, 8))
+    mixed = gsp.layers.ClassProxies(5, dtype=policy)
+    mixed.build((None, 8))
+    mixed.proxies.assign(exact.proxies)
+    found = mixed(vectors)
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    np.testing.assert_allclose(found, exact(vectors), rtol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_symbolic_output_is_that_of_the_call(policy):
+    layer = gsp.layers.ClassProxies(5, proxies_per_class=2, dtype=policy)
+    symbolic = layer(keras.Input((8,)))
+    found = layer(embeddings())
+    assert symbolic.shape == (None, 5, 2)
+    assert layer.compute_output_shape((3, 8)) == tuple(found.shape)
+    assert symbolic.dtype == keras.backend.standardize_dtype(found.dtype)
+
+
+def test_zero_vectors_are_finite():
+    layer = gsp.layers.ClassProxies(2, proxies_initializer="zeros")
+    np.testing.assert_array_equal(layer(np.zeros((2, 4), "float32")), 0.0)
+
+
+def test_config_is_complete():
+    layer = gsp.layers.ClassProxies(
+        4,
+        proxies_per_class=2,
+        proxies_initializer="ones",
+        proxies_regularizer=gsp.layers.CenterRegularizer(0.3),
+        proxies_constraint="unit_norm",
+    )
+    copy = gsp.layers.ClassProxies.from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
+    assert copy.proxies_regularizer.weight == 0.3
+
+
+@pytest.mark.parametrize("name", ["num_classes", "proxies_per_class"])
+@pytest.mark.parametrize("value", [0, 2.5])
+def test_counts_must_be_positive_integers(name, value):
+    arguments = {"num_classes": 3, name: value}
+    with pytest.raises(ValueError, match=f"Received: {name}={value}"):
+        gsp.layers.ClassProxies(**arguments)
+
+
+@pytest.mark.parametrize("shape", [(None, 7, 8), (None, None)])
+def test_embeddings_must_be_vectors_of_known_size(shape):
+    with pytest.raises(ValueError, match="embedding_size"):
+        gsp.layers.ClassProxies(3).build(shape)

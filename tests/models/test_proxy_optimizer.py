@@ -1,0 +1,131 @@
+"""Separate learning rates for proxies, found by their variables' paths."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+
+
+def proxy_model():
+    return keras.Sequential(
+        [
+            keras.Input((8,)),
+            keras.layers.Dense(4, name="encoder"),
+            gsp.layers.ClassProxies(3, name="class_proxies"),
+        ]
+    )
+
+
+def data():
+    random = np.random.default_rng(0)
+    return random.normal(size=(6, 8)).astype("float32"), np.arange(6) % 3
+
+
+def largest_steps(model, optimizer):
+    """Adam's first step is as long as its learning rate."""
+    before = model.get_weights()
+    model.compile(optimizer, loss=gsp.losses.ProxyNCALoss())
+    model.fit(*data(), batch_size=6, verbose=0)
+    return {
+        "/".join(weight.path.split("/")[-2:]): np.abs(new - old).max()
+        for weight, new, old in zip(
+            model.weights, model.get_weights(), before, strict=True
+        )
+    }
+
+
+def test_proxies_take_their_own_steps():
+    model = proxy_model()
+    optimizer = gsp.models.proxy_optimizer(
+        model, keras.optimizers.Adam(1e-4), {"proxies": 1e-2}
+    )
+    steps = largest_steps(model, optimizer)
+    np.testing.assert_allclose(steps["encoder/kernel"], 1e-4, rtol=1e-2)
+    np.testing.assert_allclose(steps["class_proxies/proxies"], 1e-2, rtol=1e-2)
+
+
+def test_a_layer_name_narrows_the_match():
+    model = proxy_model()
+    optimizer = gsp.models.proxy_optimizer(
+        model,
+        keras.optimizers.Adam(1e-4),
+        {"class_proxies/proxies": 1e-2, "encoder/bias": 1e-3},
+    )
+    steps = largest_steps(model, optimizer)
+    np.testing.assert_allclose(steps["encoder/kernel"], 1e-4, rtol=1e-2)
+    np.testing.assert_allclose(steps["encoder/bias"], 1e-3, rtol=1e-2)
+
+
+def test_other_settings_are_copied():
+    optimizer = gsp.models.proxy_optimizer(
+        proxy_model(),
+        keras.optimizers.AdamW(1e-4, weight_decay=0.3, beta_2=0.9),
+        {"proxies": keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)},
+    )
+    model = proxy_model()
+    optimizer.build(model.trainable_variables)
+    own = {o.beta_2 for o in optimizer.optimizers}
+    assert own == {0.9}
+    assert {o.weight_decay for o in optimizer.optimizers} == {0.3}
+    rates = sorted(float(o.learning_rate) for o in optimizer.optimizers)
+    np.testing.assert_allclose(rates, [1e-4, 0.1], rtol=1e-6)
+
+
+def test_training_resumes_from_a_keras_file(tmp_path):
+    model = proxy_model()
+    optimizer = gsp.models.proxy_optimizer(
+        model, keras.optimizers.Adam(1e-4), {"proxies": 1e-2}
+    )
+    model.compile(optimizer, loss=gsp.losses.ProxyNCALoss())
+    model.fit(*data(), verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for one in (model, loaded):
+        one.fit(*data(), shuffle=False, verbose=0)
+    for one, other in zip(
+        model.get_weights(), loaded.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_name_that_matches_nothing_is_refused():
+    with pytest.raises(ValueError, match="'prototypes'.*encoder/kernel"):
+        gsp.models.proxy_optimizer(
+            proxy_model(), keras.optimizers.Adam(), {"prototypes": 1e-2}
+        )
+    with pytest.raises(ValueError, match="'roxies'"):
+        gsp.models.proxy_optimizer(
+            proxy_model(), keras.optimizers.Adam(), {"roxies": 1e-2}
+        )
+
+
+def test_an_unbuilt_model_is_refused():
+    model = keras.Sequential([gsp.layers.ClassProxies(3)])
+    with pytest.raises(ValueError, match="build it first"):
+        gsp.models.proxy_optimizer(
+            model, keras.optimizers.Adam(), {"proxies": 1e-2}
+        )
+
+
+def test_two_names_for_one_variable_are_refused():
+    with pytest.raises(ValueError, match="class_proxies/proxies' twice"):
+        gsp.models.proxy_optimizer(
+            proxy_model(),
+            keras.optimizers.Adam(),
+            {"proxies": 1e-2, "class_proxies/proxies": 1e-3},
+        )
+
+
+def test_no_names_are_refused():
+    with pytest.raises(ValueError, match="at least one"):
+        gsp.models.proxy_optimizer(proxy_model(), keras.optimizers.Adam(), {})
+
+
+@pytest.mark.parametrize("optimizer", ["adam", None])
+def test_only_plain_optimizers_are_taken(optimizer):
+    with pytest.raises(TypeError, match="Received: optimizer="):
+        gsp.models.proxy_optimizer(proxy_model(), optimizer, {"proxies": 1e-2})
+    wrapped = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())
+    with pytest.raises(TypeError, match="Received: optimizer="):
+        gsp.models.proxy_optimizer(proxy_model(), wrapped, {"proxies": 1e-2})
