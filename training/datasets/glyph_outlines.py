@@ -10,9 +10,11 @@ from tqdm import tqdm
 OUTLINE_SIZE = 24
 """Longer side of an outline, pixels."""
 
-# Above this correlation in some face, two characters are one shape: Latin A,
-# Greek Alpha and Cyrillic A, but also o and O, whose size is jittered away.
-SAME_SHAPE = 0.95
+# Stretched to a square of this many pixels, characters are compared: above
+# this correlation in some face, two are one. Latin A, Greek Alpha and Cyrillic
+# A are, and so are o and O, which differ in size and width alone.
+SHAPE_SIZE = 16
+SAME_SHAPE = 0.92
 # Symbols keep a wider distance to letters, as they must not pass for one.
 LIKE_A_LETTER = 0.85
 
@@ -38,12 +40,13 @@ def distinct_outlines() -> tuple[dict, dict]:
     fonts = [ImageFont.truetype(str(file), 48) for file in files]
     common = _common_characters(files)
     characters = [c for kind in (LETTERS, SYMBOLS) for c in common[kind]]
-    outlines = {}
+    outlines, shapes = {}, {}
     for character in tqdm(characters, desc="outlines", leave=False):
-        drawn = [_outline(font, character) for font in fonts]
-        if all(one is not None for one in drawn):
-            outlines[character] = np.stack(drawn)
-    kept = _without_look_alikes(outlines, set(common[LETTERS]))
+        ink = [_ink(font, character) for font in fonts]
+        if all(one is not None for one in ink):
+            outlines[character] = np.stack([_outline(one) for one in ink])
+            shapes[character] = np.stack([_shape(one) for one in ink])
+    kept = _without_look_alikes(shapes, set(common[LETTERS]))
     return tuple(
         {c: outlines[c] for c in common[kind] if c in kept}
         for kind in (LETTERS, SYMBOLS)
@@ -77,28 +80,41 @@ def _common_characters(files):
     }
 
 
-def _outline(font, character):
-    """The ink of one character, its longer side scaled to OUTLINE_SIZE."""
+def _ink(font, character):
+    """The cut-out ink of one character, or None where there is none."""
     from PIL import Image
 
     mask = font.getmask(character, mode="L")
     if not all(mask.size):
         return None
-    ink = Image.frombytes("L", mask.size, bytes(mask))
+    return Image.frombytes("L", mask.size, bytes(mask))
+
+
+def _outline(ink):
+    """The ink with its longer side scaled to OUTLINE_SIZE."""
+    from PIL import Image
+
     factor = OUTLINE_SIZE / max(ink.size)
     width, height = (max(1, round(side * factor)) for side in ink.size)
     ink = ink.resize((width, height), Image.Resampling.LANCZOS)
     square = Image.new("L", (OUTLINE_SIZE, OUTLINE_SIZE))
-    square.paste(
-        ink, ((OUTLINE_SIZE - width) // 2, (OUTLINE_SIZE - height) // 2)
-    )
+    left, top = (OUTLINE_SIZE - width) // 2, (OUTLINE_SIZE - height) // 2
+    square.paste(ink, (left, top))
     return np.asarray(square)
 
 
-def _without_look_alikes(outlines, letters):
+def _shape(ink):
+    """The ink stretched to a square, to be compared with others."""
+    from PIL import Image
+
+    square = (SHAPE_SIZE, SHAPE_SIZE)
+    return np.asarray(ink.resize(square, Image.Resampling.BOX))
+
+
+def _without_look_alikes(shapes, letters):
     """The characters that look like none that was kept before them."""
-    characters = list(outlines)
-    likeness = _likeness(np.stack(list(outlines.values())))
+    characters = list(shapes)
+    likeness = _likeness(np.stack(list(shapes.values())))
     is_letter = np.array([c in letters for c in characters])
     kept = np.zeros(len(characters), bool)
     for index in range(len(characters)):
@@ -110,12 +126,12 @@ def _without_look_alikes(outlines, letters):
     return {c for c, is_kept in zip(characters, kept, strict=True) if is_kept}
 
 
-def _likeness(outlines):
-    """(count, count): largest correlation of two outlines in any face."""
-    pixels = outlines.reshape(*outlines.shape[:2], -1).astype("float32")
+def _likeness(shapes):
+    """(count, count): largest correlation of two shapes in any face."""
+    pixels = shapes.reshape(*shapes.shape[:2], -1).astype("float32")
     pixels -= pixels.mean(axis=-1, keepdims=True)
     pixels /= np.linalg.norm(pixels, axis=-1, keepdims=True) + 1e-6
-    likeness = np.full((len(outlines), len(outlines)), -1.0, "float32")
+    likeness = np.full((len(shapes), len(shapes)), -1.0, "float32")
     for face in pixels.transpose(1, 0, 2):
         np.maximum(likeness, face @ face.T, out=likeness)
     return likeness

@@ -1,0 +1,72 @@
+from dataclasses import fields
+
+import pytest
+
+from training.recipes.glyphs import RECIPES
+from training.recipes.named import named_recipes, run_name
+from training.recipes.ranges import literal_words
+from training.recipes.recipe import Recipe
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"loss": "c3"},
+        {"dataset": "birds"},
+        {"transport_ratio": 0.0},
+        {"transport_ratio": 1.5},
+        {"transport_ratio": float("nan")},
+        {"num_prototypes": 0},
+        {"inverse_temperature": -1.0},
+        {"regularizer_weight": 1.2},
+        {"power": 1.0},
+        {"samples_per_class": 1},
+        {"patience": 0},
+        {"seed": -1},
+        {"steps": 150},
+        {"validation_fold": 4},
+        {"memory": "xbm", "loss": "proxy-nca"},
+        {"ccp": "on", "loss": "soft-triple"},
+        {"memory": "xbm", "ccp": "on"},
+        {"classes_per_batch": 1, "regularizer": "zsr"},
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_value(arguments):
+    name, value = next(iter(arguments.items()))
+    with pytest.raises(ValueError, match=f"`{name}` must be .*{name}={value}"):
+        Recipe(**arguments)
+
+
+def test_every_word_of_every_field_makes_a_recipe():
+    for field in fields(Recipe):
+        for word in literal_words(field.type):
+            assert getattr(Recipe(**{field.name: word}), field.name) == word
+
+
+def test_every_field_says_what_it_is():
+    source = __import__("inspect").getsource(Recipe)
+    for field in fields(Recipe):
+        declaration = source.partition(f"    {field.name}: ")[2]
+        assert declaration.splitlines()[1].strip().startswith('"""')
+
+
+def test_methods_differ_from_the_baseline_in_what_their_name_says():
+    changed = {
+        name: {
+            field: value
+            for field, value in vars(RECIPES[name]).items()
+            if value != getattr(RECIPES["glyphs-gap"], field)
+        }
+        for name in ("glyphs-gsp", "glyphs-gsp-zsr", "glyphs-triplet-xml")
+    }
+    assert changed == {
+        "glyphs-gsp": {"pooling": "gsp"},
+        "glyphs-gsp-zsr": {"pooling": "gsp", "regularizer": "zsr"},
+        "glyphs-triplet-xml": {"loss": "triplet", "regularizer": "xml"},
+    }
+
+
+def test_the_run_name_says_what_was_changed():
+    recipe = Recipe(loss="ms", seed=3, data_dir="/data")
+    assert run_name("glyphs", recipe) == "glyphs,loss=ms,seed=3"
+    assert "glyphs" in named_recipes()
