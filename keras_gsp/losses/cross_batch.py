@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_gsp.losses.pairwise import PairLoss
+from keras_gsp.losses.proxy_similarity import ProxyLoss
 from keras_gsp.ops.arguments import check_not_negative, check_positive
 from keras_gsp.ops.halves import check_seed, given_or_drawn_halves
 from keras_gsp.ops.labels import check_same_length, first_occurrences
@@ -28,12 +30,15 @@ class CrossBatchLoss:
     objective the paper mentions beside the one it uses.
 
     `compute` has no state. `MetricLearner(regularizer=CrossBatchLoss(...))`
-    calls it with the histograms and embeddings of its encoder. For a proxy
-    loss instead of a pair loss, apply it to what `express` returns.
+    calls it with the histograms and embeddings of its encoder. With a proxy
+    loss in place of the pair loss (ProxyAnchor + XML in the paper's table),
+    `MetricLearner` takes it between what `express` returns and its proxies,
+    over the whole batch at once.
 
     Args:
         pair_loss: a `PairLoss`, such as `ContrastiveLoss()`; it normalises
-            the expressed embeddings as it was told to.
+            the expressed embeddings as it was told to. Or a `ProxyLoss`, for
+            `express` and `MetricLearner` alone: it has no pairs.
         ridge: eps of the fit, positive, once for each half (the text before
             (2.10); (2.9) halves it). Default 0.05, the paper's.
         seed: int (always the same draw of halves) or `None` (a new draw in
@@ -42,8 +47,8 @@ class CrossBatchLoss:
         reconstruction_weight: r, at least 0. Default 0: no such term.
 
     Raises:
-        TypeError: `pair_loss` without a method `between`, or `seed` neither
-            int nor `None`.
+        TypeError: `pair_loss` neither a pair loss nor a proxy loss, or
+            `seed` neither int nor `None`.
         ValueError: `ridge` not positive, `reconstruction_weight` negative.
 
     Example:
@@ -64,10 +69,10 @@ class CrossBatchLoss:
     def __init__(
         self, pair_loss, ridge=0.05, seed=None, *, reconstruction_weight=0.0
     ):
-        if not hasattr(pair_loss, "between"):
+        if not isinstance(pair_loss, (PairLoss, ProxyLoss)):
             raise TypeError(
-                "`pair_loss` must be a pair loss, with a method `between`. "
-                f"Received: pair_loss={pair_loss!r}."
+                "`pair_loss` must be a pair loss or a proxy loss of "
+                f"`keras_gsp.losses`. Received: pair_loss={pair_loss!r}."
             )
         check_positive(ridge=ridge)
         check_not_negative(reconstruction_weight=reconstruction_weight)
@@ -92,11 +97,18 @@ class CrossBatchLoss:
             pair loss gives for them, 0 for those of this package.
 
         Raises:
-            TypeError: labels that are strings, `first_half` not boolean.
+            TypeError: labels that are strings, `first_half` not boolean, a
+                proxy loss in place of the pair loss.
             ValueError: fewer than two classes to split, shapes that do not
                 fit. In a TensorFlow graph the former is
                 `tf.errors.InvalidArgumentError`; XLA cannot raise.
         """
+        if not isinstance(self.pair_loss, PairLoss):
+            raise TypeError(
+                "`compute` needs a pair loss; apply a proxy loss to the "
+                "similarities of what `express` returns. Received: "
+                f"pair_loss={self.pair_loss!r}."
+            )
         labels = first_occurrences(labels)
         first_half = given_or_drawn_halves(labels, first_half, self.seed)
         expressed = self.express(labels, histograms, embeddings, first_half)

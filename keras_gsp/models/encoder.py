@@ -71,7 +71,10 @@ def build_encoder(
     outputs = embedding
     if histograms is not None:
         outputs = {"embedding": embedding, "histogram": histograms}
-    return keras.Model(backbone.inputs, outputs, name=name)
+    inputs = backbone.inputs
+    if len(inputs) == 1:
+        (inputs,) = inputs
+    return keras.Model(inputs, outputs, name=name)
 
 
 def embedding_of(outputs):

@@ -19,6 +19,7 @@ _NUMBERS = (
 def check_parts(
     encoder,
     *,
+    proxies,
     regularizer,
     regularizer_weight,
     class_embeddings,
@@ -50,6 +51,12 @@ def check_parts(
             "`ZeroShotLoss` needs `class_embeddings`, a `ClassEmbeddings` "
             "layer. Received: class_embeddings=None."
         )
+    if isinstance(getattr(regularizer, "pair_loss", None), ProxyLoss):
+        if proxies is None:
+            raise ValueError(
+                "`CrossBatchLoss` with a proxy loss needs `proxies`, a "
+                "`ClassProxies` layer. Received: proxies=None."
+            )
 
 
 def check_loss_fits(loss, *, proxies, memory, in_batch_weight):

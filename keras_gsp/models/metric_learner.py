@@ -122,6 +122,7 @@ class MetricLearner(keras.Model):
         super().__init__(**kwargs)
         check_parts(
             encoder,
+            proxies=proxies,
             regularizer=regularizer,
             regularizer_weight=regularizer_weight,
             class_embeddings=class_embeddings,

@@ -1,0 +1,64 @@
+"""Euclidean distances by the Gram trick, exact where it matters."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_gsp.ops import pairwise_distances, pairwise_squared_distances
+from tests.gradients import central_differences, gradients
+
+
+def two_sets(dtype="float64"):
+    generator = np.random.default_rng(0)
+    shapes = (2, 5, 3), (2, 4, 3)
+    return [generator.normal(size=shape).astype(dtype) for shape in shapes]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_equals_differences(dtype):
+    vectors, references = two_sets(dtype)
+    expected = np.linalg.norm(
+        vectors[:, :, None].astype("float64") - references[:, None], axis=-1
+    )
+    found = pairwise_distances(vectors, references)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    squares = pairwise_squared_distances(vectors, references)
+    np.testing.assert_allclose(squares, expected**2, atol=1e-5)
+
+
+def test_duplicates_have_distance_zero():
+    vectors = np.random.default_rng(0).normal(size=(50, 128))
+    vectors = (100.0 * vectors).astype("float32")
+    distances = np.asarray(pairwise_distances(vectors, vectors))
+    assert not np.diagonal(distances).any()
+    assert (distances[~np.eye(50, dtype=bool)] > 0).all()
+
+
+def test_gradient_equals_central_differences(double_precision):
+    upstream = np.random.default_rng(1).normal(size=(2, 5, 4))
+
+    def loss(vectors, references):
+        return ops.sum(pairwise_distances(vectors, references) * upstream)
+
+    sets = two_sets()
+    for found, expected in zip(
+        gradients(loss, *sets), central_differences(loss, *sets), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-7)
+
+
+def test_gradient_at_distance_zero_is_zero():
+    vectors = np.ones((1, 2, 3), "float32")
+
+    def loss(vectors):
+        return ops.sum(pairwise_distances(vectors, vectors))
+
+    np.testing.assert_array_equal(gradients(loss, vectors)[0], 0.0 * vectors)
+
+
+def test_nan_is_passed_on():
+    vectors, references = two_sets("float32")
+    vectors[0, 1] = np.nan
+    distances = np.asarray(pairwise_distances(vectors, references))
+    assert np.isnan(distances[0, 1]).all()
+    assert np.isfinite(distances[1]).all()

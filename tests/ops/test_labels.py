@@ -1,0 +1,58 @@
+"""Labels are checked, flattened and compared without losing digits."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_gsp.ops.labels import (
+    check_same_length,
+    first_occurrences,
+    flat_labels,
+    same_class,
+)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", "uint8"])
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+def test_columns_become_vectors(dtype, shape):
+    labels = np.array([3, 1, 3, 2], dtype).reshape(shape)
+    np.testing.assert_array_equal(flat_labels(labels), [3, 1, 3, 2])
+
+
+def test_same_class_compares_all_with_all():
+    same = same_class([1, 2], np.array([[2], [1], [2]]))
+    np.testing.assert_array_equal(
+        same, [[False, True, False], [True, False, True]]
+    )
+
+
+def test_first_occurrences_name_classes_by_position():
+    np.testing.assert_array_equal(
+        first_occurrences([7, 5, 7, 9, 5]), [0, 1, 0, 3, 1]
+    )
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() == "jax", reason="JAX integers have 32 bits"
+)
+def test_eleven_digit_labels_do_not_collide():
+    labels = np.array([11126532855, 11126532856], "int64")
+    np.testing.assert_array_equal(first_occurrences(labels), [0, 1])
+
+
+@pytest.mark.parametrize(
+    "labels", [["cat", "dog"], np.array(["a"]), np.array([None, 1])]
+)
+def test_names_are_refused(labels):
+    with pytest.raises(TypeError, match="Map class names to integers"):
+        flat_labels(labels)
+
+
+def test_matrix_of_labels_is_refused():
+    with pytest.raises(ValueError, match=r"Received: shape \(2, 3\)"):
+        flat_labels(np.ones((2, 3)))
+
+
+def test_lengths_that_differ_are_refused():
+    with pytest.raises(ValueError, match="Received: 2 and 3"):
+        check_same_length(np.ones(2), np.ones((3, 4)))
