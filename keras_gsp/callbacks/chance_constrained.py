@@ -13,6 +13,7 @@ from keras_gsp.callbacks.next_proxies import next_proxies
 from keras_gsp.callbacks.optimizer_slots import clear_slots
 from keras_gsp.models.encoder import embedding_of
 from keras_gsp.models.problem_progress import moving_variables
+from keras_gsp.models.scalar import scalar
 
 
 class ChanceConstrainedProgramming(keras.callbacks.Callback):
@@ -192,7 +193,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         """Chooses the first proxies, or the next ones after convergence."""
         self._raise_if_missing()
         self._batches_ended = []
-        if not int(self.model.progress.is_started):
+        if not scalar(self.model.progress.is_started):
             self._start_first_problem()
         elif self._has_converged():
             self._start_next_problem()
@@ -232,12 +233,12 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
                 self._stop()
 
     def _has_converged(self):
-        waited = int(self.model.progress.waited)
+        waited = scalar(self.model.progress.waited)
         return self.patience is not None and waited >= self.patience
 
     def _is_last(self):
-        problems = int(self.model.anchored.problem)
-        barren = int(self.model.progress.barren_problems)
+        problems = scalar(self.model.anchored.problem)
+        barren = scalar(self.model.progress.barren_problems)
         return problems >= (self.max_problems or np.inf) or barren >= (
             self.stop_after or np.inf
         )
@@ -260,7 +261,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         before = [ops.convert_to_numpy(variable) for variable in moving]
         if self.restore_anchors:
             progress.restore_best(learner.encoder)
-        problem = int(learner.anchored.problem) + 1
+        problem = scalar(learner.anchored.problem) + 1
         try:
             existing = ops.convert_to_numpy(progress.best_proxies)
             chosen = self._choose_proxies(existing, problem)
@@ -313,12 +314,12 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     def _own_logs(self):
         anchored, progress = self.model.anchored, self.model.progress
-        is_anchored = int(anchored.problem) > 1
+        is_anchored = scalar(anchored.problem) > 1
         variables = self.model.encoder.trainable_variables
         return {
-            "ccp_problem": int(anchored.problem),
-            "ccp_steps": int(progress.steps),
-            "ccp_covering_radius": float(progress.covering_radius),
+            "ccp_problem": scalar(anchored.problem),
+            "ccp_steps": scalar(progress.steps),
+            "ccp_covering_radius": scalar(progress.covering_radius),
             "ccp_anchor_distance": anchored.distance(variables)
             if is_anchored
             else 0.0,

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_gsp.models.scalar import scalar
+
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class AnchoredWeights(keras.layers.Layer):
@@ -89,7 +91,7 @@ class AnchoredWeights(keras.layers.Layer):
         """
         for anchor, value in zip(self.anchors, values, strict=True):
             anchor.assign(value)
-        problem = int(self.problem)
+        problem = scalar(self.problem)
         self.scale.assign(self.weight * self.decay ** (problem - 1))
         self.problem.assign(problem + 1)
 

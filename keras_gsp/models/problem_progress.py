@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_gsp.models.scalar import scalar
+
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class ProblemProgress(keras.layers.Layer):
@@ -65,7 +67,7 @@ class ProblemProgress(keras.layers.Layer):
             min_delta: float, smallest change that counts as improvement.
         """
         # As it is stored: a score equal to the best one is none.
-        score, best = np.float32(score), float(self.best_score)
+        score, best = np.float32(score), scalar(self.best_score)
         if not (np.isneginf(best) or score > best + min_delta):
             self.waited.assign_add(1)
             return
@@ -85,8 +87,8 @@ class ProblemProgress(keras.layers.Layer):
 
     def end_problem(self):
         """Counts a problem that has converged as fruitful or barren."""
-        if float(self.best_score) > float(self.best_of_all):
-            self.best_of_all.assign(float(self.best_score))
+        if scalar(self.best_score) > scalar(self.best_of_all):
+            self.best_of_all.assign(scalar(self.best_score))
             self.barren_problems.assign(0)
         else:
             self.barren_problems.assign_add(1)

@@ -23,6 +23,9 @@ def gather_replicas(tensor):
     if tf.distribute.get_strategy().num_replicas_in_sync == 1:
         return tensor
     context = tf.distribute.get_replica_context()
+    if context is None:
+        # Keras traces the loss once outside the replicas, for its shape.
+        return tensor
     # The identity turns a per-replica input into a tensor of this replica.
     return context.all_gather(tf.identity(tensor), axis=0)
 

@@ -1,0 +1,132 @@
+"""The anchored step: its optimum, its formula, and alike everywhere."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_gsp as gsp
+from keras_gsp.losses.pairwise import PairLoss
+
+TARGET = np.array([[0.5, -1.0, 2.0, 0.25]], "float32")
+ANCHOR = np.array([[-1.0, 1.0, 0.5, 3.0]], "float32")
+START = np.array([[2.0, 0.0, -1.0, 1.0]], "float32")
+SCRIPT = Path(__file__).with_name("anchored_update.py")
+
+
+class Quadratic(PairLoss):
+    """Half the squared distance to a target; the gradient is theta - t."""
+
+    def call(self, labels, embeddings):
+        return 0.5 * ops.sum(ops.square(embeddings - TARGET), axis=-1)
+
+
+def quadratic_learner(anchor_weight, *, learning_rate=1.0, **arguments):
+    """Its only weights are the embedding of the input 1."""
+    encoder = keras.Sequential(
+        [keras.Input((1,)), keras.layers.Dense(4, use_bias=False)]
+    )
+    encoder.set_weights([START])
+    learner = gsp.models.MetricLearner(
+        encoder, anchor_weight=anchor_weight, **arguments
+    )
+    learner.compile(keras.optimizers.SGD(learning_rate), loss=Quadratic())
+    return learner
+
+
+def train(learner, steps=1):
+    one, label = np.ones((1, 1), "float32"), np.zeros(1, "int32")
+    for _ in range(steps):
+        learner.train_on_batch(one, label)
+    return learner.encoder.get_weights()[0]
+
+
+@pytest.mark.parametrize("anchor_weight", [0.1, 1.0])
+def test_reaches_the_proximal_optimum(anchor_weight):
+    learner = quadratic_learner(anchor_weight, learning_rate=0.4)
+    learner.anchored.start_problem([ANCHOR])
+    optimum = (TARGET + anchor_weight * ANCHOR) / (1.0 + anchor_weight)
+    np.testing.assert_allclose(train(learner, 60), optimum, atol=1e-6)
+
+
+def test_one_step_per_problem_is_the_moving_average_less_the_error_term():
+    # MATH 5, learning rate 1: (1 - l)(theta - g) + l theta* - l g.
+    weight, theta = 0.3, START
+    learner = quadratic_learner(weight)
+    for lagging in (ANCHOR, ANCHOR + 1.0, ANCHOR - 0.5):
+        learner.anchored.start_problem([lagging])
+        gradient = theta - TARGET
+        theta = (1 - weight) * (theta - gradient) + weight * lagging
+        theta = theta - weight * gradient
+        np.testing.assert_allclose(train(learner), theta, atol=1e-6)
+
+
+def test_nothing_pulls_in_the_first_problem():
+    plain = train(quadratic_learner(0.0))
+    np.testing.assert_array_equal(train(quadratic_learner(0.3)), plain)
+
+
+def test_the_first_step_from_the_anchor_is_a_plain_step():
+    learner = quadratic_learner(0.3)
+    learner.anchored.start_problem([START])
+    plain = train(quadratic_learner(0.0))
+    np.testing.assert_allclose(train(learner), plain, atol=1e-6)
+
+
+def test_the_pull_decays_from_problem_to_problem():
+    learner = quadratic_learner(0.4, anchor_decay=0.5)
+    for expected in (0.4, 0.2, 0.1):
+        learner.anchored.start_problem([ANCHOR])
+        before = learner.encoder.get_weights()[0]
+        pull = before - train(learner) - (before - TARGET)
+        np.testing.assert_allclose(
+            pull, expected * (before - ANCHOR), atol=1e-5
+        )
+
+
+def test_proxies_are_not_pulled():
+    proxies = gsp.layers.ClassProxies(2)
+    encoder = keras.Sequential([keras.Input((1,)), keras.layers.Dense(4)])
+    learner = gsp.models.MetricLearner(
+        encoder, proxies=proxies, anchor_weight=0.3
+    )
+    anchored = [tuple(anchor.shape) for anchor in learner.anchored.anchors]
+    assert anchored == [tuple(w.shape) for w in encoder.trainable_weights]
+
+
+def updated(tmp_path, name, *arguments, backend="tensorflow"):
+    path = tmp_path / f"{name}.npz"
+    environment = os.environ | {"KERAS_BACKEND": backend}
+    subprocess.run(
+        [sys.executable, SCRIPT, path, *arguments],
+        check=True,
+        env=environment,
+        cwd=SCRIPT.parents[2],
+    )
+    with np.load(path) as archive:
+        return [archive[name] for name in archive.files]
+
+
+def assert_close(updates, expected, tolerance):
+    for update, target in zip(updates, expected, strict=True):
+        np.testing.assert_allclose(update, target, atol=tolerance)
+
+
+@pytest.mark.slow
+def test_backends_replicas_and_loss_scaling_take_the_same_steps(tmp_path):
+    one = updated(tmp_path, "one")
+    on_jax = updated(tmp_path, "jax", backend="jax")
+    two = updated(tmp_path, "two", "--two-devices")
+    assert_close(on_jax, one, 1e-5)
+    assert_close(two, one, 1e-5)
+    # Half precision rounds the forward pass. A pull that the loss scale of
+    # 32768 or the number of replicas had multiplied would be far away.
+    half = updated(tmp_path, "half", "--policy=mixed_float16")
+    assert_close(half, one, 1e-3)
+    both = updated(tmp_path, "both", "--policy=mixed_float16", "--two-devices")
+    assert_close(both, half, 1e-3)
