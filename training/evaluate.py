@@ -112,7 +112,8 @@ def main(arguments=None):
 
 def _evaluate(command):
     directory = RunDirectory(command.run)
-    recipe = directory.read_recipe()
+    # A complete encoder was saved, whatever was cached to train it.
+    recipe = replace(directory.read_recipe(), cache_features=False)
     if command.output is not None and command.output.exists():
         raise FileExistsError(
             f"`output` must be new. Received: {command.output}."

@@ -27,7 +27,14 @@ class TrainCommand:
     """Folder that holds the runs."""
 
 
-def train_run(recipe, splits, directory: RunDirectory, *, label=None) -> dict:
+def train_run(
+    recipe,
+    splits,
+    directory: RunDirectory,
+    *,
+    label=None,
+    keep_embeddings=False,
+) -> dict:
     """Trains one encoder, keeps its best weights, scores it once.
 
     A killed run goes on from its last evaluation, bit by bit as if it had
@@ -40,6 +47,7 @@ def train_run(recipe, splits, directory: RunDirectory, *, label=None) -> dict:
         directory: Where everything is written.
         label: What stands before the progress bar; the run's name by
             default.
+        keep_embeddings: Keep the test embeddings too, for ensembles.
 
     Returns:
         The test scores, which are in `scores.json` as well.
@@ -54,8 +62,10 @@ def train_run(recipe, splits, directory: RunDirectory, *, label=None) -> dict:
 
     import keras_gsp as gsp
     from training.evaluate import score
+    from training.protocols.test_embeddings import save_test_embeddings
     from training.recipes import batches
     from training.recipes.callbacks import build_callbacks
+    from training.recipes.features import complete_encoder
     from training.recipes.learner import build_learner
 
     train = splits.train
@@ -79,7 +89,9 @@ def train_run(recipe, splits, directory: RunDirectory, *, label=None) -> dict:
         shuffle=False,
         verbose=0,
     )
-    learner.encoder.save(directory.encoder)
+    complete_encoder(recipe, learner.encoder).save(directory.encoder)
+    if keep_embeddings:
+        save_test_embeddings(directory.path, learner.encoder, recipe, splits)
     scores = score(
         learner.encoder, recipe, splits.test, splits.query, splits.gallery
     )
@@ -95,18 +107,36 @@ def main(arguments=None):
         name = command.name or run_name(command.recipe_name, recipe)
         directory = RunDirectory(command.runs / name)
         directory.check(_settings(recipe))
-        scores = _train(recipe, directory)
+        scores = train_recipe(recipe, directory)
     except ERRORS as error:
         sys.exit(f"error: {error}")
-    print(f"{directory.path}: {scores['num_queries']} images of unseen classes")
-    for measure, value in scores.items():
-        print(f"  {measure:>16}  {value:.4f}")
+    print(report(directory, scores))
 
 
-def _train(recipe, directory):
-    from training.recipes.data import load_splits
+def train_recipe(recipe, directory: RunDirectory) -> dict:
+    """Reads a recipe's data and runs its protocol; see `train_run`."""
+    from training.recipes.data import load_splits, read_recipe
 
-    return train_run(recipe, load_splits(recipe), directory)
+    if recipe.protocol == "single":
+        return train_run(recipe, load_splits(recipe), directory)
+    from training.protocols.run_protocol import run_protocol
+
+    splits = read_recipe(recipe)
+    directory.begin(_settings(recipe))
+    return run_protocol(recipe, splits, directory)
+
+
+def report(directory: RunDirectory, scores: dict) -> str:
+    """What a finished run says: its scores, or a protocol's table."""
+    if "protocol" in scores:
+        from training.protocols.report import protocol_report
+
+        return protocol_report(directory.path, scores)
+    lines = [f"  {name:>16}  {value:.4f}" for name, value in scores.items()]
+    title = (
+        f"{directory.path}: {scores['num_queries']} images of unseen classes"
+    )
+    return "\n".join([title, *lines])
 
 
 def _parse(arguments):

@@ -1,0 +1,1 @@
+"""How a method is trained and scored so that numbers can be compared."""

@@ -1,0 +1,70 @@
+"""Scores of ensembles: one model of every fold, in all combinations."""
+
+from itertools import product
+
+import numpy as np
+
+from training.protocols.test_embeddings import score_test_embeddings
+
+
+def collection_scores(embeddings, splits) -> dict:
+    """Scores every collection of one model per fold.
+
+    A model is scored on its own ("average": the mean of the collection's
+    models) and the collection is scored together ("concatenated": the
+    embeddings side by side, which for unit vectors ranks by the mean of
+    their similarities).
+
+    Args:
+        embeddings: For each fold, for each of its models: side -> array, as
+            `load_test_embeddings` gives.
+        splits: The labels.
+
+    Returns:
+        Dict with `num_collections`, and for `average` and `concatenated`
+        their `embedding_size` and the `mean` and `std` of every measure over
+        the collections; `std` is None for a single one.
+    """
+    single = [
+        [score_test_embeddings(found, splits) for found in models]
+        for models in embeddings
+    ]
+    means, joint = [], []
+    for chosen in product(*(range(len(models)) for models in embeddings)):
+        scores = [models[i] for models, i in zip(single, chosen, strict=True)]
+        means.append(
+            {name: np.mean([s[name] for s in scores]) for name in scores[0]}
+        )
+        models = [
+            models[i] for models, i in zip(embeddings, chosen, strict=True)
+        ]
+        joint.append(score_test_embeddings(concatenated(models), splits))
+    size = next(iter(embeddings[0][0].values())).shape[1]
+    return {
+        "num_collections": len(joint),
+        "average": summary(means, size),
+        "concatenated": summary(joint, size * len(embeddings)),
+    }
+
+
+def concatenated(models) -> dict[str, np.ndarray]:
+    """Embeddings of several models side by side, for every side."""
+    return {
+        side: np.concatenate([found[side] for found in models], axis=1)
+        for side in models[0]
+    }
+
+
+def summary(scores, embedding_size: int) -> dict:
+    """Mean and sample standard deviation of every measure.
+
+    Args:
+        scores: List of dicts, measure -> rate.
+        embedding_size: Width of what was scored.
+    """
+    measures = {"embedding_size": int(embedding_size)}
+    for name in scores[0]:
+        values = [float(score[name]) for score in scores]
+        std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+        measures[name] = {"mean": float(np.mean(values)), "std": std}
+    return measures

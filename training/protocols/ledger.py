@@ -1,0 +1,56 @@
+"""What of a study is finished: its members' folders, and a line for each."""
+
+import json
+import os
+from pathlib import Path
+
+from training.protocols.members import Member
+from training.protocols.test_embeddings import FILE
+from training.run_directory import RunDirectory
+
+
+class Ledger:
+    """Keeps account of the members of one study cell.
+
+    A member is finished when its folder holds its scores and its test
+    embeddings; `ledger.jsonl` says how long it took.
+
+    Args:
+        folder: The cell's folder.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = Path(folder)
+        self.file = self.folder / "ledger.jsonl"
+
+    def directory(self, member: Member) -> RunDirectory:
+        """The run directory of a member."""
+        return RunDirectory(self.folder / "members" / member.name)
+
+    def is_finished(self, member: Member) -> bool:
+        """Whether nothing of the member is missing."""
+        directory = self.directory(member)
+        return directory.is_finished and (directory.path / FILE).exists()
+
+    def record(self, member: Member, seconds: float, scores: dict) -> None:
+        """Adds a line for a member that has just been finished."""
+        line = {
+            "member": member.name,
+            "seconds": round(seconds, 2),
+            "map_at_r": scores["map_at_r"],
+        }
+        with self.file.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def seconds(self) -> float:
+        """Seconds of all recorded members; a cut last line is passed over."""
+        total = 0.0
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        for line in lines:
+            try:
+                total += json.loads(line)["seconds"]
+            except json.JSONDecodeError:
+                continue
+        return total

@@ -1,0 +1,45 @@
+"""A protocol's scores as lines of text."""
+
+MEASURES = ("map_at_r", "precision_at_r", "precision_at_1", "recall_at_1")
+PARTS = {
+    "single": "one model",
+    "average": "models on their own",
+    "concatenated": "models together",
+}
+
+
+def protocol_report(path, scores: dict) -> str:
+    """One line for each way of scoring.
+
+    Args:
+        path: The run's folder.
+        scores: What `run_protocol` returned.
+    """
+    lines = [
+        f"{path}: {scores['protocol']} protocol, {scores['num_models']} "
+        f"models, weights chosen on {scores['selected_on']}"
+    ]
+    for part, name in PARTS.items():
+        if part in scores:
+            found = scores[part]
+            values = ", ".join(
+                f"{measure} {spread(found[measure])}"
+                for measure in MEASURES
+                if measure in found
+            )
+            lines.append(f"  {name}, {found['embedding_size']}-D: {values}")
+    return "\n".join(lines)
+
+
+def spread(measure: dict, factor: float = 1.0, digits: int = 4) -> str:
+    """Mean and standard deviation, the latter where there is one.
+
+    Args:
+        measure: Dict with `mean` and `std`.
+        factor: 100 for percentages.
+        digits: Digits after the point.
+    """
+    text = f"{factor * measure['mean']:.{digits}f}"
+    if measure["std"] is None:
+        return text
+    return f"{text} ± {factor * measure['std']:.{digits}f}"

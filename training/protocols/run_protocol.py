@@ -1,0 +1,91 @@
+"""Trains and scores all models of a protocol; goes on where it stopped."""
+
+import time
+
+from training.protocols.collections import collection_scores, summary
+from training.protocols.ledger import Ledger
+from training.protocols.members import NUM_FOLDS, members_of
+from training.protocols.test_embeddings import (
+    load_test_embeddings,
+    score_test_embeddings,
+)
+from training.recipes.recipe import Recipe
+from training.run_directory import RunDirectory, write_json
+
+SELECTED_ON = {
+    "fair": "held-out folds of the training classes",
+    "conventional": "the test data itself",
+}
+
+
+def run_protocol(recipe: Recipe, splits, directory: RunDirectory) -> dict:
+    """Trains the members of a protocol that are missing, scores them all.
+
+    - Fair: the training classes are cut into 4 folds; of each fold's models
+      the weights that are best on the fold are kept. Scored are all
+      `repeats`^4 collections of one model per fold.
+    - Conventional: the weights that are best on the test data are kept;
+      the scores say so (`selected_on`).
+
+    Args:
+        recipe: The settings; `protocol` is `"fair"` or `"conventional"`.
+        splits: `RetrievalSplits` of the recipe, without regard to their
+            validation side.
+        directory: Holds `members/`, `ledger.jsonl` and `scores.json`. It
+            has begun already; see `RunDirectory.begin`.
+
+    Returns:
+        What stands in `scores.json`.
+
+    Reference:
+        Musgrave et al., A Metric Learning Reality Check (ECCV 2020),
+        section 4.
+    """
+    ledger = Ledger(directory.path)
+    members = members_of(recipe)
+    missing = [m for m in members if not ledger.is_finished(m)]
+    if len(missing) < len(members):
+        done = len(members) - len(missing)
+        print(f"{directory.path}: {done} of {len(members)} models are there")
+    for member in missing:
+        _train(member, splits, ledger)
+    scores = {
+        "protocol": recipe.protocol,
+        "selected_on": SELECTED_ON[recipe.protocol],
+        "num_models": len(members),
+        "seconds": round(ledger.seconds(), 1),
+        **_scored(recipe, members, splits, ledger),
+    }
+    write_json(directory.scores, scores)
+    return scores
+
+
+def _train(member, splits, ledger):
+    from training.train import train_run
+
+    directory = ledger.directory(member)
+    begin = time.monotonic()
+    scores = train_run(
+        member.recipe,
+        member.splits(splits),
+        directory,
+        label=f"{ledger.folder.name} {member.name}",
+        keep_embeddings=True,
+    )
+    ledger.record(member, time.monotonic() - begin, scores)
+
+
+def _scored(recipe, members, splits, ledger):
+    found = [
+        load_test_embeddings(ledger.directory(member).path)
+        for member in members
+    ]
+    if recipe.protocol == "conventional":
+        scores = [score_test_embeddings(one, splits) for one in found]
+        return {"single": summary(scores, recipe.embedding_size)}
+    repeats = recipe.repeats
+    folds = [
+        found[fold * repeats : (fold + 1) * repeats]
+        for fold in range(NUM_FOLDS)
+    ]
+    return collection_scores(folds, splits)

@@ -1,0 +1,69 @@
+"""Embeddings of the test side: kept by every member, scored together."""
+
+from pathlib import Path
+
+import numpy as np
+
+FILE = "test_embeddings.npz"
+
+
+def save_test_embeddings(folder: Path, encoder, recipe, splits) -> None:
+    """Embeds what is scored and keeps it in a run's folder.
+
+    Args:
+        folder: The run's folder.
+        encoder: Keras model to embeddings.
+        recipe: Says how images are cut.
+        splits: Queries and gallery are kept where there are any, else the
+            test images.
+    """
+    from training.evaluate import embed
+
+    found = {
+        side: embed(encoder, recipe, getattr(splits, side))
+        for side in _sides(splits)
+    }
+    # Through a handle, or NumPy would add its own ending to the name.
+    aside = folder / f".{FILE}.partial"
+    with aside.open("wb") as file:
+        np.savez(file, **found)
+    aside.replace(folder / FILE)
+
+
+def load_test_embeddings(folder: Path) -> dict[str, np.ndarray]:
+    """Reads what `save_test_embeddings` kept."""
+    with np.load(folder / FILE) as found:
+        return dict(found)
+
+
+def score_test_embeddings(embeddings, splits) -> dict[str, float]:
+    """Scores embeddings of the test side.
+
+    Args:
+        embeddings: Side -> (num_images, embedding_size).
+        splits: The labels.
+
+    Returns:
+        The rates of `gsp.metrics.retrieval_scores`, without its counts.
+    """
+    import keras_gsp as gsp
+
+    searching, *searched = _sides(splits)
+    gallery = {}
+    if searched:
+        gallery = {
+            "gallery_embeddings": embeddings["gallery"],
+            "gallery_labels": splits.gallery.labels,
+        }
+    scores = gsp.metrics.retrieval_scores(
+        embeddings[searching], getattr(splits, searching).labels, **gallery
+    )
+    return {
+        name: float(value)
+        for name, value in scores.items()
+        if not name.startswith("num_")
+    }
+
+
+def _sides(splits):
+    return ["test"] if splits.query is None else ["query", "gallery"]
