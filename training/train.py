@@ -57,7 +57,7 @@ def train_run(
             `RunDirectory.begin` for the other errors.
     """
     # TensorFlow takes seconds to import: not for an error or for --help.
-    directory.begin(_settings(recipe))
+    directory.begin(run_settings(recipe))
     import keras
 
     import keras_gsp as gsp
@@ -106,7 +106,7 @@ def main(arguments=None):
         recipe = command.recipe
         name = command.name or run_name(command.recipe_name, recipe)
         directory = RunDirectory(command.runs / name)
-        directory.check(_settings(recipe))
+        directory.check(run_settings(recipe))
         scores = train_recipe(recipe, directory)
     except ERRORS as error:
         sys.exit(f"error: {error}")
@@ -122,7 +122,7 @@ def train_recipe(recipe, directory: RunDirectory) -> dict:
     from training.protocols.run_protocol import run_protocol
 
     splits = read_recipe(recipe)
-    directory.begin(_settings(recipe))
+    directory.begin(run_settings(recipe))
     return run_protocol(recipe, splits, directory)
 
 
@@ -155,7 +155,8 @@ def _parse(arguments):
     )
 
 
-def _settings(recipe):
+def run_settings(recipe) -> dict:
+    """What `settings.json` holds: recipe, versions and commit."""
     return {"recipe": asdict(recipe), "environment": environment()}
 
 

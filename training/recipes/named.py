@@ -1,12 +1,12 @@
 """All named recipes: what `python -m training.train NAME` may start from."""
 
-from training.recipes import glyphs
+from training.recipes import glyphs, own_images, published
 from training.recipes.recipe import Recipe
 
 
 def named_recipes() -> dict[str, Recipe]:
     """Recipes by name, those of the embedded data set first."""
-    return {**glyphs.RECIPES}
+    return {**glyphs.RECIPES, **own_images.RECIPES, **published.RECIPES}
 
 
 def run_name(name: str, recipe: Recipe) -> str:

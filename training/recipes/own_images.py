@@ -1,0 +1,51 @@
+"""Starting points for images of one's own, and for small data at hand."""
+
+from training.recipes.recipe import Recipe
+
+# A frozen MobileNetV2 under a trained head: minutes on two cores.
+FEATURES = Recipe(
+    dataset="folder",
+    backbone="mobilenet-v2",
+    frozen="all",
+    cache_features=True,
+    crop_size=224,
+    pooling="gap",
+    transport_ratio=0.3,
+    inverse_temperature=5.0,
+    negative_margin=0.3841,
+    classes_per_batch=8,
+    steps=1500,
+    steps_per_evaluation=150,
+)
+
+RECIPES = {
+    # Any image folder, end to end.
+    "folder": Recipe(
+        dataset="folder",
+        backbone="mobilenet-v2",
+        frozen="batch-norm",
+        augmentation="mlrc-area",
+        crop_size=224,
+        transport_ratio=0.3,
+        inverse_temperature=5.0,
+        learning_rate=1e-4,
+        classes_per_batch=8,
+    ),
+    "folder-features": FEATURES,
+    "csv": Recipe(
+        dataset="csv",
+        backbone="mobilenet-v2",
+        frozen="batch-norm",
+        augmentation="mlrc-area",
+        crop_size=224,
+        transport_ratio=0.3,
+        inverse_temperature=5.0,
+        learning_rate=1e-4,
+        classes_per_batch=8,
+    ),
+    "collage": Recipe(dataset="collage", classes_per_batch=4),
+    "omniglot": Recipe(dataset="omniglot", crop_size=48),
+    "cifar10": Recipe(dataset="cifar10", classes_per_batch=4, crop_size=32),
+    "cifar100": Recipe(dataset="cifar100", crop_size=32),
+    "mnist": Recipe(dataset="mnist", classes_per_batch=4, crop_size=28),
+}

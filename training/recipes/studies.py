@@ -1,0 +1,96 @@
+"""Whole tables as data: losses x methods on one data set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from training.recipes.own_images import FEATURES, RECIPES
+from training.recipes.published import LARGE, SMALL, published_recipe
+from training.recipes.recipe import Recipe
+
+LOSSES = ("c2", "ms", "proxy-anchor")
+METHODS = {
+    "gap": {"pooling": "gap"},
+    "gsp": {"pooling": "gsp"},
+    "gsp-zsr": {"pooling": "gsp", "regularizer": "zsr"},
+    "xml": {"pooling": "gap", "regularizer": "xml"},
+    "ccp": {
+        "pooling": "gap",
+        "ccp": "on",
+        "normalization": "ball",
+        "proxies_per_class": 4,
+        "proxy_learning_rate_multiplier": 1.0,
+    },
+}
+PROXY_LOSSES = ("proxy-anchor", "proxy-nca", "soft-triple")
+
+
+@dataclass(frozen=True)
+class Study:
+    """Recipes of a table, by row and column.
+
+    Args:
+        title: What stands above the table.
+        cells: (loss, method) -> recipe.
+    """
+
+    title: str
+    cells: Mapping[tuple[str, str], Recipe] = field(default_factory=dict)
+
+
+def grid(title: str, base: Recipe, losses=LOSSES) -> Study:
+    """Every loss with every method, except CCP with a loss on proxies.
+
+    CCP compares with its own proxies, so that a proxy loss has no place in
+    it.
+    """
+    return Study(
+        title,
+        {
+            (loss, method): replace(base, loss=loss, **settings)
+            for loss in losses
+            for method, settings in METHODS.items()
+            if method != "ccp" or loss not in PROXY_LOSSES
+        },
+    )
+
+
+def _published(dataset):
+    losses = ("c1", "c2", "ms", "triplet", "proxy-anchor", "proxy-nca")
+    return Study(
+        f"{dataset}, published settings",
+        {
+            (loss, method): published_recipe(dataset, method, loss)
+            for loss in losses
+            for method in METHODS
+            if method != "ccp" or loss not in PROXY_LOSSES
+        },
+    )
+
+
+_SHORT = {"protocol": "fair", "repeats": 1}
+STUDIES = {
+    # 25 classes to learn from, 25 unseen; 56 models.
+    "birds50": grid(
+        "birds50, frozen MobileNetV2 features",
+        replace(FEATURES, steps=200, steps_per_evaluation=50, **_SHORT),
+    ),
+    "collage": grid(
+        "CIFAR collage",
+        replace(
+            RECIPES["collage"],
+            steps=300,
+            steps_per_evaluation=100,
+            classes_per_batch=3,
+            **{**_SHORT, "protocol": "conventional"},
+        ),
+        losses=("c2",),
+    ),
+    "omniglot": grid(
+        "Omniglot, small background set",
+        replace(
+            RECIPES["omniglot"], steps=200, steps_per_evaluation=50, **_SHORT
+        ),
+        losses=("c2",),
+    ),
+    **{dataset: _published(dataset) for dataset in SMALL + LARGE},
+}

@@ -1,0 +1,143 @@
+"""Prints a study as Markdown: `python -m training.tables runs/birds50`."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from training.protocols.report import spread
+from training.recipes.published import RESULTS
+from training.run_directory import RunDirectory
+
+MEASURES = {
+    "precision_at_1": "P@1",
+    "precision_at_r": "P@R",
+    "map_at_r": "MAP@R",
+}
+PARTS = {
+    "single": "{}-D",
+    "average": "{}-D, mean of models",
+    "concatenated": "{}-D, concatenated",
+}
+
+
+@dataclass(frozen=True)
+class TablesCommand:
+    """Prints the cells of a study in the papers' layout."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """Folder of a study, or of one of its cells."""
+
+
+def study_table(folder) -> str:
+    """Markdown table of the finished cells of a study, percentages.
+
+    A row for each loss and method; the measures for single models and for
+    four together; beside each number the published one, where it is known.
+
+    Args:
+        folder: A study's folder, or one cell's.
+
+    Returns:
+        The table, one for each protocol, with a line on how weights were
+        chosen.
+
+    Raises:
+        FileNotFoundError: no finished cell.
+    """
+    folder = Path(folder)
+    cells = [folder, *sorted(folder.iterdir())] if folder.is_dir() else []
+    found = {}
+    for directory in map(RunDirectory, cells):
+        if directory.is_finished:
+            scores = directory.read_scores()
+            if "protocol" in scores:
+                found.setdefault(scores["protocol"], []).append(
+                    (directory, scores)
+                )
+    if not found:
+        raise FileNotFoundError(
+            "`folder` must hold a finished run of a protocol. Received: "
+            f"{folder}. Train one with `python -m training.study`."
+        )
+    tables = [_table(rows) for rows in found.values()]
+    return "\n\n".join(tables)
+
+
+def _table(rows):
+    first = rows[0][1]
+    parts = [part for part in PARTS if part in first]
+    heads = [
+        f"{measure} ({PARTS[part].format(first[part]['embedding_size'])})"
+        for part in parts
+        for measure in MEASURES.values()
+    ]
+    lines = [
+        _line(["loss", "method", *heads, "models", "time"]),
+        _line(["---"] * 2 + ["---:"] * (len(heads) + 2)),
+    ]
+    lines += [_row(directory, scores, parts) for directory, scores in rows]
+    return "\n".join([*lines, "", _note(rows)])
+
+
+def _row(directory, scores, parts):
+    recipe = directory.read_recipe()
+    loss, method = _words(directory, recipe)
+    published = RESULTS.get((recipe.dataset, loss, method), {})
+    cells = [
+        _cell(scores[part][name], published.get(part, {}).get(name))
+        for part in parts
+        for name in MEASURES
+    ]
+    minutes = f"{scores['seconds'] / 60:.1f} min"
+    return _line([loss, method, *cells, str(scores["num_models"]), minutes])
+
+
+def _words(directory, recipe):
+    loss, _, method = directory.path.name.partition(".")
+    if not method:
+        return recipe.loss, directory.path.name
+    return loss, method
+
+
+def _cell(measured, published):
+    text = spread(measured, factor=100, digits=2)
+    return text if published is None else f"{text} (paper {published:.2f})"
+
+
+def _note(rows):
+    recipe = rows[0][0].read_recipe()
+    scores = rows[0][1]
+    note = (
+        f"{recipe.dataset}, {scores['protocol']} protocol: weights chosen on "
+        f"{scores['selected_on']}; percentages, mean ± standard deviation"
+    )
+    if "num_collections" in scores:
+        note += f" over {scores['num_collections']} collections of 4 models"
+    if not RESULTS:
+        note += ". The papers' numbers are not recorded yet"
+    return note + "."
+
+
+def _line(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def main(arguments=None):
+    """Runs the command line."""
+    command = tyro.cli(
+        TablesCommand,
+        prog="python -m training.tables",
+        description=__doc__,
+        args=arguments,
+    )
+    try:
+        print(study_table(command.folder))
+    except FileNotFoundError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
