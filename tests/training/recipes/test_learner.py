@@ -1,0 +1,159 @@
+"""Every named recipe of the embedded data set makes a learner that learns."""
+
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training runs on TensorFlow", allow_module_level=True)
+
+from training.recipes.backbone import build_backbone
+from training.recipes.glyphs import RECIPES
+from training.recipes.learner import build_learner
+from training.recipes.recipe import Recipe
+
+SMALL = {"embedding_size": 8, "num_prototypes": 4, "memory_capacity": 32}
+SHAPE = (16, 16, 3)
+COMBINATIONS = [
+    name
+    for name in RECIPES
+    if name.endswith(("gmp", "gem-gsp", "xbm", "zsr", "xml", "ccp"))
+]
+
+
+def batch(classes=4, samples=2):
+    generator = np.random.default_rng(0)
+    size = (classes * samples, *SHAPE)
+    return (
+        generator.integers(0, 256, size, "uint8"),
+        np.repeat(np.arange(classes), samples),
+    )
+
+
+def learner_of(recipe):
+    return build_learner(
+        replace(recipe, **SMALL), num_classes=6, image_shape=SHAPE
+    )
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_every_recipe_has_a_finite_loss(name):
+    learner = learner_of(RECIPES[name])
+    images, labels = batch()
+    outputs = learner(images, training=True)
+    loss = learner.compute_loss(images, labels, outputs, training=True)
+    assert np.isfinite(float(loss))
+
+
+@pytest.mark.parametrize(
+    "recipe, kind",
+    [
+        (RECIPES["glyphs-gap"], keras.layers.GlobalAveragePooling2D),
+        (RECIPES["glyphs-gmp"], keras.layers.GlobalMaxPooling2D),
+        (RECIPES["glyphs-gem"], gsp.layers.GeneralizedMeanPooling),
+        (RECIPES["glyphs-gsp"], gsp.layers.GeneralizedSumPooling),
+    ],
+)
+def test_the_pooling_is_the_one_named(recipe, kind):
+    assert isinstance(learner_of(recipe).encoder.get_layer("pooling"), kind)
+
+
+def test_settings_reach_the_layers():
+    recipe = replace(
+        RECIPES["glyphs-gem-gsp"],
+        transport_ratio=0.4,
+        inverse_temperature=7.0,
+        power=2.0,
+        negative_margin=0.7,
+    )
+    learner = learner_of(recipe)
+    pooling = learner.encoder.get_layer("pooling")
+    assert pooling.num_prototypes == 4
+    assert pooling.transport_ratio == 0.4
+    assert pooling.inverse_temperature == 7.0
+    assert pooling.power == 2.0
+    assert learner.loss.negative_margin == 0.7
+
+
+def test_the_regularizer_has_the_papers_weight_unless_told_otherwise():
+    assert learner_of(RECIPES["glyphs-gsp-zsr"]).regularizer_weight == 0.1
+    assert learner_of(RECIPES["glyphs-xml"]).regularizer_weight == 0.01
+    other = replace(RECIPES["glyphs-xml"], regularizer_weight=0.5)
+    assert learner_of(other).regularizer_weight == 0.5
+
+
+def test_the_same_seed_gives_the_same_weights():
+    first, again, other = (
+        learner_of(replace(RECIPES["glyphs-gsp-zsr"], seed=seed)).get_weights()
+        for seed in (0, 0, 1)
+    )
+    assert all(map(np.array_equal, first, again))
+    assert not all(map(np.array_equal, first, other))
+
+
+def test_proxies_move_faster_than_the_network():
+    learner = learner_of(RECIPES["glyphs-proxy-nca"])
+    before = learner.get_weights()
+    images, labels = batch()
+    learner.train_on_batch(images, labels)
+    moved = {
+        variable.path: np.abs(variable.numpy() - old).max()
+        for variable, old in zip(learner.weights, before, strict=True)
+        if variable.trainable
+    }
+    proxies = moved.pop(learner.proxies.proxies.path)
+    assert proxies == pytest.approx(0.1, rel=0.1)
+    assert max(moved.values()) < 0.01
+
+
+def test_the_backbone_waits_for_the_end_of_the_warm_up():
+    recipe = replace(RECIPES["glyphs-gsp"], warmup_steps=2, **SMALL)
+    learner = build_learner(recipe, num_classes=6, image_shape=SHAPE)
+    kernel, head = (
+        next(v for v in learner.trainable_variables if v.path.endswith(end))
+        for end in ("convolution_1/kernel", "projection/kernel")
+    )
+    images, labels = batch()
+    for step in range(4):
+        before = kernel.numpy(), head.numpy()
+        learner.train_on_batch(images, labels)
+        assert np.array_equal(kernel.numpy(), before[0]) == (step < 2)
+        assert not np.array_equal(head.numpy(), before[1])
+
+
+@pytest.mark.parametrize(
+    "name, size",
+    [
+        ("glyph-cnn", (2, 2, 128)),
+        ("resnet20", (4, 4, 64)),
+        ("mobilenet-v2", (1, 1, 1280)),
+    ],
+)
+def test_backbones_take_bytes_to_feature_maps(name, size):
+    recipe = Recipe(backbone=name)
+    backbone = build_backbone(recipe, SHAPE)
+    assert backbone.input.dtype == "uint8"
+    assert backbone.output.shape[1:] == size
+
+
+def test_frozen_parts_are_not_trained():
+    frozen = build_backbone(Recipe(frozen="all"), SHAPE)
+    assert not frozen.trainable_variables
+    half = build_backbone(Recipe(frozen="batch-norm"), SHAPE)
+    names = {v.path.split("/")[-1] for v in half.trainable_variables}
+    assert names == {"kernel"}
+
+
+def test_backbone_weights_come_from_the_file(tmp_path):
+    source = build_backbone(Recipe(seed=1), SHAPE)
+    file = str(tmp_path / "network.weights.h5")
+    source.layers[-1].save_weights(file)
+    loaded = build_backbone(Recipe(backbone_weights=file), SHAPE)
+    for one, other in zip(
+        source.get_weights(), loaded.get_weights(), strict=True
+    ):
+        assert np.array_equal(one, other)

@@ -1,0 +1,208 @@
+"""Training from the command line to the scores, on tiny coloured noise."""
+
+import json
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training runs on TensorFlow", allow_module_level=True)
+
+from training import evaluate, train
+from training.datasets import glyphs
+from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.recipes import callbacks
+from training.recipes.glyphs import RECIPES
+from training.run_directory import RunDirectory
+
+RECIPE = replace(
+    RECIPES["glyphs-gsp-zsr"],
+    embedding_size=8,
+    num_prototypes=4,
+    classes_per_batch=3,
+    samples_per_class=2,
+    steps=4,
+    steps_per_evaluation=2,
+)
+
+
+def coloured(names, samples=4):
+    generator = np.random.default_rng(len(names))
+    labels = np.repeat(np.arange(len(names)), samples)
+    colours = generator.integers(0, 200, (len(names), 1, 1, 3))
+    noise = generator.integers(0, 50, (len(labels), 16, 16, 3))
+    return ImageSet(
+        labels=labels,
+        class_names=names,
+        images=(colours[labels] + noise).astype("uint8"),
+    )
+
+
+SPLITS = RetrievalSplits(
+    "colours",
+    train=coloured("abcde"),
+    test=coloured("xyz"),
+    validation=coloured("mno"),
+)
+
+
+def history_of(run):
+    """The history without wall times."""
+    return [
+        {k: v for k, v in line.items() if k != "seconds"}
+        for line in run.read_history()
+    ]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    run = RunDirectory(tmp_path_factory.mktemp("runs") / "whole")
+    train.train_run(RECIPE, SPLITS, run)
+    return run
+
+
+def test_a_run_leaves_everything_in_its_directory(finished):
+    names = {path.name for path in finished.path.iterdir()}
+    assert names == {
+        "settings.json",
+        "history.jsonl",
+        "scores.json",
+        "encoder.keras",
+        "checkpoint",
+        "tensorboard",
+    }
+    assert [line["step"] for line in finished.read_history()] == [2, 4]
+    assert list(finished.tensorboard.iterdir())
+    assert finished.read_recipe() == RECIPE
+    assert finished.read_scores()["num_queries"] == 12
+
+
+def test_the_saved_encoder_has_the_scores_of_the_run(finished):
+    encoder = evaluate.load_encoder(finished)
+    scores = evaluate.score(encoder, RECIPE, SPLITS.test)
+    assert scores == pytest.approx(finished.read_scores(), abs=1e-6)
+
+
+def test_the_best_validated_weights_are_kept(finished):
+    encoder = evaluate.load_encoder(finished)
+    scores = evaluate.score(encoder, RECIPE, SPLITS.validation)
+    best = max(line["val_map_at_r"] for line in finished.read_history())
+    assert scores["map_at_r"] == pytest.approx(best, abs=1e-6)
+
+
+def test_queries_search_their_gallery(finished):
+    encoder = evaluate.load_encoder(finished)
+    halves = [SPLITS.test.subset(np.arange(s, 12, 2)) for s in (0, 1)]
+    scores = evaluate.score(encoder, RECIPE, SPLITS.test, *halves)
+    assert scores["num_queries"] == 6
+
+
+def test_a_finished_run_is_not_trained_again(finished):
+    with pytest.raises(FileExistsError, match="must not hold a finished run"):
+        train.train_run(RECIPE, SPLITS, finished)
+
+
+class Killed(keras.callbacks.Callback):
+    """Stops a run in the middle of its second evaluation."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) == 3:
+            raise KeyboardInterrupt
+
+
+def test_a_killed_run_goes_on_as_if_it_had_not_been(
+    finished, tmp_path, monkeypatch
+):
+    run = RunDirectory(tmp_path / "killed")
+    build = callbacks.build_callbacks
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(
+            callbacks,
+            "build_callbacks",
+            lambda *args, **kwargs: [*build(*args, **kwargs), Killed()],
+        )
+        patch.setattr("keras_gsp.callbacks.ExactResume", _without_killed())
+        train.train_run(RECIPE, SPLITS, run)
+    assert not run.is_finished
+    assert train.train_run(RECIPE, SPLITS, run) == finished.read_scores()
+    assert history_of(run) == history_of(finished)
+
+
+def _without_killed():
+    """`ExactResume` that is told of the run's own callbacks only."""
+    import keras_gsp as gsp
+
+    original = gsp.callbacks.ExactResume
+
+    def resume(directory, *, callbacks, settings):
+        return original(directory, callbacks=callbacks[:-1], settings=settings)
+
+    return resume
+
+
+@pytest.fixture
+def colours_as_glyphs(monkeypatch):
+    monkeypatch.setattr(glyphs, "load", lambda: SPLITS)
+
+
+SMALL = [
+    *("--embedding-size", "8", "--num-prototypes", "4"),
+    *("--classes-per-batch", "3", "--samples-per-class", "2"),
+    *("--steps", "2", "--steps-per-evaluation", "2"),
+]
+
+
+def test_the_command_line_trains_and_scores(
+    colours_as_glyphs, tmp_path, capsys
+):
+    arguments = ["glyphs", "--loss", "ms", *SMALL, "--runs", str(tmp_path)]
+    train.main([*arguments, "--name", "x"])
+    assert "12 images of unseen classes" in capsys.readouterr().out
+    run = RunDirectory(tmp_path / "x")
+    assert run.read_recipe().loss == "ms"
+    output = tmp_path / "scores.json"
+    evaluate.main([str(run.path), "--output", str(output)])
+    assert json.loads(output.read_text()) == run.read_scores()
+    assert "map_at_r" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="`output` must be new"):
+        evaluate.main([str(run.path), "--output", str(output)])
+    with pytest.raises(SystemExit, match="must not hold a finished run"):
+        train.main([*arguments, "--name", "x"])
+
+
+def test_fewer_classes_than_a_batch_takes_are_refused(
+    colours_as_glyphs, tmp_path
+):
+    with pytest.raises(SystemExit, match="classes_per_batch=16 for 5"):
+        train.main(["glyphs", "--runs", str(tmp_path)])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments, code",
+    [
+        (["glyphs", "--transport-ratio", "1.5"], "transport_ratio=1.5"),
+        (["cub"], "data_dir=None"),
+        (["glyphs", "--los", "ms"], 2),
+        (["glyphs", "--loss", "c9"], 2),
+        (["birds"], 2),
+    ],
+)
+def test_bad_arguments_end_the_command(arguments, code, tmp_path):
+    with pytest.raises(SystemExit) as caught:
+        train.main([*arguments, "--runs", str(tmp_path)])
+    if isinstance(code, int):
+        assert caught.value.code == code
+    else:
+        assert code in str(caught.value.code)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unfinished_run_has_nothing_to_evaluate(tmp_path):
+    RunDirectory(tmp_path).begin({"recipe": vars(RECIPE)})
+    with pytest.raises(SystemExit, match="not finished"):
+        evaluate.main([str(tmp_path)])
+    with pytest.raises(SystemExit, match="must hold settings.json"):
+        evaluate.main([str(tmp_path / "nowhere")])
