@@ -40,9 +40,12 @@ def pool_of(recipe: Recipe, images: ImageSet):
 
     Returns:
         A function of (classes, number of the problem) to a data set with
-        `ccp_pool_size` images of each class, one class per batch; of a
-        smaller class some images come twice.
+        `ccp_pool_size` images of each class, one class per batch, times the
+        proxies of a class where these are more; of a smaller class some
+        images come twice.
     """
+    size, proxies = recipe.ccp_pool_size, recipe.proxies_per_class
+    size = size if size >= proxies else size * proxies
     rows_of_class = np.split(
         np.argsort(images.labels, kind="stable"),
         np.cumsum(images.class_sizes)[:-1],
@@ -54,10 +57,7 @@ def pool_of(recipe: Recipe, images: ImageSet):
         seed = recipe.seed, int(problem)
         generator = np.random.default_rng(seed)
         rows = [
-            np.resize(
-                generator.permutation(rows_of_class[label]),
-                recipe.ccp_pool_size,
-            )
+            np.resize(generator.permutation(rows_of_class[label]), size)
             for label in classes
         ]
         indices = tf.data.Dataset.from_tensor_slices(np.stack(rows))

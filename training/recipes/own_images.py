@@ -1,5 +1,7 @@
 """Starting points for images of one's own, and for small data at hand."""
 
+from dataclasses import replace
+
 from training.recipes.recipe import Recipe
 
 # A frozen MobileNetV2 under a trained head: minutes on two cores.
@@ -48,4 +50,18 @@ RECIPES = {
     "cifar10": Recipe(dataset="cifar10", classes_per_batch=4, crop_size=32),
     "cifar100": Recipe(dataset="cifar100", crop_size=32),
     "mnist": Recipe(dataset="mnist", classes_per_batch=4, crop_size=28),
+}
+
+# Alternating proxies with each pair loss, and their single-problem twins.
+RECIPES |= {
+    f"{base}-{loss}-{ending}": replace(
+        RECIPES[base],
+        loss=loss,
+        ccp=ccp,
+        proxies_per_class=4,
+        normalization="ball",
+    )
+    for base in ("folder", "folder-features")
+    for loss in ("c1", "c2", "triplet", "ms")
+    for ending, ccp in (("proxies", "single"), ("ccp", "on"))
 }
