@@ -2,11 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import tyro
 
 from training.environment import environment
 from training.run_directory import write_json
@@ -67,16 +66,6 @@ def run_experiment(
     draw(drawing, results)
     print(f"\n{table(results)}\n\n{seconds} s; {numbers}, {drawing}")
     return results
-
-
-def command_line(settings_class, description: str, arguments=None):
-    """Reads an experiment's options from the command line."""
-    return tyro.cli(settings_class, description=description, args=arguments)
-
-
-def with_sizes(settings, **sizes):
-    """The settings with other sizes; what `small` returns."""
-    return replace(settings, **sizes)
 
 
 def mean_and_spread(values: Sequence[float]) -> dict:

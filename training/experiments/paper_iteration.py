@@ -1,0 +1,126 @@
+"""The paper's solver: alternating projections, a fixed number of them.
+
+Algorithm 1 scales one number t until the plan carries the wanted mass. In
+the log domain, with the symbols of `keras_gsp.ops.transport`, a round is
+`tau <- tau + log r - log(mean_j sigmoid(b_j + tau))`, tau = log t. Nothing in
+the package needs it: here it is what the package's solver is compared with.
+"""
+
+import math
+
+from keras import ops
+
+START = 0.0
+"""log t before the first round, as the paper's t = 1."""
+
+
+def iterated_transport(
+    costs, *, transport_ratio, inverse_temperature, num_rounds
+):
+    """Partial transport by the paper's iteration, for autodiff to go through.
+
+    Args:
+        costs: (..., num_prototypes, num_features), float32 or float64.
+        transport_ratio: in (0, 1], a number.
+        inverse_temperature: positive number.
+        num_rounds: rounds of the iteration.
+
+    Returns:
+        `residual` (..., num_features) and `plan` (..., num_prototypes,
+        num_features), as `gsp.ops.partial_transport`; exact only when the
+        iteration has converged.
+    """
+    scaled = -inverse_temperature * costs
+    log_affinities = ops.logsumexp(scaled, axis=-2)
+    assignment = ops.softmax(scaled, axis=-2)
+    threshold = ops.zeros_like(log_affinities[..., :1]) + START
+    for _ in range(num_rounds):
+        chosen = ops.sigmoid(log_affinities + threshold)
+        threshold = threshold + (
+            math.log(transport_ratio)
+            - ops.log(ops.mean(chosen, axis=-1, keepdims=True))
+        )
+    return _transported(log_affinities + threshold, assignment)
+
+
+def iterated_transport_in_closed_form(
+    costs, *, transport_ratio, inverse_temperature, num_rounds
+):
+    """The same iteration with the paper's gradient instead of autodiff.
+
+    Proposition 4.2, as corrected in `partial_transport`, is taken at the last
+    iterate: as good a gradient as the iteration is converged, in memory that
+    does not grow with the rounds.
+
+    Args:
+        costs: as for `iterated_transport`; `transport_ratio`,
+            `inverse_temperature` and `num_rounds` as well.
+        transport_ratio: see there.
+        inverse_temperature: see there.
+        num_rounds: see there.
+
+    Returns:
+        (..., 1 + num_prototypes, num_features): residual, then plan. One
+        tensor, because `keras.ops.custom_gradient` passes several upstream
+        gradients differently on each backend.
+    """
+
+    @ops.custom_gradient
+    def solve(costs):
+        residual, plan = iterated_transport(
+            costs,
+            transport_ratio=transport_ratio,
+            inverse_temperature=inverse_temperature,
+            num_rounds=num_rounds,
+        )
+
+        def gradient(*inputs, upstream=None):
+            if upstream is None:
+                (upstream,) = inputs
+            return _closed_form(
+                upstream[..., 0, :],
+                upstream[..., 1:, :],
+                residual,
+                plan,
+                transport_ratio=transport_ratio,
+                inverse_temperature=inverse_temperature,
+            )
+
+        joined = ops.concatenate([residual[..., None, :], plan], axis=-2)
+        return joined, gradient
+
+    return solve(costs)
+
+
+def _transported(logits, assignment):
+    count = logits.shape[-1]
+    plan = assignment * ops.expand_dims(ops.sigmoid(logits) / count, -2)
+    return ops.sigmoid(-logits) / count, plan
+
+
+def _closed_form(
+    residual_pull,
+    plan_pull,
+    residual,
+    plan,
+    *,
+    transport_ratio,
+    inverse_temperature,
+):
+    """dL/dc = -eps pi (g - n (q - eta rho / (1 - r - n rho' rho))).
+
+    q_j = rho_j g_rho_j + s_j with s_j = sum_i pi_ij g_ij, and
+    eta = n sum_j rho_j ((1 / n - rho_j) g_rho_j - s_j).
+    """
+    count = residual.shape[-1]
+    moved = ops.sum(plan * plan_pull, axis=-2)
+    q = residual * residual_pull + moved
+    eta = count * ops.sum(
+        residual * ((1.0 / count - residual) * residual_pull - moved),
+        axis=-1,
+        keepdims=True,
+    )
+    squares = ops.sum(ops.square(residual), axis=-1, keepdims=True)
+    shared = q - eta * residual / (1.0 - transport_ratio - count * squares)
+    pulls = plan_pull - count * ops.expand_dims(shared, -2)
+    return -inverse_temperature * plan * pulls

@@ -1,0 +1,384 @@
+"""Where proxies come to lie: one problem against four alternating ones.
+
+    python -m training.experiments.proxy_geometry
+    python -m training.experiments.proxy_geometry --data-dir mnist/
+
+Figure 3.2 of the thesis on data at hand: two-dimensional embeddings in the
+unit ball, 4 proxies per class, the next proxies out of 16 samples per class.
+Scikit-learn's digits by default; MNIST from its four original files with
+`--data-dir`. The single problem has the same first proxies and trains for as
+many steps as the four problems took. The largest distance of a training
+sample to the nearest converged proxy of its class is the covering radius,
+averaged over classes; the inter-class distance is the mean distance between
+the centres of two classes; MAP@R is of unseen images of the same classes.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import keras
+import numpy as np
+import tyro
+
+import keras_gsp as gsp
+from training.experiments.report import (
+    ExperimentSettings,
+    cell,
+    markdown_table,
+    mean_and_spread,
+    run_experiment,
+)
+from training.pictures.palette import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    YELLOW,
+    picture,
+)
+
+CLASS_COLORS = (
+    BLUE,
+    ORANGE,
+    GREEN,
+    VERMILION,
+    SKY,
+    PURPLE,
+    YELLOW,
+    BLACK,
+    "#8C6D46",
+    "#9A9A9A",
+)
+MEASURES = ("map_at_r", "covering_radius", "inter_class_distance")
+SINGLE = "single problem"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(ExperimentSettings):
+    """Which images, and how proxies alternate."""
+
+    data_dir: Path | None = None
+    """Folder of MNIST's four files; scikit-learn's digits by default."""
+    train_images: int = 900
+    """Images to learn from; as many again are scored after training, and 400
+    decide when a problem has converged."""
+    num_problems: int = 4
+    """Problems that alternate."""
+    proxies_per_class: int = 4
+    pool_size: int = 16
+    """Samples per class among which the next proxies are chosen."""
+    patience: int = 3
+    """Evaluations without a gain after which a problem has converged."""
+    steps_per_evaluation: int = 30
+    """Training steps between two evaluations."""
+    largest_steps: int = 6000
+    """Training ends here even if not all problems have converged."""
+    anchor_weight: float = 2e-4
+    """Pull towards the last problem's solution."""
+    negative_margin: float = 0.5
+    """Distance in the plane that other classes have to keep."""
+    learning_rate: float = 1e-3
+    proxy_learning_rate: float = 1e-2
+
+    def small(self):
+        """Two short problems and two seeds."""
+        return replace(
+            self,
+            seeds=(0, 1),
+            train_images=200,
+            num_problems=2,
+            patience=1,
+            steps_per_evaluation=5,
+            largest_steps=60,
+        )
+
+
+def load_images(settings: Settings, seed: int):
+    """Training, validation and test images with labels, shuffled by seed."""
+    if settings.data_dir is None:
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        images = (digits.images[..., None] / 16.0).astype("float32")
+        labels = digits.target.astype("int64")
+    else:
+        from training.datasets.mnist import mnist
+
+        splits = mnist(settings.data_dir)
+        sides = splits.train, splits.test
+        images = np.concatenate([side.images[..., :1] for side in sides])
+        images = (images / 255.0).astype("float32")
+        # Unseen classes are counted from 0 again; here all are one set.
+        labels = np.concatenate(
+            [splits.train.labels, splits.test.labels + splits.train.num_classes]
+        )
+    order = np.random.default_rng(seed).permutation(len(labels))
+    ends = settings.train_images, settings.train_images + 400
+    parts = np.split(order[: ends[1] + settings.train_images], ends)
+    return [(images[rows], labels[rows]) for rows in parts]
+
+
+def build_learner(settings: Settings, image_shape, seed: int):
+    """Two convolutions, a plane to look at, and proxies in it."""
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(seed)
+    encoder = keras.Sequential(
+        [
+            keras.Input(image_shape),
+            keras.layers.Conv2D(16, 3, padding="same", activation="relu"),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(64, activation="relu"),
+            keras.layers.Dense(2),
+            keras.layers.Lambda(gsp.ops.unit_ball, output_shape=(2,)),
+        ]
+    )
+    learner = gsp.models.MetricLearner(
+        encoder,
+        proxies=gsp.layers.ClassProxies(
+            10, proxies_per_class=settings.proxies_per_class
+        ),
+        anchor_weight=settings.anchor_weight,
+    )
+    optimizer = gsp.models.proxy_optimizer(
+        learner,
+        keras.optimizers.Adam(settings.learning_rate),
+        {"proxies": settings.proxy_learning_rate},
+    )
+    loss = gsp.losses.ContrastiveLoss(
+        negative_margin=settings.negative_margin, normalization="ball"
+    )
+    learner.compile(optimizer, loss=loss)
+    return learner
+
+
+class ProblemRecorder(keras.callbacks.Callback):
+    """Describes each problem when it has converged.
+
+    Stands behind the callback that alternates proxies: when an epoch begins
+    with another problem, the encoder has just gone back to the last one's
+    solution and the next proxies are in place.
+
+    Args:
+        describe: Function (encoder, proxies, next proxies or None) -> dict.
+    """
+
+    def __init__(self, describe):
+        super().__init__()
+        self._describe = describe
+        self._problem = 1
+        self.problems = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Describes the last problem at the start of the next one."""
+        problem = int(self.model.anchored.problem)
+        if problem != self._problem:
+            self._problem = problem
+            self._record(np.asarray(self.model.proxies.proxies))
+
+    def on_train_end(self, logs=None):
+        """Describes the last problem."""
+        self.model.progress.restore_best(self.model.encoder)
+        self._record(None)
+
+    def _record(self, next_proxies):
+        best = np.asarray(self.model.progress.best_proxies)
+        self.problems.append(
+            self._describe(self.model.encoder, best, next_proxies)
+        )
+
+
+def run(settings: Settings, seed: int, steps=None) -> dict:
+    """Trains with alternating proxies, or with a single set of them.
+
+    Args:
+        settings: See the class.
+        seed: Of images, weights and batches.
+        steps: Steps of a single problem; None alternates.
+
+    Returns:
+        Problems, each described by `describe`, and the steps taken.
+    """
+    train, validation, test = load_images(settings, seed)
+    learner = build_learner(settings, train[0].shape[1:], seed)
+    recorder = ProblemRecorder(partial(describe, train, test))
+    every = settings.steps_per_evaluation
+    alternation = gsp.callbacks.ChanceConstrainedProgramming(
+        train,
+        pool_size=settings.pool_size,
+        patience=settings.patience if steps is None else None,
+        max_problems=settings.num_problems,
+        seed=seed,
+    )
+    history = learner.fit(
+        batches(train, seed),
+        steps_per_epoch=every,
+        epochs=(steps or settings.largest_steps) // every,
+        callbacks=[
+            gsp.callbacks.RetrievalEvaluation(validation, batch_size=400),
+            alternation,
+            recorder,
+        ],
+        shuffle=False,
+        verbose=0,
+    )
+    taken = every * len(history.epoch)
+    return {"problems": recorder.problems, "steps": taken}
+
+
+def batches(train, seed):
+    """Endless batches, 10 classes x 4 images."""
+    import tensorflow as tf
+
+    images, labels = (tf.constant(array) for array in train)
+    indices = gsp.data.class_balanced(
+        train[1], classes_per_batch=10, samples_per_class=4, seed=seed
+    )
+    return indices.map(
+        lambda rows: (tf.gather(images, rows), tf.gather(labels, rows))
+    )
+
+
+def describe(train, test, encoder, proxies, next_proxies) -> dict:
+    """What is measured of a converged problem, and what is drawn of it."""
+    points = encoder.predict(train[0], batch_size=450, verbose=0)
+    unseen = encoder.predict(test[0], batch_size=450, verbose=0)
+    classes = [points[train[1] == label] for label in range(10)]
+    radii = [
+        float(gsp.ops.covering_radius(own, gsp.ops.unit_ball(centers)))
+        for own, centers in zip(classes, proxies, strict=True)
+    ]
+    centers = np.stack([own.mean(axis=0) for own in classes])
+    between = np.linalg.norm(centers[:, None] - centers[None], axis=-1)
+    scores = gsp.metrics.retrieval_scores(unseen, test[1])
+    return {
+        "map_at_r": scores["map_at_r"],
+        "covering_radius": np.mean(radii),
+        "inter_class_distance": between[np.triu_indices(10, 1)].mean(),
+        "points": points,
+        "labels": train[1],
+        "proxies": np.asarray(gsp.ops.unit_ball(proxies)),
+        "next_proxies": next_proxies,
+    }
+
+
+def measure(settings: Settings) -> dict:
+    """Both ways with every seed, and the first seed's panels."""
+    alternating, single, steps = [], [], []
+    for seed in settings.seeds:
+        run_of_four = run(settings, seed)
+        steps.append(run_of_four["steps"])
+        alternating.append(run_of_four["problems"])
+        single.append(run(settings, seed, steps[-1])["problems"][0])
+    rows = [_row(SINGLE, single)]
+    for number in range(settings.num_problems):
+        # A run that was not through by `largest_steps` has fewer problems.
+        reached = [p[number] for p in alternating if len(p) > number]
+        if reached:
+            rows.append(_row(f"CCP, problem {number + 1}", reached))
+    return {
+        "steps": mean_and_spread(steps),
+        "rows": rows,
+        "panels": {SINGLE: single[0]}
+        | {
+            f"CCP, problem {number}": problem
+            for number, problem in enumerate(alternating[0], start=1)
+        },
+    }
+
+
+def _row(name, problems):
+    spread = {m: mean_and_spread([p[m] for p in problems]) for m in MEASURES}
+    return {"name": name, "runs": len(problems)} | spread
+
+
+def draw(path: Path, results: dict) -> None:
+    """One panel a problem: samples, converged proxies, next proxies."""
+    panels = results["panels"]
+    with picture(
+        path, 1, len(panels), figsize=(4.4 * len(panels), 5.2)
+    ) as axes:
+        for axis, (name, panel) in zip(axes[0], panels.items(), strict=True):
+            _draw_panel(axis, panel)
+            axis.set_title(
+                f"{name}\nMAP@R {panel['map_at_r']:.3f}, "
+                f"radius {panel['covering_radius']:.2f}"
+            )
+        axes[0][0].figure.legend(
+            handles=_legend(),
+            loc="outside lower center",
+            ncols=3,
+        )
+
+
+def _draw_panel(axis, panel):
+    labels = np.array(panel["labels"])
+    points = np.array(panel["points"])
+    looks = {
+        "proxies": {"marker": "s", "s": 60, "edgecolors": BLACK, "zorder": 3},
+        "next_proxies": {"marker": "o", "s": 60, "zorder": 4},
+    }
+    for label, color in enumerate(CLASS_COLORS):
+        axis.scatter(*points[labels == label].T, s=5, color=color, alpha=0.5)
+        axis.scatter(
+            *np.array(panel["proxies"][label]).T,
+            facecolors=color,
+            **looks["proxies"],
+        )
+        if panel["next_proxies"] is not None:
+            axis.scatter(
+                *np.array(panel["next_proxies"][label]).T,
+                facecolors="none",
+                edgecolors=color,
+                linewidths=2,
+                **looks["next_proxies"],
+            )
+    axis.set_aspect("equal")
+    axis.set_xlim(-1.08, 1.08)
+    axis.set_ylim(-1.08, 1.08)
+    axis.set_xticks([-1, 0, 1])
+    axis.set_yticks([-1, 0, 1])
+
+
+def _legend():
+    from matplotlib.lines import Line2D
+
+    def handle(label, **look):
+        return Line2D([], [], ls="", color=BLACK, label=label, **look)
+
+    return [
+        handle("training sample", marker="."),
+        handle("converged proxy", marker="s", ms=8),
+        handle("next proxy", marker="o", ms=8, markerfacecolor="none"),
+    ]
+
+
+def table(results: dict) -> str:
+    """One row for the single problem and for each alternating one."""
+    rows = [
+        [row["name"], row["runs"], *(cell(row[m]) for m in MEASURES)]
+        for row in results["rows"]
+    ]
+    headings = (
+        "proxies",
+        "runs",
+        "MAP@R",
+        "covering radius",
+        "inter-class distance",
+    )
+    return markdown_table(headings, rows)
+
+
+def main(arguments=None) -> None:
+    """Runs the experiment."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_experiment("proxy_geometry", settings, measure, draw, table)
+
+
+if __name__ == "__main__":
+    main()
