@@ -148,7 +148,7 @@ class EmbeddingMemory(keras.layers.Layer):
     def _enqueue(self, embeddings, labels):
         """Overwrites the oldest slots and returns which, (batch,)."""
         self._check_fits(labels)
-        batch = ops.cast(ops.shape(labels)[0], "int32")
+        batch = ops.shape(labels)[0]
         position = ops.convert_to_tensor(self.position)
         # `arange` takes the static length: on JAX a cast one is traced.
         offsets = ops.arange(ops.shape(labels)[0], dtype="int32")
@@ -177,10 +177,10 @@ class EmbeddingMemory(keras.layers.Layer):
             f"A batch must fit into the memory of `capacity={self.capacity}` "
             "slots."
         )
-        batch = labels.shape[0]
-        if batch is None:
-            batch = ops.shape(labels)[0]
-        require(batch <= self.capacity, expectation, batch=batch)
+        batch = ops.shape(labels)[0]
+        # While shapes are inferred, JAX has symbols that cannot be compared.
+        if isinstance(batch, int) or ops.is_tensor(batch):
+            require(batch <= self.capacity, expectation, batch=batch)
 
     def _as_integers(self, labels):
         labels = flat_labels(labels)

@@ -1,0 +1,308 @@
+"""Embedding memory against a Python list, and under every pair loss."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_gsp as gsp
+from keras_gsp.layers.embedding_memory import EmbeddingMemory
+from tests.compiled import compiled
+from tests.gradients import gradients
+
+SIZE = 3
+PAIR_LOSSES = {
+    "contrastive": gsp.losses.ContrastiveLoss(),
+    "cosine": gsp.losses.CosineContrastiveLoss(),
+    "triplet": gsp.losses.TripletLoss(0.2),
+    "multi-similarity": gsp.losses.MultiSimilarityLoss(),
+    "multi-similarity-mined": gsp.losses.MultiSimilarityLoss(mining_margin=0.1),
+}
+is_tensorflow = keras.backend.backend() == "tensorflow"
+
+
+def batch_of(seed, batch=4):
+    rng = np.random.default_rng(seed)
+    embeddings = rng.normal(size=(batch, SIZE)).astype("float32")
+    return embeddings, rng.integers(0, 3, batch)
+
+
+def call(memory, *batch, training=True):
+    return [np.asarray(out) for out in memory(*batch, training=training)]
+
+
+def remembered(outputs):
+    """What is not excluded for any sample, as a set of (label, vector)."""
+    labels, embeddings, excluded = outputs
+    kept = ~excluded.all(axis=0)
+    return {
+        (int(label), *vector)
+        for label, vector in zip(labels[kept], embeddings[kept], strict=True)
+    }
+
+
+@pytest.mark.parametrize("capacity", [4, 6, 8, 13])
+def test_holds_the_last_samples(capacity):
+    memory, queue = EmbeddingMemory(capacity), []
+    for step in range(8):
+        embeddings, labels = batch_of(step)
+        outputs = call(memory, embeddings, labels)
+        queue.extend(
+            (int(label), *vector)
+            for label, vector in zip(labels, embeddings, strict=True)
+        )
+        assert remembered(outputs) == set(queue[-capacity:])
+        assert outputs[2].shape == (4, capacity)
+
+
+def test_only_a_sample_s_own_slot_is_excluded_when_full():
+    memory = EmbeddingMemory(6)
+    for step in range(5):
+        embeddings, labels = batch_of(step)
+        embeddings[:] = 1.0  # Nothing but the slot tells duplicates apart.
+        _, _, excluded = call(memory, embeddings, labels)
+    np.testing.assert_array_equal(excluded.sum(axis=1), np.ones(4))
+    np.testing.assert_array_equal(np.argmax(excluded, axis=1), [4, 5, 0, 1])
+
+
+def test_without_training_nothing_is_remembered_or_excluded():
+    memory = EmbeddingMemory(6)
+    call(memory, *batch_of(0))
+    before = memory.get_weights()
+    for training in (False, None):
+        _, _, excluded = call(memory, *batch_of(1), training=training)
+        np.testing.assert_array_equal(
+            excluded, np.tile(np.arange(6) >= 4, (4, 1))
+        )
+    for old, new in zip(before, memory.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize("pair_loss", PAIR_LOSSES.values(), ids=PAIR_LOSSES)
+def test_memory_of_one_batch_is_the_loss_in_the_batch(pair_loss):
+    memory = EmbeddingMemory(8)
+    for step in range(3):
+        embeddings, labels = batch_of(step, batch=8)
+        *references, excluded = memory(embeddings, labels, training=True)
+        found = pair_loss.between(
+            labels, embeddings, *references, excluded=excluded
+        )
+        np.testing.assert_allclose(
+            float(found), float(pair_loss(labels, embeddings)), rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize("pair_loss", PAIR_LOSSES.values(), ids=PAIR_LOSSES)
+def test_empty_slots_do_not_count(pair_loss):
+    memory = EmbeddingMemory(20)
+    embeddings, labels = batch_of(0, batch=8)
+    *references, excluded = memory(embeddings, labels, training=True)
+    found = pair_loss.between(
+        labels, embeddings, *references, excluded=excluded
+    )
+    np.testing.assert_allclose(
+        float(found), float(pair_loss(labels, embeddings)), rtol=1e-5
+    )
+    empty = EmbeddingMemory(20)
+    *references, excluded = empty(embeddings, labels, training=False)
+    nothing = pair_loss.between(
+        labels, embeddings, *references, excluded=excluded
+    )
+    assert float(nothing) == 0.0
+
+
+def test_no_gradient_reaches_what_is_remembered():
+    memory = EmbeddingMemory(8)
+    embeddings, labels = batch_of(0)
+    memory.build(embeddings.shape)
+    frozen = keras.ops.convert_to_tensor(embeddings)
+
+    def remembering(anchors):
+        if is_tensorflow:
+            _, references, _ = memory(anchors, labels, training=True)
+        else:
+            state = [variable.value for variable in memory.variables]
+            (_, references, _), _ = memory.stateless_call(
+                [], state, anchors, labels, training=True
+            )
+        return ops.sum(ops.square(references)) + ops.sum(anchors * frozen)
+
+    (found,) = gradients(remembering, embeddings)
+    np.testing.assert_array_equal(found, embeddings)
+
+
+def test_is_warm_once_the_steps_are_over():
+    memory = EmbeddingMemory(8, warmup_steps=2)
+    memory.build((None, SIZE))
+    seen = [bool(memory.is_warm)]
+    for step in range(4):
+        call(memory, *batch_of(step))
+        call(memory, *batch_of(step), training=False)
+        seen.append(bool(memory.is_warm))
+    assert seen == [False, False, False, True, True]
+
+
+def test_without_warm_up_it_is_warm_from_the_first_step():
+    memory = EmbeddingMemory(8)
+    memory.build((None, SIZE))
+    assert not memory.is_warm
+    call(memory, *batch_of(0))
+    assert memory.is_warm
+
+
+@pytest.mark.skipif(
+    not is_tensorflow, reason="JAX has no int64 unless told otherwise"
+)
+def test_large_labels_are_kept_apart():
+    memory = EmbeddingMemory(4)
+    labels = 10**12 + np.arange(4)
+    found, _, _ = call(memory, batch_of(0)[0], labels)
+    np.testing.assert_array_equal(found, labels)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_large_labels_are_kept_apart_in_double_precision():
+    memory = EmbeddingMemory(4, dtype="float64")
+    labels = 10**12 + np.arange(4)
+    found, _, _ = call(memory, batch_of(0)[0], labels)
+    np.testing.assert_array_equal(found, labels)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision_rounds_no_labels(policy):
+    memory = EmbeddingMemory(4, dtype=policy)
+    labels = np.array([4097.0, 4098.0, 70000.0, 1.0], "float32")
+    embeddings = ops.cast(batch_of(0)[0], policy[6:])
+    found, references, _ = call(memory, embeddings, labels[:, None])
+    np.testing.assert_array_equal(found, labels)
+    assert references.dtype == "float32"
+    np.testing.assert_array_equal(
+        references, np.asarray(ops.cast(embeddings, "float32"))
+    )
+
+
+def test_compiled_steps_equal_eager_ones():
+    eager, other = EmbeddingMemory(6), EmbeddingMemory(6)
+    other.build((None, SIZE))
+    if is_tensorflow:
+        step = compiled(lambda *batch: other(*batch, training=True))
+    else:
+        run = compiled(
+            lambda state, *batch: other.stateless_call(
+                [], state, *batch, training=True
+            )
+        )
+
+        def step(*batch):
+            state = [variable.value for variable in other.variables]
+            outputs, state = run(state, *batch)
+            for variable, value in zip(other.variables, state, strict=True):
+                variable.assign(value)
+            return outputs
+
+    for seed in range(4):
+        batch = batch_of(seed)
+        for one, two in zip(
+            step(*batch), eager(*batch, training=True), strict=True
+        ):
+            np.testing.assert_array_equal(np.asarray(one), np.asarray(two))
+
+
+def test_symbolic_output_matches_the_eager_one():
+    memory = EmbeddingMemory(6)
+    symbolic = memory(
+        keras.Input((SIZE,)), keras.Input((), dtype="int32"), training=True
+    )
+    eager = memory(*batch_of(0), training=True)
+    assert [out.shape for out in symbolic] == [(6,), (6, SIZE), (None, 6)]
+    for one, two in zip(symbolic, eager, strict=True):
+        assert one.dtype == keras.backend.standardize_dtype(two.dtype)
+    assert int(memory.num_steps) == 1  # Tracing took no step.
+
+
+def test_keras_file_holds_the_whole_state(tmp_path):
+    memory = EmbeddingMemory(6, warmup_steps=3)
+    inputs = keras.Input((SIZE,)), keras.Input((), dtype="int64")
+    model = keras.Model(inputs, memory(*inputs))
+    for step in range(2):
+        call(memory, *batch_of(step))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras").layers[-1]
+    assert again.get_config() == memory.get_config()
+    # The next step finds the same slots, counts and contents.
+    for one, two in zip(
+        call(memory, *batch_of(9)), call(again, *batch_of(9)), strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_nothing_is_trainable():
+    memory = EmbeddingMemory(6)
+    memory.build((None, SIZE))
+    assert not memory.trainable_variables
+    assert len(memory.non_trainable_variables) == 5
+
+
+@pytest.mark.skipif(
+    not is_tensorflow, reason="only TensorFlow traces unknown sizes"
+)
+def test_unknown_batch_size_in_a_graph():
+    import tensorflow as tf
+
+    memory, eager = EmbeddingMemory(6), EmbeddingMemory(6)
+    memory.build((None, SIZE))
+    step = tf.function(
+        lambda *batch: memory(*batch, training=True),
+        input_signature=[
+            tf.TensorSpec([None, SIZE], "float32"),
+            tf.TensorSpec([None], "int64"),
+        ],
+    )
+    for batch in (4, 1, 6, 3):
+        found = step(*batch_of(batch, batch))
+        expected = eager(*batch_of(batch, batch), training=True)
+        for one, two in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, two)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must fit"):
+        step(*batch_of(0, 7))
+
+
+def test_large_memory_keeps_up():
+    memory = EmbeddingMemory(1400 * 32)
+    memory.build((None, 128))
+    embeddings = np.ones((32, 128), "float32")
+    labels, references, excluded = memory(
+        embeddings, np.arange(32), training=True
+    )
+    assert references.shape == (44_800, 128)
+    assert int(np.asarray(excluded[0]).sum()) == 44_800 - 31
+
+
+def test_batch_larger_than_the_memory_is_refused():
+    with pytest.raises(ValueError, match="capacity=3.*Received: batch=4"):
+        EmbeddingMemory(3)(*batch_of(0), training=True)
+
+
+def test_fractions_as_labels_are_refused():
+    embeddings, labels = batch_of(0)
+    with pytest.raises(ValueError, match="must be whole numbers. Received"):
+        EmbeddingMemory(6)(embeddings, labels + 0.5, training=True)
+
+
+def test_lengths_must_agree():
+    embeddings, labels = batch_of(0)
+    with pytest.raises(ValueError, match="`labels` and `embeddings`"):
+        EmbeddingMemory(6)(embeddings, labels[1:], training=True)
+
+
+def test_embeddings_must_be_vectors_of_known_size():
+    for shape in [(None, None), (4, 2, 3)]:
+        with pytest.raises(ValueError, match="`embeddings` must have shape"):
+            EmbeddingMemory(6).build(shape)
+
+
+def test_arguments_must_be_in_range():
+    with pytest.raises(ValueError, match="`capacity` must be.*capacity=0"):
+        EmbeddingMemory(0)
+    with pytest.raises(ValueError, match="`warmup_steps` must.*=-1"):
+        EmbeddingMemory(6, warmup_steps=-1)

@@ -1,0 +1,118 @@
+"""The layer around `soft_histogram`; its values are checked in tests/ops."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_gsp as gsp
+from keras_gsp.layers.prototype_histogram import PrototypeHistogram
+
+
+def feature_maps(batch=3, spatial=(4, 5), channels=6):
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(batch, *spatial, channels)).astype("float32")
+
+
+def test_is_a_convolution_a_softmax_and_an_average():
+    layer = PrototypeHistogram(7, 3.0)
+    features = feature_maps()
+    found = layer(features)
+    convolution = keras.layers.Conv2D(7, 1, use_bias=False)
+    convolution.build(features.shape)
+    kernel = np.asarray(layer.prototypes).T[None, None]
+    convolution.kernel.assign(kernel)
+    shares = ops.softmax(3.0 * convolution(features), axis=-1)
+    np.testing.assert_allclose(
+        np.asarray(found), np.asarray(ops.mean(shares, (1, 2))), atol=1e-6
+    )
+
+
+def test_l2_is_the_histogram_of_gsp_that_discards_nothing():
+    features = 0.1 * feature_maps()  # Inside the unit ball.
+    pooling = gsp.layers.GeneralizedSumPooling(
+        7, 1.0, inverse_temperature=5.0, return_histogram=True
+    )
+    _, expected = pooling(features)
+    prototypes = gsp.ops.unit_ball(pooling.prototypes)
+    layer = PrototypeHistogram(7, 5.0, affinity="l2")
+    layer.build(features.shape)
+    layer.prototypes.assign(prototypes)
+    np.testing.assert_allclose(
+        np.asarray(layer(features)), np.asarray(expected), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("affinity", ["dot", "l2"])
+@pytest.mark.parametrize(
+    "policy", ["float32", "mixed_float16", "mixed_bfloat16"]
+)
+@pytest.mark.parametrize("spatial", [(4, 5), (9,)])
+def test_symbolic_output_matches_the_eager_one(affinity, policy, spatial):
+    layer = PrototypeHistogram(7, affinity=affinity, dtype=policy)
+    unknown = (None,) * len(spatial)
+    symbolic = layer(keras.Input((*unknown, 6)))
+    eager = layer(feature_maps(spatial=spatial))
+    assert symbolic.shape == (None, 7)
+    assert eager.shape == (3, 7)
+    assert symbolic.dtype == "float32"
+    assert keras.backend.standardize_dtype(eager.dtype) == "float32"
+    np.testing.assert_allclose(np.asarray(eager).sum(1), 1.0, atol=1e-5)
+
+
+def test_keras_mask_is_obeyed_and_ends_here():
+    tokens = feature_maps(spatial=(6,))
+    tokens[0, 4:] = 0.0
+    inputs = keras.Input((6, 6))
+    layer = PrototypeHistogram(7)
+    output = layer(keras.layers.Masking()(inputs))
+    assert getattr(output, "_keras_mask", None) is None
+    found = keras.Model(inputs, output).predict(tokens, verbose=0)
+    expected = np.asarray(layer(tokens[:1, :4]))
+    np.testing.assert_allclose(found[:1], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("affinity", ["dot", "l2"])
+def test_prototypes_learn_under_fit(affinity):
+    layer = PrototypeHistogram(7, affinity=affinity)
+    model = keras.Sequential([keras.Input((None, None, 6)), layer])
+    model.compile(keras.optimizers.SGD(1.0), loss="mse", jit_compile=True)
+    before = np.asarray(layer.prototypes)
+    model.fit(feature_maps(), np.eye(3, 7), verbose=0)
+    assert np.all(np.any(np.asarray(layer.prototypes) != before, axis=1))
+
+
+def test_keras_file_round_trip(tmp_path):
+    layer = PrototypeHistogram(
+        7,
+        4.0,
+        affinity="l2",
+        prototype_initializer="he_normal",
+        prototype_regularizer="l2",
+        prototype_constraint="unit_norm",
+        name="words",
+    )
+    model = keras.Sequential([keras.Input((4, 5, 6)), layer])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.layers[-1].get_config() == layer.get_config()
+    np.testing.assert_array_equal(
+        again.predict(feature_maps(), verbose=0),
+        model.predict(feature_maps(), verbose=0),
+    )
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(ValueError, match="`num_prototypes` must.*=0"):
+        PrototypeHistogram(0)
+    with pytest.raises(ValueError, match="`inverse_temperature` must.*=-1"):
+        PrototypeHistogram(inverse_temperature=-1)
+    with pytest.raises(ValueError, match="`affinity` must.*='cosine'"):
+        PrototypeHistogram(affinity="cosine")
+
+
+def test_wrong_inputs_are_refused():
+    with pytest.raises(ValueError, match=r"`features` must.*\(2, 6\)"):
+        PrototypeHistogram(7).build((2, 6))
+    with pytest.raises(ValueError, match="channels of `features` must be"):
+        PrototypeHistogram(7).build((None, None, None))
