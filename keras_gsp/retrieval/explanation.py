@@ -174,6 +174,8 @@ def _embedding_tensor(encoder):
             "`encoder` must be a functional Keras model. "
             f"Received: {type(encoder).__name__}."
         )
+    if isinstance(encoder, keras.Sequential):
+        return embedding_output(encoder.outputs[0])
     outputs = encoder.output
     if isinstance(outputs, list | tuple) and len(outputs) == 1:
         outputs = outputs[0]

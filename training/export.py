@@ -1,0 +1,124 @@
+"""Exports a run: `python -m training.export runs/NAME --index exact`."""
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from training.run_directory import RunDirectory
+
+DEFAULT_FOLDER = Path("saved_models")
+
+
+@dataclass(frozen=True)
+class ExportCommand:
+    """Writes a run's encoder, with a gallery to search, as a SavedModel."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run directory, for example `runs/glyphs-gsp,seed=1`."""
+    index: Literal["exact", "scann", "none"] = "exact"
+    """How the gallery is searched; none exports the encoder alone."""
+    output: Path | None = None
+    """Folder to make; by default saved_models/NAME."""
+    split: Literal["test", "validation", "train"] = "test"
+    """Side of the run's data set that becomes the gallery; of test, the
+    gallery where the data set brings one."""
+    data_dir: str | None = None
+    """Where the data set is; by default where the run had it."""
+    neighbors: int = 10
+    """Neighbours that a search returns."""
+    held_out: float = 0.1
+    """scann: share of the images that are left out of the gallery to measure
+    the index with, where the data set has no queries of its own."""
+    minimum_recall: float = 0.95
+    """scann: share of the true neighbours that must be found."""
+    warn: bool = False
+    """scann: only warn below the minimum recall."""
+    overwrite: bool = False
+    """Replace what is at `output`."""
+
+    def __post_init__(self):
+        if not 0.0 < self.held_out < 1.0:
+            raise ValueError(
+                "`held_out` must be in (0, 1). "
+                f"Received: held_out={self.held_out}."
+            )
+
+    @property
+    def target(self) -> Path:
+        """The folder that is made."""
+        return self.output or DEFAULT_FOLDER / self.run.name
+
+
+def main(arguments=None):
+    """Runs the command line."""
+    try:
+        command = tyro.cli(
+            ExportCommand,
+            prog="python -m training.export",
+            description=__doc__,
+            args=arguments,
+        )
+        _check_free(command)
+        export_run(command)
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        sys.exit(f"error: {error}")
+    print(f"{command.target}: written")
+
+
+def export_run(command: ExportCommand) -> None:
+    """Loads a run's encoder and writes it, with its gallery."""
+    import keras_gsp as gsp
+    from training.evaluate import load_encoder
+    from training.gallery_export import export_gallery
+
+    directory = RunDirectory(command.run)
+    recipe = replace(directory.read_recipe(), cache_features=False)
+    if command.data_dir is not None:
+        recipe = replace(recipe, data_dir=command.data_dir)
+    encoder = load_encoder(directory)
+    options = {
+        "crop_fraction": crop_fraction(recipe),
+        "metadata": run_metadata(directory),
+        "overwrite": command.overwrite,
+    }
+    if command.index == "none":
+        gsp.retrieval.export_encoder(encoder, command.target, **options)
+    else:
+        export_gallery(command, recipe, encoder, options)
+
+
+def crop_fraction(recipe) -> float:
+    """Side of the centred square that images of a recipe are scored with."""
+    if recipe.crop_size is None:
+        return 1.0
+    from training.recipes.batches import resize_of
+
+    return recipe.crop_size / resize_of(recipe)
+
+
+def run_metadata(directory: RunDirectory) -> dict:
+    """Recipe, environment and scores of a run, for the export."""
+    import json
+
+    metadata = {"run": directory.path.name}
+    metadata |= json.loads(directory.settings.read_text())
+    if directory.is_finished:
+        metadata["scores"] = directory.read_scores()
+    return metadata
+
+
+def _check_free(command):
+    """Says at once what would be said after minutes of embedding."""
+    if command.target.exists() and not command.overwrite:
+        raise FileExistsError(
+            "`output` must be new. "
+            f"Received: {command.target}, which exists. Choose another, or "
+            "pass --overwrite to replace it."
+        )
+
+
+if __name__ == "__main__":
+    main()
