@@ -4,20 +4,14 @@ import keras
 from keras import ops
 
 from keras_gsp.layers.feature_shape import flat_features, spatial_shape
-from keras_gsp.ops.covering import greedy_k_center
-from keras_gsp.ops.distances import pairwise_distances
+from keras_gsp.layers.prototype_cover import prototype_cover
+from keras_gsp.ops.ball_transport import ball_transport, kept_features
 from keras_gsp.ops.generalized_mean import generalized_mean
-from keras_gsp.ops.normalization import unit_ball
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.transport import (
-    affinities,
     check_inverse_temperature,
     check_transport_ratio,
-    selection_probabilities,
 )
-
-# Two vectors of the unit ball are at most this far apart.
-_BALL_DIAMETER = 2.0
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -54,7 +48,6 @@ class GeneralizedSumPooling(keras.layers.Layer):
             take. Default `False`.
         prototype_initializer: initialiser of the prototypes.
         prototype_regularizer: regulariser of the prototypes.
-        prototype_constraint: constraint on the prototypes.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
@@ -103,7 +96,6 @@ class GeneralizedSumPooling(keras.layers.Layer):
         return_histogram=False,
         prototype_initializer="glorot_uniform",
         prototype_regularizer=None,
-        prototype_constraint=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -129,7 +121,6 @@ class GeneralizedSumPooling(keras.layers.Layer):
         self.prototype_regularizer = keras.regularizers.get(
             prototype_regularizer
         )
-        self.prototype_constraint = keras.constraints.get(prototype_constraint)
         self.supports_masking = True
 
     def build(self, input_shape):
@@ -145,53 +136,40 @@ class GeneralizedSumPooling(keras.layers.Layer):
             shape=(self.num_prototypes, input_shape[-1]),
             initializer=self.prototype_initializer,
             regularizer=self.prototype_regularizer,
-            constraint=self.prototype_constraint,
             # Costs rounded to half precision move the weights visibly.
             autocast=False,
         )
 
     def call(self, features, mask=None):
         """Pools features; see the class."""
-        chosen, assignment, kept = self._transport(features, mask)
-        weights = self._normalised(chosen, kept)
+        weights, assignment = self._transport(features, mask)
         flat = at_least_float32(flat_features(features))
-        pooled = self._pool(flat, weights, kept)
-        pooled = ops.cast(pooled, self.compute_dtype)
+        pooled = ops.cast(self._pool(flat, weights, mask), self.compute_dtype)
         if not self.return_histogram:
             return pooled
         histogram = ops.matmul(ops.expand_dims(weights, 1), assignment)[:, 0]
         return pooled, histogram
 
     def pooling_weights(self, features, mask=None):
-        """Returns how much each feature counts, as a map.
-
-        Args:
-            features: as for a call.
-            mask: as for a call.
+        """Returns how much each feature of a call counts, as a map.
 
         Returns:
             (batch, height, width) or (batch, tokens); each map sums to 1.
         """
         features = self._as_features(features)
-        chosen, _, kept = self._transport(features, mask)
-        weights = self._normalised(chosen, kept)
+        weights, _ = self._transport(features, mask)
         return ops.reshape(weights, (-1, *spatial_shape(features)))
 
     def transport_plan(self, features, mask=None):
-        """Returns the mass moved from each feature to each prototype.
-
-        Args:
-            features: as for a call.
-            mask: as for a call.
+        """Returns the mass a call moves from each feature to each prototype.
 
         Returns:
             (batch, height, width, num_prototypes) or (batch, tokens,
             num_prototypes); each plan sums to `transport_ratio`.
         """
         features = self._as_features(features)
-        chosen, assignment, kept = self._transport(features, mask)
-        moved = self._normalised(chosen, kept) * self.transport_ratio
-        plan = moved[..., None] * assignment
+        weights, assignment = self._transport(features, mask)
+        plan = self.transport_ratio * weights[..., None] * assignment
         return ops.reshape(
             plan, (-1, *spatial_shape(features), self.num_prototypes)
         )
@@ -213,19 +191,14 @@ class GeneralizedSumPooling(keras.layers.Layer):
             ValueError: fewer local features than prototypes.
         """
         features = self._as_features(features)
-        flat = unit_ball(ops.reshape(features, (-1, features.shape[-1])))
-        count = min(int(max_features), flat.shape[0])
-        if count < self.num_prototypes:
-            raise ValueError(
-                "`adapt` needs at least `num_prototypes` local features. "
-                f"Received: {count} features for "
-                f"num_prototypes={self.num_prototypes}."
+        self.prototypes.assign(
+            prototype_cover(
+                features,
+                self.num_prototypes,
+                max_features=max_features,
+                seed=seed,
             )
-        order = keras.random.shuffle(ops.arange(flat.shape[0]), seed=seed)
-        pool = ops.take(flat, order[:count], axis=0)
-        mean = ops.mean(pool, axis=0, keepdims=True)
-        centers = greedy_k_center(pool, mean, self.num_prototypes)
-        self.prototypes.assign(ops.take(pool, centers, axis=0))
+        )
 
     def compute_output_shape(self, input_shape):
         """Returns (batch, channels), with the histogram's shape if asked."""
@@ -254,9 +227,6 @@ class GeneralizedSumPooling(keras.layers.Layer):
             "prototype_regularizer": keras.regularizers.serialize(
                 self.prototype_regularizer
             ),
-            "prototype_constraint": keras.constraints.serialize(
-                self.prototype_constraint
-            ),
         }
 
     def _as_features(self, features):
@@ -266,37 +236,19 @@ class GeneralizedSumPooling(keras.layers.Layer):
         return features
 
     def _transport(self, features, mask):
-        """Selection probabilities (batch, n), assignment (batch, n, m)."""
-        flat = unit_ball(flat_features(features))
-        prototypes = ops.cast(
-            unit_ball(ops.convert_to_tensor(self.prototypes)), flat.dtype
-        )
-        costs = pairwise_distances(flat, prototypes)
-        scaled = -self.inverse_temperature * costs
-        log_affinities, assignment = affinities(scaled, axis=-1)
-        chosen, _ = selection_probabilities(
-            log_affinities,
-            self.transport_ratio,
+        return ball_transport(
+            flat_features(features),
+            ops.convert_to_tensor(self.prototypes),
+            transport_ratio=self.transport_ratio,
+            inverse_temperature=self.inverse_temperature,
             mask=mask,
-            spread_bound=_BALL_DIAMETER * self.inverse_temperature,
         )
-        kept = None if mask is None else ops.cast(mask, chosen.dtype)
-        return chosen, assignment, kept
 
-    def _normalised(self, chosen, kept):
-        """Pooling weights v = p / (n mu); p, not 1 - n rho, for precision."""
-        count = ops.cast(ops.shape(chosen)[-1], chosen.dtype)
-        if kept is not None:
-            count = ops.sum(kept, axis=-1, keepdims=True)
-            count = ops.maximum(count, 1.0)
-        return chosen / (count * self.transport_ratio)
-
-    def _pool(self, flat, weights, kept):
+    def _pool(self, flat, weights, mask):
         """The weighted sum, or its generalised mean, (batch, channels)."""
         if self.power == 1.0:
             return ops.matmul(ops.expand_dims(weights, 1), flat)[:, 0]
-        count = ops.cast(ops.shape(flat)[1], flat.dtype)
-        if kept is not None:
-            count = ops.maximum(ops.sum(kept, axis=-1, keepdims=True), 1.0)
+        count = kept_features(weights, mask)
         scaled = ops.expand_dims(weights * count, -1) * flat
+        kept = None if mask is None else ops.cast(mask, flat.dtype)
         return generalized_mean(scaled, self.power, kept=kept)

@@ -3,7 +3,6 @@
 import keras
 from keras import ops
 
-from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.models.anchors import AnchoredWeights
 from keras_gsp.models.encoder import embedding_of, histogram_of
 from keras_gsp.models.learner_parts import (
@@ -11,6 +10,7 @@ from keras_gsp.models.learner_parts import (
     check_parts,
     serialized_parts,
 )
+from keras_gsp.models.metric_loss import metric_loss, validation_loss
 from keras_gsp.models.problem_progress import ProblemProgress
 from keras_gsp.models.regularization import regularizer_loss
 from keras_gsp.models.replicas import gather_replicas, share_of_replica
@@ -216,9 +216,9 @@ class MetricLearner(keras.Model):
         labels = gather_replicas(labels)
         embeddings = gather_replicas(embedding_of(y_pred))
         if not training:
-            loss = self._validation_loss(labels, embeddings)
+            loss = validation_loss(self, labels, embeddings)
         else:
-            loss = self._metric_loss(labels, embeddings)
+            loss = metric_loss(self, labels, embeddings)
             if self.regularizer is not None:
                 weight = self.regularizer_weight
                 histograms = gather_replicas(histogram_of(y_pred))
@@ -253,45 +253,3 @@ class MetricLearner(keras.Model):
             for key, value in config.items()
         }
         return cls(**parts)
-
-    def _metric_loss(self, labels, embeddings):
-        if not isinstance(self.loss, PairLoss):
-            similarities = self.proxies(embeddings)
-            return ops.mean(self.loss.call(labels, similarities))
-        within = None
-        terms = []
-        if self.proxies is None and self.memory is None:
-            return ops.mean(self.loss.call(labels, embeddings))
-        if self.in_batch_weight > 0.0 or self.memory is not None:
-            within = ops.mean(self.loss.call(labels, embeddings))
-        if self.in_batch_weight > 0.0:
-            terms.append(self.in_batch_weight * within)
-        if self.proxies is not None:
-            terms.append(
-                self.loss.between(
-                    labels,
-                    embeddings,
-                    self.proxies.proxy_labels,
-                    self.proxies.flat_proxies(),
-                )
-            )
-        if self.memory is not None:
-            terms.append(self._memory_loss(labels, embeddings, within))
-        return sum(terms)
-
-    def _memory_loss(self, labels, embeddings, within):
-        references = self.memory(embeddings, labels, training=True)
-        reference_labels, reference_embeddings, excluded = references
-        against = self.loss.between(
-            labels,
-            embeddings,
-            reference_labels,
-            reference_embeddings,
-            excluded=excluded,
-        )
-        return ops.where(self.memory.is_warm, against, within)
-
-    def _validation_loss(self, labels, embeddings):
-        if isinstance(self.loss, PairLoss):
-            return ops.mean(self.loss.call(labels, embeddings))
-        return ops.mean(self.loss.call(labels, self.proxies(embeddings)))

@@ -1,0 +1,59 @@
+"""Partial transport from features to prototypes inside the unit ball.
+
+Symbols: f `features`, omega `prototypes`, mu `transport_ratio`, eps
+`inverse_temperature`, p the selection probabilities, v = p / (n mu) the
+`weights`, a the `assignment`; the plan is pi = mu v a.
+"""
+
+from keras import ops
+
+from keras_gsp.ops.distances import pairwise_distances
+from keras_gsp.ops.normalization import unit_ball
+from keras_gsp.ops.transport import affinities, selection_probabilities
+
+# Two vectors of the unit ball are at most this far apart.
+_DIAMETER = 2.0
+
+
+def ball_transport(
+    features, prototypes, *, transport_ratio, inverse_temperature, mask=None
+):
+    """Pooling weights of features, and the prototypes they go to.
+
+    Costs are Euclidean distances after both sides are projected onto the
+    unit ball, which bounds them by 2 and spares the solver a sort.
+
+    Args:
+        features: (batch, num_features, channels).
+        prototypes: (num_prototypes, channels).
+        transport_ratio: number in (0, 1].
+        inverse_temperature: positive number.
+        mask: optional boolean (batch, num_features); a feature that is False
+            has weight 0 and the ratio is taken of the others.
+
+    Returns:
+        `weights` (batch, num_features), which sum to 1 (to 0 where nothing
+        is kept), and `assignment` (batch, num_features, num_prototypes),
+        which sums to 1 for each feature. float32 or float64.
+    """
+    projected = unit_ball(features)
+    centers = ops.cast(unit_ball(prototypes), projected.dtype)
+    scaled = -inverse_temperature * pairwise_distances(projected, centers)
+    log_affinities, assignment = affinities(scaled, axis=-1)
+    chosen, _ = selection_probabilities(
+        log_affinities,
+        transport_ratio,
+        mask=mask,
+        spread_bound=_DIAMETER * inverse_temperature,
+    )
+    count = kept_features(chosen, mask)
+    # p / (n mu), not (1 - n rho) / mu: nothing cancels.
+    return chosen / (count * transport_ratio), assignment
+
+
+def kept_features(weights, mask):
+    """Number of features that count, at least 1: a scalar or (batch, 1)."""
+    if mask is None:
+        return ops.cast(ops.shape(weights)[-1], weights.dtype)
+    kept = ops.sum(ops.cast(mask, weights.dtype), axis=-1, keepdims=True)
+    return ops.maximum(kept, 1.0)

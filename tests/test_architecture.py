@@ -1,0 +1,97 @@
+"""The rooms of the house: who may import whom, and what an import costs."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = ROOT / "keras_gsp"
+# A room imports from itself and from the rooms named here.
+ALLOWED = {
+    "ops": set(),
+    "layers": {"ops"},
+    "losses": {"ops", "layers"},
+    "metrics": {"ops", "layers", "losses"},
+    "models": {"ops", "layers", "losses", "metrics"},
+    "callbacks": {"ops", "layers", "losses", "metrics", "models"},
+    "data": {"ops", "metrics"},
+    "retrieval": {"ops", "metrics"},
+}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+SAYS_NOTHING = {"utils", "base", "common", "helpers", "misc", "config"}
+
+
+def imported_rooms(path):
+    """Rooms of the package that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+            if node.module == "keras_gsp":
+                names = [f"keras_gsp.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "keras_gsp" and len(parts) > 1:
+                found.add(parts[1])
+            found.update({"training"} & {parts[0]})
+    return found
+
+
+@pytest.mark.parametrize("room", ALLOWED)
+def test_imports_point_one_way(room):
+    for path in (PACKAGE / room).rglob("*.py"):
+        upwards = imported_rooms(path) - ALLOWED[room] - {room}
+        assert not upwards, f"{path} imports {upwards}"
+
+
+def test_every_room_is_known():
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
+    assert rooms - {"__pycache__"} == set(ALLOWED)
+
+
+def test_files_are_small_and_say_what_they_hold():
+    for path in MODULES:
+        assert path.stem not in SAYS_NOTHING, path
+        assert len(path.read_text().splitlines()) <= 250, path
+
+
+def test_package_neither_prints_nor_asserts():
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            assert not isinstance(node, ast.Assert), path
+            if isinstance(node, ast.Call):
+                assert getattr(node.func, "id", "") != "print", path
+
+
+def loaded_modules(backend, code):
+    """Runs code in a fresh interpreter and returns what it imported."""
+    found = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={"KERAS_BACKEND": backend, "PATH": "", "HOME": "/nowhere"},
+    )
+    return set(found.stdout.split())
+
+
+def test_import_leaves_optional_packages_alone():
+    # Keras itself imports matplotlib and Pillow where they are installed.
+    before = loaded_modules("tensorflow", "import keras")
+    added = loaded_modules("tensorflow", "import keras_gsp") - before
+    roots = {name.split(".")[0] for name in added}
+    optional = {"tensorflow_datasets", "scann", "matplotlib", "PIL", "tyro"}
+    assert not roots & optional
+
+
+def test_import_on_jax_does_not_need_tensorflow():
+    modules = loaded_modules("jax", "import keras_gsp")
+    assert "jax" in modules
+    assert "tensorflow" not in modules
