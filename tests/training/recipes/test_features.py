@@ -1,0 +1,81 @@
+"""Cached features train the same head as the images would."""
+
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+
+from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.recipes import features
+from training.recipes.backbone import build_backbone
+from training.recipes.learner import build_learner
+from training.recipes.recipe import Recipe
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("images are read by tf.data", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    recipe = Recipe(
+        backbone="resnet20", frozen="all", crop_size=16, embedding_size=8
+    )
+    weights = tmp_path / "backbone.weights.h5"
+    build_backbone(recipe, (16, 16, 3)).get_layer("resnet20").save_weights(
+        weights
+    )
+    return replace(recipe, backbone_weights=str(weights), cache_features=True)
+
+
+def image_set(name):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (4, 20, 20, 3)).astype("uint8")
+    return ImageSet([0, 0, 1, 1], (f"{name}0", f"{name}1"), images=images)
+
+
+def test_a_head_on_features_is_completed_by_its_backbone(recipe):
+    splits = RetrievalSplits("x", image_set("a"), image_set("b"))
+    cached = features.with_features(recipe, splits)
+    assert cached.train.images.shape == (4, 4, 4, 64)
+    learner = build_learner(recipe, num_classes=2, image_shape=(4, 4, 64))
+    encoder = features.complete_encoder(recipe, learner.encoder)
+    cut = splits.train.images[:, 2:18, 2:18]  # 20 pixels less 16 / 18, rounded
+    assert encoder.input_shape == (None, 16, 16, 3)
+    assert encoder(cut).shape == (4, 8)
+    backbone = build_backbone(
+        replace(recipe, cache_features=False), (16, 16, 3)
+    )
+    whole = learner.encoder(np.asarray(backbone(cut)).astype("float16"))
+    # Features are kept in half precision.
+    np.testing.assert_allclose(encoder(cut), whole, atol=2e-3)
+
+
+def test_features_are_computed_once(recipe, monkeypatch):
+    splits = RetrievalSplits("x", image_set("a"), image_set("b"))
+    first = features.with_features(recipe, splits)
+    monkeypatch.setattr(features, "_computed", None)
+    again = features.with_features(recipe, splits)
+    np.testing.assert_array_equal(first.test.images, again.test.images)
+
+
+def test_other_weights_have_other_features(recipe):
+    splits = RetrievalSplits("x", image_set("a"), image_set("b"))
+    first = features.with_features(recipe, splits)
+    other = replace(recipe, backbone_weights=None)
+    again = features.with_features(other, splits)
+    assert (first.test.images != again.test.images).any()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"frozen": "none"}, {"augmentation": "mlrc"}]
+)
+def test_features_that_would_change_are_not_cached(settings):
+    words = {"frozen": "all", "augmentation": "none", **settings}
+    with pytest.raises(ValueError, match="cache_features"):
+        Recipe(cache_features=True, crop_size=8, **words)

@@ -1,0 +1,73 @@
+"""From a folder of images to scores, by the commands of the README."""
+
+import json
+
+import keras
+import pytest
+
+from tests.training.datasets import layouts
+from training import study, train
+from training.recipes import studies
+from training.recipes.recipe import Recipe
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("images are read by tf.data", allow_module_level=True)
+
+pytestmark = pytest.mark.slow
+TINY = (
+    "--crop-size 16 --backbone glyph-cnn --augmentation mlrc-area "
+    "--classes-per-batch 2 --samples-per-class 2 --steps 2 "
+    "--steps-per-evaluation 1 --embedding-size 8 --pooling gsp"
+).split()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
+    names = [f"class{i}" for i in range(16)]
+    return layouts.folder(tmp_path / "birds", names, images=3)
+
+
+def test_one_seed_gives_identical_scores(folder, tmp_path, capsys):
+    found = []
+    for name in ("one", "two"):
+        where = ["--data-dir", str(folder), "--runs", str(tmp_path)]
+        train.main(["folder", *TINY, *where, "--name", name])
+        found.append(json.loads((tmp_path / name / "scores.json").read_text()))
+    assert found[0] == found[1]
+
+
+def test_fair_protocol_from_the_command_line(folder, tmp_path, capsys):
+    where = ["--data-dir", str(folder), "--runs", str(tmp_path)]
+    settings = ["--protocol", "fair", "--repeats", "1", "--name", "fair"]
+    train.main(["folder", *TINY, *where, *settings])
+    assert "models together, 32-D" in capsys.readouterr().out
+    members = sorted(
+        path.name for path in (tmp_path / "fair/members").iterdir()
+    )
+    assert members == [f"fold{fold}-seed0" for fold in range(4)]
+
+
+def test_a_study_on_cached_features(folder, tmp_path, monkeypatch, capsys):
+    base = Recipe(
+        dataset="folder",
+        backbone="resnet20",
+        frozen="all",
+        cache_features=True,
+        crop_size=16,
+        embedding_size=8,
+        num_prototypes=4,
+        classes_per_batch=2,
+        samples_per_class=2,
+        steps=2,
+        steps_per_evaluation=1,
+        protocol="conventional",
+        repeats=1,
+    )
+    tiny = studies.grid("tiny", base, losses=("c2",))
+    monkeypatch.setitem(studies.STUDIES, "tiny", tiny)
+    study.main(["tiny", "--data-dir", str(folder), "--runs", str(tmp_path)])
+    printed = capsys.readouterr().out
+    for method in studies.METHODS:
+        assert f"| c2 | {method} |" in printed
+    assert "the test data itself" in printed

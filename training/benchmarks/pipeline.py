@@ -1,0 +1,168 @@
+"""Images a second of the input pipeline and of a whole training step.
+
+    python -m training.benchmarks.pipeline --data-dir FOLDER
+
+Three parts of one run, so that they can be compared: batches alone (read,
+decode the crop, resize, flip), a step of average pooling and one of GSP on
+batches that are already there, and both together in `fit`. Cores are
+processor seconds per second: batches alone are to keep all of them busy.
+Without `--data-dir` the images are made: smooth noise of 500 x 375 pixels.
+"""
+
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+from training.benchmarks.ratio_table import Measurement, ratio_table
+from training.datasets.image_folder import image_folder
+from training.recipes.recipe import Recipe
+
+
+@dataclass
+class Settings:
+    """What to measure."""
+
+    data_dir: str | None = None
+    """Image folder or archive of one."""
+    classes_per_batch: int = 8
+    samples_per_class: int = 4
+    crop_size: int = 227
+    backbone: str = "mobilenet-v2"
+    """Backbone of the whole step, at random weights."""
+    batches: int = 20
+    """Batches in one timed run."""
+    repeats: int = 5
+    made_classes: int = 16
+    """Classes of made images, with 8 images each."""
+
+
+def made_images(folder: Path, num_classes: int) -> Path:
+    """Writes JPEGs of the size of photographs; returns their folder."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for label in range(num_classes):
+        (folder / f"{label:03d}").mkdir()
+        for number in range(8):
+            small = rng.integers(0, 256, (38, 50, 3)).astype("uint8")
+            large = Image.fromarray(small).resize((500, 375))
+            large.save(folder / f"{label:03d}" / f"{number}.jpg", quality=90)
+    return folder
+
+
+def contenders(settings: Settings, images):
+    """Returns name -> function that handles so many batches."""
+    from training.recipes.batches import training_batches
+
+    recipe = Recipe(
+        dataset="folder",
+        backbone=settings.backbone,
+        frozen="batch-norm",
+        crop_size=settings.crop_size,
+        classes_per_batch=settings.classes_per_batch,
+        samples_per_class=settings.samples_per_class,
+        augmentation="mlrc-area",
+        transport_ratio=0.3,
+        inverse_temperature=5.0,
+    )
+    found = {}
+    for augmentation in ("mlrc-area", "mlrc", "none"):
+        cut = replace(recipe, augmentation=augmentation)
+        found[f"batches, {augmentation}"] = _reading(
+            training_batches(cut, images)
+        )
+    fixed = next(iter(training_batches(recipe, images)))
+    for pooling in ("gap", "gsp"):
+        learner = _learner(replace(recipe, pooling=pooling), images)
+        found[f"step, {pooling}"] = _steps(learner, fixed)
+        found[f"batches and step, {pooling}"] = _fitting(
+            learner, training_batches(recipe, images)
+        )
+    return found
+
+
+def measure(run, batches: int) -> tuple[float, float]:
+    """Returns the seconds and the processor seconds of so many batches."""
+    start, used = time.perf_counter(), time.process_time()
+    run(batches)
+    return time.perf_counter() - start, time.process_time() - used
+
+
+def _reading(batches):
+    iterator = batches.as_numpy_iterator()
+
+    def run(count):
+        for _ in islice(iterator, count):
+            pass
+
+    return run
+
+
+def _steps(learner, batch):
+    def run(count):
+        for _ in range(count):
+            learner.train_on_batch(*batch)
+
+    return run
+
+
+def _fitting(learner, batches):
+    return lambda count: learner.fit(
+        batches, steps_per_epoch=count, shuffle=False, verbose=0
+    )
+
+
+def _learner(recipe, images):
+    from training.recipes.batches import image_shape
+    from training.recipes.learner import build_learner
+
+    return build_learner(
+        recipe,
+        num_classes=images.num_classes,
+        image_shape=image_shape(recipe, images),
+    )
+
+
+def table(settings: Settings, images) -> str:
+    """Measures all contenders in turns; ratios are to the first."""
+    runs = contenders(settings, images)
+    size = settings.classes_per_batch * settings.samples_per_class
+    for run in runs.values():
+        run(2)  # traces, and fills the buffers
+    times = {name: [] for name in runs}
+    for _ in range(settings.repeats):
+        for name, run in runs.items():
+            times[name].append(measure(run, settings.batches))
+    rows = []
+    for name, pairs in times.items():
+        seconds, used = np.transpose(pairs) / settings.batches
+        facts = {
+            "images/s": f"{size / np.median(seconds):,.0f}",
+            "cores": f"{np.median(used / seconds):.2f}",
+        }
+        rows.append(Measurement(name, tuple(seconds), facts))
+    return ratio_table(rows)
+
+
+def main(arguments=None) -> None:
+    """Prints the table."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        source = settings.data_dir
+        if source is None:
+            source = made_images(Path(folder), settings.made_classes)
+        print(
+            f"\nOne batch of {settings.classes_per_batch} classes x "
+            f"{settings.samples_per_class}, crops of {settings.crop_size} "
+            f"pixels, {settings.backbone}.\n"
+        )
+        print(table(settings, image_folder(source)))
+
+
+if __name__ == "__main__":
+    main()
