@@ -70,8 +70,8 @@ def embed(encoder, recipe: Recipe, images):
 
     found = []
     for pixels, _ in evaluation_batches(recipe, images):
-        outputs = encoder(pixels, training=False)
-        found.append(np.asarray(gsp.models.embedding_of(outputs)))
+        outputs = encoder.predict_on_batch(pixels)
+        found.append(gsp.models.embedding_of(outputs))
     return np.concatenate(found)
 
 

@@ -28,11 +28,13 @@ def draw_learning_curves(path: Path, histories: dict) -> None:
                 ]
             )
             color = METHODS[method]
-            axis.plot(steps, scores.mean(axis=0), color=color, label=method)
+            axis.plot(
+                steps, scores.mean(axis=0), "o-", color=color, label=method
+            )
             low, high = scores.min(axis=0), scores.max(axis=0)
             axis.fill_between(steps, low, high, color=color, alpha=0.2, lw=0)
         axis.set_xlabel("training step")
         axis.set_ylabel("MAP@R on validation letters")
         axis.set_ylim(bottom=0)
         seeds = max(len(runs) for runs in histories.values())
-        axis.legend(title=f"mean and range, {seeds} seeds")
+        axis.legend(title=f"mean and range of {seeds}" if seeds > 1 else None)

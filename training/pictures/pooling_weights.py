@@ -21,7 +21,7 @@ def draw_pooling_weights(path: Path, images, weights, titles) -> None:
     count = len(images)
     # Multiples of what average pooling would give everywhere.
     relative = np.asarray(weights) * weights[0].size
-    size = (1.35 * count + 1.2, 3.6)
+    size = (1.35 * count + 1.2, 3.4)
     with picture(path, 2, count, figsize=size) as axes:
         for column in range(count):
             upper, lower = axes[:, column]
@@ -39,8 +39,8 @@ def draw_pooling_weights(path: Path, images, weights, titles) -> None:
                 interpolation="nearest",
             )
             for axis in (upper, lower):
-                axis.set_xticks([])
-                axis.set_yticks([])
+                axis.set(xticks=[], yticks=[])
+                axis.spines[:].set_visible(False)
         axes[0, 0].set_ylabel("image")
         axes[1, 0].set_ylabel("weights")
         axes[0, 0].figure.colorbar(
@@ -59,5 +59,6 @@ def pooling_weights(encoder, images):
     import keras
 
     pooling = encoder.get_layer("pooling")
-    features = keras.Model(encoder.inputs, pooling.input)(images)
-    return np.asarray(pooling.pooling_weights(features))
+    features = keras.Model(encoder.inputs, pooling.input)
+    weights = pooling.pooling_weights(features.predict_on_batch(images))
+    return keras.ops.convert_to_numpy(weights)

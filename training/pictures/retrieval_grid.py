@@ -28,14 +28,14 @@ def draw_retrieval_grid(path: Path, queries, neighbours, is_right) -> None:
                     axes[row, column + 1],
                     neighbours[row][column],
                     RIGHT if right else WRONG,
-                    "-" if right else (0, (1, 1)),
+                    "-" if right else (0, (2, 1.2)),
                 )
         axes[0, 0].set_title("query")
         for column in range(columns):
             axes[0, column + 1].set_title(f"{column + 1}")
         share = float(np.mean(is_right))
         axes[0, 0].figure.supxlabel(
-            "neighbours, nearest first; solid blue: same letter, dotted "
+            "neighbours, nearest first; solid blue: same letter, dashed "
             f"red-orange: another one ({share:.0%} right)",
             fontsize=11,
         )

@@ -8,7 +8,7 @@ import keras_gsp as gsp
 from training.recipes.recipe import Recipe
 
 # Filters and strides of the convolutions.
-GLYPH_CNN = ((32, 2), (32, 1), (64, 2), (64, 1), (128, 2), (128, 1))
+GLYPH_CNN = ((24, 2), (24, 1), (48, 2), (48, 1), (96, 2), (96, 1))
 # Minus the mean of ImageNet: blue, green, red.
 RESNET_OFFSET = (-103.939, -116.779, -123.68)
 

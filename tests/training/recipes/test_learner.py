@@ -128,14 +128,14 @@ def test_the_backbone_waits_for_the_end_of_the_warm_up():
 @pytest.mark.parametrize(
     "name, size",
     [
-        ("glyph-cnn", (2, 2, 128)),
-        ("resnet20", (4, 4, 64)),
+        ("glyph-cnn", (4, 4, 128)),
+        ("resnet20", (8, 8, 64)),
         ("mobilenet-v2", (1, 1, 1280)),
     ],
 )
 def test_backbones_take_bytes_to_feature_maps(name, size):
     recipe = Recipe(backbone=name)
-    backbone = build_backbone(recipe, SHAPE)
+    backbone = build_backbone(recipe, (32, 32, 3))
     assert backbone.input.dtype == "uint8"
     assert backbone.output.shape[1:] == size
 

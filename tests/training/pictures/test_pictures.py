@@ -1,0 +1,52 @@
+"""Pictures are written, to folders that need not be there, and shaped so."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from training.pictures.learning_curves import draw_learning_curves
+from training.pictures.palette import METHODS, picture
+from training.pictures.pooling_weights import draw_pooling_weights
+from training.pictures.retrieval_grid import draw_retrieval_grid
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (6, 12, 12, 3), "uint8")
+
+
+def history(length):
+    return [
+        {"step": 10 * i, "val_map_at_r": 0.1 * i} for i in range(1, length + 1)
+    ]
+
+
+def test_every_method_has_a_colour_of_its_own():
+    assert len(set(METHODS.values())) == len(METHODS)
+
+
+def test_learning_curves_take_runs_of_different_lengths(tmp_path):
+    file = tmp_path / "new" / "curves.png"
+    draw_learning_curves(file, {"GAP": [history(3), history(5)], "GSP": [[]]})
+    assert Image.open(file).size == (960, 600)
+
+
+def test_pooling_weights_may_be_coarser_than_the_image(tmp_path):
+    file = tmp_path / "weights.png"
+    draw_pooling_weights(file, IMAGES, np.full((6, 3, 3), 1 / 9), "abcdef")
+    assert Image.open(file).size[0] > Image.open(file).size[1]
+
+
+def test_a_retrieval_grid_frames_right_and_wrong_in_two_colours(tmp_path):
+    file = tmp_path / "grid.png"
+    draw_retrieval_grid(
+        file, IMAGES[:2], IMAGES[2:].reshape(2, 2, 12, 12, 3), np.eye(2) > 0
+    )
+    pixels = np.asarray(Image.open(file).convert("RGB")).reshape(-1, 3)
+    for colour in (METHODS["GSP"], METHODS["GSP+ZSR"]):
+        channels = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+        assert (pixels == channels).all(axis=1).sum() > 100
+
+
+def test_a_failed_drawing_writes_no_file(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        with picture(tmp_path / "x.png"):
+            raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,103 @@
+"""The demo's table and choice; its whole flow on coloured noise."""
+
+import json
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training runs on TensorFlow", allow_module_level=True)
+
+from training import demo
+from training.datasets import glyphs
+from training.run_directory import RunDirectory, write_json
+
+SMALL = {
+    "train_classes": 20,
+    "train_samples": 6,
+    "validation_classes": 4,
+    "test_classes": 9,
+    "test_samples": 4,
+}
+
+
+def finished(path, test, validation):
+    run = RunDirectory(path)
+    run.path.mkdir(parents=True)
+    write_json(run.scores, dict.fromkeys(demo.MEASURES, test))
+    line = {"step": 1, "val_map_at_r": validation}
+    run.history.write_text(json.dumps(line) + "\n")
+    return run
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return {
+        (method, seed): finished(
+            tmp_path / f"{method}-{seed}",
+            0.1 * row + 0.02 * seed,
+            1 - 0.1 * row,
+        )
+        for row, method in enumerate(demo.METHODS)
+        for seed in range(3)
+    }
+
+
+def test_the_table_has_mean_and_standard_deviation(runs):
+    lines = demo.results_table(runs).splitlines()
+    assert lines[0] == "| method | MAP@R | P@1 | P@R | seeds |"
+    # Seeds differ by 0.02: mean of the middle one, deviation 0.02.
+    assert lines[3] == "| GSP | " + "0.120 ± 0.020 | " * 3 + "3 |"
+
+
+def test_the_best_run_is_chosen_on_validation_letters(runs):
+    assert demo.best_run(runs).path.name.startswith("GAP")
+
+
+def test_methods_differ_in_nothing_but_the_method():
+    recipes = demo.DemoCommand(seeds=2).recipes
+    assert list(recipes) == [(m, s) for s in (0, 1) for m in demo.METHODS]
+    for (_, seed), recipe in recipes.items():
+        plain = replace(recipe, pooling="gap", regularizer="none")
+        assert plain == recipes["GAP", seed]
+
+
+def test_no_seed_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        demo.main(["--seeds", "0"])
+    assert "seeds=0" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_demo_trains_exports_searches_and_draws(
+    tmp_path, monkeypatch, capfd
+):
+    splits = glyphs.load(**SMALL)
+    monkeypatch.setattr(glyphs, "load", lambda: splits)
+    arguments = ["--smoke", "--runs", str(tmp_path)]
+    demo.main(arguments)
+    printed = capfd.readouterr().out
+    folder = tmp_path / "smoke"
+    assert "| GSP+ZSR |" in printed
+    assert "   1    0.0000" in printed, "each query finds itself first"
+    for name in ("pooling_weights", "retrieval_grid", "learning_curves"):
+        assert (folder / f"{name}.png").stat().st_size > 10_000
+    assert (folder / "results.md").read_text() in printed
+    before = (folder / "results.md").read_bytes()
+    demo.main(arguments)
+    assert "finished before, kept" in capfd.readouterr().out
+    assert (folder / "results.md").read_bytes() == before
+
+
+def test_runs_of_another_recipe_are_not_taken_for_the_demos(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(glyphs, "load", lambda: None)
+    run = finished(tmp_path / "glyphs-gap-0", 0.1, 0.1)
+    recipe = demo.DemoCommand(steps=100).recipes["GAP", 0]
+    write_json(run.settings, {"recipe": vars(recipe)})
+    with pytest.raises(SystemExit, match="a finished run of another"):
+        demo.main(["--runs", str(tmp_path)])
+    assert np.isclose(run.read_scores()["map_at_r"], 0.1)

@@ -1,0 +1,151 @@
+"""Trains GAP, GSP and GSP+ZSR on glyphs, compares, exports, searches, draws.
+
+`make demo`, or `python -m training.demo`. Everything lands in one folder; a
+demo that was stopped goes on where it was, finished trainings are kept.
+"""
+
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean, stdev
+
+import tyro
+
+from training.recipes.glyphs import RECIPES
+from training.run_directory import RunDirectory, write_text
+from training.train import ERRORS, train_run
+
+METHODS = {
+    "GAP": "glyphs-gap",
+    "GSP": "glyphs-gsp",
+    "GSP+ZSR": "glyphs-gsp-zsr",
+}
+MEASURES = {
+    "map_at_r": "MAP@R",
+    "precision_at_1": "P@1",
+    "precision_at_r": "P@R",
+}
+SMOKE = {"steps": 40, "steps_per_evaluation": 20}
+
+
+@dataclass(frozen=True)
+class DemoCommand:
+    """Trains average pooling, GSP, and GSP with its zero-shot regulariser."""
+
+    runs: Path = Path("runs/demo")
+    """Folder for everything that the demo makes."""
+    seeds: int = 3
+    """Trainings of each method, at least 1."""
+    steps: int = 900
+    """Steps of each training, a multiple of 100."""
+    smoke: bool = False
+    """One training of 40 steps each: does it run at all?"""
+
+    def __post_init__(self):
+        if self.seeds < 1:
+            raise ValueError(
+                f"`seeds` must be 1 or more. Received: seeds={self.seeds}."
+            )
+
+    @property
+    def recipes(self) -> dict:
+        """(method, seed) -> recipe, seeds in turn."""
+        budget = SMOKE if self.smoke else {"steps": self.steps}
+        return {
+            (method, seed): replace(RECIPES[name], seed=seed, **budget)
+            for seed in range(1 if self.smoke else self.seeds)
+            for method, name in METHODS.items()
+        }
+
+
+def main(arguments=None):
+    """Runs the command line."""
+    try:
+        run_demo(
+            tyro.cli(
+                DemoCommand, prog="python -m training.demo", args=arguments
+            )
+        )
+    except ERRORS as error:
+        sys.exit(f"error: {error}")
+
+
+def run_demo(command: DemoCommand) -> None:
+    """Trains, compares, exports, searches and draws."""
+    start = time.monotonic()
+    folder = command.runs / "smoke" if command.smoke else command.runs
+    # TensorFlow takes seconds to import: not for an error or for --help.
+    from training.datasets import glyphs
+    from training.demo_artefacts import export_and_search
+    from training.demo_pictures import draw_pictures
+
+    splits = glyphs.load()
+    directories = {}
+    for (method, seed), recipe in command.recipes.items():
+        directory = RunDirectory(folder / f"{METHODS[method]}-{seed}")
+        directories[method, seed] = directory
+        _train(recipe, splits, directory, f"{method}, seed {seed}")
+    print(f"\n{_report(directories, splits, folder)}")
+    export_and_search(best_run(directories), splits, folder)
+    draw_pictures(directories, splits, folder)
+    seconds = time.monotonic() - start
+    print(f"{seconds:.0f} seconds in all. Everything is in {folder}/")
+
+
+def best_run(directories: dict) -> RunDirectory:
+    """The run with the best validation score; the test has no say."""
+    return max(
+        directories.values(),
+        key=lambda run: max(e["val_map_at_r"] for e in run.read_history()),
+    )
+
+
+def results_table(directories: dict) -> str:
+    """Markdown table: mean and standard deviation over seeds."""
+    rows = [
+        ["method", *MEASURES.values(), "seeds"],
+        ["---"] * (2 + len(MEASURES)),
+    ]
+    for method in METHODS:
+        scores = [
+            directory.read_scores()
+            for (of_method, _), directory in directories.items()
+            if of_method == method
+        ]
+        cells = [_mean_and_spread([s[m] for s in scores]) for m in MEASURES]
+        rows.append([method, *cells, str(len(scores))])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _train(recipe, splits, directory, label):
+    if not directory.is_finished:
+        train_run(recipe, splits, directory, label=label)
+        return
+    if directory.read_recipe() != recipe:
+        raise FileExistsError(
+            "The demo's folder must hold runs of the demo's own recipes. "
+            f"Received: {directory.path}, a finished run of another one. "
+            "Choose another --runs."
+        )
+    print(f"{label}: finished before, kept")
+
+
+def _report(directories, splits, folder):
+    table = results_table(directories)
+    write_text(folder / "results.md", table)
+    return (
+        f"Retrieval among {len(splits.test)} images of "
+        f"{splits.test.num_classes} unseen letters, mean and standard "
+        f"deviation over seeds:\n\n{table}"
+    )
+
+
+def _mean_and_spread(values):
+    if len(values) == 1:
+        return f"{values[0]:.3f}"
+    return f"{mean(values):.3f} ± {stdev(values):.3f}"
+
+
+if __name__ == "__main__":
+    main()
