@@ -6,12 +6,18 @@ import keras
 import numpy as np
 import pytest
 
-import keras_gsp as gsp
 from keras_gsp.retrieval import (
     ExactIndex,
     explain,
     export_encoder,
     export_retriever,
+)
+from tests.retrieval.serving import (
+    ask,
+    pixels_of,
+    small_encoder,
+    write_broken_files,
+    write_files,
 )
 
 pytestmark = pytest.mark.skipif(
@@ -19,186 +25,155 @@ pytestmark = pytest.mark.skipif(
 )
 LABELS = np.array(["cat", "dog", "cow", "hen", "pig"]).repeat(2)
 IDS = np.array([f"photo {i}" for i in range(10)])
+BYTES, PAIR = ["image_bytes"], ["query_bytes", "neighbor_bytes"]
 
 
-def broken_files(folder, good):
-    """Empty, random, truncated and damaged bytes."""
-    contents = {path[-3:]: open(path, "rb").read() for path in good[:2]}
-    flipped = bytearray(contents["png"])
-    flipped[len(flipped) // 2] ^= 0xFF
-    bad = [
-        b"",
-        np.random.default_rng(0).bytes(300),
-        contents["jpg"][: len(contents["jpg"]) // 2],
-        contents["png"][: len(contents["png"]) // 2],
-        contents["jpg"][:10],
-        bytes(flipped),
-    ]
-    names = []
-    for i, content in enumerate(bad):
-        path = folder / f"bad{i}"
-        path.write_bytes(content)
-        names.append(str(path))
-    return np.array(names)
+class Served:
+    """Three exports, and what a process without keras_gsp got from them."""
 
-
-def test_encoder_answers_bytes_and_pixels_without_the_package(
-    encoder, files, pixels, tmp_path, ask
-):
-    path = tmp_path / "encoder"
-    export_encoder(encoder, path)
-    expected = encoder.predict(pixels, verbose=0)
-    bytes_in = ["image_bytes"]
-    answers = ask(
-        path,
-        [
-            ("serving_default", bytes_in, files),
-            ("embed", bytes_in, files.reshape(2, 5)),
-            ("embed", bytes_in, files[3]),
-            ("embed_uint8", ["images"], pixels),
-            ("embed_float32", ["images"], pixels.astype("float32")),
-            ("embed_float32", ["images"], pixels[4].astype("float32")),
-        ],
-    )
-    batch, grid, single, whole, real, one = [a["embedding"] for a in answers]
-    for found in (batch, whole, real):
-        np.testing.assert_allclose(found, expected, atol=1e-6)
-    np.testing.assert_allclose(grid, expected.reshape(2, 5, 6), atol=1e-6)
-    np.testing.assert_allclose(single, expected[3], atol=1e-6)
-    np.testing.assert_allclose(one, expected[4], atol=1e-6)
-    assert answers[0]["status"].tolist() == ["ok"] * 10
-    assert answers[2]["status"] == "ok"
-
-
-def test_retriever_answers_without_the_package(
-    encoder, files, pixels, tmp_path, ask
-):
-    path = tmp_path / "retriever"
-    index = ExactIndex.from_encoder(encoder, (pixels, LABELS), ids=IDS)
-    export_retriever(encoder, index, path, neighbors=4)
-    embeddings = encoder.predict(pixels, verbose=0)
-    expected = index.search(embeddings, 4)
-    shares = explain(encoder, pixels[:3], pixels[3:6])
-    found, single, embedded, explained = ask(
-        path,
-        [
-            ("search_exact", ["image_bytes"], files),
-            ("serving_default", ["image_bytes"], files[7]),
-            ("embed", ["image_bytes"], files),
-            (
+    def __init__(self, folder):
+        keras.utils.set_random_seed(0)
+        self.files = write_files(folder)
+        self.bad = write_broken_files(folder, self.files)
+        self.pixels = pixels_of(self.files)
+        self.encoder = small_encoder()
+        self.embeddings = self.encoder.predict(self.pixels, verbose=0)
+        self.index = ExactIndex(self.embeddings, LABELS, IDS)
+        export_retriever(
+            self.encoder, self.index, folder / "retriever", neighbors=4
+        )
+        self.open_encoder = small_encoder(None, return_histogram=True)
+        export_encoder(
+            self.open_encoder,
+            folder / "encoder",
+            image_size=24,
+            crop_fraction=24 / 27,
+        )
+        self.encoder.export(str(folder / "plain"), verbose=False)
+        good, bad = self.files, self.bad
+        self.mixed = np.concatenate([bad[:3], good[:2], bad[3:], good[2:3]])
+        real = self.pixels.astype("float32")
+        retriever, pairs = folder / "retriever", np.stack([good[:3], good[3:6]])
+        questions = {
+            "search": (retriever, "search_exact", BYTES, good),
+            "default": (retriever, "serving_default", BYTES, good[7]),
+            "explain": (retriever, "explain", PAIR, pairs),
+            "batch": (retriever, "embed", BYTES, good),
+            "grid": (retriever, "embed", BYTES, good.reshape(2, 5)),
+            "single": (retriever, "embed", BYTES, good[3]),
+            "uint8": (retriever, "embed_uint8", ["images"], self.pixels),
+            "float32": (retriever, "embed_float32", ["images"], real),
+            "one": (retriever, "embed_float32", ["images"], real[4]),
+            "mixed search": (retriever, "search_exact", BYTES, self.mixed),
+            "mixed embed": (retriever, "embed", BYTES, self.mixed),
+            "mixed explain": (
+                retriever,
                 "explain",
-                ["query_bytes", "neighbor_bytes"],
-                np.stack([files[:3], files[3:6]]),
+                PAIR,
+                np.stack([self.mixed, good[: len(self.mixed)]]),
             ),
-        ],
-    )
+            "only bad": (retriever, "embed", BYTES, bad[0]),
+            "encoder": (folder / "encoder", "serving_default", BYTES, good),
+            "plain": (
+                folder / "plain",
+                "serving_default",
+                [self.encoder.inputs[0].name],
+                real,
+            ),
+        }
+        answers = ask(folder, list(questions.values()))
+        self.answers = dict(zip(questions, answers, strict=True))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    return Served(tmp_path_factory.mktemp("served"))
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_embeddings_of_bytes_and_pixels_are_those_of_the_encoder(served):
+    for name in ("batch", "uint8", "float32"):
+        found = served.answers[name]["embedding"]
+        assert_close(found, served.embeddings)
+    assert served.answers["batch"]["status"].tolist() == ["ok"] * 10
+
+
+def test_a_single_image_gets_a_single_answer(served):
+    answers = served.answers
+    assert_close(answers["single"]["embedding"], served.embeddings[3])
+    assert_close(answers["one"]["embedding"], served.embeddings[4])
+    grid = served.embeddings.reshape(2, 5, 6)
+    assert_close(answers["grid"]["embedding"], grid)
+    assert answers["single"]["status"] == "ok"
+    expected = served.index.search(served.embeddings[7], 4)
+    np.testing.assert_array_equal(answers["default"]["ids"], expected.ids[0])
+
+
+def test_neighbors_are_those_of_the_index(served):
+    expected = served.index.search(served.embeddings, 4)
+    found = served.answers["search"]
     np.testing.assert_array_equal(found["ids"], expected.ids)
     np.testing.assert_array_equal(found["labels"], expected.labels)
+    # A distance near 0 is the root of a rounding error.
     np.testing.assert_allclose(
-        found["distances"], expected.distances, atol=1e-6
+        found["distances"], expected.distances, atol=2e-6
     )
     assert found["ids"][:, 0].tolist() == IDS.tolist()
     assert found["counts"].tolist() == [4] * 10
-    np.testing.assert_array_equal(single["ids"], expected.ids[7])
-    np.testing.assert_allclose(embedded["embedding"], embeddings, atol=1e-6)
-    for name in (
-        "similarity",
-        "contributions",
-        "pair_contributions",
-        "query_weights",
-        "neighbor_maps",
-    ):
-        np.testing.assert_allclose(
-            explained[name], getattr(shares, name), atol=1e-6
-        )
-    np.testing.assert_allclose(
-        explained["contributions"].sum(axis=1),
-        explained["similarity"],
-        atol=1e-6,
-    )
 
 
-def test_unreadable_images_have_a_status_and_the_others_their_answer(
-    encoder, files, pixels, tmp_path, ask
-):
-    path = tmp_path / "retriever"
-    index = ExactIndex.from_encoder(encoder, (pixels, LABELS), ids=IDS)
-    export_retriever(encoder, index, path, neighbors=2)
-    bad = broken_files(tmp_path, files)
-    mixed = np.concatenate([bad[:3], files[:2], bad[3:], files[2:3]])
-    is_good = np.isin(mixed, files)
-    found, embedded, explained, none = ask(
-        path,
-        [
-            ("search_exact", ["image_bytes"], mixed),
-            ("embed", ["image_bytes"], mixed),
-            (
-                "explain",
-                ["query_bytes", "neighbor_bytes"],
-                np.stack([mixed, files[: len(mixed)]]),
-            ),
-            ("embed", ["image_bytes"], bad[0]),
-        ],
-    )
+def test_explanations_are_those_of_the_function(served):
+    found = served.answers["explain"]
+    shares = explain(served.encoder, served.pixels[:3], served.pixels[3:6])
+    for name, expected in vars(shares).items():
+        assert_close(found[name], expected)
+    assert_close(found["contributions"].sum(axis=1), found["similarity"])
+
+
+def test_unreadable_images_have_a_status_and_the_others_their_answer(served):
+    is_good = np.isin(served.mixed, served.files)
+    found = served.answers["mixed search"]
+    embedded = served.answers["mixed embed"]
+    explained = served.answers["mixed explain"]
     for answer in (found, embedded):
         assert ((answer["status"] == "ok") == is_good).all()
         assert all("unreadable" in text for text in answer["status"][~is_good])
     assert ((explained["query_status"] == "ok") == is_good).all()
+    assert (explained["neighbor_status"] == "ok").all()
     assert found["ids"][is_good, 0].tolist() == IDS[:3].tolist()
-    assert (found["counts"] == np.where(is_good, 2, 0)).all()
+    assert (found["counts"] == np.where(is_good, 4, 0)).all()
     assert (found["ids"][~is_good] == "").all()
     assert np.isinf(found["distances"][~is_good]).all()
     assert (embedded["embedding"][~is_good] == 0.0).all()
     assert (explained["similarity"][~is_good] == 0.0).all()
-    expected = encoder.predict(pixels[:3], verbose=0)
-    np.testing.assert_allclose(
-        embedded["embedding"][is_good], expected, atol=1e-6
-    )
-    assert "unreadable" in str(none["status"])
+    assert_close(embedded["embedding"][is_good], served.embeddings[:3])
+    assert "unreadable" in str(served.answers["only bad"]["status"])
 
 
-def test_crop_fraction_prepares_images_as_they_were_scored(
-    encoder, files, tmp_path, ask
-):
-    export_encoder(encoder, tmp_path / "encoder", crop_fraction=24 / 27)
-    batches = gsp.data.evaluation_batches(list(files), size=24, resize=27)
-    pixels = np.concatenate(list(batches.as_numpy_iterator()))
-    (answer,) = ask(tmp_path / "encoder", [("embed", ["image_bytes"], files)])
-    np.testing.assert_allclose(
-        answer["embedding"], encoder.predict(pixels, verbose=0), atol=1e-6
-    )
-
-
-def test_an_encoder_of_two_outputs_and_open_size_is_served(
-    files, pixels, tmp_path, ask
-):
-    backbone = keras.Sequential(
-        [keras.Input((None, None, 3)), keras.layers.Conv2D(8, 5, strides=4)]
-    )
-    encoder = gsp.models.build_encoder(
-        backbone,
-        embedding_size=6,
-        pooling=gsp.layers.GeneralizedSumPooling(4, return_histogram=True),
-    )
-    export_encoder(encoder, tmp_path / "encoder", image_size=24)
-    (answer,) = ask(tmp_path / "encoder", [("embed", ["image_bytes"], files)])
-    expected = encoder.predict(pixels, verbose=0)["embedding"]
-    np.testing.assert_allclose(answer["embedding"], expected, atol=1e-6)
+def test_an_encoder_of_two_outputs_and_open_size_is_served_as_scored(served):
+    pixels = pixels_of(served.files, size=24, resize=27)
+    expected = served.open_encoder.predict(pixels, verbose=0)["embedding"]
+    answer = served.answers["encoder"]
+    assert_close(answer["embedding"], expected)
     assert set(answer) == {"embedding", "status"}
 
 
-def test_a_plain_keras_export_with_our_layers_loads_without_the_package(
-    encoder, pixels, tmp_path, ask
-):
-    encoder.export(str(tmp_path / "plain"), verbose=False)
-    name = encoder.inputs[0].name
-    (answer,) = ask(
-        tmp_path / "plain",
-        [("serving_default", [name], pixels.astype("float32"))],
-    )
-    expected = encoder.predict(pixels, verbose=0)
-    (found,) = answer.values()
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+def test_a_plain_keras_export_with_our_layers_is_served(served):
+    (found,) = served.answers["plain"].values()
+    assert_close(found, served.embeddings)
+
+
+@pytest.fixture
+def encoder():
+    return small_encoder()
+
+
+@pytest.fixture
+def pixels():
+    return np.random.default_rng(0).integers(0, 255, (10, 24, 24, 3))
 
 
 def test_metadata_says_what_was_exported(encoder, pixels, tmp_path):
