@@ -1,0 +1,215 @@
+"""Forward and backward pass of every pooling, beside a 1x1 convolution.
+
+    python -m training.benchmarks.pooling
+    KERAS_BACKEND=jax python -m training.benchmarks.pooling
+
+One table for each size, dtype and compiler. The unit is a bare 1x1
+convolution to as many kernels as GSP has prototypes: what comparing features
+with prototypes costs at least. Aims, compiled by XLA at (32, 7, 7, 128) with
+64 prototypes: at most 1.5 times that unit, and never slower than 100 rounds
+of the paper's iteration. JAX always compiles with XLA.
+"""
+
+import math
+import os
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import keras
+import numpy as np
+import tyro
+from keras import ops
+from tqdm import tqdm
+
+import keras_gsp as gsp
+from training.benchmarks.iterated_pooling import IteratedSumPooling
+from training.benchmarks.ratio_table import Measurement, ratio_table
+from training.environment import environment
+
+UNIT, OURS = "1x1 convolution", "GSP"
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
+
+@dataclass
+class Settings:
+    """What to measure."""
+
+    sizes: tuple[tuple[int, int, int, int, int], ...] = (
+        (32, 7, 7, 128, 64),
+        (112, 7, 7, 512, 64),
+        (32, 14, 14, 128, 128),
+        (8, 56, 56, 128, 128),
+    )
+    """Batch, height, width, channels, prototypes."""
+    dtypes: tuple[Literal["float32", "bfloat16"], ...] = (
+        "float32",
+        "bfloat16",
+    )
+    """Dtype of features and gradients; solvers run in float32."""
+    xla: tuple[bool, ...] = (True, False)
+    """Compiled by XLA or not."""
+    num_rounds: int = 100
+    """Rounds of the paper's iteration."""
+    repeats: int = 15
+    """Timed runs of each pooling; the median is printed."""
+    seconds: float = 0.05
+    """Least length of a timed run; short steps are repeated in it."""
+    seed: int = 0
+
+
+def contenders(num_prototypes: int, num_rounds: int, policy: str) -> dict:
+    """Layers by name, the unit of the ratios first."""
+    options = {"dtype": policy}
+    layers = keras.layers
+    return {
+        UNIT: layers.Conv2D(num_prototypes, 1, use_bias=False, **options),
+        "GAP": layers.GlobalAveragePooling2D(**options),
+        "GeM": gsp.layers.GeneralizedMeanPooling(**options),
+        OURS: gsp.layers.GeneralizedSumPooling(num_prototypes, **options),
+        f"paper's {num_rounds} rounds": IteratedSumPooling(
+            num_prototypes, num_rounds=num_rounds, **options
+        ),
+    }
+
+
+def step_of(layer, features, use_xla: bool, generator):
+    """A function that runs the layer forward and backward, and waits.
+
+    The gradient is that of features and weights for a random upstream
+    gradient, so that no compiler can leave anything out.
+    """
+    upstream = generator.normal(size=layer(features).shape)
+    upstream = ops.convert_to_tensor(upstream, dtype=layer(features).dtype)
+    if keras.backend.backend() == "jax":
+        return _jax_step(layer, features, upstream)
+    return _tensorflow_step(layer, features, upstream, use_xla)
+
+
+def _jax_step(layer, features, upstream):
+    import jax
+
+    def forward(features, weights):
+        return layer.stateless_call(weights, [], features)[0]
+
+    @jax.jit
+    def step(features, weights, upstream):
+        outputs, pull = jax.vjp(forward, features, weights)
+        return outputs, pull(upstream)
+
+    weights = [variable.value for variable in layer.trainable_variables]
+    return lambda: jax.block_until_ready(step(features, weights, upstream))
+
+
+def _tensorflow_step(layer, features, upstream, use_xla):
+    import tensorflow as tf
+
+    weights = [variable.value for variable in layer.trainable_variables]
+
+    @tf.function(jit_compile=use_xla)
+    def step(features, upstream):
+        with tf.GradientTape() as tape:
+            tape.watch(features)
+            outputs = layer(features)
+        return outputs, tape.gradient(
+            outputs, [features, *weights], output_gradients=upstream
+        )
+
+    def run():
+        step(features, upstream)
+        tf.test.experimental.sync_devices()
+
+    return run
+
+
+def measure(size, dtype: str, use_xla: bool, settings: Settings) -> list:
+    """Times all contenders in turn, so that a slow spell hits them all."""
+    *shape, num_prototypes = size
+    generator = np.random.default_rng(settings.seed)
+    keras.utils.set_random_seed(settings.seed)
+    features = generator.normal(size=shape) / math.sqrt(shape[-1])
+    features = ops.convert_to_tensor(features, dtype=dtype)
+    layers = contenders(num_prototypes, settings.num_rounds, POLICIES[dtype])
+    steps = {
+        name: step_of(layer, features, use_xla, generator)
+        for name, layer in layers.items()
+    }
+    calls = {n: _calls(s, settings.seconds) for n, s in steps.items()}
+    seconds = {name: [] for name in steps}
+    for _ in range(settings.repeats):
+        for name, step in steps.items():
+            seconds[name].append(_timed(step, calls[name]))
+    paper = np.median(seconds[list(steps)[-1]])
+    return [
+        Measurement(
+            name, tuple(s), {"to the paper's": f"{np.median(s) / paper:.2f}"}
+        )
+        for name, s in seconds.items()
+    ]
+
+
+def _calls(step, least_seconds):
+    """How often to call a step for a timed run; warms it up."""
+    for _ in range(3):
+        step()
+    return max(1, math.ceil(least_seconds / _timed(step, 3)))
+
+
+def _timed(step, calls):
+    start = time.perf_counter()
+    for _ in range(calls):
+        step()
+    return (time.perf_counter() - start) / calls
+
+
+def device_name() -> str:
+    """The device that the backend computes on, in its maker's words."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        device = jax.devices()[0]
+        if device.platform != "cpu":
+            return device.device_kind
+    else:
+        import tensorflow as tf
+
+        for device in tf.config.list_physical_devices("GPU"):
+            details = tf.config.experimental.get_device_details(device)
+            return details.get("device_name", device.name)
+    return _processor()
+
+
+def _processor():
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text().splitlines() if facts.exists() else []
+    names = [x.partition(": ")[2] for x in lines if x.startswith("model name")]
+    name = names[0] if names else platform.processor()
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def main(arguments=None) -> None:
+    """Prints the tables."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    backend = keras.backend.backend()
+    compilers = (True,) if backend == "jax" else settings.xla
+    print(f"{device_name()}; {backend}; {environment()['packages']}")
+    cases = [
+        (size, dtype, use_xla)
+        for size in settings.sizes
+        for dtype in settings.dtypes
+        for use_xla in compilers
+    ]
+    for size, dtype, use_xla in tqdm(cases, desc="poolings"):
+        rows = measure(size, dtype, use_xla, settings)
+        *shape, num_prototypes = size
+        compiler = "XLA" if use_xla else "no XLA"
+        tqdm.write(
+            f"\n{tuple(shape)}, {num_prototypes} prototypes, {dtype}, "
+            f"{compiler}, seed {settings.seed}\n\n{ratio_table(rows)}"
+        )
+
+
+if __name__ == "__main__":
+    main()
