@@ -55,7 +55,9 @@ def test_every_study_names_losses_and_methods():
         assert table.cells, name
         for (loss, method), recipe in table.cells.items():
             assert recipe.loss == loss
-            assert recipe.protocol in ("fair", "conventional")
+            assert recipe.protocol == (
+                "single" if name == "collage" else "fair"
+            )
             assert (recipe.ccp == "on") == (method == "ccp")
 
 

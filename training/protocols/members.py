@@ -15,19 +15,22 @@ class Member:
     Args:
         name: Name of its folder.
         recipe: What trains it.
-        fold: Which fold of the training classes chooses its weights; None
-            where the test classes do.
+        protocol: The protocol that it belongs to.
     """
 
     name: str
     recipe: Recipe
-    fold: int | None
+    protocol: str
 
     def splits(self, splits: RetrievalSplits):
         """What it is trained with, chosen on and scored on."""
-        if self.fold is None:
+        if self.protocol == "conventional":
             return TestSelectedSplits(splits)
-        return splits.with_validation(NUM_FOLDS, self.fold)
+        if self.protocol == "single" and splits.validation is not None:
+            return splits
+        return splits.with_validation(
+            self.recipe.validation_folds, self.recipe.validation_fold
+        )
 
 
 class TestSelectedSplits:
@@ -55,8 +58,8 @@ def members_of(recipe: Recipe) -> list[Member]:
     """The models of a recipe's protocol.
 
     Args:
-        recipe: Its `protocol` is `"fair"` or `"conventional"`; every model
-            is trained `repeats` times, with the seeds from `seed` on.
+        recipe: Its `protocol` decides; every model is trained `repeats`
+            times, with the seeds from `seed` on.
 
     Returns:
         The members, all repeats of a fold together.
@@ -75,4 +78,4 @@ def _member(recipe, fold, repeat):
     settings = {"protocol": "single", "seed": seed}
     if fold is not None:
         settings |= {"validation_folds": NUM_FOLDS, "validation_fold": fold}
-    return Member(name, replace(recipe, **settings), fold)
+    return Member(name, replace(recipe, **settings), recipe.protocol)

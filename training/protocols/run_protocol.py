@@ -15,6 +15,7 @@ from training.run_directory import RunDirectory, write_json
 SELECTED_ON = {
     "fair": "held-out folds of the training classes",
     "conventional": "the test data itself",
+    "single": "classes that are neither trained with nor scored",
 }
 
 
@@ -26,11 +27,13 @@ def run_protocol(recipe: Recipe, splits, directory: RunDirectory) -> dict:
       `repeats`^4 collections of one model per fold.
     - Conventional: the weights that are best on the test data are kept;
       the scores say so (`selected_on`).
+    - Single: the validation classes of the data set choose, or one fold of
+      the training classes; `repeats` models are scored on their own.
 
     Args:
-        recipe: The settings; `protocol` is `"fair"` or `"conventional"`.
-        splits: `RetrievalSplits` of the recipe, without regard to their
-            validation side.
+        recipe: The settings.
+        splits: `RetrievalSplits` as the data set has them; their validation
+            side counts for the protocol `"single"` only.
         directory: Holds `members/`, `ledger.jsonl` and `scores.json`. It
             has begun already; see `RunDirectory.begin`.
 
@@ -80,7 +83,7 @@ def _scored(recipe, members, splits, ledger):
         load_test_embeddings(ledger.directory(member).path)
         for member in members
     ]
-    if recipe.protocol == "conventional":
+    if recipe.protocol != "fair":
         scores = [score_test_embeddings(one, splits) for one in found]
         return {"single": summary(scores, recipe.embedding_size)}
     repeats = recipe.repeats

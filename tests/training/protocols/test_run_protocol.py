@@ -1,6 +1,7 @@
 """Protocols train what is missing, and say on what weights were chosen."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,6 +83,17 @@ def test_conventional_scores_say_that_test_data_chose(
     for _, parts, _ in trained[0]:
         assert parts.validation is parts.test
         assert parts.train.num_classes == 9
+
+
+def test_a_data_sets_own_validation_classes_choose(tmp_path, splits, trained):
+    own = replace(splits, validation=image_set("validation", 2))
+    recipe = Recipe(repeats=3)
+    for name, given, held_out in (("own", own, 2), ("fold", splits, 3)):
+        scores = run_protocol(recipe, given, begun(tmp_path / name))
+        assert scores["num_models"] == 3
+        assert "neither trained with nor scored" in scores["selected_on"]
+        parts = trained[0][-1][1]
+        assert parts.validation.num_classes == held_out
 
 
 def test_a_killed_study_trains_only_what_is_missing(tmp_path, splits, trained):
