@@ -96,7 +96,8 @@ def test_the_same_seed_gives_the_same_weights():
 
 
 def test_proxies_move_faster_than_the_network():
-    learner = learner_of(RECIPES["glyphs-proxy-nca"])
+    rates = {"learning_rate": 1e-3, "proxy_learning_rate_multiplier": 100.0}
+    learner = learner_of(replace(RECIPES["glyphs-proxy-nca"], **rates))
     before = learner.get_weights()
     images, labels = batch()
     learner.train_on_batch(images, labels)
