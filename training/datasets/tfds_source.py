@@ -99,8 +99,9 @@ def _prepared(dataset, data_dir, download, manual_dir):
     if not download and manual_dir is None:
         raise FileNotFoundError(
             f"TFDS must have {builder.name} prepared. Looked in: "
-            f"{builder.data_path}. Allow the download, or name the folder "
-            "with the original archives as `manual_dir`."
+            f"{builder.data_path}. Prepare it with `python -m "
+            f"training.datasets.prepare {dataset}` and --download, or "
+            "--manual-dir and the folder with the original archives."
         )
     if download and manual_dir is None:
         _check_network(builder.name)

@@ -48,6 +48,9 @@ def _network(recipe, image_shape, pixels):
             return network, keras.layers.Rescaling(-1 / 255, 1.0)(pixels)
         case "resnet20":
             return _filled(gsp.models.resnet20(image_shape), weights), pixels
+        case "resnet20-v2":
+            network = gsp.models.resnet20(image_shape, version=2)
+            return _filled(network, weights), pixels
         case "bn-inception":
             network = gsp.models.bn_inception(image_shape)
             if weights is not None:

@@ -20,7 +20,12 @@ Dataset = Literal[
     "csv",
 ]
 Backbone = Literal[
-    "glyph-cnn", "mobilenet-v2", "resnet20", "resnet50", "bn-inception"
+    "glyph-cnn",
+    "mobilenet-v2",
+    "resnet20",
+    "resnet20-v2",
+    "resnet50",
+    "bn-inception",
 ]
 Pooling = Literal["gap", "gmp", "gem", "gsp", "gem-gsp"]
 PairLossName = Literal["c1", "c2", "triplet", "ms"]

@@ -6,7 +6,7 @@ import pytest
 
 import keras_gsp as gsp
 from tests.training.datasets import layouts
-from training.datasets import tfds_source
+from training.datasets import prepare, tfds_source
 from training.datasets.tfds_source import SOURCES, tfds_splits
 
 tfds = pytest.importorskip("tensorflow_datasets")
@@ -49,6 +49,13 @@ def test_in_shop_is_prepared_from_its_original_layout(tmp_path):
     original = {path.read_bytes() for path in root.rglob("*.jpg")}
     with open(first.gallery.paths[0], "rb") as file:
         assert file.read() in original
+
+
+def test_the_command_says_what_to_do_offline(tmp_path, offline):
+    with pytest.raises(SystemExit, match="prepare cars` and --download"):
+        prepare.main(["cars", "--data-dir", str(tmp_path)])
+    with pytest.raises(SystemExit, match="A network must be there"):
+        prepare.main(["cars", "--data-dir", str(tmp_path), "--download"])
 
 
 @pytest.mark.slow
