@@ -13,10 +13,10 @@ def run_name(name: str, recipe: Recipe) -> str:
     """A run's name: its recipe, every changed setting, and the seed."""
     base = named_recipes()[name]
     changed = [
-        f"{field}={getattr(recipe, field)}"
+        # Of a file its name alone: a run's name is a folder's.
+        f"{field}={str(getattr(recipe, field)).rpartition('/')[2]}"
         for field in vars(base)
         if getattr(recipe, field) != getattr(base, field)
         and field not in ("seed", "data_dir")
     ]
-    words = [name, *changed, f"seed={recipe.seed}"]
-    return ",".join(words).replace("/", "_")
+    return ",".join([name, *changed, f"seed={recipe.seed}"])

@@ -1,4 +1,4 @@
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -67,6 +67,13 @@ def test_methods_differ_from_the_baseline_in_what_their_name_says():
 
 
 def test_the_run_name_says_what_was_changed():
-    recipe = Recipe(loss="ms", seed=3, data_dir="/data")
-    assert run_name("glyphs", recipe) == "glyphs,loss=ms,seed=3"
-    assert "glyphs" in named_recipes()
+    recipe = replace(
+        named_recipes()["glyphs"],
+        loss="ms",
+        seed=3,
+        data_dir="/data",
+        backbone_weights="/weights/network.h5",
+    )
+    assert run_name("glyphs", recipe) == (
+        "glyphs,backbone_weights=network.h5,loss=ms,seed=3"
+    )
