@@ -135,7 +135,7 @@ def build_learner(settings: Settings, image_shape, seed: int):
             keras.layers.Flatten(),
             keras.layers.Dense(64, activation="relu"),
             keras.layers.Dense(2),
-            keras.layers.Lambda(gsp.ops.unit_ball, output_shape=(2,)),
+            gsp.layers.EmbeddingNormalization("ball"),
         ]
     )
     learner = gsp.models.MetricLearner(
