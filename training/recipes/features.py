@@ -4,7 +4,6 @@ import hashlib
 import os
 from dataclasses import fields, replace
 
-import keras
 import numpy as np
 from tqdm import tqdm
 
@@ -12,6 +11,7 @@ from training.datasets.archives import cache_folder
 from training.datasets.image_set import ImageSet, RetrievalSplits
 from training.recipes.backbone import build_backbone
 from training.recipes.batches import evaluation_batches, image_shape
+from training.recipes.learner import build_recipe_encoder
 from training.recipes.recipe import Recipe
 
 
@@ -47,17 +47,19 @@ def complete_encoder(recipe: Recipe, encoder):
         encoder: What was trained.
 
     Returns:
-        A model from uint8 images to the encoder's outputs; `encoder` itself
-        where no features were cached.
+        A model from uint8 images to the encoder's outputs, layers named as
+        in any other encoder; `encoder` itself where no features were cached.
     """
     if not recipe.cache_features:
         return encoder
     recipe = replace(recipe, cache_features=False)
     side = recipe.crop_size
-    backbone = build_backbone(recipe, (side, side, 3))
-    images = keras.Input((side, side, 3), dtype="uint8", name="image")
-    outputs = encoder(backbone(images))
-    return keras.Model(images, outputs, name="complete_encoder")
+    complete = build_recipe_encoder(recipe, (side, side, 3))
+    # Trained layers by name; the backbone has its weights already.
+    for layer in encoder.layers:
+        if layer.weights:
+            complete.get_layer(layer.name).set_weights(layer.get_weights())
+    return complete
 
 
 def _of_set(recipe, backbone, images):

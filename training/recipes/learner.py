@@ -29,13 +29,7 @@ def build_learner(recipe: Recipe, *, num_classes: int, image_shape):
     """
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
-    encoder = gsp.models.build_encoder(
-        build_backbone(recipe, image_shape),
-        embedding_size=recipe.embedding_size,
-        pooling=build_pooling(recipe),
-        normalization=recipe.normalization,
-        histogram=build_histogram(recipe),
-    )
+    encoder = build_recipe_encoder(recipe, image_shape)
     weight = recipe.regularizer_weight
     if weight is None:
         weight = REGULARIZER_WEIGHTS[recipe.regularizer]
@@ -57,6 +51,22 @@ def build_learner(recipe: Recipe, *, num_classes: int, image_shape):
         jit_compile=recipe.jit_compile,
     )
     return learner
+
+
+def build_recipe_encoder(recipe: Recipe, image_shape):
+    """Builds the encoder of a recipe, untrained.
+
+    Args:
+        recipe: The settings.
+        image_shape: (height, width, 3) of the uint8 images.
+    """
+    return gsp.models.build_encoder(
+        build_backbone(recipe, image_shape),
+        embedding_size=recipe.embedding_size,
+        pooling=build_pooling(recipe),
+        normalization=recipe.normalization,
+        histogram=build_histogram(recipe),
+    )
 
 
 def _proxies(recipe, num_classes):
