@@ -80,7 +80,9 @@ class ProxyAnchorLoss(ProxyLoss):
             is_other[:, :, None],
             axis=0,
         )
-        return self._attraction(labels, similarities) + ops.mean(repulsion)
+        num_proxies = repulsion.shape[0] * repulsion.shape[1]
+        repulsion = ops.sum(repulsion) / num_proxies
+        return self._attraction(labels, similarities) + repulsion
 
     def get_config(self):
         """Returns the constructor's arguments."""
@@ -105,4 +107,5 @@ class ProxyAnchorLoss(ProxyLoss):
             axis=1,
         )
         share = 1.0 / ops.sum(ops.cast(is_same, own.dtype), axis=1)
-        return anchor_shares(ops.mean(logs, axis=1) * share, ops.sum(share))
+        sums = ops.sum(logs, axis=1) * share
+        return anchor_shares(sums, ops.sum(share) * logs.shape[1])
