@@ -9,10 +9,13 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("experiments train on TensorFlow", allow_module_level=True)
 
 from training.experiments import (
+    collage,
     gap_as_prototypes,
     gradient_cost,
+    sweep,
     synthetic_tokens,
     transport_toy,
+    zero_shot_prediction,
 )
 
 EXPERIMENTS = [
@@ -20,6 +23,9 @@ EXPERIMENTS = [
     gradient_cost,
     synthetic_tokens,
     gap_as_prototypes,
+    zero_shot_prediction,
+    collage,
+    sweep,
 ]
 TIMED = ("milliseconds", "megabytes")
 
@@ -37,7 +43,9 @@ def report_of(module, folder):
 def smoke_run(request, tmp_path_factory):
     """An experiment, the folder it wrote into, and its report."""
     folder = tmp_path_factory.mktemp(name_of(request.param))
-    return request.param, folder, report_of(request.param, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERAS_GSP_CACHE", str(folder / "cache"))
+        return request.param, folder, report_of(request.param, folder)
 
 
 def without_times(content):
@@ -62,8 +70,11 @@ def test_a_smoke_run_writes_numbers_and_a_picture(smoke_run):
 
 
 @pytest.mark.slow
-def test_a_second_run_gives_the_same_numbers(smoke_run, tmp_path, capsys):
+def test_a_second_run_gives_the_same_numbers(
+    smoke_run, tmp_path, monkeypatch, capsys
+):
     module, _, first = smoke_run
+    monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
     second = report_of(module, tmp_path)
     assert without_times(first["results"]) == without_times(second["results"])
     printed = capsys.readouterr().out
