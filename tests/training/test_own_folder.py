@@ -5,6 +5,7 @@ import json
 import keras
 import pytest
 
+import keras_gsp as gsp
 from tests.training.datasets import layouts
 from training import study, train
 from training.recipes import studies
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.slow
 TINY = (
     "--crop-size 16 --backbone glyph-cnn --augmentation mlrc-area "
     "--classes-per-batch 2 --samples-per-class 2 --steps 2 "
-    "--steps-per-evaluation 1 --embedding-size 8 --pooling gsp"
+    "--steps-per-evaluation 1 --embedding-size 8 --pooling gsp --frozen none"
 ).split()
 
 
@@ -48,12 +49,22 @@ def test_fair_protocol_from_the_command_line(folder, tmp_path, capsys):
     assert members == [f"fold{fold}-seed0" for fold in range(4)]
 
 
+def test_frozen_backbones_need_weights(folder, tmp_path):
+    where = ["--data-dir", str(folder), "--runs", str(tmp_path)]
+    with pytest.raises(SystemExit, match="backbone_weights=None"):
+        train.main(["folder-features", *where])
+
+
 def test_a_study_on_cached_features(folder, tmp_path, monkeypatch, capsys):
+    weights = tmp_path / "resnet20.weights.h5"
+    gsp.models.resnet20((16, 16, 3)).save_weights(weights)
     base = Recipe(
         dataset="folder",
         backbone="resnet20",
+        backbone_weights=str(weights),
         frozen="all",
         cache_features=True,
+        train_classes=6,
         crop_size=16,
         embedding_size=8,
         num_prototypes=4,

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import warnings
-from collections.abc import Mapping
 from dataclasses import fields, replace
 
 import keras_gsp as gsp
@@ -41,7 +40,7 @@ def read_splits(
     *,
     source: str = "disk",
     on_corrupt: str = "raise",
-    **settings: Mapping,
+    **settings,
 ) -> RetrievalSplits:
     """Reads a data set and decodes every file of it once.
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 
 NUM_FOLDS = 4
@@ -50,8 +50,6 @@ class TestSelectedSplits:
         self.train = splits.train
         self.test = self.validation = splits.test
         self.query, self.gallery = splits.query, splits.gallery
-
-    validation: ImageSet
 
 
 def members_of(recipe: Recipe) -> list[Member]:

@@ -42,13 +42,23 @@ def read_recipe(recipe: Recipe) -> RetrievalSplits:
             f"`data_dir` must name the folder of {recipe.dataset}. "
             "Received: data_dir=None."
         )
+    if recipe.frozen != "none" and recipe.backbone_weights is None:
+        raise ValueError(
+            "`backbone_weights` must name a file (or imagenet) with "
+            f"frozen={recipe.frozen}: what is frozen would stay random. "
+            "Received: backbone_weights=None."
+        )
     from training.datasets.reading import read_splits
 
+    own = {}
+    if recipe.train_classes is not None:
+        own["num_train_classes"] = recipe.train_classes
     splits = read_splits(
         recipe.dataset,
         recipe.data_dir,
         source=recipe.source,
         on_corrupt=recipe.corrupt_images,
+        **own,
     )
     if recipe.cache_features:
         from training.recipes.features import with_features

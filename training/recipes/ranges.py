@@ -12,6 +12,7 @@ POSITIVE = (
     "embedding_size",
     "proxies_per_class",
     "repeats",
+    "train_classes",
     "ms_alpha",
     "ms_beta",
     "proxy_temperature",
@@ -106,6 +107,12 @@ def _check_combination(recipe):
         "memory",
         recipe.memory == "none" or recipe.ccp == "off",
         f"`none` with ccp={recipe.ccp}",
+    )
+    _require(
+        recipe,
+        "train_classes",
+        recipe.train_classes is None or recipe.dataset in ("folder", "csv"),
+        f"None with dataset={recipe.dataset}, whose split is published",
     )
     _require(
         recipe,

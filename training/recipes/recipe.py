@@ -47,6 +47,8 @@ class Recipe:
     """Folder, archive or list file of the data set."""
     source: Literal["disk", "tfds"] = "disk"
     """Original layout, or prepared by TensorFlow Datasets in `data_dir`."""
+    train_classes: int | None = None
+    """folder, csv: classes to learn from, drawn at random; None is half."""
     corrupt_images: Literal["raise", "skip"] = "raise"
     """Name unreadable files in one error, or leave them out."""
     protocol: Literal["single", "fair", "conventional"] = "single"
