@@ -41,9 +41,10 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     Adds to the logs of each epoch: `ccp_problem`, the number of the problem
     from 1; `ccp_steps`, its steps so far; `ccp_covering_radius`, mean over
-    classes of the largest distance of a pool sample to the proxies the
-    problem began with; `ccp_anchor_distance`, :math:`|\theta - \theta^*|`, 0
-    in the first problem.
+    classes of the largest distance of a pool sample to the nearest of
+    :math:`\rho^*` and the proxies added to it when the problem began;
+    `ccp_anchor_distance`, :math:`|\theta - \theta^*|`, 0 in the first
+    problem.
 
     Where we differ from the reference code: there the network is never reset
     to :math:`\theta^*`, which is `restore_anchors=False`; existing centres

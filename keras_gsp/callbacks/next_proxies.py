@@ -19,7 +19,8 @@ def next_proxies(pool, is_there, existing, per_class, normalization):
 
     Returns:
         The samples, an array (num_classes, per_class, size), and the mean
-        over classes of the pool's covering radius by them, a float.
+        over classes of the pool's covering radius by old proxies and samples
+        together, a float: what the greedy choice makes small.
     """
     # In one piece: of the first problem's no centres there is no norm.
     both = normalize(np.concatenate([pool, existing], axis=1), normalization)
@@ -27,5 +28,6 @@ def next_proxies(pool, is_there, existing, per_class, normalization):
     chosen = greedy_k_center(seen, centers, per_class, is_there)
     chosen = ops.convert_to_numpy(chosen)[..., None]
     proxies = np.take_along_axis(pool, chosen, axis=1)
-    radius = covering_radius(seen, normalize(proxies, normalization), is_there)
-    return proxies, float(ops.mean(radius))
+    added = normalize(proxies, normalization)
+    centers = ops.concatenate([centers, added], axis=1)
+    return proxies, float(ops.mean(covering_radius(seen, centers, is_there)))

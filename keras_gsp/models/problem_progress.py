@@ -27,7 +27,8 @@ class ProblemProgress(keras.layers.Layer):
         waited: evaluations since the best one.
         steps: steps of this problem.
         barren_problems: problems in a row that did not beat `best_of_all`.
-        covering_radius: of the pool by the proxies this problem began with.
+        covering_radius: of the pool by the last problem's proxies and those
+            this one began with.
         is_started: 1 after the first proxies were chosen.
     """
 
@@ -68,7 +69,8 @@ class ProblemProgress(keras.layers.Layer):
         """
         # As it is stored: a score equal to the best one is none.
         score, best = np.float32(score), scalar(self.best_score)
-        if not (np.isneginf(best) or score > best + min_delta):
+        # A first evaluation that is NaN must not stay the best one for ever.
+        if np.isfinite(best) and not score > best + min_delta:
             self.waited.assign_add(1)
             return
         variables = [*moving_variables(encoder), proxies]
@@ -97,7 +99,7 @@ class ProblemProgress(keras.layers.Layer):
         """Sets the counters for the next problem.
 
         Args:
-            covering_radius: float, of the pool by the new proxies.
+            covering_radius: float, of the pool by old and new proxies.
         """
         self.best_score.assign(-np.inf)
         self.waited.assign(0)

@@ -159,7 +159,7 @@ def test_next_proxies_are_what_greedy_k_centre_adds_to_the_best_ones():
             np.testing.assert_allclose(unit(new[label, k]), chosen, atol=1e-5)
         radii.append(
             max(
-                min(np.linalg.norm(s - c) for c in centers[-PER_CLASS:])
+                min(np.linalg.norm(s - c) for c in centers)
                 for s in samples[label]
             )
         )
@@ -247,6 +247,12 @@ def test_smaller_may_be_better_and_small_gains_may_count_for_nothing():
     history = fit(
         build_learner(), [0.5, 0.4, 0.39, 0.38, 0.1], mode="min", min_delta=0.05
     )
+    assert history["ccp_problem"] == [1, 1, 1, 1, 2]
+
+
+def test_a_score_that_is_not_a_number_is_no_gain():
+    nan = float("nan")
+    history = fit(build_learner(), [nan, 0.5, nan, nan, 0.1])
     assert history["ccp_problem"] == [1, 1, 1, 1, 2]
 
 
@@ -390,3 +396,15 @@ def test_a_missing_monitor_is_named_after_the_epoch_was_saved(tmp_path, epochs):
     with pytest.raises(ValueError, match="monitor='score'.*val_map_at_r"):
         fit(learner, [0.1] * epochs, resume, monitor="score")
     assert gsp.callbacks.ExactResume(tmp_path).restore(build_learner()) == 2
+
+
+def test_a_saved_learner_keeps_problem_anchors_and_best_snapshot(tmp_path):
+    learner = build_learner()
+    fit(learner, [0.4, 0.3, 0.2, 0.1, 0.1])
+    learner.save(tmp_path / "learner.keras")
+    loaded = keras.models.load_model(tmp_path / "learner.keras")
+    assert keras.ops.convert_to_numpy(loaded.anchored.problem) == 2
+    for value, expected in zip(
+        loaded.get_weights(), learner.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(value, expected)
