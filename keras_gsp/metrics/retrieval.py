@@ -7,17 +7,12 @@
 """
 
 import numpy as np
-from keras import ops
 
 from keras_gsp.metrics.labelled_embeddings import (
     checked_embeddings,
     class_codes,
 )
-from keras_gsp.metrics.origin import nearby_origin
-from keras_gsp.ops.matmul_precision import full_precision_matmul
-
-# Scores of one block of queries against the whole gallery: 64 MB in float32.
-BLOCK_NUMBERS = 2**24
+from keras_gsp.metrics.rankings import checked_block_size, rankings
 
 
 def retrieval_scores(
@@ -115,12 +110,12 @@ def retrieval_scores(
             "with a positive."
         )
     totals = np.zeros(3 + len(recall_at))
-    for queries, neighbors in _rankings(
+    for queries, neighbors in rankings(
         embeddings,
         gallery,
         num_positives,
         at_least=max(recall_at, default=1),
-        block_size=_checked_block_size(block_size, len(gallery)),
+        block_size=checked_block_size(block_size, len(gallery)),
         remove_self=not has_gallery,
     ):
         is_correct = gallery_codes[neighbors] == codes[queries][:, None]
@@ -146,83 +141,6 @@ def _block_totals(is_correct, num_positives, recall_at):
     ]
     totals += [is_correct[:, :k].any(axis=1).sum() for k in recall_at]
     return np.array(totals, dtype="float64")
-
-
-def _rankings(
-    embeddings, gallery, num_positives, *, at_least, block_size, remove_self
-):
-    """Yields (queries, neighbours in order) for blocks of scored queries.
-
-    Queries with few positives come first, so that a class of thousands makes
-    long rankings for its own members only.
-    """
-    queries, gallery = _moved_to_origin(embeddings, gallery)
-    num_items = len(gallery)
-    gallery, columns = _without_copies(gallery)
-    half_squares = np.sum(np.square(gallery, dtype="float64"), axis=1) / 2
-    half_squares = ops.convert_to_tensor(half_squares.astype(gallery.dtype))
-    gallery = ops.convert_to_tensor(np.ascontiguousarray(gallery.T))
-    order = np.argsort(num_positives, kind="stable")
-    order = order[num_positives[order] > 0]
-    for start in range(0, len(order), block_size):
-        block = order[start : start + block_size]
-        length = max(at_least, int(num_positives[block].max())) + remove_self
-        length = min(_power_of_two(length), num_items)
-        # Padded to one shape: a compiling backend compiles once per length.
-        rows = np.resize(block, block_size)
-        with full_precision_matmul():
-            nearness = ops.matmul(ops.convert_to_tensor(queries[rows]), gallery)
-        nearness = nearness - half_squares
-        if columns is not None:
-            nearness = ops.take(nearness, columns, axis=1)
-        # Both backends give the lower position first among equals.
-        _, neighbors = ops.top_k(nearness, length)
-        neighbors = ops.convert_to_numpy(neighbors)[: len(block)]
-        if remove_self:
-            neighbors = _without(neighbors, block)
-        yield block, neighbors
-
-
-def _without_copies(gallery):
-    """Returns distinct items and where each item now is, `None` if as before.
-
-    Identical items then share one column of the product, hence one distance,
-    bit for bit, which two columns of a blocked product need not.
-    """
-    gallery = np.ascontiguousarray(gallery + 0.0)  # -0.0 becomes 0.0
-    rows = gallery.view(np.dtype((np.void, gallery.strides[0]))).reshape(-1)
-    _, first, columns = np.unique(rows, return_index=True, return_inverse=True)
-    if len(first) == len(gallery):
-        return gallery, None
-    return gallery[first], columns.reshape(-1).astype("int32")
-
-
-def _without(neighbors, own):
-    """Removes each row's own index; a row without it loses its last entry."""
-    is_after = np.cumsum(neighbors == own[:, None], axis=1)[:, :-1] > 0
-    return np.where(is_after, neighbors[:, 1:], neighbors[:, :-1])
-
-
-def _moved_to_origin(embeddings, gallery):
-    """Shifts and scales all data alike, so that rounding stays small.
-
-    The scale is a power of two and keeps squares from overflowing.
-    """
-    dtype = np.result_type(embeddings, gallery)
-    low = np.minimum(embeddings.min(axis=0), gallery.min(axis=0))
-    high = np.maximum(embeddings.max(axis=0), gallery.max(axis=0))
-    shift = nearby_origin(low, high)
-    largest = np.max(np.maximum(np.abs(low - shift), np.abs(high - shift)))
-    scale = np.exp2(-np.frexp(largest)[1]) if largest > 0 else 1.0
-    shift = shift.astype(dtype)
-    return tuple(
-        ((data.astype(dtype) - shift) * dtype.type(scale)).astype(dtype)
-        for data in (embeddings, gallery)
-    )
-
-
-def _power_of_two(number):
-    return 1 << (number - 1).bit_length()
 
 
 def _has_gallery(gallery_embeddings, gallery_labels):
@@ -252,19 +170,3 @@ def _checked_recall_at(recall_at):
                 f"Received: recall_at={recall_at}."
             )
     return tuple(dict.fromkeys(int(k) for k in recall_at))
-
-
-def _checked_block_size(block_size, num_items):
-    if block_size is None:
-        return max(1, min(1024, BLOCK_NUMBERS // num_items))
-    if isinstance(block_size, bool) or int(block_size) != block_size:
-        raise ValueError(
-            "`block_size` must be an integer of at least 1. "
-            f"Received: block_size={block_size}."
-        )
-    if block_size < 1:
-        raise ValueError(
-            "`block_size` must be an integer of at least 1. "
-            f"Received: block_size={block_size}."
-        )
-    return int(block_size)

@@ -3,16 +3,22 @@
 import numpy as np
 from keras import ops
 
-from keras_gsp.metrics.labelled_embeddings import checked_embeddings
 from keras_gsp.metrics.origin import nearby_origin
 from keras_gsp.ops.matmul_precision import full_precision_matmul
 from keras_gsp.retrieval.gallery import SHARD_ROWS, Gallery
+from keras_gsp.retrieval.gallery_files import load_gallery, save_gallery
 from keras_gsp.retrieval.nearest import (
     SPARE_CANDIDATES,
     exact_order,
     nearest_candidates,
 )
 from keras_gsp.retrieval.neighbors import Neighbors, neighbors_at
+from keras_gsp.retrieval.search_arguments import (
+    check_filled,
+    check_k,
+    checked_queries,
+    excluded_positions,
+)
 from keras_gsp.retrieval.whole_artefact import whole_artefact
 
 # Queries compared with a shard at once: 64 MB of products.
@@ -130,7 +136,7 @@ class ExactIndex:
         """
         check_filled(self.gallery)
         with whole_artefact(path, overwrite=overwrite) as folder:
-            self.gallery.save(folder, kind=self.kind)
+            save_gallery(self.gallery, folder, kind=self.kind)
 
     @classmethod
     def load(cls, path):
@@ -148,7 +154,7 @@ class ExactIndex:
                 description, or pickled objects.
         """
         index = cls()
-        index.gallery, _ = Gallery.load(path, cls.kind)
+        index.gallery, _ = load_gallery(path, cls.kind)
         return index
 
     def origin(self):
@@ -202,49 +208,3 @@ class ExactIndex:
             vectors[inside] = shard[indices[inside] - start]
             start += len(shard)
         return vectors
-
-
-def checked_queries(queries, gallery):
-    """Returns queries as (queries, size), float32, refusing a wrong size."""
-    check_filled(gallery)
-    if not isinstance(queries, np.ndarray):
-        queries = ops.convert_to_numpy(queries)
-    queries = queries[None] if queries.ndim == 1 else queries
-    queries = checked_embeddings(queries, "queries").astype("float32")
-    if queries.shape[1] != gallery.embedding_size:
-        raise ValueError(
-            "`queries` must have the size of the gallery's embeddings, "
-            f"{gallery.embedding_size}. Received: shape {queries.shape}."
-        )
-    return queries
-
-
-def check_filled(gallery):
-    """Raises `RuntimeError` for an index that nothing was added to."""
-    if not len(gallery):
-        raise RuntimeError(
-            "The index must hold at least one item. Received: an empty "
-            "gallery; call `add` first."
-        )
-
-
-def check_k(k):
-    """Raises `ValueError` unless k is an integer of at least 1."""
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise ValueError(
-            f"`k` must be an integer of at least 1. Received: k={k!r}."
-        )
-
-
-def excluded_positions(exclude_ids, gallery, count):
-    """Returns the position each query must not return, -1 for none."""
-    if exclude_ids is None:
-        return np.full(count, -1)
-    if isinstance(exclude_ids, str | bytes) or np.ndim(exclude_ids) == 0:
-        exclude_ids = [exclude_ids]
-    if len(exclude_ids) != count:
-        raise ValueError(
-            "`exclude_ids` must hold one id for each query. "
-            f"Received: {len(exclude_ids)} ids for {count} queries."
-        )
-    return gallery.positions_of(exclude_ids)

@@ -3,18 +3,15 @@
 import datetime
 import importlib.metadata
 import json
-import warnings
 
 import keras
-import numpy as np
 
-from keras_gsp.metrics.encoding import encoded
-from keras_gsp.metrics.labelled_batches import LabelledBatches
-from keras_gsp.retrieval.certificate import (
-    index_certificate,
-    ranking_depth,
+from keras_gsp.retrieval.index_check import (
+    check_minimum_recall,
+    judge_certificate,
+    measured_certificate,
 )
-from keras_gsp.retrieval.exact import ExactIndex, check_filled, check_k
+from keras_gsp.retrieval.search_arguments import check_filled, check_k
 from keras_gsp.retrieval.served_encoder import ServedEncoder
 from keras_gsp.retrieval.served_search import ServedGallery
 from keras_gsp.retrieval.signatures import (
@@ -182,7 +179,7 @@ def export_retriever(
             f"{served.embedding_size}. "
             f"Received: {index.gallery.embedding_size}."
         )
-    _check_recall(index, held_out, minimum_recall, below_minimum)
+    check_minimum_recall(index, held_out, minimum_recall, below_minimum)
     gallery = ServedGallery(index, neighbors)
     signatures = encoder_signatures(served) | search_signatures(served, gallery)
     signatures["serving_default"] = signatures["search_exact"]
@@ -194,8 +191,10 @@ def export_retriever(
         facts["no_explain"] = str(error)
     if gallery.has_ann:
         facts["index_settings"] = index.settings
-        facts["certificate"] = _certificate(encoder, index, gallery, held_out)
-        _judge(facts["certificate"], minimum_recall, below_minimum)
+        facts["certificate"] = measured_certificate(
+            encoder, index, gallery, held_out
+        )
+        judge_certificate(facts["certificate"], minimum_recall, below_minimum)
     module = tf.Module()
     module.encoder_variables = served.variables
     module.gallery_variables = gallery.variables
@@ -228,54 +227,3 @@ def _facts(served, signatures, metadata):
         "crop_fraction": served.crop_fraction,
         "embedding_size": served.embedding_size,
     }
-
-
-def _certificate(encoder, index, gallery, held_out):
-    batches = LabelledBatches(held_out, "held_out", 64)
-    embeddings, labels = encoded(encoder, batches)
-    embeddings = embeddings.astype("float32")
-    depth = ranking_depth(labels, index.gallery.labels, gallery.neighbors)
-    exact = ExactIndex()
-    exact.gallery = index.gallery
-    # A few hundred queries at a time: ScaNN's batches are held in memory.
-    blocks = np.array_split(embeddings, -(-len(embeddings) // 256))
-    near = [gallery.near(block, depth)[1].numpy() for block in blocks]
-    return index_certificate(
-        exact.search(embeddings, depth).indices,
-        np.concatenate(near),
-        labels,
-        index.gallery.labels,
-        gallery.neighbors,
-    )
-
-
-def _check_recall(index, held_out, minimum_recall, below_minimum):
-    if index.kind == "scann" and held_out is None:
-        raise ValueError(
-            "`held_out` must be given with a ScannIndex: images that are not "
-            "in the gallery, to measure what the index misses. "
-            "Received: held_out=None."
-        )
-    if not 0.0 <= minimum_recall <= 1.0:
-        raise ValueError(
-            "`minimum_recall` must be in [0, 1]. "
-            f"Received: minimum_recall={minimum_recall}."
-        )
-    if below_minimum not in ("refuse", "warn"):
-        raise ValueError(
-            '`below_minimum` must be "refuse" or "warn". '
-            f"Received: below_minimum={below_minimum!r}."
-        )
-
-
-def _judge(certificate, minimum_recall, below_minimum):
-    if certificate["recall"] >= minimum_recall:
-        return
-    message = (
-        f"ScaNN must find {minimum_recall:.3f} of the true neighbours. "
-        f"Received: {certificate['recall']:.3f} at k={certificate['k']}. Give "
-        "the index more leaves to search or more candidates to reorder."
-    )
-    if below_minimum == "refuse":
-        raise ValueError(message)
-    warnings.warn(message, stacklevel=3)

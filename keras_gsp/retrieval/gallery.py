@@ -1,8 +1,5 @@
 """What an index searches: embeddings with a label and an id each."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 
 from keras_gsp.metrics.encoding import encoded_batches
@@ -14,7 +11,6 @@ from keras_gsp.metrics.labelled_embeddings import (
 
 # Rows that are searched, and collected from an encoder, at once.
 SHARD_ROWS = 2**16
-FORMAT = 1
 
 
 class Gallery:
@@ -141,47 +137,6 @@ class Gallery:
                 )
         return np.array([self._positions.get(i, -1) for i in ids], "int64")
 
-    def save(self, folder, **facts):
-        """Writes arrays and a description into an existing folder."""
-        folder = Path(folder)
-        np.save(folder / "embeddings.npy", self.embeddings, allow_pickle=False)
-        np.save(folder / "labels.npy", self.labels, allow_pickle=False)
-        np.save(folder / "ids.npy", self.ids, allow_pickle=False)
-        facts |= {
-            "format": FORMAT,
-            "items": len(self),
-            "embedding_size": self.embedding_size,
-        }
-        text = json.dumps(facts, indent=2)
-        (folder / "index.json").write_text(text + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, folder, kind):
-        """Reads a gallery and its description.
-
-        Returns:
-            The gallery and the facts it was saved with, a dict.
-
-        Raises:
-            FileNotFoundError: no index there.
-            ValueError: another kind of index, arrays that do not fit their
-                description, or pickled objects.
-        """
-        folder = Path(folder)
-        facts = _read_facts(folder, kind)
-        arrays = [
-            _load_array(folder / f"{name}.npy")
-            for name in ("embeddings", "labels", "ids")
-        ]
-        expected = (facts["items"], facts["embedding_size"])
-        if arrays[0].shape != expected:
-            raise ValueError(
-                "The embeddings of an index must have the shape that its "
-                f"index.json says, {expected}. "
-                f"Received: {arrays[0].shape} in {str(folder)!r}."
-            )
-        return cls(*arrays), facts
-
     def _add_waiting(self, waiting, ids, done):
         if not waiting:
             return done
@@ -237,31 +192,3 @@ def _plain(id_):
     if isinstance(id_, bytes):
         return id_.decode("utf-8")
     return id_.item() if isinstance(id_, np.generic) else id_
-
-
-def _read_facts(folder, kind):
-    path = folder / "index.json"
-    if not path.is_file():
-        raise FileNotFoundError(
-            "`path` must be a folder that an index was saved to. Received: "
-            f"{str(folder)!r}, without index.json."
-        )
-    facts = json.loads(path.read_text(encoding="utf-8"))
-    found = facts.get("kind"), facts.get("format")
-    if found != (kind, FORMAT):
-        raise ValueError(
-            f"{str(folder)!r} must hold an index of kind {kind!r} in format "
-            f"{FORMAT}. Received: kind {found[0]!r} in format {found[1]!r}."
-        )
-    return facts
-
-
-def _load_array(path):
-    try:
-        return np.load(path, allow_pickle=False)
-    except ValueError as error:
-        raise ValueError(
-            "The arrays of an index must be plain numbers or strings; "
-            "pickled objects can run code and are never loaded. "
-            f"Received: {str(path)!r}: {error}"
-        ) from error

@@ -4,13 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_gsp.retrieval.exact import (
-    check_filled,
-    check_k,
-    checked_queries,
-    excluded_positions,
-)
 from keras_gsp.retrieval.gallery import Gallery
+from keras_gsp.retrieval.gallery_files import load_gallery, save_gallery
 from keras_gsp.retrieval.neighbors import Neighbors, neighbors_at
 from keras_gsp.retrieval.scann_import import import_scann
 from keras_gsp.retrieval.scann_settings import (
@@ -18,6 +13,13 @@ from keras_gsp.retrieval.scann_settings import (
     check_settings,
     configured,
 )
+from keras_gsp.retrieval.search_arguments import (
+    check_filled,
+    check_k,
+    checked_queries,
+    excluded_positions,
+)
+from keras_gsp.retrieval.true_order import ordered_exactly
 from keras_gsp.retrieval.whole_artefact import whole_artefact
 
 
@@ -192,7 +194,8 @@ class ScannIndex:
         """
         check_filled(self.gallery)
         with whole_artefact(path, overwrite=overwrite) as folder:
-            self.gallery.save(
+            save_gallery(
+                self.gallery,
                 folder,
                 kind=self.kind,
                 num_neighbors=self.num_neighbors,
@@ -219,7 +222,7 @@ class ScannIndex:
         """
         scann = import_scann()
         index = cls.__new__(cls)
-        index.gallery, facts = Gallery.load(path, cls.kind)
+        index.gallery, facts = load_gallery(path, cls.kind)
         index.num_neighbors = facts["num_neighbors"]
         index.settings = facts["settings"]
         index.training_threads = 0
@@ -238,31 +241,3 @@ class ScannIndex:
                 f"{index._searcher.size()} and {len(index.gallery)} items."
             )
         return index
-
-
-def ordered_exactly(queries, rows, indices, distances, excluded=None):
-    """Orders what ScaNN found by true distance, then by index.
-
-    Args:
-        queries: (queries, size).
-        rows: (items, size), the gallery.
-        indices: (queries, found), integers; lists of different lengths fit.
-        distances: (queries, found), NaN where nothing was found.
-        excluded: (queries,), positions to leave out, or `None`.
-
-    Returns:
-        Indices (queries, found), -1 for none, and distances (queries, found).
-    """
-    indices, distances = np.asarray(indices), np.asarray(distances)
-    indices = np.where(np.isnan(distances), -1, indices.astype("int64"))
-    if excluded is not None:
-        indices = np.where(indices == excluded[:, None], -1, indices)
-    exact = np.linalg.norm(
-        rows[np.maximum(indices, 0)] - queries[:, None, :], axis=-1
-    )
-    exact = np.where(indices < 0, np.inf, exact)
-    order = np.lexsort((indices, exact), axis=1)
-    return (
-        np.take_along_axis(indices, order, axis=1),
-        np.take_along_axis(exact, order, axis=1),
-    )
