@@ -7,8 +7,7 @@ Symbols: f `features`, omega `prototypes`, mu `transport_ratio`, eps
 
 from keras import ops
 
-from keras_gsp.ops.distances import pairwise_distances
-from keras_gsp.ops.normalization import unit_ball
+from keras_gsp.ops.distances import ball_distances
 from keras_gsp.ops.transport import affinities, selection_probabilities
 
 # Two vectors of the unit ball are at most this far apart.
@@ -36,10 +35,15 @@ def ball_transport(
         is kept), and `assignment` (batch, num_features, num_prototypes),
         which sums to 1 for each feature. float32 or float64.
     """
-    projected = unit_ball(features)
-    centers = ops.cast(unit_ball(prototypes), projected.dtype)
-    scaled = -inverse_temperature * pairwise_distances(projected, centers)
-    log_affinities, assignment = affinities(scaled, axis=-1)
+    shape = ops.shape(features)
+    # One flat product: a batched one would copy the prototypes per image.
+    costs = ball_distances(
+        ops.reshape(features, (-1, features.shape[-1])), prototypes
+    )
+    log_affinities, assignment = affinities(
+        -inverse_temperature * costs, axis=-1
+    )
+    log_affinities = ops.reshape(log_affinities, (-1, shape[1]))
     chosen, _ = selection_probabilities(
         log_affinities,
         transport_ratio,
@@ -48,7 +52,8 @@ def ball_transport(
     )
     count = kept_features(chosen, mask)
     # p / (n mu), not (1 - n rho) / mu: nothing cancels.
-    return chosen / (count * transport_ratio), assignment
+    weights = chosen / (count * transport_ratio)
+    return weights, ops.reshape(assignment, (-1, shape[1], prototypes.shape[0]))
 
 
 def kept_features(weights, mask):

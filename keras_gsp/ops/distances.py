@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from keras_gsp.ops.normalization import unit_ball
 from keras_gsp.ops.precision import at_least_float32, unit_roundoff
 
 
@@ -24,11 +25,7 @@ def pairwise_squared_distances(vectors, references):
     sizes = ops.sum(ops.square(vectors), axis=-1)[..., :, None]
     reference_sizes = ops.sum(ops.square(references), axis=-1)[..., None, :]
     products = ops.matmul(vectors, ops.swapaxes(references, -1, -2))
-    total = sizes + reference_sizes
-    squares = total - 2.0 * products
-    noise = 4.0 * unit_roundoff(vectors) * ops.stop_gradient(total)
-    # `<=`, not `>`, so that NaN is passed on instead of becoming 0.
-    return ops.where(squares <= noise, ops.zeros_like(squares), squares)
+    return _above_noise(sizes + reference_sizes, 2.0 * products)
 
 
 def pairwise_distances(vectors, references):
@@ -41,7 +38,45 @@ def pairwise_distances(vectors, references):
     Returns:
         (..., n, m), float32 or float64.
     """
-    squares = pairwise_squared_distances(vectors, references)
+    return _safe_sqrt(pairwise_squared_distances(vectors, references))
+
+
+def ball_distances(vectors, references):
+    """Euclidean distances after both sides are projected onto the unit ball.
+
+    Equals `pairwise_distances(unit_ball(vectors), unit_ball(references))`
+    without forming the projected vectors: their lengths scale the products
+    instead, which spares several passes over the larger side. A vector longer
+    than 1e19 overflows float32 and counts as the centre of the ball in its
+    products; the distance stays finite.
+
+    Args:
+        vectors: (n, size), the many.
+        references: (m, size), the few.
+
+    Returns:
+        (n, m), float32 or float64, in [0, 2].
+    """
+    vectors = at_least_float32(vectors)
+    references = unit_ball(ops.cast(references, vectors.dtype))
+    squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)
+    shrink = 1.0 / ops.sqrt(ops.maximum(squares, 1.0))
+    sizes = ops.minimum(squares, 1.0)
+    reference_sizes = ops.sum(ops.square(references), axis=-1)[None, :]
+    products = shrink * ops.matmul(vectors, ops.transpose(references))
+    return _safe_sqrt(_above_noise(sizes + reference_sizes, 2.0 * products))
+
+
+def _above_noise(total, twice_products):
+    """Total minus 2 x.y, or exactly 0 where rounding has left nothing of it."""
+    squares = total - twice_products
+    noise = 4.0 * unit_roundoff(total) * ops.stop_gradient(total)
+    # `<=`, not `>`, so that NaN is passed on instead of becoming 0.
+    return ops.where(squares <= noise, ops.zeros_like(squares), squares)
+
+
+def _safe_sqrt(squares):
+    """The root, with gradient zero at zero."""
     is_zero = squares == 0.0
     # Double `where`: sqrt never sees the zero whose gradient is infinite.
     safe = ops.where(is_zero, ops.ones_like(squares), squares)

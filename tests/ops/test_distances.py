@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_gsp.ops import pairwise_distances, pairwise_squared_distances
+from keras_gsp.ops import (
+    pairwise_distances,
+    pairwise_squared_distances,
+    unit_ball,
+)
+from keras_gsp.ops.distances import ball_distances
 from tests.gradients import central_differences, gradients
 
 
@@ -62,3 +67,25 @@ def test_nan_is_passed_on():
     distances = np.asarray(pairwise_distances(vectors, references))
     assert np.isnan(distances[0, 1]).all()
     assert np.isfinite(distances[1]).all()
+
+
+def test_ball_distances_project_both_sides_first(double_precision):
+    vectors, references = (given[0] * 1.5 for given in two_sets())
+    vectors[0] = 0.0
+    vectors[1] *= 0.1
+    upstream = np.random.default_rng(1).normal(size=(5, 4))
+
+    def loss(vectors, references):
+        return ops.sum(ball_distances(vectors, references) * upstream)
+
+    np.testing.assert_allclose(
+        ball_distances(vectors, references),
+        pairwise_distances(unit_ball(vectors), unit_ball(references)),
+        atol=1e-12,
+    )
+    for found, expected in zip(
+        gradients(loss, vectors, references),
+        central_differences(loss, vectors, references),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-7)
