@@ -91,6 +91,9 @@ def checked_labels(labels, length, name="labels"):
     labels = np.asarray(labels)
     if labels.dtype == object:
         labels = _plain_strings(labels, name)
+    if labels.dtype.kind == "S":
+        # TensorFlow's strings are bytes; bytes that are no UTF-8 stay apart.
+        labels = np.char.decode(labels, "utf-8", "surrogateescape")
     if _kind(labels) is None:
         raise TypeError(
             f"`{name}` must be numbers or strings. "
@@ -115,7 +118,7 @@ def checked_labels(labels, length, name="labels"):
 
 
 def _kind(labels):
-    kinds = {"b": int, "i": int, "u": int, "f": float, "U": str, "S": bytes}
+    kinds = {"b": int, "i": int, "u": int, "f": float, "U": str}
     return kinds.get(labels.dtype.kind)
 
 

@@ -175,8 +175,6 @@ def _checked_ids(ids, count):
 
 def _joined(old, new, name):
     """Appends, keeping one kind: strings with strings, numbers with numbers."""
-    if new.dtype.kind == "S":
-        new = np.char.decode(new, "utf-8")
     if len(old) == 0:
         return new
     if (old.dtype.kind == "U") != (new.dtype.kind == "U"):

@@ -165,6 +165,18 @@ def test_labels_may_be_strings_columns_tensors_or_huge_numbers():
         assert retrieval_scores(points, same) == expected
 
 
+def test_bytes_and_text_are_the_same_labels():
+    points, labels = random_set(1)
+    names = np.array([f"é{label}" for label in labels])
+    scores = retrieval_scores(
+        points,
+        np.char.encode(names, "utf-8"),
+        gallery_embeddings=points,
+        gallery_labels=names,
+    )
+    assert scores["precision_at_1"] == 1.0
+
+
 def test_embeddings_may_be_tensors_lists_or_half_precision():
     points, labels = random_set(2, size=3)
     points = points.astype("float16").astype("float32")

@@ -1,5 +1,6 @@
 """Why a neighbour is near: weights, prototypes and their contributions."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,8 @@ def draw_explanation(
     )
     shares = {key: value.numpy() for key, value in shares.items()}
     contributions = shares["contributions"]
+    facts = json.loads((folder / "metadata.json").read_text())
+    kept = facts["crop_fraction"]
     strongest = np.argsort(-np.abs(contributions))[:NUM_PROTOTYPES]
     columns = 3 + len(strongest)
     with picture(path, 2, columns, figsize=(2.1 * columns, 4.8)) as axes:
@@ -46,12 +49,16 @@ def draw_explanation(
         for row, (side, contents) in zip(axes, rows, strict=True):
             image = pixels(contents)
             _overlay(
-                row[0], image, None, name if row[0] is axes[1, 0] else side
+                row[0],
+                image,
+                kept,
+                None,
+                name if row[0] is axes[1, 0] else side,
             )
-            _overlay(row[1], image, shares[f"{side}_weights"], "weights")
+            _overlay(row[1], image, kept, shares[f"{side}_weights"], "weights")
             for axis, prototype in zip(row[2:], strongest, strict=False):
                 part = shares[f"{side}_maps"][..., prototype]
-                _overlay(axis, image, part, f"prototype {prototype}")
+                _overlay(axis, image, kept, part, f"prototype {prototype}")
         _bars(axes[:, -1], contributions, float(shares["similarity"]))
 
 
@@ -67,9 +74,9 @@ def _first_other(query, answer, folder):
     )
 
 
-def _overlay(axis, image, weights, title):
+def _overlay(axis, image, kept, weights, title):
     """An image under a map of its centred square, as it was embedded."""
-    side = min(image.shape[:2])
+    side = max(1, round(min(image.shape[:2]) * kept))
     top, left = (image.shape[0] - side) // 2, (image.shape[1] - side) // 2
     axis.imshow(image[top : top + side, left : left + side])
     if weights is not None:
