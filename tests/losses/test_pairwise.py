@@ -46,6 +46,10 @@ CASES = {
     ),
 }
 every_loss = pytest.mark.parametrize("case", CASES)
+# For what takes seconds and depends on the class, not on its options.
+one_of_each = pytest.mark.parametrize(
+    "case", ["contrastive", "cosine_contrastive", "triplet", "multi_similarity"]
+)
 
 
 def make(case, **settings):
@@ -267,7 +271,7 @@ def test_sample_weights_multiply_the_terms_of_their_anchors(case):
     np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
-@every_loss
+@one_of_each
 @pytest.mark.parametrize(
     ("policy", "jit_compile"),
     [("float32", True), ("mixed_bfloat16", False)],
@@ -291,7 +295,7 @@ def test_fit_lowers_the_loss(case, policy, jit_compile):
     assert history[-1] < history[0]
 
 
-@every_loss
+@one_of_each
 def test_float16_training_stays_finite(case):
     keras.config.set_dtype_policy("mixed_float16")
     labels, images = batch(16)
@@ -301,7 +305,7 @@ def test_float16_training_stays_finite(case):
     assert np.all(np.isfinite(history))
 
 
-@every_loss
+@one_of_each
 def test_keras_file_keeps_the_loss(case, tmp_path):
     labels, images = batch()
     loss = make(case, normalization="ball")
@@ -317,7 +321,7 @@ def test_keras_file_keeps_the_loss(case, tmp_path):
 
 
 @pytest.mark.skipif(not ON_TENSORFLOW, reason="tf.function is TensorFlow's")
-@every_loss
+@one_of_each
 def test_batch_of_unknown_size_in_a_graph(case):
     import tensorflow as tf
 

@@ -147,7 +147,7 @@ def test_sample_weights_multiply_the_terms_of_their_samples(case):
 @every_loss
 @pytest.mark.parametrize(
     ("policy", "jit_compile"),
-    [("float32", True), ("mixed_bfloat16", False), ("mixed_float16", False)],
+    [("mixed_bfloat16", True), ("mixed_float16", False)],
 )
 def test_proxies_move_and_the_loss_falls_in_fit(case, policy, jit_compile):
     keras.config.set_dtype_policy(policy)
