@@ -8,7 +8,8 @@ from typing import Annotated
 import tyro
 
 from training.environment import environment
-from training.recipes.named import named_recipes, run_name
+from training.recipes.choice import choose_recipe
+from training.recipes.named import run_name
 from training.recipes.recipe import Recipe
 from training.run_directory import RunDirectory, write_json
 
@@ -140,18 +141,16 @@ def report(directory: RunDirectory, scores: dict) -> str:
 
 
 def _parse(arguments):
-    commands = {
-        name: TrainCommand(recipe=recipe, recipe_name=name)
-        for name, recipe in named_recipes().items()
-    }
-    choice = tyro.extras.subcommand_type_from_defaults(
-        commands, prefix_names=False
+    program = "python -m training.train"
+    name, recipe, options = choose_recipe(
+        arguments, f"usage: {program} RECIPE [options]"
     )
     return tyro.cli(
-        tyro.conf.OmitArgPrefixes[choice],
-        prog="python -m training.train",
+        tyro.conf.OmitArgPrefixes[TrainCommand],
+        default=TrainCommand(recipe=recipe, recipe_name=name),
+        prog=f"{program} {name}",
         description=__doc__,
-        args=arguments,
+        args=options,
     )
 
 

@@ -187,7 +187,7 @@ def test_fewer_classes_than_a_batch_takes_are_refused(
         (["cub"], "data_dir=None"),
         (["glyphs", "--los", "ms"], 2),
         (["glyphs", "--loss", "c9"], 2),
-        (["birds"], 2),
+        (["birds"], "Received: birds"),
     ],
 )
 def test_bad_arguments_end_the_command(arguments, code, tmp_path):
@@ -206,3 +206,13 @@ def test_an_unfinished_run_has_nothing_to_evaluate(tmp_path):
         evaluate.main([str(tmp_path)])
     with pytest.raises(SystemExit, match="must hold settings.json"):
         evaluate.main([str(tmp_path / "nowhere")])
+
+
+@pytest.mark.parametrize(("arguments", "code"), [([], 2), (["--help"], 0)])
+def test_recipes_are_listed_by_data_set(arguments, code, capsys):
+    with pytest.raises(SystemExit) as caught:
+        train.main(arguments)
+    assert caught.value.code == code
+    printed = capsys.readouterr().out
+    assert "glyphs-gsp-zsr" in printed
+    assert max(map(len, printed.splitlines())) <= 79

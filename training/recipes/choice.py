@@ -1,0 +1,58 @@
+"""The first word of a command line: which recipe to start from."""
+
+import difflib
+import sys
+import textwrap
+from itertools import groupby
+
+from training.recipes.named import named_recipes
+from training.recipes.recipe import Recipe
+
+
+def choose_recipe(arguments, usage: str) -> tuple[str, Recipe, list]:
+    """Splits a command line into a recipe and the options after it.
+
+    Without a recipe, or with `--help` before one, the recipes are listed and
+    the program ends.
+
+    Args:
+        arguments: The command line after the program, `None` for the
+            process's own.
+        usage: The first line of the listing.
+
+    Returns:
+        The recipe's name, the recipe, the remaining arguments.
+
+    Raises:
+        ValueError: an unknown name; the message shows similar ones.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    recipes = named_recipes()
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(listing(recipes, usage))
+        sys.exit(0 if arguments else 2)
+    name, *options = arguments
+    if name not in recipes:
+        similar = difflib.get_close_matches(name, recipes, n=5, cutoff=0.4)
+        hint = f" Similar: {', '.join(similar)}." if similar else ""
+        raise ValueError(
+            "The first argument must name a recipe; --help lists them. "
+            f"Received: {name}.{hint}"
+        )
+    return name, recipes[name], options
+
+
+def listing(recipes: dict, usage: str) -> str:
+    """The recipes' names, a paragraph for each data set."""
+    lines = [usage, "", "Recipes, by data set (each takes --help):"]
+    names = list(recipes)
+    for dataset, group in groupby(names, lambda name: recipes[name].dataset):
+        words = textwrap.fill(
+            "  ".join(group),
+            width=79,
+            initial_indent="  ",
+            subsequent_indent="  ",
+            break_on_hyphens=False,
+        )
+        lines += ["", dataset, words]
+    return "\n".join(lines)
