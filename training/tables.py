@@ -108,13 +108,15 @@ def _cell(measured, published):
 
 
 def _note(rows):
-    recipe = rows[0][0].read_recipe()
-    scores = rows[0][1]
+    directory, scores = rows[0]
+    name = directory.read_recipe().dataset
+    if "." in directory.path.name:
+        name = directory.path.parent.name
     note = (
-        f"{recipe.dataset}, {scores['protocol']} protocol: weights chosen on "
+        f"{name}, {scores['protocol']} protocol: weights chosen on "
         f"{scores['selected_on']}; percentages, mean ± standard deviation"
     )
-    if "num_collections" in scores:
+    if scores.get("num_collections", 1) > 1:
         note += f" over {scores['num_collections']} collections of 4 models"
     if not RESULTS:
         note += ". The papers' numbers are not recorded yet"

@@ -55,6 +55,16 @@ def test_frozen_backbones_need_weights(folder, tmp_path):
         train.main(["folder-features", *where])
 
 
+def test_collages_of_any_folder(folder, tmp_path):
+    layouts.folder(folder, [f"class{i}" for i in range(16)], images=6)
+    settings = "--classes-per-batch 4 --steps 1 --steps-per-evaluation 1"
+    where = ["--data-dir", str(folder), "--runs", str(tmp_path)]
+    few = ["--images-per-class", "5", "--name", "few"]
+    train.main(["collage", *settings.split(), *where, *few])
+    scores = json.loads((tmp_path / "few" / "scores.json").read_text())
+    assert scores["num_queries"] == 5 * 5  # two fifths of 13 classes
+
+
 def test_a_study_on_cached_features(folder, tmp_path, monkeypatch, capsys):
     weights = tmp_path / "resnet20.weights.h5"
     gsp.models.resnet20((16, 16, 3)).save_weights(weights)

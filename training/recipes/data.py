@@ -53,6 +53,8 @@ def read_recipe(recipe: Recipe) -> RetrievalSplits:
     own = {}
     if recipe.train_classes is not None:
         own["num_train_classes"] = recipe.train_classes
+    if recipe.images_per_class is not None:
+        own["images_per_class"] = recipe.images_per_class
     splits = read_splits(
         recipe.dataset,
         recipe.data_dir,

@@ -13,6 +13,7 @@ POSITIVE = (
     "proxies_per_class",
     "repeats",
     "train_classes",
+    "images_per_class",
     "ms_alpha",
     "ms_beta",
     "proxy_temperature",
@@ -113,6 +114,12 @@ def _check_combination(recipe):
         "train_classes",
         recipe.train_classes is None or recipe.dataset in ("folder", "csv"),
         f"None with dataset={recipe.dataset}, whose split is published",
+    )
+    _require(
+        recipe,
+        "images_per_class",
+        recipe.images_per_class is None or recipe.dataset == "collage",
+        f"None with dataset={recipe.dataset}",
     )
     _require(
         recipe,

@@ -49,6 +49,8 @@ class Recipe:
     """Original layout, or prepared by TensorFlow Datasets in `data_dir`."""
     train_classes: int | None = None
     """folder, csv: classes to learn from, drawn at random; None is half."""
+    images_per_class: int | None = None
+    """collage: at most so many images of each class; None is all."""
     corrupt_images: Literal["raise", "skip"] = "raise"
     """Name unreadable files in one error, or leave them out."""
     protocol: Literal["single", "fair", "conventional"] = "single"

@@ -82,6 +82,7 @@ STUDIES = {
             steps=300,
             steps_per_evaluation=100,
             classes_per_batch=3,
+            images_per_class=1000,
             repeats=3,
         ),
         losses=("c2",),
