@@ -110,15 +110,12 @@ class ExactIndex:
         queries = checked_queries(queries, self.gallery)
         check_k(k)
         excluded = excluded_positions(exclude_ids, self.gallery, len(queries))
-        origin = self.origin()
-        indices, distances = [], []
-        for start in range(0, len(queries), QUERY_ROWS):
-            block = slice(start, start + QUERY_ROWS)
-            found = self._search_block(
-                queries[block], int(k), excluded[block], origin
-            )
-            distances.append(found[0])
-            indices.append(found[1])
+        best = self._best_candidates(queries, int(k))
+        found = [
+            self._ordered(queries[rows], indices, excluded[rows], int(k))
+            for rows, indices in best
+        ]
+        distances, indices = zip(*found, strict=True)
         return neighbors_at(
             self.gallery, np.concatenate(indices), np.concatenate(distances)
         )
@@ -161,35 +158,46 @@ class ExactIndex:
         """Returns the point that distances are computed from, (size,)."""
         return nearby_origin(*self.gallery.bounds).astype("float32")
 
-    def _search_block(self, queries, k, excluded, origin):
-        """Distances and indices of one block of queries, (queries, k)."""
-        shown = min(k, len(self))
-        # One more to be dropped again where an item is excluded.
+    def _best_candidates(self, queries, k):
+        """Yields blocks of queries and the indices of their candidates."""
+        # One more than asked for, to be dropped where an item is excluded.
         kept = min(k + 1 + SPARE_CANDIDATES, len(self))
-        queries = ops.convert_to_tensor(queries - origin)
-        best, num_before = None, 0
+        origin = self.origin()
+        blocks = [
+            slice(start, start + QUERY_ROWS)
+            for start in range(0, len(queries), QUERY_ROWS)
+        ]
+        tensors = [ops.convert_to_tensor(queries[b] - origin) for b in blocks]
+        best = [None] * len(blocks)
+        num_before = 0
         with full_precision_matmul():
             for rows in self._shards(origin):
                 half_squares = np.sum(np.square(rows), axis=1) / 2
-                best = nearest_candidates(
-                    queries,
-                    ops.convert_to_tensor(rows),
-                    ops.convert_to_tensor(half_squares),
-                    kept,
-                    None if best is None else (best, num_before),
-                )
+                half_squares = ops.convert_to_tensor(half_squares)
+                shard = ops.convert_to_tensor(rows)
+                for i, tensor in enumerate(tensors):
+                    before = best[i] and (best[i], num_before)
+                    best[i] = nearest_candidates(
+                        tensor, shard, half_squares, kept, before
+                    )
                 num_before += len(rows)
-        indices = ops.convert_to_numpy(best[1])
+        for block, (_, indices) in zip(blocks, best, strict=True):
+            yield block, ops.convert_to_numpy(indices)
+
+    def _ordered(self, queries, indices, excluded, k):
+        """Distances and indices of one block of queries, (queries, k)."""
+        origin = self.origin()
         vectors = self._vectors(indices) - origin
         indices = np.where(indices == excluded[:, None], -1, indices)
         distances, indices = exact_order(
-            queries,
+            ops.convert_to_tensor(queries - origin),
             ops.convert_to_tensor(vectors),
             ops.convert_to_tensor(indices.astype("int32")),
         )
+        shown = slice(0, min(k, len(self)))
         return (
-            ops.convert_to_numpy(distances)[:, :shown],
-            ops.convert_to_numpy(indices)[:, :shown],
+            ops.convert_to_numpy(distances)[:, shown],
+            ops.convert_to_numpy(indices)[:, shown],
         )
 
     def _shards(self, origin):
