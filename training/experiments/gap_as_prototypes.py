@@ -58,7 +58,7 @@ class Settings(ExperimentSettings):
     """Weights of MobileNetV2 (alpha 0.35, no top) for that folder."""
     images: int = 200
     """Images, whose local features are put together."""
-    num_prototypes: tuple[int, ...] = (4, 8, 16, 24, 32, 64, 128)
+    num_prototypes: tuple[int, ...] = (4, 8, 16, 24, 32, 64)
     inverse_temperature: float = 10.0
     """Sharpness of the soft histograms."""
 
