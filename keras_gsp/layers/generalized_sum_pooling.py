@@ -8,10 +8,8 @@ from keras_gsp.layers.prototype_cover import prototype_cover
 from keras_gsp.ops.ball_transport import ball_transport, kept_features
 from keras_gsp.ops.generalized_mean import generalized_mean
 from keras_gsp.ops.precision import at_least_float32
-from keras_gsp.ops.transport import (
-    check_inverse_temperature,
-    check_transport_ratio,
-)
+from keras_gsp.ops.selection import check_transport_ratio
+from keras_gsp.ops.transport import check_inverse_temperature
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -80,10 +78,8 @@ class GeneralizedSumPooling(keras.layers.Layer):
 
     Reference:
         Generalized Sum Pooling for Metric Learning, (P2), (4.2), (4.3);
-        GeM + GSP: appendix. As in the reference code, features and prototypes
-        are compared inside the unit ball and pooled as they are; unlike it,
-        the solver does not stop after a fixed number of projections, the
-        weights always sum to 1, and large temperatures do not give NaN.
+        GeM + GSP: appendix. Unlike the reference code, the solver does not
+        stop after a number of projections: the weights always sum to 1.
     """
 
     def __init__(

@@ -45,13 +45,9 @@ class MetricLearner(keras.Model):
     wrong). It enters through the loss on every backend, so that loss scaling
     and replicas treat it like any other gradient.
 
-    Outside training (`evaluate`, `validation_data`) a pair loss is taken
-    within the batch, so that it also means something for unseen classes; a
-    proxy loss needs the classes of its proxies. Neither regulariser nor
-    anchors count.
-
-    Under `tf.distribute.MirroredStrategy` the loss sees the pairs of the
-    global batch, as on one device.
+    Outside training a pair loss is taken within the batch, so that it means
+    something for unseen classes too; regulariser and anchors do not count.
+    Under `tf.distribute` the loss sees the pairs of the global batch.
 
     Args:
         encoder: model from images to embeddings, or to a dictionary with

@@ -14,7 +14,8 @@ from keras_gsp.ops.prototype_assignment import (
 )
 from keras_gsp.ops.recursive_prototypes import recursive_prototypes
 from keras_gsp.ops.ridge import cross_half_prediction
-from keras_gsp.ops.transport import partial_transport, selection_probabilities
+from keras_gsp.ops.selection import selection_probabilities
+from keras_gsp.ops.transport import partial_transport
 
 __all__ = [
     "class_disjoint_halves",

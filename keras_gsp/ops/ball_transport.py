@@ -8,7 +8,8 @@ Symbols: f `features`, omega `prototypes`, mu `transport_ratio`, eps
 from keras import ops
 
 from keras_gsp.ops.distances import ball_distances
-from keras_gsp.ops.transport import affinities, selection_probabilities
+from keras_gsp.ops.selection import selection_probabilities
+from keras_gsp.ops.transport import affinities
 
 # Two vectors of the unit ball are at most this far apart.
 _DIAMETER = 2.0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_gsp.ops.transport import partial_transport, selection_probabilities
+from keras_gsp.ops import partial_transport, selection_probabilities
 from tests.gradients import central_differences, gradients
 from tests.ops import transport_oracle as oracle
 
