@@ -1,5 +1,6 @@
 """Class labels of a batch: checked, flattened, compared."""
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -48,8 +49,11 @@ def same_class(labels, reference_labels):
         (batch, references), boolean.
     """
     labels = flat_labels(labels)
-    reference_labels = ops.cast(flat_labels(reference_labels), labels.dtype)
-    return labels[:, None] == reference_labels[None, :]
+    reference_labels = flat_labels(reference_labels)
+    # The wider of both: 64-bit ids do not wrap beside 32-bit ones.
+    dtype = keras.backend.result_type(labels.dtype, reference_labels.dtype)
+    labels = ops.cast(labels, dtype)[:, None]
+    return labels == ops.cast(reference_labels, dtype)[None, :]
 
 
 def first_occurrences(labels):

@@ -38,6 +38,8 @@ def test_first_occurrences_name_classes_by_position():
 def test_eleven_digit_labels_do_not_collide():
     labels = np.array([11126532855, 11126532856], "int64")
     np.testing.assert_array_equal(first_occurrences(labels), [0, 1])
+    wrapped = np.array([11126532855 % 2**32 - 2**32], "int32")
+    assert not np.asarray(same_class(wrapped, labels)).any()
 
 
 @pytest.mark.parametrize(
