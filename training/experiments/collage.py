@@ -52,7 +52,7 @@ class Settings(ExperimentSettings):
     inverse_temperature: float = 10.0
     transport_ratio: float = 0.2
     """The picture that counts fills a quarter of the canvas."""
-    steps: int = 400
+    steps: int = 600
     batch_size: int = 64
 
     def small(self):

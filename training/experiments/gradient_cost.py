@@ -65,7 +65,7 @@ class Settings(ExperimentSettings):
         return replace(
             self,
             seeds=(0,),
-            rounds=(3, 6),
+            rounds=(3,),
             batch=2,
             num_features=25,
             num_prototypes=4,

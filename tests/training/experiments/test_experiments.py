@@ -23,10 +23,8 @@ EXPERIMENTS = [
     gradient_cost,
     synthetic_tokens,
     gap_as_prototypes,
-    zero_shot_prediction,
-    collage,
-    sweep,
 ]
+SLOW = [zero_shot_prediction, collage, sweep]
 TIMED = ("milliseconds", "megabytes")
 
 
@@ -39,7 +37,14 @@ def report_of(module, folder):
     return json.loads((folder / f"{name_of(module)}.json").read_text())
 
 
-@pytest.fixture(scope="module", params=EXPERIMENTS, ids=name_of)
+@pytest.fixture(
+    scope="module",
+    params=[
+        *EXPERIMENTS,
+        *(pytest.param(module, marks=pytest.mark.slow) for module in SLOW),
+    ],
+    ids=name_of,
+)
 def smoke_run(request, tmp_path_factory):
     """An experiment, the folder it wrote into, and its report."""
     folder = tmp_path_factory.mktemp(name_of(request.param))
