@@ -22,7 +22,7 @@ class StudyCommand:
     """
 
     study: Annotated[str, tyro.conf.Positional]
-    """birds50, collage, omniglot, cub, cars, sop or inshop."""
+    """glyphs, birds50, collage, omniglot, cub, cars, sop or inshop."""
     data_dir: str | None = None
     """Folder, archive or list file of the data set."""
     backbone_weights: str | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from training.recipes.glyphs import GAP as GLYPHS
 from training.recipes.own_images import FEATURES, RECIPES
 from training.recipes.published import LARGE, SMALL, published_recipe
 from training.recipes.recipe import Recipe
@@ -37,7 +38,7 @@ class Study:
     cells: Mapping[tuple[str, str], Recipe] = field(default_factory=dict)
 
 
-def grid(title: str, base: Recipe, losses=LOSSES) -> Study:
+def grid(title: str, base: Recipe, losses=LOSSES, methods=None) -> Study:
     """Every loss with every method, except CCP with a loss on proxies.
 
     CCP compares with its own proxies, so that a proxy loss has no place in
@@ -49,6 +50,7 @@ def grid(title: str, base: Recipe, losses=LOSSES) -> Study:
             (loss, method): replace(base, loss=loss, **settings)
             for loss in losses
             for method, settings in METHODS.items()
+            if method in (methods or METHODS)
             if method != "ccp" or loss not in PROXY_LOSSES
         },
     )
@@ -69,6 +71,13 @@ def _published(dataset):
 
 _SHORT = {"protocol": "fair", "repeats": 1}
 STUDIES = {
+    # Every loss at one small budget, chosen on validation letters.
+    "glyphs": grid(
+        "glyphs, every loss",
+        replace(GLYPHS, steps=400, steps_per_evaluation=100, repeats=1),
+        losses=("c1", "c2", "triplet", "ms", *PROXY_LOSSES),
+        methods=("gap", "gsp", "gsp-zsr", "xml"),
+    ),
     # 25 classes to learn from, 25 unseen; 56 models.
     "birds50": grid(
         "birds50, frozen MobileNetV2 features",
