@@ -9,6 +9,7 @@ BENCHMARKS = (
     "sampler",
     "k_center",
     "losses",
+    "retrieval",
     "pipeline",
 )
 
