@@ -2,18 +2,18 @@
 
 import keras
 import numpy as np
-from keras import ops
 
-from keras_gsp.callbacks.class_pool import (
-    check_pool,
-    embed_class_pool,
-    pool_batches,
+from keras_gsp.callbacks.class_pool import check_pool
+from keras_gsp.callbacks.proxy_alternation import (
+    ProxyChoice,
+    check_learner,
+    problem_logs,
+    restore_best,
+    start_first_problem,
+    start_next_problem,
 )
-from keras_gsp.callbacks.next_proxies import next_proxies
-from keras_gsp.callbacks.optimizer_slots import clear_slots
-from keras_gsp.models.encoder import embedding_of
-from keras_gsp.models.problem_progress import moving_variables
 from keras_gsp.models.scalar import scalar
+from keras_gsp.ops.arguments import check_count
 
 
 class ChanceConstrainedProgramming(keras.callbacks.Callback):
@@ -134,17 +134,17 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         seed=0,
     ):
         super().__init__()
-        _check_counts(
+        check_count(
             pool_size=pool_size,
             every_epochs=every_epochs,
             batch_size=batch_size,
         )
-        optional = {
-            "patience": patience,
-            "max_problems": max_problems,
-            "stop_after": stop_after,
-        }
-        _check_counts(**{k: v for k, v in optional.items() if v is not None})
+        check_count(
+            is_optional=True,
+            patience=patience,
+            max_problems=max_problems,
+            stop_after=stop_after,
+        )
         if mode not in ("max", "min"):
             raise ValueError(
                 f'`mode` must be "max" or "min". Received: mode={mode!r}.'
@@ -166,28 +166,13 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         self.every_epochs = every_epochs
         self.batch_size = batch_size
         self.seed = seed
+        self._choice = ProxyChoice(self.pool, pool_size, batch_size, seed)
         self._batches_ended = []
         self._missing = None
 
     def on_train_begin(self, logs=None):
         """Checks that the learner has proxies and anchors."""
-        if not hasattr(self.model, "anchored"):
-            raise TypeError(
-                "ChanceConstrainedProgramming trains a "
-                f"`MetricLearner`. Received: a {type(self.model).__name__}."
-            )
-        if self.model.proxies is None:
-            raise ValueError(
-                "The learner must have proxies to alternate: "
-                "`MetricLearner(..., proxies=ClassProxies(num_classes))`. "
-                "Received: proxies=None."
-            )
-        if self.model.progress is None:
-            raise ValueError(
-                "The learner must have anchors: `MetricLearner(..., "
-                "anchor_weight=2e-4)`. Received: anchor_weight="
-                f"{self.model.anchor_weight}."
-            )
+        check_learner(self.model)
         self._missing = None
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -195,9 +180,13 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         self._raise_if_missing()
         self._batches_ended = []
         if not scalar(self.model.progress.is_started):
-            self._start_first_problem()
+            start_first_problem(self.model, self._choice)
         elif self._has_converged():
-            self._start_next_problem()
+            start_next_problem(
+                self.model,
+                self._choice,
+                restore_anchors=self.restore_anchors,
+            )
 
     def on_train_batch_end(self, batch, logs=None):
         """Counts a step."""
@@ -210,7 +199,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         if (epoch + 1) % self.every_epochs == 0:
             self._evaluate(logs or {})
         if logs is not None:
-            logs.update(self._own_logs())
+            logs.update(problem_logs(self.model))
 
     def on_train_end(self, logs=None):
         """Says that the monitor was missing, if it was."""
@@ -245,86 +234,9 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         )
 
     def _stop(self):
-        learner, progress = self.model, self.model.progress
-        learner.stop_training = True
+        self.model.stop_training = True
         if self.restore_anchors:
-            progress.restore_best(learner.encoder)
-            learner.proxies.proxies.assign(ops.copy(progress.best_proxies))
-
-    def _start_first_problem(self):
-        proxies = self.model.proxies.proxies
-        nothing = np.zeros((proxies.shape[0], 0, proxies.shape[2]), "float32")
-        self._replace_proxies(*self._choose_proxies(nothing, problem=1))
-
-    def _start_next_problem(self):
-        learner, progress = self.model, self.model.progress
-        moving = moving_variables(learner.encoder)
-        before = [ops.convert_to_numpy(variable) for variable in moving]
-        if self.restore_anchors:
-            progress.restore_best(learner.encoder)
-        problem = scalar(learner.anchored.problem) + 1
-        try:
-            existing = ops.convert_to_numpy(progress.best_proxies)
-            chosen = self._choose_proxies(existing, problem)
-        except Exception:
-            # Without a pool there is no switch: leave what was trained.
-            for variable, value in zip(moving, before, strict=True):
-                variable.assign(value)
-            raise
-        trainable = len(learner.encoder.trainable_variables)
-        learner.anchored.start_problem(
-            [ops.copy(best) for best in progress.best_encoder[:trainable]]
-        )
-        self._replace_proxies(*chosen)
-
-    def _choose_proxies(self, existing, problem):
-        """Returns the next proxies and their mean covering radius."""
-        num_classes, per_class, _ = self.model.proxies.proxies.shape
-        is_wide = self.pool_size >= per_class
-
-        def draw(classes):
-            return pool_batches(
-                self.pool,
-                classes,
-                problem=problem,
-                seed=self.seed,
-                batch_size=self.batch_size,
-            )
-
-        pool, is_there = embed_class_pool(
-            draw,
-            self._embed,
-            num_classes=num_classes,
-            pool_size=self.pool_size * (1 if is_wide else per_class),
-            min_size=per_class,
-            batch_size=self.batch_size,
-        )
-        normalization = getattr(self.model.loss, "normalization", "l2")
-        return next_proxies(pool, is_there, existing, per_class, normalization)
-
-    def _embed(self, images):
-        outputs = self.model.encoder.predict_on_batch(images)
-        # Under tf.distribute every replica answers the whole batch.
-        return np.asarray(embedding_of(outputs))[: len(images)]
-
-    def _replace_proxies(self, proxies, radius):
-        learner = self.model
-        learner.proxies.proxies.assign(proxies)
-        clear_slots(learner.optimizer, learner.proxies.proxies)
-        learner.progress.start_problem(radius)
-
-    def _own_logs(self):
-        anchored, progress = self.model.anchored, self.model.progress
-        is_anchored = scalar(anchored.problem) > 1
-        variables = self.model.encoder.trainable_variables
-        return {
-            "ccp_problem": scalar(anchored.problem),
-            "ccp_steps": scalar(progress.steps),
-            "ccp_covering_radius": scalar(progress.covering_radius),
-            "ccp_anchor_distance": anchored.distance(variables)
-            if is_anchored
-            else 0.0,
-        }
+            restore_best(self.model)
 
     def _raise_if_missing(self):
         """Late, so that the callbacks behind could save the epoch."""
@@ -335,13 +247,4 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
                 "`RetrievalEvaluation` before this callback, and give both "
                 f"the same `every_epochs`. Received: monitor={self.monitor!r}; "
                 f"the logs have: {available}."
-            )
-
-
-def _check_counts(**counts):
-    for name, count in counts.items():
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ValueError(
-                f"`{name}` must be an integer of at least 1. "
-                f"Received: {name}={count!r}."
             )

@@ -1,6 +1,5 @@
 """Checkpoints from which a killed run goes on as if nothing had happened."""
 
-import json
 import warnings
 
 import keras
@@ -17,10 +16,16 @@ from keras_gsp.callbacks.checkpoint_folder import (
     newest_checkpoint,
     save_checkpoint,
 )
+from keras_gsp.callbacks.resume_settings import (
+    check_equal,
+    check_settings,
+    settings_as_json,
+)
 from keras_gsp.callbacks.training_variables import (
     check_same_variables,
     training_variables,
 )
+from keras_gsp.ops.arguments import check_count
 
 FORMAT = "keras_gsp exact resume 1"
 
@@ -106,11 +111,7 @@ class ExactResume(keras.callbacks.Callback):
         self, directory, *, callbacks=(), settings=None, save_every=1, keep=2
     ):
         super().__init__()
-        for name, value in (("save_every", save_every), ("keep", keep)):
-            if value < 1:
-                raise ValueError(
-                    f"`{name}` must be at least 1. Received: {name}={value}."
-                )
+        check_count(save_every=save_every, keep=keep)
         self.directory = directory
         self.callbacks = callbacks
         self.settings = settings
@@ -118,7 +119,7 @@ class ExactResume(keras.callbacks.Callback):
         self.keep = keep
         self.epoch = 0
         self.step = 0
-        self._settings_as_json = _through_json(settings)
+        self._settings_as_json = settings_as_json(settings)
         self._steps_per_epoch = None
         self._is_stopped = False
         self._callback_states = None
@@ -223,12 +224,12 @@ class ExactResume(keras.callbacks.Callback):
 
     def _check(self, manifest, arrays, model, variables):
         """Raises `ValueError` unless a checkpoint fits this run."""
-        _check_equal("The format", manifest.get("format"), FORMAT)
-        _check_settings(manifest["settings"], self._settings_as_json)
-        _check_equal(
+        check_equal("The format", manifest.get("format"), FORMAT)
+        check_settings(manifest["settings"], self._settings_as_json)
+        check_equal(
             "`callbacks`", manifest["callbacks"], _class_names(self.callbacks)
         )
-        _check_equal(
+        check_equal(
             "The optimizer",
             manifest["optimizer"],
             type(model.optimizer).__name__,
@@ -238,43 +239,8 @@ class ExactResume(keras.callbacks.Callback):
     def _check_steps_per_epoch(self):
         steps = self.params.get("steps")
         if self._steps_per_epoch and steps:
-            _check_equal("`steps_per_epoch`", self._steps_per_epoch, steps)
+            check_equal("`steps_per_epoch`", self._steps_per_epoch, steps)
 
 
 def _class_names(callbacks):
     return [type(callback).__name__ for callback in callbacks]
-
-
-def _through_json(settings):
-    """What the settings look like when they are read back."""
-    try:
-        return json.loads(json.dumps(settings))
-    except TypeError as error:
-        raise TypeError(
-            "`settings` must be a dictionary that JSON can hold. "
-            f"Received: settings={settings!r} ({error})."
-        ) from error
-
-
-def _check_settings(saved, given):
-    if saved is None or given is None:
-        return
-    differing = [
-        f"{key}: {saved.get(key)!r} in the checkpoint, {given.get(key)!r} now"
-        for key in sorted(saved.keys() | given.keys())
-        if saved.get(key) != given.get(key)
-    ]
-    if differing:
-        raise ValueError(
-            "`settings` must be those of the checkpoint. Received: "
-            + "; ".join(differing)
-            + "."
-        )
-
-
-def _check_equal(what, saved, given):
-    if saved != given:
-        raise ValueError(
-            f"{what} must be as in the checkpoint, {saved!r}. "
-            f"Received: {given!r}."
-        )

@@ -5,6 +5,7 @@ import keras
 from keras_gsp.metrics.encoding import encoded, encoded_batches
 from keras_gsp.metrics.labelled_batches import LabelledBatches
 from keras_gsp.metrics.retrieval import retrieval_scores
+from keras_gsp.ops.arguments import check_count
 
 
 class RetrievalEvaluation(keras.callbacks.Callback):
@@ -81,10 +82,8 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         block_size=None,
     ):
         super().__init__()
-        _check_positive("every_epochs", every_epochs)
-        _check_positive("batch_size", batch_size)
-        if every_steps is not None:
-            _check_positive("every_steps", every_steps)
+        check_count(every_epochs=every_epochs, batch_size=batch_size)
+        check_count(is_optional=True, every_steps=every_steps)
         self.dataset = dataset
         self.name = name
         self.gallery = gallery
@@ -164,11 +163,3 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     def _encoder(self):
         encoder = getattr(self.model, "encoder", None)
         return encoder if isinstance(encoder, keras.Model) else self.model
-
-
-def _check_positive(name, value):
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(
-            f"`{name}` must be an integer of at least 1. "
-            f"Received: {name}={value!r}."
-        )

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_gsp.layers.feature_shape import flat_features, spatial_shape
 from keras_gsp.layers.prototype_cover import prototype_cover
+from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.ball_transport import ball_transport, kept_features
 from keras_gsp.ops.generalized_mean import generalized_mean
 from keras_gsp.ops.precision import at_least_float32
@@ -95,11 +96,7 @@ class GeneralizedSumPooling(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if not isinstance(num_prototypes, int) or num_prototypes < 1:
-            raise ValueError(
-                "`num_prototypes` must be an integer of at least 1. "
-                f"Received: num_prototypes={num_prototypes}."
-            )
+        check_count(num_prototypes=num_prototypes)
         if not power >= 1.0:
             raise ValueError(
                 f"`power` must be at least 1. Received: power={power}."

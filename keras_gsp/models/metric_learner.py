@@ -62,8 +62,7 @@ class MetricLearner(keras.Model):
             papers.
         class_embeddings: `ClassEmbeddings`, needed by `ZeroShotLoss`.
         in_batch_weight: weight of the loss within the batch beside proxies or
-            memory, at least 0. Default 0, the paper's; 0.1 in the reference
-            code.
+            memory, at least 0. Default 0 (paper); 0.1 in the reference code.
         anchor_decay: factor on lambda from problem to problem, in (0, 1].
             Default 1.
         seed: integer, seed of the split into class-disjoint halves.
