@@ -51,7 +51,7 @@ def run_experiment(
         settings = settings.small()
     facts = {
         "experiment": name,
-        "settings": asdict(settings) | {"out": str(settings.out)},
+        "settings": plain(asdict(settings)),
         "environment": environment(),
     }
     _print_facts(facts)
@@ -92,13 +92,15 @@ def markdown_table(
 
 
 def plain(content):
-    """Turns arrays and NumPy numbers, at any depth, into what JSON holds."""
+    """Turns arrays, NumPy numbers and paths, at any depth, into JSON's own."""
     if isinstance(content, Mapping):
         return {str(key): plain(value) for key, value in content.items()}
     if isinstance(content, np.ndarray | np.generic):
         return plain(content.tolist())
     if isinstance(content, list | tuple):
         return [plain(value) for value in content]
+    if isinstance(content, Path):
+        return str(content)
     return content
 
 
