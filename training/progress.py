@@ -66,7 +66,7 @@ class History(keras.callbacks.Callback):
         self._directory = directory
         self._steps_per_epoch = steps_per_epoch
         self._writer = None
-        self._start = None
+        self._since = None
 
     def on_train_begin(self, logs=None):
         """Opens TensorBoard's log."""
@@ -74,7 +74,7 @@ class History(keras.callbacks.Callback):
 
         folder = str(self._directory.tensorboard)
         self._writer = tf.summary.create_file_writer(folder)
-        self._start = time.monotonic()
+        self._since = time.monotonic()
 
     def on_epoch_end(self, epoch, logs=None):
         """Adds a line."""
@@ -82,9 +82,12 @@ class History(keras.callbacks.Callback):
 
         step = (epoch + 1) * self._steps_per_epoch
         scalars = {name: float(value) for name, value in logs.items()}
-        seconds = round(time.monotonic() - self._start, 3)
         lines = self._directory.read_history()
         lines = [line for line in lines if line["step"] < step]
+        # Seconds of training: the time between two processes is no part.
+        now, before = time.monotonic(), lines[-1]["seconds"] if lines else 0.0
+        seconds = round(before + now - self._since, 3)
+        self._since = now
         lines.append({"step": step, "seconds": seconds} | scalars)
         text = "".join(json.dumps(line) + "\n" for line in lines)
         write_text(self._directory.history, text)
@@ -96,3 +99,10 @@ class History(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         """Closes TensorBoard's log."""
         self._writer.close()
+
+    def get_state(self) -> dict:
+        """Nothing for a checkpoint: the history file is the memory."""
+        return {}
+
+    def set_state(self, state: dict) -> None:
+        """Takes nothing: a clock of another process means nothing here."""
