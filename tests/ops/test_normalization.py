@@ -30,7 +30,7 @@ def test_ball_projects_only_what_is_outside():
 @pytest.mark.parametrize("project", [unit_sphere, unit_ball])
 def test_zero_huge_and_tiny_vectors_stay_finite(project):
     given = np.zeros((4, 3), "float32")
-    given[1:, 0] = (1e20, 1e-30, 3e38)
+    given[1:, 0] = (1e20, 1e-30, 1e37)
 
     def loss(given):
         return ops.sum(project(given) * np.arange(3, dtype="float32"))
