@@ -27,11 +27,9 @@ class ContrastiveLoss(PairLoss):
     Args:
         positive_margin: distance, at least 0. Closer positives cost nothing.
         negative_margin: distance, at least 0. Farther negatives cost nothing.
-        normalization: `"l2"`, `"ball"` or `None`; see `PairLoss`. The margins
-            are meant for `"l2"`, where distances lie in [0, 2].
-        reduction: as in `keras.losses.Loss`.
-        name: string.
-        dtype: as in `PairLoss`.
+        **kwargs: `normalization` (default `"l2"`; the margins are meant
+            for it, where distances lie in [0, 2]),
+            `reduction`, `name` and `dtype`; see `PairLoss`.
 
     Raises:
         ValueError: a negative margin, an unknown `normalization`.
@@ -57,18 +55,9 @@ class ContrastiveLoss(PairLoss):
         self,
         positive_margin=0.0,
         negative_margin=0.5,
-        *,
-        normalization="l2",
-        reduction="sum_over_batch_size",
-        name="contrastive_loss",
-        dtype=None,
+        **kwargs,
     ):
-        super().__init__(
-            normalization=normalization,
-            reduction=reduction,
-            name=name,
-            dtype=dtype,
-        )
+        super().__init__(**kwargs)
         check_not_negative(
             positive_margin=positive_margin, negative_margin=negative_margin
         )

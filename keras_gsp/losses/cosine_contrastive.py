@@ -26,11 +26,9 @@ class CosineContrastiveLoss(PairLoss):
 
     Args:
         margin: cosine, at least 0. Negatives below it cost nothing.
-        normalization: `"l2"`, `"ball"` or `None`; see `PairLoss`. The formula
-            is meant for `"l2"`, where `s` is a cosine, in [-1, 1].
-        reduction: as in `keras.losses.Loss`.
-        name: string.
-        dtype: as in `PairLoss`.
+        **kwargs: `normalization` (default `"l2"`; the formula is meant
+            for it, where `s` is a cosine, in [-1, 1]),
+            `reduction`, `name` and `dtype`; see `PairLoss`.
 
     Raises:
         ValueError: a negative margin, an unknown `normalization`.
@@ -56,18 +54,9 @@ class CosineContrastiveLoss(PairLoss):
     def __init__(
         self,
         margin=0.5,
-        *,
-        normalization="l2",
-        reduction="sum_over_batch_size",
-        name="cosine_contrastive_loss",
-        dtype=None,
+        **kwargs,
     ):
-        super().__init__(
-            normalization=normalization,
-            reduction=reduction,
-            name=name,
-            dtype=dtype,
-        )
+        super().__init__(**kwargs)
         check_not_negative(margin=margin)
         self.margin = margin
 

@@ -30,11 +30,9 @@ class MultiSimilarityLoss(PairLoss):
             similar positive - `mining_margin`, its positives when less
             similar than its most similar negative + `mining_margin`; an
             anchor that lacks either keeps nothing. 0.1 in the paper.
-        normalization: `"l2"`, `"ball"` or `None`; see `PairLoss`. The
-            defaults are meant for `"l2"`, where `s` is a cosine.
-        reduction: as in `keras.losses.Loss`.
-        name: string.
-        dtype: as in `PairLoss`.
+        **kwargs: `normalization` (default `"l2"`; the defaults are
+            meant for it, where `s` is a cosine),
+            `reduction`, `name` and `dtype`; see `PairLoss`.
 
     Raises:
         ValueError: a sharpness that is not positive, a negative
@@ -62,19 +60,10 @@ class MultiSimilarityLoss(PairLoss):
         alpha=2.0,
         beta=40.0,
         base=0.5,
-        *,
         mining_margin=None,
-        normalization="l2",
-        reduction="sum_over_batch_size",
-        name="multi_similarity_loss",
-        dtype=None,
+        **kwargs,
     ):
-        super().__init__(
-            normalization=normalization,
-            reduction=reduction,
-            name=name,
-            dtype=dtype,
-        )
+        super().__init__(**kwargs)
         check_positive(alpha=alpha, beta=beta)
         if mining_margin is not None:
             check_not_negative(mining_margin=mining_margin)

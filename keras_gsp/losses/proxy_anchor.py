@@ -32,9 +32,7 @@ class ProxyAnchorLoss(ProxyLoss):
     Args:
         margin: cosine, at least 0 (delta in the paper). Default 0.1.
         alpha: sharpness, positive. Default 32.
-        reduction: as in `keras.losses.Loss`.
-        name: string.
-        dtype: as in `ProxyLoss`.
+        **kwargs: `reduction`, `name` and `dtype`; see `ProxyLoss`.
 
     Raises:
         ValueError: an argument outside its range.
@@ -61,12 +59,9 @@ class ProxyAnchorLoss(ProxyLoss):
         self,
         margin=0.1,
         alpha=32.0,
-        *,
-        reduction="sum_over_batch_size",
-        name="proxy_anchor_loss",
-        dtype=None,
+        **kwargs,
     ):
-        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        super().__init__(**kwargs)
         check_not_negative(margin=margin)
         check_positive(alpha=alpha)
         self.margin = margin

@@ -29,9 +29,7 @@ class ProxyNCALoss(ProxyLoss):
 
     Args:
         temperature: what cosines are divided by, positive. Default 0.11.
-        reduction: as in `keras.losses.Loss`.
-        name: string.
-        dtype: as in `ProxyLoss`.
+        **kwargs: `reduction`, `name` and `dtype`; see `ProxyLoss`.
 
     Raises:
         ValueError: a `temperature` that is not positive.
@@ -56,12 +54,9 @@ class ProxyNCALoss(ProxyLoss):
     def __init__(
         self,
         temperature=0.11,
-        *,
-        reduction="sum_over_batch_size",
-        name="proxy_nca_loss",
-        dtype=None,
+        **kwargs,
     ):
-        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        super().__init__(**kwargs)
         check_positive(temperature=temperature)
         self.temperature = temperature
 

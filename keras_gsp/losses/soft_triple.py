@@ -34,9 +34,7 @@ class SoftTripleLoss(ProxyLoss):
             Default 0.1.
         margin: cosine taken off the own class, at least 0 (delta in the
             paper). Default 0.01.
-        reduction: as in `keras.losses.Loss`.
-        name: string.
-        dtype: as in `ProxyLoss`.
+        **kwargs: `reduction`, `name` and `dtype`; see `ProxyLoss`.
 
     Raises:
         ValueError: an argument outside its range.
@@ -69,12 +67,9 @@ class SoftTripleLoss(ProxyLoss):
         scale=20.0,
         gamma=0.1,
         margin=0.01,
-        *,
-        reduction="sum_over_batch_size",
-        name="soft_triple_loss",
-        dtype=None,
+        **kwargs,
     ):
-        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        super().__init__(**kwargs)
         check_positive(scale=scale, gamma=gamma)
         check_not_negative(margin=margin)
         self.scale = scale

@@ -30,11 +30,9 @@ class TripletLoss(PairLoss):
     Args:
         margin: distance, at least 0. Default 0.05.
         mean_over: `"active"` or `"valid"`. Default `"active"`.
-        normalization: `"l2"`, `"ball"` or `None`; see `PairLoss`. The margin
-            is meant for `"l2"`, where distances lie in [0, 2].
-        reduction: as in `keras.losses.Loss`.
-        name: string.
-        dtype: as in `PairLoss`.
+        **kwargs: `normalization` (default `"l2"`; the margin is meant
+            for it, where distances lie in [0, 2]),
+            `reduction`, `name` and `dtype`; see `PairLoss`.
 
     Raises:
         ValueError: a negative margin, an unknown `mean_over` or
@@ -59,17 +57,9 @@ class TripletLoss(PairLoss):
         margin=0.05,
         *,
         mean_over="active",
-        normalization="l2",
-        reduction="sum_over_batch_size",
-        name="triplet_loss",
-        dtype=None,
+        **kwargs,
     ):
-        super().__init__(
-            normalization=normalization,
-            reduction=reduction,
-            name=name,
-            dtype=dtype,
-        )
+        super().__init__(**kwargs)
         check_not_negative(margin=margin)
         if mean_over not in MEANS:
             raise ValueError(
