@@ -98,7 +98,10 @@ def test_fits_saves_and_loads_with_its_optimizer(case, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_xla_takes_the_same_steps(case):
-    images, labels = batch()
+    images, _ = batch()
+    # Compiled by XLA, TensorFlow draws other random numbers from one seed;
+    # two classes have one split, whatever is drawn.
+    labels = np.repeat(np.arange(2), 12)
     found = []
     for jit_compile in (False, True):
         keras.utils.set_random_seed(3)

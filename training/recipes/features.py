@@ -4,6 +4,7 @@ import hashlib
 import os
 from dataclasses import fields, replace
 
+import keras
 import numpy as np
 from tqdm import tqdm
 
@@ -30,6 +31,8 @@ def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
         The splits, with feature maps as `images`.
     """
     recipe = replace(recipe, cache_features=False)
+    # A backbone without a weights file is random, but each time the same.
+    keras.utils.set_random_seed(recipe.seed)
     backbone = build_backbone(recipe, image_shape(recipe, splits.train))
     found = {}
     for field in fields(splits):
@@ -54,6 +57,7 @@ def complete_encoder(recipe: Recipe, encoder):
         return encoder
     recipe = replace(recipe, cache_features=False)
     side = recipe.crop_size
+    keras.utils.set_random_seed(recipe.seed)
     complete = build_recipe_encoder(recipe, (side, side, 3))
     # Trained layers by name; the backbone has its weights already.
     for layer in encoder.layers:

@@ -129,7 +129,7 @@ def test_the_backbone_waits_for_the_end_of_the_warm_up():
 @pytest.mark.parametrize(
     "name, size",
     [
-        ("glyph-cnn", (4, 4, 128)),
+        ("glyph-cnn", (4, 4, 96)),
         ("resnet20", (8, 8, 64)),
         ("mobilenet-v2", (1, 1, 1280)),
     ],
