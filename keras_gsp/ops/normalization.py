@@ -19,16 +19,21 @@ def vector_norm(vectors):
     Returns:
         (..., 1), float32 or float64.
     """
-    vectors = at_least_float32(vectors)
-    largest = ops.stop_gradient(
-        ops.max(ops.abs(vectors), axis=-1, keepdims=True)
-    )
-    is_zero = largest == 0.0
-    scale = ops.where(is_zero, ops.ones_like(largest), largest)
-    squares = ops.sum(ops.square(vectors / scale), axis=-1, keepdims=True)
+    scaled, scale = _scaled(at_least_float32(vectors))
+    squares = ops.sum(ops.square(scaled), axis=-1, keepdims=True)
+    is_zero = squares == 0.0
     # Double `where`: sqrt never sees the zero whose gradient is infinite.
     safe = ops.where(is_zero, ops.ones_like(squares), squares)
     return ops.where(is_zero, ops.zeros_like(squares), scale * ops.sqrt(safe))
+
+
+def _scaled(vectors):
+    """Vectors with largest entry 1 (or 0), and the scale divided out."""
+    largest = ops.stop_gradient(
+        ops.max(ops.abs(vectors), axis=-1, keepdims=True)
+    )
+    scale = ops.where(largest == 0.0, ops.ones_like(largest), largest)
+    return vectors / scale, scale
 
 
 def unit_sphere(vectors):
@@ -40,9 +45,10 @@ def unit_sphere(vectors):
     Returns:
         (..., size), float32 or float64, norm 1 or 0.
     """
-    vectors = at_least_float32(vectors)
-    norm = vector_norm(vectors)
-    return vectors / ops.where(norm == 0.0, ops.ones_like(norm), norm)
+    scaled, _ = _scaled(at_least_float32(vectors))
+    squares = ops.sum(ops.square(scaled), axis=-1, keepdims=True)
+    # The direction does not depend on the scale, nor does its gradient.
+    return scaled / ops.sqrt(ops.where(squares == 0.0, 1.0, squares))
 
 
 def unit_ball(vectors):
