@@ -8,6 +8,7 @@ from training.protocols.collections import summary
 from training.recipes import published
 from training.recipes.named import named_recipes
 from training.recipes.recipe import Recipe
+from training.recipes.setting import LARGE, SMALL
 from training.recipes.studies import STUDIES
 from training.run_directory import write_json
 from training.study import StudyCommand, chosen_cells, run_study
@@ -114,8 +115,7 @@ def test_a_folder_without_results_is_an_error(tmp_path):
         tables_main([str(tmp_path)])
 
 
-@pytest.mark.parametrize("dataset", published.SMALL + published.LARGE)
-def test_published_numbers_are_recipe_fields_with_a_source(dataset):
+def test_published_numbers_are_recipe_fields_with_a_source():
     groups = [
         published.SHARED,
         published.CONVENTIONAL,
@@ -126,6 +126,21 @@ def test_published_numbers_are_recipe_fields_with_a_source(dataset):
     for setting in (one for group in groups for one in group):
         assert setting.source
         assert set(setting.values) <= set(fields)
+
+
+@pytest.mark.parametrize("loss", published.LOSSES)
+def test_a_loss_has_the_same_numbers_set_on_every_data_set(loss):
+    named = {
+        dataset: sorted(
+            name
+            for setting in published.LOSSES[loss]
+            if dataset in setting.datasets
+            for name in setting.values
+        )
+        for dataset in SMALL + LARGE
+    }
+    assert named["cub"]
+    assert all(names == named["cub"] for names in named.values())
 
 
 def test_large_data_sets_have_their_own_settings():
@@ -140,3 +155,24 @@ def test_large_data_sets_have_their_own_settings():
     assert recipes["cub-conventional"].embedding_size == 512
     assert recipes["cub-conventional"].protocol == "conventional"
     assert recipes["cub"].regularizer == "none"
+
+
+def test_pair_losses_have_margins_of_their_data_set():
+    recipes = named_recipes()
+    margins = {
+        name: recipes[name].negative_margin
+        for name in ("cub", "cars-gsp", "sop-ccp", "inshop", "cub-conventional")
+    }
+    assert margins == {
+        "cub": 0.3841,
+        "cars-gsp": 0.5409,
+        "sop-ccp": 0.5130,
+        "inshop": 0.5130,
+        "cub-conventional": 1.0,
+    }
+    assert recipes["cars"].positive_margin == 0.2652
+    assert recipes["cars-conventional"].positive_margin == 0.0
+    assert recipes["cub"].triplet_margin == 0.0961
+    soft_triple = published.published_recipe("cars", loss="soft-triple")
+    assert soft_triple.proxies_per_class == 10
+    assert soft_triple.soft_triple_gamma == pytest.approx(1 / 19.18)

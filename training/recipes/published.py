@@ -2,39 +2,19 @@
 
 Sources: the configuration files of the public reference code of GSP
 (`generalized-sum-pooling`, folder tensorflow/configs) and CCP (`ccp-dml`,
-configs and framework); the papers where the code leaves the choice open. A
-number that we do not know is not here: margins per data set (the papers list
-them in their supplements) are the reference code's defaults, SoftTriple has
-one set for all data sets, and the papers' results are missing from
-`RESULTS` until someone with the papers at hand adds them.
+configs and framework); the papers where the code leaves the choice open. The
+losses' own settings are in `published_losses`. A number that we do not know
+is not here: the papers' results are missing from `RESULTS` until someone with
+the papers at hand adds them.
 
 Where a recipe differs: the reference code adds weight decay to the gradient
 (Adam with L2); ours is AdamW's. Its conventional runs add max pooling to
 average pooling and halve the learning rate on plateaus; ours do neither.
 """
 
-from dataclasses import dataclass
-
+from training.recipes.published_losses import LOSSES
 from training.recipes.recipe import Recipe
-
-SMALL = ("cub", "cars")
-LARGE = ("sop", "inshop")
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Values of recipe fields, and where they are printed.
-
-    Args:
-        values: Recipe field -> value.
-        source: File of the reference code, or paper and section.
-        datasets: The data sets for which it holds.
-    """
-
-    values: dict
-    source: str
-    datasets: tuple[str, ...] = SMALL + LARGE
-
+from training.recipes.setting import LARGE, SMALL, Setting
 
 SHARED = (
     Setting(
@@ -68,63 +48,6 @@ SHARED = (
         LARGE,
     ),
 )
-
-LOSSES = {
-    "c1": (
-        Setting({"cosine_margin": 0.5}, "CCP code, losses/contrastive_loss.py"),
-    ),
-    "c2": (
-        Setting(
-            {"positive_margin": 0.0, "negative_margin": 0.5},
-            "CCP code, losses/contrastive_loss.py",
-        ),
-    ),
-    "triplet": (
-        Setting({"triplet_margin": 0.05}, "CCP code, losses/triplet_loss.py"),
-    ),
-    "ms": (
-        # The CCP code's default for beta is 50, that of its configurations
-        # and of the loss's own paper 40.
-        Setting(
-            {"ms_alpha": 2.0, "ms_beta": 40.0, "ms_base": 0.5},
-            "GSP code, conventional_bninception_default.yaml",
-        ),
-    ),
-    "proxy-anchor": (
-        Setting(
-            {
-                "anchor_margin": 0.1,
-                "anchor_alpha": 32.0,
-                "proxy_learning_rate_multiplier": 100.0,
-            },
-            "GSP code, conventional_bninception_default.yaml",
-        ),
-    ),
-    "proxy-nca": (
-        # 0.1 in the text of the CCP paper.
-        Setting(
-            {
-                "proxy_temperature": 0.11,
-                "proxy_learning_rate_multiplier": 100.0,
-            },
-            "GSP code, conventional_bninception_default.yaml",
-        ),
-    ),
-    "soft-triple": (
-        # Printed as gamma 58.95, used there as its inverse.
-        Setting(
-            {
-                "proxies_per_class": 10,
-                "soft_triple_scale": 78.02,
-                "soft_triple_gamma": 1 / 58.95,
-                "soft_triple_tau": 0.3754,
-                "soft_triple_margin": 0.4307,
-                "proxy_learning_rate_multiplier": 100.0,
-            },
-            "CCP code, losses/soft_triple_loss.py",
-        ),
-    ),
-}
 
 _GSP = (
     Setting(
@@ -210,6 +133,7 @@ CONVENTIONAL = (
             "protocol": "conventional",
             "embedding_size": 512,
             "classes_per_batch": 32,
+            "positive_margin": 0.0,
             "negative_margin": 1.0,
             "triplet_margin": 0.2,
         },

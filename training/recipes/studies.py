@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from training.recipes.glyphs import GAP as GLYPHS
 from training.recipes.own_images import FEATURES, RECIPES
-from training.recipes.published import LARGE, SMALL, published_recipe
+from training.recipes.published import published_recipe
 from training.recipes.recipe import Recipe
+from training.recipes.setting import LARGE, SMALL
 
 LOSSES = ("c2", "ms", "proxy-anchor")
 METHODS = {
