@@ -13,7 +13,7 @@ from keras_gsp.callbacks.proxy_alternation import (
     start_next_problem,
 )
 from keras_gsp.models.scalar import scalar
-from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.arguments import check_count, check_not_negative
 
 
 class ChanceConstrainedProgramming(keras.callbacks.Callback):
@@ -40,11 +40,11 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
     what was trained before is not lost.
 
     Adds to the logs of each epoch: `ccp_problem`, the number of the problem
-    from 1; `ccp_steps`, its steps so far; `ccp_covering_radius`, mean over
-    classes of the largest distance of a pool sample to the nearest of
-    :math:`\rho^*` and the proxies added to it when the problem began;
-    `ccp_anchor_distance`, :math:`|\theta - \theta^*|`, 0 in the first
-    problem.
+    from 1, 0 during `warmup_epochs`; `ccp_steps`, its steps so far;
+    `ccp_covering_radius`, mean over classes of the largest distance of a pool
+    sample to the nearest of :math:`\rho^*` and the proxies added to it when
+    the problem began; `ccp_anchor_distance`, :math:`|\theta - \theta^*|`, 0
+    in the first problem.
 
     Where we differ from the reference code: there the network is never reset
     to :math:`\theta^*`, which is `restore_anchors=False`; existing centres
@@ -65,6 +65,10 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             converged, at least 1. Default 3, the reference code's. `None`
             never ends the first problem: single proxies that start from
             samples.
+        warmup_epochs: epochs at the start in which pairs within the batch
+            stand in for proxies, at least 0. Default 0, for an encoder that
+            has learnt something already: the samples of a random one are no
+            proxies, and nothing is learnt from them.
         monitor: name of the score in the logs. Default `"val_map_at_r"`.
         mode: `"max"` or `"min"`, which scores are better. Default `"max"`.
         min_delta: smallest change that counts as improvement, at least 0.
@@ -123,6 +127,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         *,
         pool_size=12,
         patience=3,
+        warmup_epochs=0,
         monitor="val_map_at_r",
         mode="max",
         min_delta=0.0,
@@ -134,11 +139,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         seed=0,
     ):
         super().__init__()
-        check_count(
-            pool_size=pool_size,
-            every_epochs=every_epochs,
-            batch_size=batch_size,
-        )
+        check_count(pool_size=pool_size, batch_size=batch_size)
+        check_count(every_epochs=every_epochs)
         check_count(
             is_optional=True,
             patience=patience,
@@ -149,14 +151,11 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             raise ValueError(
                 f'`mode` must be "max" or "min". Received: mode={mode!r}.'
             )
-        if not min_delta >= 0.0:
-            raise ValueError(
-                "`min_delta` must be at least 0. "
-                f"Received: min_delta={min_delta}."
-            )
+        check_not_negative(min_delta=min_delta, warmup_epochs=warmup_epochs)
         self.pool = check_pool(pool)
         self.pool_size = pool_size
         self.patience = patience
+        self.warmup_epochs = warmup_epochs
         self.monitor = monitor
         self.mode = mode
         self.min_delta = min_delta
@@ -179,13 +178,14 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         """Chooses the first proxies, or the next ones after convergence."""
         self._raise_if_missing()
         self._batches_ended = []
-        if not scalar(self.model.progress.is_started):
+        progress = self.model.progress
+        if not scalar(progress.is_started) and epoch < self.warmup_epochs:
+            progress.is_warming_up.assign(1)
+        elif not scalar(progress.is_started):
             start_first_problem(self.model, self._choice)
         elif self._has_converged():
             start_next_problem(
-                self.model,
-                self._choice,
-                restore_anchors=self.restore_anchors,
+                self.model, self._choice, restore_anchors=self.restore_anchors
             )
 
     def on_train_batch_end(self, batch, logs=None):
@@ -195,9 +195,10 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         """Notes the score, and stops when no further problem is wanted."""
         progress = self.model.progress
-        progress.steps.assign_add(1 + max(self._batches_ended, default=-1))
-        if (epoch + 1) % self.every_epochs == 0:
-            self._evaluate(logs or {})
+        if not scalar(progress.is_warming_up):
+            progress.steps.assign_add(1 + max(self._batches_ended, default=-1))
+            if (epoch + 1) % self.every_epochs == 0:
+                self._evaluate(logs or {})
         if logs is not None:
             logs.update(problem_logs(self.model))
 
@@ -220,7 +221,9 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         if self._has_converged():
             progress.end_problem()
             if self._is_last():
-                self._stop()
+                learner.stop_training = True
+                if self.restore_anchors:
+                    restore_best(learner)
 
     def _has_converged(self):
         waited = scalar(self.model.progress.waited)
@@ -232,11 +235,6 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         return problems >= (self.max_problems or np.inf) or barren >= (
             self.stop_after or np.inf
         )
-
-    def _stop(self):
-        self.model.stop_training = True
-        if self.restore_anchors:
-            restore_best(self.model)
 
     def _raise_if_missing(self):
         """Late, so that the callbacks behind could save the epoch."""

@@ -140,11 +140,12 @@ def restore_best(learner):
 def problem_logs(learner) -> dict:
     """Returns the numbers that describe the current problem, by name."""
     anchored, progress = learner.anchored, learner.progress
-    is_anchored = scalar(anchored.problem) > 1
+    problem = scalar(anchored.problem)
+    is_anchored = problem > 1
     variables = learner.encoder.trainable_variables
     distance = anchored.distance(variables) if is_anchored else 0.0
     return {
-        "ccp_problem": scalar(anchored.problem),
+        "ccp_problem": 0 if scalar(progress.is_warming_up) else problem,
         "ccp_steps": scalar(progress.steps),
         "ccp_covering_radius": scalar(progress.covering_radius),
         "ccp_anchor_distance": distance,

@@ -35,8 +35,8 @@ class MetricLearner(keras.Model):
 
     - a proxy loss: between the batch and the `proxies`;
     - a pair loss with `proxies`, with `memory`, or with both: between the
-      batch and each of these, added up, plus `in_batch_weight` times the loss
-      within the batch (a memory that still warms up counts as the batch);
+      batch and each of these, added up (the batch stands in for one that
+      warms up), plus `in_batch_weight` times the loss within the batch;
     - a pair loss alone: within the batch.
 
     The last term pulls the encoder's weights towards the anchors; it is zero

@@ -22,14 +22,7 @@ def metric_loss(learner, labels, embeddings):
         within = _loss_within(learner, labels, embeddings)
         terms.append(learner.in_batch_weight * within)
     if learner.proxies is not None:
-        terms.append(
-            learner.loss.between(
-                labels,
-                embeddings,
-                learner.proxies.proxy_labels,
-                learner.proxies.flat_proxies(),
-            )
-        )
+        terms.append(_loss_against_proxies(learner, labels, embeddings))
     if learner.memory is not None:
         terms.append(_loss_against_memory(learner, labels, embeddings))
     return sum(terms)
@@ -48,6 +41,26 @@ def _loss_within(learner, labels, embeddings):
 
 def _proxy_loss(learner, labels, embeddings):
     return ops.mean(learner.loss.call(labels, learner.proxies(embeddings)))
+
+
+def _loss_against_proxies(learner, labels, embeddings):
+    """The batch against the proxies, or within itself during warm-up."""
+
+    def against():
+        return learner.loss.between(
+            labels,
+            embeddings,
+            learner.proxies.proxy_labels,
+            learner.proxies.flat_proxies(),
+        )
+
+    if learner.progress is None:
+        return against()
+    return ops.cond(
+        ops.not_equal(learner.progress.is_warming_up, 0),
+        lambda: _loss_within(learner, labels, embeddings),
+        against,
+    )
 
 
 def _loss_against_memory(learner, labels, embeddings):

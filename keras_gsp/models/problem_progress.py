@@ -29,6 +29,7 @@ class ProblemProgress(keras.layers.Layer):
         barren_problems: problems in a row that did not beat `best_of_all`.
         covering_radius: of the pool by the last problem's proxies and those
             this one began with.
+        is_warming_up: 1 while pairs within the batch stand in for proxies.
         is_started: 1 after the first proxies were chosen.
     """
 
@@ -55,6 +56,7 @@ class ProblemProgress(keras.layers.Layer):
         self.waited = self._add_number("waited", "int32")
         self.steps = self._add_number("steps", "int32")
         self.barren_problems = self._add_number("barren_problems", "int32")
+        self.is_warming_up = self._add_number("is_warming_up", "int32")
         self.is_started = self._add_number("is_started", "int32")
         self.built = True
 
@@ -105,6 +107,7 @@ class ProblemProgress(keras.layers.Layer):
         self.waited.assign(0)
         self.steps.assign(0)
         self.covering_radius.assign(covering_radius)
+        self.is_warming_up.assign(0)
         self.is_started.assign(1)
 
     def _add_like(self, name, variable):

@@ -115,6 +115,7 @@ def callbacks(arguments, folder):
             pool,
             pool_size=5,
             patience=2,
+            warmup_epochs=1,
             min_delta=1.0,
         ),
         keras.callbacks.ReduceLROnPlateau(

@@ -104,6 +104,38 @@ def test_next_problem_starts_after_patience_evaluations_without_a_gain():
     assert history["ccp_steps"] == [2, 4, 6, 8, 2, 4, 6, 8, 10, 2]
 
 
+def test_pairs_of_the_batch_stand_in_for_proxies_while_they_warm_up():
+    plain = build_learner(learning_rate=0.05)
+    plain.proxies = None
+    plain.fit(IMAGES, LABELS, batch_size=12, shuffle=False, epochs=2, verbose=0)
+    learner, weights = build_learner(learning_rate=0.05), Weights()
+    scores = [0.9, 0.8, 0.3, 0.2, 0.1, 0.1]
+    history = fit(learner, scores, weights, warmup_epochs=2)
+    for value, target in zip(
+        weights.encoder[1], plain.encoder.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(value, target)
+    np.testing.assert_array_equal(*weights.proxies[:2])
+    # Scores of the warm-up are no problem's, however good.
+    assert history["ccp_problem"] == [0, 0, 1, 1, 1, 2]
+    assert history["ccp_steps"] == [0, 0, 2, 4, 6, 2]
+
+
+def test_first_proxies_are_samples_of_the_network_after_the_warm_up():
+    class BeforeSteps(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            starts.append(self.model.proxies.get_weights()[0])
+            samples.append(embed(self.model, IMAGES))
+
+    starts, samples = [], []
+    learner = build_learner(learning_rate=0.05)
+    fit(learner, [0.1, 0.2], BeforeSteps(), warmup_epochs=1)
+    first = 2  # Two batches warm up.
+    for label in range(CLASSES):
+        of_class = samples[first][label == LABELS]
+        assert is_among(starts[first][label], of_class).all()
+
+
 def test_anchors_are_the_weights_of_the_best_evaluation():
     scores, weights = [0.1, 0.4, 0.3, 0.2, 0.1], Weights()
     learner = build_learner(learning_rate=0.05)
@@ -345,6 +377,8 @@ def test_other_arguments_out_of_range_are_refused():
         gsp.callbacks.ChanceConstrainedProgramming([], mode="best")
     with pytest.raises(ValueError, match="min_delta=-1"):
         gsp.callbacks.ChanceConstrainedProgramming([], min_delta=-1)
+    with pytest.raises(ValueError, match="warmup_epochs=-1"):
+        gsp.callbacks.ChanceConstrainedProgramming([], warmup_epochs=-1)
     with pytest.raises(TypeError, match="`pool`"):
         gsp.callbacks.ChanceConstrainedProgramming(None)
 

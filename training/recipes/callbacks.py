@@ -49,6 +49,7 @@ def _alternation(recipe, splits):
             pool_size=recipe.ccp_pool_size,
             # A single problem never converges; its proxies are samples too.
             patience=recipe.ccp_patience if recipe.ccp == "on" else None,
+            warmup_epochs=recipe.ccp_warmup,
             seed=recipe.seed,
         )
     ]

@@ -15,7 +15,9 @@ GAP = Recipe(
 GSP = replace(GAP, pooling="gsp")
 ZSR = replace(GSP, regularizer="zsr")
 XML = replace(GAP, regularizer="xml")
-CCP = replace(GAP, ccp="on", proxies_per_class=4, normalization="ball")
+CCP = replace(
+    GAP, ccp="on", ccp_warmup=4, proxies_per_class=4, normalization="ball"
+)
 
 PAIR_LOSSES = ("c1", "c2", "triplet", "ms")
 PROXY_LOSSES = ("proxy-nca", "proxy-anchor", "soft-triple")

@@ -35,6 +35,7 @@ NOT_NEGATIVE = (
     "ms_mining_margin",
     "soft_triple_tau",
     "memory_warmup_steps",
+    "ccp_warmup",
     "anchor_weight",
     "in_batch_weight",
     "warmup_steps",

@@ -150,6 +150,9 @@ class Recipe:
     """Samples per class among which the next proxies are chosen."""
     ccp_patience: int = 3
     """Evaluations without a gain after which the next problem starts."""
+    ccp_warmup: int = 0
+    """Evaluations before proxies start from samples, trained on pairs within
+    the batch; a network from scratch needs some."""
     anchor_weight: float = 2e-4
     """Pull of the weights towards the last problem's solution."""
     anchor_decay: float = 1.0
