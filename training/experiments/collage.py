@@ -19,19 +19,18 @@ import numpy as np
 import tyro
 from tqdm import tqdm
 
+from training.experiments.distracted import (
+    DistractedSettings,
+    load_splits,
+    short_recipe,
+)
 from training.experiments.report import (
-    ExperimentSettings,
     cell,
     markdown_table,
     mean_and_spread,
     run_experiment,
 )
-from training.experiments.short_training import (
-    balanced_batch,
-    retrieval,
-    trained_encoder,
-)
-from training.experiments.zero_shot_prediction import load_splits
+from training.experiments.short_training import retrieval, trained_encoder
 from training.pictures.palette import METHODS, SKY, picture
 from training.pictures.pooling_weights import pooling_weights
 from training.recipes.glyphs import GAP, GSP, ZSR
@@ -43,23 +42,12 @@ SHOWN_IMAGES = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(ExperimentSettings):
+class Settings(DistractedSettings):
     """Data and training."""
 
-    data_dir: Path | None = None
-    """CIFAR-100 or an image folder; `glyphs` by default."""
-    num_prototypes: int = 64
-    inverse_temperature: float = 10.0
-    transport_ratio: float = 0.2
-    """The picture that counts fills a quarter of the canvas."""
-    steps: int = 600
-    batch_size: int = 64
-
     def small(self):
-        """Two steps."""
-        return replace(
-            self, seeds=(0,), num_prototypes=4, steps=2, batch_size=8
-        )
+        """Two steps, few prototypes."""
+        return replace(super().small(), num_prototypes=4)
 
 
 def measure(settings: Settings) -> dict:
@@ -72,16 +60,7 @@ def measure(settings: Settings) -> dict:
         splits = distilled if method == UPPER else data
         runs = []
         for seed in tqdm(settings.seeds, desc=method):
-            recipe = replace(
-                base,
-                **balanced_batch(splits.train, settings.batch_size),
-                num_prototypes=settings.num_prototypes,
-                inverse_temperature=settings.inverse_temperature,
-                transport_ratio=settings.transport_ratio,
-                steps=settings.steps,
-                steps_per_evaluation=settings.steps,
-                seed=seed,
-            )
+            recipe = short_recipe(base, settings, splits.train, seed)
             encoder = trained_encoder(recipe, splits.train)
             runs.append(retrieval(encoder, splits.test))
             if base.pooling == "gsp" and method not in shown["weights"]:

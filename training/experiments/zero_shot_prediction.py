@@ -22,28 +22,26 @@ Thesis, section 5.3.3; XML, section 3.2. The thesis trains on CIFAR collages.
 """
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
+from training.experiments.distracted import (
+    DistractedSettings,
+    load_splits,
+    short_recipe,
+)
 from training.experiments.report import (
-    ExperimentSettings,
     cell,
     markdown_table,
     mean_and_spread,
     run_experiment,
 )
-from training.experiments.short_training import (
-    balanced_batch,
-    encoded,
-    trained_encoder,
-)
+from training.experiments.short_training import encoded, trained_encoder
 from training.experiments.zero_shot_prediction_picture import MEASURES, draw
 from training.recipes.glyphs import GSP
-from training.recipes.recipe import Recipe
 
 # Without regulariser the histogram is still wanted: weight 0 leaves it out.
 REGULARIZERS = {
@@ -55,16 +53,10 @@ SHOWN_CLASSES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(ExperimentSettings):
+class Settings(DistractedSettings):
     """Data, training and splits."""
 
-    data_dir: Path | None = None
-    """CIFAR-100 or an image folder for collages; `glyphs` by default."""
     num_prototypes: int = 8
-    inverse_temperature: float = 10.0
-    transport_ratio: float = 0.2
-    steps: int = 600
-    batch_size: int = 64
     ridge: float = 0.05
     """Of the regressions, here and in the losses."""
     class_splits: int = 1000
@@ -74,39 +66,7 @@ class Settings(ExperimentSettings):
 
     def small(self):
         """A handful of steps and splits."""
-        return replace(
-            self,
-            seeds=(0,),
-            steps=2,
-            batch_size=8,
-            class_splits=10,
-            retrieval_splits=1,
-        )
-
-
-def load_splits(settings: Settings, *, distilled: bool = False):
-    """Collages of an image folder, or `glyphs`; small ones for a smoke test.
-
-    Args:
-        settings: Names the folder.
-        distilled: Without what distracts.
-    """
-    if settings.data_dir is not None:
-        from training.datasets.collage import collage_splits
-
-        return collage_splits(settings.data_dir, distilled=distilled)
-    from training.datasets import glyphs
-
-    sizes = {}
-    if settings.smoke:
-        sizes = {
-            "train_classes": 4,
-            "train_samples": 8,
-            "validation_classes": 4,
-            "test_classes": 6,
-            "test_samples": 4,
-        }
-    return glyphs.load(has_distractors=not distilled, **sizes)
+        return replace(super().small(), class_splits=10, retrieval_splits=1)
 
 
 def ridge_map(histograms, targets, ridge: float):
@@ -188,7 +148,14 @@ def measure(settings: Settings) -> dict:
     for method in REGULARIZERS:
         runs = []
         for seed in tqdm(settings.seeds, desc=method):
-            recipe = _recipe(settings, method, seed, data.train)
+            recipe = short_recipe(
+                GSP,
+                settings,
+                data.train,
+                seed,
+                ridge=settings.ridge,
+                **REGULARIZERS[method],
+            )
             found = encoded(trained_encoder(recipe, data.train), unseen)
             histograms, embeddings = found["histogram"], found["embedding"]
             means = class_means(histograms, unseen.labels)
@@ -213,21 +180,6 @@ def measure(settings: Settings) -> dict:
             for name in MEASURES
         }
     return {"scores": scores, "first_seed_histograms": shown}
-
-
-def _recipe(settings, method, seed, images) -> Recipe:
-    return replace(
-        GSP,
-        **REGULARIZERS[method],
-        **balanced_batch(images, settings.batch_size),
-        num_prototypes=settings.num_prototypes,
-        inverse_temperature=settings.inverse_temperature,
-        transport_ratio=settings.transport_ratio,
-        ridge=settings.ridge,
-        steps=settings.steps,
-        steps_per_evaluation=settings.steps,
-        seed=seed,
-    )
 
 
 def table(results: dict) -> str:

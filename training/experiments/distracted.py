@@ -1,0 +1,76 @@
+"""Short trainings on images of which only a part shows the class."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from training.experiments.report import ExperimentSettings
+from training.experiments.short_training import balanced_batch
+from training.recipes.recipe import Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistractedSettings(ExperimentSettings):
+    """Data and training."""
+
+    data_dir: Path | None = None
+    """CIFAR-100 or an image folder for collages; `glyphs` by default."""
+    num_prototypes: int = 64
+    inverse_temperature: float = 10.0
+    transport_ratio: float = 0.2
+    """The picture that counts fills a quarter of the canvas."""
+    steps: int = 600
+    batch_size: int = 64
+
+    def small(self):
+        """A handful of steps."""
+        return replace(self, seeds=(0,), steps=2, batch_size=8)
+
+
+def load_splits(settings: DistractedSettings, *, distilled: bool = False):
+    """Collages of an image folder, or `glyphs`; small ones for a smoke test.
+
+    Args:
+        settings: Names the folder.
+        distilled: Without what distracts.
+    """
+    if settings.data_dir is not None:
+        from training.datasets.collage import collage_splits
+
+        return collage_splits(settings.data_dir, distilled=distilled)
+    from training.datasets import glyphs
+
+    sizes = {}
+    if settings.smoke:
+        sizes = {
+            "train_classes": 4,
+            "train_samples": 8,
+            "validation_classes": 4,
+            "test_classes": 6,
+            "test_samples": 4,
+        }
+    return glyphs.load(has_distractors=not distilled, **sizes)
+
+
+def short_recipe(
+    base: Recipe, settings: DistractedSettings, images, seed: int, **changes
+) -> Recipe:
+    """A recipe with an experiment's budget.
+
+    Args:
+        base: What is compared.
+        settings: Prototypes, steps and batches.
+        images: What to learn from.
+        seed: Of weights and batches.
+        **changes: Further fields of the recipe.
+    """
+    return replace(
+        base,
+        **balanced_batch(images, settings.batch_size),
+        num_prototypes=settings.num_prototypes,
+        inverse_temperature=settings.inverse_temperature,
+        transport_ratio=settings.transport_ratio,
+        steps=settings.steps,
+        steps_per_evaluation=settings.steps,
+        seed=seed,
+        **changes,
+    )
