@@ -9,6 +9,8 @@ import tyro
 
 from training.protocols.report import spread
 from training.recipes.published import RESULTS
+from training.recipes.recipe import PAIR_LOSSES, PROXY_LOSSES
+from training.recipes.studies import METHODS
 from training.run_directory import RunDirectory
 
 MEASURES = {
@@ -48,9 +50,9 @@ def study_table(folder) -> str:
         FileNotFoundError: no finished cell.
     """
     folder = Path(folder)
-    cells = [folder, *sorted(folder.iterdir())] if folder.is_dir() else []
+    cells = [folder, *folder.iterdir()] if folder.is_dir() else []
     found = {}
-    for directory in map(RunDirectory, cells):
+    for directory in sorted(map(RunDirectory, cells), key=_place):
         if directory.is_finished:
             scores = directory.read_scores()
             if "protocol" in scores:
@@ -64,6 +66,17 @@ def study_table(folder) -> str:
         )
     tables = [_table(rows) for rows in found.values()]
     return "\n\n".join(tables)
+
+
+def _place(directory):
+    """Pair losses before proxy losses, average pooling first."""
+    loss, _, method = directory.path.name.partition(".")
+    losses = (*PAIR_LOSSES, *PROXY_LOSSES)
+    return _index(losses, loss), _index(tuple(METHODS), method), loss, method
+
+
+def _index(words, word):
+    return words.index(word) if word in words else len(words)
 
 
 def _table(rows):

@@ -98,12 +98,12 @@ def test_settings_of_a_command_reach_every_cell(tmp_path):
 
 
 def test_the_table_has_a_row_per_cell(tmp_path, cells, monkeypatch):
-    folder = run_study(command(tmp_path, method=("gap", "xml")))
+    folder = run_study(command(tmp_path, method=("gap", "xml", "ccp")))
     known = {("folder", "c2", "xml"): {"average": {"map_at_r": 26.5}}}
     monkeypatch.setattr("training.tables.RESULTS", known)
     table = study_table(folder)
     rows = [line for line in table.splitlines() if line.startswith("| c2")]
-    assert len(rows) == 2
+    assert [row.split(" | ")[1] for row in rows] == ["gap", "xml", "ccp"]
     assert "| c2 | gap | 62.50 | 40.00 | 25.00 | 62.50 ± 0.00" in rows[0]
     assert "25.00 (paper 26.50)" in rows[1]
     assert "1.5 min" in rows[0]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import PAIR_LOSSES, PROXY_LOSSES, Recipe
 
 # From scratch the network itself learns fast: at the papers' 100 times its
 # rate, proxies would leap further than they are long.
@@ -18,9 +18,6 @@ XML = replace(GAP, regularizer="xml")
 CCP = replace(
     GAP, ccp="on", ccp_warmup=4, proxies_per_class=4, normalization="ball"
 )
-
-PAIR_LOSSES = ("c1", "c2", "triplet", "ms")
-PROXY_LOSSES = ("proxy-nca", "proxy-anchor", "soft-triple")
 
 RECIPES = {
     "glyphs": GAP,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import PAIR_LOSSES, Recipe
 
 # A frozen MobileNetV2 under a trained head: minutes on two cores.
 FEATURES = Recipe(
@@ -62,6 +62,6 @@ RECIPES |= {
         normalization="ball",
     )
     for base in ("folder", "folder-features")
-    for loss in ("c1", "c2", "triplet", "ms")
+    for loss in PAIR_LOSSES
     for ending, ccp in (("proxies", "single"), ("ccp", "on"))
 }

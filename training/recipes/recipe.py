@@ -30,6 +30,8 @@ Backbone = Literal[
 Pooling = Literal["gap", "gmp", "gem", "gsp", "gem-gsp"]
 PairLossName = Literal["c1", "c2", "triplet", "ms"]
 ProxyLossName = Literal["proxy-nca", "proxy-anchor", "soft-triple"]
+PAIR_LOSSES = get_args(PairLossName)
+PROXY_LOSSES = get_args(ProxyLossName)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +198,7 @@ class Recipe:
     @property
     def uses_proxy_loss(self) -> bool:
         """Whether the loss compares with proxies only."""
-        return self.loss in get_args(ProxyLossName)
+        return self.loss in PROXY_LOSSES
 
     @property
     def batch_size(self) -> int:

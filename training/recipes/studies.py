@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from training.recipes.glyphs import GAP as GLYPHS
 from training.recipes.own_images import FEATURES, RECIPES
 from training.recipes.published import published_recipe
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import PAIR_LOSSES, PROXY_LOSSES, Recipe
 from training.recipes.setting import LARGE, SMALL
 
 LOSSES = ("c2", "ms", "proxy-anchor")
@@ -23,7 +23,6 @@ METHODS = {
         "proxy_learning_rate_multiplier": 1.0,
     },
 }
-PROXY_LOSSES = ("proxy-anchor", "proxy-nca", "soft-triple")
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ STUDIES = {
     "glyphs": grid(
         "glyphs, every loss",
         replace(GLYPHS, steps=400, steps_per_evaluation=100, repeats=1),
-        losses=("c1", "c2", "triplet", "ms", *PROXY_LOSSES),
+        losses=(*PAIR_LOSSES, *PROXY_LOSSES),
         methods=("gap", "gsp", "gsp-zsr", "xml"),
     ),
     # 25 classes to learn from, 25 unseen; 56 models.
