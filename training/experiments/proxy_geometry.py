@@ -309,6 +309,8 @@ def draw(path: Path, results: dict) -> None:
                 f"{name}\nMAP@R {panel['map_at_r']:.3f}, "
                 f"radius {panel['covering_radius']:.2f}"
             )
+            axis.set_xlabel("first dimension")
+        axes[0][0].set_ylabel("second dimension")
         axes[0][0].figure.legend(
             handles=_legend(),
             loc="outside lower center",
