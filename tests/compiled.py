@@ -1,4 +1,4 @@
-"""The same function, compiled by XLA, on whichever backend runs the tests."""
+"""Functions and trainings compiled by XLA, on whichever backend runs."""
 
 import keras
 
@@ -12,3 +12,8 @@ def compiled(function):
     import jax
 
     return jax.jit(function)
+
+
+def trains_compiled(jit_compile):
+    """`jit_compile` of a training; JAX without it would take steps op by op."""
+    return jit_compile or keras.backend.backend() == "jax"

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from tests.compiled import compiled
+from tests.compiled import compiled, trains_compiled
 from tests.gradients import central_differences, gradients
 from tests.losses import pair_oracle
 from tests.losses.pair_oracle import Pairs
@@ -281,7 +281,9 @@ def test_fit_lowers_the_loss(case, policy, jit_compile):
     labels, images = batch(40)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     model.compile(
-        keras.optimizers.Adam(0.02), loss=make(case), jit_compile=jit_compile
+        keras.optimizers.Adam(0.02),
+        loss=make(case),
+        jit_compile=trains_compiled(jit_compile),
     )
     history = model.fit(
         images,

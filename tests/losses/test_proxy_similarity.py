@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from tests.compiled import compiled
+from tests.compiled import compiled, trains_compiled
 from tests.gradients import central_differences, gradients
 from tests.losses import proxy_oracle
 
@@ -158,7 +158,9 @@ def test_proxies_move_and_the_loss_falls_in_fit(case, policy, jit_compile):
         [keras.Input((4,)), keras.layers.Dense(6), proxies]
     )
     model.compile(
-        keras.optimizers.Adam(0.02), loss=make(case), jit_compile=jit_compile
+        keras.optimizers.Adam(0.02),
+        loss=make(case),
+        jit_compile=trains_compiled(jit_compile),
     )
     before = keras.ops.convert_to_numpy(proxies.proxies)
     history = model.fit(
