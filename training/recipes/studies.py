@@ -83,7 +83,8 @@ STUDIES = {
         "birds50, frozen MobileNetV2 features",
         replace(FEATURES, steps=200, steps_per_evaluation=50, **_SHORT),
     ),
-    # Brings its own validation classes; three seeds of one model.
+    # Brings its own validation classes; three seeds of one model. Here and
+    # below nothing is pretrained: CCP begins with pairs within the batch.
     "collage": grid(
         "CIFAR collage",
         replace(
@@ -92,6 +93,7 @@ STUDIES = {
             steps_per_evaluation=100,
             classes_per_batch=3,
             images_per_class=1000,
+            ccp_warmup=1,
             repeats=3,
         ),
         losses=("c2",),
@@ -99,7 +101,11 @@ STUDIES = {
     "omniglot": grid(
         "Omniglot, small background set",
         replace(
-            RECIPES["omniglot"], steps=200, steps_per_evaluation=50, **_SHORT
+            RECIPES["omniglot"],
+            steps=200,
+            steps_per_evaluation=50,
+            ccp_warmup=2,
+            **_SHORT,
         ),
         losses=("c2",),
     ),
