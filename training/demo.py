@@ -37,7 +37,7 @@ class DemoCommand:
     """Folder for everything that the demo makes."""
     seeds: int = 3
     """Trainings of each method, at least 1."""
-    steps: int = 700
+    steps: int = 600
     """Steps of each training, a multiple of 100."""
     smoke: bool = False
     """One training of 40 steps each: does it run at all?"""
