@@ -203,7 +203,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             logs.update(problem_logs(self.model))
 
     def on_train_end(self, logs=None):
-        """Says that the monitor was missing, if it was."""
+        """Ends the warm-up, and says that the monitor was missing if it was."""
+        self.model.progress.is_warming_up.assign(0)
         self._raise_if_missing()
 
     def _evaluate(self, logs):

@@ -121,6 +121,15 @@ def test_pairs_of_the_batch_stand_in_for_proxies_while_they_warm_up():
     assert history["ccp_steps"] == [0, 0, 2, 4, 6, 2]
 
 
+def test_a_training_that_ends_in_its_warm_up_leaves_proxies_in_use():
+    learner = build_learner(learning_rate=0.05)
+    history = fit(learner, [0.1], warmup_epochs=2)
+    assert history["ccp_problem"] == [0]
+    before = learner.proxies.get_weights()[0]
+    learner.fit(IMAGES, LABELS, batch_size=12, verbose=0)
+    assert np.abs(learner.proxies.get_weights()[0] - before).max() > 1e-4
+
+
 def test_first_proxies_are_samples_of_the_network_after_the_warm_up():
     class BeforeSteps(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
