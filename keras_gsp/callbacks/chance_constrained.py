@@ -30,10 +30,10 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     The learner holds proxies and anchors:
     `MetricLearner(encoder, proxies=ClassProxies(...), anchor_weight=2e-4)`,
-    with any pair loss. All state is in its non-trainable weights, so a
-    checkpoint (`ExactResume`) may fall into the middle of a problem. Place
-    this callback behind the one that adds `monitor` to the logs and before
-    `ExactResume`.
+    with any pair loss, then taken between batch and proxies, or any proxy
+    loss. All state is in its non-trainable weights, so a checkpoint
+    (`ExactResume`) may fall into the middle of a problem. Place this callback
+    behind the one that adds `monitor` to the logs and before `ExactResume`.
 
     Proxies are chosen when an epoch begins, after the checkpoint of the last
     one, and the errors that only show in training are raised there too:
@@ -68,7 +68,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         warmup_epochs: epochs at the start in which pairs within the batch
             stand in for proxies, at least 0. Default 0, for an encoder that
             has learnt something already: the samples of a random one are no
-            proxies, and nothing is learnt from them.
+            proxies, and nothing is learnt from them. Needs a pair loss.
         monitor: name of the score in the logs. Default `"val_map_at_r"`.
         mode: `"max"` or `"min"`, which scores are better. Default `"max"`.
         min_delta: smallest change that counts as improvement, at least 0.
@@ -91,8 +91,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         TypeError: a pool that cannot be read again, a model that is no
             `MetricLearner`.
         ValueError: an argument outside its range; a learner without proxies
-            or without anchors; a class without a sample in the pool; a
-            monitor that is missing from the logs.
+            or without anchors; a warm-up with a proxy loss; a class without
+            a sample in the pool; a monitor that is missing from the logs.
 
     Example:
     ```python
@@ -170,8 +170,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         self._missing = None
 
     def on_train_begin(self, logs=None):
-        """Checks that the learner has proxies and anchors."""
-        check_learner(self.model)
+        """Checks that the learner has proxies and anchors, and fits."""
+        check_learner(self.model, self.warmup_epochs)
         self._missing = None
 
     def on_epoch_begin(self, epoch, logs=None):

@@ -8,6 +8,7 @@ from keras import ops
 from keras_gsp.callbacks.class_pool import embed_class_pool, pool_batches
 from keras_gsp.callbacks.next_proxies import next_proxies
 from keras_gsp.callbacks.optimizer_slots import clear_slots
+from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.models.encoder import embedding_of
 from keras_gsp.models.problem_progress import moving_variables
 from keras_gsp.models.scalar import scalar
@@ -67,12 +68,13 @@ class ProxyChoice:
         return next_proxies(pool, is_there, existing, per_class, normalization)
 
 
-def check_learner(learner):
+def check_learner(learner, warmup_epochs):
     """Raises unless a learner has proxies to alternate, and anchors.
 
     Raises:
         TypeError: a model that is no `MetricLearner`.
-        ValueError: no proxies, no anchors.
+        ValueError: no proxies, no anchors, a warm-up on pairs with a loss
+            that takes none.
     """
     if not hasattr(learner, "anchored"):
         raise TypeError(
@@ -90,6 +92,12 @@ def check_learner(learner):
             "The learner must have anchors: `MetricLearner(..., "
             "anchor_weight=2e-4)`. Received: anchor_weight="
             f"{learner.anchor_weight}."
+        )
+    if warmup_epochs > 0 and not isinstance(learner.loss, PairLoss):
+        raise ValueError(
+            "`warmup_epochs` must be 0 with a proxy loss, which cannot take "
+            "pairs within the batch. Received: "
+            f"warmup_epochs={warmup_epochs}, loss={learner.loss!r}."
         )
 
 

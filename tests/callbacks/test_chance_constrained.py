@@ -36,7 +36,9 @@ class Weights(keras.callbacks.Callback):
         self.proxies.append(self.model.proxies.get_weights()[0])
 
 
-def build_learner(*, learning_rate=0.1, per_class=PER_CLASS, **arguments):
+def build_learner(
+    *, learning_rate=0.1, per_class=PER_CLASS, loss=None, **arguments
+):
     keras.utils.set_random_seed(0)
     encoder = keras.Sequential(
         [
@@ -54,7 +56,7 @@ def build_learner(*, learning_rate=0.1, per_class=PER_CLASS, **arguments):
     )
     learner.compile(
         keras.optimizers.SGD(learning_rate, momentum=0.9),
-        loss=gsp.losses.ContrastiveLoss(),
+        loss=loss or gsp.losses.ContrastiveLoss(),
         run_eagerly=True,
     )
     return learner
@@ -102,6 +104,20 @@ def test_next_problem_starts_after_patience_evaluations_without_a_gain():
     history = fit(build_learner(), scores)
     assert history["ccp_problem"] == [1, 1, 1, 1, 2, 2, 2, 2, 2, 3]
     assert history["ccp_steps"] == [2, 4, 6, 8, 2, 4, 6, 8, 10, 2]
+
+
+def test_proxies_of_a_proxy_loss_alternate_too():
+    loss = gsp.losses.ProxyAnchorLoss()
+    learner, weights = build_learner(learning_rate=0.01, loss=loss), Weights()
+    history = fit(learner, [0.4, 0.3, 0.2, 0.1], weights)
+    assert history["ccp_problem"] == [1, 1, 1, 2]
+    assert np.diff(history["loss"][:3]).max() < 0.0
+    frozen = build_learner(learning_rate=0.0, loss=loss)
+    fit(frozen, [0.4])
+    for label in range(CLASSES):
+        proxies = frozen.proxies.get_weights()[0][label]
+        samples = embed(build_learner(), IMAGES[label == LABELS])
+        assert is_among(proxies, samples).all()
 
 
 def test_pairs_of_the_batch_stand_in_for_proxies_while_they_warm_up():
@@ -404,6 +420,12 @@ def test_a_learner_without_proxies_or_anchors_is_refused_before_training():
     model.compile("sgd", "mse")
     with pytest.raises(TypeError, match="Received: a Sequential"):
         fit(model, [0.1])
+
+
+def test_a_warm_up_on_pairs_needs_a_loss_that_takes_pairs():
+    learner = build_learner(loss=gsp.losses.ProxyNCALoss())
+    with pytest.raises(ValueError, match="`warmup_epochs`.*warmup_epochs=1"):
+        fit(learner, [0.1], warmup_epochs=1)
 
 
 def test_a_class_without_a_sample_is_named_before_the_first_step():

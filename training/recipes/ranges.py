@@ -101,9 +101,13 @@ def _check_combination(recipe):
         0 <= recipe.validation_fold < recipe.validation_folds,
         f"in [0, validation_folds={recipe.validation_folds})",
     )
-    for name, off in (("memory", "none"), ("ccp", "off")):
+    for name, off in (
+        ("memory", "none"),
+        ("ccp_warmup", 0),
+        ("in_batch_weight", 0.0),
+    ):
         is_met = not recipe.uses_proxy_loss or getattr(recipe, name) == off
-        _require(recipe, name, is_met, f"`{off}` with loss={recipe.loss}")
+        _require(recipe, name, is_met, f"{off} with loss={recipe.loss}")
     _require(
         recipe,
         "memory",

@@ -145,7 +145,8 @@ class Recipe:
     memory_warmup_steps: int = 100
     """Steps before it is used."""
     ccp: Literal["off", "single", "on"] = "off"
-    """Pair loss against proxies: never, one problem, or alternating ones."""
+    """Proxies that start from samples, for a pair loss as well: none, those
+    of one problem, or alternating ones."""
     proxies_per_class: int = 1
     """Proxies (or soft-triple centres) per class."""
     ccp_pool_size: int = 12
