@@ -29,7 +29,8 @@ test-tf: $(INSTALLED)
 
 test-jax: $(INSTALLED)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile \
-		tests/ops tests/layers tests/losses
+		tests/ops tests/layers tests/losses \
+		tests/training/benchmarks/test_pooling.py
 
 bench: $(INSTALLED)
 	$(BIN)/python -m training.benchmarks

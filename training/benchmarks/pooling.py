@@ -92,7 +92,10 @@ def _jax_step(layer, features, upstream):
     import jax
 
     def forward(features, weights):
-        return layer.stateless_call(weights, [], features)[0]
+        # `stateless_call` would leave mixed precision out.
+        state = zip(layer.trainable_variables, weights, strict=True)
+        with keras.StatelessScope(state_mapping=state):
+            return layer(features)
 
     @jax.jit
     def step(features, weights, upstream):
