@@ -85,9 +85,10 @@ STUDIES = {
         "CIFAR collage",
         replace(
             RECIPES["collage"],
-            steps=300,
+            steps=400,
             steps_per_evaluation=100,
             classes_per_batch=3,
+            samples_per_class=16,
             images_per_class=1000,
             ccp_warmup=1,
             repeats=3,
