@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from training.protocols.report import spread
-from training.recipes.published import RESULTS
+from training.recipes.published_results import read_published_results
 from training.recipes.recipe import PAIR_LOSSES, PROXY_LOSSES
 from training.recipes.studies import METHODS
 from training.run_directory import RunDirectory
@@ -31,9 +31,13 @@ class TablesCommand:
 
     folder: Annotated[Path, tyro.conf.Positional]
     """Folder of a study, or of one of its cells."""
+    published: Path | None = None
+    """CSV file of the numbers a paper prints, to stand beside ours; columns
+    dataset, loss, method, part (single, average, concatenated), measure
+    (precision_at_1, precision_at_r, map_at_r) and percent."""
 
 
-def study_table(folder) -> str:
+def study_table(folder, published=None) -> str:
     """Markdown table of the finished cells of a study, percentages.
 
     A row for each loss and method; the measures for single models and for
@@ -41,14 +45,22 @@ def study_table(folder) -> str:
 
     Args:
         folder: A study's folder, or one cell's.
+        published: CSV file of published results; see
+            `read_published_results`.
 
     Returns:
         The table, one for each protocol, with a line on how weights were
         chosen.
 
     Raises:
-        FileNotFoundError: no finished cell.
+        FileNotFoundError: no finished cell, or no such file.
+        ValueError: a file of published results that cannot be meant.
     """
+    known = {}
+    if published is not None:
+        known = read_published_results(
+            published, parts=PARTS, measures=MEASURES
+        )
     folder = Path(folder)
     cells = [folder, *folder.iterdir()] if folder.is_dir() else []
     found = {}
@@ -64,7 +76,7 @@ def study_table(folder) -> str:
             "`folder` must hold a finished run of a protocol. Received: "
             f"{folder}. Train one with `python -m training.study`."
         )
-    tables = [_table(rows) for rows in found.values()]
+    tables = [_table(rows, known) for rows in found.values()]
     return "\n\n".join(tables)
 
 
@@ -79,7 +91,7 @@ def _index(words, word):
     return words.index(word) if word in words else len(words)
 
 
-def _table(rows):
+def _table(rows, known):
     first = rows[0][1]
     parts = [part for part in PARTS if part in first]
     heads = [
@@ -91,14 +103,14 @@ def _table(rows):
         _line(["loss", "method", *heads, "models", "time"]),
         _line(["---"] * 2 + ["---:"] * (len(heads) + 2)),
     ]
-    lines += [_row(directory, scores, parts) for directory, scores in rows]
+    lines += [_row(*row, parts, known) for row in rows]
     return "\n".join([*lines, "", _note(rows)])
 
 
-def _row(directory, scores, parts):
+def _row(directory, scores, parts, known):
     recipe = directory.read_recipe()
     loss, method = _words(directory, recipe)
-    published = RESULTS.get((recipe.dataset, loss, method), {})
+    published = known.get((recipe.dataset, loss, method), {})
     cells = [
         _cell(scores[part][name], published.get(part, {}).get(name))
         for part in parts
@@ -131,8 +143,6 @@ def _note(rows):
     )
     if scores.get("num_collections", 1) > 1:
         note += f" over {scores['num_collections']} collections of 4 models"
-    if not RESULTS:
-        note += ". The papers' numbers are not recorded yet"
     return note + "."
 
 
@@ -149,8 +159,8 @@ def main(arguments=None):
         args=arguments,
     )
     try:
-        print(study_table(command.folder))
-    except FileNotFoundError as error:
+        print(study_table(command.folder, command.published))
+    except (FileNotFoundError, ValueError) as error:
         sys.exit(f"error: {error}")
 
 

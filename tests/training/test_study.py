@@ -97,17 +97,55 @@ def test_settings_of_a_command_reach_every_cell(tmp_path):
         assert recipe.repeats == 2 and recipe.steps_per_evaluation == 20
 
 
-def test_the_table_has_a_row_per_cell(tmp_path, cells, monkeypatch):
+def published_file(folder, *lines):
+    path = folder / "published.csv"
+    columns = "dataset,loss,method,part,measure,percent,source"
+    path.write_text("\n".join([columns, *lines]) + "\n")
+    return path
+
+
+def test_the_table_has_a_row_per_cell(tmp_path, cells):
     folder = run_study(command(tmp_path, method=("gap", "xml", "ccp")))
-    known = {("folder", "c2", "xml"): {"average": {"map_at_r": 26.5}}}
-    monkeypatch.setattr("training.tables.RESULTS", known)
-    table = study_table(folder)
+    known = published_file(
+        tmp_path, "folder,c2,xml,average,map_at_r,26.5,made up"
+    )
+    table = study_table(folder, known)
     rows = [line for line in table.splitlines() if line.startswith("| c2")]
     assert [row.split(" | ")[1] for row in rows] == ["gap", "xml", "ccp"]
     assert "| c2 | gap | 62.50 | 40.00 | 25.00 | 62.50 ± 0.00" in rows[0]
     assert "25.00 (paper 26.50)" in rows[1]
     assert "1.5 min" in rows[0]
     assert "weights chosen on held-out folds" in table
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("cub,c3,gap,single,map_at_r,26.5,", "`loss`.*loss='c3'.*line 3"),
+        ("cub,c2,gap,all,map_at_r,26.5,", "`part`.*part='all'"),
+        ("cub,c2,gap,single,map,26.5,", "`measure`.*measure='map'"),
+        ("cub,c2,gap,single,map_at_r,265,", "`percent`.*percent='265'"),
+        ("cub,c2,gap,single,map_at_r,much,", "`percent`.*percent='much'"),
+        ("cub,c2,gsp,single,map_at_r,27,", "line 3: a second number"),
+    ],
+)
+def test_published_results_that_cannot_be_meant_are_refused(
+    tmp_path, line, message
+):
+    path = published_file(
+        tmp_path, "cub,c2,gsp,single,map_at_r,26.5,Table 1", line
+    )
+    with pytest.raises(SystemExit, match=message):
+        tables_main([str(tmp_path), "--published", str(path)])
+
+
+def test_published_results_need_a_file_with_their_columns(tmp_path):
+    path = tmp_path / "published.csv"
+    with pytest.raises(SystemExit, match="must be a CSV file"):
+        tables_main([str(tmp_path), "--published", str(path)])
+    path.write_text("dataset,loss,method,part,percent\n")
+    with pytest.raises(SystemExit, match="Received: no measure"):
+        tables_main([str(tmp_path), "--published", str(path)])
 
 
 def test_a_folder_without_results_is_an_error(tmp_path):

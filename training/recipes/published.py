@@ -3,9 +3,9 @@
 Sources: the configuration files of the public reference code of GSP
 (`generalized-sum-pooling`, folder tensorflow/configs) and CCP (`ccp-dml`,
 configs and framework); the papers where the code leaves the choice open. The
-losses' own settings are in `published_losses`. A number that we do not know
-is not here: the papers' results are missing from `RESULTS` until someone with
-the papers at hand adds them.
+losses' own settings are in `published_losses`. The papers' results are not
+here: whoever has a paper at hand lists them in a file for `training.tables
+--published`.
 
 Where a recipe differs: the reference code adds weight decay to the gradient
 (Adam with L2); ours is AdamW's. Its conventional runs add max pooling to
@@ -159,10 +159,6 @@ CONVENTIONAL = (
         LARGE,
     ),
 )
-
-# (data set, loss, method) -> part ("average", "concatenated", "single") ->
-# measure -> percentage, with the table it comes from. Empty: see above.
-RESULTS: dict[tuple[str, str, str], dict[str, dict[str, float]]] = {}
 
 
 def published_recipe(
