@@ -1,4 +1,4 @@
-"""Three anchored steps in a process of its own; see test_anchored_step.py."""
+"""Three anchored steps, again and again; see test_anchored_step.py."""
 
 import argparse
 import contextlib
@@ -46,11 +46,19 @@ def train(strategy):
 
 
 if __name__ == "__main__":
+    # The policies of one process, each on one device and on two.
     parser = argparse.ArgumentParser()
     parser.add_argument("path")
+    parser.add_argument("--policies", nargs="+", default=["float32"])
     parser.add_argument("--two-devices", action="store_true")
-    parser.add_argument("--policy", default="float32")
     arguments = parser.parse_args()
-    keras.config.set_dtype_policy(arguments.policy)
-    strategy = two_logical_devices() if arguments.two_devices else None
-    np.savez(arguments.path, *train(strategy))
+    strategies = [None]
+    if arguments.two_devices:
+        strategies.append(two_logical_devices())
+    updates = {}
+    for policy in arguments.policies:
+        keras.config.set_dtype_policy(policy)
+        for devices, strategy in enumerate(strategies, start=1):
+            for number, weight in enumerate(train(strategy)):
+                updates[f"{policy}/{devices}/{number:02}"] = weight
+    np.savez(arguments.path, **updates)
