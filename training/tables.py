@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from training.protocols.report import spread
-from training.recipes.published_results import read_published_results
+from training.published_results import read_published_results
 from training.recipes.recipe import PAIR_LOSSES, PROXY_LOSSES
 from training.recipes.studies import METHODS
 from training.run_directory import RunDirectory

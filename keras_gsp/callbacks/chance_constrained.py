@@ -170,7 +170,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         self._missing = None
 
     def on_train_begin(self, logs=None):
-        """Checks that the learner has proxies and anchors, and fits."""
+        """Checks proxies and anchors of the learner, and its loss."""
         check_learner(self.model, self.warmup_epochs)
         self._missing = None
 

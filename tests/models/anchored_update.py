@@ -46,7 +46,7 @@ def train(strategy):
 
 
 if __name__ == "__main__":
-    # The policies of one process, each on one device and on two.
+    # Every policy on one device and, if asked for, on two: policy/devices/i.
     parser = argparse.ArgumentParser()
     parser.add_argument("path")
     parser.add_argument("--policies", nargs="+", default=["float32"])

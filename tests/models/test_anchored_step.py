@@ -112,7 +112,8 @@ def updates_of(path, *arguments, backend="tensorflow"):
 
 
 def assert_close(updates, where, expected, expected_where, tolerance):
-    numbers = [name.removeprefix(where) for name in updates if where in name]
+    found = [name for name in updates if name.startswith(where)]
+    numbers = [name.removeprefix(where) for name in found]
     assert len(numbers) == 5
     for number in numbers:
         np.testing.assert_allclose(
