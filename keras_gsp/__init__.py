@@ -3,6 +3,7 @@
 from keras_gsp import (
     callbacks,
     data,
+    embeddings,
     layers,
     losses,
     metrics,
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 __all__ = [
     "callbacks",
     "data",
+    "embeddings",
     "layers",
     "losses",
     "metrics",

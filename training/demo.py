@@ -13,7 +13,7 @@ from statistics import mean, stdev
 import tyro
 
 from training.recipes.glyphs import RECIPES
-from training.run_directory import RunDirectory, write_text
+from training.runs.run_directory import RunDirectory, write_text
 from training.train import ERRORS, train_run
 
 METHODS = {
@@ -76,9 +76,9 @@ def run_demo(command: DemoCommand) -> None:
     start = time.monotonic()
     folder = command.runs / "smoke" if command.smoke else command.runs
     # TensorFlow takes seconds to import: not for an error or for --help.
+    from training.artefacts.demo_artefacts import export_and_search
     from training.datasets import glyphs
-    from training.demo_artefacts import export_and_search
-    from training.demo_pictures import draw_pictures
+    from training.pictures.demo_pictures import draw_pictures
 
     splits = glyphs.load()
     directories = {}

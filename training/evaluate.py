@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from training.recipes.recipe import Dataset, Recipe
-from training.run_directory import RunDirectory, write_json
+from training.runs.run_directory import RunDirectory, write_json
 
 
 @dataclass(frozen=True)

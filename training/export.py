@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from training.run_directory import RunDirectory
+from training.runs.run_directory import RunDirectory
 
 DEFAULT_FOLDER = Path("saved_models")
 
@@ -71,8 +71,8 @@ def main(arguments=None):
 def export_run(command: ExportCommand) -> None:
     """Loads a run's encoder and writes it, with its gallery."""
     import keras_gsp as gsp
+    from training.artefacts.gallery_export import export_gallery
     from training.evaluate import load_encoder
-    from training.gallery_export import export_gallery
 
     directory = RunDirectory(command.run)
     recipe = replace(directory.read_recipe(), cache_features=False)

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from training.recipes.studies import STUDIES
-from training.run_directory import RunDirectory
+from training.runs.run_directory import RunDirectory
 from training.train import ERRORS, report, run_settings
 
 

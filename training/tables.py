@@ -8,10 +8,10 @@ from typing import Annotated
 import tyro
 
 from training.protocols.report import spread
-from training.published_results import read_published_results
 from training.recipes.recipe import PAIR_LOSSES, PROXY_LOSSES
 from training.recipes.studies import METHODS
-from training.run_directory import RunDirectory
+from training.results.published_results import read_published_results
+from training.runs.run_directory import RunDirectory
 
 MEASURES = {
     "precision_at_1": "P@1",

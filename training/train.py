@@ -7,11 +7,11 @@ from typing import Annotated
 
 import tyro
 
-from training.environment import environment
 from training.recipes.choice import choose_recipe
 from training.recipes.named import run_name
 from training.recipes.recipe import Recipe
-from training.run_directory import RunDirectory, write_json
+from training.runs.environment import environment
+from training.runs.run_directory import RunDirectory, write_json
 
 ERRORS = (ValueError, TypeError, FileNotFoundError, FileExistsError)
 
@@ -63,7 +63,7 @@ def train_run(
 
     import keras_gsp as gsp
     from training.evaluate import score
-    from training.protocols.test_embeddings import save_test_embeddings
+    from training.protocols.kept_embeddings import save_test_embeddings
     from training.recipes import batches
     from training.recipes.callbacks import build_callbacks
     from training.recipes.features import complete_encoder

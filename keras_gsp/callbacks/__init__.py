@@ -1,7 +1,9 @@
 """What happens between the steps of `fit`."""
 
-from keras_gsp.callbacks.chance_constrained import ChanceConstrainedProgramming
-from keras_gsp.callbacks.exact_resume import ExactResume
+from keras_gsp.callbacks.chance_constrained.programming import (
+    ChanceConstrainedProgramming,
+)
+from keras_gsp.callbacks.exact_resume.exact_resume import ExactResume
 from keras_gsp.callbacks.retrieval_evaluation import RetrievalEvaluation
 
 __all__ = [

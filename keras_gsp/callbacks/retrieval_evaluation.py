@@ -2,8 +2,8 @@
 
 import keras
 
-from keras_gsp.metrics.encoding import encoded, encoded_batches
-from keras_gsp.metrics.labelled_batches import LabelledBatches
+from keras_gsp.embeddings.encoding import encoded, encoded_batches
+from keras_gsp.embeddings.labelled_batches import LabelledBatches
 from keras_gsp.metrics.retrieval import retrieval_scores
 from keras_gsp.ops.arguments import check_count
 

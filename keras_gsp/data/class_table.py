@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_gsp.metrics.labelled_embeddings import checked_labels
+from keras_gsp.embeddings.labelled_embeddings import checked_labels
 
 
 def class_table(labels):

@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_gsp.metrics.origin import nearby_origin
+from keras_gsp.embeddings.origin import nearby_origin
 from keras_gsp.ops.matmul_precision import full_precision_matmul
 
 # Scores of one block of queries against the whole gallery: 64 MB in float32.

@@ -8,7 +8,7 @@
 
 import numpy as np
 
-from keras_gsp.metrics.labelled_embeddings import (
+from keras_gsp.embeddings.labelled_embeddings import (
     checked_embeddings,
     class_codes,
 )

@@ -1,10 +1,10 @@
 """Indexes of embeddings, and the artefacts that serve them."""
 
-from keras_gsp.retrieval.exact import ExactIndex
 from keras_gsp.retrieval.explanation import Explanation, explain
-from keras_gsp.retrieval.export import export_encoder, export_retriever
-from keras_gsp.retrieval.neighbors import Neighbors
-from keras_gsp.retrieval.scann_index import ScannIndex
+from keras_gsp.retrieval.index.exact import ExactIndex
+from keras_gsp.retrieval.index.neighbors import Neighbors
+from keras_gsp.retrieval.index.scann_index import ScannIndex
+from keras_gsp.retrieval.serving.export import export_encoder, export_retriever
 
 __all__ = [
     "ExactIndex",

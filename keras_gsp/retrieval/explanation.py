@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.metrics.encoding import embedding_output
+from keras_gsp.embeddings.encoding import embedding_output
 from keras_gsp.ops.precision import at_least_float32
 
 

@@ -12,7 +12,7 @@ if keras.backend.backend() != "tensorflow":
 
 from training import demo
 from training.datasets import glyphs
-from training.run_directory import RunDirectory, write_json
+from training.runs.run_directory import RunDirectory, write_json
 
 SMALL = {
     "train_classes": 20,

@@ -11,7 +11,7 @@ import keras_gsp as gsp
 from tests.training.datasets import layouts
 from training import export, search
 from training.recipes.recipe import Recipe
-from training.run_directory import write_json
+from training.runs.run_directory import write_json
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("exports are TensorFlow's", allow_module_level=True)
@@ -160,8 +160,8 @@ def test_bad_searches_are_refused(exported, capsys):
 
 
 def test_held_out_images_leave_the_gallery():
+    from training.artefacts.gallery_export import _without_some, image_ids
     from training.datasets.image_set import ImageSet
-    from training.gallery_export import _without_some, image_ids
 
     pixels = np.zeros((10, 4, 4, 3), "uint8")
     images = ImageSet(np.arange(10) % 2, ("a", "b"), images=pixels)

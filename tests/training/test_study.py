@@ -10,7 +10,7 @@ from training.recipes.named import named_recipes
 from training.recipes.recipe import Recipe
 from training.recipes.setting import LARGE, SMALL
 from training.recipes.studies import STUDIES
-from training.run_directory import write_json
+from training.runs.run_directory import write_json
 from training.study import StudyCommand, chosen_cells, run_study
 from training.tables import main as tables_main
 from training.tables import study_table

@@ -15,7 +15,7 @@ from training.datasets import glyphs
 from training.datasets.image_set import ImageSet, RetrievalSplits
 from training.recipes import callbacks
 from training.recipes.glyphs import RECIPES
-from training.run_directory import RunDirectory
+from training.runs.run_directory import RunDirectory
 
 RECIPE = replace(
     RECIPES["glyphs-gsp-zsr"],

@@ -27,7 +27,7 @@ from tqdm import tqdm
 import keras_gsp as gsp
 from training.benchmarks.iterated_pooling import IteratedSumPooling
 from training.benchmarks.ratio_table import Measurement, ratio_table
-from training.environment import environment
+from training.runs.environment import environment
 
 UNIT, OURS = "1x1 convolution", "GSP"
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}

@@ -41,7 +41,7 @@ from training.pictures.palette import METHODS, SKY, picture
 from training.recipes import batches
 from training.recipes.learner import build_learner
 from training.recipes.named import named_recipes
-from training.run_directory import RunDirectory
+from training.runs.run_directory import RunDirectory
 from training.train import train_run
 
 PLAIN, SINGLE, ALTERNATING = "C2", "C2 + single problem", "C2 + CCP"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from training.environment import environment
-from training.run_directory import write_json
+from training.runs.environment import environment
+from training.runs.run_directory import write_json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.gallery_files import PICTURE_IDS, PICTURES
+from training.artefacts.gallery_files import PICTURE_IDS, PICTURES
 
 
 def gallery_bytes(folder: Path, id_: str) -> bytes | None:

@@ -4,9 +4,9 @@ import json
 import os
 from pathlib import Path
 
+from training.protocols.kept_embeddings import FILE
 from training.protocols.members import Member
-from training.protocols.test_embeddings import FILE
-from training.run_directory import RunDirectory
+from training.runs.run_directory import RunDirectory
 
 
 class Ledger:

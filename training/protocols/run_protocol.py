@@ -3,14 +3,14 @@
 import time
 
 from training.protocols.collections import collection_scores, summary
-from training.protocols.ledger import Ledger
-from training.protocols.members import NUM_FOLDS, members_of
-from training.protocols.test_embeddings import (
+from training.protocols.kept_embeddings import (
     load_test_embeddings,
     score_test_embeddings,
 )
+from training.protocols.ledger import Ledger
+from training.protocols.members import NUM_FOLDS, members_of
 from training.recipes.recipe import Recipe
-from training.run_directory import RunDirectory, write_json
+from training.runs.run_directory import RunDirectory, write_json
 
 SELECTED_ON = {
     "fair": "held-out folds of the training classes",

@@ -3,10 +3,10 @@
 import keras
 
 import keras_gsp as gsp
-from training.progress import History, ProgressBar
 from training.recipes.batches import evaluation_batches, pool_of
 from training.recipes.recipe import Recipe
-from training.run_directory import RunDirectory
+from training.runs.progress import History, ProgressBar
+from training.runs.run_directory import RunDirectory
 
 
 def build_callbacks(recipe: Recipe, splits, directory: RunDirectory, label):

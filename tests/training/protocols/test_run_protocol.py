@@ -8,12 +8,12 @@ import pytest
 
 import training.train
 from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.protocols.kept_embeddings import FILE
 from training.protocols.ledger import Ledger
 from training.protocols.members import members_of
 from training.protocols.run_protocol import run_protocol
-from training.protocols.test_embeddings import FILE
 from training.recipes.recipe import Recipe
-from training.run_directory import RunDirectory, write_json
+from training.runs.run_directory import RunDirectory, write_json
 
 
 def image_set(name, num_classes):

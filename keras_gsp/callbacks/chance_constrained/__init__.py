@@ -1,0 +1,1 @@
+"""Chance constrained programming: proxies re-chosen, weights anchored."""

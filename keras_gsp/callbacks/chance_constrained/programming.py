@@ -1,0 +1,249 @@
+"""Chance constrained programming: alternating proxies, anchored weights."""
+
+import keras
+import numpy as np
+
+from keras_gsp.callbacks.chance_constrained.class_pool import check_pool
+from keras_gsp.callbacks.chance_constrained.proxy_alternation import (
+    ProxyChoice,
+    check_learner,
+    problem_logs,
+    restore_best,
+    start_first_problem,
+    start_next_problem,
+)
+from keras_gsp.models.scalar import scalar
+from keras_gsp.ops.arguments import check_count, check_not_negative
+
+
+class ChanceConstrainedProgramming(keras.callbacks.Callback):
+    r"""Replaces proxies by samples whenever training with them has converged.
+
+    Proxies stand for the samples they cover. A single set of them covers a
+    class badly, so a sequence of problems is solved: train with the proxies
+    until `monitor` has not improved for `patience` evaluations; keep the
+    best-validated snapshot of this problem as :math:`\theta^*, \rho^*`; embed
+    `pool_size` samples per class; take as next proxies those that
+    `keras_gsp.ops.greedy_k_center` adds to :math:`\rho^*`; clear what the
+    optimizer remembers of the old ones; train on with the encoder's weights
+    pulled towards :math:`\theta^*`. The first proxies are samples as well.
+
+    The learner holds proxies and anchors:
+    `MetricLearner(encoder, proxies=ClassProxies(...), anchor_weight=2e-4)`,
+    with any pair loss, then taken between batch and proxies, or any proxy
+    loss. All state is in its non-trainable weights, so a checkpoint
+    (`ExactResume`) may fall into the middle of a problem. Place this callback
+    behind the one that adds `monitor` to the logs and before `ExactResume`.
+
+    Proxies are chosen when an epoch begins, after the checkpoint of the last
+    one, and the errors that only show in training are raised there too:
+    what was trained before is not lost.
+
+    Adds to the logs of each epoch: `ccp_problem`, the number of the problem
+    from 1, 0 during `warmup_epochs`; `ccp_steps`, its steps so far;
+    `ccp_covering_radius`, mean over classes of the largest distance of a pool
+    sample to the nearest of :math:`\rho^*` and the proxies added to it when
+    the problem began; `ccp_anchor_distance`, :math:`|\theta - \theta^*|`, 0
+    in the first problem.
+
+    Where we differ from the reference code: there the network is never reset
+    to :math:`\theta^*`, which is `restore_anchors=False`; existing centres
+    of the first choice are zeros there, none here; and distances are taken
+    between embeddings as the loss normalises them.
+
+    Args:
+        pool: where samples come from, read anew for every problem: a data
+            set of (images, labels) batches (`tf.data.Dataset`, `PyDataset`,
+            list of batches), ideally shuffled and augmented; a tuple of two
+            arrays, drawn in random order; or a function `(classes, problem)`
+            that returns one of these for an integer array of classes, which
+            alone is exactly resumable when the samples are random.
+        pool_size: samples per class to choose from, at least 1. Default 12,
+            the paper's. Below `proxies_per_class`, so many for each proxy: 1
+            is random sampling.
+        patience: evaluations without improvement after which a problem has
+            converged, at least 1. Default 3, the reference code's. `None`
+            never ends the first problem: single proxies that start from
+            samples.
+        warmup_epochs: epochs at the start in which pairs within the batch
+            stand in for proxies, at least 0. Default 0, for an encoder that
+            has learnt something already: the samples of a random one are no
+            proxies, and nothing is learnt from them. Needs a pair loss.
+        monitor: name of the score in the logs. Default `"val_map_at_r"`.
+        mode: `"max"` or `"min"`, which scores are better. Default `"max"`.
+        min_delta: smallest change that counts as improvement, at least 0.
+            Default 0.
+        restore_anchors: whether the encoder goes back to :math:`\theta^*`
+            when the next problem starts and when this callback ends the
+            training (Algorithm 1), or on from where it is. Default `True`.
+        max_problems: training ends when so many problems have converged, at
+            least 1. Default `None`: never.
+        stop_after: training ends when so many problems in a row did not beat
+            the best score of those before, at least 1. Default `None`:
+            never.
+        every_epochs: epochs from one evaluation to the next, at least 1, as
+            in `RetrievalEvaluation`. Default 1.
+        batch_size: samples embedded at once, at least 1. Default 64.
+        seed: integer, with the number of the problem the order of arrays.
+            Default 0.
+
+    Raises:
+        TypeError: a pool that cannot be read again, a model that is no
+            `MetricLearner`.
+        ValueError: an argument outside its range; a learner without proxies
+            or without anchors; a warm-up with a proxy loss; a class without
+            a sample in the pool; a monitor that is missing from the logs.
+
+    Example:
+    ```python
+    images = np.random.rand(32, 8).astype("float32")
+    labels = np.repeat(np.arange(4), 8)
+    encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+    learner = gsp.models.MetricLearner(
+        encoder,
+        proxies=gsp.layers.ClassProxies(4, proxies_per_class=2),
+        anchor_weight=2e-4,
+    )
+    learner.compile("adam", loss=gsp.losses.ContrastiveLoss())
+    learner.fit(images, labels, epochs=2, verbose=0, callbacks=[
+        gsp.callbacks.RetrievalEvaluation((images, labels)),
+        gsp.callbacks.ChanceConstrainedProgramming(
+            (images, labels), pool_size=4
+        ),
+    ])
+    ```
+
+    Reference:
+        "Deep metric learning with alternating sets of alternating proxies",
+        Algorithm 1; thesis, chapter 3.
+    """
+
+    # Counting steps must not make Keras wait for every batch.
+    async_safe = True
+
+    def __init__(
+        self,
+        pool,
+        *,
+        pool_size=12,
+        patience=3,
+        warmup_epochs=0,
+        monitor="val_map_at_r",
+        mode="max",
+        min_delta=0.0,
+        restore_anchors=True,
+        max_problems=None,
+        stop_after=None,
+        every_epochs=1,
+        batch_size=64,
+        seed=0,
+    ):
+        super().__init__()
+        check_count(pool_size=pool_size, batch_size=batch_size)
+        check_count(every_epochs=every_epochs)
+        check_count(
+            is_optional=True,
+            patience=patience,
+            max_problems=max_problems,
+            stop_after=stop_after,
+        )
+        if mode not in ("max", "min"):
+            raise ValueError(
+                f'`mode` must be "max" or "min". Received: mode={mode!r}.'
+            )
+        check_not_negative(min_delta=min_delta, warmup_epochs=warmup_epochs)
+        self.pool = check_pool(pool)
+        self.pool_size = pool_size
+        self.patience = patience
+        self.warmup_epochs = warmup_epochs
+        self.monitor = monitor
+        self.mode = mode
+        self.min_delta = min_delta
+        self.restore_anchors = restore_anchors
+        self.max_problems = max_problems
+        self.stop_after = stop_after
+        self.every_epochs = every_epochs
+        self.batch_size = batch_size
+        self.seed = seed
+        self._choice = ProxyChoice(self.pool, pool_size, batch_size, seed)
+        self._batches_ended = []
+        self._missing = None
+
+    def on_train_begin(self, logs=None):
+        """Checks proxies and anchors of the learner, and its loss."""
+        check_learner(self.model, self.warmup_epochs)
+        self._missing = None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Chooses the first proxies, or the next ones after convergence."""
+        self._raise_if_missing()
+        self._batches_ended = []
+        progress = self.model.progress
+        if not scalar(progress.is_started) and epoch < self.warmup_epochs:
+            progress.is_warming_up.assign(1)
+        elif not scalar(progress.is_started):
+            start_first_problem(self.model, self._choice)
+        elif self._has_converged():
+            start_next_problem(
+                self.model, self._choice, restore_anchors=self.restore_anchors
+            )
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Counts a step."""
+        self._batches_ended.append(batch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Notes the score, and stops when no further problem is wanted."""
+        progress = self.model.progress
+        if not scalar(progress.is_warming_up):
+            progress.steps.assign_add(1 + max(self._batches_ended, default=-1))
+            if (epoch + 1) % self.every_epochs == 0:
+                self._evaluate(logs or {})
+        if logs is not None:
+            logs.update(problem_logs(self.model))
+
+    def on_train_end(self, logs=None):
+        """Ends the warm-up, and says that the monitor was missing if it was."""
+        self.model.progress.is_warming_up.assign(0)
+        self._raise_if_missing()
+
+    def _evaluate(self, logs):
+        if self.monitor not in logs:
+            self._missing = sorted(logs)
+            return
+        learner, progress = self.model, self.model.progress
+        score = logs[self.monitor] * (1.0 if self.mode == "max" else -1.0)
+        progress.record(
+            score,
+            learner.encoder,
+            learner.proxies.proxies,
+            min_delta=self.min_delta,
+        )
+        if self._has_converged():
+            progress.end_problem()
+            if self._is_last():
+                learner.stop_training = True
+                if self.restore_anchors:
+                    restore_best(learner)
+
+    def _has_converged(self):
+        waited = scalar(self.model.progress.waited)
+        return self.patience is not None and waited >= self.patience
+
+    def _is_last(self):
+        problems = scalar(self.model.anchored.problem)
+        barren = scalar(self.model.progress.barren_problems)
+        return problems >= (self.max_problems or np.inf) or barren >= (
+            self.stop_after or np.inf
+        )
+
+    def _raise_if_missing(self):
+        """Late, so that the callbacks behind could save the epoch."""
+        if self._missing is not None:
+            available, self._missing = ", ".join(self._missing), None
+            raise ValueError(
+                "`monitor` must be in the logs at every evaluation; put "
+                "`RetrievalEvaluation` before this callback, and give both "
+                f"the same `every_epochs`. Received: monitor={self.monitor!r}; "
+                f"the logs have: {available}."
+            )

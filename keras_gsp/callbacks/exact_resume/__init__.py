@@ -1,0 +1,1 @@
+"""Checkpoints from which a killed run goes on bit by bit."""

@@ -1,0 +1,246 @@
+"""Checkpoints from which a killed run goes on as if nothing had happened."""
+
+import warnings
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_gsp.callbacks.exact_resume.callback_state import (
+    callback_state,
+    pack,
+    set_callback_state,
+    unpack,
+)
+from keras_gsp.callbacks.exact_resume.checkpoint_folder import (
+    newest_checkpoint,
+    save_checkpoint,
+)
+from keras_gsp.callbacks.exact_resume.resume_settings import (
+    check_equal,
+    check_settings,
+    settings_as_json,
+)
+from keras_gsp.callbacks.exact_resume.training_variables import (
+    check_same_variables,
+    training_variables,
+)
+from keras_gsp.ops.arguments import check_count
+
+FORMAT = "keras_gsp exact resume 1"
+
+
+class ExactResume(keras.callbacks.Callback):
+    """Resumes a killed `fit` so that its final weights are bit-identical.
+
+    After each epoch one file is written that holds every variable of the
+    model (weights, memories, anchors and the states of the random
+    generators, which Keras does not save), the optimizer with its slots and
+    counters, what the other callbacks remember, and the position in the
+    data. It is written aside, forced to the disk and renamed, so that
+    `kill -9` at any moment leaves a whole checkpoint. The last `keep` of
+    them stay; a truncated or foreign one is refused with a warning and the
+    one before it is used.
+
+    For endless data call `restore` before `fit` and start the data at the
+    step it returns, as the example does: a data set that `fit` has already
+    opened cannot be moved. Without that call `on_train_begin` restores by
+    itself and warns; that is exact for data that start anew every epoch.
+    `fit` then skips the epochs that are done, and all of them if the run had
+    been stopped early.
+
+    The rest is up to the run: batches that are a function of the seed and
+    the step (`gsp.data.class_balanced`), a seed for every random layer, the
+    same machine. Put this callback last, so that it sees what the others
+    did. To have finer checkpoints make epochs shorter by `steps_per_epoch`.
+
+    Args:
+        directory: folder of the checkpoints of one run; made when missing.
+        callbacks: the callbacks of the same `fit` that remember something
+            (`EarlyStopping`, `ReduceLROnPlateau`, `ModelCheckpoint`), always
+            in the same order. Each is asked for `get_state()` if it has such
+            a method; otherwise its plain attributes are kept.
+        settings: dictionary that JSON can hold and that must be the same
+            when the run is resumed, for example the recipe and the seed.
+            `None` compares nothing.
+        save_every: epochs between two checkpoints, at least 1.
+        keep: number of checkpoints kept, at least 1; 2 by default, so that
+            there is a previous one.
+
+    Raises:
+        ValueError: `save_every` or `keep` below 1; when resuming, no usable
+            checkpoint among those that are there, for example because it was
+            made with other settings. Nothing is overwritten then.
+        TypeError: settings that JSON cannot hold.
+        RuntimeError: `restore` with a model that is not built or compiled.
+
+    Example:
+    ```python
+    import tempfile
+
+    def batches(first_step):
+        # Any data that are a function of the step; see gsp.data.
+        step = first_step
+        while True:
+            random = np.random.default_rng(step)
+            yield random.normal(size=(8, 4)), random.normal(size=(8, 1))
+            step += 1
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    resume = gsp.callbacks.ExactResume(tempfile.mkdtemp())
+    step = resume.restore(model)  # 0 in a new folder
+    model.fit(
+        batches(first_step=step),
+        steps_per_epoch=5,
+        epochs=2,
+        callbacks=[resume],
+        verbose=0,
+    )
+    ```
+
+    Reference:
+        None; `keras.callbacks.BackupAndRestore` is the model. That one saves
+        no random generator and no callback, and does not write atomically.
+    """
+
+    # Counting steps must not make Keras wait for every batch.
+    async_safe = True
+
+    def __init__(
+        self, directory, *, callbacks=(), settings=None, save_every=1, keep=2
+    ):
+        super().__init__()
+        check_count(save_every=save_every, keep=keep)
+        self.directory = directory
+        self.callbacks = callbacks
+        self.settings = settings
+        self.save_every = save_every
+        self.keep = keep
+        self.epoch = 0
+        self.step = 0
+        self._settings_as_json = settings_as_json(settings)
+        self._steps_per_epoch = None
+        self._is_stopped = False
+        self._callback_states = None
+        self._restored_model = None
+        self._batches_ended = []
+
+    def restore(self, model) -> int:
+        """Brings a model to the newest usable checkpoint.
+
+        Everything is compared before anything is assigned. Afterwards `step`
+        and `epoch` hold the position; `fit` skips the epochs that are done.
+
+        Args:
+            model: built and compiled as for the checkpoint.
+
+        Returns:
+            The number of steps done, where the data have to start; 0 when
+            there is no checkpoint yet.
+        """
+        variables = training_variables(model)
+        found = newest_checkpoint(
+            self.directory,
+            lambda *checkpoint: self._check(*checkpoint, model, variables),
+        )
+        self._restored_model = model
+        if found is None:
+            return self.step
+        manifest, arrays = found
+        for name, variable in variables.items():
+            variable.assign(arrays[name])
+        self.epoch, self.step = manifest["epoch"], manifest["step"]
+        self._steps_per_epoch = manifest["steps_per_epoch"]
+        self._is_stopped = manifest["is_stopped"]
+        self._callback_states = unpack(manifest["callback_states"], arrays)
+        return self.step
+
+    def on_train_begin(self, logs=None):
+        """Restores what the callbacks remember and skips epochs done."""
+        if self._restored_model is not self.model and self.restore(self.model):
+            warnings.warn(
+                f"`ExactResume` resumes in `fit` after epoch {self.epoch}, "
+                f"step {self.step}. If the data do not start anew every "
+                "epoch, call `restore(model)` before `fit` and start them at "
+                "the step it returns.",
+                stacklevel=2,
+            )
+        self._check_steps_per_epoch()
+        # Here, not in `restore`: their own `on_train_begin` has reset them.
+        if self._callback_states is not None:
+            pairs = zip(self.callbacks, self._callback_states, strict=True)
+            for callback, state in pairs:
+                set_callback_state(callback, state)
+        # As `BackupAndRestore` does it; there is no public way.
+        self.model._initial_epoch = (
+            self.params["epochs"] if self._is_stopped else self.epoch
+        )
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Starts counting the steps of the epoch."""
+        self._batches_ended = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Counts a step."""
+        self._batches_ended.append(batch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Writes a checkpoint."""
+        steps = 1 + max(self._batches_ended, default=-1)
+        self.step += steps
+        self.epoch = epoch + 1
+        self._steps_per_epoch = self.params.get("steps") or steps
+        self._is_stopped = bool(self.model.stop_training)
+        is_last = self._is_stopped or self.epoch == self.params["epochs"]
+        if is_last or self.epoch % self.save_every == 0:
+            self._save()
+
+    def on_train_end(self, logs=None):
+        """Lets a later `fit` begin at its own first epoch."""
+        self.model._initial_epoch = 0
+        self._restored_model = None
+
+    def _save(self):
+        arrays = {
+            name: np.asarray(ops.convert_to_numpy(variable))
+            for name, variable in training_variables(self.model).items()
+        }
+        states = [callback_state(callback) for callback in self.callbacks]
+        manifest = {
+            "format": FORMAT,
+            "epoch": self.epoch,
+            "step": self.step,
+            "steps_per_epoch": self._steps_per_epoch,
+            "is_stopped": self._is_stopped,
+            "settings": self._settings_as_json,
+            "optimizer": type(self.model.optimizer).__name__,
+            "callbacks": _class_names(self.callbacks),
+            "callback_states": pack(states, arrays, "callbacks"),
+        }
+        save_checkpoint(
+            self.directory, self.step, manifest, arrays, keep=self.keep
+        )
+
+    def _check(self, manifest, arrays, model, variables):
+        """Raises `ValueError` unless a checkpoint fits this run."""
+        check_equal("The format", manifest.get("format"), FORMAT)
+        check_settings(manifest["settings"], self._settings_as_json)
+        check_equal(
+            "`callbacks`", manifest["callbacks"], _class_names(self.callbacks)
+        )
+        check_equal(
+            "The optimizer",
+            manifest["optimizer"],
+            type(model.optimizer).__name__,
+        )
+        check_same_variables(arrays, variables)
+
+    def _check_steps_per_epoch(self):
+        steps = self.params.get("steps")
+        if self._steps_per_epoch and steps:
+            check_equal("`steps_per_epoch`", self._steps_per_epoch, steps)
+
+
+def _class_names(callbacks):
+    return [type(callback).__name__ for callback in callbacks]

@@ -1,0 +1,148 @@
+"""A data set for evaluation, whatever it came as: (images, labels) batches."""
+
+import sys
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_gsp.embeddings.labelled_embeddings import checked_labels
+
+
+class LabelledBatches:
+    """Iterates over the (images, labels) batches of a data set, many times.
+
+    Args:
+        dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
+            (images, labels) batches, or a tuple of two arrays.
+        name: what to call the data set in an error.
+        batch_size: images at once when arrays are given.
+
+    Raises:
+        TypeError: a data set of another kind or structure.
+        ValueError: an infinite or empty data set, or arrays of different
+            lengths.
+    """
+
+    def __init__(self, dataset, name, batch_size):
+        self.dataset = dataset
+        self.name = name
+        self.batch_size = batch_size
+        if isinstance(dataset, tuple | list):
+            self._check_arrays(dataset)
+        elif _is_tf_dataset(dataset):
+            self._check_tf_dataset(dataset)
+        elif not isinstance(dataset, keras.utils.PyDataset):
+            raise TypeError(
+                f"`{name}` must be a tf.data.Dataset or keras.utils.PyDataset "
+                "of (images, labels) batches, or a tuple of two arrays. "
+                f"Received: {type(dataset).__name__}."
+            )
+
+    def __iter__(self):
+        """Yields (images, labels) batches, labels as a flat NumPy array."""
+        num_batches = 0
+        for batch in self._batches():
+            if not isinstance(batch, tuple | list) or len(batch) != 2:
+                raise TypeError(
+                    f"`{self.name}` must yield (images, labels). "
+                    f"Received: {_structure(batch)}."
+                )
+            images, labels = batch
+            labels = np.asarray(labels)
+            yield images, checked_labels(labels, len(labels), self.name)
+            num_batches += 1
+        if not num_batches:
+            raise ValueError(
+                f"`{self.name}` must hold at least one batch. Received: none."
+            )
+
+    def check_has_pair(self, gallery=None):
+        """Reads labels until two images are of one class.
+
+        Args:
+            gallery: `LabelledBatches` that must hold the second image, or
+                `None` for a pair inside this data set.
+
+        Raises:
+            ValueError: no such pair.
+        """
+        if gallery is None:
+            seen = set()
+            for _, labels in self:
+                labels = labels.tolist()
+                if len(seen.union(labels)) < len(seen) + len(labels):
+                    return
+                seen.update(labels)
+            raise ValueError(
+                f"`{self.name}` must hold two images of one class. "
+                f"Received: {len(seen)} images of {len(seen)} classes."
+            )
+        for _, queries in self:
+            wanted = set(queries.tolist())
+            if any(not wanted.isdisjoint(o.tolist()) for _, o in gallery):
+                return
+        raise ValueError(
+            f"`{gallery.name}` must hold an image of a class of `{self.name}`. "
+            "Received: no class in common."
+        )
+
+    def _batches(self):
+        if isinstance(self.dataset, tuple | list):
+            images, labels = self.dataset
+            for start in range(0, len(labels), self.batch_size):
+                chosen = slice(start, start + self.batch_size)
+                yield images[chosen], labels[chosen]
+        elif isinstance(self.dataset, keras.utils.PyDataset):
+            for index in range(self.dataset.num_batches):
+                yield self.dataset[index]
+        else:
+            yield from self.dataset.as_numpy_iterator()
+
+    def _check_arrays(self, arrays):
+        if len(arrays) != 2:
+            raise TypeError(
+                f"`{self.name}` must be two arrays, (images, labels). "
+                f"Received: {len(arrays)}."
+            )
+        images, labels = arrays
+        lengths = len(images), len(labels)
+        if lengths[0] != lengths[1] or lengths[0] == 0:
+            raise ValueError(
+                f"`{self.name}` must hold as many labels as images, at least "
+                f"one. Received: {lengths[0]} images, {lengths[1]} labels."
+            )
+        if not hasattr(labels, "dtype"):
+            labels = np.asarray(labels)
+        if not hasattr(images, "dtype"):
+            images = ops.convert_to_numpy(images)
+        self.dataset = images, labels
+
+    def _check_tf_dataset(self, dataset):
+        spec = dataset.element_spec
+        if not isinstance(spec, tuple | list) or len(spec) != 2:
+            raise TypeError(
+                f"`{self.name}` must yield (images, labels). "
+                f"Received: {_structure(spec)}."
+            )
+        if int(dataset.cardinality()) == -1:
+            raise ValueError(
+                f"`{self.name}` must be finite. Received: an infinite data "
+                "set; end it with `.take(num_batches)`."
+            )
+
+
+def _is_tf_dataset(dataset):
+    """Tells a tf.data.Dataset without importing TensorFlow."""
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and isinstance(
+        dataset, tensorflow.data.Dataset
+    )
+
+
+def _structure(value):
+    if isinstance(value, dict):
+        return f"a dict with keys {sorted(value)}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return type(value).__name__

@@ -1,0 +1,1 @@
+"""Pooling layers: features of an image to one vector."""

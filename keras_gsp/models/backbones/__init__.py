@@ -1,0 +1,1 @@
+"""Backbones that Keras does not carry."""

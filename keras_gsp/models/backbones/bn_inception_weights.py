@@ -1,0 +1,122 @@
+"""Weights of BN-Inception from the layout of the PyTorch file."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+
+_IGNORED = ("fc.", "last_linear.", "fc_action.")
+
+
+def load_bn_inception_weights(model, state):
+    """Fills a `bn_inception` with weights in PyTorch's layout.
+
+    Every convolution and batch normalisation of the model must be there and
+    fit; the classifier's weights are ignored.
+
+    Args:
+        model: What `keras_gsp.models.backbones.bn_inception` built.
+        state: The state dict (name -> array or tensor), or its file: `.npz`,
+            or `.pth` / `.pt`, which needs PyTorch to be installed and is
+            read without running code from it.
+
+    Returns:
+        `model`.
+
+    Raises:
+        ValueError: names missing or left over, or other shapes.
+        FileNotFoundError: no such file.
+        ImportError: a `.pth` file without PyTorch.
+
+    Example:
+
+    ```python
+    backbone = gsp.models.bn_inception((32, 32, 3))
+    state = gsp.models.bn_inception_state(backbone)
+    gsp.models.load_bn_inception_weights(backbone, state)
+    ```
+    """
+    if isinstance(state, (str, Path)):
+        state = _read(Path(state))
+    state = {
+        name: np.asarray(value)
+        for name, value in state.items()
+        if not name.startswith(_IGNORED)
+        and not name.endswith("num_batches_tracked")
+    }
+    wanted = bn_inception_state(model)
+    if wanted.keys() != state.keys():
+        missing = sorted(wanted.keys() - state.keys())
+        unknown = sorted(state.keys() - wanted.keys())
+        raise ValueError(
+            "`state` must hold exactly BN-Inception's weights. Received: "
+            f"{len(missing)} missing {missing[:3]}, {len(unknown)} unknown "
+            f"{unknown[:3]}."
+        )
+    for layer in _layers(model):
+        layer.set_weights(_converted(layer, state))
+    return model
+
+
+def bn_inception_state(model):
+    """The weights of a `bn_inception` under their PyTorch names and shapes.
+
+    Args:
+        model: What `keras_gsp.models.backbones.bn_inception` built.
+
+    Returns:
+        dict of name -> NumPy array.
+    """
+    state = {}
+    for layer in _layers(model):
+        for name, value in zip(_names(layer), layer.get_weights(), strict=True):
+            if value.ndim == 4:
+                value = value.transpose(3, 2, 0, 1)
+            state[f"{layer.name}.{name}"] = value
+    return state
+
+
+def _layers(model):
+    kinds = keras.layers.Conv2D, keras.layers.BatchNormalization
+    return [layer for layer in model.layers if isinstance(layer, kinds)]
+
+
+def _names(layer):
+    # In the order of `get_weights`.
+    if isinstance(layer, keras.layers.Conv2D):
+        return "weight", "bias"
+    return "weight", "bias", "running_mean", "running_var"
+
+
+def _converted(layer, state):
+    weights = []
+    for name, wanted in zip(_names(layer), layer.weights, strict=True):
+        value = state[f"{layer.name}.{name}"]
+        if value.ndim == 4:
+            value = value.transpose(2, 3, 1, 0)
+        elif value.ndim == 2 and 1 in value.shape:
+            value = value.reshape(-1)  # (1, channels) in the oldest file
+        if value.shape != tuple(wanted.shape):
+            raise ValueError(
+                f"`{layer.name}.{name}` must have shape "
+                f"{tuple(wanted.shape)} once transposed. Received: "
+                f"{value.shape}."
+            )
+        weights.append(value)
+    return weights
+
+
+def _read(file):
+    if not file.is_file():
+        raise FileNotFoundError(f"There is no weights file at {file}.")
+    if file.suffix == ".npz":
+        with np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            f"PyTorch must be installed to read {file.name}. Or save its "
+            "state dict with `numpy.savez` elsewhere, and name the .npz file."
+        ) from error
+    return torch.load(file, map_location="cpu", weights_only=True)

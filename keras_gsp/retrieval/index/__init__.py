@@ -1,0 +1,1 @@
+"""Galleries and the indexes that search them."""

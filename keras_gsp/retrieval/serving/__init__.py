@@ -1,0 +1,1 @@
+"""SavedModels that embed, search and explain."""

@@ -1,0 +1,229 @@
+"""SavedModels that answer encoded images, with nothing but TensorFlow."""
+
+import datetime
+import importlib.metadata
+import json
+
+import keras
+
+from keras_gsp.retrieval.index.index_check import (
+    check_minimum_recall,
+    judge_certificate,
+    measured_certificate,
+)
+from keras_gsp.retrieval.index.search_arguments import check_filled, check_k
+from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
+from keras_gsp.retrieval.serving.served_search import ServedGallery
+from keras_gsp.retrieval.serving.signatures import (
+    encoder_signatures,
+    explain_signature,
+    search_signatures,
+)
+from keras_gsp.retrieval.serving.whole_artefact import whole_artefact
+
+METADATA = "metadata.json"
+
+
+def export_encoder(
+    encoder,
+    path,
+    *,
+    image_size=None,
+    crop_fraction=1.0,
+    metadata=None,
+    overwrite=False,
+):
+    """Writes a SavedModel from encoded images, or pixels, to embeddings.
+
+    It loads with nothing but TensorFlow. Signatures:
+
+    - `serving_default` and `embed`: `image_bytes`, JPEG or PNG files as
+      strings -> `embedding`, `status`. The centred square is cut out and
+      resized as images were prepared for scoring. An image that cannot be
+      read gets status "unreadable: ..." and zeros, the others are answered.
+    - `embed_uint8`, `embed_float32`: `images`, pixels in [0, 255] of the
+      encoder's size, as they are -> `embedding`.
+
+    Inputs may be a single image or a batch; answers have the same leading
+    shape. Only the embedding of an encoder with several outputs is served.
+
+    Args:
+        encoder: built Keras model, images (batch, height, width, channels)
+            with values in [0, 255] to embeddings (or to a dict with
+            `"embedding"`).
+        path: folder to make.
+        image_size: side of the images the encoder takes, pixels, or (height,
+            width). Default `None`: as the encoder's input says.
+        crop_fraction: side of the centred square that is kept of an encoded
+            image, as a fraction of its shorter side, in (0, 1]; 227 / 256 for
+            "resize to 256, crop 227". Default 1.0.
+        metadata: dict of JSON values that is written to `metadata.json`
+            beside the versions and sizes. Default `None`.
+        overwrite: whether to replace what is at `path`. Default `False`.
+
+    Raises:
+        FileExistsError: something is at `path` and `overwrite` is `False`.
+        RuntimeError: another backend than TensorFlow.
+        ValueError: an encoder without one image input, an image size that is
+            unknown or not the encoder's, a fraction outside (0, 1].
+
+    Example:
+
+    ```python
+    import tempfile
+
+    encoder = keras.Sequential([
+        keras.Input((32, 32, 3)),
+        keras.layers.Conv2D(8, 3),
+        gsp.layers.GeneralizedSumPooling(4),
+        keras.layers.UnitNormalization(),
+    ])
+    with tempfile.TemporaryDirectory() as folder:
+        gsp.retrieval.export_encoder(encoder, f"{folder}/encoder")
+    ```
+    """
+    import tensorflow as tf
+
+    served = ServedEncoder(encoder, image_size, crop_fraction)
+    signatures = encoder_signatures(served)
+    signatures["serving_default"] = signatures["embed"]
+    facts = _facts(served, signatures, metadata)
+    module = tf.Module()
+    module.encoder_variables = served.variables
+    _write(module, signatures, facts, path, overwrite)
+
+
+def export_retriever(
+    encoder,
+    index,
+    path,
+    *,
+    neighbors=10,
+    image_size=None,
+    crop_fraction=1.0,
+    held_out=None,
+    minimum_recall=0.95,
+    below_minimum="refuse",
+    metadata=None,
+    overwrite=False,
+):
+    """Writes a SavedModel from encoded images to their nearest neighbours.
+
+    Beside the signatures of `export_encoder`:
+
+    - `serving_default` and `search_exact`: `image_bytes` -> `ids`, `labels`
+      (strings), `distances`, `counts`, `status`. Loads with nothing but
+      TensorFlow. A row holds `counts` neighbours; behind them, and for an
+      unreadable image, stand empty strings and infinity.
+    - `search_ann`, with a `ScannIndex`: the same, found by ScaNN. Every
+      process that loads such a SavedModel must `import scann` first.
+    - `explain`, for an encoder with `GeneralizedSumPooling`: `query_bytes`,
+      `neighbor_bytes` -> the fields of `Explanation`, `query_status` and
+      `neighbor_status`.
+
+    With a `ScannIndex`, a certificate is measured on held-out images: the
+    share of true neighbours that ScaNN finds, and MAP@R of both searches.
+
+    Args:
+        encoder: as for `export_encoder`.
+        index: `ExactIndex` or `ScannIndex` of the encoder's embeddings.
+        path: folder to make.
+        neighbors: number of neighbours a search returns, at least 1; a
+            smaller gallery is returned as a whole. Default 10.
+        image_size: as for `export_encoder`.
+        crop_fraction: as for `export_encoder`.
+        held_out: images that are not in the gallery, a data set or a tuple
+            (images, labels), labels of the gallery's kind. Needed with a
+            `ScannIndex`. Default `None`.
+        minimum_recall: share of true neighbours that ScaNN must find, in
+            [0, 1]. Default 0.95.
+        below_minimum: `"refuse"` (default) raises below `minimum_recall` and
+            writes nothing, `"warn"` warns.
+        metadata: as for `export_encoder`.
+        overwrite: whether to replace what is at `path`. Default `False`.
+
+    Raises:
+        FileExistsError: something is at `path` and `overwrite` is `False`.
+        RuntimeError: another backend than TensorFlow, or an empty index.
+        ValueError: what `export_encoder` refuses; embeddings of another size
+            than the index holds; k below 1; a recall below the minimum; no
+            held-out images for a `ScannIndex`.
+
+    Example:
+
+    ```python
+    import tempfile
+
+    images = np.random.default_rng(0).random((6, 32, 32, 3)) * 255
+    encoder = keras.Sequential([
+        keras.Input((32, 32, 3)),
+        keras.layers.Conv2D(8, 3),
+        gsp.layers.GeneralizedSumPooling(4),
+        keras.layers.UnitNormalization(),
+    ])
+    index = gsp.retrieval.ExactIndex.from_encoder(
+        encoder, (images, ["cat", "cat", "cow", "cow", "dog", "dog"])
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        gsp.retrieval.export_retriever(encoder, index, f"{folder}/retriever")
+    ```
+    """
+    import tensorflow as tf
+
+    served = ServedEncoder(encoder, image_size, crop_fraction)
+    check_filled(index.gallery)
+    check_k(neighbors)
+    if index.gallery.embedding_size != served.embedding_size:
+        raise ValueError(
+            "`index` must hold embeddings of the encoder's size, "
+            f"{served.embedding_size}. "
+            f"Received: {index.gallery.embedding_size}."
+        )
+    check_minimum_recall(index, held_out, minimum_recall, below_minimum)
+    gallery = ServedGallery(index, neighbors)
+    signatures = encoder_signatures(served) | search_signatures(served, gallery)
+    signatures["serving_default"] = signatures["search_exact"]
+    facts = _facts(served, signatures, metadata)
+    facts |= {"gallery_size": len(index), "neighbors": gallery.neighbors}
+    try:
+        signatures["explain"] = explain_signature(served)
+    except ValueError as error:
+        facts["no_explain"] = str(error)
+    if gallery.has_ann:
+        facts["index_settings"] = index.settings
+        facts["certificate"] = measured_certificate(
+            encoder, index, gallery, held_out
+        )
+        judge_certificate(facts["certificate"], minimum_recall, below_minimum)
+    module = tf.Module()
+    module.encoder_variables = served.variables
+    module.gallery_variables = gallery.variables
+    _write(module, signatures, facts, path, overwrite)
+
+
+def _write(module, signatures, facts, path, overwrite):
+    import tensorflow as tf
+
+    facts["signatures"] = sorted(signatures)
+    with whole_artefact(path, overwrite=overwrite) as folder:
+        tf.saved_model.save(module, str(folder), signatures=signatures)
+        text = json.dumps(facts, indent=2)
+        (folder / METADATA).write_text(text + "\n", encoding="utf-8")
+
+
+def _facts(served, signatures, metadata):
+    import tensorflow as tf
+
+    now = datetime.datetime.now(datetime.UTC)
+    return {
+        **(metadata or {}),
+        "exported": now.isoformat(timespec="seconds"),
+        "versions": {
+            "keras_gsp": importlib.metadata.version("keras-gsp"),
+            "keras": keras.__version__,
+            "tensorflow": tf.__version__,
+        },
+        "image_shape": [served.height, served.width, served.channels],
+        "crop_fraction": served.crop_fraction,
+        "embedding_size": served.embedding_size,
+    }

@@ -1,0 +1,475 @@
+"""Alternating proxies: when they change, to what, and what is kept."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.callbacks.chance_constrained.next_proxies import next_proxies
+
+CLASSES, PER_CLASS, SIZE = 3, 2, 4
+IMAGES = np.random.default_rng(0).normal(size=(24, 5)).astype("float32")
+LABELS = np.repeat(np.arange(CLASSES), 8)
+
+
+class Scores(keras.callbacks.Callback):
+    """Puts the given scores into the logs, one an epoch."""
+
+    def __init__(self, scores, name="val_map_at_r"):
+        super().__init__()
+        self.scores = scores
+        self.name = name
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs[self.name] = self.scores[epoch]
+
+
+class Weights(keras.callbacks.Callback):
+    """Notes encoder and proxies at the end of each epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.proxies = [], []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.encoder.append(self.model.encoder.get_weights())
+        self.proxies.append(self.model.proxies.get_weights()[0])
+
+
+def build_learner(
+    *, learning_rate=0.1, per_class=PER_CLASS, loss=None, **arguments
+):
+    keras.utils.set_random_seed(0)
+    encoder = keras.Sequential(
+        [
+            keras.Input((5,)),
+            keras.layers.Dense(6, activation="tanh"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(SIZE),
+        ]
+    )
+    arguments = {"anchor_weight": 0.01} | arguments
+    learner = gsp.models.MetricLearner(
+        encoder,
+        proxies=gsp.layers.ClassProxies(CLASSES, proxies_per_class=per_class),
+        **arguments,
+    )
+    learner.compile(
+        keras.optimizers.SGD(learning_rate, momentum=0.9),
+        loss=loss or gsp.losses.ContrastiveLoss(),
+        run_eagerly=True,
+    )
+    return learner
+
+
+def fit(learner, scores, *others, pool=None, epochs=None, **arguments):
+    callback = gsp.callbacks.ChanceConstrainedProgramming(
+        (IMAGES, LABELS) if pool is None else pool,
+        **({"pool_size": 4, "patience": 2} | arguments),
+    )
+    history = learner.fit(
+        IMAGES,
+        LABELS,
+        batch_size=12,
+        shuffle=False,
+        epochs=epochs or len(scores),
+        verbose=0,
+        callbacks=[Scores(scores), callback, *others],
+    )
+    return history.history
+
+
+def embed(learner, images):
+    return np.asarray(learner.encoder(images, training=False))
+
+
+def is_among(rows, samples):
+    distances = np.abs(rows[:, None] - samples[None]).max(axis=-1)
+    return distances.min(axis=1) < 1e-5
+
+
+def test_first_proxies_are_different_samples_of_their_class():
+    learner = build_learner(learning_rate=0.0)
+    fit(learner, [0.5])
+    proxies = learner.proxies.get_weights()[0]
+    for label in range(CLASSES):
+        # As they were: batch normalisation has moved its statistics since.
+        samples = embed(build_learner(), IMAGES[label == LABELS])
+        assert is_among(proxies[label], samples).all()
+        assert np.abs(proxies[label, 0] - proxies[label, 1]).max() > 0.1
+
+
+def test_next_problem_starts_after_patience_evaluations_without_a_gain():
+    scores = [0.1, 0.2, 0.2, 0.1, 0.1, 0.05, 0.3, 0.2, 0.2, 0.2]
+    history = fit(build_learner(), scores)
+    assert history["ccp_problem"] == [1, 1, 1, 1, 2, 2, 2, 2, 2, 3]
+    assert history["ccp_steps"] == [2, 4, 6, 8, 2, 4, 6, 8, 10, 2]
+
+
+def test_proxies_of_a_proxy_loss_alternate_too():
+    loss = gsp.losses.ProxyAnchorLoss()
+    learner, weights = build_learner(learning_rate=0.01, loss=loss), Weights()
+    history = fit(learner, [0.4, 0.3, 0.2, 0.1], weights)
+    assert history["ccp_problem"] == [1, 1, 1, 2]
+    assert np.diff(history["loss"][:3]).max() < 0.0
+    frozen = build_learner(learning_rate=0.0, loss=loss)
+    fit(frozen, [0.4])
+    for label in range(CLASSES):
+        proxies = frozen.proxies.get_weights()[0][label]
+        samples = embed(build_learner(), IMAGES[label == LABELS])
+        assert is_among(proxies, samples).all()
+
+
+def test_pairs_of_the_batch_stand_in_for_proxies_while_they_warm_up():
+    plain = build_learner(learning_rate=0.05)
+    plain.proxies = None
+    plain.fit(IMAGES, LABELS, batch_size=12, shuffle=False, epochs=2, verbose=0)
+    learner, weights = build_learner(learning_rate=0.05), Weights()
+    scores = [0.9, 0.8, 0.3, 0.2, 0.1, 0.1]
+    history = fit(learner, scores, weights, warmup_epochs=2)
+    for value, target in zip(
+        weights.encoder[1], plain.encoder.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(value, target)
+    np.testing.assert_array_equal(*weights.proxies[:2])
+    # Scores of the warm-up are no problem's, however good.
+    assert history["ccp_problem"] == [0, 0, 1, 1, 1, 2]
+    assert history["ccp_steps"] == [0, 0, 2, 4, 6, 2]
+
+
+def test_a_training_that_ends_in_its_warm_up_leaves_proxies_in_use():
+    learner = build_learner(learning_rate=0.05)
+    history = fit(learner, [0.1], warmup_epochs=2)
+    assert history["ccp_problem"] == [0]
+    before = learner.proxies.get_weights()[0]
+    learner.fit(IMAGES, LABELS, batch_size=12, verbose=0)
+    assert np.abs(learner.proxies.get_weights()[0] - before).max() > 1e-4
+
+
+def test_first_proxies_are_samples_of_the_network_after_the_warm_up():
+    class BeforeSteps(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            starts.append(self.model.proxies.get_weights()[0])
+            samples.append(embed(self.model, IMAGES))
+
+    starts, samples = [], []
+    learner = build_learner(learning_rate=0.05)
+    fit(learner, [0.1, 0.2], BeforeSteps(), warmup_epochs=1)
+    first = 2  # Two batches warm up.
+    for label in range(CLASSES):
+        of_class = samples[first][label == LABELS]
+        assert is_among(starts[first][label], of_class).all()
+
+
+def test_anchors_are_the_weights_of_the_best_evaluation():
+    scores, weights = [0.1, 0.4, 0.3, 0.2, 0.1], Weights()
+    learner = build_learner(learning_rate=0.05)
+    fit(learner, scores, weights, restore_anchors=True)
+    kernels = [w for w in weights.encoder[1] if w.ndim == 2]
+    anchors = [np.asarray(a) for a in learner.anchored.anchors if a.ndim == 2]
+    for anchor, kernel in zip(anchors, kernels, strict=True):
+        np.testing.assert_array_equal(anchor, kernel)
+    assert float(learner.anchored.scale) == pytest.approx(0.01)
+    assert int(learner.anchored.problem) == 2
+
+
+@pytest.mark.parametrize("restore_anchors", [True, False])
+def test_network_goes_back_to_the_anchors_or_on(restore_anchors):
+    class BeforeSteps(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 0:
+                starts.append(self.model.encoder.get_weights())
+
+    starts, weights = [], Weights()
+    scores = [0.1, 0.4, 0.3, 0.2, 0.1]
+    fit(
+        build_learner(),
+        scores,
+        weights,
+        BeforeSteps(),
+        restore_anchors=restore_anchors,
+    )
+    expected = weights.encoder[1 if restore_anchors else 3]
+    for value, target in zip(starts[4], expected, strict=True):
+        np.testing.assert_array_equal(value, target)
+
+
+def test_next_proxies_are_what_greedy_k_centre_adds_to_the_best_ones():
+    weights, scores = Weights(), [0.4, 0.3, 0.2, 0.1]
+    learner = build_learner(learning_rate=0.0)
+    pool = [(IMAGES, LABELS)]
+    history = fit(learner, scores, weights, pool=pool, restore_anchors=True)
+    old, new = weights.proxies[0], weights.proxies[3]
+    encoder = build_learner().encoder
+    encoder.set_weights(weights.encoder[0])
+    samples = unit(np.asarray(encoder(IMAGES)).reshape(CLASSES, 8, SIZE)[:, :4])
+    radii = []
+    for label in range(CLASSES):
+        centers = list(unit(old[label]))
+        for k in range(PER_CLASS):
+            distances = [
+                min(np.linalg.norm(s - c) for c in centers)
+                for s in samples[label]
+            ]
+            chosen = samples[label][int(np.argmax(distances))]
+            centers.append(chosen)
+            np.testing.assert_allclose(unit(new[label, k]), chosen, atol=1e-5)
+        radii.append(
+            max(
+                min(np.linalg.norm(s - c) for c in centers)
+                for s in samples[label]
+            )
+        )
+    assert history["ccp_covering_radius"][3] == pytest.approx(
+        np.mean(radii), rel=1e-4
+    )
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def test_momentum_of_the_proxies_is_cleared_and_the_encoders_kept():
+    class BeforeSteps(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            optimizer = self.model.optimizer
+            slots.append(
+                {
+                    slot.name: np.abs(np.asarray(slot)).max()
+                    for slot in optimizer.variables
+                    if "momentum" in slot.name
+                }
+            )
+
+    slots = []
+    fit(build_learner(), [0.4, 0.3, 0.2, 0.1], BeforeSteps())
+    for name, largest in slots[3].items():
+        assert (largest == 0.0) == ("proxies" in name)
+    assert all(largest > 0.0 for largest in slots[2].values())
+
+
+def test_distance_to_the_anchors_is_logged():
+    learner = build_learner()
+    history = fit(learner, [0.4, 0.3, 0.2, 0.1])
+    assert history["ccp_anchor_distance"][:3] == [0.0, 0.0, 0.0]
+    distance = np.sqrt(
+        sum(
+            np.sum((np.asarray(variable) - np.asarray(anchor)) ** 2)
+            for variable, anchor in zip(
+                learner.encoder.trainable_variables,
+                learner.anchored.anchors,
+                strict=True,
+            )
+        )
+    )
+    assert history["ccp_anchor_distance"][3] == pytest.approx(distance)
+    assert distance > 0.0
+
+
+def test_training_ends_after_the_last_problem_at_its_best_evaluation():
+    weights = Weights()
+    learner = build_learner()
+    scores = [0.1, 0.0, 0.0, 0.2, 0.0, 0.0, 0.3, 0.3]
+    history = fit(learner, scores, weights, max_problems=2)
+    assert history["ccp_problem"] == [1, 1, 1, 2, 2, 2]
+    best = weights.encoder[3]
+    for value, expected in zip(
+        learner.encoder.get_weights(), best, strict=True
+    ):
+        np.testing.assert_array_equal(value, expected)
+    np.testing.assert_array_equal(
+        learner.proxies.get_weights()[0], weights.proxies[3]
+    )
+
+
+def test_training_ends_after_problems_that_brought_nothing():
+    scores = [0.5, 0.0, 0.6, 0.0, 0.6, 0.0, 0.5, 0.0, 0.7, 0.7]
+    history = fit(build_learner(), scores, patience=1, stop_after=2)
+    # Problem 1 ends with 0.5, 2 with 0.6; 3 and 4 do not beat 0.6.
+    assert history["ccp_problem"] == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_a_fruitful_problem_starts_the_count_of_barren_ones_anew():
+    scores = [0.5, 0.0, 0.5, 0.0, 0.6, 0.0, 0.6, 0.0, 0.0]
+    history = fit(build_learner(), scores, patience=1, stop_after=2)
+    assert history["ccp_problem"] == [1, 1, 2, 2, 3, 3, 4, 4, 5]
+
+
+def test_without_patience_there_is_a_single_problem():
+    history = fit(build_learner(), [0.3, 0.2, 0.1, 0.0], patience=None)
+    assert history["ccp_problem"] == [1, 1, 1, 1]
+
+
+def test_smaller_may_be_better_and_small_gains_may_count_for_nothing():
+    history = fit(
+        build_learner(), [0.5, 0.4, 0.39, 0.38, 0.1], mode="min", min_delta=0.05
+    )
+    assert history["ccp_problem"] == [1, 1, 1, 1, 2]
+
+
+def test_a_score_that_is_not_a_number_is_no_gain():
+    nan = float("nan")
+    history = fit(build_learner(), [nan, 0.5, nan, nan, 0.1])
+    assert history["ccp_problem"] == [1, 1, 1, 1, 2]
+
+
+def test_epochs_without_an_evaluation_count_for_nothing():
+    class EverySecond(Scores):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch % 2:
+                super().on_epoch_end(epoch, logs)
+
+    learner, scores = build_learner(), [0.0, 0.5, 0.0, 0.4, 0.0, 0.3, 0.0]
+    callback = gsp.callbacks.ChanceConstrainedProgramming(
+        (IMAGES, LABELS), pool_size=4, patience=2, every_epochs=2
+    )
+    history = learner.fit(
+        IMAGES,
+        LABELS,
+        epochs=7,
+        verbose=0,
+        callbacks=[EverySecond(scores), callback],
+    ).history
+    assert history["ccp_problem"] == [1, 1, 1, 1, 1, 1, 2]
+
+
+def test_a_pool_of_one_sample_is_random_sampling():
+    learner = build_learner(learning_rate=0.0, per_class=4)
+    fit(learner, [0.1], pool_size=1)
+    proxies = learner.proxies.get_weights()[0]
+    fresh = embed(build_learner(), IMAGES)
+    for label in range(CLASSES):
+        own = is_among(fresh[label == LABELS], proxies[label])
+        assert own.sum() == 4
+
+
+def test_pool_is_a_function_of_the_problem():
+    problems = []
+
+    def pool(classes, problem):
+        problems.append((classes.tolist(), problem))
+        return [(IMAGES, LABELS)]
+
+    fit(build_learner(), [0.4, 0.3, 0.2, 0.1], pool=pool)
+    assert problems == [([0, 1, 2], 1), ([0, 1, 2], 2)]
+
+
+def test_a_class_smaller_than_its_proxies_repeats_a_sample():
+    pool = np.arange(8.0).reshape(1, 2, 4), np.array([[True, False]])
+    proxies, radius = next_proxies(*pool, np.zeros((1, 0, 4)), 2, "l2")
+    np.testing.assert_array_equal(proxies[0, 0], proxies[0, 1])
+    assert radius == 0.0
+
+
+def test_interrupted_in_the_middle_of_a_problem_goes_on_bit_by_bit(tmp_path):
+    scores = [0.1, 0.3, 0.2, 0.1, 0.2, 0.1, 0.0, 0.1]
+
+    def run(folder, epochs):
+        learner = build_learner()
+        resume = gsp.callbacks.ExactResume(tmp_path / folder)
+        resume.restore(learner)
+        fit(learner, scores, resume, epochs=epochs)
+        return [
+            np.asarray(keras.ops.convert_to_numpy(variable))
+            for variable in (*learner.variables, *learner.optimizer.variables)
+        ]
+
+    whole = run("whole", 8)
+    for epochs in (3, 4, 6, 8):
+        part = run("parts", epochs)
+    for value, expected in zip(part, whole, strict=True):
+        np.testing.assert_array_equal(value, expected)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pool_size",
+        "patience",
+        "max_problems",
+        "stop_after",
+        "every_epochs",
+        "batch_size",
+    ],
+)
+def test_counts_below_one_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name}=0"):
+        gsp.callbacks.ChanceConstrainedProgramming([], **{name: 0})
+
+
+def test_other_arguments_out_of_range_are_refused():
+    with pytest.raises(ValueError, match="mode='best'"):
+        gsp.callbacks.ChanceConstrainedProgramming([], mode="best")
+    with pytest.raises(ValueError, match="min_delta=-1"):
+        gsp.callbacks.ChanceConstrainedProgramming([], min_delta=-1)
+    with pytest.raises(ValueError, match="warmup_epochs=-1"):
+        gsp.callbacks.ChanceConstrainedProgramming([], warmup_epochs=-1)
+    with pytest.raises(TypeError, match="`pool`"):
+        gsp.callbacks.ChanceConstrainedProgramming(None)
+
+
+def test_a_learner_without_proxies_or_anchors_is_refused_before_training():
+    learner = build_learner()
+    plain = gsp.models.MetricLearner(learner.encoder, anchor_weight=0.01)
+    plain.compile("sgd", loss=gsp.losses.ContrastiveLoss())
+    with pytest.raises(ValueError, match="proxies=None"):
+        fit(plain, [0.1])
+    with pytest.raises(ValueError, match="anchor_weight=0.0"):
+        fit(build_learner(anchor_weight=0.0), [0.1])
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(TypeError, match="Received: a Sequential"):
+        fit(model, [0.1])
+
+
+def test_a_warm_up_on_pairs_needs_a_loss_that_takes_pairs():
+    learner = build_learner(loss=gsp.losses.ProxyNCALoss())
+    with pytest.raises(ValueError, match="`warmup_epochs`.*warmup_epochs=1"):
+        fit(learner, [0.1], warmup_epochs=1)
+
+
+def test_a_class_without_a_sample_is_named_before_the_first_step():
+    learner = build_learner()
+    before = learner.get_weights()
+    with pytest.raises(ValueError, match="none of 1 classes: 2"):
+        fit(learner, [0.1], pool=(IMAGES[:16], LABELS[:16]))
+    for value, expected in zip(learner.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(value, expected)
+
+
+def test_a_pool_that_fails_at_the_switch_loses_nothing(tmp_path):
+    def pool(classes, problem):
+        return (
+            [(IMAGES, LABELS)] if problem == 1 else [(IMAGES[:8], LABELS[:8])]
+        )
+
+    learner, weights = build_learner(), Weights()
+    resume = gsp.callbacks.ExactResume(tmp_path)
+    with pytest.raises(ValueError, match="none of 2 classes"):
+        fit(learner, [0.3, 0.2, 0.1, 0.0], weights, resume, pool=pool)
+    assert len(weights.encoder) == 3
+    after, expected = learner.encoder.get_weights(), weights.encoder[2]
+    for value, target in zip(after, expected, strict=True):
+        np.testing.assert_array_equal(value, target)
+    assert gsp.callbacks.ExactResume(tmp_path).restore(build_learner()) == 6
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_missing_monitor_is_named_after_the_epoch_was_saved(tmp_path, epochs):
+    learner = build_learner()
+    resume = gsp.callbacks.ExactResume(tmp_path)
+    with pytest.raises(ValueError, match="monitor='score'.*val_map_at_r"):
+        fit(learner, [0.1] * epochs, resume, monitor="score")
+    assert gsp.callbacks.ExactResume(tmp_path).restore(build_learner()) == 2
+
+
+def test_a_saved_learner_keeps_problem_anchors_and_best_snapshot(tmp_path):
+    learner = build_learner()
+    fit(learner, [0.4, 0.3, 0.2, 0.1, 0.1])
+    learner.save(tmp_path / "learner.keras")
+    loaded = keras.models.load_model(tmp_path / "learner.keras")
+    assert keras.ops.convert_to_numpy(loaded.anchored.problem) == 2
+    for value, expected in zip(
+        loaded.get_weights(), learner.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(value, expected)

@@ -1,0 +1,238 @@
+"""ScannIndex: most of the true neighbours, a certificate, no pickle."""
+
+import importlib.util
+import json
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_gsp.retrieval import ExactIndex, ScannIndex, export_retriever
+from keras_gsp.retrieval.index.certificate import (
+    index_certificate,
+    ranking_depth,
+)
+from keras_gsp.retrieval.index.scann_settings import automatic_settings
+from tests.retrieval.serving.served_artefact import (
+    ask,
+    pixels_of,
+    small_encoder,
+    write_broken_files,
+    write_files,
+)
+
+needs_scann = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow"
+    or importlib.util.find_spec("scann") is None,
+    reason="ScaNN with TensorFlow",
+)
+SETTINGS = {
+    "tree": {"num_leaves": 20, "num_leaves_to_search": 8},
+    "score_ah": {"dimensions_per_block": 2},
+    "reorder": {"reordering_num_neighbors": 60},
+}
+
+
+def clustered(count, seed=0, size=8):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(30, size=count)
+    centres = np.random.default_rng(99).normal(size=(30, size))
+    rows = centres[labels] + 0.3 * rng.normal(size=(count, size))
+    return rows.astype("float32"), labels
+
+
+@needs_scann
+def test_brute_force_finds_what_exact_search_finds():
+    rows, labels = clustered(300)
+    ids = [f"i{i}" for i in range(300)]
+    queries, _ = clustered(20, seed=1)
+    found = ScannIndex(rows, labels, ids).search(queries, 7)
+    expected = ExactIndex(rows, labels, ids).search(queries, 7)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    np.testing.assert_allclose(found.distances, expected.distances, 1e-5)
+
+
+@needs_scann
+def test_tree_and_hashing_find_most_of_the_neighbors():
+    rows, _ = clustered(2000)
+    queries, _ = clustered(50, seed=1)
+    found = ScannIndex(rows, settings=SETTINGS).search(queries, 10)
+    expected = ExactIndex(rows).search(queries, 10)
+    shared = [
+        len(np.intersect1d(one, other))
+        for one, other in zip(found.indices, expected.indices, strict=True)
+    ]
+    assert np.mean(shared) > 9.0
+    assert (np.diff(found.distances, axis=1) >= 0).all()
+
+
+@needs_scann
+def test_what_is_not_found_is_padding_and_not_a_neighbor():
+    rows, _ = clustered(1000)
+    few = SETTINGS | {"tree": {"num_leaves": 50, "num_leaves_to_search": 1}}
+    found = ScannIndex(rows, settings=few).search(rows[:9], 500)
+    assert found.counts.max() < 500
+    for row, count in enumerate(found.counts):
+        assert (found.indices[row, count:] == -1).all()
+        assert np.isinf(found.distances[row, count:]).all()
+        assert (found.indices[row, :count] >= 0).all()
+
+
+@needs_scann
+def test_an_image_can_be_left_out_and_k_may_exceed_the_gallery():
+    rows, _ = clustered(30)
+    index = ScannIndex(rows, ids=list(range(100, 130)))
+    found = index.search(rows[:3], 50, exclude_ids=[100, 101, None])
+    assert found.counts.tolist() == [29, 29, 30]
+    assert found.ids[:, 0].tolist()[2] == 102
+    assert 100 not in found.ids[0]
+
+
+@needs_scann
+def test_saved_and_loaded_index_answers_alike(tmp_path):
+    rows, labels = clustered(1500)
+    index = ScannIndex(rows, labels, settings=SETTINGS)
+    index.save(tmp_path / "index")
+    loaded = ScannIndex.load(tmp_path / "index")
+    assert loaded.settings == SETTINGS
+    one, two = index.search(rows[:9], 5), loaded.search(rows[:9], 5)
+    np.testing.assert_array_equal(one.indices, two.indices)
+    assert not list((tmp_path / "index").rglob("*.pkl"))
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        index.save(tmp_path / "index")
+
+
+@needs_scann
+def test_pickled_ids_are_refused(tmp_path):
+    ScannIndex(clustered(30)[0]).save(tmp_path / "index")
+    (tmp_path / "index" / "scann" / "scann_docids.pkl").write_bytes(b"\x80")
+    with pytest.raises(ValueError, match="never loaded.*scann_docids"):
+        ScannIndex.load(tmp_path / "index")
+    with pytest.raises(ValueError, match="kind 'exact'.*kind 'scann'"):
+        ExactIndex.load(tmp_path / "index")
+
+
+@needs_scann
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((np.full((3, 2), np.nan),), {}, "3 of 3 rows"),
+        ((np.zeros((0, 2)),), {}, r"shape \(0, 2\)"),
+        ((np.eye(3), None, [1, 1, 2]), {}, "twice, for example 1"),
+        ((np.eye(3),), {"settings": {"forest": {}}}, "forest"),
+        ((np.eye(3),), {"num_neighbors": 0}, "k=0"),
+    ],
+)
+def test_bad_galleries_are_refused(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        ScannIndex(*arguments, **options)
+
+
+@needs_scann
+def test_bad_searches_are_refused():
+    index = ScannIndex(np.eye(4))
+    for queries, k, message in (
+        (np.eye(3), 1, "shape"),
+        (np.eye(4) * np.nan, 1, "finite"),
+        (np.eye(4), 0, "k=0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            index.search(queries, k)
+
+
+def test_without_scann_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scann", None)
+    with pytest.raises(ImportError, match=r"keras-gsp\[ann\]"):
+        ScannIndex(np.eye(3))
+
+
+def test_large_galleries_get_a_tree_and_small_ones_none():
+    assert automatic_settings(100, 10) == {"score_brute_force": {}}
+    large = automatic_settings(250_000, 50)
+    assert large["tree"]["num_leaves"] == 500
+    assert large["reorder"]["reordering_num_neighbors"] == 500
+
+
+def test_a_certificate_counts_what_is_missing():
+    exact = np.array([[0, 1, 2], [3, 4, 5]])
+    near = np.array([[0, 2, -1], [3, 4, 5]])
+    gallery_labels = np.array([7, 8, 7, 8, 8, 7])
+    facts = index_certificate(exact, near, [7, 8], gallery_labels, 2)
+    # Query 0 finds one of {0, 1}, query 1 both of {3, 4}.
+    assert facts["recall"] == pytest.approx(3 / 4)
+    # R is 3; hits of query 0 at ranks 1 and 3, then at 1 and 2.
+    assert facts["map_at_r_exact"] == pytest.approx(
+        ((1 + 2 / 3) / 3 + (1 + 1) / 3) / 2
+    )
+    assert facts["map_at_r_approximate"] == pytest.approx(
+        ((1 + 1) / 3 + (1 + 1) / 3) / 2
+    )
+    unknown = index_certificate(exact, near, [1, 2], gallery_labels, 2)
+    assert unknown["map_at_r_exact"] is None
+    assert ranking_depth([7, 8], gallery_labels, 2) == 3
+
+
+@needs_scann
+def test_an_export_with_scann_answers_and_is_certified(tmp_path):
+    keras.utils.set_random_seed(0)
+    files = write_files(tmp_path)
+    bad = write_broken_files(tmp_path, files)
+    pixels, encoder = pixels_of(files), small_encoder()
+    labels = np.array(list("ab")).repeat(5)
+    index = ScannIndex.from_encoder(
+        encoder, (pixels, labels), ids=list("0123456789")
+    )
+    path = tmp_path / "retriever"
+    held_out = pixels[:4].astype("float32") * 0.9, labels[:4]
+    export_retriever(encoder, index, path, neighbors=3, held_out=held_out)
+    facts = json.loads((path / "metadata.json").read_text())
+    certificate = facts["certificate"]
+    assert certificate["recall"] == 1.0
+    assert certificate["map_at_r_exact"] == certificate["map_at_r_approximate"]
+    mixed = np.concatenate([files, bad[:2]])
+    questions = [
+        (path, "search_ann", ["image_bytes"], mixed),
+        (path, "search_exact", ["image_bytes"], mixed),
+        (path, "search_ann", ["image_bytes"], files[1]),
+    ]
+    near, exact, single = ask(tmp_path, questions, scann=True)
+    embeddings = encoder.predict(pixels, verbose=0)
+    expected = index.search(embeddings, 3)
+    for answer in (near, exact):
+        np.testing.assert_array_equal(answer["ids"][:10], expected.ids)
+        np.testing.assert_array_equal(answer["labels"][:10], expected.labels)
+        assert answer["counts"].tolist() == [3] * 10 + [0] * 2
+        np.testing.assert_allclose(
+            answer["distances"][:10], expected.distances, atol=2e-6
+        )
+    np.testing.assert_array_equal(single["ids"], expected.ids[1])
+
+
+@needs_scann
+def test_a_poor_index_is_refused_or_warned_of(tmp_path):
+    encoder = keras.Sequential([keras.Input((4, 4, 2)), keras.layers.Flatten()])
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(1000, 4, 4, 2)).astype("float32")
+    labels = np.arange(1000) % 50
+    poor = SETTINGS | {"tree": {"num_leaves": 100, "num_leaves_to_search": 1}}
+    index = ScannIndex.from_encoder(
+        encoder, (images[:900], labels[:900]), settings=poor
+    )
+    held_out = images[900:], labels[900:]
+    with pytest.raises(ValueError, match="held_out=None"):
+        export_retriever(encoder, index, tmp_path / "r")
+    with pytest.raises(ValueError, match="must find 0.950"):
+        export_retriever(encoder, index, tmp_path / "r", held_out=held_out)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.warns(UserWarning, match="must find 0.950"):
+        export_retriever(
+            encoder,
+            index,
+            tmp_path / "r",
+            held_out=held_out,
+            below_minimum="warn",
+        )
+    facts = json.loads((tmp_path / "r" / "metadata.json").read_text())
+    assert 0.0 < facts["certificate"]["recall"] < 0.95

@@ -1,0 +1,290 @@
+"""Exports answer in a process without keras_gsp as the encoder does here."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_gsp.retrieval import (
+    ExactIndex,
+    explain,
+    export_encoder,
+    export_retriever,
+)
+from tests.retrieval.serving.served_artefact import (
+    ask,
+    pixels_of,
+    small_encoder,
+    write_broken_files,
+    write_files,
+)
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="SavedModels"
+)
+LABELS = np.array(["cat", "dog", "cow", "hen", "pig"]).repeat(2)
+IDS = np.array([f"photo {i}" for i in range(10)])
+BYTES, PAIR = ["image_bytes"], ["query_bytes", "neighbor_bytes"]
+
+
+class Served:
+    """Three exports, and what a process without keras_gsp got from them."""
+
+    def __init__(self, folder):
+        keras.utils.set_random_seed(0)
+        self.files = write_files(folder)
+        self.bad = write_broken_files(folder, self.files)
+        self.pixels = pixels_of(self.files)
+        self.encoder = small_encoder()
+        self.embeddings = self.encoder.predict(self.pixels, verbose=0)
+        self.index = ExactIndex(self.embeddings, LABELS, IDS)
+        export_retriever(
+            self.encoder, self.index, folder / "retriever", neighbors=4
+        )
+        self.open_encoder = small_encoder(None, return_histogram=True)
+        export_encoder(
+            self.open_encoder,
+            folder / "encoder",
+            image_size=24,
+            crop_fraction=24 / 27,
+        )
+        self.encoder.export(str(folder / "plain"), verbose=False)
+        good, bad = self.files, self.bad
+        self.mixed = np.concatenate([bad[:3], good[:2], bad[3:], good[2:3]])
+        real = self.pixels.astype("float32")
+        retriever, pairs = folder / "retriever", np.stack([good[:3], good[3:6]])
+        questions = {
+            "search": (retriever, "search_exact", BYTES, good),
+            "default": (retriever, "serving_default", BYTES, good[7]),
+            "explain": (retriever, "explain", PAIR, pairs),
+            "batch": (retriever, "embed", BYTES, good),
+            "grid": (retriever, "embed", BYTES, good.reshape(2, 5)),
+            "single": (retriever, "embed", BYTES, good[3]),
+            "uint8": (retriever, "embed_uint8", ["images"], self.pixels),
+            "float32": (retriever, "embed_float32", ["images"], real),
+            "one": (retriever, "embed_float32", ["images"], real[4]),
+            "mixed search": (retriever, "search_exact", BYTES, self.mixed),
+            "mixed embed": (retriever, "embed", BYTES, self.mixed),
+            "mixed explain": (
+                retriever,
+                "explain",
+                PAIR,
+                np.stack([self.mixed, good[: len(self.mixed)]]),
+            ),
+            "only bad": (retriever, "embed", BYTES, bad[0]),
+            "encoder": (folder / "encoder", "serving_default", BYTES, good),
+            "plain": (
+                folder / "plain",
+                "serving_default",
+                [self.encoder.inputs[0].name],
+                real,
+            ),
+        }
+        answers = ask(folder, list(questions.values()))
+        self.answers = dict(zip(questions, answers, strict=True))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    return Served(tmp_path_factory.mktemp("served"))
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_embeddings_of_bytes_and_pixels_are_those_of_the_encoder(served):
+    for name in ("batch", "uint8", "float32"):
+        found = served.answers[name]["embedding"]
+        assert_close(found, served.embeddings)
+    assert served.answers["batch"]["status"].tolist() == ["ok"] * 10
+
+
+def test_a_single_image_gets_a_single_answer(served):
+    answers = served.answers
+    assert_close(answers["single"]["embedding"], served.embeddings[3])
+    assert_close(answers["one"]["embedding"], served.embeddings[4])
+    grid = served.embeddings.reshape(2, 5, 6)
+    assert_close(answers["grid"]["embedding"], grid)
+    assert answers["single"]["status"] == "ok"
+    expected = served.index.search(served.embeddings[7], 4)
+    np.testing.assert_array_equal(answers["default"]["ids"], expected.ids[0])
+
+
+def test_neighbors_are_those_of_the_index(served):
+    expected = served.index.search(served.embeddings, 4)
+    found = served.answers["search"]
+    np.testing.assert_array_equal(found["ids"], expected.ids)
+    np.testing.assert_array_equal(found["labels"], expected.labels)
+    # A distance near 0 is the root of a rounding error.
+    np.testing.assert_allclose(
+        found["distances"], expected.distances, atol=2e-6
+    )
+    assert found["ids"][:, 0].tolist() == IDS.tolist()
+    assert found["counts"].tolist() == [4] * 10
+
+
+def test_explanations_are_those_of_the_function(served):
+    found = served.answers["explain"]
+    shares = explain(served.encoder, served.pixels[:3], served.pixels[3:6])
+    for name, expected in vars(shares).items():
+        assert_close(found[name], expected)
+    assert_close(found["contributions"].sum(axis=1), found["similarity"])
+
+
+def test_unreadable_images_have_a_status_and_the_others_their_answer(served):
+    is_good = np.isin(served.mixed, served.files)
+    found = served.answers["mixed search"]
+    embedded = served.answers["mixed embed"]
+    explained = served.answers["mixed explain"]
+    for answer in (found, embedded):
+        assert ((answer["status"] == "ok") == is_good).all()
+        assert all("unreadable" in text for text in answer["status"][~is_good])
+    assert ((explained["query_status"] == "ok") == is_good).all()
+    assert (explained["neighbor_status"] == "ok").all()
+    assert found["ids"][is_good, 0].tolist() == IDS[:3].tolist()
+    assert (found["counts"] == np.where(is_good, 4, 0)).all()
+    assert (found["ids"][~is_good] == "").all()
+    assert np.isinf(found["distances"][~is_good]).all()
+    assert (embedded["embedding"][~is_good] == 0.0).all()
+    assert (explained["similarity"][~is_good] == 0.0).all()
+    assert_close(embedded["embedding"][is_good], served.embeddings[:3])
+    assert "unreadable" in str(served.answers["only bad"]["status"])
+
+
+def test_an_encoder_of_two_outputs_and_open_size_is_served_as_scored(served):
+    pixels = pixels_of(served.files, size=24, resize=27)
+    expected = served.open_encoder.predict(pixels, verbose=0)["embedding"]
+    answer = served.answers["encoder"]
+    assert_close(answer["embedding"], expected)
+    assert set(answer) == {"embedding", "status"}
+
+
+def test_a_plain_keras_export_with_our_layers_is_served(served):
+    (found,) = served.answers["plain"].values()
+    assert_close(found, served.embeddings)
+
+
+@pytest.fixture
+def encoder():
+    return small_encoder()
+
+
+@pytest.fixture
+def pixels():
+    return np.random.default_rng(0).integers(0, 255, (10, 24, 24, 3))
+
+
+def test_metadata_says_what_was_exported(encoder, pixels, tmp_path):
+    index = ExactIndex.from_encoder(encoder, (pixels, LABELS))
+    export_retriever(
+        encoder,
+        index,
+        tmp_path / "retriever",
+        neighbors=99,
+        metadata={"recipe": {"seed": 3}, "scores": {"map_at_r": 0.5}},
+    )
+    facts = json.loads((tmp_path / "retriever" / "metadata.json").read_text())
+    assert facts["recipe"] == {"seed": 3}
+    assert facts["scores"] == {"map_at_r": 0.5}
+    assert facts["gallery_size"] == 10 and facts["neighbors"] == 10
+    assert facts["image_shape"] == [24, 24, 3]
+    assert facts["embedding_size"] == 6
+    assert set(facts["versions"]) == {"keras_gsp", "keras", "tensorflow"}
+    assert "explain" in facts["signatures"]
+
+
+def test_an_encoder_without_prototypes_is_served_without_explain(
+    pixels, tmp_path
+):
+    encoder = keras.Sequential(
+        [
+            keras.Input((24, 24, 3)),
+            keras.layers.GlobalAveragePooling2D(),
+        ]
+    )
+    index = ExactIndex.from_encoder(encoder, (pixels, LABELS))
+    export_retriever(encoder, index, tmp_path / "retriever")
+    facts = json.loads((tmp_path / "retriever" / "metadata.json").read_text())
+    assert "explain" not in facts["signatures"]
+    assert "GlobalAveragePooling2D" in facts["no_explain"]
+
+
+def test_an_existing_export_is_replaced_only_on_request(encoder, tmp_path):
+    path = tmp_path / "encoder"
+    path.mkdir()
+    (path / "precious").write_text("data")
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        export_encoder(encoder, path)
+    assert (path / "precious").read_text() == "data"
+    export_encoder(encoder, path, overwrite=True)
+    assert not (path / "precious").exists()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["encoder"]
+
+
+def test_a_failed_export_leaves_nothing_behind(encoder, tmp_path):
+    with pytest.raises(TypeError):
+        export_encoder(encoder, tmp_path / "e", metadata={"bad": object()})
+    assert list(tmp_path.iterdir()) == []
+
+
+def flat_encoder():
+    return keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)])
+
+
+def open_encoder():
+    return keras.Sequential(
+        [
+            keras.Input((None, None, 3)),
+            keras.layers.GlobalAveragePooling2D(),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (flat_encoder, {}, r"inputs of shape \[\(None, 5\)\]"),
+        (open_encoder, {}, "image_size=.*None"),
+        (open_encoder, {"crop_fraction": 0.0}, "crop_fraction=0.0"),
+        (open_encoder, {"crop_fraction": 1.5}, "crop_fraction=1.5"),
+    ],
+)
+def test_bad_encoders_are_refused(make, options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        export_encoder(make(), tmp_path / "encoder", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"image_size": 32}, r"\(32, 32\), the encoder takes \(24, 24\)"),
+        ({"neighbors": 0}, "k=0"),
+        ({"minimum_recall": 2.0}, "minimum_recall=2.0"),
+        ({"below_minimum": "ignore"}, "below_minimum='ignore'"),
+    ],
+)
+def test_bad_retrievers_are_refused(encoder, options, message, tmp_path):
+    index = ExactIndex(np.eye(6))
+    with pytest.raises(ValueError, match=message):
+        export_retriever(encoder, index, tmp_path / "r", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_index_of_other_embeddings_is_refused(encoder, tmp_path):
+    with pytest.raises(ValueError, match="6. Received: 5"):
+        export_retriever(encoder, ExactIndex(np.eye(5)), tmp_path / "r")
+    with pytest.raises(RuntimeError, match="empty"):
+        export_retriever(encoder, ExactIndex(), tmp_path / "r")
+
+
+def test_pixels_of_another_size_are_refused_by_the_signature(encoder, tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    export_encoder(encoder, tmp_path / "encoder")
+    embed = tf.saved_model.load(str(tmp_path / "encoder")).signatures
+    # As many numbers as one image of the right size.
+    images = tf.zeros((1, 48, 12, 3), tf.uint8)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="size"):
+        embed["embed_uint8"](images=images)

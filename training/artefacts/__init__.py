@@ -1,0 +1,1 @@
+"""What exports carry beside the graph."""

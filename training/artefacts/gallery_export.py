@@ -1,0 +1,88 @@
+"""The gallery of an export: embeddings, names, and pictures to show."""
+
+import numpy as np
+
+import keras_gsp as gsp
+from keras_gsp.retrieval.serving.whole_artefact import whole_artefact
+from training.artefacts.gallery_files import PICTURE_IDS, PICTURES
+from training.evaluate import embed
+from training.recipes.batches import evaluation_batches
+from training.recipes.data import load_splits
+
+
+def export_gallery(command, recipe, encoder, options) -> None:
+    """Embeds a gallery and writes the SavedModel that searches it.
+
+    Args:
+        command: `ExportCommand`, with an index.
+        recipe: The run's recipe.
+        encoder: The run's encoder.
+        options: Keyword arguments of `export_encoder`.
+    """
+    splits = load_splits(recipe)
+    gallery = getattr(splits, command.split)
+    held_out = None
+    if command.split == "test" and splits.gallery is not None:
+        gallery, held_out = splits.gallery, splits.query
+    if command.index == "scann":
+        if held_out is None:
+            gallery, held_out = _without_some(gallery, command.held_out)
+        options = options | {
+            "held_out": _named_batches(recipe, held_out),
+            "minimum_recall": command.minimum_recall,
+            "below_minimum": "warn" if command.warn else "refuse",
+        }
+    kinds = {
+        "exact": gsp.retrieval.ExactIndex,
+        "scann": gsp.retrieval.ScannIndex,
+    }
+    ids = image_ids(gallery, command.split)
+    index = kinds[command.index](
+        embed(encoder, recipe, gallery), _class_names(gallery), ids
+    )
+    overwrite = options["overwrite"]
+    with whole_artefact(command.target, overwrite=overwrite) as folder:
+        gsp.retrieval.export_retriever(
+            encoder,
+            index,
+            folder,
+            neighbors=command.neighbors,
+            **options | {"overwrite": True},
+        )
+        if gallery.images is not None:
+            np.save(folder / PICTURES, gallery.images, allow_pickle=False)
+            np.save(folder / PICTURE_IDS, ids, allow_pickle=False)
+
+
+def image_ids(images, split: str) -> np.ndarray:
+    """File names of images on disk, `split/number` of those in memory."""
+    if images.paths is not None:
+        return np.array(images.paths)
+    return np.array([f"{split}/{i}" for i in range(len(images))])
+
+
+def _without_some(images, share):
+    """Leaves a share of the images out, the same ones every time."""
+    order = np.random.default_rng(0).permutation(len(images))
+    count = max(1, round(share * len(images)))
+    if count >= len(images):
+        raise ValueError(
+            "`held_out` must leave a gallery. "
+            f"Received: held_out={share} of {len(images)} images."
+        )
+    return (
+        images.subset(np.sort(order[count:])),
+        images.subset(np.sort(order[:count])),
+    )
+
+
+def _class_names(images):
+    return np.array(images.class_names)[images.labels]
+
+
+def _named_batches(recipe, images):
+    import tensorflow as tf
+
+    names = tf.constant(images.class_names)
+    batches = evaluation_batches(recipe, images)
+    return batches.map(lambda pixels, rows: (pixels, tf.gather(names, rows)))

@@ -1,0 +1,1 @@
+"""Numbers in files, and the pages made of them."""

@@ -1,0 +1,108 @@
+"""What a run says while it trains: a bar, a history file, TensorBoard."""
+
+import json
+import time
+
+import keras
+from tqdm import tqdm
+
+from training.runs.run_directory import RunDirectory, write_text
+
+
+class ProgressBar(keras.callbacks.Callback):
+    """One line for the whole run: steps, loss and best validation score.
+
+    Args:
+        name: What stands before the bar.
+        steps_per_epoch: Steps between two evaluations.
+    """
+
+    def __init__(self, name, steps_per_epoch):
+        super().__init__()
+        self._name = name
+        self._steps_per_epoch = steps_per_epoch
+        self._bar = None
+        self._best = float("-inf")
+
+    def on_train_begin(self, logs=None):
+        """Shows the bar."""
+        total = self.params["epochs"] * self._steps_per_epoch
+        self._bar = tqdm(total=total, desc=self._name, unit="step")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Starts where a resumed run starts."""
+        self._bar.update(epoch * self._steps_per_epoch - self._bar.n)
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Counts a step."""
+        self._bar.update()
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Shows loss and score."""
+        self._best = max(self._best, logs["val_map_at_r"])
+        self._bar.set_postfix(
+            loss=f"{logs['loss']:.3f}",
+            val_map_at_r=f"{logs['val_map_at_r']:.3f}",
+            best=f"{self._best:.3f}",
+        )
+
+    def on_train_end(self, logs=None):
+        """Leaves the bar as it is."""
+        self._bar.close()
+
+
+class History(keras.callbacks.Callback):
+    """Writes every evaluation's logs to `history.jsonl` and TensorBoard.
+
+    A resumed run first drops what a killed one wrote after its checkpoint.
+
+    Args:
+        directory: The run's `RunDirectory`.
+        steps_per_epoch: Steps between two evaluations.
+    """
+
+    def __init__(self, directory: RunDirectory, steps_per_epoch):
+        super().__init__()
+        self._directory = directory
+        self._steps_per_epoch = steps_per_epoch
+        self._writer = None
+        self._since = None
+
+    def on_train_begin(self, logs=None):
+        """Opens TensorBoard's log."""
+        import tensorflow as tf
+
+        folder = str(self._directory.tensorboard)
+        self._writer = tf.summary.create_file_writer(folder)
+        self._since = time.monotonic()
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Adds a line."""
+        import tensorflow as tf
+
+        step = (epoch + 1) * self._steps_per_epoch
+        scalars = {name: float(value) for name, value in logs.items()}
+        lines = self._directory.read_history()
+        lines = [line for line in lines if line["step"] < step]
+        # Seconds of training: the time between two processes is no part.
+        now, before = time.monotonic(), lines[-1]["seconds"] if lines else 0.0
+        seconds = round(before + now - self._since, 3)
+        self._since = now
+        lines.append({"step": step, "seconds": seconds} | scalars)
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        write_text(self._directory.history, text)
+        with self._writer.as_default(step=step):
+            for name, value in scalars.items():
+                tf.summary.scalar(name, value)
+        self._writer.flush()
+
+    def on_train_end(self, logs=None):
+        """Closes TensorBoard's log."""
+        self._writer.close()
+
+    def get_state(self) -> dict:
+        """Nothing for a checkpoint: the history file is the memory."""
+        return {}
+
+    def set_state(self, state: dict) -> None:
+        """Takes nothing: a clock of another process means nothing here."""
