@@ -14,7 +14,7 @@ import tyro
 
 from training.recipes.glyphs import RECIPES
 from training.runs.run_directory import RunDirectory, write_text
-from training.train import ERRORS, train_run
+from training.runs.train_run import ERRORS, train_run
 
 METHODS = {
     "GAP": "glyphs-gap",

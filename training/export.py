@@ -72,7 +72,7 @@ def export_run(command: ExportCommand) -> None:
     """Loads a run's encoder and writes it, with its gallery."""
     import keras_gsp as gsp
     from training.artefacts.gallery_export import export_gallery
-    from training.evaluate import load_encoder
+    from training.runs.scoring import load_encoder
 
     directory = RunDirectory(command.run)
     recipe = replace(directory.read_recipe(), cache_features=False)

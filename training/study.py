@@ -8,9 +8,10 @@ from typing import Annotated
 
 import tyro
 
+from training.protocols.report import run_report
 from training.recipes.studies import STUDIES
 from training.runs.run_directory import RunDirectory
-from training.train import ERRORS, report, run_settings
+from training.runs.train_run import ERRORS, run_settings
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def run_study(command: StudyCommand) -> Path:
         splits = splits or _splits(recipe)
         directory.begin(run_settings(recipe))
         scores = run_protocol(recipe, splits, directory)
-        print(report(directory, scores), flush=True)
+        print(run_report(directory, scores), flush=True)
     return folder
 
 

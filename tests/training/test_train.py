@@ -16,6 +16,8 @@ from training.datasets.image_set import ImageSet, RetrievalSplits
 from training.recipes import callbacks
 from training.recipes.glyphs import RECIPES
 from training.runs.run_directory import RunDirectory
+from training.runs.scoring import score
+from training.runs.train_run import train_run
 
 RECIPE = replace(
     RECIPES["glyphs-gsp-zsr"],
@@ -59,7 +61,7 @@ def history_of(run):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     run = RunDirectory(tmp_path_factory.mktemp("runs") / "whole")
-    train.train_run(RECIPE, SPLITS, run)
+    train_run(RECIPE, SPLITS, run)
     return run
 
 
@@ -81,13 +83,13 @@ def test_a_run_leaves_everything_in_its_directory(finished):
 
 def test_the_saved_encoder_has_the_scores_of_the_run(finished):
     encoder = evaluate.load_encoder(finished)
-    scores = evaluate.score(encoder, RECIPE, SPLITS.test)
+    scores = score(encoder, RECIPE, SPLITS.test)
     assert scores == pytest.approx(finished.read_scores(), abs=1e-6)
 
 
 def test_the_best_validated_weights_are_kept(finished):
     encoder = evaluate.load_encoder(finished)
-    scores = evaluate.score(encoder, RECIPE, SPLITS.validation)
+    scores = score(encoder, RECIPE, SPLITS.validation)
     best = max(line["val_map_at_r"] for line in finished.read_history())
     assert scores["map_at_r"] == pytest.approx(best, abs=1e-6)
 
@@ -95,13 +97,13 @@ def test_the_best_validated_weights_are_kept(finished):
 def test_queries_search_their_gallery(finished):
     encoder = evaluate.load_encoder(finished)
     halves = [SPLITS.test.subset(np.arange(s, 12, 2)) for s in (0, 1)]
-    scores = evaluate.score(encoder, RECIPE, SPLITS.test, *halves)
+    scores = score(encoder, RECIPE, SPLITS.test, *halves)
     assert scores["num_queries"] == 6
 
 
 def test_a_finished_run_is_not_trained_again(finished):
     with pytest.raises(FileExistsError, match="must not hold a finished run"):
-        train.train_run(RECIPE, SPLITS, finished)
+        train_run(RECIPE, SPLITS, finished)
 
 
 class Killed(keras.callbacks.Callback):
@@ -124,9 +126,9 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(
             lambda *args, **kwargs: [*build(*args, **kwargs), Killed()],
         )
         patch.setattr("keras_gsp.callbacks.ExactResume", _without_killed())
-        train.train_run(RECIPE, SPLITS, run)
+        train_run(RECIPE, SPLITS, run)
     assert not run.is_finished
-    assert train.train_run(RECIPE, SPLITS, run) == finished.read_scores()
+    assert train_run(RECIPE, SPLITS, run) == finished.read_scores()
     assert history_of(run) == history_of(finished)
 
 

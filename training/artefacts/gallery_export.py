@@ -3,11 +3,11 @@
 import numpy as np
 
 import keras_gsp as gsp
-from keras_gsp.retrieval.serving.whole_artefact import whole_artefact
+from keras_gsp.storage.whole import whole_folder
 from training.artefacts.gallery_files import PICTURE_IDS, PICTURES
-from training.evaluate import embed
 from training.recipes.batches import evaluation_batches
 from training.recipes.data import load_splits
+from training.runs.scoring import embed
 
 
 def export_gallery(command, recipe, encoder, options) -> None:
@@ -41,7 +41,7 @@ def export_gallery(command, recipe, encoder, options) -> None:
         embed(encoder, recipe, gallery), _class_names(gallery), ids
     )
     overwrite = options["overwrite"]
-    with whole_artefact(command.target, overwrite=overwrite) as folder:
+    with whole_folder(command.target, overwrite=overwrite) as folder:
         gsp.retrieval.export_retriever(
             encoder,
             index,

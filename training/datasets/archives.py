@@ -2,11 +2,11 @@
 
 import hashlib
 import os
-import shutil
 import tarfile
-import tempfile
 import zipfile
 from pathlib import Path
+
+from keras_gsp.storage.whole import whole_folder
 
 _ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
 
@@ -53,17 +53,14 @@ def unpacked(archive) -> Path:
     name = archive.name.split(".")[0]
     folder = cache_folder() / "archives" / f"{name}-{digest}"
     if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
         _unpack_aside(archive, folder)
     return folder
 
 
 def _unpack_aside(archive, folder):
-    # Unpacked under another name first: a killed run leaves no half folder.
-    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".unpacking-"))
     try:
-        _unpack(archive, aside)
-        os.replace(aside, folder)
+        with whole_folder(folder) as aside:
+            _unpack(archive, aside)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
         raise ValueError(
             f"{archive} must be a whole zip or tar file. Received: {error}."
@@ -71,8 +68,6 @@ def _unpack_aside(archive, folder):
     except OSError:
         if not folder.exists():  # else another process was faster
             raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _unpack(archive, folder):

@@ -42,7 +42,7 @@ from training.recipes import batches
 from training.recipes.learner import build_learner
 from training.recipes.named import named_recipes
 from training.runs.run_directory import RunDirectory
-from training.train import train_run
+from training.runs.train_run import train_run
 
 PLAIN, SINGLE, ALTERNATING = "C2", "C2 + single problem", "C2 + CCP"
 CCP = {PLAIN: "off", SINGLE: "single", ALTERNATING: "on"}

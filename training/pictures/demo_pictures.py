@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from training.evaluate import embed, load_encoder
 from training.pictures.learning_curves import draw_learning_curves
 from training.pictures.pooling_weights import (
     draw_pooling_weights,
     pooling_weights,
 )
 from training.pictures.retrieval_grid import draw_retrieval_grid
+from training.runs.scoring import embed, load_encoder
 
 NUM_IMAGES = 8
 NUM_NEIGHBOURS = 8

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from training.protocols.kept_embeddings import score_test_embeddings
+from training.runs.kept_embeddings import score_test_embeddings
 
 
 def collection_scores(embeddings, splits) -> dict:

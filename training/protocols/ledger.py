@@ -4,8 +4,8 @@ import json
 import os
 from pathlib import Path
 
-from training.protocols.kept_embeddings import FILE
 from training.protocols.members import Member
+from training.runs.kept_embeddings import FILE
 from training.runs.run_directory import RunDirectory
 
 

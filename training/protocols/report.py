@@ -1,4 +1,6 @@
-"""A protocol's scores as lines of text."""
+"""What a finished run says, as lines of text."""
+
+from training.runs.run_directory import RunDirectory
 
 MEASURES = ("map_at_r", "precision_at_r", "precision_at_1", "recall_at_1")
 PARTS = {
@@ -6,6 +8,17 @@ PARTS = {
     "average": "models on their own",
     "concatenated": "models together",
 }
+
+
+def run_report(directory: RunDirectory, scores: dict) -> str:
+    """What a finished run says: its scores, or a protocol's table."""
+    if "protocol" in scores:
+        return protocol_report(directory.path, scores)
+    lines = [f"  {name:>16}  {value:.4f}" for name, value in scores.items()]
+    title = (
+        f"{directory.path}: {scores['num_queries']} images of unseen classes"
+    )
+    return "\n".join([title, *lines])
 
 
 def protocol_report(path, scores: dict) -> str:

@@ -3,20 +3,32 @@
 import time
 
 from training.protocols.collections import collection_scores, summary
-from training.protocols.kept_embeddings import (
-    load_test_embeddings,
-    score_test_embeddings,
-)
 from training.protocols.ledger import Ledger
 from training.protocols.members import NUM_FOLDS, members_of
 from training.recipes.recipe import Recipe
+from training.runs.kept_embeddings import (
+    load_test_embeddings,
+    score_test_embeddings,
+)
 from training.runs.run_directory import RunDirectory, write_json
+from training.runs.train_run import run_settings, train_run
 
 SELECTED_ON = {
     "fair": "held-out folds of the training classes",
     "conventional": "the test data itself",
     "single": "classes that are neither trained with nor scored",
 }
+
+
+def train_recipe(recipe: Recipe, directory: RunDirectory) -> dict:
+    """Reads a recipe's data and runs its protocol; see `train_run`."""
+    from training.recipes.data import load_splits, read_recipe
+
+    if recipe.protocol == "single":
+        return train_run(recipe, load_splits(recipe), directory)
+    splits = read_recipe(recipe)
+    directory.begin(run_settings(recipe))
+    return run_protocol(recipe, splits, directory)
 
 
 def run_protocol(recipe: Recipe, splits, directory: RunDirectory) -> dict:
@@ -64,8 +76,6 @@ def run_protocol(recipe: Recipe, splits, directory: RunDirectory) -> dict:
 
 
 def _train(member, splits, ledger):
-    from training.train import train_run
-
     directory = ledger.directory(member)
     begin = time.monotonic()
     scores = train_run(

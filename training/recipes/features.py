@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
+from keras_gsp.storage.whole import whole_file
 from training.datasets.archives import cache_folder
 from training.datasets.image_set import ImageSet, RetrievalSplits
 from training.recipes.backbone import build_backbone
@@ -70,10 +71,10 @@ def _of_set(recipe, backbone, images):
     name = f"{_fingerprint(recipe, backbone, images)}.npy"
     file = cache_folder() / "features" / name
     if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        aside = file.with_name(f".{os.getpid()}-{name}")
-        np.save(aside, _computed(recipe, backbone, images))
-        os.replace(aside, file)
+        found = _computed(recipe, backbone, images)
+        # Through a handle, or NumPy would add its own ending to the name.
+        with whole_file(file) as aside, aside.open("wb") as content:
+            np.save(content, found)
     return replace(images, images=np.load(file), paths=None)
 
 

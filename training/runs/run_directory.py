@@ -1,11 +1,11 @@
 """The folder of one training run, and what may be written into it."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from training.recipes.recipe import Recipe
+from keras_gsp.storage.whole import whole_file
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,5 @@ def write_json(path: Path, content: dict) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file whole or not at all."""
-    aside = path.with_name(f".{path.name}.partial")
-    aside.write_text(text)
-    os.replace(aside, path)
+    with whole_file(path) as aside:
+        aside.write_text(text)

@@ -6,12 +6,12 @@ The file is a plain NPZ archive: named arrays and a JSON text under
 
 import hashlib
 import json
-import os
 import zipfile
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+
+from keras_gsp.storage.whole import whole_file
 
 MANIFEST = "manifest"
 
@@ -19,16 +19,13 @@ MANIFEST = "manifest"
 def write_checkpoint(path, manifest: dict, arrays: dict) -> None:
     """Writes a checkpoint in one step: afterwards it is there, or it is not.
 
-    The file is written under another name, forced to the disk and then
-    renamed; the folder's entry is forced to the disk as well.
+    See `keras_gsp.storage.whole.whole_file`.
 
     Args:
         path: where to; a file already there is replaced.
         manifest: anything JSON can hold.
         arrays: NumPy arrays by name; bfloat16 and float8 are allowed.
     """
-    path = Path(path)
-    partial = path.with_name(path.name + ".partial")
     described = {
         "manifest": manifest,
         "arrays": {
@@ -39,12 +36,9 @@ def write_checkpoint(path, manifest: dict, arrays: dict) -> None:
     }
     text = np.frombuffer(json.dumps(described).encode(), "uint8")
     raw = {name: _storable(array) for name, array in arrays.items()}
-    with open(partial, "wb") as file:
+    # Through a handle, or NumPy would add its own ending to the name.
+    with whole_file(path) as aside, open(aside, "wb") as file:
         np.savez(file, **{MANIFEST: text}, **raw)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    _sync_folder(path.parent)
 
 
 def read_checkpoint(path) -> tuple[dict, dict]:
@@ -105,13 +99,3 @@ def _restored(array, shape, dtype):
         return array
     dtype = getattr(ml_dtypes, dtype)
     return np.frombuffer(array.tobytes(), dtype).reshape(shape)
-
-
-def _sync_folder(folder):
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

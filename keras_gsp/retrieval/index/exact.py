@@ -19,7 +19,7 @@ from keras_gsp.retrieval.index.search_arguments import (
     checked_queries,
     excluded_positions,
 )
-from keras_gsp.retrieval.serving.whole_artefact import whole_artefact
+from keras_gsp.storage.whole import whole_folder
 
 # Queries compared with a shard at once: 64 MB of products.
 QUERY_ROWS = 256
@@ -132,7 +132,7 @@ class ExactIndex:
             RuntimeError: an empty index.
         """
         check_filled(self.gallery)
-        with whole_artefact(path, overwrite=overwrite) as folder:
+        with whole_folder(path, overwrite=overwrite) as folder:
             save_gallery(self.gallery, folder, kind=self.kind)
 
     @classmethod

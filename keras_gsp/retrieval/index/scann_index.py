@@ -20,7 +20,7 @@ from keras_gsp.retrieval.index.search_arguments import (
     excluded_positions,
 )
 from keras_gsp.retrieval.index.true_order import ordered_exactly
-from keras_gsp.retrieval.serving.whole_artefact import whole_artefact
+from keras_gsp.storage.whole import whole_folder
 
 
 class ScannIndex:
@@ -193,7 +193,7 @@ class ScannIndex:
             FileExistsError: something is there and `overwrite` is `False`.
         """
         check_filled(self.gallery)
-        with whole_artefact(path, overwrite=overwrite) as folder:
+        with whole_folder(path, overwrite=overwrite) as folder:
             save_gallery(
                 self.gallery,
                 folder,

@@ -19,7 +19,7 @@ from keras_gsp.retrieval.serving.signatures import (
     explain_signature,
     search_signatures,
 )
-from keras_gsp.retrieval.serving.whole_artefact import whole_artefact
+from keras_gsp.storage.whole import whole_folder
 
 METADATA = "metadata.json"
 
@@ -205,7 +205,7 @@ def _write(module, signatures, facts, path, overwrite):
     import tensorflow as tf
 
     facts["signatures"] = sorted(signatures)
-    with whole_artefact(path, overwrite=overwrite) as folder:
+    with whole_folder(path, overwrite=overwrite) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)
         text = json.dumps(facts, indent=2)
         (folder / METADATA).write_text(text + "\n", encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 import keras_gsp as gsp
 from training.datasets.image_set import ImageSet, RetrievalSplits
 from training.protocols.collections import collection_scores, summary
-from training.protocols.kept_embeddings import score_test_embeddings
+from training.runs.kept_embeddings import score_test_embeddings
 
 LABELS = np.repeat(np.arange(4), 3)
 

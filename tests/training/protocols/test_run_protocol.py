@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import training.train
 from training.datasets.image_set import ImageSet, RetrievalSplits
-from training.protocols.kept_embeddings import FILE
+from training.protocols import run_protocol as run_protocol_module
 from training.protocols.ledger import Ledger
 from training.protocols.members import members_of
 from training.protocols.run_protocol import run_protocol
 from training.recipes.recipe import Recipe
+from training.runs.kept_embeddings import FILE
 from training.runs.run_directory import RunDirectory, write_json
 
 
@@ -45,7 +45,7 @@ def trained(monkeypatch):
         return {"map_at_r": 0.1}
 
     trained_at_most = [np.inf]
-    monkeypatch.setattr(training.train, "train_run", train_run)
+    monkeypatch.setattr(run_protocol_module, "train_run", train_run)
     return done, trained_at_most
 
 

@@ -4,6 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
+from training.runs.scoring import embed
+from keras_gsp.storage.whole import whole_file
+
 FILE = "test_embeddings.npz"
 
 
@@ -17,17 +20,13 @@ def save_test_embeddings(folder: Path, encoder, recipe, splits) -> None:
         splits: Queries and gallery are kept where there are any, else the
             test images.
     """
-    from training.evaluate import embed
-
     found = {
         side: embed(encoder, recipe, getattr(splits, side))
         for side in _sides(splits)
     }
     # Through a handle, or NumPy would add its own ending to the name.
-    aside = folder / f".{FILE}.partial"
-    with aside.open("wb") as file:
+    with whole_file(folder / FILE) as aside, aside.open("wb") as file:
         np.savez(file, **found)
-    aside.replace(folder / FILE)
 
 
 def load_test_embeddings(folder: Path) -> dict[str, np.ndarray]:

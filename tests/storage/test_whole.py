@@ -1,0 +1,74 @@
+"""Files and folders that are whole or absent."""
+
+import os
+
+import pytest
+
+from keras_gsp.storage import whole
+from keras_gsp.storage.whole import whole_file, whole_folder
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path):
+    path = tmp_path / "new" / "scores.json"
+    with whole_file(path) as aside:
+        aside.write_text("{}")
+        assert not path.exists()
+        assert aside.parent == path.parent
+    assert path.read_text() == "{}"
+    assert os.listdir(path.parent) == ["scores.json"]
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "scores.json"
+    path.write_text("old")
+    with pytest.raises(RuntimeError, match="full"), whole_file(path) as aside:
+        aside.write_text("half")
+        raise RuntimeError("disk full")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["scores.json"]
+
+
+def test_the_bytes_are_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
+    done = []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(
+        whole.os, "fsync", lambda f: (done.append("sync"), sync(f))
+    )
+    monkeypatch.setattr(
+        whole.os, "replace", lambda *a: (done.append("name"), replace(*a))
+    )
+    with whole_file(tmp_path / "a") as aside:
+        aside.write_bytes(b"1")
+    assert done == ["sync", "name", "sync"]
+
+
+def test_a_file_that_was_never_written_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError), whole_file(tmp_path / "a"):
+        pass
+    assert not os.listdir(tmp_path)
+
+
+def test_a_folder_appears_when_it_is_whole(tmp_path):
+    path = tmp_path / "deep" / "model"
+    with whole_folder(path) as folder:
+        (folder / "graph").write_text("1")
+        assert not path.exists()
+    assert os.listdir(path) == ["graph"]
+    assert os.listdir(path.parent) == ["model"]
+
+
+def test_a_folder_is_replaced_only_when_asked(tmp_path):
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "old").touch()
+    with pytest.raises(FileExistsError, match="must not exist"):
+        with whole_folder(path):
+            pass
+    with pytest.raises(RuntimeError), whole_folder(path, overwrite=True) as new:
+        (new / "half").touch()
+        raise RuntimeError("killed")
+    assert os.listdir(path) == ["old"]
+    with whole_folder(path, overwrite=True) as new:
+        (new / "new").touch()
+    assert os.listdir(path) == ["new"]
+    assert os.listdir(tmp_path) == ["model"]
