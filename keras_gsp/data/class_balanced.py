@@ -1,21 +1,24 @@
 """Batches of P classes with K samples each, a pure function of (seed, step)."""
 
+from typing import Any
+
 import numpy as np
 
 from keras_gsp.data.class_table import class_table
+from keras_gsp.ops.tensor import Tensor
 
 # Random bits are the same on every machine when the generator is named.
 GENERATOR = "philox"
 
 
 def class_balanced(
-    labels,
+    labels: Tensor,
     *,
     classes_per_batch: int,
     samples_per_class: int,
     seed: int = 0,
     first_step: int = 0,
-):
+) -> Any:
     """Returns an endless data set of index vectors, P classes x K samples.
 
     Metric losses need pairs of one class in every batch; shuffled batches of
@@ -147,7 +150,7 @@ def _distinct_positions(counts, num_samples, seed):
     import tensorflow as tf
 
     draws = _random_bits((num_samples, tf.shape(counts)[0]), seed)
-    chosen = []
+    chosen: list = []
     for j in range(num_samples):
         last = tf.maximum(counts - num_samples + j, 0)
         draw = draws[j] % (last + 1)

@@ -1,11 +1,14 @@
 """Which items belong to which class, as one index table."""
 
+from typing import Any
+
 import numpy as np
 
 from keras_gsp.embeddings.labelled_embeddings import checked_labels
+from keras_gsp.ops.tensor import Tensor
 
 
-def class_table(labels):
+def class_table(labels: Tensor) -> tuple[Any, Any]:
     """Sorts items by class, keeping their order within a class.
 
     Args:

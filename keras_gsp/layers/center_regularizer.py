@@ -1,11 +1,14 @@
 """Draws the centres of a class together, so that unneeded ones merge."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_gsp.ops.arguments import check_not_negative
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.normalization import unit_sphere
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -43,11 +46,11 @@ class CenterRegularizer(keras.regularizers.Regularizer):
         normalised, as there; the GSP papers' code forgets to.
     """
 
-    def __init__(self, weight=0.2):
+    def __init__(self, weight: float = 0.2) -> None:
         check_not_negative(weight=weight)
         self.weight = weight
 
-    def __call__(self, proxies):
+    def __call__(self, proxies: Tensor) -> Any:
         """Returns the penalty.
 
         Args:
@@ -71,6 +74,6 @@ class CenterRegularizer(keras.regularizers.Regularizer):
         pairs = num_classes * per_class * (per_class - 1)
         return self.weight * distances / (2.0 * pairs)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {"weight": self.weight}

@@ -1,8 +1,11 @@
 """The last step of an encoder: onto the unit sphere or into the unit ball."""
 
+from typing import Any
+
 import keras
 
 from keras_gsp.ops.normalization import check_normalization, normalize
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -33,19 +36,19 @@ class EmbeddingNormalization(keras.layers.Layer):
     ```
     """
 
-    def __init__(self, normalization="l2", **kwargs):
+    def __init__(self, normalization: str | None = "l2", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.normalization = check_normalization(normalization)
         self.supports_masking = True
 
-    def call(self, embeddings):
+    def call(self, embeddings: Tensor) -> Any:
         """Normalises embeddings; see the class."""
         return normalize(embeddings, self.normalization)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> Any:
         """Returns the input's shape."""
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "normalization": self.normalization}

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_gsp.ops.distances import ball_distances
 from keras_gsp.ops.selection import selection_probabilities
+from keras_gsp.ops.tensor import Tensor
 from keras_gsp.ops.transport import affinities
 
 # Two vectors of the unit ball are at most this far apart.
@@ -16,8 +17,13 @@ _DIAMETER = 2.0
 
 
 def ball_transport(
-    features, prototypes, *, transport_ratio, inverse_temperature, mask=None
-):
+    features: Tensor,
+    prototypes: Tensor,
+    *,
+    transport_ratio: float,
+    inverse_temperature: float,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """Pooling weights of features, and the prototypes they go to.
 
     Costs are Euclidean distances after both sides are projected onto the
@@ -57,7 +63,7 @@ def ball_transport(
     return weights, ops.reshape(assignment, (-1, shape[1], prototypes.shape[0]))
 
 
-def kept_features(weights, mask):
+def kept_features(weights: Tensor, mask: Tensor) -> Tensor:
     """Number of features that count, at least 1: a scalar or (batch, 1)."""
     if mask is None:
         return ops.cast(ops.shape(weights)[-1], weights.dtype)

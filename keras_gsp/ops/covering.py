@@ -7,9 +7,12 @@ covering radius -> largest distance of a sample to its nearest centre
 from keras import ops
 
 from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.tensor import Tensor
 
 
-def greedy_k_center(pool, existing, num_centers: int, mask=None):
+def greedy_k_center(
+    pool: Tensor, existing: Tensor, num_centers: int, mask: Tensor | None = None
+) -> Tensor:
     """Chooses samples of a pool so that no sample is far from a centre.
 
     Starting from the centres that exist, `num_centers` times the sample is
@@ -77,7 +80,9 @@ def greedy_k_center(pool, existing, num_centers: int, mask=None):
     return ops.stack(chosen, axis=-1)
 
 
-def covering_radius(pool, centers, mask=None):
+def covering_radius(
+    pool: Tensor, centers: Tensor, mask: Tensor | None = None
+) -> Tensor:
     """Largest Euclidean distance of a sample to its nearest centre.
 
     Args:

@@ -4,9 +4,10 @@ from keras import ops
 
 from keras_gsp.ops.normalization import unit_ball
 from keras_gsp.ops.precision import at_least_float32, unit_roundoff
+from keras_gsp.ops.tensor import Tensor
 
 
-def pairwise_squared_distances(vectors, references):
+def pairwise_squared_distances(vectors: Tensor, references: Tensor) -> Tensor:
     """Squared Euclidean distances, all vectors against all references.
 
     `|x|^2 + |y|^2 - 2 x.y`: memory is one number a pair, not one vector. What
@@ -28,7 +29,7 @@ def pairwise_squared_distances(vectors, references):
     return _above_noise(sizes + reference_sizes, 2.0 * products)
 
 
-def pairwise_distances(vectors, references):
+def pairwise_distances(vectors: Tensor, references: Tensor) -> Tensor:
     """Euclidean distances (not squared), with gradient zero at zero.
 
     Args:
@@ -41,7 +42,7 @@ def pairwise_distances(vectors, references):
     return _safe_sqrt(pairwise_squared_distances(vectors, references))
 
 
-def ball_distances(vectors, references):
+def ball_distances(vectors: Tensor, references: Tensor) -> Tensor:
     """Euclidean distances after both sides are projected onto the unit ball.
 
     Equals `pairwise_distances(unit_ball(vectors), unit_ball(references))`

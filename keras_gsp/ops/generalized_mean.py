@@ -2,11 +2,15 @@
 
 from keras import ops
 
+from keras_gsp.ops.tensor import Tensor
+
 # A feature below this has no useful power; GeM clips there.
 _SMALLEST_FEATURE = 1e-6
 
 
-def generalized_mean(features, power, *, kept=None):
+def generalized_mean(
+    features: Tensor, power: float, *, kept: Tensor | None = None
+) -> Tensor:
     r"""Power mean over features: :math:`(\frac{1}{n} \sum_j f_j^p)^{1/p}`.
 
     Features are clipped below at 1e-6, and the largest of each channel is

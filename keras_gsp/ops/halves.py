@@ -1,13 +1,16 @@
 """A batch in two halves that have no class in common."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_gsp.ops.labels import first_occurrences, flat_labels
 from keras_gsp.ops.preconditions import require
+from keras_gsp.ops.tensor import Tensor
 
 
-def class_disjoint_halves(labels, seed):
+def class_disjoint_halves(labels: Tensor, seed: Any) -> Tensor:
     """Splits a batch at random into two halves without a common class.
 
     The classes are put into random order, and the line is drawn in the
@@ -66,7 +69,9 @@ def class_disjoint_halves(labels, seed):
     return 2 * num_before + num_same <= ops.shape(first)[0]
 
 
-def given_or_drawn_halves(labels, first_half, seed):
+def given_or_drawn_halves(
+    labels: Tensor, first_half: Tensor | None, seed: Any
+) -> Tensor:
     """Returns the halves given, checked, or draws them when there are none.
 
     Args:
@@ -102,7 +107,7 @@ def given_or_drawn_halves(labels, first_half, seed):
     return first_half
 
 
-def check_seed(seed):
+def check_seed(seed: int | None) -> int | None:
     """Raises `TypeError` unless given an int or `None`."""
     if seed is not None and not isinstance(seed, int):
         raise TypeError(

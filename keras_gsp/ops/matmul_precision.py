@@ -1,12 +1,14 @@
 """Matrix products in full float32, where rankings depend on the last bits."""
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 
 
 @contextlib.contextmanager
-def full_precision_matmul():
+def full_precision_matmul() -> Iterator[Any]:
     """Switches reduced-precision float32 products off inside a `with` block.
 
     Recent GPUs round the factors of a float32 product to ten bits of mantissa

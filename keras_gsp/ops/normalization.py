@@ -3,11 +3,12 @@
 from keras import ops
 
 from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.tensor import Tensor
 
 NORMALIZATIONS = ("l2", "ball", None)
 
 
-def vector_norm(vectors):
+def vector_norm(vectors: Tensor) -> Tensor:
     """Euclidean norm over the last axis, with gradient zero at zero.
 
     The largest entry is divided out first, so that neither 1e20 overflows
@@ -36,7 +37,7 @@ def _scaled(vectors):
     return vectors / scale, scale
 
 
-def unit_sphere(vectors):
+def unit_sphere(vectors: Tensor) -> Tensor:
     """Divides vectors by their Euclidean norm; a zero vector stays zero.
 
     Args:
@@ -51,7 +52,7 @@ def unit_sphere(vectors):
     return scaled / ops.sqrt(ops.where(squares == 0.0, 1.0, squares))
 
 
-def unit_ball(vectors):
+def unit_ball(vectors: Tensor) -> Tensor:
     """Projects vectors onto the unit ball: `x / max(1, |x|)`.
 
     The projection is 1-Lipschitz. Its gradient is the identity inside the
@@ -68,7 +69,7 @@ def unit_ball(vectors):
     return vectors / ops.where(norm > 1.0, norm, ops.ones_like(norm))
 
 
-def check_normalization(normalization):
+def check_normalization(normalization: str | None) -> str | None:
     """Raises `ValueError` unless given `"l2"`, `"ball"` or `None`."""
     if normalization not in NORMALIZATIONS:
         raise ValueError(
@@ -78,7 +79,7 @@ def check_normalization(normalization):
     return normalization
 
 
-def normalize(vectors, normalization):
+def normalize(vectors: Tensor, normalization: str | None) -> Tensor:
     """Normalises embeddings as a loss or an encoder was told to.
 
     Args:

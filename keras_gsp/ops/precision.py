@@ -3,8 +3,10 @@
 import keras
 from keras import ops
 
+from keras_gsp.ops.tensor import Tensor
 
-def at_least_float32(tensor):
+
+def at_least_float32(tensor: Tensor) -> Tensor:
     """Returns the tensor in float32, or unchanged when it is float64.
 
     Half precision and integers become float32: costs, logarithms and the
@@ -22,19 +24,19 @@ def at_least_float32(tensor):
     return ops.cast(tensor, "float32")
 
 
-def unit_roundoff(tensor) -> float:
+def unit_roundoff(tensor: Tensor) -> float:
     """Returns the machine epsilon of a float32 or float64 tensor."""
     dtype = keras.backend.standardize_dtype(tensor.dtype)
     return 2.0**-52 if dtype == "float64" else 2.0**-23
 
 
-def smallest_normal(tensor) -> float:
+def smallest_normal(tensor: Tensor) -> float:
     """Returns the smallest normal number of a float32 or float64 tensor."""
     dtype = keras.backend.standardize_dtype(tensor.dtype)
     return 2.0**-1022 if dtype == "float64" else 2.0**-126
 
 
-def exact_mean(tensor, axis=None):
+def exact_mean(tensor: Tensor, axis: int | None = None) -> Tensor:
     """Returns the mean in the tensor's own dtype.
 
     `keras.ops.mean` on JAX averages float64 in float32 (Keras 3.15).

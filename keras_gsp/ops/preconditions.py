@@ -1,10 +1,14 @@
 """Checks on the values of tensors: at once when known, else in the graph."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_gsp.ops.tensor import Tensor
 
-def concrete_value(tensor):
+
+def concrete_value(tensor: Tensor) -> Tensor:
     """Returns a tensor as NumPy array, or `None` while it is being traced.
 
     Args:
@@ -26,7 +30,7 @@ def concrete_value(tensor):
     return None if is_traced else ops.convert_to_numpy(tensor)
 
 
-def require(condition, expectation: str, **received):
+def require(condition: Any, expectation: str, **received: Any) -> None:
     """Raises `ValueError` unless a condition on values holds.
 
     In a TensorFlow graph the condition becomes an assertion that raises
@@ -46,8 +50,8 @@ def require(condition, expectation: str, **received):
     if known is None and keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        facts = [part for pair in received.items() for part in pair]
-        tf.debugging.Assert(condition, [expectation, "Received:", *facts])
+        parts = [part for pair in received.items() for part in pair]
+        tf.debugging.Assert(condition, [expectation, "Received:", *parts])
     elif known is not None and not known:
         facts = ", ".join(
             f"{name}={concrete_value(value)}"

@@ -8,11 +8,12 @@ from keras import ops
 
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.precision import at_least_float32, exact_mean
+from keras_gsp.ops.tensor import Tensor
 
 AFFINITIES = ("dot", "l2")
 
 
-def check_affinity(affinity):
+def check_affinity(affinity: str) -> str:
     """Raises `ValueError` unless given `"dot"` or `"l2"`."""
     if affinity not in AFFINITIES:
         raise ValueError(
@@ -22,8 +23,13 @@ def check_affinity(affinity):
 
 
 def soft_histogram(
-    features, prototypes, *, inverse_temperature=10.0, affinity="dot", mask=None
-):
+    features: Tensor,
+    prototypes: Tensor,
+    *,
+    inverse_temperature: float = 10.0,
+    affinity: str = "dot",
+    mask: Tensor | None = None,
+) -> Tensor:
     """Shares each feature softly among the prototypes and averages.
 
     `z_i = mean_j softmax_i(eps_h s_ij)`, where the affinity `s_ij` is the
@@ -59,7 +65,13 @@ def soft_histogram(
     return _mean_over_features(shares, mask)
 
 
-def hard_histogram(features, prototypes, *, affinity="dot", mask=None):
+def hard_histogram(
+    features: Tensor,
+    prototypes: Tensor,
+    *,
+    affinity: str = "dot",
+    mask: Tensor | None = None,
+) -> Tensor:
     """Counts the features that each prototype is the best match for.
 
     (2.1) of the paper, whose "minimizer" is the maximiser: all of a
@@ -99,7 +111,7 @@ def hard_histogram(features, prototypes, *, affinity="dot", mask=None):
     return _mean_over_features(counted, mask)
 
 
-def prototype_combination(histograms, prototypes):
+def prototype_combination(histograms: Tensor, prototypes: Tensor) -> Tensor:
     """Combines prototypes with the weights of a histogram.
 
     What the average of the features becomes when each of them is replaced

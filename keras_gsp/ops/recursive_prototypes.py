@@ -10,11 +10,17 @@ from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.labels import check_same_length
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.ridge import solve_positive_definite
+from keras_gsp.ops.tensor import Tensor
 
 
 def recursive_prototypes(
-    histograms, targets, previous=None, *, ridge, memory=1.0
-):
+    histograms: Tensor,
+    targets: Tensor,
+    previous: Tensor | None = None,
+    *,
+    ridge: float,
+    memory: float = 1.0,
+) -> tuple[Tensor, Tensor]:
     """Updates least-squares prototypes with one more batch.
 
     After batches 1..K the prototypes are those of the whole stream, past

@@ -9,9 +9,12 @@ from keras import ops
 from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.labels import check_same_length
 from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.tensor import Tensor
 
 
-def cross_half_prediction(histograms, targets, first_half, *, ridge):
+def cross_half_prediction(
+    histograms: Tensor, targets: Tensor, first_half: Tensor, *, ridge: float
+) -> Tensor:
     """Predicts the targets of each half with a model fitted to the other.
 
     On each half k the ridge regression
@@ -79,7 +82,7 @@ def cross_half_prediction(histograms, targets, first_half, *, ridge):
     return ops.matmul(ops.transpose(mixing), targets)
 
 
-def solve_positive_definite(matrix, right_hand_side):
+def solve_positive_definite(matrix: Tensor, right_hand_side: Tensor) -> Tensor:
     """Solves `matrix @ x = right_hand_side` by a Cholesky factorisation.
 
     Args:

@@ -11,10 +11,11 @@ import numbers
 from keras import ops
 
 from keras_gsp.ops.precision import at_least_float32, smallest_normal
+from keras_gsp.ops.tensor import Tensor
 from keras_gsp.ops.threshold import selection_threshold, sigmoid_pair
 
 
-def check_transport_ratio(transport_ratio):
+def check_transport_ratio(transport_ratio: float) -> float:
     """Raises `ValueError` when a plain number is not in (0, 1]."""
     if isinstance(transport_ratio, numbers.Real) and not (
         0.0 < transport_ratio <= 1.0
@@ -27,8 +28,12 @@ def check_transport_ratio(transport_ratio):
 
 
 def selection_probabilities(
-    log_affinities, transport_ratio, *, mask=None, spread_bound=None
-):
+    log_affinities: Tensor,
+    transport_ratio: float,
+    *,
+    mask: Tensor | None = None,
+    spread_bound: float | None = None,
+) -> tuple[Tensor, Tensor]:
     r"""Chooses features so that their probabilities average to the ratio.
 
     .. math:: p_j = \sigma(b_j + t), \quad

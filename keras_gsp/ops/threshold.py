@@ -14,6 +14,7 @@ import math
 from keras import ops
 
 from keras_gsp.ops.precision import unit_roundoff
+from keras_gsp.ops.tensor import Tensor
 
 # Bisections narrow the bracket to this width; Halley's steps do the rest.
 _HALLEY_WIDTH = 4.0
@@ -22,7 +23,7 @@ _HALLEY_STEPS = {"float32": 5, "float64": 6}
 _BISECTIONS_AFTER_SORT = 4
 
 
-def sigmoid_pair(logits):
+def sigmoid_pair(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Returns sigmoid(x) and sigmoid(-x), both to full relative precision."""
     decay = ops.exp(-ops.abs(logits))
     larger = 1.0 / (1.0 + decay)
@@ -34,7 +35,13 @@ def sigmoid_pair(logits):
     )
 
 
-def selection_threshold(log_affinities, log_odds, kept, *, spread_bound=None):
+def selection_threshold(
+    log_affinities: Tensor,
+    log_odds: Tensor,
+    kept: Tensor,
+    *,
+    spread_bound: float | None = None,
+) -> Tensor:
     """Solves mean(sigmoid(b + t)) = ratio over the kept features.
 
     Args:

@@ -21,9 +21,10 @@ from keras_gsp.ops.selection import (
     check_transport_ratio,
     selection_probabilities,
 )
+from keras_gsp.ops.tensor import Tensor
 
 
-def check_inverse_temperature(inverse_temperature):
+def check_inverse_temperature(inverse_temperature: float) -> float:
     """Raises `ValueError` when a plain number is not positive and finite."""
     if isinstance(inverse_temperature, numbers.Real) and not (
         0.0 < inverse_temperature < math.inf
@@ -36,8 +37,13 @@ def check_inverse_temperature(inverse_temperature):
 
 
 def partial_transport(
-    costs, *, transport_ratio, inverse_temperature, mask=None, cost_bound=None
-):
+    costs: Tensor,
+    *,
+    transport_ratio: float,
+    inverse_temperature: float,
+    mask: Tensor | None = None,
+    cost_bound: float | None = None,
+) -> tuple[Tensor, Tensor]:
     r"""Moves a fraction of the features' mass to prototypes, at least cost.
 
     Solves the entropic partial transport problem
@@ -125,7 +131,7 @@ def partial_transport(
     return refused / count, plan
 
 
-def affinities(scaled, *, axis):
+def affinities(scaled: Tensor, *, axis: int) -> tuple[Tensor, Tensor]:
     """Log-sum-exp and softmax over prototypes, from one exponential.
 
     Args:

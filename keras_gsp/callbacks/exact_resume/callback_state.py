@@ -5,13 +5,16 @@ value and their counters in ordinary attributes, which Keras saves nowhere.
 """
 
 import inspect
+from typing import Any
 
 import numpy as np
+
+from keras_gsp.ops.tensor import Tensor
 
 NOT_STATE = {"_model", "params"}
 
 
-def callback_state(callback) -> dict:
+def callback_state(callback: Any) -> dict:
     """Returns what a callback remembers: plain attributes by name.
 
     A callback with a method `get_state` says it itself. Of every other one
@@ -32,7 +35,7 @@ def callback_state(callback) -> dict:
     }
 
 
-def set_callback_state(callback, state: dict) -> None:
+def set_callback_state(callback: Any, state: dict) -> None:
     """Makes a callback remember what another one of its class remembered.
 
     Args:
@@ -46,7 +49,7 @@ def set_callback_state(callback, state: dict) -> None:
         setattr(callback, name, value)
 
 
-def pack(value, arrays: dict, name: str):
+def pack(value: Tensor, arrays: dict, name: str) -> Any:
     """Splits a plain value into what JSON can hold and arrays.
 
     Args:
@@ -69,8 +72,12 @@ def pack(value, arrays: dict, name: str):
         items = [pack(v, arrays, f"{name}/{i}") for i, v in enumerate(value)]
         return {type(value).__name__: items}
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        items = value.items()
-        return {"dict": {k: pack(v, arrays, f"{name}/{k}") for k, v in items}}
+        return {
+            "dict": {
+                key: pack(item, arrays, f"{name}/{key}")
+                for key, item in value.items()
+            }
+        }
     raise TypeError(
         "The state of a callback must be made of numbers, text, arrays, and "
         "lists, tuples and dictionaries of these. Received: "
@@ -78,7 +85,7 @@ def pack(value, arrays: dict, name: str):
     )
 
 
-def unpack(packed, arrays: dict):
+def unpack(packed: Any, arrays: dict) -> Any:
     """Returns the plain value that `pack` was given."""
     if not isinstance(packed, dict):
         return packed

@@ -6,7 +6,9 @@ The file is a plain NPZ archive: named arrays and a JSON text under
 
 import hashlib
 import json
+import os
 import zipfile
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +18,9 @@ from keras_gsp.storage.whole import whole_file
 MANIFEST = "manifest"
 
 
-def write_checkpoint(path, manifest: dict, arrays: dict) -> None:
+def write_checkpoint(
+    path: str | os.PathLike, manifest: dict, arrays: dict
+) -> None:
     """Writes a checkpoint in one step: afterwards it is there, or it is not.
 
     See `keras_gsp.storage.whole.whole_file`.
@@ -35,13 +39,14 @@ def write_checkpoint(path, manifest: dict, arrays: dict) -> None:
         "sha256": _digest(arrays),
     }
     text = np.frombuffer(json.dumps(described).encode(), "uint8")
-    raw = {name: _storable(array) for name, array in arrays.items()}
+    content: dict[str, Any] = {MANIFEST: text}
+    content |= {name: _storable(array) for name, array in arrays.items()}
     # Through a handle, or NumPy would add its own ending to the name.
     with whole_file(path) as aside, open(aside, "wb") as file:
-        np.savez(file, **{MANIFEST: text}, **raw)
+        np.savez(file, **content)
 
 
-def read_checkpoint(path) -> tuple[dict, dict]:
+def read_checkpoint(path: str | os.PathLike) -> tuple[dict, dict]:
     """Reads a checkpoint back and checks every byte of it.
 
     Args:

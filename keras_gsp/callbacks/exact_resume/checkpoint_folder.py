@@ -1,7 +1,10 @@
 """The last few checkpoints of one run, and which of them can be used."""
 
+import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from keras_gsp.callbacks.exact_resume.checkpoint_file import (
     read_checkpoint,
@@ -9,7 +12,14 @@ from keras_gsp.callbacks.exact_resume.checkpoint_file import (
 )
 
 
-def save_checkpoint(folder, step: int, manifest, arrays, *, keep: int) -> None:
+def save_checkpoint(
+    folder: str | os.PathLike,
+    step: int,
+    manifest: dict[str, Any],
+    arrays: dict[str, Any],
+    *,
+    keep: int,
+) -> None:
     """Writes the checkpoint of a step and removes those that are too old.
 
     Args:
@@ -28,7 +38,9 @@ def save_checkpoint(folder, step: int, manifest, arrays, *, keep: int) -> None:
         path.unlink()
 
 
-def newest_checkpoint(folder, check):
+def newest_checkpoint(
+    folder: str | os.PathLike, check: Callable[[dict, dict], None]
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Returns the newest checkpoint that can be read and passes a check.
 
     Those refused before it are named in warnings and left as they are.

@@ -1,6 +1,10 @@
 """Checkpoints from which a killed run goes on as if nothing had happened."""
 
+import os
 import warnings
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import keras
 import numpy as np
@@ -108,8 +112,14 @@ class ExactResume(keras.callbacks.Callback):
     async_safe = True
 
     def __init__(
-        self, directory, *, callbacks=(), settings=None, save_every=1, keep=2
-    ):
+        self,
+        directory: str | os.PathLike,
+        *,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
+        settings: dict[str, Any] | None = None,
+        save_every: int = 1,
+        keep: int = 2,
+    ) -> None:
         super().__init__()
         check_count(save_every=save_every, keep=keep)
         self.directory = directory
@@ -120,13 +130,13 @@ class ExactResume(keras.callbacks.Callback):
         self.epoch = 0
         self.step = 0
         self._settings_as_json = settings_as_json(settings)
-        self._steps_per_epoch = None
+        self._steps_per_epoch: int | None = None
         self._is_stopped = False
         self._callback_states = None
         self._restored_model = None
-        self._batches_ended = []
+        self._batches_ended: list[int] = []
 
-    def restore(self, model) -> int:
+    def restore(self, model: keras.Model) -> int:
         """Brings a model to the newest usable checkpoint.
 
         Everything is compared before anything is assigned. Afterwards `step`
@@ -142,7 +152,7 @@ class ExactResume(keras.callbacks.Callback):
         variables = training_variables(model)
         found = newest_checkpoint(
             self.directory,
-            lambda *checkpoint: self._check(*checkpoint, model, variables),
+            partial(self._check, model=model, variables=variables),
         )
         self._restored_model = model
         if found is None:
@@ -156,7 +166,7 @@ class ExactResume(keras.callbacks.Callback):
         self._callback_states = unpack(manifest["callback_states"], arrays)
         return self.step
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Restores what the callbacks remember and skips epochs done."""
         if self._restored_model is not self.model and self.restore(self.model):
             warnings.warn(
@@ -177,15 +187,21 @@ class ExactResume(keras.callbacks.Callback):
             self.params["epochs"] if self._is_stopped else self.epoch
         )
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, float] | None = None
+    ) -> None:
         """Starts counting the steps of the epoch."""
         self._batches_ended = []
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, float] | None = None
+    ) -> None:
         """Counts a step."""
         self._batches_ended.append(batch)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, float] | None = None
+    ) -> None:
         """Writes a checkpoint."""
         steps = 1 + max(self._batches_ended, default=-1)
         self.step += steps
@@ -196,7 +212,7 @@ class ExactResume(keras.callbacks.Callback):
         if is_last or self.epoch % self.save_every == 0:
             self._save()
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         """Lets a later `fit` begin at its own first epoch."""
         self.model._initial_epoch = 0
         self._restored_model = None

@@ -1,9 +1,10 @@
 """Whether a run goes on with the settings that it began with."""
 
 import json
+from typing import Any
 
 
-def settings_as_json(settings):
+def settings_as_json(settings: dict[str, Any] | None) -> Any:
     """Returns what settings look like when they are read back.
 
     Raises:
@@ -18,7 +19,7 @@ def settings_as_json(settings):
         ) from error
 
 
-def check_settings(saved, given):
+def check_settings(saved: Any, given: Any) -> None:
     """Raises `ValueError` for settings unlike the checkpoint's, by name.
 
     Args:
@@ -40,7 +41,7 @@ def check_settings(saved, given):
         )
 
 
-def check_equal(what, saved, given):
+def check_equal(what: str, saved: Any, given: Any) -> None:
     """Raises `ValueError` unless a fact is as in the checkpoint."""
     if saved != given:
         raise ValueError(

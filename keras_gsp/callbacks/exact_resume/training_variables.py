@@ -2,8 +2,10 @@
 
 import contextlib
 
+import keras
 
-def training_variables(model) -> dict:
+
+def training_variables(model: keras.Model) -> dict:
     """Returns every variable of a model and its optimizer by name.
 
     Weights, states of random generators, optimizer slots and counters; not

@@ -19,7 +19,9 @@ _BLOCKS = {
 _BGR_MEAN = (104.0, 117.0, 128.0)
 
 
-def bn_inception(input_shape=(None, None, 3), *, name="bn_inception"):
+def bn_inception(
+    input_shape: tuple = (None, None, 3), *, name: str = "bn_inception"
+) -> keras.Model:
     """Builds the backbone of the papers: an image to a 1,024-channel map.
 
     The map is about 1/32 of the image's sides (7 x 7 for 224 to 227 pixels);

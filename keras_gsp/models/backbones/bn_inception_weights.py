@@ -1,6 +1,7 @@
 """Weights of BN-Inception from the layout of the PyTorch file."""
 
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 _IGNORED = ("fc.", "last_linear.", "fc_action.")
 
 
-def load_bn_inception_weights(model, state):
+def load_bn_inception_weights(model: keras.Model, state: Any) -> keras.Model:
     """Fills a `bn_inception` with weights in PyTorch's layout.
 
     Every convolution and batch normalisation of the model must be there and
@@ -58,7 +59,7 @@ def load_bn_inception_weights(model, state):
     return model
 
 
-def bn_inception_state(model):
+def bn_inception_state(model: keras.Model) -> dict[str, Any]:
     """The weights of a `bn_inception` under their PyTorch names and shapes.
 
     Args:

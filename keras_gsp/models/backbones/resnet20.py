@@ -6,7 +6,12 @@ _STAGES = (16, 32, 64)
 _BLOCKS_PER_STAGE = 3
 
 
-def resnet20(input_shape=(None, None, 3), *, version=1, name="resnet20"):
+def resnet20(
+    input_shape: tuple = (None, None, 3),
+    *,
+    version: int = 1,
+    name: str = "resnet20",
+) -> keras.Model:
     """Builds ResNet-20 without its classifier: an image to a 64-channel map.
 
     For images of about 32 pixels; the map is 1/4 of their sides.
