@@ -37,6 +37,9 @@ docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet -f .mkdocs.yml
 	@echo build/site/index.html: written
 
+release: $(INSTALLED)
+	.ci/release $(BIN) $(TF)
+
 bench: $(INSTALLED)
 	$(BIN)/python -m training.benchmarks
 

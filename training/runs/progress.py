@@ -1,5 +1,6 @@
 """What a run says while it trains: a bar, a history file, TensorBoard."""
 
+import importlib.util
 import json
 import time
 
@@ -11,6 +12,8 @@ from training.runs.run_directory import RunDirectory, write_text
 
 class ProgressBar(keras.callbacks.Callback):
     """One line for the whole run: steps, loss and best validation score.
+
+    In a log, where a bar cannot be drawn over itself, a line an evaluation.
 
     Args:
         name: What stands before the bar.
@@ -40,11 +43,16 @@ class ProgressBar(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         """Shows loss and score."""
         self._best = max(self._best, logs["val_map_at_r"])
-        self._bar.set_postfix(
-            loss=f"{logs['loss']:.3f}",
-            val_map_at_r=f"{logs['val_map_at_r']:.3f}",
-            best=f"{self._best:.3f}",
-        )
+        shown = {
+            "loss": f"{logs['loss']:.3f}",
+            "val_map_at_r": f"{logs['val_map_at_r']:.3f}",
+            "best": f"{self._best:.3f}",
+        }
+        self._bar.set_postfix(shown)
+        if self._bar.disable:
+            step = (epoch + 1) * self._steps_per_epoch
+            facts = ", ".join(f"{name} {text}" for name, text in shown.items())
+            print(f"{self._name}: step {step}, {facts}", flush=True)
 
     def on_train_end(self, logs=None):
         """Leaves the bar as it is."""
@@ -69,17 +77,17 @@ class History(keras.callbacks.Callback):
         self._since = None
 
     def on_train_begin(self, logs=None):
-        """Opens TensorBoard's log."""
+        """Opens TensorBoard's log, where TensorFlow is there to write it."""
+        self._since = time.monotonic()
+        if importlib.util.find_spec("tensorflow") is None:
+            return
         import tensorflow as tf
 
         folder = str(self._directory.tensorboard)
         self._writer = tf.summary.create_file_writer(folder)
-        self._since = time.monotonic()
 
     def on_epoch_end(self, epoch, logs=None):
         """Adds a line."""
-        import tensorflow as tf
-
         step = (epoch + 1) * self._steps_per_epoch
         scalars = {name: float(value) for name, value in logs.items()}
         lines = self._directory.read_history()
@@ -91,14 +99,13 @@ class History(keras.callbacks.Callback):
         lines.append({"step": step, "seconds": seconds} | scalars)
         text = "".join(json.dumps(line) + "\n" for line in lines)
         write_text(self._directory.history, text)
-        with self._writer.as_default(step=step):
-            for name, value in scalars.items():
-                tf.summary.scalar(name, value)
-        self._writer.flush()
+        if self._writer is not None:
+            self._show(step, scalars)
 
     def on_train_end(self, logs=None):
         """Closes TensorBoard's log."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def get_state(self) -> dict:
         """Nothing for a checkpoint: the history file is the memory."""
@@ -106,3 +113,11 @@ class History(keras.callbacks.Callback):
 
     def set_state(self, state: dict) -> None:
         """Takes nothing: a clock of another process means nothing here."""
+
+    def _show(self, step, scalars):
+        import tensorflow as tf
+
+        with self._writer.as_default(step=step):
+            for name, value in scalars.items():
+                tf.summary.scalar(name, value)
+        self._writer.flush()
