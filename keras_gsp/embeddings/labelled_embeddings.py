@@ -1,7 +1,64 @@
 """Embeddings and class labels of a gallery, checked on the host."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from keras import ops
+
+
+class SearchedSides(NamedTuple):
+    """Who searches whom, checked; see `searched_sides`."""
+
+    embeddings: np.ndarray
+    codes: np.ndarray
+    gallery: np.ndarray
+    gallery_codes: np.ndarray
+    is_own_gallery: bool
+
+
+def searched_sides(
+    embeddings: Any,
+    labels: Any,
+    gallery_embeddings: Any = None,
+    gallery_labels: Any = None,
+) -> SearchedSides:
+    """Checks queries and gallery, and numbers their classes alike.
+
+    Args:
+        embeddings: (queries, size), finite.
+        labels: (queries,) or (queries, 1), numbers or strings.
+        gallery_embeddings: (gallery, size), finite, or `None`: the queries
+            are their own gallery.
+        gallery_labels: (gallery,) or (gallery, 1), given exactly when
+            `gallery_embeddings` is.
+
+    Returns:
+        `SearchedSides`; embeddings in float32 or float64, codes from 0.
+
+    Raises:
+        TypeError: labels that are neither numbers nor strings, or labels of
+            queries and gallery of different kinds.
+        ValueError: embeddings that are empty, not finite or not of rank 2;
+            lengths or sizes that do not match; half a gallery.
+    """
+    embeddings = checked_embeddings(embeddings, "embeddings")
+    if (gallery_embeddings is None) != (gallery_labels is None):
+        missing = "labels" if gallery_labels is None else "embeddings"
+        raise ValueError(
+            "`gallery_embeddings` and `gallery_labels` must be given together. "
+            f"Received: no gallery_{missing}."
+        )
+    if gallery_embeddings is None:
+        codes, _ = class_codes(labels, len(embeddings))
+        return SearchedSides(embeddings, codes, embeddings, codes, True)
+    gallery = checked_embeddings(gallery_embeddings, "gallery_embeddings")
+    if embeddings.shape[1] != gallery.shape[1]:
+        raise ValueError(
+            "`embeddings` and `gallery_embeddings` must have the same size. "
+            f"Received: {embeddings.shape[1]} and {gallery.shape[1]}."
+        )
+    codes = class_codes(labels, len(embeddings), gallery_labels, len(gallery))
+    return SearchedSides(embeddings, codes[0], gallery, codes[1], False)
 
 
 def checked_embeddings(embeddings, name="embeddings"):

@@ -3,7 +3,8 @@
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.origin import nearby_origin
+from keras_gsp.embeddings.origin import moved_to_origin
+from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.matmul_precision import full_precision_matmul
 
 # Scores of one block of queries against the whole gallery: 64 MB in float32.
@@ -32,7 +33,7 @@ def rankings(
         Positions of the queries (block,), and of their neighbours (block,
         length), nearest first, equal ones by position.
     """
-    queries, gallery = _moved_to_origin(embeddings, gallery)
+    queries, gallery, _ = moved_to_origin(embeddings, gallery)
     num_items = len(gallery)
     gallery, columns = _without_copies(gallery)
     half_squares = np.sum(np.square(gallery, dtype="float64"), axis=1) / 2
@@ -79,24 +80,6 @@ def _without(neighbors, own):
     return np.where(is_after, neighbors[:, 1:], neighbors[:, :-1])
 
 
-def _moved_to_origin(embeddings, gallery):
-    """Shifts and scales all data alike, so that rounding stays small.
-
-    The scale is a power of two and keeps squares from overflowing.
-    """
-    dtype = np.result_type(embeddings, gallery)
-    low = np.minimum(embeddings.min(axis=0), gallery.min(axis=0))
-    high = np.maximum(embeddings.max(axis=0), gallery.max(axis=0))
-    shift = nearby_origin(low, high)
-    largest = np.max(np.maximum(np.abs(low - shift), np.abs(high - shift)))
-    scale = np.exp2(-np.frexp(largest)[1]) if largest > 0 else 1.0
-    shift = shift.astype(dtype)
-    return tuple(
-        ((data.astype(dtype) - shift) * dtype.type(scale)).astype(dtype)
-        for data in (embeddings, gallery)
-    )
-
-
 def _power_of_two(number):
     return 1 << (number - 1).bit_length()
 
@@ -105,14 +88,5 @@ def checked_block_size(block_size, num_items):
     """Returns how many queries are ranked at once; `None` means 64 MB."""
     if block_size is None:
         return max(1, min(1024, BLOCK_NUMBERS // num_items))
-    if isinstance(block_size, bool) or int(block_size) != block_size:
-        raise ValueError(
-            "`block_size` must be an integer of at least 1. "
-            f"Received: block_size={block_size}."
-        )
-    if block_size < 1:
-        raise ValueError(
-            "`block_size` must be an integer of at least 1. "
-            f"Received: block_size={block_size}."
-        )
+    check_count(block_size=block_size)
     return int(block_size)

@@ -10,10 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labelled_embeddings import (
-    checked_embeddings,
-    class_codes,
-)
+from keras_gsp.embeddings.labelled_embeddings import searched_sides
 from keras_gsp.metrics.rankings import checked_block_size, rankings
 
 
@@ -93,21 +90,12 @@ def retrieval_scores(
     Reference: Musgrave et al., "A metric learning reality check", 2020,
     section 3.2.
     """
-    embeddings = checked_embeddings(embeddings, "embeddings")
     recall_at = _checked_recall_at(recall_at)
-    has_gallery = _has_gallery(gallery_embeddings, gallery_labels)
-    if has_gallery:
-        gallery = checked_embeddings(gallery_embeddings, "gallery_embeddings")
-        _check_same_size(embeddings, gallery)
-        codes, gallery_codes = class_codes(
-            labels, len(embeddings), gallery_labels, len(gallery)
-        )
-    else:
-        gallery = embeddings
-        codes, _ = class_codes(labels, len(embeddings))
-        gallery_codes = codes
+    embeddings, codes, gallery, gallery_codes, is_own_gallery = searched_sides(
+        embeddings, labels, gallery_embeddings, gallery_labels
+    )
     num_positives = np.bincount(gallery_codes, minlength=codes.max() + 1)[codes]
-    if not has_gallery:
+    if is_own_gallery:
         num_positives -= 1
     if not num_positives.any():
         raise ValueError(
@@ -125,7 +113,7 @@ def retrieval_scores(
         num_positives,
         at_least=max(recall_at, default=1),
         block_size=checked_block_size(block_size, len(gallery)),
-        remove_self=not has_gallery,
+        remove_self=is_own_gallery,
     ):
         is_correct = gallery_codes[neighbors] == codes[queries][:, None]
         rows[:, queries] = _block_scores(
@@ -151,24 +139,6 @@ def _block_scores(is_correct, num_positives, recall_at):
         (precisions * counted).sum(axis=1) / num_positives,
     ]
     return scores + [is_correct[:, :k].any(axis=1) for k in recall_at]
-
-
-def _has_gallery(gallery_embeddings, gallery_labels):
-    if (gallery_embeddings is None) != (gallery_labels is None):
-        missing = "labels" if gallery_labels is None else "embeddings"
-        raise ValueError(
-            "`gallery_embeddings` and `gallery_labels` must be given together. "
-            f"Received: no gallery_{missing}."
-        )
-    return gallery_embeddings is not None
-
-
-def _check_same_size(embeddings, gallery):
-    if embeddings.shape[1] != gallery.shape[1]:
-        raise ValueError(
-            "`embeddings` and `gallery_embeddings` must have the same size. "
-            f"Received: {embeddings.shape[1]} and {gallery.shape[1]}."
-        )
 
 
 def _checked_recall_at(recall_at):
