@@ -7,7 +7,10 @@ import numpy as np
 
 from keras_gsp.embeddings.labelled_embeddings import searched_sides
 from keras_gsp.embeddings.origin import moved_to_origin
-from keras_gsp.metrics.rankings import checked_block_size
+from keras_gsp.ops.arguments import check_count
+
+# Distances of one block of rows with all columns: 64 MB in float32.
+BLOCK_NUMBERS = 2**24
 
 
 class PairDistances:
@@ -43,6 +46,7 @@ class PairDistances:
         gallery_labels: Any = None,
         block_size: int | None = None,
     ):
+        check_count(is_optional=True, block_size=block_size)
         sides = searched_sides(
             embeddings, labels, gallery_embeddings, gallery_labels
         )
@@ -58,7 +62,9 @@ class PairDistances:
         self._columns = columns[order]
         self._row_squares = np.square(self._rows).sum(axis=1)
         self._column_squares = np.square(self._columns).sum(axis=1)
-        self._block_size = checked_block_size(block_size, len(columns))
+        self._block_size = block_size or max(
+            1, min(1024, BLOCK_NUMBERS // len(columns))
+        )
         self.num_positives, self.num_negatives = self._counts()
         for name in ("positives", "negatives"):
             if getattr(self, f"num_{name}") == 0:
