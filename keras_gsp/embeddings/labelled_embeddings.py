@@ -1,7 +1,110 @@
 """Embeddings and class labels of a gallery, checked on the host."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from keras import ops
+
+
+class SearchedSides(NamedTuple):
+    """Who searches whom, checked; see `searched_sides`."""
+
+    embeddings: np.ndarray
+    codes: np.ndarray
+    gallery: np.ndarray
+    gallery_codes: np.ndarray
+    is_own_gallery: bool
+    classes: list
+
+
+def searched_sides(
+    embeddings: Any,
+    labels: Any,
+    gallery_embeddings: Any = None,
+    gallery_labels: Any = None,
+    *,
+    may_be_multiple: bool = False,
+) -> SearchedSides:
+    """Checks queries and gallery, and numbers their classes alike.
+
+    Args:
+        embeddings: (queries, size), finite.
+        labels: (queries,) or (queries, 1), numbers or strings.
+        gallery_embeddings: (gallery, size), finite, or `None`: the queries
+            are their own gallery.
+        gallery_labels: (gallery,) or (gallery, 1), given exactly when
+            `gallery_embeddings` is.
+        may_be_multiple: whether labels may be (items, classes) booleans too.
+
+    Returns:
+        `SearchedSides`: embeddings in float32 or float64; codes from 0, or
+        the booleans; the label that each code of the queries stands for.
+
+    Raises:
+        TypeError: labels that are neither numbers nor strings, or labels of
+            queries and gallery of different kinds.
+        ValueError: embeddings that are empty, not finite or not of rank 2;
+            lengths or sizes that do not match; half a gallery.
+    """
+    embeddings = checked_embeddings(embeddings, "embeddings")
+    if (gallery_embeddings is None) != (gallery_labels is None):
+        missing = "labels" if gallery_labels is None else "embeddings"
+        raise ValueError(
+            "`gallery_embeddings` and `gallery_labels` must be given together. "
+            f"Received: no gallery_{missing}."
+        )
+    gallery = embeddings
+    if gallery_embeddings is not None:
+        gallery = checked_embeddings(gallery_embeddings, "gallery_embeddings")
+    if embeddings.shape[1] != gallery.shape[1]:
+        raise ValueError(
+            "`embeddings` and `gallery_embeddings` must have the same size. "
+            f"Received: {embeddings.shape[1]} and {gallery.shape[1]}."
+        )
+    if may_be_multiple and _is_multiple(labels):
+        codes = _checked_multiple(labels, len(embeddings), "labels")
+        gallery_codes = codes
+        if gallery_labels is not None:
+            gallery_codes = _checked_multiple(
+                gallery_labels, len(gallery), "gallery_labels", codes.shape[1]
+            )
+        classes = list(range(codes.shape[1]))
+    else:
+        codes, gallery_codes = class_codes(
+            labels, len(embeddings), gallery_labels, len(gallery)
+        )
+        if gallery_codes is None:
+            gallery_codes = codes
+        names = checked_labels(labels, len(embeddings))
+        found, first = np.unique(codes, return_index=True)
+        classes = [None] * (1 + int(found[-1]))
+        for code, place in zip(found.tolist(), first.tolist(), strict=True):
+            classes[code] = names[place].item()
+    return SearchedSides(
+        embeddings,
+        codes,
+        gallery,
+        gallery_codes,
+        gallery_embeddings is None,
+        classes,
+    )
+
+
+def _is_multiple(labels):
+    labels = np.asarray(labels)
+    return labels.dtype == bool and labels.ndim == 2 and labels.shape[1] > 1
+
+
+def _checked_multiple(labels, length, name, num_classes=None):
+    labels = np.asarray(labels)
+    wanted = labels.shape[1] if num_classes is None else num_classes
+    if labels.dtype != bool or labels.shape != (length, wanted):
+        raise ValueError(
+            f"`{name}` must be ({length}, {wanted}) booleans, as the labels "
+            f"of the other side. Received: {labels.dtype}, shape "
+            f"{labels.shape}."
+        )
+    return labels
 
 
 def checked_embeddings(embeddings, name="embeddings"):

@@ -1,78 +1,119 @@
-"""Retrieval scores: how many of the nearest neighbours are of the same class.
+"""Retrieval scores: how many nearest neighbours are of the query's class."""
 
-| symbol | name | meaning |
-| --- | --- | --- |
-| R_i | `num_positives` | gallery items of query i's class, itself excluded |
-| P@i | `precisions` | share of the first i neighbours that are positives |
-"""
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from keras_gsp.embeddings.labelled_embeddings import (
     checked_embeddings,
-    class_codes,
+    searched_sides,
 )
-from keras_gsp.metrics.rankings import checked_block_size, rankings
+from keras_gsp.metrics.ranked_scores import ranked_scores
+from keras_gsp.metrics.rankings import positive_ranks
+from keras_gsp.metrics.relevance import Relevance, group_codes
+from keras_gsp.ops.arguments import check_count
 
 
 def retrieval_scores(
-    embeddings,
-    labels,
+    embeddings: Any,
+    labels: Any,
     *,
-    gallery_embeddings=None,
-    gallery_labels=None,
-    recall_at=(1, 2, 4, 8),
+    gallery_embeddings: Any = None,
+    gallery_labels: Any = None,
+    query_groups: Any = None,
+    gallery_groups: Any = None,
+    distractor_embeddings: Any = None,
+    recall_at: Sequence[int] = (1, 2, 4, 8),
+    map_at: Sequence[int] = (),
+    average_precision: bool = False,
+    per_class: bool = False,
+    per_query: bool = False,
     block_size: int | None = None,
-) -> dict[str, float | int]:
-    """Scores a retrieval: P@1, P@R, MAP@R and Recall@k, exactly.
+) -> dict[str, Any]:
+    """Scores a retrieval exactly: P@1, P@R, MAP@R, Recall@k, mAP and CMC.
 
     Each query ranks the gallery by Euclidean distance between the embeddings
-    as given (nothing is normalised). With `R_i` the number of gallery items of
-    the query's class, the query itself excluded,
+    as given (nothing is normalised). With `R` the number of gallery items of
+    the query's class, the query itself excluded, and P@i the share of
+    positives among its first i neighbours,
 
     ```
-    P@R_i   = positives among the first R_i / R_i
-    MAP@R_i = 1 / R_i * sum over i <= R_i, i-th neighbour correct, of P@i
-    R@k     = 1 if there is a positive among the first k, else 0
+    P@R      = positives among the first R / R
+    MAP@R    = 1 / R * sum over i <= R, i-th neighbour correct, of P@i
+    Recall@k = 1 if there is a positive among the first k, else 0
+    mAP@k    = 1 / min(k, R) * sum over i <= k, i-th neighbour correct, of P@i
+    mAP      = 1 / R * sum over all i, i-th neighbour correct, of P@i
     ```
 
-    and every score is the mean over the queries. `P(i)` is the precision at i,
-    not at R as equation (A.2) of the GSP paper prints it. A query without any
-    positive has no such score: it is left out and counted.
+    and every score is the mean over the queries. `P@i` is the precision at i,
+    not at R as equation (A.2) of the GSP paper prints it. Recall@k is what
+    re-identification calls the cumulative matching characteristic (CMC) at
+    rank k. A query without any positive has no such score: it is left out and
+    counted.
 
     Without a gallery the queries search each other, and each is removed from
     its own ranking by its position: an identical copy elsewhere stays in.
     Equal distances are ordered by position in the gallery, and identical
     gallery items always have equal distances.
 
-    Distances come from one matrix product over data moved towards the origin,
+    Re-identification leaves out, for each query, the gallery items of the
+    same identity under the same camera: give the cameras as `query_groups`
+    and `gallery_groups`. Distractors are gallery items that are no one's
+    positive.
+
+    Which items are nearest is decided in float64, of candidates from products
     in float32, or in float64 for float64 embeddings (where the backend has
-    it). Memory: `block_size` rows of the distance matrix.
+    it). The mAP and rankings deeper than a thirtieth of the gallery sort all
+    of it by those products. Memory: a few times 64 MB beside the data.
 
     Args:
         embeddings: (queries, size), finite.
-        labels: (queries,) or (queries, 1), numbers or strings.
+        labels: (queries,) or (queries, 1), numbers or strings; or, for
+            several labels an item, (queries, classes) booleans: items that
+            share a label are positives of each other.
         gallery_embeddings: (gallery, size), finite. Default `None`: the
             queries are their own gallery.
-        gallery_labels: (gallery,) or (gallery, 1), of the kind of `labels`.
-            Given exactly when `gallery_embeddings` is.
+        gallery_labels: (gallery,), (gallery, 1) or (gallery, classes), of the
+            kind of `labels`. Given exactly when `gallery_embeddings` is.
+        query_groups: (queries,), numbers or strings: a positive of the
+            query's own group is left out of its ranking. Default `None`:
+            nothing is.
+        gallery_groups: (gallery,), given with `query_groups` where there is a
+            gallery.
+        distractor_embeddings: (distractors, size), finite; they stand behind
+            the gallery where distances are equal. Default `None`.
         recall_at: the k of each Recall@k, integers of at least 1. A k beyond
             the size of the gallery stands for the whole gallery.
+        map_at: the k of each mAP@k, integers of at least 1. Default none.
+        average_precision: whether to rank the whole gallery for the mAP,
+            which takes several times as long. Default `False`.
+        per_class: whether to return the scores of each class too. Default
+            `False`.
+        per_query: whether to return the scores of each query too, as
+            `paired_difference` takes them. Default `False`.
         block_size: queries ranked at once, at least 1. Default `None`: as
             many as make 64 MB of float32 distances.
 
     Returns:
         A dict of Python numbers: `precision_at_1`, `precision_at_r`,
-        `map_at_r` and one `recall_at_<k>` for each k, all in [0, 1];
+        `map_at_r`, one `recall_at_<k>` and one `map_at_<k>` for each k and
+        `mean_average_precision` where asked for, all in [0, 1];
         `num_queries`, the queries that were scored, and `num_dropped`, those
-        without a positive.
+        without a positive. With `per_query`, under `"per_query"` a dict of
+        the same scores, each an array (queries,) with NaN for those without a
+        positive. With `per_class`, under `"per_class"` a dict from each class
+        of the queries (its column, for several labels an item) to a dict of
+        its scores, `num_queries` and `num_dropped`; a class without a scored
+        query has its numbers only.
 
     Raises:
         TypeError: labels that are neither numbers nor strings, or labels of
             queries and gallery of different kinds.
         ValueError: embeddings that are empty, not finite or not of rank 2;
-            lengths or sizes that do not match; half a gallery; a k or a block
-            size below 1; not one query with a positive.
+            lengths or sizes that do not match; half a gallery; groups of one
+            side alone; a k or a block size below 1; not one query with a
+            positive.
 
     Example:
 
@@ -84,89 +125,138 @@ def retrieval_scores(
     ```
 
     Reference: Musgrave et al., "A metric learning reality check", 2020,
-    section 3.2.
+    section 3.2; Zheng et al., "Scalable person re-identification", 2015, for
+    what is left out by camera.
     """
-    embeddings = checked_embeddings(embeddings, "embeddings")
-    recall_at = _checked_recall_at(recall_at)
-    has_gallery = _has_gallery(gallery_embeddings, gallery_labels)
-    if has_gallery:
-        gallery = checked_embeddings(gallery_embeddings, "gallery_embeddings")
-        _check_same_size(embeddings, gallery)
-        codes, gallery_codes = class_codes(
-            labels, len(embeddings), gallery_labels, len(gallery)
+    recall_at = _checked_ranks(recall_at, "recall_at")
+    map_at = _checked_ranks(map_at, "map_at")
+    check_count(is_optional=True, block_size=block_size)
+    sides = searched_sides(
+        embeddings,
+        labels,
+        gallery_embeddings,
+        gallery_labels,
+        may_be_multiple=True,
+    )
+    codes = sides.codes
+    if gallery_groups is not None and sides.is_own_gallery:
+        raise ValueError(
+            "`gallery_groups` must come with a gallery. Received: no "
+            "gallery_embeddings; the queries' groups are their gallery's too."
         )
-    else:
-        gallery = embeddings
-        codes, _ = class_codes(labels, len(embeddings))
-        gallery_codes = codes
-    num_positives = np.bincount(gallery_codes, minlength=codes.max() + 1)[codes]
-    if not has_gallery:
-        num_positives -= 1
+    groups, other_groups = group_codes(
+        query_groups,
+        len(codes),
+        gallery_groups,
+        len(sides.gallery),
+        sides.is_own_gallery,
+    )
+    gallery, gallery_codes, other_groups = _with_distractors(
+        sides, other_groups, distractor_embeddings
+    )
+    relevance = Relevance(
+        codes,
+        gallery_codes,
+        is_own_gallery=sides.is_own_gallery,
+        groups=groups,
+        gallery_groups=other_groups,
+    )
+    num_positives = relevance.num_positives
     if not num_positives.any():
         raise ValueError(
             "`labels` must give at least one query a positive: a gallery item "
             "of the same class other than itself. Received: "
-            f"{len(codes)} queries of {len(np.unique(codes))} classes, none "
+            f"{len(codes)} queries of {len(set(sides.classes))} classes, none "
             "with a positive."
         )
-    totals = np.zeros(3 + len(recall_at))
-    for queries, neighbors in rankings(
-        embeddings,
+    is_scored = num_positives > 0
+    rows = {}
+    for queries, ranks in positive_ranks(
+        sides.embeddings,
         gallery,
-        num_positives,
-        at_least=max(recall_at, default=1),
-        block_size=checked_block_size(block_size, len(gallery)),
-        remove_self=not has_gallery,
+        relevance,
+        at_least=max((1, *recall_at, *map_at)),
+        is_complete=average_precision,
+        block_size=block_size,
     ):
-        is_correct = gallery_codes[neighbors] == codes[queries][:, None]
-        totals += _block_totals(is_correct, num_positives[queries], recall_at)
-    num_queries = int(np.count_nonzero(num_positives))
-    names = ["precision_at_1", "precision_at_r", "map_at_r"]
-    names += [f"recall_at_{k}" for k in recall_at]
-    scores = dict(zip(names, (totals / num_queries).tolist(), strict=True))
-    scores["num_queries"] = num_queries
-    scores["num_dropped"] = len(codes) - num_queries
+        found, local = np.unique(queries, return_inverse=True)
+        part = ranked_scores(
+            local.reshape(-1),
+            ranks,
+            num_positives[found],
+            recall_at=recall_at,
+            map_at=map_at,
+            average_precision=average_precision,
+        )
+        for name, values in part.items():
+            # A query that meets no positive scores 0.
+            row = rows.setdefault(name, np.where(is_scored, 0.0, np.nan))
+            row[found] = values
+    scores = _means(rows, is_scored)
+    if per_class:
+        scores["per_class"] = {
+            name: _means(
+                {key: row[members] for key, row in rows.items()},
+                is_scored[members],
+            )
+            for name, members in _members(codes, sides.classes)
+        }
+    if per_query:
+        scores["per_query"] = rows
     return scores
 
 
-def _block_totals(is_correct, num_positives, recall_at):
-    """Sums of the scores over a block; `is_correct` is (queries, ranks)."""
-    ranks = np.arange(1, is_correct.shape[1] + 1)
-    counted = is_correct & (ranks <= num_positives[:, None])
-    precisions = np.cumsum(counted, axis=1) / ranks
-    totals = [
-        is_correct[:, 0].sum(),
-        (counted.sum(axis=1) / num_positives).sum(),
-        ((precisions * counted).sum(axis=1) / num_positives).sum(),
-    ]
-    totals += [is_correct[:, :k].any(axis=1).sum() for k in recall_at]
-    return np.array(totals, dtype="float64")
+def _means(rows, is_scored):
+    """Means over the queries with a score, and how many there are."""
+    num_queries = int(np.count_nonzero(is_scored))
+    scores = {}
+    if num_queries:
+        scores = {
+            name: float(row[is_scored].mean()) for name, row in rows.items()
+        }
+    scores["num_queries"] = num_queries
+    scores["num_dropped"] = len(is_scored) - num_queries
+    return scores
 
 
-def _has_gallery(gallery_embeddings, gallery_labels):
-    if (gallery_embeddings is None) != (gallery_labels is None):
-        missing = "labels" if gallery_labels is None else "embeddings"
+def _members(codes, classes):
+    """Yields each class of the queries and the positions of its members."""
+    for code, name in enumerate(classes):
+        if codes.ndim == 2:
+            members = np.flatnonzero(codes[:, code])
+        else:
+            members = np.flatnonzero(codes == code)
+        if len(members):
+            yield name, members
+
+
+def _with_distractors(sides, groups, distractors):
+    """Gallery, labels and groups with items behind that are of no class."""
+    if distractors is None:
+        return sides.gallery, sides.gallery_codes, groups
+    distractors = checked_embeddings(distractors, "distractor_embeddings")
+    if distractors.shape[1] != sides.gallery.shape[1]:
         raise ValueError(
-            "`gallery_embeddings` and `gallery_labels` must be given together. "
-            f"Received: no gallery_{missing}."
+            "`distractor_embeddings` must have the size of the embeddings, "
+            f"{sides.gallery.shape[1]}. Received: {distractors.shape[1]}."
         )
-    return gallery_embeddings is not None
+    gallery = np.concatenate([sides.gallery, distractors])
+    codes = sides.gallery_codes
+    nothing = np.zeros((len(distractors), *codes.shape[1:]), codes.dtype)
+    if codes.ndim == 1:
+        nothing -= 1
+    codes = np.concatenate([codes, nothing])
+    if groups is not None:
+        groups = np.concatenate([groups, np.zeros(len(distractors), int)])
+    return gallery, codes, groups
 
 
-def _check_same_size(embeddings, gallery):
-    if embeddings.shape[1] != gallery.shape[1]:
-        raise ValueError(
-            "`embeddings` and `gallery_embeddings` must have the same size. "
-            f"Received: {embeddings.shape[1]} and {gallery.shape[1]}."
-        )
-
-
-def _checked_recall_at(recall_at):
-    recall_at = tuple(recall_at)
-    for k in recall_at:
+def _checked_ranks(ranks, name):
+    ranks = tuple(ranks)
+    for k in ranks:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise ValueError(
-                "`recall_at` must hold integers of at least 1. "
-                f"Received: recall_at={recall_at}."
+                f"`{name}` must hold integers of at least 1. "
+                f"Received: {name}={ranks}."
             )
-    return tuple(dict.fromkeys(int(k) for k in recall_at))
+    return tuple(dict.fromkeys(int(k) for k in ranks))

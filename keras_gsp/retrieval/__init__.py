@@ -4,11 +4,13 @@ from keras_gsp.retrieval.explanation import Explanation, explain
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.neighbors import Neighbors
 from keras_gsp.retrieval.index.scann_index import ScannIndex
+from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.retrieval.serving.export import export_encoder, export_retriever
 
 __all__ = [
     "ExactIndex",
     "Explanation",
+    "MatchThreshold",
     "Neighbors",
     "ScannIndex",
     "explain",

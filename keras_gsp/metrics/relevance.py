@@ -1,0 +1,166 @@
+"""Which gallery items are right answers to a query, and which are none."""
+
+from typing import Any
+
+import numpy as np
+
+from keras_gsp.embeddings.labelled_embeddings import checked_labels
+
+# Pairs whose labels are compared at once: 32 MB of bits.
+BLOCK_NUMBERS = 2**22
+
+
+class Relevance:
+    """Tells positives of a query, and what is left out of its ranking.
+
+    An item is a positive when it has a label of the query. Left out are the
+    query itself where the queries are their own gallery, and positives of the
+    query's group (the same identity under the same camera).
+
+    Args:
+        labels: (queries,) class codes, or (queries, classes) booleans.
+        gallery_labels: (gallery,) or (gallery, classes), of the same kind; no
+            query's code is negative, so a negative one is of no class.
+        is_own_gallery: whether query i is gallery item i.
+        groups: (queries,) codes of groups, or `None`.
+        gallery_groups: (gallery,) codes of groups, or `None`.
+
+    Attributes:
+        num_positives: (queries,), positives left in the ranking.
+        num_removed: (queries,), items left out of the ranking.
+    """
+
+    def __init__(
+        self,
+        labels: np.ndarray,
+        gallery_labels: np.ndarray,
+        *,
+        is_own_gallery: bool,
+        groups: np.ndarray | None = None,
+        gallery_groups: np.ndarray | None = None,
+    ):
+        self.is_own_gallery = is_own_gallery
+        self._groups, self._gallery_groups = groups, gallery_groups
+        self._is_multiple = labels.ndim == 2
+        if self._is_multiple:
+            labels = np.packbits(labels, axis=1)
+            gallery_labels = np.packbits(gallery_labels, axis=1)
+        self._labels, self._gallery_labels = labels, gallery_labels
+        if self._is_multiple:
+            self._count_pairs()
+        else:
+            self._count_classes()
+
+    def is_positive(self, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """Tells whether items have a label of queries, pair by pair.
+
+        Args:
+            queries: (...,), positions of queries.
+            items: (...,), positions in the gallery.
+
+        Returns:
+            Booleans of the shape the two broadcast to.
+        """
+        if not self._is_multiple:
+            return self._labels[queries] == self._gallery_labels[items]
+        found = np.zeros(np.broadcast_shapes(queries.shape, items.shape), bool)
+        for column in range(self._labels.shape[1]):
+            common = self._labels[queries, column]
+            found |= (common & self._gallery_labels[items, column]) != 0
+        return found
+
+    def is_removed(self, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """Tells whether items are left out of the queries' rankings.
+
+        Args:
+            queries: (...,), positions of queries.
+            items: (...,), positions in the gallery.
+
+        Returns:
+            Booleans of the shape the two broadcast to.
+        """
+        if self._groups is None:
+            if self.is_own_gallery:
+                return queries == items
+            shape = np.broadcast_shapes(queries.shape, items.shape)
+            return np.zeros(shape, bool)
+        found = self._groups[queries] == self._gallery_groups[items]
+        found &= self.is_positive(queries, items)
+        if self.is_own_gallery:
+            found |= queries == items
+        return found
+
+    def _count_classes(self):
+        """Counts by class, without looking at pairs."""
+        size = 1 + max(self._labels.max(), self._gallery_labels.max())
+        known = self._gallery_labels >= 0
+        sizes = np.bincount(self._gallery_labels[known], minlength=size)
+        if self._groups is None:
+            self.num_removed = np.full(
+                len(self._labels), int(self.is_own_gallery)
+            )
+        else:
+            # A class within a group is a class of its own.
+            num_groups = 1 + max(self._groups.max(), self._gallery_groups.max())
+            keys = self._gallery_labels * num_groups + self._gallery_groups
+            names, counts = np.unique(keys[known], return_counts=True)
+            own = self._labels * num_groups + self._groups
+            places = np.minimum(np.searchsorted(names, own), len(names) - 1)
+            is_there = names[places] == own
+            self.num_removed = np.where(is_there, counts[places], 0)
+        self.num_positives = sizes[self._labels] - self.num_removed
+
+    def _count_pairs(self):
+        num_queries, num_items = len(self._labels), len(self._gallery_labels)
+        self.num_positives = np.zeros(num_queries, "int64")
+        self.num_removed = np.zeros(num_queries, "int64")
+        rows = max(1, BLOCK_NUMBERS // num_items)
+        items = np.arange(num_items)
+        for start in range(0, num_queries, rows):
+            queries = np.arange(start, min(start + rows, num_queries))[:, None]
+            removed = self.is_removed(queries, items)
+            positive = self.is_positive(queries, items) & ~removed
+            self.num_removed[queries[:, 0]] = removed.sum(axis=1)
+            self.num_positives[queries[:, 0]] = positive.sum(axis=1)
+
+
+def group_codes(
+    groups: Any,
+    length: int,
+    gallery_groups: Any,
+    gallery_length: int,
+    is_own_gallery: bool,
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Numbers the groups of queries and gallery from 0, alike in both.
+
+    Args:
+        groups: (queries,), numbers or strings, or `None`.
+        length: number of queries there must be.
+        gallery_groups: (gallery,), or `None`: those of the queries where they
+            are their own gallery.
+        gallery_length: number of gallery items there must be.
+        is_own_gallery: whether the queries are their own gallery.
+
+    Returns:
+        Two integer arrays, or `None` twice.
+
+    Raises:
+        TypeError: groups that are neither numbers nor strings.
+        ValueError: another length, or groups of one side alone.
+    """
+    if groups is None and gallery_groups is None:
+        return None, None
+    if is_own_gallery and gallery_groups is None:
+        gallery_groups = groups
+    if groups is None or gallery_groups is None:
+        missing = "query_groups" if groups is None else "gallery_groups"
+        raise ValueError(
+            "`query_groups` and `gallery_groups` must be given together. "
+            f"Received: no {missing}."
+        )
+    sides = [
+        checked_labels(groups, length, "query_groups"),
+        checked_labels(gallery_groups, gallery_length, "gallery_groups"),
+    ]
+    codes = np.unique(np.concatenate(sides), return_inverse=True)[1]
+    return codes[:length], codes[length:]

@@ -1,0 +1,175 @@
+"""verification_scores against scikit-learn and explicit loops over pairs."""
+
+import numpy as np
+import pytest
+
+from keras_gsp.metrics import verification, verification_scores
+
+
+def noisy_set(seed, count=60, classes=9, size=5, noise=0.8):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=count)
+    centres = rng.normal(size=(classes, size))
+    return centres[labels] + noise * rng.normal(size=(count, size)), labels
+
+
+def pair_list(points, labels, gallery=None, gallery_labels=None):
+    """Squared distance and class equality of each pair, one at a time."""
+    distances, is_same = [], []
+    for i in range(len(points)):
+        others = range(i) if gallery is None else range(len(gallery))
+        for j in others:
+            other = points[j] if gallery is None else gallery[j]
+            label = labels[j] if gallery is None else gallery_labels[j]
+            distances.append(np.sum((points[i] - other) ** 2))
+            is_same.append(label == labels[i])
+    return np.array(distances), np.array(is_same)
+
+
+def slow_scores(distances, is_same, rates):
+    near, far = distances[is_same], distances[~is_same]
+    wins = [np.mean((d < far) + 0.5 * (d == far)) for d in near]
+    scores = {"auc": np.mean(wins)}
+    for rate in rates:
+        allowed = [
+            np.mean(near <= t)
+            for t in np.append(distances, -1.0)
+            if np.mean(far <= t) <= rate
+        ]
+        scores[f"true_accept_rate_at_{rate:g}"] = max(allowed)
+    return scores
+
+
+RATES = (0.0, 1e-3, 0.05, 0.5, 1.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("block_size", [None, 1, 7])
+def test_equals_the_loops_over_pairs(seed, block_size):
+    points, labels = noisy_set(seed, classes=[2, 9, 25][seed])
+    scores = verification_scores(
+        points, labels, false_accept_rates=RATES, block_size=block_size
+    )
+    distances, is_same = pair_list(points, labels)
+    for name, value in slow_scores(distances, is_same, RATES).items():
+        assert scores[name] == pytest.approx(value, abs=1e-12), name
+    assert scores["num_positive_pairs"] == is_same.sum()
+    assert scores["num_negative_pairs"] == (~is_same).sum()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("has_gallery", [False, True])
+@pytest.mark.parametrize("has_ties", [False, True])
+def test_equals_scikit_learn(seed, has_gallery, has_ties):
+    metrics = pytest.importorskip("sklearn.metrics")
+    optimize = pytest.importorskip("scipy.optimize")
+    points, labels = noisy_set(seed)
+    points = np.round(points) if has_ties else points
+    others = noisy_set(seed + 9, count=31) if has_gallery else (None, None)
+    if has_ties and has_gallery:
+        others = np.round(others[0]), others[1]
+    scores = verification_scores(
+        points,
+        labels,
+        gallery_embeddings=others[0],
+        gallery_labels=others[1],
+        false_accept_rates=RATES,
+        block_size=16,
+    )
+    distances, is_same = pair_list(points, labels, *others)
+    expected = metrics.roc_auc_score(is_same, -distances)
+    assert scores["auc"] == pytest.approx(expected, abs=1e-12)
+    far, tar, _ = metrics.roc_curve(
+        is_same, -distances, drop_intermediate=False
+    )
+    for rate in RATES:
+        name = f"true_accept_rate_at_{rate:g}"
+        assert scores[name] == pytest.approx(tar[far <= rate].max())
+    crossing = optimize.brentq(
+        lambda f: 1 - f - np.interp(f, far, tar), 0, 1, xtol=1e-14
+    )
+    assert scores["equal_error_rate"] == pytest.approx(crossing, abs=1e-9)
+
+
+def test_half_of_all_is_chance():
+    rng = np.random.default_rng(0)
+    scores = verification_scores(
+        rng.normal(size=(300, 4)), rng.integers(3, size=300)
+    )
+    # A standard error is about 0.003 with this many pairs.
+    assert scores["auc"] == pytest.approx(0.5, abs=0.02)
+    assert scores["equal_error_rate"] == pytest.approx(0.5, abs=0.02)
+
+
+def test_separated_classes_make_no_error():
+    labels = np.repeat(np.arange(4), 3)
+    scores = verification_scores(np.eye(4)[labels], labels)
+    assert scores["auc"] == 1.0
+    assert scores["equal_error_rate"] == 0.0
+    assert scores["true_accept_rate_at_0.0001"] == 1.0
+
+
+def test_collapsed_embeddings_know_nothing():
+    scores = verification_scores(
+        np.full((8, 3), 0.1, "float32"), [0, 1] * 4, false_accept_rates=(0.5,)
+    )
+    assert scores["auc"] == 0.5
+    assert scores["equal_error_rate"] == 0.5
+    assert scores["true_accept_rate_at_0.5"] == 0.0
+
+
+@pytest.mark.parametrize("scale", [2.0**-60, 2.0**80])
+def test_scale_and_offset_change_nothing(scale):
+    points, labels = noisy_set(1)
+    points = (np.round(points * 16) / 16).astype("float32")
+    expected = verification_scores(points, labels)
+    assert verification_scores(points * np.float32(scale), labels) == expected
+    assert verification_scores(points + np.float32(1024), labels) == expected
+
+
+def test_few_thresholds_stay_within_their_step(monkeypatch):
+    points, labels = noisy_set(0, count=120, classes=3)
+    exact = verification_scores(points, labels)
+    monkeypatch.setattr(verification, "MAX_THRESHOLDS", 200)
+    found = verification_scores(points, labels)
+    for name in ("auc", "equal_error_rate"):
+        # The curve is straight for at most 1 / 199 of the positives.
+        assert found[name] == pytest.approx(exact[name], abs=0.5 / 199)
+        assert found[name] != exact[name]
+
+
+def test_rates_are_named_once_in_plain_words():
+    points, labels = noisy_set(0)
+    scores = verification_scores(
+        points, labels, false_accept_rates=(0.01, 1e-2, 1e-05)
+    )
+    assert list(scores) == [
+        "auc",
+        "equal_error_rate",
+        "true_accept_rate_at_0.01",
+        "true_accept_rate_at_1e-05",
+        "num_positive_pairs",
+        "num_negative_pairs",
+    ]
+    assert [type(value) for value in scores.values()] == [float] * 4 + [int] * 2
+
+
+POINTS, LABELS = noisy_set(0, count=6)
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        (np.zeros(6), {}, "pair of two classes.*6 items"),
+        (np.arange(6), {}, "pair of one class.*6 items"),
+        (LABELS, {"false_accept_rates": (1.5,)}, r"\(1.5,\)"),
+        (LABELS, {"false_accept_rates": (True,)}, r"\(True,\)"),
+        (LABELS, {"false_accept_rates": ("low",)}, "low"),
+        (LABELS, {"block_size": 0}, "block_size=0"),
+        (LABELS, {"gallery_labels": LABELS}, "no gallery_embeddings"),
+        (LABELS[:5], {}, r"shape \(5,\)"),
+    ],
+)
+def test_bad_input_is_refused(labels, options, message):
+    with pytest.raises(ValueError, match=message):
+        verification_scores(POINTS, labels, **options)
