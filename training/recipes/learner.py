@@ -57,9 +57,12 @@ def build_recipe_encoder(recipe: Recipe, image_shape):
     """Builds the encoder of a recipe, untrained.
 
     Args:
-        recipe: The settings.
+        recipe: The settings; without steps the encoder ends in the
+            backbone's own features, pooled by average and normalised.
         image_shape: (height, width, 3) of the uint8 images.
     """
+    if recipe.steps == 0:
+        return _raw_encoder(recipe, image_shape)
     return gsp.models.build_encoder(
         build_backbone(recipe, image_shape),
         embedding_size=recipe.embedding_size,
@@ -67,6 +70,14 @@ def build_recipe_encoder(recipe: Recipe, image_shape):
         normalization=recipe.normalization,
         histogram=build_histogram(recipe),
     )
+
+
+def _raw_encoder(recipe, image_shape):
+    backbone = build_backbone(recipe, image_shape)
+    pooled = keras.layers.GlobalAveragePooling2D(name="pooling")
+    normalized = gsp.layers.EmbeddingNormalization("l2", name="normalization")
+    outputs = normalized(pooled(backbone.output))
+    return keras.Model(backbone.inputs, outputs, name="encoder")
 
 
 def _proxies(recipe, num_classes):
