@@ -27,14 +27,22 @@ def markdown_table(
 
 
 def mean_and_deviation(values: Iterable[float]) -> dict[str, Any]:
-    """Mean and sample standard deviation, the latter None of a single value.
+    """Mean and sample standard deviation, and the numbers themselves.
 
     Args:
         values: One number for each seed, fold or repetition.
+
+    Returns:
+        Dict of `mean`, `std`, which divides by the count less one and is
+        None for a single number, and `values`.
     """
-    values = np.asarray(list(values), "float64")
-    deviation = float(values.std(ddof=1)) if len(values) > 1 else None
-    return {"mean": float(values.mean()), "std": deviation}
+    numbers = np.asarray(list(values), "float64")
+    deviation = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
+    return {
+        "mean": float(numbers.mean()),
+        "std": deviation,
+        "values": numbers.tolist(),
+    }
 
 
 def spread(
