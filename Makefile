@@ -13,7 +13,7 @@ endif
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-tf test-jax lint bench clean
+.PHONY: demo test test-tf test-jax lint docs release bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/python -m training.demo $(DEMO)
@@ -23,6 +23,7 @@ test: lint test-tf test-jax
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 test-tf: $(INSTALLED)
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m "" -n 2 --dist loadfile
@@ -32,6 +33,10 @@ test-jax: $(INSTALLED)
 		tests/ops tests/layers tests/losses \
 		tests/training/benchmarks/test_pooling.py
 
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet -f .mkdocs.yml
+	@echo build/site/index.html: written
+
 bench: $(INSTALLED)
 	$(BIN)/python -m training.benchmarks
 
@@ -39,7 +44,7 @@ $(INSTALLED): setup.cfg pyproject.toml
 	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else "Python 3.11-3.13 is needed, this is %d.%d; name one with make PYTHON=..." % v)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e ".[$(TF),jax,ann,training,test]"
+	$(BIN)/python -m pip install --quiet -e ".[$(TF),jax,ann,training,test,docs]"
 	touch $@
 
 clean:

@@ -14,7 +14,14 @@ import keras_gsp as gsp
 
 ROOT = pathlib.Path(__file__).parents[1]
 FENCE = re.compile(r"^[ \t]*```python\n(.*?)^[ \t]*```", re.DOTALL | re.M)
-PAGES = ("README.md", "CONTRIBUTING.md", "training/README.md")
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "training/README.md",
+    *sorted(
+        str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")
+    ),
+)
 
 
 def docstring_examples():
