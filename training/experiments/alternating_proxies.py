@@ -107,7 +107,7 @@ def recipe_of(settings: Settings, method: str, seed: int, weights=None):
         ccp_pool_size=settings.pool_size,
         ccp_patience=settings.patience,
         anchor_weight=settings.anchor_weight,
-        in_batch_weight=settings.in_batch_weight,
+        in_batch_weight=None if method == PLAIN else settings.in_batch_weight,
         proxy_learning_rate_multiplier=(
             settings.proxy_learning_rate_multiplier
         ),

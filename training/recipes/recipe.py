@@ -108,6 +108,9 @@ class Recipe:
     """Average, max, generalised mean, generalised sum, or the last two."""
     num_prototypes: Annotated[int, positive] = 64
     """Prototypes of GSP, ZSR and XML."""
+    prototype_start: Literal["data", "random"] = "data"
+    """Prototypes start from local features that cover the data, by greedy
+    k-centre, or at random."""
     transport_ratio: Annotated[float, up_to_one] = 0.2
     """Fraction of the features that GSP pools, in (0, 1]."""
     inverse_temperature: Annotated[float, positive] = 10.0
@@ -185,8 +188,12 @@ class Recipe:
     """Pull of the weights towards the last problem's solution."""
     anchor_decay: Annotated[float, up_to_one] = 1.0
     """Factor on that pull from problem to problem, in (0, 1]."""
-    in_batch_weight: Annotated[float, not_negative] = 0.0
-    """Weight of the ordinary pair loss beside the one against proxies."""
+    ccp_pool: Literal["data", "recent"] = "data"
+    """Samples embedded anew for every problem, or those that training has
+    embedded last, nearly free; the first problem's are embedded anew."""
+    in_batch_weight: Annotated[float | None, not_negative] = None
+    """Weight of the ordinary pair loss beside the one against proxies or
+    memory; None is 1 with a memory, 0 with proxies."""
 
     classes_per_batch: Annotated[int, positive] = 16
     """Classes in a batch."""
@@ -256,10 +263,17 @@ def _check_combination(recipe):
     for name, off in (
         ("memory", "none"),
         ("ccp_warmup", 0),
-        ("in_batch_weight", 0.0),
     ):
         is_met = not recipe.uses_proxy_loss or getattr(recipe, name) == off
         require(recipe, name, is_met, f"{off} with loss={recipe.loss}")
+    has_pairs = not recipe.uses_proxy_loss
+    has_references = recipe.ccp != "off" or recipe.memory != "none"
+    require(
+        recipe,
+        "in_batch_weight",
+        recipe.in_batch_weight is None or (has_pairs and has_references),
+        "None without a pair loss beside ccp or a memory",
+    )
     require(
         recipe,
         "memory",
@@ -321,4 +335,13 @@ def _check_combination(recipe):
         f"`single` with {recipe.evaluations} evaluations: no second problem "
         f"begins in fewer than {needed} (ccp_warmup + ccp_patience + 2). "
         "Evaluate more often, train longer or lower ccp_patience",
+    )
+    require(
+        recipe,
+        "patience",
+        recipe.ccp != "on"
+        or recipe.patience is None
+        or recipe.patience > recipe.ccp_patience,
+        f"above ccp_patience={recipe.ccp_patience} with ccp=on, or training "
+        "stops where the second problem would begin",
     )
