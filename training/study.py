@@ -1,4 +1,4 @@
-"""Trains a whole table: `python -m training.study birds50 --data-dir ...`."""
+"""Trains a whole table: `python -m training.study emoji --data-dir ...`."""
 
 import sys
 import time
@@ -8,36 +8,42 @@ from typing import Annotated
 
 import tyro
 
-from training.protocols.report import run_report
-from training.recipes.studies import STUDIES
-from training.runs.run_directory import RunDirectory
+from training.recipes.data import check_classes, check_sources
+from training.recipes.recipe import Recipe
+from training.recipes.studies import STUDIES, UNTRAINED
+from training.runs.run_directory import RunDirectory, write_json
 from training.runs.train_run import ERRORS, run_settings
 
 
 @dataclass(frozen=True)
 class StudyCommand:
-    """Trains every cell of a table that is missing; goes on where it stopped.
+    """Trains every model of a table that is missing; goes on where it stopped.
 
-    A finished cell, and a finished fold of an unfinished cell, is not trained
-    again.
+    One seed of every cell is trained before the next, the most telling cells
+    first, so that a study that is ended early has a table too.
     """
 
     study: Annotated[str, tyro.conf.Positional]
-    """glyphs, birds50, collage, omniglot, cub, cars, sop or inshop."""
+    """emoji, emoji-clutter, emoji-batch, emoji-proxies, components, birds50,
+    birds50-frozen, glyphs, collage, omniglot, cub, cars, sop or inshop."""
     data_dir: str | None = None
     """Folder, archive or list file of the data set."""
     backbone_weights: str | None = None
     """Weights file of the backbone."""
-    loss: tuple[str, ...] = ()
-    """Rows of the table; all by default."""
-    method: tuple[str, ...] = ()
-    """Columns of the table; all by default."""
+    losses: tuple[str, ...] = ()
+    """Rows of the table; all by default. The untrained baseline is always
+    there."""
+    methods: tuple[str, ...] = ()
+    """Methods of the table; all by default."""
+    seeds: int | None = None
+    """How often each model is trained; the study's own by default. More can
+    be added later."""
+    first_seed: int = 0
+    """The first of these seeds."""
     steps: int | None = None
     """Training steps of each model; the study's own by default."""
-    repeats: int | None = None
-    """How often each model is trained; the study's own by default."""
-    seed: int = 0
-    """First seed."""
+    steps_per_evaluation: int | None = None
+    """Steps between two evaluations; the study's own by default."""
     name: str | None = None
     """Name of the study's folder; by default its own."""
     runs: Path = Path("runs")
@@ -45,7 +51,7 @@ class StudyCommand:
 
 
 def run_study(command: StudyCommand) -> Path:
-    """Trains the missing cells of a study.
+    """Trains the missing models of a study.
 
     Args:
         command: Which study, which cells, where the data are.
@@ -54,65 +60,108 @@ def run_study(command: StudyCommand) -> Path:
         The study's folder, with a run directory for each cell.
 
     Raises:
-        ValueError: an unknown study, row or column, or a cell's folder that
-            holds another recipe.
+        ValueError: an unknown study, row or method, too few classes for a
+            batch, or a cell's folder that holds another recipe; all before
+            anything is trained.
+        FileNotFoundError: no such data or weights.
     """
-    from training.protocols.run_protocol import run_protocol
+    from training.protocols.ledger import Ledger
+    from training.protocols.members import members_of
+    from training.protocols.run_protocol import score_members, train_member
 
-    cells = chosen_cells(command)
     folder = command.runs / (command.name or command.study)
-    missing = []
-    for (loss, method), recipe in cells.items():
-        directory = RunDirectory(folder / f"{loss}.{method}")
-        if directory.is_finished:
-            _check_same(directory, recipe)
-            continue
-        directory.check(run_settings(recipe))
-        missing.append((directory, recipe))
-    print(f"{folder}: {len(cells) - len(missing)} of {len(cells)} cells done")
-    splits = None
-    for directory, recipe in missing:
-        splits = splits or _splits(recipe)
-        directory.begin(run_settings(recipe))
-        scores = run_protocol(recipe, splits, directory)
-        print(run_report(directory, scores), flush=True)
+    cells = {}
+    for (row, method), recipe in chosen_cells(command).items():
+        check_sources(recipe)
+        directory = RunDirectory(folder / f"{row}.{method}")
+        _check_same(directory, recipe)
+        cells[directory] = recipe
+    queue = _rounds(
+        [(directory, one) for one in members_of(recipe)]
+        for directory, recipe in cells.items()
+    )
+    missing = [
+        (directory, member)
+        for directory, member in queue
+        if not Ledger(directory.path).is_finished(member)
+    ]
+    done = len(queue) - len(missing)
+    print(f"{folder}: {done} of {len(queue)} models are there", flush=True)
+    if not missing:
+        return folder
+    splits = _splits(next(iter(cells.values())))
+    for directory, recipe in cells.items():
+        for member in members_of(recipe):
+            check_classes(recipe, member.splits(splits))
+        _begin(directory, recipe, command)
+    for directory, member in missing:
+        ledger = Ledger(directory.path)
+        train_member(member, splits, ledger)
+        recipe = cells[directory]
+        if all(ledger.is_finished(one) for one in members_of(recipe)):
+            score_members(recipe, splits, directory)
+        done += 1
+        found = ledger.directory(member).read_scores()["map_at_r"]
+        print(
+            f"{done}/{len(queue)} {directory.path.name} {member.name}: "
+            f"MAP@R {found:.4f}",
+            flush=True,
+        )
     return folder
 
 
-def chosen_cells(command: StudyCommand):
-    """(loss, method) -> recipe of the cells that a command names."""
+def chosen_cells(command: StudyCommand) -> dict[tuple[str, str], Recipe]:
+    """(row, method) -> recipe of the cells that a command names.
+
+    Raises:
+        ValueError: an unknown word.
+    """
     if command.study not in STUDIES:
         raise ValueError(
             f"`study` must be one of {', '.join(STUDIES)}. Received: "
             f"study={command.study!r}."
         )
-    cells = STUDIES[command.study].cells
-    for position, name in enumerate(("loss", "method")):
-        known = dict.fromkeys(cell[position] for cell in cells)
+    study = STUDIES[command.study]
+    for name, known in (("losses", study.rows), ("methods", study.methods)):
         for word in getattr(command, name):
             if word not in known:
                 raise ValueError(
-                    f"`{name}` must be one of {', '.join(known)}. Received: "
+                    f"`{name}` must be of {', '.join(known)}. Received: "
                     f"{name}={word!r}."
                 )
     return {
-        (loss, method): _changed(recipe, command)
-        for (loss, method), recipe in cells.items()
-        if loss in (command.loss or [loss])
-        and method in (command.method or [method])
+        (row, method): _changed(recipe, command)
+        for (row, method), recipe in study.cells.items()
+        if (row, method) == UNTRAINED
+        or (
+            row in (command.losses or [row])
+            and method in (command.methods or [method])
+        )
     }
 
 
 def _changed(recipe, command):
     changes = {
         name: getattr(command, name)
-        for name in ("data_dir", "backbone_weights", "steps", "repeats")
+        for name in ("data_dir", "backbone_weights")
         if getattr(command, name) is not None
     }
-    if "steps" in changes:
-        every = min(recipe.steps_per_evaluation, changes["steps"])
-        changes["steps_per_evaluation"] = every
-    return replace(recipe, seed=recipe.seed + command.seed, **changes)
+    every = command.steps_per_evaluation or recipe.steps_per_evaluation
+    if recipe.steps:
+        steps = recipe.steps if command.steps is None else command.steps
+        every = min(every, steps) if steps else every
+        changes |= {"steps": steps, "steps_per_evaluation": every}
+        changes["repeats"] = command.seeds or recipe.repeats
+    return replace(recipe, seed=recipe.seed + command.first_seed, **changes)
+
+
+def _rounds(queues):
+    """The first of every queue, then the second of every queue, ..."""
+    queues = list(queues)
+    length = max(map(len, queues))
+    return [
+        queue[i] for i in range(length) for queue in queues if i < len(queue)
+    ]
 
 
 def _splits(recipe):
@@ -122,21 +171,32 @@ def _splits(recipe):
     return read_recipe(recipe)
 
 
+def _begin(directory, recipe, command):
+    """Makes a cell's folder, or takes note of more seeds."""
+    settings = run_settings(recipe) | {"study": command.study}
+    if not directory.settings.exists():
+        directory.begin(settings)
+    elif directory.read_recipe().repeats < recipe.repeats:
+        write_json(directory.settings, settings)
+
+
 def _check_same(directory, recipe):
+    if not directory.settings.exists():
+        return
     saved = directory.read_recipe()
-    if saved != recipe:
-        differing = [
-            name
-            for name, value in vars(recipe).items()
-            if getattr(saved, name) != value
-        ]
+    differing = [
+        name
+        for name, value in vars(recipe).items()
+        if getattr(saved, name) != value and name != "repeats"
+    ]
+    if differing:
         raise ValueError(
             f"{directory.path} must be a cell of this very study. Received "
             f"one with another {', '.join(differing)}. Choose another --name."
         )
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
     command = tyro.cli(
         StudyCommand,

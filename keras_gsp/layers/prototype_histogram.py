@@ -1,7 +1,11 @@
 """Histogram of an image over learnt prototypes."""
 
-import keras
+from typing import Any
 
+import keras
+from keras import ops
+
+from keras_gsp.layers.pooling.prototype_cover import prototype_cover
 from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.prototype_assignment import check_affinity, soft_histogram
 
@@ -19,8 +23,10 @@ class PrototypeHistogram(keras.layers.Layer):
     Euclidean distance (not squared). This is what the cross-batch
     regulariser takes when the pooling is not GSP, whose own histogram with
     `transport_ratio=1` equals this one with `affinity="l2"` on features and
-    prototypes inside the unit ball. Features are not normalised here. The
-    softmax runs in float32 at least, and so does what comes out.
+    prototypes inside the unit ball. Features are not normalised here: put
+    `EmbeddingNormalization("ball")` before it, as `build_encoder` does, for
+    features of any length (of norm 20 the softmax saturates). The softmax
+    runs in float32 at least, and so does what comes out.
 
     Args:
         num_prototypes: int, at least 1. Default 64.
@@ -119,6 +125,36 @@ class PrototypeHistogram(keras.layers.Layer):
             inverse_temperature=self.inverse_temperature,
             affinity=self.affinity,
             mask=mask,
+        )
+
+    def adapt(
+        self, features: Any, *, max_features: int = 20_000, seed: int = 0
+    ) -> None:
+        """Sets the prototypes to features that cover the data.
+
+        Greedy k-centre on the unit ball, starting with the feature farthest
+        from the mean; see `GeneralizedSumPooling.adapt`.
+
+        Args:
+            features: (batch, height, width, channels) or (batch, tokens,
+                channels), as the layer will see them.
+            max_features: number of local features looked at, drawn without
+                replacement, at least `num_prototypes`. Default 20,000.
+            seed: integer seed of that draw. Default 0.
+
+        Raises:
+            ValueError: fewer local features than prototypes.
+        """
+        features = ops.convert_to_tensor(features)
+        if not self.built:
+            self.build(features.shape)
+        self.prototypes.assign(
+            prototype_cover(
+                features,
+                self.num_prototypes,
+                max_features=max_features,
+                seed=seed,
+            )
         )
 
     def compute_output_shape(self, input_shape):

@@ -3,6 +3,7 @@
 from keras_gsp.losses.contrastive import ContrastiveLoss
 from keras_gsp.losses.cosine_contrastive import CosineContrastiveLoss
 from keras_gsp.losses.cross_batch import CrossBatchLoss
+from keras_gsp.losses.metric_loss import MetricLoss, References, StepParts
 from keras_gsp.losses.multi_similarity import MultiSimilarityLoss
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.losses.proxy_anchor import ProxyAnchorLoss
@@ -16,12 +17,15 @@ __all__ = [
     "ContrastiveLoss",
     "CosineContrastiveLoss",
     "CrossBatchLoss",
+    "MetricLoss",
     "MultiSimilarityLoss",
     "PairLoss",
     "ProxyAnchorLoss",
     "ProxyLoss",
     "ProxyNCALoss",
+    "References",
     "SoftTripleLoss",
+    "StepParts",
     "TripletLoss",
     "ZeroShotLoss",
 ]

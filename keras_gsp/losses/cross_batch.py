@@ -1,10 +1,12 @@
 """Cross-batch metric learning: embeddings said in the other half's words."""
 
+from dataclasses import replace
+from typing import Any
+
 import keras
 from keras import ops
 
-from keras_gsp.losses.pairwise import PairLoss
-from keras_gsp.losses.proxy_similarity import ProxyLoss
+from keras_gsp.losses.metric_loss import StepParts
 from keras_gsp.ops.arguments import check_not_negative, check_positive
 from keras_gsp.ops.halves import check_seed, given_or_drawn_halves
 from keras_gsp.ops.labels import check_same_length, first_occurrences
@@ -29,16 +31,20 @@ class CrossBatchLoss:
     `r * mean_b |yhat_b - y_b|^2` is added, over all samples: the joint
     objective the paper mentions beside the one it uses.
 
-    `compute` has no state. `MetricLearner(regularizer=CrossBatchLoss(...))`
-    calls it with the histograms and embeddings of its encoder. With a proxy
-    loss in place of the pair loss (ProxyAnchor + XML in the paper's table),
-    `MetricLearner` takes it between what `express` returns and its proxies,
-    over the whole batch at once.
+    What is fitted are plain averages of the features, not normalised: it is
+    such averages that histograms times prototypes give, and their lengths
+    say how far an image is from its prototypes. So
+    `MetricLearner(regularizer=CrossBatchLoss(...))` takes the histograms and
+    `"pooled"` vectors of its encoder (`build_encoder(histogram=...)` gives
+    both), and the embeddings of an encoder that has no such output. With a
+    proxy loss in place of the pair loss (ProxyAnchor + XML in the paper's
+    table) each half is compared with the learner's proxies in the same way.
 
     Args:
         pair_loss: a `PairLoss`, such as `ContrastiveLoss()`; it normalises
             the expressed embeddings as it was told to. Or a `ProxyLoss`, for
-            `express` and `MetricLearner` alone: it has no pairs.
+            `express` and `MetricLearner` alone: it has no pairs. Or another
+            `MetricLoss` that has an `inside_loss`.
         ridge: eps of the fit, positive, once for each half (the text before
             (2.10); (2.9) halves it). Default 0.05, the paper's.
         seed: int (always the same draw of halves) or `None` (a new draw in
@@ -69,7 +75,7 @@ class CrossBatchLoss:
     def __init__(
         self, pair_loss, ridge=0.05, seed=None, *, reconstruction_weight=0.0
     ):
-        if not isinstance(pair_loss, (PairLoss, ProxyLoss)):
+        if not hasattr(pair_loss, "inside_loss"):
             raise TypeError(
                 "`pair_loss` must be a pair loss or a proxy loss of "
                 f"`keras_gsp.losses`. Received: pair_loss={pair_loss!r}."
@@ -87,7 +93,7 @@ class CrossBatchLoss:
         Args:
             labels: (batch,) or (batch, 1), integers or floats.
             histograms: (batch, num_prototypes), rows that sum to 1.
-            embeddings: (batch, embedding_size).
+            embeddings: (batch, embedding_size), what is fitted and expressed.
             first_half: (batch,), boolean, the samples of the first half; no
                 class should be in both. Drawn by `class_disjoint_halves`
                 when `None`.
@@ -103,7 +109,7 @@ class CrossBatchLoss:
                 fit. In a TensorFlow graph the former is
                 `tf.errors.InvalidArgumentError`; XLA cannot raise.
         """
-        if not isinstance(self.pair_loss, PairLoss):
+        if self.pair_loss.needs:
             raise TypeError(
                 "`compute` needs a pair loss; apply a proxy loss to the "
                 "similarities of what `express` returns. Received: "
@@ -111,14 +117,18 @@ class CrossBatchLoss:
             )
         labels = first_occurrences(labels)
         first_half = given_or_drawn_halves(labels, first_half, self.seed)
-        expressed = self.express(labels, histograms, embeddings, first_half)
-        loss = self._half_loss(labels, expressed, first_half)
-        loss += self._half_loss(labels, expressed, ~first_half)
-        if self.reconstruction_weight:
-            targets = ops.cast(embeddings, expressed.dtype)
-            errors = ops.sum(ops.square(expressed - targets), axis=-1)
-            loss += self.reconstruction_weight * exact_mean(errors)
-        return loss
+        parts = StepParts(labels=labels, embeddings=embeddings)
+        return self._loss(parts, histograms, embeddings, first_half)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What a step has to bring; see `MetricLoss`."""
+        return ("histograms", "first_half", *self.pair_loss.needs)
+
+    def training_loss(self, parts: StepParts) -> Any:
+        """Returns the loss of a training step, a scalar."""
+        targets = parts.embeddings if parts.pooled is None else parts.pooled
+        return self._loss(parts, parts.histograms, targets, parts.first_half)
 
     def express(self, labels, histograms, embeddings, first_half=None):
         """Returns each embedding in terms of the other half's prototypes.
@@ -159,11 +169,14 @@ class CrossBatchLoss:
         pair_loss = keras.saving.deserialize_keras_object(config["pair_loss"])
         return cls(**{**config, "pair_loss": pair_loss})
 
-    def _half_loss(self, labels, expressed, is_inside):
-        """The pair loss over the pairs with both samples in one half."""
-        positions = ops.arange(ops.shape(expressed)[0])
-        is_self = positions[:, None] == positions[None, :]
-        is_pair = is_inside[:, None] & is_inside[None, :] & ~is_self
-        return self.pair_loss.between(
-            labels, expressed, labels, expressed, excluded=~is_pair
-        )
+    def _loss(self, parts, histograms, targets, first_half):
+        """The sum over the halves, each averaged by itself."""
+        expressed = self.express(parts.labels, histograms, targets, first_half)
+        parts = replace(parts, embeddings=expressed)
+        loss = self.pair_loss.inside_loss(parts, first_half)
+        loss += self.pair_loss.inside_loss(parts, ops.logical_not(first_half))
+        if self.reconstruction_weight:
+            targets = ops.cast(targets, expressed.dtype)
+            errors = ops.sum(ops.square(expressed - targets), axis=-1)
+            loss += self.reconstruction_weight * exact_mean(errors)
+        return loss

@@ -1,8 +1,10 @@
 """What every loss on pairs of embeddings shares."""
 
-import keras
+from typing import Any
+
 from keras import ops
 
+from keras_gsp.losses.metric_loss import MetricLoss, StepParts
 from keras_gsp.ops.labels import (
     check_same_length,
     first_occurrences,
@@ -13,7 +15,7 @@ from keras_gsp.ops.normalization import check_normalization, normalize
 from keras_gsp.ops.precision import exact_mean
 
 
-class PairLoss(keras.losses.Loss):
+class PairLoss(MetricLoss):
     """Base of the losses that compare embeddings of equal and unequal class.
 
     A subclass writes one method, `anchor_terms`. This class checks labels,
@@ -42,6 +44,8 @@ class PairLoss(keras.losses.Loss):
     Raises:
         ValueError: unknown `normalization`.
     """
+
+    takes = ("proxies", "memory", "in_batch_weight")
 
     def __init__(
         self,
@@ -143,6 +147,57 @@ class PairLoss(keras.losses.Loss):
             is_negative,
         )
         return exact_mean(terms)
+
+    def training_loss(self, parts: StepParts) -> Any:
+        """Returns the loss of the batch against all references, added up.
+
+        Plus `in_batch_weight` times the loss within the batch, which is the
+        whole loss where there are no references. While references warm up
+        the batch stands in for them: its weight is then 1 at least.
+        """
+        if not parts.references:
+            return self.validation_loss(parts)
+        weight = parts.in_batch_weight
+        terms = []
+        if weight > 0.0:
+            terms.append(weight * self.validation_loss(parts))
+        for references in parts.references:
+
+            def against(references=references):
+                return self.between(
+                    parts.labels,
+                    parts.embeddings,
+                    references.labels,
+                    references.embeddings,
+                    excluded=references.excluded,
+                )
+
+            def stand_in():
+                return max(0.0, 1.0 - weight) * self.validation_loss(parts)
+
+            terms.append(references.once_warm(against, stand_in))
+        return sum(terms)
+
+    def inside_loss(self, parts: StepParts, is_inside: Any) -> Any:
+        """Returns the loss over the pairs of some samples of a batch.
+
+        Args:
+            parts: labels and embeddings are taken.
+            is_inside: boolean (batch,).
+
+        Returns:
+            Scalar, averaged over these samples alone.
+        """
+        positions = ops.arange(ops.shape(parts.embeddings)[0])
+        is_self = positions[:, None] == positions[None, :]
+        is_pair = is_inside[:, None] & is_inside[None, :] & ~is_self
+        return self.between(
+            parts.labels,
+            parts.embeddings,
+            parts.labels,
+            parts.embeddings,
+            excluded=~is_pair,
+        )
 
     def anchor_terms(self, embeddings, references, is_positive, is_negative):
         """Returns the loss split over the anchors; a subclass writes this.

@@ -69,15 +69,20 @@ class ProxyAnchorLoss(ProxyLoss):
 
     def sample_terms(self, labels, similarities):
         """Returns each sample's shares of its class's and all proxies' logs."""
+        everything = ops.ones(ops.shape(labels), dtype="bool")
+        return self.inside_terms(labels, similarities, everything)
+
+    def inside_terms(self, labels, similarities, is_inside):
+        """Terms whose mean is the loss of the samples inside alone."""
         is_other = ops.logical_not(is_own_class(labels, similarities))
         repulsion = log_one_plus_sum_exp(
             self.alpha * (similarities + self.margin),
-            is_other[:, :, None],
+            (is_other & is_inside[:, None])[:, :, None],
             axis=0,
         )
         num_proxies = repulsion.shape[0] * repulsion.shape[1]
         repulsion = ops.sum(repulsion) / num_proxies
-        return self._attraction(labels, similarities) + repulsion
+        return self._attraction(labels, similarities, is_inside) + repulsion
 
     def get_config(self):
         """Returns the constructor's arguments."""
@@ -87,7 +92,7 @@ class ProxyAnchorLoss(ProxyLoss):
             "alpha": self.alpha,
         }
 
-    def _attraction(self, labels, similarities):
+    def _attraction(self, labels, similarities, is_inside):
         """Goes through the batch's classes by their samples, not all classes.
 
         Every sample computes the logarithms of its class anew and takes one
@@ -95,12 +100,13 @@ class ProxyAnchorLoss(ProxyLoss):
         batch * num_classes.
         """
         own = own_similarities(labels, similarities)
-        is_same = same_class(labels, labels)
+        is_same = same_class(labels, labels) & is_inside[None, :]
         logs = log_one_plus_sum_exp(
             -self.alpha * (own[None, :, :] - self.margin),
             is_same[:, :, None],
             axis=1,
         )
-        share = 1.0 / ops.sum(ops.cast(is_same, own.dtype), axis=1)
+        num_same = ops.sum(ops.cast(is_same, own.dtype), axis=1)
+        share = ops.cast(is_inside, own.dtype) / ops.maximum(num_same, 1.0)
         sums = ops.sum(logs, axis=1) * share
         return anchor_shares(sums, ops.sum(share) * logs.shape[1])

@@ -1,14 +1,17 @@
 """What every loss on similarities to class proxies shares."""
 
-import keras
+from typing import Any
+
 import numpy as np
 from keras import ops
 
+from keras_gsp.losses.metric_loss import MetricLoss, StepParts
 from keras_gsp.ops.labels import check_same_length, flat_labels
-from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.pairs import anchor_shares
+from keras_gsp.ops.precision import at_least_float32, exact_mean
 
 
-class ProxyLoss(keras.losses.Loss):
+class ProxyLoss(MetricLoss):
     """Base of the losses that compare embeddings with class proxies.
 
     The loss holds no weights: the proxies are a layer, `ClassProxies`, whose
@@ -23,6 +26,8 @@ class ProxyLoss(keras.losses.Loss):
         dtype: the dtype in which similarities arrive in `call`. The
             arithmetic is in float32 at least, whatever the policy.
     """
+
+    needs = ("proxies",)
 
     def __init__(
         self, *, reduction="sum_over_batch_size", name=None, dtype=None
@@ -70,12 +75,29 @@ class ProxyLoss(keras.losses.Loss):
             (batch,), float32 or float64, whose mean is the loss. NaN for a
             label outside [0, num_classes).
         """
-        similarities = at_least_float32(similarities)
-        num_classes = ops.shape(similarities)[1]
-        labels = ops.cast(flat_labels(labels), "int32")
-        is_known = ops.logical_and(labels >= 0, labels < num_classes)
-        terms = self.sample_terms(ops.where(is_known, labels, 0), similarities)
-        return ops.where(is_known, terms, float("nan"))
+        return self._known_terms(self.sample_terms, labels, similarities)
+
+    def validation_loss(self, parts: StepParts) -> Any:
+        """Returns the loss between batch and proxies, a scalar."""
+        similarities = parts.proxies(parts.embeddings)
+        return exact_mean(self.call(parts.labels, similarities))
+
+    def inside_loss(self, parts: StepParts, is_inside: Any) -> Any:
+        """Returns the loss of some samples of a batch, as if alone in it.
+
+        Args:
+            parts: labels, embeddings and proxies are taken.
+            is_inside: boolean (batch,).
+
+        Returns:
+            Scalar, averaged over these samples alone; 0 of none.
+        """
+
+        def terms(labels, similarities):
+            return self.inside_terms(labels, similarities, is_inside)
+
+        similarities = parts.proxies(parts.embeddings)
+        return exact_mean(self._known_terms(terms, parts.labels, similarities))
 
     def sample_terms(self, labels, similarities):
         """Returns the loss split over the samples; a subclass writes this.
@@ -92,9 +114,34 @@ class ProxyLoss(keras.losses.Loss):
             f"{type(self).__name__} must define `sample_terms`."
         )
 
+    def inside_terms(self, labels, similarities, is_inside):
+        """Returns terms whose mean is the loss of the samples inside.
+
+        A subclass whose terms depend on the other samples overrides this.
+
+        Args:
+            labels: as in `sample_terms`.
+            similarities: as in `sample_terms`.
+            is_inside: boolean (batch,).
+
+        Returns:
+            (batch,), 0 outside.
+        """
+        terms = self.sample_terms(labels, similarities)
+        inside = ops.where(is_inside, terms, ops.zeros_like(terms))
+        return anchor_shares(inside, ops.sum(ops.cast(is_inside, "int32")))
+
     def get_config(self):
         """Returns the constructor's arguments."""
         return {**super().get_config(), "dtype": self.dtype}
+
+    def _known_terms(self, terms, labels, similarities):
+        similarities = at_least_float32(similarities)
+        num_classes = ops.shape(similarities)[1]
+        labels = ops.cast(flat_labels(labels), "int32")
+        is_known = ops.logical_and(labels >= 0, labels < num_classes)
+        terms = terms(ops.where(is_known, labels, 0), similarities)
+        return ops.where(is_known, terms, float("nan"))
 
 
 def own_similarities(labels, similarities):

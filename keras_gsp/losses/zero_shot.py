@@ -1,8 +1,11 @@
 """Zero-shot regulariser: predict the classes of one half from the other."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_gsp.losses.metric_loss import StepParts
 from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.class_indices import class_indices
 from keras_gsp.ops.halves import check_seed, given_or_drawn_halves
@@ -61,6 +64,8 @@ class ZeroShotLoss:
         GSP, section 4.3, (4.4) and algorithm 4.
     """
 
+    needs = ("histograms", "first_half", "class_embeddings")
+
     def __init__(self, ridge=0.05, scale=1.0, seed=None):
         check_positive(ridge=ridge, scale=scale)
         self.ridge = ridge
@@ -107,6 +112,15 @@ class ZeroShotLoss:
             log_probabilities, indices[:, None], axis=1
         )
         return -exact_mean(true_class)
+
+    def training_loss(self, parts: StepParts) -> Any:
+        """Returns the regulariser of a training step, a scalar."""
+        return self.compute(
+            parts.labels,
+            parts.histograms,
+            parts.class_embeddings.embeddings,
+            first_half=parts.first_half,
+        )
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -1,5 +1,7 @@
 """The model that is trained, exported and served: image to embedding."""
 
+from typing import Any
+
 import keras
 
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
@@ -27,16 +29,20 @@ def build_encoder(
             `None`: average pooling.
         normalization: `"l2"` (default), `"ball"` or `None`; see
             `EmbeddingNormalization`.
-        histogram: optional layer from the same features to (batch,
-            num_prototypes), for example `PrototypeHistogram`, when the
-            pooling does not return a histogram itself.
+        histogram: optional layer from the same features, projected into
+            the unit ball (`x / max(1, |x|)`), to (batch, num_prototypes), for
+            example `PrototypeHistogram`, when the pooling does not return a
+            histogram itself.
         name: name of the model. Default `"encoder"`.
 
     Returns:
         A functional model with the backbone's inputs. Its output is the
         embedding (batch, embedding_size), in float32; or, when the pooling
         returns a histogram or `histogram` is given, a dictionary with the
-        keys `"embedding"` and `"histogram"`.
+        keys `"embedding"`, `"histogram"` and `"pooled"`: what the histogram
+        describes, (batch, embedding_size), not normalised. That is the plain
+        average of the features the histogram was taken of, or the pooled
+        vector of a pooling that returns its own histogram.
 
     Raises:
         ValueError: an embedding size below 1, an unknown normalisation, a
@@ -64,13 +70,17 @@ def build_encoder(
             f"Received: embedding_size={embedding_size}."
         )
     features = _project(_feature_output(backbone), embedding_size)
-    pooled, histograms = _pool(features, pooling, histogram)
+    pooled, histograms, described = _pool(features, pooling, histogram)
     embedding = EmbeddingNormalization(
         normalization, name="normalization", dtype=_full_precision()
     )(pooled)
     outputs = embedding
     if histograms is not None:
-        outputs = {"embedding": embedding, "histogram": histograms}
+        outputs = {
+            "embedding": embedding,
+            "histogram": histograms,
+            "pooled": described,
+        }
     inputs = backbone.inputs
     if len(inputs) == 1:
         (inputs,) = inputs
@@ -85,6 +95,11 @@ def embedding_of(outputs):
 def histogram_of(outputs):
     """Returns the histogram of an encoder's output, `None` without one."""
     return outputs.get("histogram") if isinstance(outputs, dict) else None
+
+
+def pooled_of(outputs: Any) -> Any:
+    """Returns what an encoder's histogram describes, `None` without."""
+    return outputs.get("pooled") if isinstance(outputs, dict) else None
 
 
 def _feature_output(backbone):
@@ -113,26 +128,33 @@ def _project(features, embedding_size):
 
 
 def _pool(features, pooling, histogram):
+    """The pooled features, their histogram, and what that describes."""
+    average = _average_pooling(features, "average")
     if pooling is None:
-        rank = len(features.shape)
-        kinds = {
-            3: keras.layers.GlobalAveragePooling1D,
-            4: keras.layers.GlobalAveragePooling2D,
-        }
-        pooling = kinds[rank](name="pooling")
+        pooling = average = _average_pooling(features, "pooling")
     pooled = pooling(features)
     histograms = None
     if isinstance(pooled, (list, tuple)):
         pooled, histograms = pooled
-    if histogram is not None:
-        if histograms is not None:
-            raise ValueError(
-                "Only one of `pooling` and `histogram` can give the "
-                "histogram. Received: a pooling with return_histogram=True "
-                f"and histogram={histogram!r}."
-            )
-        histograms = histogram(features)
-    return pooled, histograms
+    if histogram is None:
+        return pooled, histograms, pooled
+    if histograms is not None:
+        raise ValueError(
+            "Only one of `pooling` and `histogram` can give the "
+            "histogram. Received: a pooling with return_histogram=True "
+            f"and histogram={histogram!r}."
+        )
+    in_ball = EmbeddingNormalization(
+        "ball", name="unit_ball", dtype=_full_precision()
+    )(features)
+    described = pooled if pooling is average else average(features)
+    return pooled, histogram(in_ball), described
+
+
+def _average_pooling(features, name):
+    if len(features.shape) == 4:
+        return keras.layers.GlobalAveragePooling2D(name=name)
+    return keras.layers.GlobalAveragePooling1D(name=name)
 
 
 def _full_precision():

@@ -94,3 +94,10 @@ def test_sizes_must_be_positive(argument):
     sizes = {"num_classes": 5, "embedding_size": 3, argument: 0}
     with pytest.raises(ValueError, match=f"`{argument}` must.*{argument}=0"):
         ClassEmbeddings(**sizes)
+
+
+def test_vectors_start_at_one_norm_however_many_classes_there_are():
+    for num_classes in (18, 2000):
+        table = np.asarray(ClassEmbeddings(num_classes, 128).embeddings)
+        norms = np.linalg.norm(table, axis=1)
+        np.testing.assert_allclose(norms.mean(), np.sqrt(2.0), rtol=0.05)

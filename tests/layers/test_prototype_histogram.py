@@ -116,3 +116,17 @@ def test_wrong_inputs_are_refused():
         PrototypeHistogram(7).build((2, 6))
     with pytest.raises(ValueError, match="channels of `features` must be"):
         PrototypeHistogram(7).build((None, None, None))
+
+
+def test_adapted_prototypes_are_features_that_cover_the_data():
+    layer = PrototypeHistogram(7)
+    features = feature_maps()
+    layer.adapt(features)
+    inside = np.asarray(gsp.ops.unit_ball(features)).reshape(-1, 6)
+    distances = np.abs(
+        np.asarray(layer.prototypes)[:, None] - inside[None]
+    ).max(axis=-1)
+    assert (distances.min(axis=1) < 1e-6).all()
+    assert len(np.unique(distances.argmin(axis=1))) == 7
+    with pytest.raises(ValueError, match="60 features"):
+        PrototypeHistogram(61).adapt(features)

@@ -236,3 +236,20 @@ def test_wrong_shapes_are_refused():
 def test_a_subclass_without_a_formula_says_so():
     with pytest.raises(NotImplementedError, match="sample_terms"):
         gsp.losses.ProxyLoss()(*batch())
+
+
+@every_loss
+@one_or_three
+@pytest.mark.parametrize("kept", [[0, 2, 3, 6], range(8), []])
+def test_loss_inside_is_that_of_these_samples_alone(case, per_class, kept):
+    labels, _ = batch()
+    proxies = gsp.layers.ClassProxies(NUM_CLASSES, proxies_per_class=per_class)
+    embeddings = np.random.default_rng(3).normal(size=(8, 6))
+    is_inside = np.isin(np.arange(8), kept)
+    parts = gsp.losses.StepParts(labels, embeddings, proxies=proxies)
+    found = float(make(case).inside_loss(parts, is_inside))
+    expected = 0.0
+    if len(kept):
+        similarities = proxies(embeddings[is_inside])
+        expected = float(make(case)(labels[is_inside], similarities))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -112,3 +112,47 @@ def test_bad_size_and_normalization_are_refused():
         gsp.models.build_encoder(feature_backbone(), embedding_size=0)
     with pytest.raises(ValueError, match="normalization='max'"):
         gsp.models.build_encoder(feature_backbone(), normalization="max")
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_histogram_is_of_features_in_the_unit_ball_and_pooled_their_mean(
+    tokens,
+):
+    backbone = token_backbone() if tokens else feature_backbone()
+    encoder = gsp.models.build_encoder(
+        backbone,
+        embedding_size=8,
+        pooling=None if tokens else keras.layers.GlobalMaxPooling2D(),
+        histogram=PrototypeHistogram(5, name="histogram"),
+    )
+    inputs = np.random.default_rng(0).normal(size=(4, *encoder.input_shape[1:]))
+    # Long features, of which a softmax of scale 10 would saturate.
+    projection = encoder.get_layer("projection")
+    kernel, bias = projection.get_weights()
+    projection.set_weights([100.0 * kernel, bias])
+    outputs = encoder(inputs)
+    features = keras.Model(encoder.inputs, projection.output)(inputs)
+    features = np.reshape(features, (4, -1, 8)).astype("float64")
+    lengths = np.linalg.norm(features, axis=-1, keepdims=True)
+    assert lengths.max() > 10.0
+    inside = features / np.maximum(1.0, lengths)
+    prototypes = np.asarray(encoder.get_layer("histogram").prototypes)
+    logits = 10.0 * inside @ prototypes.T
+    shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    np.testing.assert_allclose(outputs["histogram"], shares.mean(1), atol=1e-5)
+    np.testing.assert_allclose(outputs["pooled"], features.mean(1), rtol=1e-3)
+
+
+def test_pooling_with_its_own_histogram_gives_what_it_pooled():
+    encoder = gsp.models.build_encoder(
+        feature_backbone(),
+        embedding_size=8,
+        pooling=GeneralizedSumPooling(5, return_histogram=True),
+    )
+    outputs = encoder(images())
+    pooled = np.asarray(outputs["pooled"])
+    lengths = np.linalg.norm(pooled, axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        outputs["embedding"], pooled / lengths, atol=1e-6
+    )
+    assert np.abs(lengths - 1.0).min() > 1e-3

@@ -1,5 +1,7 @@
 """A metric learner adds up its parts, saves them, and refuses misfits."""
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -263,3 +265,127 @@ def test_labels_of_another_length_are_refused():
     outputs = learner(images)
     with pytest.raises(ValueError, match="Received: 23 and 24"):
         learner.compute_loss(None, labels[:-1], outputs, None)
+
+
+def learner_of_kernel(loss, **parts):
+    """Its encoder is one matrix; histogram and pooled are inputs too."""
+    keras.utils.set_random_seed(5)
+    inputs = [keras.Input((8,)), keras.Input((5,)), keras.Input((8,))]
+    embedding = keras.layers.Dense(8, use_bias=False)(inputs[0])
+    outputs = {
+        "embedding": layers.EmbeddingNormalization()(embedding),
+        "histogram": keras.layers.Identity()(inputs[1]),
+        "pooled": keras.layers.Identity()(inputs[2]),
+    }
+    learner = gsp.models.MetricLearner(
+        keras.Model(inputs, outputs), seed=1, **parts
+    )
+    learner.compile("sgd", loss=loss)
+    return learner
+
+
+def features_of_a_batch():
+    random = np.random.default_rng(1)
+    return (
+        random.normal(size=(24, 8)).astype("float32"),
+        random.dirichlet(np.ones(5), size=24).astype("float32"),
+        7.0 * random.normal(size=(24, 8)).astype("float32"),
+        np.repeat(np.arange(NUM_CLASSES), 4),
+    )
+
+
+@pytest.mark.parametrize(
+    "inner", [losses.ContrastiveLoss(), losses.ProxyAnchorLoss()]
+)
+def test_cross_batch_loss_fits_pooled_vectors_and_adds_up_two_halves(inner):
+    *features, labels = features_of_a_batch()
+    learner = learner_of_kernel(
+        losses.ProxyNCALoss(),
+        proxies=proxies(),
+        regularizer=losses.CrossBatchLoss(inner),
+        regularizer_weight=1.0,
+    )
+    found = loss_value(learner, features, labels)
+    # A learner of the same seed draws the same halves.
+    again = keras.random.SeedGenerator(1)
+    half = np.asarray(gsp.ops.class_disjoint_halves(labels, again))
+    _, histograms, pooled = (array.astype("float64") for array in features)
+    expected = 0.0
+    for test in (half, ~half):
+        z, y = histograms[~test], pooled[~test]
+        gram = z @ z.T + 0.05 * np.eye(len(z))
+        expressed = histograms[test] @ z.T @ np.linalg.solve(gram, y)
+        if not inner.needs:
+            expected += float(inner(labels[test], expressed))
+        else:
+            similarities = learner.proxies(expressed.astype("float32"))
+            expected += float(inner(labels[test], similarities))
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(None, 1.0), (0.3, 0.3)])
+def test_memory_adds_to_the_loss_within_the_batch(weight, expected):
+    images, labels = batch()
+    loss = losses.MultiSimilarityLoss()
+    learner = gsp.models.MetricLearner(
+        make_encoder(),
+        memory=layers.EmbeddingMemory(48),
+        in_batch_weight=weight,
+    )
+    assert learner.in_batch_weight == weight
+    learner.compile("sgd", loss=loss)
+    embeddings = learner.encoder(images)["embedding"]
+    # The memory then holds this batch alone, and no pair with itself.
+    within = float(loss(labels, embeddings))
+    found = loss_value(learner, images, labels)
+    np.testing.assert_allclose(found, (expected + 1.0) * within, rtol=1e-5)
+
+
+def test_weight_within_the_batch_is_refused_where_it_is_the_whole_loss():
+    with pytest.raises(ValueError, match="`in_batch_weight`.*=0.5"):
+        gsp.models.MetricLearner(make_encoder(), in_batch_weight=0.5)
+    gsp.models.MetricLearner(make_encoder(), in_batch_weight=1.0)
+
+
+def test_parts_that_no_loss_takes_are_refused():
+    class ListWise(losses.MetricLoss):
+        def call(self, labels, embeddings):
+            return ops.sum(ops.square(embeddings), axis=-1)
+
+    learner = gsp.models.MetricLearner(make_encoder(), proxies=proxies())
+    with pytest.raises(ValueError, match="ListWise cannot use `proxies`"):
+        learner.compile("sgd", loss=ListWise())
+    plain = gsp.models.MetricLearner(make_encoder())
+    plain.compile("sgd", loss=ListWise())
+    images, labels = batch()
+    np.testing.assert_allclose(
+        loss_value(plain, images, labels), 1.0, rtol=1e-5
+    )
+
+
+def test_a_loss_may_bring_a_layer_with_weights():
+    class Scaled(losses.MetricLoss):
+        needs = ("loss_layer",)
+
+        def training_loss(self, parts):
+            return ops.mean(parts.loss_layer(parts.embeddings))
+
+    learner = gsp.models.MetricLearner(make_encoder())
+    with pytest.raises(ValueError, match="Scaled needs loss_layer"):
+        learner.compile("sgd", loss=Scaled())
+    layer = keras.layers.Dense(1, name="scale")
+    layer.build((None, 8))
+    learner = gsp.models.MetricLearner(make_encoder(), loss_layer=layer)
+    learner.compile("sgd", loss=Scaled())
+    before = np.array(layer.kernel)
+    learner.train_on_batch(*batch())
+    assert np.abs(np.array(layer.kernel) - before).min() > 0.0
+
+
+def test_no_file_of_models_asks_for_the_type_of_a_loss():
+    words = [name for name in dir(losses) if name.endswith("Loss")]
+    for path in Path(gsp.models.__path__[0]).rglob("*.py"):
+        for line in path.read_text().splitlines():
+            if "isinstance" in line:
+                assert not any(word in line for word in words), (path, line)
+            assert "import" not in line or not any(w in line for w in words)

@@ -1,100 +1,184 @@
-"""A study is a table of recipes; its finished cells stay as they are."""
+"""A study is a table of recipes; its finished models stay as they are."""
 
+import numpy as np
 import pytest
 
 import training.protocols.run_protocol as protocol
 from training import study
-from training.protocols.collections import summary
-from training.recipes import published
-from training.recipes.named import named_recipes
-from training.recipes.recipe import Recipe
+from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.protocols.kept_embeddings import FILE
+from training.protocols.query_scores import save_query_scores
+from training.recipes.recipe import PROXY_LOSSES
 from training.recipes.setting import LARGE, SMALL
-from training.recipes.studies import STUDIES
-from training.runs.run_directory import write_json
+from training.recipes.studies import BASELINES, STUDIES, UNTRAINED
+from training.results.study_results import study_results
+from training.runs.run_directory import write_json, write_text
 from training.study import StudyCommand, chosen_cells, run_study
 from training.tables import main as tables_main
 from training.tables import study_table
 
 
+def image_set(name, num_classes):
+    labels = np.repeat(np.arange(num_classes), 4)
+    names = tuple(f"{name}{i}" for i in range(num_classes))
+    return ImageSet(labels, names, paths=tuple(map(str, range(len(labels)))))
+
+
+SPLITS = RetrievalSplits("x", image_set("train", 24), image_set("test", 6))
+# How good the stand-in models are: the smaller, the better.
+NOISE = {"untrained": 3.0, "gap": 1.0, "single": 0.6, "ccp": 0.3}
+
+
 @pytest.fixture
-def cells(monkeypatch):
-    """Stands in for protocols; returns what was run."""
+def trained(monkeypatch):
+    """Stands in for training; returns what was trained."""
     done = []
 
-    def run_protocol(recipe, splits, directory):
-        done.append(directory.path.name)
-        rates = {
-            "map_at_r": 0.25,
-            "precision_at_r": 0.4,
-            "precision_at_1": 0.625,
-        }
-        scores = {
-            "protocol": recipe.protocol,
-            "selected_on": "held-out folds",
-            "num_models": 4,
-            "num_collections": 1,
-            "seconds": 90.0,
-            "average": summary([rates], 128),
-            "concatenated": summary([rates, rates], 512),
-        }
-        write_json(directory.scores, scores)
-        return scores
+    def train_member(member, splits, ledger):
+        directory = ledger.directory(member)
+        cell = ledger.folder.name
+        done.append(f"{cell} {member.name}")
+        directory.path.mkdir(parents=True)
+        rng = np.random.default_rng(member.recipe.seed)
+        labels = splits.test.labels
+        noise = NOISE.get(cell.rpartition(".")[2], 1.0)
+        embeddings = np.eye(8)[labels] + noise * rng.normal(
+            size=(len(labels), 8)
+        )
+        np.savez(directory.path / FILE, test=embeddings)
+        save_query_scores(directory.path, splits)
+        lines = [
+            f'{{"step": {step}, "val_map_at_r": 0.{step}, "ccp_problem": 2}}\n'
+            for step in (10, 20)
+        ]
+        write_text(directory.history, "".join(lines))
+        write_json(directory.scores, {"map_at_r": 0.1})
+        ledger.record(member, 60.0, {"map_at_r": 0.1})
 
-    monkeypatch.setattr(protocol, "run_protocol", run_protocol)
-    monkeypatch.setattr(study, "_splits", lambda recipe: object())
+    monkeypatch.setattr(protocol, "train_member", train_member)
+    monkeypatch.setattr(study, "_splits", lambda recipe: SPLITS)
     return done
 
 
-def command(tmp_path, **settings):
-    return StudyCommand(
-        study="birds50", loss=("c2",), runs=tmp_path, **settings
-    )
+@pytest.fixture
+def places(tmp_path):
+    """A data set and weights that are there."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "weights").touch()
+    return {
+        "data_dir": str(tmp_path / "data"),
+        "backbone_weights": str(tmp_path / "weights"),
+    }
 
 
-def test_every_study_names_losses_and_methods():
-    for name, table in STUDIES.items():
-        assert table.cells, name
-        for (loss, method), recipe in table.cells.items():
-            assert recipe.loss == loss
-            # These two bring validation classes of their own.
-            is_single = name in ("collage", "glyphs")
-            assert recipe.protocol == ("single" if is_single else "fair")
-            assert (recipe.ccp == "on") == (method == "ccp")
+def command(tmp_path, name="emoji", losses=("c2",), **settings):
+    return StudyCommand(study=name, losses=losses, runs=tmp_path, **settings)
 
 
-def test_finished_cells_are_not_trained_again(tmp_path, cells):
-    run_study(command(tmp_path, method=("gap",)))
-    run_study(command(tmp_path, method=("gap", "gsp")))
-    assert cells == ["c2.gap", "c2.gsp"]
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_begins_with_the_untrained_baseline(name):
+    table = STUDIES[name]
+    cells = list(table.cells)
+    assert len(cells) > 1
+    for (_, method), recipe in table.cells.items():
+        assert (recipe.ccp == "on") == method.startswith("ccp")
+        assert (recipe.steps == 0) == (method == "untrained")
+        assert {*BASELINES.get(method, ())} <= {*table.methods} | {"single"}
+    if name not in SMALL + LARGE:
+        assert cells[0] == UNTRAINED
 
 
-def test_cells_of_another_recipe_are_refused(tmp_path, cells):
-    run_study(command(tmp_path, method=("gap",)))
+def test_a_comparison_changes_one_thing():
+    cells = STUDIES["emoji"].cells
+    for row in STUDIES["emoji"].rows[1:]:
+        pairs = [("gap", "gsp", {"pooling"})]
+        if row in PROXY_LOSSES:
+            pairs.append(("gap", "ccp", {"ccp"}))
+        elif (row, "single") in cells:
+            pairs += [
+                ("single", "ccp", {"ccp"}),
+                ("ccp", "ccp-gsp", {"pooling"}),
+                ("gsp", "gsp-zsr", {"regularizer"}),
+                ("gap", "xml", {"regularizer"}),
+            ]
+        for one, other, changed in pairs:
+            first, second = vars(cells[row, one]), vars(cells[row, other])
+            assert {k for k in first if first[k] != second[k]} == changed
+
+
+def test_one_seed_of_all_is_trained_before_the_next(tmp_path, trained, places):
+    methods = ("gap", "single", "ccp")
+    run_study(command(tmp_path, methods=methods, seeds=2, **places))
+    first = [f"c2.{method} seed0" for method in methods]
+    again = [f"c2.{method} seed1" for method in methods]
+    # The features of a pretrained network are the same for every seed.
+    assert trained == ["-.untrained seed0", *first, *again]
+
+
+def test_finished_models_are_not_trained_again(tmp_path, trained, places):
+    run_study(command(tmp_path, methods=("gap",), seeds=1, **places))
+    run_study(command(tmp_path, methods=("gap", "gsp"), seeds=2, **places))
+    assert trained[2:] == ["c2.gsp seed0", "c2.gap seed1", "c2.gsp seed1"]
+
+
+def test_cells_of_another_recipe_are_refused(tmp_path, trained, places):
+    run_study(command(tmp_path, methods=("gap",), seeds=1, **places))
     with pytest.raises(ValueError, match="another steps"):
-        run_study(command(tmp_path, method=("gap",), steps=50))
+        run_study(command(tmp_path, methods=("gap",), steps=50, **places))
 
 
 @pytest.mark.parametrize(
     "settings, message",
     [
         ({"study": "birds"}, "study='birds'"),
-        ({"study": "cub", "loss": ("c3",)}, "loss='c3'"),
-        ({"study": "cub", "method": ("gas",)}, "method='gas'"),
+        ({"study": "cub", "losses": ("c3",)}, "losses='c3'"),
+        ({"study": "cub", "methods": ("gas",)}, "methods='gas'"),
+        ({"study": "emoji", "steps": 50}, "no second problem begins"),
     ],
 )
-def test_unknown_words_are_named(settings, message):
+def test_what_cannot_be_meant_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         chosen_cells(StudyCommand(**settings))
 
 
+def test_missing_sources_are_refused_before_anything_is_read(tmp_path, places):
+    with pytest.raises(ValueError, match="`data_dir` must name"):
+        run_study(command(tmp_path))
+    data = {"data_dir": places["data_dir"]}
+    with pytest.raises(ValueError, match="`backbone_weights` must name"):
+        run_study(command(tmp_path, **data))
+    lost = {**data, "backbone_weights": str(tmp_path / "lost")}
+    with pytest.raises(FileNotFoundError, match="`backbone_weights` must"):
+        run_study(command(tmp_path, **lost))
+
+
+def test_too_few_classes_for_a_batch_are_refused(
+    tmp_path, trained, places, monkeypatch
+):
+    few = RetrievalSplits("x", image_set("train", 9), image_set("test", 6))
+    monkeypatch.setattr(study, "_splits", lambda recipe: few)
+    with pytest.raises(ValueError, match="classes_per_batch=8 for 6"):
+        run_study(command(tmp_path, **places))
+    assert not trained and not (tmp_path / "emoji").exists()
+
+
 def test_settings_of_a_command_reach_every_cell(tmp_path):
     chosen = chosen_cells(
-        command(tmp_path, data_dir="x", steps=20, repeats=2, seed=3)
+        command(
+            tmp_path,
+            data_dir="x",
+            steps=200,
+            steps_per_evaluation=20,
+            seeds=2,
+            first_seed=3,
+        )
     )
-    assert len(chosen) == 5
-    for recipe in chosen.values():
-        assert (recipe.data_dir, recipe.steps, recipe.seed) == ("x", 20, 3)
-        assert recipe.repeats == 2 and recipe.steps_per_evaluation == 20
+    assert len(chosen) == 9
+    for (_, method), recipe in chosen.items():
+        assert (recipe.data_dir, recipe.seed) == ("x", 3)
+        if method != "untrained":
+            assert (recipe.steps, recipe.steps_per_evaluation) == (200, 20)
+            assert recipe.repeats == 2
 
 
 def published_file(folder, *lines):
@@ -104,18 +188,48 @@ def published_file(folder, *lines):
     return path
 
 
-def test_the_table_has_a_row_per_cell(tmp_path, cells):
-    folder = run_study(command(tmp_path, method=("gap", "xml", "ccp")))
+def test_the_table_says_what_was_gained_and_what_was_at_work(
+    tmp_path, trained, places
+):
+    methods = ("gap", "single", "ccp")
+    folder = run_study(command(tmp_path, methods=methods, seeds=2, **places))
     known = published_file(
-        tmp_path, "folder,c2,xml,average,map_at_r,26.5,made up"
+        tmp_path, "folder,c2,ccp,single,map_at_r,26.5,made up"
     )
     table = study_table(folder, known)
-    rows = [line for line in table.splitlines() if line.startswith("| c2")]
-    assert [row.split(" | ")[1] for row in rows] == ["gap", "xml", "ccp"]
-    assert "| c2 | gap | 62.50 | 40.00 | 25.00 | 62.50 ± 0.00" in rows[0]
-    assert "25.00 (paper 26.50)" in rows[1]
-    assert "1.5 min" in rows[0]
-    assert "weights chosen on held-out folds" in table
+    lines = [line for line in table.splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in x.split("|")[1:-1]] for x in lines[2:]]
+    assert [row[1] for row in rows] == ["untrained", *methods]
+    results = study_results(folder)["rows"]
+    gained = results[3]["differences"]
+    assert {*gained} == {"gap", "single", "untrained"}
+    for name, other in (("gap", results[1]), ("single", results[2])):
+        means = [
+            row["parts"]["single"]["map_at_r"]["mean"]
+            for row in (results[3], other)
+        ]
+        assert gained[name]["difference"] == pytest.approx(means[0] - means[1])
+        assert gained[name]["low"] < gained[name]["difference"]
+    assert results[3]["curve"] == {
+        "steps": [10, 20],
+        "val_map_at_r": [0.1, 0.2],
+    }
+    text = f"single {100 * gained['single']['difference']:+.2f} ["
+    assert rows[3][6].startswith(text)
+    assert rows[3][7:] == ["problems 2", "2", "1.0"]
+    assert "(paper 26.50)" in rows[3][2]
+    assert "paired" in table and "neither trained with nor scored" in table
+
+
+def test_an_unfinished_study_has_a_table(tmp_path, trained, places):
+    folder = run_study(command(tmp_path, methods=("gap",), seeds=1, **places))
+    run_study(command(tmp_path, methods=("gap",), seeds=3, **places))
+    member = folder / "c2.gap" / "members" / "seed1" / "scores.json"
+    member.unlink()
+    table = study_table(folder, "none")
+    assert "not finished" in table
+    (row,) = [r for r in study_results(folder)["rows"] if r["method"] == "gap"]
+    assert row["models"] == 2 and not row["is_finished"]
 
 
 @pytest.mark.parametrize(
@@ -151,66 +265,3 @@ def test_published_results_need_a_file_with_their_columns(tmp_path):
 def test_a_folder_without_results_is_an_error(tmp_path):
     with pytest.raises(SystemExit, match="finished run of a protocol"):
         tables_main([str(tmp_path)])
-
-
-def test_published_numbers_are_recipe_fields_with_a_source():
-    groups = [
-        published.SHARED,
-        published.CONVENTIONAL,
-        *published.LOSSES.values(),
-        *(settings for _, settings in published.METHODS.values()),
-    ]
-    fields = Recipe.__dataclass_fields__
-    for setting in (one for group in groups for one in group):
-        assert setting.source
-        assert set(setting.values) <= set(fields)
-
-
-@pytest.mark.parametrize("loss", published.LOSSES)
-def test_a_loss_has_the_same_numbers_set_on_every_data_set(loss):
-    named = {
-        dataset: sorted(
-            name
-            for setting in published.LOSSES[loss]
-            if dataset in setting.datasets
-            for name in setting.values
-        )
-        for dataset in SMALL + LARGE
-    }
-    assert named["cub"]
-    assert all(names == named["cub"] for names in named.values())
-
-
-def test_large_data_sets_have_their_own_settings():
-    recipes = named_recipes()
-    assert recipes["cub-gsp-zsr"].num_prototypes == 64
-    assert recipes["sop-gsp-zsr"].num_prototypes == 128
-    assert recipes["cub"].memory_capacity == 800
-    assert recipes["inshop-xbm"].memory_capacity == 12_800
-    assert recipes["cars-ccp"].proxies_per_class == 8
-    assert recipes["sop-ccp"].proxies_per_class == 4
-    assert recipes["cub-ccp"].normalization == "ball"
-    assert recipes["cub-conventional"].embedding_size == 512
-    assert recipes["cub-conventional"].protocol == "conventional"
-    assert recipes["cub"].regularizer == "none"
-
-
-def test_pair_losses_have_margins_of_their_data_set():
-    recipes = named_recipes()
-    margins = {
-        name: recipes[name].negative_margin
-        for name in ("cub", "cars-gsp", "sop-ccp", "inshop", "cub-conventional")
-    }
-    assert margins == {
-        "cub": 0.3841,
-        "cars-gsp": 0.5409,
-        "sop-ccp": 0.5130,
-        "inshop": 0.5130,
-        "cub-conventional": 1.0,
-    }
-    assert recipes["cars"].positive_margin == 0.2652
-    assert recipes["cars-conventional"].positive_margin == 0.0
-    assert recipes["cub"].triplet_margin == 0.0961
-    soft_triple = published.published_recipe("cars", loss="soft-triple")
-    assert soft_triple.proxies_per_class == 10
-    assert soft_triple.soft_triple_gamma == pytest.approx(1 / 19.18)

@@ -59,8 +59,8 @@ def collage_splits(
     try:
         parts = _cifar100_parts(cifar100_root(data_dir), images_per_class)
     except FileNotFoundError:
-        images = _loaded(data_dir, cell_size, images_per_class)
-        parts = _folder_parts(images, rng)
+        images = load_pictures(data_dir, cell_size, images_per_class)
+        parts = folder_parts(images, rng)
     made = {
         split: _made(foreground, background, distilled, rng)
         for split, (foreground, background) in parts.items()
@@ -155,7 +155,16 @@ def _part(targets, names, backgrounds):
     return foreground, np.concatenate(backgrounds)
 
 
-def _folder_parts(images, rng):
+def folder_parts(images: ImageSet, rng: np.random.Generator) -> dict:
+    """A fifth of the classes for backgrounds, the others in three splits.
+
+    Returns:
+        split -> (`ImageSet` to recognise, (num_backgrounds, height, width,
+        channels) of pictures that distract).
+
+    Raises:
+        ValueError: fewer than four classes to recognise.
+    """
     order = rng.permutation(images.num_classes)
     num_backgrounds = max(1, images.num_classes // 5)
     backgrounds, targets = np.split(order, [num_backgrounds])
@@ -186,7 +195,10 @@ def _first(labels, classes, count):
     )
 
 
-def _loaded(data_dir, cell_size, images_per_class):
+def load_pictures(
+    data_dir, cell_size: int, images_per_class: int | None = None
+) -> ImageSet:
+    """The images of a folder in memory, squares of `cell_size` pixels."""
     images = merged_sides(image_folder(data_dir))
     kept = _first(images.labels, range(images.num_classes), images_per_class)
     images = images.subset(kept)

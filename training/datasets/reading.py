@@ -9,6 +9,7 @@ import keras_gsp as gsp
 from training.datasets.archives import cache_folder
 from training.datasets.cars196 import cars196
 from training.datasets.cifar import cifar10, cifar100
+from training.datasets.clutter import clutter_splits
 from training.datasets.collage import collage_splits
 from training.datasets.csv_list import csv_splits
 from training.datasets.cub import cub
@@ -23,6 +24,7 @@ READERS = {
     "cars": cars196,
     "cifar10": cifar10,
     "cifar100": cifar100,
+    "clutter": clutter_splits,
     "collage": collage_splits,
     "csv": csv_splits,
     "cub": cub,

@@ -30,17 +30,12 @@ import numpy as np
 import tyro
 
 import keras_gsp as gsp
-from training.experiments.report import (
-    ExperimentSettings,
-    cell,
-    markdown_table,
-    mean_and_spread,
-    run_experiment,
-)
+from training.experiments.report import ExperimentSettings, run_experiment
 from training.pictures.palette import METHODS, SKY, picture
 from training.recipes import batches
 from training.recipes.learner import build_learner
 from training.recipes.named import named_recipes
+from training.results.markdown import markdown_table, mean_and_deviation, spread
 from training.runs.run_directory import RunDirectory
 from training.runs.train_run import train_run
 
@@ -112,7 +107,7 @@ def recipe_of(settings: Settings, method: str, seed: int, weights=None):
         ccp_pool_size=settings.pool_size,
         ccp_patience=settings.patience,
         anchor_weight=settings.anchor_weight,
-        in_batch_weight=settings.in_batch_weight,
+        in_batch_weight=None if method == PLAIN else settings.in_batch_weight,
         proxy_learning_rate_multiplier=(
             settings.proxy_learning_rate_multiplier
         ),
@@ -162,7 +157,10 @@ def measure(settings: Settings) -> dict:
         "data": splits.name,
         "rows": [
             {"method": method}
-            | {m: mean_and_spread([run[m] for run in found]) for m in measures}
+            | {
+                m: mean_and_deviation([run[m] for run in found])
+                for m in measures
+            }
             for method, found in runs.items()
         ],
         "validation": curves
@@ -295,9 +293,9 @@ def table(results: dict) -> str:
     rows = [
         [
             row["method"],
-            cell(row["map_at_r"]),
-            cell(row["precision_at_1"]),
-            cell(row["problems"], 1),
+            spread(row["map_at_r"], digits=3),
+            spread(row["precision_at_1"], digits=3),
+            spread(row["problems"], digits=1),
         ]
         for row in results["rows"]
     ]

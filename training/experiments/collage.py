@@ -24,16 +24,12 @@ from training.experiments.distracted import (
     load_splits,
     short_recipe,
 )
-from training.experiments.report import (
-    cell,
-    markdown_table,
-    mean_and_spread,
-    run_experiment,
-)
+from training.experiments.report import run_experiment
 from training.experiments.short_training import retrieval, trained_encoder
 from training.pictures.palette import METHODS, SKY, picture
 from training.pictures.pooling_weights import pooling_weights
 from training.recipes.glyphs import GAP, GSP, ZSR
+from training.results.markdown import markdown_table, mean_and_deviation, spread
 
 UPPER = "GAP, no distractors"
 RECIPES = {"GAP": GAP, "GSP": GSP, "GSP+ZSR": ZSR, UPPER: GAP}
@@ -68,7 +64,7 @@ def measure(settings: Settings) -> dict:
                     encoder, shown["images"]
                 )
         scores[method] = {
-            name: mean_and_spread([run[name] for run in runs])
+            name: mean_and_deviation([run[name] for run in runs])
             for name in runs[0]
         }
     return {"scores": scores, "first_seed": shown}
@@ -144,7 +140,7 @@ def _draw_scores(axis, scores):
 def table(results: dict) -> str:
     """One row a method."""
     rows = [
-        [method, *(cell(numbers) for numbers in found.values())]
+        [method, *(spread(numbers, digits=3) for numbers in found.values())]
         for method, found in results["scores"].items()
     ]
     return markdown_table(["", "MAP@R", "P@1"], rows)

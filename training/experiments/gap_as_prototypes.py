@@ -32,15 +32,10 @@ from training.experiments.gap_as_prototypes_picture import (
     SOFT_L2,
     draw,
 )
-from training.experiments.report import (
-    ExperimentSettings,
-    cell,
-    markdown_table,
-    mean_and_spread,
-    run_experiment,
-)
+from training.experiments.report import ExperimentSettings, run_experiment
 from training.recipes.backbone import build_backbone
 from training.recipes.recipe import Recipe
+from training.results.markdown import markdown_table, mean_and_deviation, spread
 
 SHOWN_PROTOTYPES = 24
 """As many as Figure 3 of XML draws."""
@@ -198,7 +193,7 @@ def _over_seeds(rows):
     measures = ("radius", "mean_error", "largest_error", "violations")
     return [
         {"assignment": name, "num_prototypes": count}
-        | {m: mean_and_spread([run[m] for run in runs]) for m in measures}
+        | {m: mean_and_deviation([run[m] for run in runs]) for m in measures}
         for (name, count), runs in joined.items()
     ]
 
@@ -233,10 +228,10 @@ def table(results: dict) -> str:
         [
             row["assignment"],
             row["num_prototypes"],
-            cell(row["radius"], 2),
-            cell(row["mean_error"], 2),
-            cell(row["largest_error"], 2),
-            cell(row["violations"], 3),
+            spread(row["radius"], digits=2),
+            spread(row["mean_error"], digits=2),
+            spread(row["largest_error"], digits=2),
+            spread(row["violations"], digits=3),
         ]
         for row in results["rows"]
     ]

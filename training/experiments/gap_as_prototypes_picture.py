@@ -52,7 +52,7 @@ def _draw_curve(axis, rows, key, name, look, scale=1.0):
     axis.errorbar(
         [row["num_prototypes"] for row in rows],
         [scale * row[key]["mean"] for row in rows],
-        [scale * row[key]["std"] for row in rows],
+        [scale * (row[key]["std"] or 0.0) for row in rows],
         label=name,
         **look,
     )

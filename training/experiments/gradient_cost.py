@@ -27,13 +27,13 @@ from training.experiments.paper_iteration import (
     iterated_transport,
     iterated_transport_in_closed_form,
 )
-from training.experiments.report import (
-    ExperimentSettings,
-    markdown_table,
-    mean_and_spread,
-    run_experiment,
-)
+from training.experiments.report import ExperimentSettings, run_experiment
 from training.pictures.palette import BLACK, BLUE, VERMILION, picture
+from training.results.markdown import (
+    markdown_table,
+    mean_and_deviation,
+    spread,
+)
 
 OURS, CLOSED, AUTODIFF = (
     "keras_gsp, closed form",
@@ -141,7 +141,7 @@ def measure(settings: Settings) -> dict:
         for problem in PROBLEMS:
             solve = transport(method, rounds, *problem)
             key = "error {} {}".format(*problem)
-            row[key] = mean_and_spread(_errors(solve, images[problem]))
+            row[key] = mean_and_deviation(_errors(solve, images[problem]))
         rows.append(row)
     return {"rows": rows}
 
@@ -175,8 +175,8 @@ def _cost(settings, method, rounds):
             times.append(1e3 * (time.perf_counter() - start))
         milliseconds.append(np.median(times))
     return {
-        "milliseconds": mean_and_spread(milliseconds),
-        "megabytes": mean_and_spread(megabytes),
+        "milliseconds": mean_and_deviation(milliseconds),
+        "megabytes": mean_and_deviation(megabytes),
     }
 
 
@@ -247,9 +247,15 @@ def _draw_curve(axis, rows, method, key, color, style):
         axis.axhline(means[0], color=color, ls=style, label=method)
         return
     rounds = [row["rounds"] for row in own]
-    spread = [row[key]["std"] for row in own]
+    deviations = [(row[key]["std"] or 0.0) for row in own]
     axis.errorbar(
-        rounds, means, spread, color=color, ls=style, marker="o", label=method
+        rounds,
+        means,
+        deviations,
+        color=color,
+        ls=style,
+        marker="o",
+        label=method,
     )
 
 
@@ -261,8 +267,7 @@ def table(results: dict) -> str:
             f"{row[key]['mean']:.1e}" for key in row if key.startswith("error")
         ]
         costs = [
-            f"{row[key]['mean']:.1f} ± {row[key]['std']:.1f}"
-            for key in ("milliseconds", "megabytes")
+            spread(row[key], digits=1) for key in ("milliseconds", "megabytes")
         ]
         rows.append([row["method"], row["rounds"] or "-", *costs, *errors])
     errors = [f"error, ratio {r}, ε {t:g}" for r, t in PROBLEMS]

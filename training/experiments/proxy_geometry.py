@@ -22,13 +22,7 @@ import numpy as np
 import tyro
 
 import keras_gsp as gsp
-from training.experiments.report import (
-    ExperimentSettings,
-    cell,
-    markdown_table,
-    mean_and_spread,
-    run_experiment,
-)
+from training.experiments.report import ExperimentSettings, run_experiment
 from training.pictures.palette import (
     BLACK,
     BLUE,
@@ -40,6 +34,7 @@ from training.pictures.palette import (
     YELLOW,
     picture,
 )
+from training.results.markdown import markdown_table, mean_and_deviation, spread
 
 CLASS_COLORS = (
     BLUE,
@@ -282,7 +277,7 @@ def measure(settings: Settings) -> dict:
         if reached:
             rows.append(_row(f"CCP, problem {number + 1}", reached))
     return {
-        "steps": mean_and_spread(steps),
+        "steps": mean_and_deviation(steps),
         "rows": rows,
         "panels": {SINGLE: single[0]}
         | {
@@ -293,8 +288,9 @@ def measure(settings: Settings) -> dict:
 
 
 def _row(name, problems):
-    spread = {m: mean_and_spread([p[m] for p in problems]) for m in MEASURES}
-    return {"name": name, "runs": len(problems)} | spread
+    return {"name": name, "runs": len(problems)} | {
+        m: mean_and_deviation(p[m] for p in problems) for m in MEASURES
+    }
 
 
 def draw(path: Path, results: dict) -> None:
@@ -363,7 +359,11 @@ def _legend():
 def table(results: dict) -> str:
     """One row for the single problem and for each alternating one."""
     rows = [
-        [row["name"], row["runs"], *(cell(row[m]) for m in MEASURES)]
+        [
+            row["name"],
+            row["runs"],
+            *(spread(row[m], digits=3) for m in MEASURES),
+        ]
         for row in results["rows"]
     ]
     headings = (

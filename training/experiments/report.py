@@ -1,14 +1,12 @@
 """What every experiment does alike: command line, JSON, picture, printing."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-
+from training.results.records import plain, write_record
 from training.runs.environment import environment
-from training.runs.run_directory import write_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +48,7 @@ def run_experiment(
     if settings.smoke:
         settings = settings.small()
     facts = {
+        "kind": "experiment",
         "experiment": name,
         "settings": plain(asdict(settings)),
         "environment": environment(),
@@ -58,50 +57,13 @@ def run_experiment(
     start = time.perf_counter()
     results = plain(measure(settings))
     seconds = round(time.perf_counter() - start, 1)
-    settings.out.mkdir(parents=True, exist_ok=True)
     numbers = settings.out / f"{name}.json"
     facts |= {"wall_seconds": seconds, "results": results}
-    write_json(numbers, facts)
+    write_record(numbers, facts)
     drawing = settings.out / f"{name}.png"
     draw(drawing, results)
     print(f"\n{table(results)}\n\n{seconds} s; {numbers}, {drawing}")
     return results
-
-
-def mean_and_spread(values: Sequence[float]) -> dict:
-    """Mean and standard deviation of one number per seed, and the numbers.
-
-    The deviation divides by count - 1; it is 0 for a single seed.
-    """
-    values = np.asarray(values, "float64")
-    spread = values.std(ddof=1) if len(values) > 1 else 0.0
-    return {"mean": values.mean(), "std": spread, "values": values}
-
-
-def cell(numbers: Mapping, digits: int = 3) -> str:
-    """Formats what `mean_and_spread` returns as `0.123 ± 0.004`."""
-    return f"{numbers['mean']:.{digits}f} ± {numbers['std']:.{digits}f}"
-
-
-def markdown_table(
-    headings: Sequence[str], rows: Sequence[Sequence[str]]
-) -> str:
-    """Returns a Markdown table."""
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join("| " + " | ".join(map(str, r)) + " |" for r in lines)
-
-
-def plain(content):
-    """Turns arrays, NumPy numbers and paths, at any depth, into JSON's own."""
-    if isinstance(content, Mapping):
-        return {str(key): plain(value) for key, value in content.items()}
-    if isinstance(content, np.ndarray | np.generic):
-        return plain(content.tolist())
-    if isinstance(content, list | tuple):
-        return [plain(value) for value in content]
-    if isinstance(content, Path):
-        return str(content)
-    return content
 
 
 def _print_facts(facts):

@@ -20,13 +20,7 @@ import tyro
 from tqdm import tqdm
 
 from training.datasets.image_set import RetrievalSplits
-from training.experiments.report import (
-    ExperimentSettings,
-    cell,
-    markdown_table,
-    mean_and_spread,
-    run_experiment,
-)
+from training.experiments.report import ExperimentSettings, run_experiment
 from training.experiments.short_training import (
     balanced_batch,
     retrieval,
@@ -36,6 +30,7 @@ from training.pictures.palette import METHODS, picture
 from training.recipes.features import with_features
 from training.recipes.own_images import FEATURES
 from training.recipes.recipe import Recipe
+from training.results.markdown import markdown_table, mean_and_deviation, spread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +143,7 @@ def measure(settings: Settings) -> dict:
             for seed in settings.seeds
         ]
         scores = {
-            name: mean_and_spread([run[name] for run in runs])
+            name: mean_and_deviation([run[name] for run in runs])
             for name in runs[0]
         }
         rows.append(_described(recipe) | scores)
@@ -220,15 +215,15 @@ def _draw_line(axis, rows, average):
     axis.errorbar(
         counts,
         [100.0 * row["map_at_r"]["mean"] for row in rows],
-        [100.0 * row["map_at_r"]["std"] for row in rows],
+        [100.0 * (row["map_at_r"]["std"] or 0.0) for row in rows],
         color=METHODS["GSP"],
         marker="o",
         capsize=4,
         label="GSP, mean ± deviation",
     )
-    mean, spread = 100.0 * average["mean"], 100.0 * average["std"]
+    mean, deviation = 100.0 * average["mean"], 100.0 * (average["std"] or 0.0)
     axis.axhline(mean, color=METHODS["GAP"], ls="--", label="GAP")
-    axis.axhspan(mean - spread, mean + spread, color="0.85", lw=0)
+    axis.axhspan(mean - deviation, mean + deviation, color="0.85", lw=0)
     axis.set_xscale("log", base=2)
     axis.set_xticks(counts, counts)
     axis.set_xlabel("number of prototypes")
@@ -241,7 +236,10 @@ def table(results: dict) -> str:
     names = ("num_prototypes", "inverse_temperature", "transport_ratio")
     rows = [
         [row["pooling"], *(row.get(name, "") for name in names)]
-        + [cell(row["map_at_r"]), cell(row["precision_at_1"])]
+        + [
+            spread(row["map_at_r"], digits=3),
+            spread(row["precision_at_1"], digits=3),
+        ]
         for row in results["rows"]
     ]
     headings = ("prototypes", "ε", "ratio", "MAP@R", "P@1")

@@ -23,14 +23,9 @@ import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from training.experiments.report import (
-    ExperimentSettings,
-    cell,
-    markdown_table,
-    mean_and_spread,
-    run_experiment,
-)
+from training.experiments.report import ExperimentSettings, run_experiment
 from training.pictures.palette import METHODS, picture
+from training.results.markdown import markdown_table, mean_and_deviation, spread
 
 CLASS_TOKENS = 4
 BACKGROUND_TOKENS = 4
@@ -178,7 +173,7 @@ def measure(settings: Settings) -> dict:
                 )
             ]
             scores = {
-                name: mean_and_spread([run[name] for run in runs])
+                name: mean_and_deviation([run[name] for run in runs])
                 for name in ("map_at_r", "precision_at_1")
             }
             rows.append({"method": method, "negative_margin": margin} | scores)
@@ -260,8 +255,8 @@ def table(results: dict) -> str:
         [
             row["method"],
             row["negative_margin"],
-            cell(row["map_at_r"]),
-            cell(row["precision_at_1"]),
+            spread(row["map_at_r"], digits=3),
+            spread(row["precision_at_1"], digits=3),
         ]
         for row in results["rows"]
     ]

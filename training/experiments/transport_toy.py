@@ -17,14 +17,9 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from training.experiments.report import (
-    ExperimentSettings,
-    cell,
-    markdown_table,
-    mean_and_spread,
-    run_experiment,
-)
+from training.experiments.report import ExperimentSettings, run_experiment
 from training.pictures.palette import BLUE, VERMILION, picture
+from training.results.markdown import markdown_table, mean_and_deviation, spread
 
 SIDE = 10
 RED, BLUE_PIXEL = (0.9, 0.1, 0.1), (0.1, 0.1, 0.9)
@@ -145,7 +140,9 @@ def measure(settings: Settings) -> dict:
             "plans": {k: v for k, v in plans.items() if k in _SHOWN_PLANS}
         }
     solutions = {
-        name: {key: mean_and_spread([n[key] for n in runs]) for key in runs[0]}
+        name: {
+            key: mean_and_deviation([n[key] for n in runs]) for key in runs[0]
+        }
         for name, runs in found.items()
     }
     return {"solutions": solutions, "first_seed": shown}
@@ -185,10 +182,17 @@ def _draw_curves(object_axis, linear_axis, solutions):
     )
     for axis, key, color, style, label in curves:
         means = np.array([solutions[t][key]["mean"] for t in temperatures])
-        spread = np.array([solutions[t][key]["std"] for t in temperatures])
+        deviations = np.array(
+            [(solutions[t][key]["std"] or 0.0) for t in temperatures]
+        )
         axis.plot(steps, means, style, color=color, label=label)
         axis.fill_between(
-            steps, means - spread, means + spread, color=color, alpha=0.2, lw=0
+            steps,
+            means - deviations,
+            means + deviations,
+            color=color,
+            alpha=0.2,
+            lw=0,
         )
         axis.set_xscale("log")
         axis.set_xlabel("inverse temperature ε")
@@ -217,7 +221,7 @@ def table(results: dict) -> str:
     """One row a problem."""
     rows = [
         [name if name[0] == "l" else f"entropic, ε = {float(name):g}"]
-        + [cell(numbers) for numbers in solution.values()]
+        + [spread(numbers, digits=3) for numbers in solution.values()]
         for name, solution in results["solutions"].items()
     ]
     headings = (

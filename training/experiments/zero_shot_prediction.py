@@ -33,15 +33,11 @@ from training.experiments.distracted import (
     load_splits,
     short_recipe,
 )
-from training.experiments.report import (
-    cell,
-    markdown_table,
-    mean_and_spread,
-    run_experiment,
-)
+from training.experiments.report import run_experiment
 from training.experiments.short_training import encoded, trained_encoder
 from training.experiments.zero_shot_prediction_picture import MEASURES, draw
 from training.recipes.glyphs import GSP
+from training.results.markdown import markdown_table, mean_and_deviation, spread
 
 # Without regulariser the histogram is still wanted: weight 0 leaves it out.
 REGULARIZERS = {
@@ -176,7 +172,7 @@ def measure(settings: Settings) -> dict:
             )
             shown.setdefault(method, means[:SHOWN_CLASSES])
         scores[method] = {
-            name: mean_and_spread([run[name] for run in runs])
+            name: mean_and_deviation([run[name] for run in runs])
             for name in MEASURES
         }
     return {"scores": scores, "first_seed_histograms": shown}
@@ -185,7 +181,7 @@ def measure(settings: Settings) -> dict:
 def table(results: dict) -> str:
     """One row a method."""
     rows = [
-        [method, *(cell(found[name]) for name in MEASURES)]
+        [method, *(spread(found[name], digits=3) for name in MEASURES)]
         for method, found in results["scores"].items()
     ]
     return markdown_table(["", *MEASURES.values()], rows)

@@ -57,7 +57,7 @@ def _draw_scores(axis, scores, names):
             places,
             [found[name]["mean"] for name in names],
             0.95 * width,
-            yerr=[found[name]["std"] for name in names],
+            yerr=[(found[name]["std"] or 0.0) for name in names],
             color=COLORS[method],
             ecolor="0.5",
             label=method,

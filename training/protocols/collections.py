@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 
+from training.results.markdown import mean_and_deviation
 from training.runs.kept_embeddings import score_test_embeddings
 
 
@@ -62,9 +63,7 @@ def summary(scores, embedding_size: int) -> dict:
         scores: List of dicts, measure -> rate.
         embedding_size: Width of what was scored.
     """
-    measures = {"embedding_size": int(embedding_size)}
-    for name in scores[0]:
-        values = [float(score[name]) for score in scores]
-        std = float(np.std(values, ddof=1)) if len(values) > 1 else None
-        measures[name] = {"mean": float(np.mean(values)), "std": std}
-    return measures
+    return {"embedding_size": int(embedding_size)} | {
+        name: mean_and_deviation(score[name] for score in scores)
+        for name in scores[0]
+    }

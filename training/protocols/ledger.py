@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from training.protocols.members import Member
+from training.protocols.query_scores import FILE as QUERY_FILE
 from training.runs.kept_embeddings import FILE
 from training.runs.run_directory import RunDirectory
 
@@ -12,8 +13,9 @@ from training.runs.run_directory import RunDirectory
 class Ledger:
     """Keeps account of the members of one study cell.
 
-    A member is finished when its folder holds its scores and its test
-    embeddings; `ledger.jsonl` says how long it took.
+    A member is finished when its folder holds its scores, its test
+    embeddings and the scores of every query; `ledger.jsonl` says how long it
+    took.
 
     Args:
         folder: The cell's folder.
@@ -30,7 +32,9 @@ class Ledger:
     def is_finished(self, member: Member) -> bool:
         """Whether nothing of the member is missing."""
         directory = self.directory(member)
-        return directory.is_finished and (directory.path / FILE).exists()
+        return directory.is_finished and all(
+            (directory.path / file).exists() for file in (FILE, QUERY_FILE)
+        )
 
     def record(self, member: Member, seconds: float, scores: dict) -> None:
         """Adds a line for a member that has just been finished."""

@@ -2,6 +2,8 @@
 
 from training.runs.run_directory import RunDirectory
 
+from training.results.markdown import spread
+
 MEASURES = ("map_at_r", "precision_at_r", "precision_at_1", "recall_at_1")
 PARTS = {
     "single": "one model",
@@ -42,17 +44,3 @@ def protocol_report(path, scores: dict) -> str:
             )
             lines.append(f"  {name}, {found['embedding_size']}-D: {values}")
     return "\n".join(lines)
-
-
-def spread(measure: dict, factor: float = 1.0, digits: int = 4) -> str:
-    """Mean and standard deviation, the latter where there is one.
-
-    Args:
-        measure: Dict with `mean` and `std`.
-        factor: 100 for percentages.
-        digits: Digits after the point.
-    """
-    text = f"{factor * measure['mean']:.{digits}f}"
-    if measure["std"] is None:
-        return text
-    return f"{text} ± {factor * measure['std']:.{digits}f}"

@@ -1,10 +1,12 @@
 """Trains and scores all models of a protocol; goes on where it stopped."""
 
 import time
+from typing import Any
 
 from training.protocols.collections import collection_scores, summary
 from training.protocols.ledger import Ledger
-from training.protocols.members import NUM_FOLDS, members_of
+from training.protocols.members import NUM_FOLDS, Member, members_of
+from training.protocols.query_scores import save_query_scores
 from training.recipes.recipe import Recipe
 from training.runs.kept_embeddings import (
     load_test_embeddings,
@@ -31,7 +33,9 @@ def train_recipe(recipe: Recipe, directory: RunDirectory) -> dict:
     return run_protocol(recipe, splits, directory)
 
 
-def run_protocol(recipe: Recipe, splits, directory: RunDirectory) -> dict:
+def run_protocol(
+    recipe: Recipe, splits: Any, directory: RunDirectory
+) -> dict[str, Any]:
     """Trains the members of a protocol that are missing, scores them all.
 
     - Fair: the training classes are cut into 4 folds; of each fold's models
@@ -63,7 +67,44 @@ def run_protocol(recipe: Recipe, splits, directory: RunDirectory) -> dict:
         done = len(members) - len(missing)
         print(f"{directory.path}: {done} of {len(members)} models are there")
     for member in missing:
-        _train(member, splits, ledger)
+        train_member(member, splits, ledger)
+    return score_members(recipe, splits, directory)
+
+
+def train_member(member: Member, splits: Any, ledger: Ledger) -> None:
+    """Trains one model of a protocol, or goes on with it.
+
+    Args:
+        member: Which one.
+        splits: The data set, see `run_protocol`.
+        ledger: Account of its cell.
+    """
+    directory = ledger.directory(member)
+    if not directory.is_finished:
+        begin = time.monotonic()
+        scores = train_run(
+            member.recipe,
+            member.splits(splits),
+            directory,
+            label=f"{ledger.folder.name} {member.name}",
+            keep_embeddings=True,
+        )
+        ledger.record(member, time.monotonic() - begin, scores)
+    save_query_scores(directory.path, splits)
+
+
+def score_members(
+    recipe: Recipe, splits: Any, directory: RunDirectory
+) -> dict[str, Any]:
+    """Scores the trained members of a protocol; writes `scores.json`.
+
+    Args:
+        recipe: The settings.
+        splits: The data set, see `run_protocol`.
+        directory: The protocol's folder, all its members finished.
+    """
+    ledger = Ledger(directory.path)
+    members = members_of(recipe)
     scores = {
         "protocol": recipe.protocol,
         "selected_on": SELECTED_ON[recipe.protocol],
@@ -75,27 +116,15 @@ def run_protocol(recipe: Recipe, splits, directory: RunDirectory) -> dict:
     return scores
 
 
-def _train(member, splits, ledger):
-    directory = ledger.directory(member)
-    begin = time.monotonic()
-    scores = train_run(
-        member.recipe,
-        member.splits(splits),
-        directory,
-        label=f"{ledger.folder.name} {member.name}",
-        keep_embeddings=True,
-    )
-    ledger.record(member, time.monotonic() - begin, scores)
-
-
 def _scored(recipe, members, splits, ledger):
     found = [
         load_test_embeddings(ledger.directory(member).path)
         for member in members
     ]
     if recipe.protocol != "fair":
+        size = next(iter(found[0].values())).shape[1]
         scores = [score_test_embeddings(one, splits) for one in found]
-        return {"single": summary(scores, recipe.embedding_size)}
+        return {"single": summary(scores, size)}
     repeats = recipe.repeats
     folds = [
         found[fold * repeats : (fold + 1) * repeats]

@@ -1,9 +1,11 @@
 """Batches of a recipe: what is trained on, and what is scored."""
 
+from dataclasses import fields, replace
+
 import numpy as np
 
 import keras_gsp as gsp
-from training.datasets.image_set import ImageSet
+from training.datasets.image_set import ImageSet, RetrievalSplits
 from training.recipes.recipe import Recipe
 
 CROPS = {"none": None, "mlrc": "side", "mlrc-area": "area"}
@@ -96,7 +98,25 @@ def image_shape(recipe: Recipe, images: ImageSet):
 
 def resize_of(recipe: Recipe) -> int:
     """The shorter side, in pixels, from which the crop is cut."""
-    return round(recipe.crop_size * RESIZE_OVER_CROP)
+    return recipe.resize or round(recipe.crop_size * RESIZE_OVER_CROP)
+
+
+def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
+    """Puts images into memory, cut as they are scored.
+
+    Args:
+        recipe: Names the crop; `cache_images` is set.
+        splits: Images in memory or on disk.
+    """
+    recipe = replace(recipe, cache_images=False)
+    found = {}
+    for field in fields(splits):
+        images = getattr(splits, field.name)
+        if isinstance(images, ImageSet):
+            batches = evaluation_batches(recipe, images)
+            pixels = np.concatenate([pixels.numpy() for pixels, _ in batches])
+            found[field.name] = replace(images, images=pixels, paths=None)
+    return replace(splits, **found)
 
 
 def _cut_at_random(recipe, images, indices, seed, first_step=0):
@@ -117,7 +137,9 @@ def _cut_at_random(recipe, images, indices, seed, first_step=0):
 
 def _is_whole(recipe):
     """Whether images, or features in their place, come as they are."""
-    return recipe.crop_size is None or recipe.cache_features
+    return (
+        recipe.crop_size is None or recipe.cache_features or recipe.cache_images
+    )
 
 
 def _gathered(images, indices):

@@ -43,9 +43,12 @@ def build_callbacks(recipe: Recipe, splits, directory: RunDirectory, label):
 def _alternation(recipe, splits):
     if recipe.ccp == "off":
         return []
+    pool = pool_of(recipe, splits.train)
+    is_recent = recipe.ccp == "on" and recipe.ccp_pool == "recent"
     return [
         gsp.callbacks.ChanceConstrainedProgramming(
-            pool_of(recipe, splits.train),
+            "recent" if is_recent else pool,
+            first_pool=pool if is_recent else None,
             pool_size=recipe.ccp_pool_size,
             # A single problem never converges; its proxies are samples too.
             patience=recipe.ccp_patience if recipe.ccp == "on" else None,

@@ -1,5 +1,7 @@
 """The data set of a recipe."""
 
+from pathlib import Path
+
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 
@@ -21,6 +23,47 @@ def load_splits(recipe: Recipe) -> RetrievalSplits:
         splits = splits.with_validation(
             recipe.validation_folds, recipe.validation_fold
         )
+    check_classes(recipe, splits)
+    return splits
+
+
+def _check_named(recipe):
+    is_read = recipe.dataset != "glyphs"
+    if is_read and recipe.data_dir is None and recipe.source == "disk":
+        raise ValueError(
+            f"`data_dir` must name the folder of {recipe.dataset}. "
+            "Received: data_dir=None."
+        )
+    if is_read and recipe.frozen != "none" and recipe.backbone_weights is None:
+        raise ValueError(
+            "`backbone_weights` must name a file (or imagenet) with "
+            f"frozen={recipe.frozen}: what is frozen would stay random. "
+            "Received: backbone_weights=None."
+        )
+
+
+def check_sources(recipe: Recipe) -> None:
+    """Checks that images and weights are named and there, and reads none.
+
+    Raises:
+        ValueError: `data_dir` or `backbone_weights` is needed and missing.
+        FileNotFoundError: nothing of that name.
+    """
+    _check_named(recipe)
+    places = {"backbone_weights": recipe.backbone_weights}
+    if recipe.source == "disk":
+        places["data_dir"] = recipe.data_dir
+    for name, path in places.items():
+        if path in (None, "imagenet"):
+            continue
+        if not Path(path).expanduser().exists():
+            raise FileNotFoundError(
+                f"`{name}` must exist. Received: {name}={path}."
+            )
+
+
+def check_classes(recipe: Recipe, splits: RetrievalSplits) -> None:
+    """Raises `ValueError` unless the training classes fill a batch."""
     if splits.train.num_classes < recipe.classes_per_batch:
         raise ValueError(
             "`classes_per_batch` must be at most the number of training "
@@ -28,26 +71,15 @@ def load_splits(recipe: Recipe) -> RetrievalSplits:
             f"for {splits.train.num_classes} training classes of "
             f"{splits.name}."
         )
-    return splits
 
 
 def read_recipe(recipe: Recipe) -> RetrievalSplits:
     """The data set of a recipe as it is, perhaps without validation."""
+    _check_named(recipe)
     if recipe.dataset == "glyphs":
         from training.datasets import glyphs
 
         return glyphs.load()
-    if recipe.data_dir is None and recipe.source == "disk":
-        raise ValueError(
-            f"`data_dir` must name the folder of {recipe.dataset}. "
-            "Received: data_dir=None."
-        )
-    if recipe.frozen != "none" and recipe.backbone_weights is None:
-        raise ValueError(
-            "`backbone_weights` must name a file (or imagenet) with "
-            f"frozen={recipe.frozen}: what is frozen would stay random. "
-            "Received: backbone_weights=None."
-        )
     from training.datasets.reading import read_splits
 
     own = {}
@@ -66,4 +98,8 @@ def read_recipe(recipe: Recipe) -> RetrievalSplits:
         from training.recipes.features import with_features
 
         return with_features(recipe, splits)
+    if recipe.cache_images:
+        from training.recipes.batches import with_pixels
+
+        return with_pixels(recipe, splits)
     return splits

@@ -1,6 +1,9 @@
 """The compiled learner of a recipe."""
 
+import itertools
+
 import keras
+import numpy as np
 
 import keras_gsp as gsp
 from training.recipes.backbone import build_backbone
@@ -42,8 +45,9 @@ def build_learner(recipe: Recipe, *, num_classes: int, image_shape):
         class_embeddings=_class_embeddings(recipe, num_classes),
         anchor_weight=0.0 if recipe.ccp == "off" else recipe.anchor_weight,
         anchor_decay=recipe.anchor_decay,
-        in_batch_weight=0.0 if recipe.ccp == "off" else recipe.in_batch_weight,
+        in_batch_weight=recipe.in_batch_weight,
         seed=recipe.seed,
+        recent=_recent(recipe, num_classes),
     )
     learner.compile(
         optimizer=_optimizer(recipe, learner),
@@ -57,9 +61,12 @@ def build_recipe_encoder(recipe: Recipe, image_shape):
     """Builds the encoder of a recipe, untrained.
 
     Args:
-        recipe: The settings.
+        recipe: The settings; without steps the encoder ends in the
+            backbone's own features, pooled by average and normalised.
         image_shape: (height, width, 3) of the uint8 images.
     """
+    if recipe.steps == 0:
+        return _raw_encoder(recipe, image_shape)
     return gsp.models.build_encoder(
         build_backbone(recipe, image_shape),
         embedding_size=recipe.embedding_size,
@@ -67,6 +74,38 @@ def build_recipe_encoder(recipe: Recipe, image_shape):
         normalization=recipe.normalization,
         histogram=build_histogram(recipe),
     )
+
+
+def _raw_encoder(recipe, image_shape):
+    backbone = build_backbone(recipe, image_shape)
+    pooled = keras.layers.GlobalAveragePooling2D(name="pooling")
+    normalized = gsp.layers.EmbeddingNormalization("l2", name="normalization")
+    outputs = normalized(pooled(backbone.output))
+    return keras.Model(backbone.inputs, outputs, name="encoder")
+
+
+def start_prototypes(recipe: Recipe, learner, batches, *, num_batches=32):
+    """Starts the prototypes from local features of training images.
+
+    Does nothing where no layer has prototypes, or with
+    `prototype_start=random`.
+
+    Args:
+        recipe: The learner's recipe.
+        learner: What `build_learner` returned.
+        batches: Batches of (images, labels) of the training classes.
+        num_batches: How many of them are looked at.
+    """
+    layers = {layer.name: layer for layer in learner.encoder.layers}
+    layer = layers.get("histogram") or layers["pooling"]
+    if recipe.prototype_start == "random" or not hasattr(layer, "adapt"):
+        return
+    features = keras.Model(learner.encoder.inputs, layer.input)
+    found = [
+        features.predict_on_batch(images)
+        for images, _ in itertools.islice(batches, num_batches)
+    ]
+    layer.adapt(np.concatenate(found), seed=recipe.seed)
 
 
 def _proxies(recipe, num_classes):
@@ -89,6 +128,14 @@ def _memory(recipe):
     return gsp.layers.EmbeddingMemory(
         recipe.memory_capacity, warmup_steps=recipe.memory_warmup_steps
     )
+
+
+def _recent(recipe, num_classes):
+    """Room for as many samples of each class as the pool wants, about."""
+    if recipe.ccp != "on" or recipe.ccp_pool != "recent":
+        return None
+    capacity = num_classes * recipe.ccp_pool_size
+    return gsp.layers.EmbeddingMemory(max(capacity, recipe.batch_size))
 
 
 def _class_embeddings(recipe, num_classes):

@@ -1,60 +1,115 @@
-"""Which words, numbers and combinations a recipe may hold."""
+"""Which words and numbers a field may hold, said on the field itself.
 
-from dataclasses import fields
-from typing import Literal, get_args, get_origin
+`Annotated[float, positive]` is a number with its range, `Literal["a", "b"]`
+one of some words. `check_fields` holds a record to what its fields say.
+"""
 
-POSITIVE = (
-    "crop_size",
-    "num_prototypes",
-    "inverse_temperature",
-    "histogram_inverse_temperature",
-    "ridge",
-    "embedding_size",
-    "proxies_per_class",
-    "repeats",
-    "train_classes",
-    "images_per_class",
-    "ms_alpha",
-    "ms_beta",
-    "proxy_temperature",
-    "anchor_alpha",
-    "soft_triple_scale",
-    "soft_triple_gamma",
-    "memory_capacity",
-    "ccp_pool_size",
-    "ccp_patience",
-    "classes_per_batch",
-    "steps",
-    "steps_per_evaluation",
-    "patience",
-    "learning_rate",
-    "proxy_learning_rate_multiplier",
-)
-NOT_NEGATIVE = (
-    "positive_margin",
-    "ms_mining_margin",
-    "soft_triple_tau",
-    "memory_warmup_steps",
-    "ccp_warmup",
-    "anchor_weight",
-    "in_batch_weight",
-    "warmup_steps",
-    "weight_decay",
-    "seed",
-)
-AT_LEAST_TWO = ("samples_per_class", "validation_folds")
-UP_TO_ONE = ("transport_ratio", "anchor_decay")
-SHARES = ("regularizer_weight",)
+import math
+from dataclasses import dataclass, fields
+from functools import cache
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
-def check_recipe(recipe):
-    """Raises `ValueError` at the first field that cannot be meant."""
-    _check_words(recipe)
-    _check_numbers(recipe)
-    _check_combination(recipe)
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """The numbers that a field may hold; None leaves a side open."""
+
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+
+    def __contains__(self, number: float) -> bool:
+        return (
+            math.isfinite(number)
+            and (self.at_least is None or number >= self.at_least)
+            and (self.above is None or number > self.above)
+            and (self.at_most is None or number <= self.at_most)
+        )
+
+    def __str__(self) -> str:
+        if self.at_most is not None:
+            lower = f"({self.above:g}" if self.at_least is None else None
+            return f"in {lower or f'[{self.at_least:g}'}, {self.at_most:g}]"
+        if self.at_least is not None:
+            return f"{self.at_least:g} or more"
+        return "positive" if self.above == 0 else f"above {self.above:g}"
 
 
-def literal_words(annotation) -> tuple[str, ...]:
+def at_least(number: float) -> Range:
+    """Numbers from `number` on."""
+    return Range(at_least=number)
+
+
+positive = Range(above=0)
+not_negative = Range(at_least=0)
+up_to_one = Range(above=0, at_most=1)
+share = Range(at_least=0, at_most=1)
+
+
+def check_fields(record: Any) -> None:
+    """Holds every field of a record to its own type.
+
+    Args:
+        record: Instance of a dataclass with words (`Literal`), ranged
+            numbers, flags and texts.
+
+    Raises:
+        ValueError: a word, a number or a kind of value that the field may
+            not hold. Truth values are no numbers, and 2.5 is no integer.
+    """
+    for field, (kinds, words, numbers) in field_rules(type(record)).items():
+        value = getattr(record, field)
+        if value is None and NoneType in kinds:
+            continue
+        if words:
+            is_word = isinstance(value, str) and value in words
+            require(record, field, is_word, f"one of {', '.join(words)}")
+        elif float in kinds or int in kinds:
+            _check_number(record, field, value, kinds, numbers)
+        else:
+            kind = next(kind for kind in kinds if kind is not NoneType)
+            name = {str: "a text", bool: "True or False"}.get(kind, str(kind))
+            require(record, field, isinstance(value, kind), name)
+
+
+def require(record: Any, field: str, is_met: bool, expectation: str) -> None:
+    """Raises `ValueError` about a field of a record unless `is_met`."""
+    if not is_met:
+        raise ValueError(
+            f"`{field}` must be {expectation}. "
+            f"Received: {field}={getattr(record, field)}."
+        )
+
+
+@cache
+def field_rules(kind: type) -> dict[str, tuple[set, tuple, Range | None]]:
+    """For each field of a dataclass its types, words and range."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        field.name: _rule(hints[field.name])
+        for field in fields(kind)
+        if field.init
+    }
+
+
+def _rule(annotation):
+    metadata = getattr(annotation, "__metadata__", ())
+    ranges = [extra for extra in metadata if isinstance(extra, Range)]
+    plain = annotation.__origin__ if metadata else annotation
+    return _kinds(plain), literal_words(plain), ranges[0] if ranges else None
+
+
+def _kinds(annotation):
+    parts = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return {str}
+    if not parts:
+        return {annotation}
+    return set().union(*map(_kinds, parts))
+
+
+def literal_words(annotation: Any) -> tuple[str, ...]:
     """The words of a `Literal`, or of a union of them; else none."""
     if get_origin(annotation) is Literal:
         return get_args(annotation)
@@ -63,87 +118,9 @@ def literal_words(annotation) -> tuple[str, ...]:
     )
 
 
-def _check_words(recipe):
-    for field in fields(recipe):
-        words = literal_words(field.type)
-        if words:
-            is_known = getattr(recipe, field.name) in words
-            expectation = f"one of {', '.join(words)}"
-            _require(recipe, field.name, is_known, expectation)
-
-
-def _check_numbers(recipe):
-    ranges = (
-        (POSITIVE, lambda value: value > 0, "positive"),
-        (NOT_NEGATIVE, lambda value: value >= 0, "0 or more"),
-        (AT_LEAST_TWO, lambda value: value >= 2, "2 or more"),
-        (UP_TO_ONE, lambda value: 0 < value <= 1, "in (0, 1]"),
-        (SHARES, lambda value: 0 <= value <= 1, "in [0, 1]"),
-        (("power",), lambda value: value > 1, "above 1"),
-    )
-    for names, is_within, expectation in ranges:
-        for name in names:
-            value = getattr(recipe, name)
-            is_met = value is None or is_within(value)
-            _require(recipe, name, is_met, expectation)
-
-
-def _check_combination(recipe):
-    _require(
-        recipe,
-        "steps",
-        recipe.steps % recipe.steps_per_evaluation == 0,
-        f"a multiple of steps_per_evaluation={recipe.steps_per_evaluation}",
-    )
-    _require(
-        recipe,
-        "validation_fold",
-        0 <= recipe.validation_fold < recipe.validation_folds,
-        f"in [0, validation_folds={recipe.validation_folds})",
-    )
-    for name, off in (
-        ("memory", "none"),
-        ("ccp_warmup", 0),
-        ("in_batch_weight", 0.0),
-    ):
-        is_met = not recipe.uses_proxy_loss or getattr(recipe, name) == off
-        _require(recipe, name, is_met, f"{off} with loss={recipe.loss}")
-    _require(
-        recipe,
-        "memory",
-        recipe.memory == "none" or recipe.ccp == "off",
-        f"`none` with ccp={recipe.ccp}",
-    )
-    _require(
-        recipe,
-        "train_classes",
-        recipe.train_classes is None or recipe.dataset in ("folder", "csv"),
-        f"None with dataset={recipe.dataset}, whose split is published",
-    )
-    _require(
-        recipe,
-        "images_per_class",
-        recipe.images_per_class is None or recipe.dataset == "collage",
-        f"None with dataset={recipe.dataset}",
-    )
-    _require(
-        recipe,
-        "cache_features",
-        not recipe.cache_features
-        or (recipe.frozen == "all" and recipe.augmentation == "none"),
-        "False unless frozen=all and augmentation=none",
-    )
-    _require(
-        recipe,
-        "classes_per_batch",
-        recipe.regularizer == "none" or recipe.classes_per_batch > 1,
-        f"2 or more with regularizer={recipe.regularizer}",
-    )
-
-
-def _require(recipe, name, is_met, expectation):
-    if not is_met:
-        raise ValueError(
-            f"`{name}` must be {expectation}. "
-            f"Received: {name}={getattr(recipe, name)}."
-        )
+def _check_number(record, field, value, kinds, numbers):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if float not in kinds:
+        is_integer = is_number and isinstance(value, int)
+        require(record, field, is_integer, f"an integer, {numbers}")
+    require(record, field, is_number and value in numbers, str(numbers))

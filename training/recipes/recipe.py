@@ -1,9 +1,22 @@
-"""Everything that defines a training run, in one flat record."""
+"""Everything that defines a training run, in one flat record.
+
+A number stands with its range: `Annotated[float, positive]`. A field whose
+type is a number without one fails the tests, so nothing is unchecked.
+"""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from training.recipes.ranges import check_recipe
+from training.recipes.ranges import (
+    Range,
+    at_least,
+    check_fields,
+    not_negative,
+    positive,
+    require,
+    share,
+    up_to_one,
+)
 
 Dataset = Literal[
     "glyphs",
@@ -17,6 +30,7 @@ Dataset = Literal[
     "mnist",
     "omniglot",
     "folder",
+    "clutter",
     "csv",
 ]
 Backbone = Literal[
@@ -30,6 +44,8 @@ Backbone = Literal[
 Pooling = Literal["gap", "gmp", "gem", "gsp", "gem-gsp"]
 PairLossName = Literal["c1", "c2", "triplet", "ms"]
 ProxyLossName = Literal["proxy-nca", "proxy-anchor", "soft-triple"]
+# Their classes are drawn here; those of the others are published.
+OWN_SPLITS = ("folder", "csv")
 PAIR_LOSSES = get_args(PairLossName)
 PROXY_LOSSES = get_args(ProxyLossName)
 
@@ -49,30 +65,39 @@ class Recipe:
     """Folder, archive or list file of the data set."""
     source: Literal["disk", "tfds"] = "disk"
     """Original layout, or prepared by TensorFlow Datasets in `data_dir`."""
-    train_classes: int | None = None
+    train_classes: Annotated[int | None, positive] = None
     """folder, csv: classes to learn from, drawn at random; None is half."""
-    images_per_class: int | None = None
-    """collage: at most so many images of each class; None is all."""
+    images_per_class: Annotated[int | None, positive] = None
+    """collage, clutter: at most so many images of each class; None is all."""
     corrupt_images: Literal["raise", "skip"] = "raise"
     """Name unreadable files in one error, or leave them out."""
     protocol: Literal["single", "fair", "conventional"] = "single"
     """One model chosen on validation classes; the fair protocol of 4 folds;
     or the conventional one, which chooses on the test classes."""
-    repeats: int = 3
+    repeats: Annotated[int, positive] = 3
     """How often each model of the other two protocols is trained."""
-    validation_folds: int = 4
+    validation_folds: Annotated[int, at_least(2)] = 4
     """Where a data set has no validation classes, 1 training fold in so
     many serves."""
-    validation_fold: int = 0
+    validation_fold: Annotated[int, not_negative] = 0
     """Which fold that is, in [0, validation_folds)."""
     augmentation: Literal["none", "mlrc", "mlrc-area"] = "none"
     """Random crops and flips: sides of 40-256 pixels, or area 0.16-1."""
-    crop_size: int | None = None
+    crop_size: Annotated[int | None, positive] = None
     """Side of the square that images are cropped to, pixels; None keeps
     them as they are."""
+    resize: Annotated[int | None, positive] = None
+    """Shorter side in pixels from which crops are cut; None is 256/227 of
+    the crop, as in the papers; the crop's own size keeps square images
+    whole."""
+    cache_images: bool = False
+    """Keep the images in memory as they are scored, without augmentation:
+    for small ones, whose files would be decoded again in every step."""
 
     backbone: Backbone = "glyph-cnn"
     """Network from images to a feature map."""
+    backbone_width: Annotated[float, positive] = 0.35
+    """mobilenet-v2: factor on its channels, alpha."""
     backbone_weights: str | None = None
     """Weights file, or `imagenet` (downloaded); None trains from scratch."""
     frozen: Literal["none", "batch-norm", "all"] = "none"
@@ -81,15 +106,18 @@ class Recipe:
     """Compute the frozen backbone's features once, without augmentation."""
     pooling: Pooling = "gap"
     """Average, max, generalised mean, generalised sum, or the last two."""
-    num_prototypes: int = 64
+    num_prototypes: Annotated[int, positive] = 64
     """Prototypes of GSP, ZSR and XML."""
-    transport_ratio: float = 0.2
+    prototype_start: Literal["data", "random"] = "data"
+    """Prototypes start from local features that cover the data, by greedy
+    k-centre, or at random."""
+    transport_ratio: Annotated[float, up_to_one] = 0.2
     """Fraction of the features that GSP pools, in (0, 1]."""
-    inverse_temperature: float = 10.0
+    inverse_temperature: Annotated[float, positive] = 10.0
     """Sharpness of GSP's selection."""
-    power: float = 3.0
+    power: Annotated[float, Range(above=1)] = 3.0
     """Exponent of the generalised mean, above 1."""
-    embedding_size: int = 128
+    embedding_size: Annotated[int, positive] = 128
     """Width of the embedding."""
     normalization: Literal["l2", "ball"] = "l2"
     """Embeddings on the unit sphere, or in the unit ball."""
@@ -97,99 +125,105 @@ class Recipe:
     loss: PairLossName | ProxyLossName = "c2"
     """Contrastive (Euclidean c2, cosine c1), triplet, multi-similarity, or
     a proxy loss."""
-    positive_margin: float = 0.0
+    positive_margin: Annotated[float, not_negative] = 0.0
     """c2: distance below which a positive pair costs nothing."""
-    negative_margin: float = 0.5
+    negative_margin: Annotated[float, not_negative] = 0.5
     """c2: distance above which a negative pair costs nothing."""
-    cosine_margin: float = 0.5
+    cosine_margin: Annotated[float, Range(at_least=-1, at_most=1)] = 0.5
     """c1: cosine below which a negative pair costs nothing."""
-    triplet_margin: float = 0.05
+    triplet_margin: Annotated[float, not_negative] = 0.05
     """triplet: by how much negatives have to be further away."""
-    ms_alpha: float = 2.0
+    ms_alpha: Annotated[float, positive] = 2.0
     """ms: sharpness on positive pairs."""
-    ms_beta: float = 40.0
+    ms_beta: Annotated[float, positive] = 40.0
     """ms: sharpness on negative pairs."""
-    ms_base: float = 0.5
+    ms_base: Annotated[float, Range(at_least=-1, at_most=1)] = 0.5
     """ms: cosine that separates the two."""
-    ms_mining_margin: float | None = None
+    ms_mining_margin: Annotated[float | None, not_negative] = None
     """ms: margin of the original's miner (0.1 there); None mines nothing."""
-    proxy_temperature: float = 0.11
+    proxy_temperature: Annotated[float, positive] = 0.11
     """proxy-nca: cosines are divided by it."""
-    anchor_margin: float = 0.1
+    anchor_margin: Annotated[float, Range(at_least=-1, at_most=1)] = 0.1
     """proxy-anchor: cosine margin."""
-    anchor_alpha: float = 32.0
+    anchor_alpha: Annotated[float, positive] = 32.0
     """proxy-anchor: sharpness."""
-    soft_triple_scale: float = 20.0
+    soft_triple_scale: Annotated[float, positive] = 20.0
     """soft-triple: factor on similarities."""
-    soft_triple_gamma: float = 0.1
+    soft_triple_gamma: Annotated[float, positive] = 0.1
     """soft-triple: temperature between the centres of one class."""
-    soft_triple_margin: float = 0.01
+    soft_triple_margin: Annotated[float, Range(at_least=-1, at_most=1)] = 0.01
     """soft-triple: cosine margin."""
-    soft_triple_tau: float = 0.2
+    soft_triple_tau: Annotated[float, not_negative] = 0.2
     """soft-triple: weight of the centre regulariser."""
 
     regularizer: Literal["none", "zsr", "xml"] = "none"
     """Zero-shot regulariser or cross-batch metric learning."""
-    regularizer_weight: float | None = None
+    regularizer_weight: Annotated[float | None, share] = None
     """Its share of the loss, in [0, 1]; None is 0.1 for zsr, 0.01 for xml."""
-    ridge: float = 0.05
+    ridge: Annotated[float, positive] = 0.05
     """Ridge of its closed-form fit."""
-    zero_shot_scale: float = 1.0
+    zero_shot_scale: Annotated[float, positive] = 1.0
     """zsr: factor on its logits."""
-    histogram_inverse_temperature: float = 10.0
+    histogram_inverse_temperature: Annotated[float, positive] = 10.0
     """xml: sharpness of the prototype histogram."""
     memory: Literal["none", "xbm"] = "none"
     """Compare with a memory of past embeddings as well."""
-    memory_capacity: int = 1024
+    memory_capacity: Annotated[int, positive] = 1024
     """Embeddings in it."""
-    memory_warmup_steps: int = 100
+    memory_warmup_steps: Annotated[int, not_negative] = 100
     """Steps before it is used."""
     ccp: Literal["off", "single", "on"] = "off"
     """Proxies that start from samples, for a pair loss as well: none, those
     of one problem, or alternating ones."""
-    proxies_per_class: int = 1
+    proxies_per_class: Annotated[int, positive] = 1
     """Proxies (or soft-triple centres) per class."""
-    ccp_pool_size: int = 12
+    ccp_pool_size: Annotated[int, positive] = 12
     """Samples per class among which the next proxies are chosen."""
-    ccp_patience: int = 3
+    ccp_patience: Annotated[int, positive] = 3
     """Evaluations without a gain after which the next problem starts."""
-    ccp_warmup: int = 0
+    ccp_warmup: Annotated[int, not_negative] = 0
     """Evaluations before proxies start from samples, trained on pairs within
     the batch; a network from scratch needs some."""
-    anchor_weight: float = 2e-4
+    anchor_weight: Annotated[float, not_negative] = 2e-4
     """Pull of the weights towards the last problem's solution."""
-    anchor_decay: float = 1.0
+    anchor_decay: Annotated[float, up_to_one] = 1.0
     """Factor on that pull from problem to problem, in (0, 1]."""
-    in_batch_weight: float = 0.0
-    """Weight of the ordinary pair loss beside the one against proxies."""
+    ccp_pool: Literal["data", "recent"] = "data"
+    """Samples embedded anew for every problem, or those that training has
+    embedded last, nearly free; the first problem's are embedded anew."""
+    in_batch_weight: Annotated[float | None, not_negative] = None
+    """Weight of the ordinary pair loss beside the one against proxies or
+    memory; None is 1 with a memory, 0 with proxies."""
 
-    classes_per_batch: int = 16
+    classes_per_batch: Annotated[int, positive] = 16
     """Classes in a batch."""
-    samples_per_class: int = 4
+    samples_per_class: Annotated[int, at_least(2)] = 4
     """Images of each."""
-    steps: int = 900
-    """Training steps at most."""
-    steps_per_evaluation: int = 100
+    steps: Annotated[int, not_negative] = 900
+    """Training steps at most; 0 trains nothing: the backbone's own features,
+    pooled by average and normalised, are scored."""
+    steps_per_evaluation: Annotated[int, positive] = 100
     """Steps between two evaluations; divides `steps`."""
-    patience: int | None = None
+    patience: Annotated[int | None, positive] = None
     """Evaluations without a gain after which training stops; None: never."""
-    warmup_steps: int = 0
+    warmup_steps: Annotated[int, not_negative] = 0
     """First steps, in which the backbone stays as it is."""
-    learning_rate: float = 1e-3
+    learning_rate: Annotated[float, positive] = 1e-3
     """Learning rate of AdamW."""
-    weight_decay: float = 1e-4
+    weight_decay: Annotated[float, not_negative] = 1e-4
     """Weight decay of AdamW."""
-    proxy_learning_rate_multiplier: float = 100.0
+    proxy_learning_rate_multiplier: Annotated[float, positive] = 100.0
     """How much faster proxies learn."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Keras dtype policy."""
     jit_compile: bool = False
     """Compile the training step with XLA."""
-    seed: int = 0
+    seed: Annotated[int, not_negative] = 0
     """Seed of weights, batches and splits."""
 
-    def __post_init__(self):
-        check_recipe(self)
+    def __post_init__(self) -> None:
+        check_fields(self)
+        _check_combination(self)
 
     @property
     def uses_proxies(self) -> bool:
@@ -205,3 +239,109 @@ class Recipe:
     def batch_size(self) -> int:
         """Images in a training batch."""
         return self.classes_per_batch * self.samples_per_class
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of a run that is not stopped early."""
+        return self.steps // self.steps_per_evaluation
+
+
+def _check_combination(recipe):
+    """Raises `ValueError` for fields that contradict each other."""
+    require(
+        recipe,
+        "steps",
+        recipe.steps % recipe.steps_per_evaluation == 0,
+        f"a multiple of steps_per_evaluation={recipe.steps_per_evaluation}",
+    )
+    require(
+        recipe,
+        "validation_fold",
+        recipe.validation_fold < recipe.validation_folds,
+        f"in [0, validation_folds={recipe.validation_folds})",
+    )
+    for name, off in (
+        ("memory", "none"),
+        ("ccp_warmup", 0),
+    ):
+        is_met = not recipe.uses_proxy_loss or getattr(recipe, name) == off
+        require(recipe, name, is_met, f"{off} with loss={recipe.loss}")
+    has_pairs = not recipe.uses_proxy_loss
+    has_references = recipe.ccp != "off" or recipe.memory != "none"
+    require(
+        recipe,
+        "in_batch_weight",
+        recipe.in_batch_weight is None or (has_pairs and has_references),
+        "None without a pair loss beside ccp or a memory",
+    )
+    require(
+        recipe,
+        "memory",
+        recipe.memory == "none" or recipe.ccp == "off",
+        f"`none` with ccp={recipe.ccp}",
+    )
+    require(
+        recipe,
+        "train_classes",
+        recipe.train_classes is None or recipe.dataset in OWN_SPLITS,
+        f"None with dataset={recipe.dataset}, whose split is published",
+    )
+    require(
+        recipe,
+        "images_per_class",
+        recipe.images_per_class is None
+        or recipe.dataset in ("clutter", "collage"),
+        f"None with dataset={recipe.dataset}",
+    )
+    require(
+        recipe,
+        "resize",
+        recipe.resize is None
+        or (recipe.crop_size is not None and recipe.resize >= recipe.crop_size),
+        f"None or at least crop_size={recipe.crop_size}",
+    )
+    require(
+        recipe,
+        "cache_features",
+        not recipe.cache_features
+        or (recipe.frozen == "all" and recipe.augmentation == "none"),
+        "False unless frozen=all and augmentation=none",
+    )
+    require(
+        recipe,
+        "cache_images",
+        not recipe.cache_images
+        or (
+            recipe.augmentation == "none"
+            and recipe.crop_size is not None
+            and not recipe.cache_features
+        ),
+        "False unless augmentation=none, with a crop_size and without "
+        "cache_features",
+    )
+    require(
+        recipe,
+        "classes_per_batch",
+        recipe.regularizer == "none" or recipe.classes_per_batch > 1,
+        f"2 or more with regularizer={recipe.regularizer}",
+    )
+    # An evaluation per problem that improves, `ccp_patience` that do not, and
+    # one of the second problem: fewer train one fixed set of proxies.
+    needed = recipe.ccp_warmup + recipe.ccp_patience + 2
+    require(
+        recipe,
+        "ccp",
+        recipe.ccp != "on" or recipe.evaluations >= needed,
+        f"`single` with {recipe.evaluations} evaluations: no second problem "
+        f"begins in fewer than {needed} (ccp_warmup + ccp_patience + 2). "
+        "Evaluate more often, train longer or lower ccp_patience",
+    )
+    require(
+        recipe,
+        "patience",
+        recipe.ccp != "on"
+        or recipe.patience is None
+        or recipe.patience > recipe.ccp_patience,
+        f"above ccp_patience={recipe.ccp_patience} with ccp=on, or training "
+        "stops where the second problem would begin",
+    )

@@ -150,4 +150,4 @@ def write_json(path: Path, content: dict) -> None:
 def write_text(path: Path, text: str) -> None:
     """Writes a text file whole or not at all."""
     with whole_file(path) as aside:
-        aside.write_text(text)
+        aside.write_text(text, encoding="utf-8")

@@ -49,7 +49,7 @@ def train_run(
     from training.recipes import batches
     from training.recipes.callbacks import build_callbacks
     from training.recipes.features import complete_encoder
-    from training.recipes.learner import build_learner
+    from training.recipes.learner import build_learner, start_prototypes
 
     train = splits.train
     shape = batches.image_shape(recipe, train)
@@ -64,6 +64,10 @@ def train_run(
         directory.checkpoint, callbacks=callbacks, settings=asdict(recipe)
     )
     first_step = resume.restore(learner)
+    if not first_step:
+        start_prototypes(
+            recipe, learner, batches.training_batches(recipe, train)
+        )
     learner.fit(
         batches.training_batches(recipe, train, first_step=first_step),
         epochs=recipe.steps // recipe.steps_per_evaluation,
@@ -78,6 +82,11 @@ def train_run(
     scores = score(
         learner.encoder, recipe, splits.test, splits.query, splits.gallery
     )
+    if recipe.ccp != "off":
+        # The weights may be those of an earlier problem: ask the history.
+        scores["num_problems"] = max(
+            line.get("ccp_problem", 0) for line in directory.read_history()
+        )
     write_json(directory.scores, scores)
     return scores
 

@@ -3,6 +3,9 @@
 import keras
 import numpy as np
 
+# In place of a data set: what training has embedded last.
+RECENT = "recent"
+
 # An endless data set that never brings a class must come to an end.
 FRUITLESS_SAMPLES = 10_000
 FRUITLESS_SAMPLES_PER_CLASS = 20
@@ -14,6 +17,13 @@ def check_pool(pool):
     Raises:
         TypeError: an iterator, or something that is no data set at all.
     """
+    if isinstance(pool, str) and pool == RECENT:
+        return RECENT
+    if isinstance(pool, str):
+        raise TypeError(
+            f'`pool` must be a data set, a function, or "{RECENT}". '
+            f"Received: pool={pool!r}."
+        )
     if hasattr(pool, "__next__"):
         raise TypeError(
             "`pool` must be a data set that can be read again for every "
@@ -96,13 +106,45 @@ def embed_class_pool(
         filled = np.stack(waiting + waiting[-1:] * missing)
         blocks.append(embed(filled)[: len(waiting)])
     embeddings = np.concatenate(blocks).astype("float32")
-    if not np.isfinite(embeddings).all():
-        raise ValueError(
-            "The embeddings of the pool must be finite. Received: NaN or "
-            "infinity; the training has diverged."
-        )
+    _check_finite(embeddings)
     pool = np.zeros((num_classes, pool_size, embeddings.shape[1]), "float32")
     pool[tuple(np.transpose(rows))] = embeddings
+    return pool, np.arange(pool_size) < counts[:, None]
+
+
+def recent_class_pool(memory, num_classes, pool_size):
+    """Takes the newest embeddings of each class out of a memory.
+
+    Args:
+        memory: `EmbeddingMemory` of the training's embeddings.
+        num_classes: labels are in [0, num_classes).
+        pool_size: samples to take of each class.
+
+    Returns:
+        As `embed_class_pool`. A class that the memory lacks has no sample.
+
+    Raises:
+        ValueError: as `embed_class_pool`, but for a class without a sample.
+    """
+    embeddings, labels, position, filled = (
+        np.asarray(keras.ops.convert_to_numpy(state))
+        for state in (
+            memory.embeddings,
+            memory.labels,
+            memory.position,
+            memory.num_filled,
+        )
+    )
+    newest_first = (position - 1 - np.arange(filled)) % memory.capacity
+    _check_labels(labels[newest_first], num_classes)
+    shape = num_classes, pool_size, embeddings.shape[1]
+    pool, counts = np.zeros(shape, "float32"), np.zeros(num_classes, "int64")
+    for slot in newest_first:
+        label = labels[slot]
+        if counts[label] < pool_size:
+            pool[label, counts[label]] = embeddings[slot]
+            counts[label] += 1
+    _check_finite(pool)
     return pool, np.arange(pool_size) < counts[:, None]
 
 
@@ -137,6 +179,14 @@ def _checked_batch(batch):
         )
     images, labels = (np.asarray(array) for array in batch)
     return images, labels.reshape(-1).astype("int64")
+
+
+def _check_finite(embeddings):
+    if not np.isfinite(embeddings).all():
+        raise ValueError(
+            "The embeddings of the pool must be finite. Received: NaN or "
+            "infinity; the training has diverged."
+        )
 
 
 def _check_labels(labels, num_classes):

@@ -1,5 +1,7 @@
 """Chance constrained programming: alternating proxies, anchored weights."""
 
+import warnings
+
 import keras
 import numpy as np
 
@@ -44,7 +46,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
     `ccp_covering_radius`, mean over classes of the largest distance of a pool
     sample to the nearest of :math:`\rho^*` and the proxies added to it when
     the problem began; `ccp_anchor_distance`, :math:`|\theta - \theta^*|`, 0
-    in the first problem.
+    in the first problem. A training too short for a second problem, which
+    needs `patience + 2` evaluations, is warned of before its first step.
 
     Where we differ from the reference code: there the network is never reset
     to :math:`\theta^*`, which is `restore_anchors=False`; existing centres
@@ -57,7 +60,11 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             list of batches), ideally shuffled and augmented; a tuple of two
             arrays, drawn in random order; or a function `(classes, problem)`
             that returns one of these for an integer array of classes, which
-            alone is exactly resumable when the samples are random.
+            alone is exactly resumable when the samples are random; or
+            `"recent"`: the newest embeddings that training itself has
+            produced, of the learner's `recent` or `memory`, for which
+            nothing is embedded. They are some steps old; a class that is not
+            among them keeps its proxies.
         pool_size: samples per class to choose from, at least 1. Default 12,
             the paper's. Below `proxies_per_class`, so many for each proxy: 1
             is random sampling.
@@ -86,6 +93,15 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         batch_size: samples embedded at once, at least 1. Default 64.
         seed: integer, with the number of the problem the order of arrays.
             Default 0.
+        first_pool: where the samples of the first problem come from, as
+            `pool`, for `pool="recent"`: before the first step no embedding
+            is recent. Default `None`: `pool`; without `warmup_epochs` the
+            first problem then starts from the proxies as they are.
+
+    Attributes:
+        num_problems: problems begun so far. Each but the last has
+            converged; 1 at the end of a training means that nothing ever
+            alternated.
 
     Raises:
         TypeError: a pool that cannot be read again, a model that is no
@@ -105,7 +121,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         anchor_weight=2e-4,
     )
     learner.compile("adam", loss=gsp.losses.ContrastiveLoss())
-    learner.fit(images, labels, epochs=2, verbose=0, callbacks=[
+    learner.fit(images, labels, epochs=5, verbose=0, callbacks=[
         gsp.callbacks.RetrievalEvaluation((images, labels)),
         gsp.callbacks.ChanceConstrainedProgramming(
             (images, labels), pool_size=4
@@ -137,6 +153,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         every_epochs=1,
         batch_size=64,
         seed=0,
+        first_pool=None,
     ):
         super().__init__()
         check_count(pool_size=pool_size, batch_size=batch_size)
@@ -153,6 +170,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             )
         check_not_negative(min_delta=min_delta, warmup_epochs=warmup_epochs)
         self.pool = check_pool(pool)
+        self.first_pool = None if first_pool is None else check_pool(first_pool)
         self.pool_size = pool_size
         self.patience = patience
         self.warmup_epochs = warmup_epochs
@@ -165,14 +183,24 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         self.every_epochs = every_epochs
         self.batch_size = batch_size
         self.seed = seed
-        self._choice = ProxyChoice(self.pool, pool_size, batch_size, seed)
+        self._choice = ProxyChoice(
+            self.pool, self.first_pool, pool_size, batch_size, seed
+        )
         self._batches_ended = []
         self._missing = None
 
     def on_train_begin(self, logs=None):
-        """Checks proxies and anchors of the learner, and its loss."""
-        check_learner(self.model, self.warmup_epochs)
+        """Checks the learner, and warns of a training that is too short."""
+        check_learner(self.model, self.warmup_epochs, self.pool)
         self._missing = None
+        self._warn_if_too_short()
+
+    @property
+    def num_problems(self) -> int:
+        """Problems begun so far; 0 before the first and in the warm-up."""
+        if self._model is None or not scalar(self.model.progress.is_started):
+            return 0
+        return scalar(self.model.anchored.problem)
 
     def on_epoch_begin(self, epoch, logs=None):
         """Chooses the first proxies, or the next ones after convergence."""
@@ -226,6 +254,26 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
                 if self.restore_anchors:
                     restore_best(learner)
 
+    def _warn_if_too_short(self):
+        """A single set of proxies is another method, and no error."""
+        epochs = (self.params or {}).get("epochs")
+        if epochs is None or self.patience is None or self.max_problems == 1:
+            return
+        if scalar(self.model.anchored.problem) > 1:
+            return
+        needed = epochs_until_second_problem(
+            self.patience, self.warmup_epochs, self.every_epochs
+        )
+        if epochs < needed:
+            warnings.warn(
+                "No second problem can be trained and scored: with patience="
+                f"{self.patience} it takes {self.patience + 2} evaluations, "
+                f"{needed} epochs in all. Received: epochs={epochs}. Evaluate "
+                "more often, train longer, or set `patience=None` for a "
+                "single set of sampled proxies.",
+                stacklevel=2,
+            )
+
     def _has_converged(self):
         waited = scalar(self.model.progress.waited)
         return self.patience is not None and waited >= self.patience
@@ -247,3 +295,21 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
                 f"the same `every_epochs`. Received: monitor={self.monitor!r}; "
                 f"the logs have: {available}."
             )
+
+
+def epochs_until_second_problem(
+    patience: int, warmup_epochs: int = 0, every_epochs: int = 1
+) -> int:
+    """Returns the fewest epochs of a training with more than one problem.
+
+    A problem's first evaluation is its best one at first; `patience` more
+    end it, and the next problem is trained for one evaluation at least.
+
+    Args:
+        patience: evaluations without improvement.
+        warmup_epochs: epochs before the first problem.
+        every_epochs: epochs from one evaluation to the next.
+    """
+    # Evaluations fall on multiples of `every_epochs`, warm-up or not.
+    skipped = warmup_epochs // every_epochs
+    return (skipped + patience + 2) * every_epochs

@@ -1,20 +1,23 @@
 """From one problem of chance constrained programming to the next."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from keras import ops
 
 from keras_gsp.callbacks.chance_constrained.class_pool import (
+    RECENT,
     embed_class_pool,
     pool_batches,
+    recent_class_pool,
 )
-from keras_gsp.callbacks.chance_constrained.next_proxies import next_proxies
 from keras_gsp.callbacks.chance_constrained.optimizer_slots import clear_slots
-from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.models.encoder import embedding_of
 from keras_gsp.models.problem_progress import moving_variables
 from keras_gsp.models.scalar import scalar
+from keras_gsp.ops.covering import covering_radius, greedy_k_center
+from keras_gsp.ops.normalization import normalize
 
 
 @dataclass(frozen=True)
@@ -23,17 +26,21 @@ class ProxyChoice:
 
     Args:
         pool: where samples come from, as the callback was given it.
+        first_pool: the same for the first problem, or `None`.
         pool_size: samples per class to choose from.
         batch_size: samples embedded at once.
         seed: integer, with the number of the problem the order of arrays.
     """
 
-    pool: object
+    pool: Any
+    first_pool: Any
     pool_size: int
     batch_size: int
     seed: int
 
-    def choose(self, learner, existing, problem):
+    def choose(
+        self, learner: Any, existing: Any, problem: int
+    ) -> tuple[np.ndarray, float]:
         """Returns the next proxies and their mean covering radius.
 
         Args:
@@ -42,12 +49,35 @@ class ProxyChoice:
                 that the new ones are added to.
             problem: number of the problem that begins.
         """
-        num_classes, per_class, _ = learner.proxies.proxies.shape
+        present = ops.convert_to_numpy(learner.proxies.proxies)
+        per_class = present.shape[1]
+        pool, is_there = self._pool(learner, problem)
+        normalization = getattr(learner.loss, "normalization", "l2")
+        seen = is_there.any(axis=1)
+        # Recent embeddings may lack a class: it keeps the proxies it has.
+        if not seen.any():
+            return present, 0.0
+        chosen, radius = next_proxies(
+            pool[seen], is_there[seen], existing[seen], per_class, normalization
+        )
+        proxies = present.copy()
+        proxies[seen] = chosen
+        return proxies, radius
+
+    def _pool(self, learner, problem):
+        num_classes, per_class, size = learner.proxies.proxies.shape
         is_wide = self.pool_size >= per_class
+        pool_size = self.pool_size * (1 if is_wide else per_class)
+        source = self.pool
+        if problem == 1 and self.first_pool is not None:
+            source = self.first_pool
+        if source is RECENT:
+            memory = recent_memory(learner)
+            return recent_class_pool(memory, num_classes, pool_size)
 
         def draw(classes):
             return pool_batches(
-                self.pool,
+                source,
                 classes,
                 problem=problem,
                 seed=self.seed,
@@ -59,25 +89,28 @@ class ProxyChoice:
             # Under tf.distribute every replica answers the whole batch.
             return np.asarray(embedding_of(outputs))[: len(images)]
 
-        pool, is_there = embed_class_pool(
+        return embed_class_pool(
             draw,
             embed,
             num_classes=num_classes,
-            pool_size=self.pool_size * (1 if is_wide else per_class),
+            pool_size=pool_size,
             min_size=per_class,
             batch_size=self.batch_size,
         )
-        normalization = getattr(learner.loss, "normalization", "l2")
-        return next_proxies(pool, is_there, existing, per_class, normalization)
 
 
-def check_learner(learner, warmup_epochs):
+def recent_memory(learner: Any) -> Any:
+    """Returns the memory that a recent pool is read from, or `None`."""
+    return learner.memory if learner.recent is None else learner.recent
+
+
+def check_learner(learner: Any, warmup_epochs: int, pool: Any) -> None:
     """Raises unless a learner has proxies to alternate, and anchors.
 
     Raises:
         TypeError: a model that is no `MetricLearner`.
         ValueError: no proxies, no anchors, a warm-up on pairs with a loss
-            that takes none.
+            that takes none, a recent pool without a memory.
     """
     if not hasattr(learner, "anchored"):
         raise TypeError(
@@ -96,7 +129,13 @@ def check_learner(learner, warmup_epochs):
             "anchor_weight=2e-4)`. Received: anchor_weight="
             f"{learner.anchor_weight}."
         )
-    if warmup_epochs > 0 and not isinstance(learner.loss, PairLoss):
+    if pool is RECENT and recent_memory(learner) is None:
+        raise ValueError(
+            f'`pool` "{RECENT}" needs a learner that remembers embeddings: '
+            "`MetricLearner(..., recent=EmbeddingMemory(capacity))`, or a "
+            "`memory` in its loss. Received: recent=None, memory=None."
+        )
+    if warmup_epochs > 0 and "in_batch_weight" not in learner.loss.takes:
         raise ValueError(
             "`warmup_epochs` must be 0 with a proxy loss, which cannot take "
             "pairs within the batch. Received: "
@@ -104,14 +143,48 @@ def check_learner(learner, warmup_epochs):
         )
 
 
-def start_first_problem(learner, choice: ProxyChoice):
+def next_proxies(
+    pool: Any,
+    is_there: Any,
+    existing: Any,
+    per_class: int,
+    normalization: str | None,
+) -> tuple[np.ndarray, float]:
+    """Chooses the samples that, added to the old proxies, cover a pool best.
+
+    Args:
+        pool: (num_classes, pool, size), embeddings.
+        is_there: (num_classes, pool), boolean.
+        existing: (num_classes, existing, size), the old proxies.
+        per_class: number of samples to choose of each class.
+        normalization: of embeddings and proxies in the loss.
+
+    Returns:
+        The samples, an array (num_classes, per_class, size), and the mean
+        over classes of the pool's covering radius by old proxies and samples
+        together, a float: what the greedy choice makes small.
+    """
+    # In one piece: of the first problem's no centres there is no norm.
+    both = normalize(np.concatenate([pool, existing], axis=1), normalization)
+    seen, centers = both[:, : pool.shape[1]], both[:, pool.shape[1] :]
+    chosen = greedy_k_center(seen, centers, per_class, is_there)
+    chosen = ops.convert_to_numpy(chosen)[..., None]
+    proxies = np.take_along_axis(pool, chosen, axis=1)
+    added = normalize(proxies, normalization)
+    centers = ops.concatenate([centers, added], axis=1)
+    return proxies, float(ops.mean(covering_radius(seen, centers, is_there)))
+
+
+def start_first_problem(learner: Any, choice: ProxyChoice) -> None:
     """Replaces the initial proxies by samples."""
     proxies = learner.proxies.proxies
     nothing = np.zeros((proxies.shape[0], 0, proxies.shape[2]), "float32")
     _replace_proxies(learner, *choice.choose(learner, nothing, problem=1))
 
 
-def start_next_problem(learner, choice: ProxyChoice, *, restore_anchors):
+def start_next_problem(
+    learner: Any, choice: ProxyChoice, *, restore_anchors: bool
+) -> None:
     """Anchors the best snapshot and adds new proxies to the best ones.
 
     Nothing is changed when the pool cannot be read.
@@ -142,13 +215,13 @@ def start_next_problem(learner, choice: ProxyChoice, *, restore_anchors):
     _replace_proxies(learner, *chosen)
 
 
-def restore_best(learner):
+def restore_best(learner: Any) -> None:
     """Sets encoder and proxies to the best snapshot of this problem."""
     learner.progress.restore_best(learner.encoder)
     learner.proxies.proxies.assign(ops.copy(learner.progress.best_proxies))
 
 
-def problem_logs(learner) -> dict:
+def problem_logs(learner: Any) -> dict[str, float]:
     """Returns the numbers that describe the current problem, by name."""
     anchored, progress = learner.anchored, learner.progress
     problem = scalar(anchored.problem)

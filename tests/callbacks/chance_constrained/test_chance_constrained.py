@@ -1,11 +1,18 @@
 """Alternating proxies: when they change, to what, and what is kept."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.callbacks.chance_constrained.next_proxies import next_proxies
+from keras_gsp.callbacks.chance_constrained.class_pool import (
+    recent_class_pool,
+)
+from keras_gsp.callbacks.chance_constrained.proxy_alternation import (
+    next_proxies,
+)
 
 CLASSES, PER_CLASS, SIZE = 3, 2, 4
 IMAGES = np.random.default_rng(0).normal(size=(24, 5)).astype("float32")
@@ -473,3 +480,87 @@ def test_a_saved_learner_keeps_problem_anchors_and_best_snapshot(tmp_path):
         loaded.get_weights(), learner.get_weights(), strict=True
     ):
         np.testing.assert_array_equal(value, expected)
+
+
+def test_a_training_without_room_for_a_second_problem_is_warned_of():
+    with pytest.warns(UserWarning, match="No second problem.*epochs=3"):
+        fit(build_learner(), [0.1] * 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        fit(build_learner(), [0.1] * 4)
+        fit(build_learner(), [0.1], patience=None)
+
+
+def test_number_of_problems_is_that_of_those_begun():
+    seen = []
+
+    class Seen(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            seen.append(callback.num_problems)
+
+    callback = gsp.callbacks.ChanceConstrainedProgramming(
+        (IMAGES, LABELS), pool_size=4, patience=1, warmup_epochs=1
+    )
+    assert callback.num_problems == 0
+    build_learner().fit(
+        IMAGES,
+        LABELS,
+        epochs=4,
+        verbose=0,
+        callbacks=[Scores([0.3, 0.2, 0.1, 0.0]), callback, Seen()],
+    )
+    assert seen == [0, 1, 1, 2]
+
+
+def recent_learner(capacity=24, **arguments):
+    memory = gsp.layers.EmbeddingMemory(capacity)
+    return build_learner(recent=memory, **arguments)
+
+
+def test_recent_proxies_are_embeddings_that_training_produced():
+    learner, weights = recent_learner(learning_rate=0.0), Weights()
+    scores = [0.4, 0.3, 0.2, 0.1]
+    history = fit(learner, scores, weights, pool="recent")
+    assert history["ccp_problem"] == [1, 1, 1, 2]
+    # Before the first step nothing is recent: proxies stay as they were.
+    start = build_learner().proxies.get_weights()[0]
+    np.testing.assert_array_equal(weights.proxies[0], start)
+    embeddings = np.asarray(learner.recent.embeddings)
+    labels = np.asarray(learner.recent.labels)
+    for label in range(CLASSES):
+        own = embeddings[labels == label]
+        assert is_among(weights.proxies[3][label], own).all()
+
+
+def test_the_first_problem_of_a_recent_pool_may_have_its_own():
+    learner = recent_learner(learning_rate=0.0)
+    fit(learner, [0.4], pool="recent", first_pool=(IMAGES, LABELS))
+    for label in range(CLASSES):
+        samples = embed(build_learner(), IMAGES[label == LABELS])
+        proxies = learner.proxies.get_weights()[0][label]
+        assert is_among(proxies, samples).all()
+
+
+def test_a_class_that_is_not_recent_keeps_its_proxies():
+    learner, weights = recent_learner(12, learning_rate=0.0), Weights()
+    # The memory holds the last batch: samples of classes 1 and 2 alone.
+    fit(learner, [0.4, 0.3, 0.2, 0.1], weights, pool="recent")
+    moved = np.abs(weights.proxies[3] - weights.proxies[2]).max(axis=(1, 2))
+    np.testing.assert_array_equal(moved > 0.0, [False, True, True])
+
+
+def test_the_newest_embeddings_of_a_class_are_taken():
+    memory = gsp.layers.EmbeddingMemory(4)
+    for start in (0, 3):
+        rows = start + np.arange(3.0)
+        memory(rows[:, None], np.zeros(3, "int64"), training=True)
+    pool, is_there = recent_class_pool(memory, 2, 3)
+    np.testing.assert_array_equal(pool[0, :, 0], [5.0, 4.0, 3.0])
+    np.testing.assert_array_equal(is_there, [[True] * 3, [False] * 3])
+
+
+def test_a_recent_pool_needs_a_memory():
+    with pytest.raises(ValueError, match="recent=None"):
+        fit(build_learner(), [0.1], pool="recent")
+    with pytest.raises(TypeError, match="pool='newest'"):
+        gsp.callbacks.ChanceConstrainedProgramming("newest")

@@ -6,14 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from training.experiments.report import (
-    ExperimentSettings,
-    cell,
-    markdown_table,
-    mean_and_spread,
-    plain,
-    run_experiment,
-)
+from training.experiments.report import ExperimentSettings, run_experiment
+from training.results.records import plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,16 +32,3 @@ def test_a_report_with_a_path_among_its_settings_is_written(tmp_path):
     report = json.loads((tmp_path / "study.json").read_text())
     assert report["settings"]["data_dir"] == str(tmp_path / "images")
     assert report["results"] == {"count": 3}
-
-
-def test_the_spread_is_the_deviation_of_the_seeds():
-    found = mean_and_spread([1.0, 2.0, 3.0])
-    assert (found["mean"], found["std"]) == (2.0, 1.0)
-    assert mean_and_spread([1.0])["std"] == 0.0
-    assert cell(found, 1) == "2.0 ± 1.0"
-
-
-def test_a_table_has_a_line_below_its_headings():
-    assert markdown_table(["a", "b"], [[1, 2]]) == (
-        "| a | b |\n| --- | --- |\n| 1 | 2 |"
-    )

@@ -64,5 +64,5 @@ def test_one_collection_has_no_spread():
     found = summary([{"map_at_r": 0.5}], 7)
     assert found == {
         "embedding_size": 7,
-        "map_at_r": {"mean": 0.5, "std": None},
+        "map_at_r": {"mean": 0.5, "std": None, "values": [0.5]},
     }

@@ -13,7 +13,7 @@ if keras.backend.backend() != "tensorflow":
 
 from training.recipes.backbone import build_backbone
 from training.recipes.glyphs import RECIPES
-from training.recipes.learner import build_learner
+from training.recipes.learner import build_learner, start_prototypes
 from training.recipes.recipe import Recipe
 
 SMALL = {"embedding_size": 8, "num_prototypes": 4, "memory_capacity": 32}
@@ -158,3 +158,35 @@ def test_backbone_weights_come_from_the_file(tmp_path):
         source.get_weights(), loaded.get_weights(), strict=True
     ):
         assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "name, layer", [("glyphs-gsp", "pooling"), ("glyphs-xml", "histogram")]
+)
+def test_prototypes_start_from_training_images(name, layer):
+    recipe = replace(RECIPES[name], **SMALL)
+    found = []
+    for start in ("random", "data", "data"):
+        started = replace(recipe, prototype_start=start)
+        learner = learner_of(started)
+        before = learner.encoder.get_layer(layer).prototypes.numpy()
+        start_prototypes(started, learner, [batch()])
+        after = learner.encoder.get_layer(layer).prototypes.numpy()
+        assert np.array_equal(before, after) == (start == "random")
+        found.append(after)
+    np.testing.assert_array_equal(found[1], found[2])
+
+
+def test_the_weight_within_the_batch_is_used_as_it_is_set():
+    xbm = replace(RECIPES["glyphs-xbm"], in_batch_weight=0.25)
+    assert learner_of(xbm).in_batch_weight == 0.25
+    assert learner_of(RECIPES["glyphs-xbm"]).in_batch_weight is None
+    ccp = replace(RECIPES["glyphs-ccp"], in_batch_weight=0.1)
+    assert learner_of(ccp).in_batch_weight == 0.1
+
+
+def test_a_recent_pool_has_a_memory_of_its_own():
+    recipe = replace(RECIPES["glyphs-ccp"], ccp_pool="recent", ccp_pool_size=20)
+    learner = learner_of(recipe)
+    assert learner.memory is None
+    assert learner.recent.capacity == 6 * 20

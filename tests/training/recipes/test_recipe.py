@@ -28,6 +28,8 @@ from training.recipes.recipe import Recipe
         {"memory": "xbm", "loss": "proxy-nca"},
         {"ccp_warmup": 1, "loss": "soft-triple"},
         {"in_batch_weight": 0.5, "loss": "proxy-anchor"},
+        {"in_batch_weight": 0.5},
+        {"patience": 3, "ccp": "on"},
         {"memory": "xbm", "ccp": "on"},
         {"classes_per_batch": 1, "regularizer": "zsr"},
     ],
@@ -78,3 +80,10 @@ def test_the_run_name_says_what_was_changed():
     assert run_name("glyphs", recipe) == (
         "glyphs,backbone_weights=network.h5,loss=ms,seed=3"
     )
+
+
+def test_a_recipe_that_cannot_alternate_says_what_to_do():
+    with pytest.raises(ValueError, match="`single`.*or lower ccp_patience"):
+        Recipe(ccp="on", steps=200, steps_per_evaluation=50)
+    Recipe(ccp="single", steps=200, steps_per_evaluation=50)
+    Recipe(ccp="on", steps=200, steps_per_evaluation=40)

@@ -1,0 +1,94 @@
+"""Pages say what their records say, and nothing else."""
+
+import json
+
+import pytest
+
+from training.results.__main__ import main
+from training.results.pages import DOCS, pages, write_pages
+from training.results.records import keep_table, write_record
+
+SCORE = {"mean": 0.25, "std": 0.01, "values": [0.24, 0.26]}
+ROW = {
+    "row": "c2",
+    "loss": "c2",
+    "method": "gap",
+    "protocol": "single",
+    "models": 2,
+    "is_finished": True,
+    "steps": 20,
+    "evaluations": 2,
+    "seconds": 90.0,
+    "parts": {
+        "single": {
+            "embedding_size": 8,
+            "map_at_r": SCORE,
+            "precision_at_r": SCORE,
+            "precision_at_1": SCORE,
+        }
+    },
+    "activity": {},
+    "curve": {"steps": [10, 20], "val_map_at_r": [0.1, 0.2]},
+    "differences": {},
+    "selected_on": "validation classes",
+}
+STUDY = {
+    "kind": "study",
+    "study": "emoji",
+    "title": "a study",
+    "dataset": "folder",
+    "environment": {"python": "3", "packages": {"keras": "3"}, "commit": None},
+    "rows": [ROW],
+}
+
+
+def test_every_page_is_the_one_of_its_record():
+    made = pages()
+    kept = {
+        path.name: path.read_text(encoding="utf-8")
+        for path in DOCS.glob("*")
+        if path.suffix in (".md", ".svg")
+    }
+    assert made == kept, "run `python -m training.results`"
+
+
+def test_a_study_has_its_numbers_and_its_curves(tmp_path):
+    write_record(tmp_path / "a.json", STUDY)
+    write_pages(tmp_path)
+    page = (tmp_path / "a.md").read_text()
+    assert "| c2 | gap | 25.00 ± 1.00 |" in page
+    assert "![Validation MAP@R against training steps](a.svg)" in page
+    assert (tmp_path / "a.svg").read_text().count("<polyline") == 1
+    assert "[a study](a.md)" in (tmp_path / "index.md").read_text()
+    assert not write_pages(tmp_path)
+
+
+def test_a_kept_table_has_a_page(tmp_path):
+    keep_table(
+        tmp_path / "b.json",
+        "a benchmark",
+        ["what", "ratio"],
+        [["ours", "1.00"]],
+        command="python -m x",
+    )
+    page = pages(tmp_path)["b.md"]
+    assert "| ours | 1.00 |" in page and "    python -m x" in page
+
+
+def test_records_are_taken_in(tmp_path, capsys):
+    source = tmp_path / "runs" / "a.json"
+    write_record(source, STUDY)
+    main([str(source), "--docs", str(tmp_path / "docs")])
+    assert json.loads((tmp_path / "docs" / "a.json").read_text()) == STUDY
+    assert "index.md" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text, message", [(None, "must be folders"), ("[1]", "has no `kind`")]
+)
+def test_other_files_are_refused(tmp_path, text, message):
+    source = tmp_path / "x.json"
+    if text is not None:
+        source.write_text(text)
+    with pytest.raises(SystemExit, match=message):
+        main([str(source), "--docs", str(tmp_path / "docs")])

@@ -1,0 +1,100 @@
+"""Clutter: one picture on a canvas, before many smaller ones that distract."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from training.datasets.collage import folder_parts, load_pictures
+from training.datasets.image_set import RetrievalSplits
+
+# Sides as fractions of the canvas: the picture that counts, the others.
+SIZES = (0.45, 0.6)
+DISTRACTOR_SIZES = (0.2, 0.4)
+# Brighter than this in all channels is paper, not drawing.
+PAPER = 235
+
+
+def clutter_splits(
+    data_dir,
+    *,
+    canvas_size: int = 96,
+    num_distractors: int = 8,
+    images_per_class: int | None = None,
+    seed: int = 0,
+) -> RetrievalSplits:
+    """Pastes every drawing of an image folder on a canvas full of others.
+
+    For drawings on white paper, such as emoji. A fifth of the classes only
+    distract, each of their images in one split; the other classes are split
+    2 : 1 : 2 for training, validation and test. What counts is larger and in
+    front, anywhere on the canvas.
+
+    Args:
+        data_dir: Image folder or its archive.
+        canvas_size: Side of the square canvas in pixels.
+        num_distractors: Smaller pictures behind each drawing.
+        images_per_class: At most so many images of each class.
+        seed: Seed of classes, places and sizes.
+
+    Returns:
+        The splits, with images in memory.
+
+    Raises:
+        FileNotFoundError: no images there.
+        ValueError: fewer than four classes to recognise.
+    """
+    rng = np.random.default_rng(seed)
+    pictures = load_pictures(data_dir, canvas_size, images_per_class)
+    made = {
+        split: replace(
+            foreground,
+            images=compose_clutter(
+                foreground.images, background, num_distractors, rng
+            ),
+        )
+        for split, (foreground, background) in folder_parts(
+            pictures, rng
+        ).items()
+    }
+    return RetrievalSplits(name="clutter", **made)
+
+
+def compose_clutter(
+    pictures: np.ndarray,
+    backgrounds: np.ndarray,
+    num_distractors: int,
+    seed: int | np.random.Generator = 0,
+) -> np.ndarray:
+    """Pastes each picture on a canvas of its own size, over distractors.
+
+    Args:
+        pictures: (num_images, side, side, 3), uint8, drawn on white.
+        backgrounds: (num_backgrounds, side, side, 3), uint8.
+        num_distractors: Backgrounds on each canvas.
+        seed: Integer or `numpy.random.Generator`.
+
+    Returns:
+        (num_images, side, side, 3), uint8.
+    """
+    rng = np.random.default_rng(seed)
+    canvases = np.empty_like(pictures)
+    for canvas, picture in zip(canvases, pictures, strict=True):
+        canvas[:] = rng.integers(110, 256, 3, "uint8")
+        for row in rng.integers(len(backgrounds), size=num_distractors):
+            _paste(canvas, backgrounds[row], DISTRACTOR_SIZES, rng)
+        _paste(canvas, picture, SIZES, rng)
+    return canvases
+
+
+def _paste(canvas, picture, sizes, rng):
+    """Draws a picture, shrunk, where it fits; its paper is transparent."""
+    from PIL import Image
+
+    side = len(canvas)
+    size = max(1, round(side * rng.uniform(*sizes)))
+    small = Image.fromarray(picture).resize((size, size), Image.BILINEAR)
+    small = np.asarray(small)
+    top, left = rng.integers(side - size + 1, size=2)
+    window = canvas[top : top + size, left : left + size]
+    is_drawn = (small < PAPER).any(axis=-1)
+    window[is_drawn] = small[is_drawn]

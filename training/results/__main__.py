@@ -1,0 +1,74 @@
+"""Takes records in and writes the pages: `python -m training.results`."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from training.results.pages import DOCS, write_pages
+from training.results.records import write_record
+from training.results.study_results import study_results
+
+
+@dataclass(frozen=True)
+class ResultsCommand:
+    """Writes every page of results from its JSON file.
+
+    With folders of studies, or JSON files of experiments and benchmarks, takes
+    these in first.
+    """
+
+    sources: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    """What to take in: `runs/emoji`, `runs/experiments/sweep.json`."""
+    docs: Path = DOCS
+    """Folder of records and pages."""
+
+
+def take_in(source: Path, docs: Path) -> Path:
+    """Copies a study's or an experiment's numbers to the pages' folder.
+
+    Raises:
+        FileNotFoundError: no such file, or no finished model of a study.
+        ValueError: a file that is no record.
+    """
+    if source.is_dir():
+        record, name = study_results(source), source.name
+    elif not source.is_file():
+        raise FileNotFoundError(
+            "`sources` must be folders of studies or JSON files. Received: "
+            f"{source}."
+        )
+    else:
+        record, name = json.loads(source.read_text()), source.stem
+        if not isinstance(record, dict) or "kind" not in record:
+            raise ValueError(
+                "`sources` must be records that a study, an experiment or a "
+                f"benchmark wrote. Received: {source}, which has no `kind`."
+            )
+    path = docs / f"{name}.json"
+    write_record(path, record)
+    return path
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line."""
+    command = tyro.cli(
+        ResultsCommand,
+        prog="python -m training.results",
+        description=__doc__,
+        args=arguments,
+    )
+    try:
+        for source in command.sources:
+            print(take_in(source, command.docs))
+        for path in write_pages(command.docs):
+            print(path)
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Learning curves of a study as one SVG, the same bytes for the same record.
+
+Drawn here and not by a plotting library, whose files differ from version to
+version: a page and its record must be comparable.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from training.pictures.palette import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    YELLOW,
+)
+
+COLORS = {
+    "gap": BLACK,
+    "gsp": BLUE,
+    "gsp-zsr": VERMILION,
+    "zsr": PURPLE,
+    "xml": GREEN,
+    "xbm": PURPLE,
+    "single": SKY,
+    "ccp": ORANGE,
+    "ccp-gsp": YELLOW,
+}
+WIDTH, HEIGHT, MARGIN, COLUMNS = 300, 200, 40, 3
+
+
+def curves_drawing(results: Mapping[str, Any]) -> str:
+    """Validation MAP@R against steps: a panel a loss, a line a method.
+
+    Args:
+        results: A study's record.
+
+    Returns:
+        The text of an SVG file; empty where no curve has two points.
+    """
+    panels: dict[str, list] = {}
+    for row in results["rows"]:
+        if len(row["curve"]["val_map_at_r"]) > 1:
+            panels.setdefault(row["row"], []).append(row)
+    if not panels:
+        return ""
+    scores = [
+        score
+        for rows in panels.values()
+        for row in rows
+        for score in row["curve"]["val_map_at_r"]
+    ]
+    low, high = min(scores), max(scores)
+    methods = list(
+        dict.fromkeys(row["method"] for rows in panels.values() for row in rows)
+    )
+    columns = min(COLUMNS, len(panels))
+    height = HEIGHT * -(-len(panels) // columns) + 30
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" '
+        f'viewBox="0 0 {WIDTH * columns} {height}" '
+        'font-family="sans-serif" font-size="12">',
+        f"<title>Validation MAP@R against steps, {results['title']}</title>",
+        '<rect width="100%" height="100%" fill="white"/>',
+        *_legend(methods),
+    ]
+    for number, (name, rows) in enumerate(panels.items()):
+        left = WIDTH * (number % columns)
+        top = 30 + HEIGHT * (number // columns)
+        parts.append(f'<g transform="translate({left} {top})">')
+        parts += _panel(name, rows, low, max(high, low + 1e-3))
+        parts.append("</g>")
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _legend(methods):
+    return [
+        f'<text x="{10 + 75 * place}" y="18" '
+        f'fill="{COLORS.get(method, BLACK)}">{method}</text>'
+        for place, method in enumerate(methods)
+    ]
+
+
+def _panel(name, rows, low, high):
+    inner_width, inner_height = WIDTH - 1.5 * MARGIN, HEIGHT - 1.5 * MARGIN
+    last = max(row["curve"]["steps"][-1] for row in rows)
+
+    def x(step):
+        return MARGIN + inner_width * step / last
+
+    def y(score):
+        return 0.5 * MARGIN + inner_height * (high - score) / (high - low)
+
+    bottom = HEIGHT - MARGIN
+    parts = [
+        f'<text x="{MARGIN}" y="14" font-weight="bold">{name}</text>',
+        f'<path d="M{MARGIN} {0.5 * MARGIN:g}V{bottom}'
+        f'H{WIDTH - 0.5 * MARGIN:g}" fill="none" stroke="black"/>',
+        f'<text x="{WIDTH - 0.5 * MARGIN:g}" y="{bottom + 16}" '
+        f'text-anchor="end">{last} steps</text>',
+    ]
+    parts += [
+        f'<text x="{MARGIN - 4}" y="{y(score) + 4:.1f}" '
+        f'text-anchor="end">{score:.2f}</text>'
+        for score in (low, high)
+    ]
+    for row in rows:
+        points = " ".join(
+            f"{x(step):.1f},{y(score):.1f}"
+            for step, score in zip(
+                row["curve"]["steps"], row["curve"]["val_map_at_r"], strict=True
+            )
+        )
+        color = COLORS.get(row["method"], BLACK)
+        parts.append(
+            f'<polyline points="{points}" fill="none" stroke="{color}" '
+            'stroke-width="1.5"/>'
+        )
+    return parts

@@ -1,0 +1,143 @@
+"""Pages made of records: docs/results/NAME.md from docs/results/NAME.json."""
+
+import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from training.results.curves_drawing import curves_drawing
+from training.results.markdown import markdown_table
+from training.results.published_results import shipped_results
+from training.results.study_table import study_tables
+from training.runs.run_directory import write_text
+
+DOCS = Path(__file__).parents[2] / "docs" / "results"
+INDEX = "index.md"
+_MADE = (
+    "<!-- Made by `python -m training.results` from {name}.json; change that "
+    "file or the command, not this page. -->"
+)
+
+
+def pages(folder: Path = DOCS) -> dict[str, str]:
+    """File name -> text of everything that the records of a folder make.
+
+    Args:
+        folder: Holds the records, `NAME.json`.
+
+    Returns:
+        A page for each record, the drawings that pages show, and the index.
+    """
+    made, titles = {}, {}
+    for path in sorted(folder.glob("*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        name = path.stem
+        drawing = ""
+        if record["kind"] == "study":
+            drawing = curves_drawing(record)
+        if drawing:
+            made[f"{name}.svg"] = drawing
+        made[f"{name}.md"] = _page(name, record, bool(drawing))
+        titles[name] = _title(name, record), record["kind"]
+    made[INDEX] = _index(titles)
+    return made
+
+
+def write_pages(folder: Path = DOCS) -> list[Path]:
+    """Writes what `pages` makes; returns the files that have changed."""
+    changed = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages(folder).items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            write_text(path, text)
+            changed.append(path)
+    return changed
+
+
+def _title(name, record):
+    return record.get("title") or name.replace("_", " ")
+
+
+def _page(name: str, record: Mapping[str, Any], has_drawing: bool) -> str:
+    parts = [_MADE.format(name=name), f"# {_title(name, record)}"]
+    match record["kind"]:
+        case "study":
+            parts += _study(record)
+        case "experiment":
+            parts += _experiment(record)
+        case _:
+            parts += _benchmark(record)
+    if has_drawing:
+        alternative = "Validation MAP@R against training steps"
+        parts += [f"![{alternative}]({name}.svg)"]
+    parts.append(_environment(record))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _study(record):
+    study = record["study"]
+    steps = sorted({r["steps"] for r in record["rows"] if r["steps"]})
+    words = " or ".join(f"{one:,}" for one in steps)
+    return [
+        f"    python -m training.study {study} --data-dir DATA",
+        record.get("about", ""),
+        f"{words} steps; the weights with the best validation score are "
+        "scored once on the test classes. `untrained` are the backbone's raw "
+        "features, pooled by average and normalised.",
+        study_tables(record, shipped_results()),
+    ]
+
+
+def _experiment(record):
+    name = record["experiment"]
+    module = importlib.import_module(f"training.experiments.{name}")
+    title, _, about = module.__doc__.strip().partition("\n")
+    settings = ", ".join(
+        f"{key} {value}" for key, value in record["settings"].items()
+    )
+    return [
+        title,
+        about.strip("\n"),
+        module.table(record["results"]),
+        f"Settings: {settings}.",
+    ]
+
+
+def _benchmark(record):
+    settings = ", ".join(
+        f"{key} {value}" for key, value in record["settings"].items()
+    )
+    return [
+        f"    {record['command']}",
+        record["about"],
+        markdown_table(
+            record["headings"], record["rows"], num_left=record["num_left"]
+        ),
+        f"Settings: {settings}." if settings else "",
+    ]
+
+
+def _environment(record):
+    found = record["environment"]
+    packages = ", ".join(f"{k} {v}" for k, v in found["packages"].items())
+    commit = (found.get("commit") or "no commit")[:12]
+    return f"Python {found['python']}, {packages}; commit {commit}."
+
+
+def _index(titles):
+    parts = ["<!-- Made by `python -m training.results`. -->", "# Results"]
+    for kind, heading in (
+        ("study", "Studies"),
+        ("experiment", "Experiments"),
+        ("benchmark", "Benchmarks"),
+    ):
+        lines = [
+            f"- [{title}]({name}.md)"
+            for name, (title, own) in titles.items()
+            if own == kind
+        ]
+        if lines:
+            parts += [f"## {heading}", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,216 @@
+"""A study's folder as one small record: scores, differences, curves."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.protocols.ledger import Ledger
+from training.protocols.members import members_of
+from training.protocols.query_scores import MEASURES, load_query_scores
+from training.recipes.studies import BASELINES, STUDIES, UNTRAINED
+from training.results.markdown import mean_and_deviation
+from training.runs.run_directory import RunDirectory
+
+# What of a method has to be seen at work, by its name in the history; which
+# evaluation says it.
+ACTIVITY = {
+    "ccp_problem": max,
+    "memory_fill": max,
+    "regularizer_share": lambda values: float(np.mean(values)),
+}
+DIFFERENCE = "map_at_r"
+
+
+def study_results(folder: Path | str) -> dict[str, Any]:
+    """Collects what a study, finished or not, has found so far.
+
+    Args:
+        folder: A study's folder, or that of one of its cells.
+
+    Returns:
+        Dict of JSON's own types: the study's facts, and under `"rows"` for
+        each cell its scores as mean and deviation over the models trained so
+        far, paired differences to its baselines with their 95 % interval
+        over classes and seeds, how far its method was at work, its mean
+        learning curve and its seconds.
+
+    Raises:
+        FileNotFoundError: no finished model there.
+    """
+    folder = Path(folder)
+    paths = [folder] if (folder / "members").is_dir() else []
+    if folder.is_dir():
+        paths += [path for path in folder.iterdir() if path.is_dir()]
+    cells = {}
+    for path in paths:
+        directory = RunDirectory(path)
+        if directory.settings.exists() and _finished(directory):
+            cells[_words(directory)] = directory
+    if not cells:
+        raise FileNotFoundError(
+            "`folder` must hold a finished run of a protocol. Received: "
+            f"{folder}. Train one with `python -m training.study`."
+        )
+    settings = json.loads(next(iter(cells.values())).settings.read_text())
+    study = settings.get("study", folder.name)
+    order = list(STUDIES[study].cells) if study in STUDIES else []
+    order = {words: place for place, words in enumerate(_by_row(order))}
+    queries = {
+        words: _query_scores(directory) for words, directory in cells.items()
+    }
+    rows = [
+        _row(words, cells[words], queries)
+        for words in sorted(cells, key=lambda w: (order.get(w, len(order)), w))
+    ]
+    return {
+        "kind": "study",
+        "study": study,
+        "title": STUDIES[study].title if study in STUDIES else study,
+        "dataset": settings["recipe"]["dataset"],
+        "environment": settings["environment"],
+        "rows": rows,
+    }
+
+
+def _finished(directory):
+    ledger = Ledger(directory.path)
+    members = members_of(directory.read_recipe())
+    return [member for member in members if ledger.is_finished(member)]
+
+
+def _words(directory):
+    row, _, method = directory.path.name.rpartition(".")
+    if not row:
+        return directory.read_recipe().loss, directory.path.name
+    return row, method
+
+
+def _by_row(cells):
+    """The untrained baseline, then row by row as the study names them."""
+    rows = list(dict.fromkeys(row for row, _ in cells))
+    methods = list(dict.fromkeys(["gap", *BASELINES]))
+    return sorted(
+        cells,
+        key=lambda words: (
+            words != UNTRAINED,
+            rows.index(words[0]),
+            methods.index(words[1]) if words[1] in methods else len(methods),
+        ),
+    )
+
+
+def _row(words, directory, queries):
+    recipe = directory.read_recipe()
+    ledger = Ledger(directory.path)
+    members = _finished(directory)
+    runs = [ledger.directory(member) for member in members]
+    row = {
+        "row": words[0],
+        "loss": recipe.loss,
+        "method": words[1],
+        "protocol": recipe.protocol,
+        "models": len(members),
+        "is_finished": len(members) == len(members_of(recipe)),
+        "steps": recipe.steps,
+        "evaluations": recipe.evaluations,
+        "seconds": round(ledger.seconds(), 1),
+        "parts": _parts(directory, recipe, queries[words]),
+        "activity": _activity(runs),
+        "curve": _curve(runs),
+        "differences": {},
+    }
+    if directory.is_finished:
+        saved = directory.read_scores()
+        row["selected_on"] = saved["selected_on"]
+        row["collections"] = saved.get("num_collections")
+    for method in BASELINES.get(words[1], ()):
+        # A row of a loss with other settings may lack a baseline of its own.
+        other = queries.get((words[0], method)) or queries.get(
+            (recipe.loss, method)
+        )
+        if other is not None:
+            row["differences"][method] = _difference(queries[words], other)
+    other = queries.get(UNTRAINED)
+    if other is not None and words != UNTRAINED:
+        row["differences"]["untrained"] = _difference(queries[words], other)
+    return row
+
+
+def _parts(directory, recipe, queries):
+    """Scores as the protocol has them; those of single models before."""
+    if directory.is_finished:
+        saved = directory.read_scores()
+        found = {
+            part: {
+                name: saved[part][name]
+                for name in ("embedding_size", *MEASURES)
+            }
+            for part in ("single", "average", "concatenated")
+            if part in saved
+        }
+        if saved["num_models"] == len(queries):
+            return found
+    size = recipe.embedding_size
+    means = {
+        name: mean_and_deviation(
+            np.nanmean(scores[name]) for scores in queries.values()
+        )
+        for name in MEASURES
+    }
+    part = "average" if recipe.protocol == "fair" else "single"
+    return {part: {"embedding_size": size, **means}}
+
+
+def _query_scores(directory) -> Mapping[str, Mapping]:
+    ledger = Ledger(directory.path)
+    return {
+        member.name: load_query_scores(ledger.directory(member).path)
+        for member in _finished(directory)
+    }
+
+
+def _difference(ours, theirs):
+    """The paired difference over the models that both have."""
+    import keras_gsp as gsp
+
+    shared = [name for name in ours if name in theirs]
+    if len(theirs) == 1:  # pretrained features are the same for every seed
+        (only,) = theirs.values()
+        shared, theirs = list(ours), dict.fromkeys(ours, only)
+    if not shared:
+        return None
+    found = gsp.metrics.paired_difference(
+        [ours[name][DIFFERENCE] for name in shared],
+        [theirs[name][DIFFERENCE] for name in shared],
+        [ours[name]["labels"] for name in shared],
+    )
+    return {
+        name: found[name] for name in ("difference", "low", "high", "num_seeds")
+    }
+
+
+def _activity(runs):
+    found = {}
+    for run in runs:
+        history = run.read_history()
+        for name, choose in ACTIVITY.items():
+            values = [line[name] for line in history if name in line]
+            if values:
+                found.setdefault(name, []).append(choose(values))
+    return found
+
+
+def _curve(runs):
+    """Mean validation score at each evaluation that all runs reached."""
+    histories = [run.read_history() for run in runs]
+    length = min(map(len, histories), default=0)
+    return {
+        "steps": [line["step"] for line in histories[0][:length]],
+        "val_map_at_r": [
+            round(float(np.mean([h[i]["val_map_at_r"] for h in histories])), 4)
+            for i in range(length)
+        ],
+    }

@@ -1,0 +1,163 @@
+"""A study's record as Markdown: scores, differences, what was at work."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from training.recipes.studies import BASELINES
+from training.results.markdown import markdown_table, spread
+
+MEASURES = {
+    "map_at_r": "MAP@R",
+    "precision_at_r": "P@R",
+    "precision_at_1": "P@1",
+}
+PARTS = {
+    "single": "{}-D",
+    "average": "{}-D, mean of models",
+    "concatenated": "{}-D, concatenated",
+}
+ACTIVITY = {
+    "ccp_problem": ("problems", "{:.0f}"),
+    "memory_fill": ("memory", "{:.0%}"),
+    "regularizer_share": ("share", "{:.2g}"),
+}
+
+
+def study_tables(
+    results: Mapping[str, Any], published: Mapping | None = None
+) -> str:
+    """Markdown tables of a study, one for each protocol, percentages.
+
+    Args:
+        results: What `study_results` returned, perhaps read from JSON.
+        published: (data set, loss, method) -> part -> measure -> percentage,
+            to stand beside ours.
+    """
+    baseline = [r for r in results["rows"] if r["method"] == "untrained"]
+    found = {}
+    for row in results["rows"]:
+        found.setdefault(row["protocol"], []).append(row)
+    # The untrained baseline stands above the table of every protocol.
+    if len(found) > 1 and baseline:
+        found = {
+            protocol: [*baseline, *(r for r in rows if r not in baseline)]
+            for protocol, rows in found.items()
+            if rows != baseline
+        }
+    return "\n\n".join(
+        _table(results, rows, published or {}) for rows in found.values()
+    )
+
+
+def _table(results, rows, published):
+    parts = [part for part in PARTS if any(part in r["parts"] for r in rows)]
+    if parts == ["single", "average"] or "concatenated" in parts:
+        parts = [part for part in parts if part != "single"]
+    sizes = {
+        part: next(
+            r["parts"][part]["embedding_size"]
+            for r in reversed(rows)
+            if part in r["parts"]
+        )
+        for part in parts
+    }
+    headings = ["loss", "method"]
+    headings += [
+        f"{measure} ({PARTS[part].format(sizes[part])})"
+        for part in parts
+        for measure in MEASURES.values()
+    ]
+    headings += ["MAP@R against the baseline", "against its part", "at work"]
+    headings += ["models", "minutes each"]
+    lines = [_row(results, row, parts, published) for row in rows]
+    # Columns that say nothing here are left out.
+    kept = [
+        place
+        for place in range(len(headings))
+        if any(line[place] for line in lines)
+    ]
+    table = markdown_table(
+        [headings[place] for place in kept],
+        [[line[place] for place in kept] for line in lines],
+        num_left=2,
+    )
+    return f"{table}\n\n{_note(results, rows)}"
+
+
+def _row(results, row, parts, published):
+    known = published.get((results["dataset"], row["loss"], row["method"]), {})
+    is_untrained = row["method"] == "untrained"
+    cells = []
+    for part in parts:
+        own = row["parts"].get(part)
+        if own is None and is_untrained:
+            own = row["parts"]["single"]
+        for name in MEASURES:
+            text = ""
+            if own is not None:
+                text = spread(own[name], factor=100, digits=2)
+            printed = known.get(part, {}).get(name)
+            if printed is not None:
+                text += f" (paper {printed:.2f})"
+            cells.append(text)
+    minutes = row["seconds"] / 60 / max(1, row["models"])
+    return [
+        row["row"],
+        row["method"],
+        *cells,
+        *_differences(row),
+        _at_work(row["activity"]),
+        str(row["models"]),
+        f"{minutes:.1f}",
+    ]
+
+
+def _differences(row):
+    """Against the pair loss (of which: the features), and its own part."""
+    found = row["differences"]
+    first, *others = [*BASELINES.get(row["method"], ()), None]
+    first = first or "untrained"
+    second = next((name for name in others if name), None)
+    return [
+        _difference(first, found.get(first)),
+        _difference(second, found.get(second)),
+    ]
+
+
+def _difference(name, found):
+    if found is None:
+        return ""
+    low, middle, high = (
+        f"{100 * found[key]:+.2f}" for key in ("low", "difference", "high")
+    )
+    return f"{name} {middle} [{low}, {high}]"
+
+
+def _at_work(activity):
+    texts = []
+    for name, (word, form) in ACTIVITY.items():
+        values = activity.get(name)
+        if values:
+            low, high = (form.format(f(values)) for f in (min, max))
+            numbers = low if low == high else f"{low}-{high}"
+            texts.append(f"{word} {numbers}")
+    return ", ".join(texts)
+
+
+def _note(results, rows):
+    chosen = {row["selected_on"] for row in rows if "selected_on" in row}
+    collections = max(row.get("collections") or 1 for row in rows)
+    text = f"{results['title']}, {rows[-1]['protocol']} protocol: "
+    if chosen:
+        text += f"weights chosen on {' and '.join(sorted(chosen))}; "
+    text += "percentages, mean ± standard deviation"
+    if collections > 1:
+        text += f" over {collections} collections of 4 models"
+    if any(row["differences"] for row in rows):
+        text += (
+            "; differences are paired, query by query, with their 95 % "
+            "interval over classes and seeds"
+        )
+    if not all(row["is_finished"] for row in rows):
+        text += "; not finished: rows with fewer models are going on"
+    return text + "."
