@@ -6,12 +6,12 @@ import pytest
 import training.protocols.run_protocol as protocol
 from training import study
 from training.datasets.image_set import ImageSet, RetrievalSplits
-from training.protocols.kept_embeddings import FILE
 from training.protocols.query_scores import save_query_scores
 from training.recipes.recipe import PROXY_LOSSES
 from training.recipes.setting import LARGE, SMALL
 from training.recipes.studies import BASELINES, STUDIES, UNTRAINED
 from training.results.study_results import study_results
+from training.runs.kept_embeddings import FILE
 from training.runs.run_directory import write_json, write_text
 from training.study import StudyCommand, chosen_cells, run_study
 from training.tables import main as tables_main

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from training.runs.kept_embeddings import load_test_embeddings
 from keras_gsp.storage.whole import whole_file
+from training.runs.kept_embeddings import load_test_embeddings
 
 FILE = "query_scores.npz"
 MEASURES = ("map_at_r", "precision_at_r", "precision_at_1")

@@ -1,8 +1,7 @@
 """What a finished run says, as lines of text."""
 
-from training.runs.run_directory import RunDirectory
-
 from training.results.markdown import spread
+from training.runs.run_directory import RunDirectory
 
 MEASURES = ("map_at_r", "precision_at_r", "precision_at_1", "recall_at_1")
 PARTS = {

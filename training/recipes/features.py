@@ -15,7 +15,6 @@ from training.recipes.backbone import build_backbone
 from training.recipes.batches import evaluation_batches, image_shape
 from training.recipes.learner import build_recipe_encoder
 from training.recipes.recipe import Recipe
-from training.runs.run_directory import written_aside
 
 
 def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:

@@ -188,7 +188,7 @@ BLOCKS = (
 SIZES = (16, 32, 64, 128)
 NUMBERS = (1, 2, 4, 8)
 POOLS = (4, 7, 12)
-ANCHORS = (0.0, 2e-4, 2e-2)
+ANCHORS = (2e-6, 2e-4, 2e-2)
 
 STUDIES = {
     "emoji": grid(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from training.runs.scoring import embed
 from keras_gsp.storage.whole import whole_file
+from training.runs.scoring import embed
 
 FILE = "test_embeddings.npz"
 

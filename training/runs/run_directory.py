@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.recipes.recipe import Recipe
 from keras_gsp.storage.whole import whole_file
+from training.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True)

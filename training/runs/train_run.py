@@ -44,12 +44,12 @@ def train_run(
     import keras
 
     import keras_gsp as gsp
-    from training.runs.scoring import score
-    from training.runs.kept_embeddings import save_test_embeddings
     from training.recipes import batches
     from training.recipes.callbacks import build_callbacks
     from training.recipes.features import complete_encoder
     from training.recipes.learner import build_learner, start_prototypes
+    from training.runs.kept_embeddings import save_test_embeddings
+    from training.runs.scoring import score
 
     train = splits.train
     shape = batches.image_shape(recipe, train)

@@ -3,8 +3,8 @@ from dataclasses import asdict
 
 import pytest
 
-from training.runs.environment import environment
 from training.recipes.recipe import Recipe
+from training.runs.environment import environment
 from training.runs.run_directory import RunDirectory, write_json
 
 SETTINGS = {"recipe": asdict(Recipe(seed=3))}
