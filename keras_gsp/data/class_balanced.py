@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.data.class_table import class_table
+from keras_gsp.ops.arguments import check_count, check_integer
 from keras_gsp.ops.tensor import Tensor
 
 # Random bits are the same on every machine when the generator is named.
@@ -70,10 +71,11 @@ def class_balanced(
 
     order, counts = class_table(labels)
     num_classes = len(counts)
-    _check_whole("classes_per_batch", classes_per_batch, 1)
-    _check_whole("samples_per_class", samples_per_class, 1)
-    _check_whole("first_step", first_step, 0)
-    _check_whole("seed", seed, None)
+    check_count(
+        classes_per_batch=classes_per_batch, samples_per_class=samples_per_class
+    )
+    check_integer(least=0, first_step=first_step)
+    check_integer(seed=seed)
     if num_classes < classes_per_batch:
         raise ValueError(
             "`labels` must have at least `classes_per_batch` classes. "
@@ -164,14 +166,3 @@ def _distinct_positions(counts, num_samples, seed):
     )
     is_small = counts[:, None] < num_samples
     return tf.where(is_small, in_turn % counts[:, None], distinct)
-
-
-def _check_whole(name, value, least):
-    is_whole = isinstance(value, int | np.integer) and not isinstance(
-        value, bool
-    )
-    if not is_whole or (least is not None and value < least):
-        bound = "" if least is None else f" of at least {least}"
-        raise ValueError(
-            f"`{name}` must be an integer{bound}. Received: {name}={value!r}."
-        )

@@ -1,10 +1,9 @@
 """One learnt vector a class: what histograms predict in ZSR."""
 
 import keras
-from keras import ops
 
-from keras_gsp.ops.arguments import check_positive
-from keras_gsp.ops.class_indices import class_indices
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.labels import class_indices, rows_of
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -37,7 +36,7 @@ class ClassEmbeddings(keras.layers.Layer):
     Raises:
         ValueError: a size below 1; in a call, a label outside
             [0, num_classes) (`tf.errors.InvalidArgumentError` in a
-            TensorFlow graph).
+            TensorFlow graph; under XLA its vector is NaN instead).
 
     Example:
         ```python
@@ -62,7 +61,7 @@ class ClassEmbeddings(keras.layers.Layer):
     ):
         # Labels given as floats must not be rounded to the compute dtype.
         super().__init__(autocast=False, **kwargs)
-        check_positive(num_classes=num_classes, embedding_size=embedding_size)
+        check_count(num_classes=num_classes, embedding_size=embedding_size)
         self.num_classes = num_classes
         self.embedding_size = embedding_size
         self.embeddings_initializer = keras.initializers.get(
@@ -95,7 +94,7 @@ class ClassEmbeddings(keras.layers.Layer):
     def call(self, labels):
         """Returns one row of the table a label."""
         indices = class_indices(labels, self.num_classes)
-        return ops.take(self.embeddings, indices, axis=0)
+        return rows_of(self.embeddings, indices)
 
     def compute_output_spec(self, labels):
         """Returns (batch, embedding_size) in the variable's dtype."""

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.normalization import unit_sphere
 
 
@@ -63,10 +64,11 @@ class ClassProxies(keras.layers.Layer):
     ):
         # Embeddings in float32 must not be rounded under a mixed policy.
         super().__init__(autocast=False, **kwargs)
-        self.num_classes = _check_count("num_classes", num_classes)
-        self.proxies_per_class = _check_count(
-            "proxies_per_class", proxies_per_class
+        check_count(
+            num_classes=num_classes, proxies_per_class=proxies_per_class
         )
+        self.num_classes = int(num_classes)
+        self.proxies_per_class = int(proxies_per_class)
         self.proxies_initializer = keras.initializers.get(proxies_initializer)
         self.proxies_regularizer = keras.regularizers.get(proxies_regularizer)
         self.proxies_constraint = keras.constraints.get(proxies_constraint)
@@ -139,12 +141,3 @@ class ClassProxies(keras.layers.Layer):
                 self.proxies_constraint
             ),
         }
-
-
-def _check_count(name, count):
-    if not isinstance(count, int | np.integer) or count < 1:
-        raise ValueError(
-            f"`{name}` must be an integer of at least 1. "
-            f"Received: {name}={count}."
-        )
-    return int(count)

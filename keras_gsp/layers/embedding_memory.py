@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.ops.arguments import check_not_negative, check_positive
+from keras_gsp.ops.arguments import check_count, check_integer
 from keras_gsp.ops.labels import check_same_length, flat_labels
 from keras_gsp.ops.preconditions import require
 
@@ -88,8 +88,8 @@ class EmbeddingMemory(keras.layers.Layer):
     def __init__(self, capacity, *, warmup_steps=0, **kwargs):
         # Labels given as floats must not be rounded to the compute dtype.
         super().__init__(autocast=False, **kwargs)
-        check_positive(capacity=capacity)
-        check_not_negative(warmup_steps=warmup_steps)
+        check_count(capacity=capacity)
+        check_integer(least=0, warmup_steps=warmup_steps)
         self.capacity = capacity
         self.warmup_steps = warmup_steps
 

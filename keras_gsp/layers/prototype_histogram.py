@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_gsp.layers.pooling.prototype_cover import prototype_cover
-from keras_gsp.ops.arguments import check_positive
+from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.prototype_assignment import check_affinity, soft_histogram
 
 
@@ -79,10 +79,8 @@ class PrototypeHistogram(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_positive(
-            num_prototypes=num_prototypes,
-            inverse_temperature=inverse_temperature,
-        )
+        check_count(num_prototypes=num_prototypes)
+        check_positive(inverse_temperature=inverse_temperature)
         self.num_prototypes = num_prototypes
         self.inverse_temperature = inverse_temperature
         self.affinity = check_affinity(affinity)

@@ -1,5 +1,7 @@
 """Contrastive loss on Euclidean distances (C2)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -64,13 +66,15 @@ class ContrastiveLoss(PairLoss):
         self.positive_margin = positive_margin
         self.negative_margin = negative_margin
 
-    def anchor_terms(self, embeddings, references, is_positive, is_negative):
+    def anchor_terms(
+        self, embeddings: Any, references: Any, positive: Any, negative: Any
+    ) -> Any:
         """Returns both active means, split over the anchors."""
         distances = pairwise_distances(embeddings, references)
         too_far = ops.relu(distances - self.positive_margin)
         too_near = ops.relu(self.negative_margin - distances)
-        return _active_mean(too_far, is_positive) + _active_mean(
-            too_near, is_negative
+        return _active_mean(too_far, positive) + _active_mean(
+            too_near, negative
         )
 
     def get_config(self):
@@ -82,7 +86,6 @@ class ContrastiveLoss(PairLoss):
         }
 
 
-def _active_mean(hinges, kept):
-    hinges = ops.where(kept, hinges, ops.zeros_like(hinges))
-    active = ops.sum(ops.cast(hinges > 0.0, hinges.dtype))
-    return anchor_shares(ops.sum(hinges, axis=1), active)
+def _active_mean(hinges, weights):
+    active = ops.sum(weights * ops.cast(hinges > 0.0, hinges.dtype))
+    return anchor_shares(ops.sum(weights * hinges, axis=1), active)

@@ -1,5 +1,7 @@
 """Contrastive loss on cosines (C1), the loss of the memory paper."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -60,17 +62,16 @@ class CosineContrastiveLoss(PairLoss):
         check_not_negative(margin=margin)
         self.margin = margin
 
-    def anchor_terms(self, embeddings, references, is_positive, is_negative):
+    def anchor_terms(
+        self, embeddings: Any, references: Any, positive: Any, negative: Any
+    ) -> Any:
         """Returns each anchor's sum of hinges."""
-        references = ops.cast(references, embeddings.dtype)
         cosines = ops.matmul(embeddings, ops.transpose(references))
-        hinges = ops.where(
-            is_positive,
-            ops.relu(1.0 - _IDENTICAL - cosines),
-            ops.where(is_negative, ops.relu(cosines - self.margin), 0.0),
-        )
+        hinges = positive * ops.relu(
+            1.0 - _IDENTICAL - cosines
+        ) + negative * ops.relu(cosines - self.margin)
         return shares_of_mean_anchor(
-            ops.sum(hinges, axis=1), is_positive, is_negative
+            ops.sum(hinges, axis=1), positive, negative
         )
 
     def get_config(self):

@@ -1,11 +1,18 @@
 """Multi-similarity loss, with its pair miner as an option."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_not_negative, check_positive
-from keras_gsp.ops.pairs import log_one_plus_sum_exp, shares_of_mean_anchor
+from keras_gsp.ops.mining import multi_similarity_pairs
+from keras_gsp.ops.pairs import (
+    PairWeights,
+    shares_of_mean_anchor,
+    weighted_logsumexp,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -72,20 +79,25 @@ class MultiSimilarityLoss(PairLoss):
         self.base = base
         self.mining_margin = mining_margin
 
-    def anchor_terms(self, embeddings, references, is_positive, is_negative):
+    def anchor_terms(
+        self, embeddings: Any, references: Any, positive: Any, negative: Any
+    ) -> Any:
         """Returns both logarithms of each anchor."""
-        references = ops.cast(references, embeddings.dtype)
         cosines = ops.matmul(embeddings, ops.transpose(references))
-        kept = is_positive, is_negative
+        kept = weights = PairWeights(positive, negative)
         if self.mining_margin is not None:
-            is_positive, is_negative = _informative(
-                cosines, is_positive, is_negative, self.mining_margin
+            kept = multi_similarity_pairs(
+                embeddings, references, weights, margin=self.mining_margin
             )
         above = cosines - self.base
-        attraction = log_one_plus_sum_exp(-self.alpha * above, is_positive)
-        repulsion = log_one_plus_sum_exp(self.beta * above, is_negative)
+        attraction = ops.softplus(
+            weighted_logsumexp(-self.alpha * above, kept.positive)
+        )
+        repulsion = ops.softplus(
+            weighted_logsumexp(self.beta * above, kept.negative)
+        )
         terms = attraction / self.alpha + repulsion / self.beta
-        return shares_of_mean_anchor(terms, *kept)
+        return shares_of_mean_anchor(terms, positive, negative)
 
     def get_config(self):
         """Returns the constructor's arguments."""
@@ -96,18 +108,3 @@ class MultiSimilarityLoss(PairLoss):
             "base": self.base,
             "mining_margin": self.mining_margin,
         }
-
-
-def _informative(cosines, is_positive, is_negative, margin):
-    """Keeps the pairs that an anchor's other kind of pair comes close to."""
-    none = ops.cast(float("inf"), cosines.dtype)
-    hardest_positive = ops.min(
-        ops.where(is_positive, cosines, none), axis=1, keepdims=True
-    )
-    hardest_negative = ops.max(
-        ops.where(is_negative, cosines, -none), axis=1, keepdims=True
-    )
-    return (
-        ops.logical_and(is_positive, cosines - margin < hardest_negative),
-        ops.logical_and(is_negative, cosines + margin > hardest_positive),
-    )

@@ -1,32 +1,43 @@
 """What every loss on pairs of embeddings shares."""
 
+from collections.abc import Callable
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_gsp.losses.metric_loss import MetricLoss, StepParts
-from keras_gsp.ops.labels import (
-    check_same_length,
-    first_occurrences,
-    flat_labels,
-    same_class,
-)
+from keras_gsp.ops.arguments import check_integer
+from keras_gsp.ops.halves import check_seed
+from keras_gsp.ops.labels import check_same_length
+from keras_gsp.ops.mining import MINERS
 from keras_gsp.ops.normalization import check_normalization, normalize
+from keras_gsp.ops.pairs import (
+    LABEL_KINDS,
+    PairWeights,
+    checked_pair_labels,
+    pair_weights,
+)
 from keras_gsp.ops.precision import exact_mean
+from keras_gsp.ops.preconditions import require
 
 
 class PairLoss(MetricLoss):
     """Base of the losses that compare embeddings of equal and unequal class.
 
     A subclass writes one method, `anchor_terms`. This class checks labels,
-    normalises embeddings, removes each embedding's pair with itself by its
-    index, and offers two ways in:
+    normalises embeddings, says how much each pair counts, removes each
+    embedding's pair with itself by its index, and offers two ways in:
 
     - `loss(labels, embeddings)`: every embedding of the batch against every
       other one. This is what `model.compile(loss=...)` calls.
     - `loss.between(labels, embeddings, reference_labels,
       reference_embeddings)`: the batch against references such as proxies or
       an embedding memory.
+
+    Whose pair is positive is yours to say: by class labels, by a boolean
+    matrix (batch, batch) or, with `label_kind`, by a weighted one or by
+    multi-hot labels.
 
     `call` returns one term an anchor. Their mean is the loss, a sample weight
     multiplies the terms of its anchor, and `reduction="sum"` gives `batch`
@@ -36,13 +47,39 @@ class PairLoss(MetricLoss):
         normalization: `"l2"` (unit sphere), `"ball"` (unit ball) or `None`
             (as given): applied to embeddings and references before they are
             compared.
+        label_kind: what labels are. `"class"` (default): one number a
+            sample, or a boolean matrix (batch, references) of the positive
+            pairs. `"multi_hot"`: (batch, num_classes), samples that share a
+            class are positive. `"pairs"`: a matrix (batch, references) of
+            numbers, above 0 a positive pair that counts so many times, 0 a
+            negative pair, below 0 no pair at all.
+        ignored_label: int, a class label whose samples have no pairs, or
+            `None`.
+        miner: which pairs are kept: `"batch_hard"`, `"semi_hard"`,
+            `"distance_weighted"`, `"multi_similarity"` (see
+            `keras_gsp.ops.mining` for their equations), a function of
+            (embeddings, references, weights, seed) that returns
+            `PairWeights`, or `None` for all pairs.
+        seed: int (the same draws in every call) or `None` (new draws, from
+            the global generator of Keras), for the miner that draws.
         reduction: as in `keras.losses.Loss`.
         name: string.
         dtype: the dtype in which embeddings arrive in `call`. The arithmetic
             is in float32 at least, whatever the policy.
 
     Raises:
-        ValueError: unknown `normalization`.
+        TypeError: `miner` neither a word nor a function, `seed` not an int.
+        ValueError: unknown `normalization`, `label_kind` or `miner`.
+
+    Example:
+
+    ```python
+    loss = gsp.losses.ContrastiveLoss(miner="batch_hard", ignored_label=-1)
+    embeddings = np.random.default_rng(0).normal(size=(5, 3))
+    value = loss(np.array([0, 0, 1, 1, -1]), embeddings)
+    is_positive = np.eye(5, k=1, dtype=bool)  # Each with the next one.
+    value = loss(is_positive | is_positive.T, embeddings)
+    ```
     """
 
     takes = ("proxies", "memory", "in_batch_weight")
@@ -50,19 +87,32 @@ class PairLoss(MetricLoss):
     def __init__(
         self,
         *,
-        normalization="l2",
-        reduction="sum_over_batch_size",
-        name=None,
-        dtype=None,
+        normalization: str | None = "l2",
+        label_kind: str = "class",
+        ignored_label: int | None = None,
+        miner: str | Callable[..., PairWeights] | None = None,
+        seed: int | None = None,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: Any = None,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.normalization = check_normalization(normalization)
+        self.label_kind = _check_word("label_kind", label_kind, LABEL_KINDS)
+        check_integer(is_optional=True, ignored_label=ignored_label)
+        self.ignored_label = ignored_label
+        self.miner = _check_miner(miner)
+        self.seed = check_seed(seed)
 
-    def __call__(self, labels, embeddings, sample_weight=None):
+    def __call__(
+        self, labels: Any, embeddings: Any, sample_weight: Any = None
+    ) -> Any:
         """Returns the loss of a batch.
 
         Args:
-            labels: (batch,) or (batch, 1), integers or floats.
+            labels: (batch,) or (batch, 1), integers or floats; a boolean
+                matrix (batch, batch); or what `label_kind` says. A sample's
+                pair with itself never counts.
             embeddings: (batch, embedding_size).
             sample_weight: (batch,), multiplies the terms of its anchor.
 
@@ -73,47 +123,45 @@ class PairLoss(MetricLoss):
             TypeError: labels that are strings.
             ValueError: wrong shapes.
         """
-        labels, embeddings = _checked(labels, embeddings)
+        labels, embeddings = self._checked(labels, embeddings)
         # Keras casts labels to float32, where large ids would collide.
-        labels = first_occurrences(labels)
-        return super().__call__(labels, embeddings, sample_weight)
+        weights = self._weights_within(labels, embeddings)
+        return super().__call__(weights, embeddings, sample_weight)
 
-    def call(self, labels, embeddings):
+    def call(self, labels: Any, embeddings: Any) -> Any:
         """Returns the terms of each anchor against the rest of its batch.
 
         Args:
-            labels: (batch,), numbers.
+            labels: as in `__call__`, or the `PairWeights` they stand for.
             embeddings: (batch, embedding_size).
 
         Returns:
             (batch,), float32 or float64, whose mean is the loss.
         """
+        if not isinstance(labels, PairWeights):
+            labels, embeddings = self._checked(labels, embeddings)
+            labels = self._weights_within(labels, embeddings)
         embeddings = normalize(embeddings, self.normalization)
-        positions = ops.arange(ops.shape(embeddings)[0])
-        is_other = positions[:, None] != positions[None, :]
-        is_same = same_class(labels, labels)
-        return self.anchor_terms(
-            embeddings,
-            embeddings,
-            ops.logical_and(is_same, is_other),
-            ops.logical_not(is_same),
-        )
+        return self._terms(embeddings, embeddings, labels)
 
     def between(
         self,
-        labels,
-        embeddings,
-        reference_labels,
-        reference_embeddings,
+        labels: Any,
+        embeddings: Any,
+        reference_labels: Any,
+        reference_embeddings: Any,
         *,
-        excluded=None,
-    ):
+        excluded: Any = None,
+    ) -> Any:
         """Returns the loss of a batch against references.
 
         Args:
-            labels: (batch,) or (batch, 1), integers or floats.
+            labels: (batch,) or (batch, 1), integers or floats; a boolean
+                matrix (batch, references); or what `label_kind` says.
             embeddings: (batch, embedding_size), the anchors.
-            reference_labels: (references,) or (references, 1).
+            reference_labels: (references,) or (references, 1), or
+                (references, num_classes) for multi-hot labels; `None` where
+                `labels` say which pairs are positive.
             reference_embeddings: (references, embedding_size).
             excluded: boolean (batch, references), or None: pairs left out of
                 every sum and every count, such as an embedding's pair with
@@ -127,24 +175,24 @@ class PairLoss(MetricLoss):
             TypeError: labels that are strings.
             ValueError: wrong shapes.
         """
-        labels, embeddings = _checked(labels, embeddings)
-        reference_labels, references = _checked(
-            reference_labels,
-            reference_embeddings,
-            ("reference_labels", "reference_embeddings"),
-        )
+        labels, embeddings = self._checked(labels, embeddings)
+        names = ("reference_labels", "reference_embeddings")
+        references = _checked_embeddings(reference_embeddings, names[1])
+        if reference_labels is not None:
+            reference_labels = checked_pair_labels(
+                reference_labels, self.label_kind
+            )
+            check_same_length(reference_labels, references, names)
         _check_pairs(embeddings, references, excluded)
-        is_positive = same_class(labels, reference_labels)
-        is_negative = ops.logical_not(is_positive)
+        weights = self._weights(
+            labels, reference_labels, embeddings, references
+        )
         if excluded is not None:
-            kept = ops.logical_not(ops.cast(excluded, "bool"))
-            is_positive = ops.logical_and(is_positive, kept)
-            is_negative = ops.logical_and(is_negative, kept)
-        terms = self.anchor_terms(
+            weights = weights.without(ops.cast(excluded, "bool"))
+        terms = self._terms(
             normalize(embeddings, self.normalization),
             normalize(references, self.normalization),
-            is_positive,
-            is_negative,
+            weights,
         )
         return exact_mean(terms)
 
@@ -199,15 +247,19 @@ class PairLoss(MetricLoss):
             excluded=~is_pair,
         )
 
-    def anchor_terms(self, embeddings, references, is_positive, is_negative):
+    def anchor_terms(
+        self, embeddings: Any, references: Any, positive: Any, negative: Any
+    ) -> Any:
         """Returns the loss split over the anchors; a subclass writes this.
 
         Args:
-            embeddings: (batch, embedding_size), normalised.
-            references: (references, embedding_size), normalised.
-            is_positive: boolean (batch, references), pairs of equal class.
-            is_negative: boolean (batch, references), pairs of unequal class.
-                A pair that is neither is left out.
+            embeddings: (batch, embedding_size), normalised, float32 or
+                float64.
+            references: (references, embedding_size), normalised, likewise.
+            positive: (batch, references), how much each pair counts as one
+                of equal class: 1, or a weight above 0. 0 where it does not.
+            negative: (batch, references), how much each pair counts as one
+                of unequal class. A pair of weight 0 in both is left out.
 
         Returns:
             (batch,), whose mean is the loss.
@@ -216,25 +268,119 @@ class PairLoss(MetricLoss):
             f"{type(self).__name__} must define `anchor_terms`."
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
+        miner = self.miner
+        if callable(miner):
+            miner = keras.saving.serialize_keras_object(miner)
         return {
             **super().get_config(),
             "normalization": self.normalization,
+            "label_kind": self.label_kind,
+            "ignored_label": self.ignored_label,
+            "miner": miner,
+            "seed": self.seed,
             "dtype": self.dtype,
         }
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "PairLoss":
+        """Returns the loss that `get_config` described."""
+        if isinstance(config.get("miner"), dict):
+            miner = keras.saving.deserialize_keras_object(config["miner"])
+            config = {**config, "miner": miner}
+        return cls(**config)
 
-def _checked(labels, embeddings, names=("labels", "embeddings")):
-    labels = flat_labels(labels)
+    def _checked(self, labels, embeddings):
+        labels = checked_pair_labels(labels, self.label_kind)
+        embeddings = _checked_embeddings(embeddings, "embeddings")
+        check_same_length(labels, embeddings)
+        return labels, embeddings
+
+    def _weights_within(self, labels, embeddings):
+        positions = ops.arange(ops.shape(embeddings)[0])
+        is_self = positions[:, None] == positions[None, :]
+        weights = self._weights(labels, labels, embeddings, embeddings)
+        return weights.without(is_self)
+
+    def _weights(self, labels, reference_labels, embeddings, references):
+        """How much each pair counts; a matrix of labels must fit."""
+        weights = pair_weights(
+            labels,
+            reference_labels,
+            kind=self.label_kind,
+            ignored_label=self.ignored_label,
+        )
+        if len(labels.shape) == 2 and self.label_kind != "multi_hot":
+            _check_matrix(labels, embeddings, references)
+        return weights
+
+    def _terms(self, embeddings, references, weights):
+        """What the subclass computes, of the pairs that the miner keeps."""
+        references = ops.cast(references, embeddings.dtype)
+        weights = self._mined(
+            embeddings, references, weights.cast(embeddings.dtype)
+        )
+        return self.anchor_terms(
+            embeddings, references, weights.positive, weights.negative
+        )
+
+    def _mined(self, embeddings, references, weights):
+        if self.miner is None:
+            return weights
+        mine = MINERS.get(self.miner, self.miner)
+        mined = mine(embeddings, references, weights, self.seed)
+        return PairWeights(*(ops.stop_gradient(part) for part in mined))
+
+
+def _check_word(name, word, words):
+    if word not in words:
+        raise ValueError(
+            f"`{name}` must be one of {', '.join(words)}. "
+            f"Received: {name}={word!r}."
+        )
+    return word
+
+
+def _check_miner(miner):
+    if miner is None or callable(miner):
+        return miner
+    if not isinstance(miner, str):
+        raise TypeError(
+            "`miner` must be the word for one, a function or None. "
+            f"Received: miner={miner!r}."
+        )
+    return _check_word("miner", miner, MINERS)
+
+
+def _checked_embeddings(embeddings, name):
     embeddings = ops.convert_to_tensor(embeddings)
     if len(embeddings.shape) != 2:
         raise ValueError(
-            f"`{names[1]}` must have shape (batch, embedding_size). "
+            f"`{name}` must have shape (batch, embedding_size). "
             f"Received: shape {tuple(embeddings.shape)}."
         )
-    check_same_length(labels, embeddings, names)
-    return labels, embeddings
+    return embeddings
+
+
+def _check_matrix(pairs, embeddings, references):
+    """Labels that are a matrix of pairs must have a column a reference."""
+    given, expected = pairs.shape[1], references.shape[0]
+    expectation = (
+        "`labels` that say which pairs are positive must have shape (batch, "
+        "references), in a batch (batch, batch)."
+    )
+    if None not in (given, expected):
+        if given != expected:
+            raise ValueError(
+                f"{expectation} Received: shape {tuple(pairs.shape)}, with "
+                f"{embeddings.shape[0]} embeddings and {expected} references."
+            )
+        return
+    columns, count = ops.shape(pairs)[1], ops.shape(references)[0]
+    # While shapes are inferred, JAX has symbols that cannot be compared.
+    if ops.is_tensor(columns) or ops.is_tensor(count):
+        require(columns == count, expectation, columns=columns, items=count)
 
 
 def _check_pairs(embeddings, references, excluded):

@@ -1,12 +1,18 @@
 """Triplet loss over all valid triplets, in memory of the order of batch^2."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_not_negative
 from keras_gsp.ops.distances import pairwise_distances
-from keras_gsp.ops.pairs import anchor_shares
+from keras_gsp.ops.pairs import (
+    anchor_shares,
+    chosen_entries,
+    fold_positives,
+)
 
 MEANS = ("active", "valid")
 
@@ -69,7 +75,9 @@ class TripletLoss(PairLoss):
         self.margin = margin
         self.mean_over = mean_over
 
-    def anchor_terms(self, embeddings, references, is_positive, is_negative):
+    def anchor_terms(
+        self, embeddings: Any, references: Any, positive: Any, negative: Any
+    ) -> Any:
         """Returns each anchor's sum of hinges, divided by the count.
 
         An active hinge is linear in its two distances. So the sum of an
@@ -80,18 +88,19 @@ class TripletLoss(PairLoss):
         """
         distances = pairwise_distances(embeddings, references)
         fixed = ops.stop_gradient(distances)
-        partners, active = active_partners(
-            fixed, is_positive, is_negative, self.margin
+        partners, valid = active_partners(
+            fixed,
+            positive,
+            negative,
+            self.margin,
+            is_semi_hard=self.miner == "semi_hard",
         )
+        active = ops.sum(ops.relu(partners), axis=1)
         # The counts of an anchor sum to 0: any shift of its distances is
         # harmless, and this one keeps the digits that the sum would cancel.
         shift = ops.mean(fixed, axis=1, keepdims=True)
         sums = ops.sum(partners * (distances - shift), axis=1)
-        count = active
-        if self.mean_over == "valid":
-            positives = ops.sum(ops.cast(is_positive, fixed.dtype), axis=1)
-            negatives = ops.sum(ops.cast(is_negative, fixed.dtype), axis=1)
-            count = positives * negatives
+        count = valid if self.mean_over == "valid" else active
         return anchor_shares(sums + self.margin * active, ops.sum(count))
 
     def get_config(self):
@@ -102,8 +111,21 @@ class TripletLoss(PairLoss):
             "mean_over": self.mean_over,
         }
 
+    def _mined(self, embeddings, references, weights):
+        """All pairs where the miner chooses triplets; see `anchor_terms`."""
+        if self.miner == "semi_hard":
+            return weights
+        return super()._mined(embeddings, references, weights)
 
-def active_partners(distances, is_positive, is_negative, margin):
+
+def active_partners(
+    distances: Any,
+    positive: Any,
+    negative: Any,
+    margin: float,
+    *,
+    is_semi_hard: bool = False,
+) -> tuple[Any, Any]:
     """Counts, for every pair, the active triplets it takes part in.
 
     One round takes the next positive of every anchor at once and compares it
@@ -114,46 +136,45 @@ def active_partners(distances, is_positive, is_negative, margin):
 
     Args:
         distances: (batch, references).
-        is_positive: boolean (batch, references).
-        is_negative: boolean (batch, references).
+        positive: weights (batch, references).
+        negative: weights (batch, references). A triplet counts as often as
+            the product of its two pairs.
         margin: distance, at least 0.
+        is_semi_hard: whether a positive has one triplet alone, with the
+            nearest negative that is farther than it.
 
     Returns:
         The signed counts (batch, references), positive where the pair is the
-        positive of its triplets, and the number of active triplets of each
-        anchor (batch,), both in the dtype of `distances`.
+        positive of its triplets, and the number of triplets of each anchor
+        (batch,), active or not, both in the dtype of `distances`.
     """
-    columns = ops.arange(ops.shape(distances)[1])[None, :]
-    has_negative = ops.any(is_negative, axis=1, keepdims=True)
 
-    def positives_are_left(waiting, partners):
-        del partners
-        return ops.any(waiting)
-
-    def one_positive(waiting, partners):
-        column = ops.argmax(waiting, axis=1, keepdims=True)
-        is_chosen = ops.logical_and(columns == column, waiting)
-        nearest = ops.sum(
-            ops.where(is_chosen, distances, 0.0), axis=1, keepdims=True
-        )
-        is_active = ops.logical_and(is_negative, distances < nearest + margin)
-        is_active = ops.logical_and(
-            is_active, ops.any(is_chosen, axis=1, keepdims=True)
-        )
-        losing = ops.cast(is_active, distances.dtype)
+    def one_positive(is_chosen, counts):
+        reach = chosen_entries(distances, is_chosen)
+        weight = chosen_entries(positive, is_chosen)
+        triplets = weight * negative
+        if is_semi_hard:
+            farther = ops.where(distances > reach, negative, 0.0)
+            triplets = weight * _nearest(distances, farther)
+        losing = ops.where(distances < reach + margin, triplets, 0.0)
         gaining = ops.cast(is_chosen, distances.dtype) * ops.sum(
             losing, axis=1, keepdims=True
         )
-        waiting = ops.logical_and(waiting, ops.logical_not(is_chosen))
-        return waiting, partners + gaining - losing
+        return counts + ops.stack([gaining - losing, triplets])
 
-    _, partners = ops.while_loop(
-        positives_are_left,
+    has_negative = ops.any(negative > 0.0, axis=1, keepdims=True)
+    nothing = ops.zeros_like(distances)
+    counts = fold_positives(
+        ops.logical_and(positive > 0.0, has_negative),
         one_positive,
-        (
-            ops.logical_and(is_positive, has_negative),
-            ops.zeros_like(distances),
-        ),
+        ops.stack([nothing, nothing]),
     )
-    partners = ops.stop_gradient(partners)
-    return partners, ops.sum(ops.relu(partners), axis=1)
+    return counts[0], ops.sum(counts[1], axis=1)
+
+
+def _nearest(distances, weights):
+    """The weights of each row's nearest entry among those above 0, alone."""
+    far = ops.where(weights > 0.0, distances, float("inf"))
+    columns = ops.arange(ops.shape(distances)[1])[None, :]
+    is_nearest = columns == ops.argmin(far, axis=1, keepdims=True)
+    return ops.where(is_nearest, weights, 0.0)

@@ -7,9 +7,8 @@ from keras import ops
 
 from keras_gsp.losses.metric_loss import StepParts
 from keras_gsp.ops.arguments import check_positive
-from keras_gsp.ops.class_indices import class_indices
 from keras_gsp.ops.halves import check_seed, given_or_drawn_halves
-from keras_gsp.ops.labels import check_same_length
+from keras_gsp.ops.labels import check_same_length, class_indices, rows_of
 from keras_gsp.ops.precision import at_least_float32, exact_mean
 from keras_gsp.ops.ridge import cross_half_prediction
 
@@ -93,7 +92,8 @@ class ZeroShotLoss:
             ValueError: labels outside the table, fewer than two classes to
                 split, shapes that do not fit. What is only known when a
                 TensorFlow graph runs raises
-                `tf.errors.InvalidArgumentError` there; XLA cannot raise.
+                `tf.errors.InvalidArgumentError` there; XLA cannot raise, and
+                a label outside the table makes the loss NaN.
         """
         histograms = at_least_float32(histograms)
         table = ops.cast(class_embeddings, histograms.dtype)
@@ -102,14 +102,14 @@ class ZeroShotLoss:
         first_half = given_or_drawn_halves(indices, first_half, self.seed)
         predicted = cross_half_prediction(
             histograms,
-            ops.take(table, indices, axis=0),
+            rows_of(table, indices),
             first_half,
             ridge=self.ridge,
         )
         logits = self.scale * ops.matmul(predicted, ops.transpose(table))
         log_probabilities = ops.log_softmax(logits, axis=-1)
         true_class = ops.take_along_axis(
-            log_probabilities, indices[:, None], axis=1
+            log_probabilities, ops.maximum(indices, 0)[:, None], axis=1
         )
         return -exact_mean(true_class)
 

@@ -41,12 +41,15 @@ def test_all_triplets_of_a_large_batch_in_float32(classes, per_class):
 def test_counts_are_those_of_the_active_triplets():
     distances = np.array([[0.5, 0.8, 0.4, 0.6, 0.9]])
     is_positive = np.array([[True, True, False, False, False]])
-    partners, active = active_partners(
-        distances, is_positive, ~is_positive, 0.15
+    partners, valid = active_partners(
+        distances,
+        is_positive.astype("float64"),
+        (~is_positive).astype("float64"),
+        0.15,
     )
     # 0.5 + 0.15 exceeds 0.4 and 0.6, 0.8 + 0.15 exceeds all three.
     np.testing.assert_array_equal(partners, [[2, 3, -2, -2, -1]])
-    np.testing.assert_array_equal(active, [5])
+    np.testing.assert_array_equal(valid, [6])
 
 
 def test_the_largest_batch_needs_no_cube():

@@ -6,10 +6,13 @@ import pytest
 
 from keras_gsp.ops.labels import (
     check_same_length,
+    class_indices,
     first_occurrences,
     flat_labels,
+    rows_of,
     same_class,
 )
+from tests.compiled import compiled
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32", "uint8"])
@@ -58,3 +61,28 @@ def test_matrix_of_labels_is_refused():
 def test_lengths_that_differ_are_refused():
     with pytest.raises(ValueError, match="Received: 2 and 3"):
         check_same_length(np.ones(2), np.ones((3, 4)))
+
+
+@pytest.mark.parametrize("labels", [[0, 3], [-1, 0], [0.5, 1.0]])
+def test_labels_without_a_row_are_refused(labels):
+    with pytest.raises(ValueError, match=r"in \[0, 3\).*Received: labels="):
+        class_indices(np.array(labels), 3)
+
+
+def test_compiled_labels_without_a_row_give_nan_rows():
+    table = np.arange(6.0, dtype="float32").reshape(3, 2)
+    rows = compiled(lambda y: rows_of(table, class_indices(y, 3)))
+    found = rows(np.array([2, 3, -1, 0], "int32"))
+    nothing = [np.nan, np.nan]
+    np.testing.assert_array_equal(found, [[4, 5], nothing, nothing, [0, 1]])
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="graphs are TensorFlow's"
+)
+def test_a_graph_refuses_labels_without_a_row_when_it_runs():
+    import tensorflow as tf
+
+    indices = tf.function(lambda y: class_indices(y, 3))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="whole numbers"):
+        indices(tf.constant([0, 3]))

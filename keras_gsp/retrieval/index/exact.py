@@ -4,6 +4,7 @@ import numpy as np
 from keras import ops
 
 from keras_gsp.embeddings.origin import nearby_origin
+from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.matmul_precision import full_precision_matmul
 from keras_gsp.retrieval.index.gallery import SHARD_ROWS, Gallery
 from keras_gsp.retrieval.index.gallery_files import load_gallery, save_gallery
@@ -15,7 +16,6 @@ from keras_gsp.retrieval.index.nearest import (
 from keras_gsp.retrieval.index.neighbors import Neighbors, neighbors_at
 from keras_gsp.retrieval.index.search_arguments import (
     check_filled,
-    check_k,
     checked_queries,
     excluded_positions,
 )
@@ -108,7 +108,7 @@ class ExactIndex:
                 number of ids than of queries.
         """
         queries = checked_queries(queries, self.gallery)
-        check_k(k)
+        check_count(k=k)
         excluded = excluded_positions(exclude_ids, self.gallery, len(queries))
         best = self._best_candidates(queries, int(k))
         found = [

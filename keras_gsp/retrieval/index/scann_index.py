@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.gallery import Gallery
 from keras_gsp.retrieval.index.gallery_files import load_gallery, save_gallery
 from keras_gsp.retrieval.index.neighbors import Neighbors, neighbors_at
@@ -15,7 +16,6 @@ from keras_gsp.retrieval.index.scann_settings import (
 )
 from keras_gsp.retrieval.index.search_arguments import (
     check_filled,
-    check_k,
     checked_queries,
     excluded_positions,
 )
@@ -77,7 +77,7 @@ class ScannIndex:
         training_threads=0,
     ):
         scann = import_scann()
-        check_k(num_neighbors)
+        check_count(num_neighbors=num_neighbors)
         self.gallery = Gallery(embeddings, labels, ids)
         if settings is None:
             settings = automatic_settings(len(self.gallery), num_neighbors)
@@ -156,7 +156,7 @@ class ScannIndex:
                 number of ids than of queries.
         """
         queries = checked_queries(queries, self.gallery)
-        check_k(k)
+        check_count(k=k)
         excluded = excluded_positions(exclude_ids, self.gallery, len(queries))
         shown = min(int(k), len(self))
         asked = min(int(k) + (exclude_ids is not None), len(self))

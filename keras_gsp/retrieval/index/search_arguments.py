@@ -30,14 +30,6 @@ def check_filled(gallery):
         )
 
 
-def check_k(k):
-    """Raises `ValueError` unless k is an integer of at least 1."""
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise ValueError(
-            f"`k` must be an integer of at least 1. Received: k={k!r}."
-        )
-
-
 def excluded_positions(exclude_ids, gallery, count):
     """Returns the position each query must not return, -1 for none."""
     if exclude_ids is None:

@@ -6,12 +6,13 @@ import json
 
 import keras
 
+from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.index_check import (
     check_minimum_recall,
     judge_certificate,
     measured_certificate,
 )
-from keras_gsp.retrieval.index.search_arguments import check_filled, check_k
+from keras_gsp.retrieval.index.search_arguments import check_filled
 from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 from keras_gsp.retrieval.serving.served_search import ServedGallery
 from keras_gsp.retrieval.serving.signatures import (
@@ -172,7 +173,7 @@ def export_retriever(
 
     served = ServedEncoder(encoder, image_size, crop_fraction)
     check_filled(index.gallery)
-    check_k(neighbors)
+    check_count(neighbors=neighbors)
     if index.gallery.embedding_size != served.embedding_size:
         raise ValueError(
             "`index` must hold embeddings of the encoder's size, "

@@ -1,0 +1,246 @@
+"""Miners: which pairs a pair loss is told of, each by its equation.
+
+Notation: d_ap the Euclidean distance of an anchor and one of its positives,
+d_an that of an anchor and one of its negatives, s the inner product. A miner
+returns new weights of the pairs; what it leaves out has weight 0. Nothing it
+does depends on values in its shapes, so it compiles under XLA.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.ops.distances import pairwise_distances
+from keras_gsp.ops.pairs import (
+    PairWeights,
+    chosen_entries,
+    fold_positives,
+)
+
+# Distances that distance-weighted sampling is capped at, and stops at.
+_CUTOFF = 0.5
+_LARGEST_DISTANCE = 1.4
+# What a pair has to beat by, as in the paper.
+_SIMILARITY_MARGIN = 0.1
+
+
+def batch_hard_pairs(
+    embeddings: Any, references: Any, weights: PairWeights, seed: Any = None
+) -> PairWeights:
+    """Keeps each anchor's farthest positive and nearest negative.
+
+    `p* = argmax_p d_ap`, `n* = argmin_n d_an`; an anchor that lacks either
+    keeps nothing, the first of equals is taken.
+
+    Args:
+        embeddings: (batch, size), normalised.
+        references: (references, size), normalised.
+        weights: of the pairs (batch, references).
+        seed: not used.
+
+    Returns:
+        Weights, at most one positive and one negative an anchor.
+
+    Reference:
+        Hermans et al., "In Defense of the Triplet Loss for Person
+        Re-Identification", 2017, equation (5).
+    """
+    del seed
+    distances = _distances(embeddings, references)
+    is_positive, is_negative, has_both = _both_kinds(weights)
+    farthest = ops.where(is_positive, distances, -1.0)
+    nearest = ops.where(is_negative, -distances, -math.inf)
+    return PairWeights(
+        weights.positive * _is_first_largest(farthest) * has_both,
+        weights.negative * _is_first_largest(nearest) * has_both,
+    )
+
+
+def semi_hard_pairs(
+    embeddings: Any, references: Any, weights: PairWeights, seed: Any = None
+) -> PairWeights:
+    """Gives each positive the nearest negative that is farther than it.
+
+    `n(p) = argmin { d_an : d_an > d_ap }`. A positive without such a negative
+    is left out, and a negative counts once for each positive that chose it.
+    `TripletLoss` keeps the pairs together, as the triplets (a, p, n(p)).
+
+    Args:
+        embeddings: (batch, size), normalised.
+        references: (references, size), normalised.
+        weights: of the pairs (batch, references).
+        seed: not used.
+
+    Returns:
+        Weights of the pairs (batch, references).
+
+    Reference:
+        Schroff et al., "FaceNet", CVPR 2015, equation (4).
+    """
+    del seed
+    distances = _distances(embeddings, references)
+    is_positive, is_negative, _ = _both_kinds(weights)
+
+    def choose(is_chosen, counts):
+        reach = chosen_entries(distances, is_chosen)
+        is_farther = is_negative & (distances > reach)
+        weight = chosen_entries(weights.positive, is_chosen)
+        found = ops.cast(
+            ops.any(is_farther, axis=1, keepdims=True), reach.dtype
+        )
+        nearest = _is_first_largest(
+            ops.where(is_farther, -distances, -math.inf)
+        )
+        kept, times = counts[0], counts[1]
+        kept = kept + weights.positive * found * ops.cast(is_chosen, kept.dtype)
+        return ops.stack([kept, times + weight * found * nearest])
+
+    nothing = ops.zeros_like(weights.positive)
+    kept, times = fold_positives(
+        is_positive, choose, ops.stack([nothing, nothing])
+    )
+    return PairWeights(kept, weights.negative * times)
+
+
+def distance_weighted_pairs(
+    embeddings: Any, references: Any, weights: PairWeights, seed: Any = None
+) -> PairWeights:
+    """Draws a negative for each positive, evenly over all distances.
+
+    On the unit sphere of d dimensions distances have the density
+    `q(x) = x^(d-2) (1 - x^2 / 4)^((d-3)/2)`. A negative is drawn with
+    probability proportional to `1 / q(max(d_an, 0.5))`, among those nearer
+    than 1.4, once for each positive of the anchor, with replacement; it
+    counts as often as it was drawn. An anchor without such a negative keeps
+    nothing.
+
+    Args:
+        embeddings: (batch, size), of unit length; size at least 2.
+        references: (references, size), of unit length.
+        weights: of the pairs (batch, references).
+        seed: int (one draw, the same in every call), `None` (a new draw from
+            the global generator of Keras; JAX allows that outside compiled
+            functions only) or a `keras.random.SeedGenerator`.
+
+    Returns:
+        Weights of the pairs (batch, references).
+
+    Reference:
+        Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017,
+        section 4.1; 0.5 and 1.4 are those of its code.
+    """
+    distances = _distances(embeddings, references)
+    is_positive, is_negative, _ = _both_kinds(weights)
+    size = embeddings.shape[-1]
+    capped = ops.maximum(distances, _CUTOFF)
+    is_drawn = is_negative & (distances < _LARGEST_DISTANCE)
+    # Above 1.4 nothing is drawn: the logarithm never sees a zero.
+    inside = ops.minimum(capped, _LARGEST_DISTANCE)
+    log_chances = (2.0 - size) * ops.log(inside) - (size - 3) / 2.0 * ops.log(
+        1.0 - ops.square(inside) / 4.0
+    )
+    log_chances = ops.where(is_drawn, log_chances, -math.inf)
+    largest = ops.max(log_chances, axis=1, keepdims=True)
+    has_any = ops.any(is_drawn, axis=1, keepdims=True)
+    largest = ops.where(has_any, largest, 0.0)
+    chances = ops.exp(log_chances - largest)
+    upper = ops.cumsum(chances, axis=1)
+    total = upper[:, -1:]
+    draws = keras.random.uniform(ops.shape(distances), seed=seed)
+    # Strictly below the total, whatever rounding does.
+    draws = ops.minimum(ops.cast(draws, total.dtype), 1.0 - 2.0**-20) * total
+
+    def draw(is_chosen, times):
+        level = chosen_entries(draws, is_chosen)
+        weight = chosen_entries(weights.positive, is_chosen)
+        is_above = ops.logical_and(is_drawn, upper > level)
+        first = _is_first_largest(ops.cast(is_above, upper.dtype))
+        return times + weight * first * ops.cast(is_above, upper.dtype)
+
+    times = fold_positives(is_positive, draw, ops.zeros_like(distances))
+    return PairWeights(
+        weights.positive * ops.cast(has_any, distances.dtype),
+        weights.negative * times,
+    )
+
+
+def multi_similarity_pairs(
+    embeddings: Any,
+    references: Any,
+    weights: PairWeights,
+    seed: Any = None,
+    *,
+    margin: float = _SIMILARITY_MARGIN,
+) -> PairWeights:
+    """Keeps the pairs that an anchor's other kind of pair comes close to.
+
+    A negative is kept when `s_an > min_p s_ap - margin`, a positive when
+    `s_ap < max_n s_an + margin`; an anchor that lacks either keeps nothing.
+
+    Args:
+        embeddings: (batch, size), normalised.
+        references: (references, size), normalised.
+        weights: of the pairs (batch, references).
+        seed: not used.
+        margin: cosine, at least 0. Default 0.1, the paper's.
+
+    Returns:
+        Weights of the pairs (batch, references).
+
+    Reference:
+        Wang et al., "Multi-Similarity Loss", CVPR 2019, equations (11) and
+        (12).
+    """
+    del seed
+    similarities = ops.stop_gradient(
+        ops.matmul(embeddings, ops.transpose(references))
+    )
+    is_positive, is_negative, _ = _both_kinds(weights)
+    hardest_positive = ops.min(
+        ops.where(is_positive, similarities, math.inf), axis=1, keepdims=True
+    )
+    hardest_negative = ops.max(
+        ops.where(is_negative, similarities, -math.inf), axis=1, keepdims=True
+    )
+    keeps_positive = similarities - margin < hardest_negative
+    keeps_negative = similarities + margin > hardest_positive
+    return PairWeights(
+        weights.positive * ops.cast(keeps_positive, similarities.dtype),
+        weights.negative * ops.cast(keeps_negative, similarities.dtype),
+    )
+
+
+MINERS: dict[str, Callable[..., PairWeights]] = {
+    "batch_hard": batch_hard_pairs,
+    "semi_hard": semi_hard_pairs,
+    "distance_weighted": distance_weighted_pairs,
+    "multi_similarity": multi_similarity_pairs,
+}
+
+
+def _distances(embeddings, references):
+    return ops.stop_gradient(pairwise_distances(embeddings, references))
+
+
+def _both_kinds(weights):
+    is_positive = weights.positive > 0.0
+    is_negative = weights.negative > 0.0
+    has_both = ops.logical_and(
+        ops.any(is_positive, axis=1, keepdims=True),
+        ops.any(is_negative, axis=1, keepdims=True),
+    )
+    return (
+        is_positive,
+        is_negative,
+        ops.cast(has_both, weights.positive.dtype),
+    )
+
+
+def _is_first_largest(values):
+    """One a row, at the largest entry, else 0, in the dtype of the values."""
+    columns = ops.arange(ops.shape(values)[1])[None, :]
+    largest = ops.argmax(values, axis=1, keepdims=True)
+    return ops.cast(columns == largest, values.dtype)
