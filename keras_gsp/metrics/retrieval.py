@@ -6,6 +6,8 @@
 | P@i | `precisions` | share of the first i neighbours that are positives |
 """
 
+from typing import Any
+
 import numpy as np
 
 from keras_gsp.embeddings.labelled_embeddings import (
@@ -22,8 +24,9 @@ def retrieval_scores(
     gallery_embeddings=None,
     gallery_labels=None,
     recall_at=(1, 2, 4, 8),
+    per_query: bool = False,
     block_size: int | None = None,
-) -> dict[str, float | int]:
+) -> dict[str, Any]:
     """Scores a retrieval: P@1, P@R, MAP@R and Recall@k, exactly.
 
     Each query ranks the gallery by Euclidean distance between the embeddings
@@ -58,6 +61,8 @@ def retrieval_scores(
             Given exactly when `gallery_embeddings` is.
         recall_at: the k of each Recall@k, integers of at least 1. A k beyond
             the size of the gallery stands for the whole gallery.
+        per_query: whether to return the scores of each query too, as
+            `paired_difference` takes them. Default `False`.
         block_size: queries ranked at once, at least 1. Default `None`: as
             many as make 64 MB of float32 distances.
 
@@ -65,7 +70,9 @@ def retrieval_scores(
         A dict of Python numbers: `precision_at_1`, `precision_at_r`,
         `map_at_r` and one `recall_at_<k>` for each k, all in [0, 1];
         `num_queries`, the queries that were scored, and `num_dropped`, those
-        without a positive.
+        without a positive. With `per_query`, under `"per_query"` a dict of
+        the same scores, each an array (queries,) with NaN for those without a
+        positive.
 
     Raises:
         TypeError: labels that are neither numbers nor strings, or labels of
@@ -109,7 +116,9 @@ def retrieval_scores(
             f"{len(codes)} queries of {len(np.unique(codes))} classes, none "
             "with a positive."
         )
-    totals = np.zeros(3 + len(recall_at))
+    names = ["precision_at_1", "precision_at_r", "map_at_r"]
+    names += [f"recall_at_{k}" for k in recall_at]
+    rows = np.full((len(names), len(codes)), np.nan)
     for queries, neighbors in rankings(
         embeddings,
         gallery,
@@ -119,28 +128,29 @@ def retrieval_scores(
         remove_self=not has_gallery,
     ):
         is_correct = gallery_codes[neighbors] == codes[queries][:, None]
-        totals += _block_totals(is_correct, num_positives[queries], recall_at)
-    num_queries = int(np.count_nonzero(num_positives))
-    names = ["precision_at_1", "precision_at_r", "map_at_r"]
-    names += [f"recall_at_{k}" for k in recall_at]
-    scores = dict(zip(names, (totals / num_queries).tolist(), strict=True))
-    scores["num_queries"] = num_queries
-    scores["num_dropped"] = len(codes) - num_queries
+        rows[:, queries] = _block_scores(
+            is_correct, num_positives[queries], recall_at
+        )
+    means = rows[:, num_positives > 0].mean(axis=1).tolist()
+    scores = dict(zip(names, means, strict=True))
+    scores["num_queries"] = int(np.count_nonzero(num_positives))
+    scores["num_dropped"] = len(codes) - scores["num_queries"]
+    if per_query:
+        scores["per_query"] = dict(zip(names, rows, strict=True))
     return scores
 
 
-def _block_totals(is_correct, num_positives, recall_at):
-    """Sums of the scores over a block; `is_correct` is (queries, ranks)."""
+def _block_scores(is_correct, num_positives, recall_at):
+    """Scores of each query of a block; `is_correct` is (queries, ranks)."""
     ranks = np.arange(1, is_correct.shape[1] + 1)
     counted = is_correct & (ranks <= num_positives[:, None])
     precisions = np.cumsum(counted, axis=1) / ranks
-    totals = [
-        is_correct[:, 0].sum(),
-        (counted.sum(axis=1) / num_positives).sum(),
-        ((precisions * counted).sum(axis=1) / num_positives).sum(),
+    scores = [
+        is_correct[:, 0],
+        counted.sum(axis=1) / num_positives,
+        (precisions * counted).sum(axis=1) / num_positives,
     ]
-    totals += [is_correct[:, :k].any(axis=1).sum() for k in recall_at]
-    return np.array(totals, dtype="float64")
+    return scores + [is_correct[:, :k].any(axis=1) for k in recall_at]
 
 
 def _has_gallery(gallery_embeddings, gallery_labels):

@@ -147,6 +147,33 @@ def test_lone_queries_are_dropped_and_counted():
     assert (scores["num_queries"], scores["num_dropped"]) == (2, 3)
 
 
+@pytest.mark.parametrize("block_size", [None, 3])
+def test_scores_of_each_query_average_to_the_whole(block_size):
+    points, labels = random_set(0, count=40, classes=25)
+    whole = retrieval_scores(
+        points, labels, per_query=True, block_size=block_size
+    )
+    rows = whole.pop("per_query")
+    assert whole == retrieval_scores(points, labels, block_size=block_size)
+    assert whole["num_dropped"] > 0
+    for name, row in rows.items():
+        assert np.isnan(row).sum() == whole["num_dropped"]
+        assert np.nanmean(row) == pytest.approx(whole[name])
+    for i in (0, 7, 20):
+        lone = (
+            slow_scores(
+                points[i : i + 1],
+                labels[i : i + 1],
+                np.delete(points, i, axis=0),
+                np.delete(labels, i),
+            )
+            if np.sum(labels == labels[i]) > 1
+            else {}
+        )
+        for name in set(lone) & set(rows):
+            assert rows[name][i] == pytest.approx(lone[name])
+
+
 def test_labels_may_be_strings_columns_tensors_or_huge_numbers():
     points, labels = random_set(1)
     expected = retrieval_scores(points, labels)

@@ -1,0 +1,229 @@
+"""paired_difference: what its interval must hold, and its laws."""
+
+import numpy as np
+import pytest
+
+from keras_gsp.metrics import paired_difference, retrieval_scores
+
+CLASSES = np.repeat(np.arange(8), 5)
+
+
+def noisy_scores(seed, seeds=3):
+    rng = np.random.default_rng(seed)
+    base = rng.uniform(size=(seeds, 40))
+    better = 0.05 + 0.02 * rng.normal(size=(1, 8))[:, CLASSES]
+    better = better + 0.01 * rng.normal(size=(seeds, 1))
+    return base + better, base
+
+
+def slow_interval(scores_a, scores_b, classes):
+    """Variance of the mean from explicit sums over seeds and classes."""
+    stats = pytest.importorskip("scipy.stats")
+    num_seeds, total = len(scores_a), np.size(scores_a)
+    names = sorted(set(classes))
+    mean = sum(
+        scores_a[s][q] - scores_b[s][q]
+        for s in range(num_seeds)
+        for q in range(len(classes))
+    )
+    mean /= total
+    share = np.zeros((num_seeds, len(names)))
+    for s in range(num_seeds):
+        for q, name in enumerate(classes):
+            gap = scores_a[s][q] - scores_b[s][q] - mean
+            share[s, names.index(name)] += gap / total
+    s_count, c_count = share.shape
+    of_classes = sum(share[:, c].sum() ** 2 for c in range(c_count))
+    of_seeds = sum(share[s].sum() ** 2 for s in range(s_count))
+    rest = sum(
+        (
+            share[s, c]
+            - share[s].sum() / c_count
+            - share[:, c].sum() / s_count
+            + share.sum() / share.size
+        )
+        ** 2
+        for s in range(s_count)
+        for c in range(c_count)
+    )
+    parts = [
+        of_classes * c_count / (c_count - 1),
+        of_seeds * s_count / (s_count - 1),
+        rest * s_count * c_count / ((s_count - 1) * (c_count - 1)),
+    ]
+    freedoms = [c_count - 1, s_count - 1, (s_count - 1) * (c_count - 1)]
+    variance = max(parts[0] + parts[1] - parts[2], *parts)
+    freedom = variance**2 / sum(
+        part**2 / free for part, free in zip(parts, freedoms, strict=True)
+    )
+    half = stats.t.ppf(0.975, freedom) * variance**0.5
+    return mean, mean - half, mean + half
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_the_sums_over_seeds_and_classes(seed):
+    scores_a, scores_b = noisy_scores(seed)
+    found = paired_difference(scores_a, scores_b, CLASSES)
+    expected = slow_interval(scores_a, scores_b, CLASSES.tolist())
+    received = found["difference"], found["low"], found["high"]
+    assert received == pytest.approx(expected, rel=1e-9)
+    assert found["mean_a"] - found["mean_b"] == pytest.approx(expected[0])
+    counts = found["num_queries"], found["num_classes"], found["num_seeds"]
+    assert counts == (120, 8, 3)
+
+
+def test_one_query_a_class_and_one_seed_is_the_paired_t_interval():
+    stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(0)
+    scores_a, scores_b = rng.uniform(size=(2, 30))
+    found = paired_difference(scores_a, scores_b, np.arange(30))
+    expected = stats.ttest_rel(scores_a, scores_b).confidence_interval()
+    assert (found["low"], found["high"]) == pytest.approx(tuple(expected))
+
+
+@pytest.mark.parametrize("method", ["student", "bootstrap"])
+def test_exchanging_the_encoders_turns_the_sign(method):
+    scores_a, scores_b = noisy_scores(0)
+    forth = paired_difference(scores_a, scores_b, CLASSES, method=method)
+    back = paired_difference(scores_b, scores_a, CLASSES, method=method)
+    assert forth["difference"] == -back["difference"]
+    assert forth["low"] == pytest.approx(-back["high"], rel=1e-2)
+    assert forth["low"] <= forth["difference"] <= forth["high"]
+
+
+@pytest.mark.parametrize("method", ["student", "bootstrap"])
+@pytest.mark.parametrize("gap", [0.0, 0.25])
+def test_a_constant_difference_has_no_width(method, gap):
+    scores_b = np.round(np.random.default_rng(0).uniform(size=(2, 40)) * 64)
+    found = paired_difference(
+        scores_b + gap, scores_b, CLASSES, method=method, num_resamples=20
+    )
+    assert (found["low"], found["difference"], found["high"]) == (gap,) * 3
+
+
+def test_more_confidence_is_wider():
+    scores = noisy_scores(1)
+    widths = []
+    for confidence in (0.5, 0.9, 0.99):
+        found = paired_difference(*scores, CLASSES, confidence=confidence)
+        widths.append(found["high"] - found["low"])
+    assert widths == sorted(widths)
+
+
+def test_bootstrap_and_student_agree_where_there_are_many_of_all():
+    rng = np.random.default_rng(0)
+    classes = np.repeat(np.arange(150), 2)
+    gap = rng.normal(size=(1, 150))[:, classes] + rng.normal(size=(12, 1))
+    base = rng.normal(size=(12, 300))
+    widths = []
+    for method in ("student", "bootstrap"):
+        found = paired_difference(
+            base + gap, base, classes, method=method, num_resamples=2000
+        )
+        widths.append(found["high"] - found["low"])
+    # Percentiles of 12 seeds are about a tenth narrower than Student's t.
+    assert widths[1] == pytest.approx(widths[0], rel=0.25)
+
+
+def test_bootstrap_is_a_function_of_its_seed():
+    scores = noisy_scores(2)
+    options = {"method": "bootstrap", "num_resamples": 200}
+    first, again, other = (
+        paired_difference(*scores, CLASSES, seed=seed, **options)
+        for seed in (0, 0, 1)
+    )
+    assert first == again
+    assert first != other
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    held = []
+    for _ in range(300):
+        gap = 0.5 * rng.normal(size=(3, 1)) + rng.normal(size=(1, 25))
+        gap = gap + rng.normal(size=(3, 25))
+        zeros = np.zeros((3, 25))
+        found = paired_difference(gap, zeros, np.arange(25))
+        held.append(found["low"] <= 0 <= found["high"])
+    # Three standard errors of 300 throws of a 95 % coin.
+    assert np.mean(held) > 0.95 - 3 * (0.95 * 0.05 / 300) ** 0.5
+
+
+def test_queries_without_a_score_are_left_out():
+    scores_a, scores_b = noisy_scores(3)
+    expected = paired_difference(scores_a, scores_b, CLASSES)
+    nothing = np.full((3, 2), np.nan)
+    found = paired_difference(
+        np.hstack([nothing, scores_a]),
+        np.hstack([nothing, scores_b]),
+        np.concatenate([[98, 99], CLASSES]),
+    )
+    assert found == expected
+
+
+def test_seeds_may_have_queries_of_their_own():
+    scores_a, scores_b = noisy_scores(4)
+    expected = paired_difference(scores_a, scores_b, CLASSES)
+    order = [np.random.default_rng(s).permutation(40) for s in range(3)]
+    found = paired_difference(
+        [row[o] for row, o in zip(scores_a, order, strict=True)],
+        [row[o] for row, o in zip(scores_b, order, strict=True)],
+        [[f"class {c}" for c in CLASSES[o]] for o in order],
+    )
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value), name
+    shorter = paired_difference(
+        [scores_a[0], scores_a[1][:-1]],
+        [scores_b[0], scores_b[1][:-1]],
+        [CLASSES, CLASSES[:-1]],
+    )
+    assert shorter["num_queries"] == 79
+
+
+def test_scores_of_two_encoders_go_straight_in():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(12), 5)
+    clean = np.eye(12)[labels] + 0.2 * rng.normal(size=(60, 12))
+    noisy = clean + 0.6 * rng.normal(size=(60, 12))
+    whole = [
+        retrieval_scores(points, labels, per_query=True)
+        for points in (clean, noisy)
+    ]
+    for name, rows in whole[0]["per_query"].items():
+        found = paired_difference(rows, whole[1]["per_query"][name], labels)
+        gap = whole[0][name] - whole[1][name]
+        assert found["difference"] == pytest.approx(gap), name
+        assert found["low"] > 0
+    kinds = {type(value) for value in found.values()}
+    assert kinds == {int, float}
+
+
+def test_missing_scipy_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "scipy", None)
+    with pytest.raises(ImportError, match=r"keras-gsp\[statistics\]"):
+        paired_difference([0.0, 1.0], [1.0, 0.0], [0, 1])
+
+
+A = np.linspace(0, 1, 6)
+GAP = np.array([0.0, 0.0, 0.0, np.nan, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        ((A, A[:5], np.arange(6)), {}, ValueError, r"\[6\] and \[5\]"),
+        ((A, A, np.arange(5)), {}, ValueError, r"shape \(5,\)"),
+        ((A, A, [np.arange(6)] * 2), {}, ValueError, "2 for 1 seeds"),
+        ((A, A, np.zeros(6)), {}, ValueError, "two classes.*Received: 1"),
+        ((A, A + GAP, np.arange(6)), {}, ValueError, "position 3 of seed 0"),
+        ((A, A - np.inf, np.arange(6)), {}, ValueError, "6 infinite"),
+        ((A[None, None], A, np.arange(6)), {}, ValueError, r"\(1, 6\)"),
+        ((A, A, [None] * 6), {}, TypeError, "NoneType"),
+        ((A, A, A), {"confidence": 1.0}, ValueError, "confidence=1.0"),
+        ((A, A, A), {"method": "t"}, ValueError, "method='t'"),
+        ((A, A, A), {"num_resamples": 0}, ValueError, "num_resamples=0"),
+    ],
+)
+def test_bad_input_is_refused(arguments, options, error, message):
+    with pytest.raises(error, match=message):
+        paired_difference(*arguments, **options)
