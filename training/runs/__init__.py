@@ -1,0 +1,1 @@
+"""One training run: what it writes, and how it is watched."""

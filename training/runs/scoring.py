@@ -1,0 +1,70 @@
+"""A run's encoder, its embeddings, and their retrieval scores."""
+
+from training.recipes.recipe import Recipe
+from training.runs.run_directory import RunDirectory
+
+
+def score(encoder, recipe: Recipe, images, query=None, gallery=None) -> dict:
+    """Embeds images and scores their retrieval.
+
+    Args:
+        encoder: Keras model to embeddings, or to a dict with `"embedding"`.
+        recipe: Says how images are cut.
+        images: `ImageSet` that searches itself, unless the two others are
+            given.
+        query: `ImageSet` of queries.
+        gallery: `ImageSet` that they search.
+
+    Returns:
+        The dict of `gsp.metrics.retrieval_scores`, in Python numbers.
+    """
+    import keras_gsp as gsp
+
+    searching = images if query is None else query
+    embeddings = embed(encoder, recipe, searching)
+    references = {}
+    if gallery is not None:
+        references = {
+            "gallery_embeddings": embed(encoder, recipe, gallery),
+            "gallery_labels": gallery.labels,
+        }
+    scores = gsp.metrics.retrieval_scores(
+        embeddings, searching.labels, **references
+    )
+    return {
+        name: int(value) if name.startswith("num_") else float(value)
+        for name, value in scores.items()
+    }
+
+
+def embed(encoder, recipe: Recipe, images):
+    """Embeddings of an `ImageSet`, (num_images, embedding_size), float32."""
+    import numpy as np
+
+    import keras_gsp as gsp
+    from training.recipes.batches import evaluation_batches
+
+    found = []
+    for pixels, _ in evaluation_batches(recipe, images):
+        outputs = encoder.predict_on_batch(pixels)
+        found.append(gsp.models.embedding_of(outputs))
+    return np.concatenate(found)
+
+
+def load_encoder(directory: RunDirectory):
+    """The trained encoder of a run.
+
+    Raises:
+        FileNotFoundError: the run has none yet.
+    """
+    if not directory.encoder.exists():
+        raise FileNotFoundError(
+            f"{directory.path} must hold {directory.encoder.name}. Received "
+            "a run that is not finished; the command that began it goes on "
+            "with it."
+        )
+    import keras
+
+    import keras_gsp  # noqa: F401, registers the layers
+
+    return keras.models.load_model(directory.encoder, compile=False)
