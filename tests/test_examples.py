@@ -84,3 +84,38 @@ def test_public_names_are_documented(room, name):
     text = thing.__doc__ or ""
     first = text.strip().splitlines()[0] if text.strip() else ""
     assert first.endswith("."), f"{room}.{name}: {first!r}"
+
+
+COMMAND = re.compile(r"-m (training(?:\.[a-z_]+)+)(?!\.?[A-Z])((?:[^\n`]|\\\\\n)*)")
+OPTION = re.compile(r"(?<=\s)--[a-z][a-z-]*")
+
+
+def page_commands():
+    """Command -> options that pages show it with."""
+    found = {}
+    for page in PAGES:
+        text = (ROOT / page).read_text().replace("\\\n", " ")
+        for module, rest in COMMAND.findall(text):
+            options = OPTION.findall(rest.split("|")[0])
+            found.setdefault(module, set()).update(options)
+    return sorted(
+        (module, sorted(options)) for module, options in found.items()
+    )
+
+
+@pytest.mark.parametrize(("module", "options"), page_commands())
+def test_commands_on_pages_exist_and_know_their_options(module, options):
+    """Reads sources: starting every command would take minutes."""
+    path = ROOT.joinpath(*module.split("."))
+    source = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+    assert source.exists(), f"{module} is on a page and does not exist"
+    known = source.read_text()
+    if "Recipe" in known or "STUDIES" in known:
+        known += (ROOT / "training/recipes/recipe.py").read_text()
+    known += "".join(
+        path.read_text()
+        for path in (ROOT / "training/experiments").glob("*.py")
+    ) * module.startswith("training.experiments")
+    for option in options:
+        field = option[2:].replace("-", "_")
+        assert re.search(rf"\b{field}\b", known), f"{module} has no {option}"
