@@ -324,10 +324,12 @@ class MetricLearner(keras.Model):
                 is_warm=is_warm,
             )
         if self.memory is not None:
-            remembered = self.memory(embeddings, labels, training=True)
+            remembered, references, excluded = self.memory(
+                embeddings, labels, training=True
+            )
             warms_up = self.memory.warmup_steps > 0
             is_warm = self.memory.is_warm if warms_up else None
-            yield References(*remembered, is_warm=is_warm)
+            yield References(remembered, references, excluded, is_warm)
 
     def _weight_within(self):
         if self.in_batch_weight is not None:

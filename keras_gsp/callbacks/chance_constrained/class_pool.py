@@ -1,7 +1,11 @@
 """A few embedded samples of every class, from which proxies are chosen."""
 
+from typing import Any
+
 import keras
 import numpy as np
+
+from keras_gsp.models.scalar import scalar
 
 # In place of a data set: what training has embedded last.
 RECENT = "recent"
@@ -112,7 +116,9 @@ def embed_class_pool(
     return pool, np.arange(pool_size) < counts[:, None]
 
 
-def recent_class_pool(memory, num_classes, pool_size):
+def recent_class_pool(
+    memory: Any, num_classes: int, pool_size: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Takes the newest embeddings of each class out of a memory.
 
     Args:
@@ -126,16 +132,10 @@ def recent_class_pool(memory, num_classes, pool_size):
     Raises:
         ValueError: as `embed_class_pool`, but for a class without a sample.
     """
-    embeddings, labels, position, filled = (
-        np.asarray(keras.ops.convert_to_numpy(state))
-        for state in (
-            memory.embeddings,
-            memory.labels,
-            memory.position,
-            memory.num_filled,
-        )
-    )
-    newest_first = (position - 1 - np.arange(filled)) % memory.capacity
+    embeddings = keras.ops.convert_to_numpy(memory.embeddings)
+    labels = keras.ops.convert_to_numpy(memory.labels)
+    age = np.arange(scalar(memory.num_filled))
+    newest_first = (scalar(memory.position) - 1 - age) % memory.capacity
     _check_labels(labels[newest_first], num_classes)
     shape = num_classes, pool_size, embeddings.shape[1]
     pool, counts = np.zeros(shape, "float32"), np.zeros(num_classes, "int64")
