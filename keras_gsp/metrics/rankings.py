@@ -104,7 +104,7 @@ class _Search:
         self.slack = 2 * rounding * max(float(largest), 1e-30)
         rng = np.random.default_rng(0)
         num_sampled = max(SAMPLE_ITEMS, len(gallery) // 16)
-        self.sample = None
+        self.sample: Any = None
         if num_sampled < len(gallery):
             rows = rng.permutation(len(gallery))[:num_sampled]
             self.sample = self.right[np.sort(rows)]
@@ -335,8 +335,8 @@ def _nth_largest(values, rank):
 def _with_squares(points, *, is_left):
     """Adds the columns 1 and -|x|^2 / 2, or these two exchanged."""
     half_squares = np.sum(np.square(points, dtype="float64"), axis=1) / -2
-    extra = [np.ones(len(points)), half_squares]
-    extra = np.stack(extra if is_left else extra[::-1], axis=1)
+    columns = [np.ones(len(points)), half_squares]
+    extra = np.stack(columns if is_left else columns[::-1], axis=1)
     return np.concatenate([points, extra.astype(points.dtype)], axis=1)
 
 
