@@ -86,7 +86,9 @@ def test_public_names_are_documented(room, name):
     assert first.endswith("."), f"{room}.{name}: {first!r}"
 
 
-COMMAND = re.compile(r"-m (training(?:\.[a-z_]+)+)(?![\w.])((?:[^\n`]|\\\\\n)*)")
+COMMAND = re.compile(
+    r"-m (training(?:\.[a-z_]+)+)(?![\w.])((?:[^\n`]|\\\\\n)*)"
+)
 OPTION = re.compile(r"(?<=\s)--[a-z][a-z-]*")
 
 

@@ -1,5 +1,7 @@
 """Retrieval scores in the logs of `fit`, where other callbacks find them."""
 
+from typing import Any
+
 import keras
 
 from keras_gsp.embeddings.encoding import encoded, encoded_batches
@@ -92,7 +94,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self.recall_at = tuple(recall_at)
         self.batch_size = batch_size
         self.block_size = block_size
-        self.scores = None
+        self.scores: Any = None
         self.history = []
         self._steps = 0
         self._queries = LabelledBatches(dataset, "dataset", batch_size)
@@ -137,7 +139,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             The dict of `gsp.metrics.retrieval_scores`.
         """
         embeddings, labels = encoded(self._encoder(), self._queries)
-        gallery = {}
+        gallery: dict[str, Any] = {}
         if self._gallery is not None:
             others, other_labels = encoded(self._encoder(), self._gallery)
             gallery = {

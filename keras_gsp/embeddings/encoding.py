@@ -1,11 +1,16 @@
 """Embeddings of a data set, by whatever model makes them."""
 
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 import numpy as np
 
 from keras_gsp.embeddings.labelled_embeddings import checked_embeddings
 
 
-def encoded_batches(encoder, batches):
+def encoded_batches(
+    encoder: Any, batches: Iterable[tuple[Any, Any]]
+) -> Iterator[tuple[np.ndarray, Any]]:
     """Yields the embeddings and labels of a data set, batch by batch.
 
     Args:
@@ -21,12 +26,14 @@ def encoded_batches(encoder, batches):
         ValueError: embeddings of another rank, NaN or infinity.
     """
     for images, labels in batches:
-        embeddings = embedding_output(encoder.predict_on_batch(images))
+        embeddings = embedding_of(encoder.predict_on_batch(images))
         # Under tf.distribute every replica answers the whole batch.
         yield checked_embeddings(embeddings[: len(labels)]), labels
 
 
-def encoded(encoder, batches):
+def encoded(
+    encoder: Any, batches: Iterable[tuple[Any, Any]]
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the embeddings and labels of a whole data set.
 
     Args:
@@ -40,23 +47,33 @@ def encoded(encoder, batches):
     return np.concatenate(embeddings), np.concatenate(labels)
 
 
-def embedding_output(outputs):
+def embedding_of(outputs: Any) -> Any:
     """Returns the one embedding among an encoder's outputs.
 
     Args:
-        outputs: tensor or array (batch, size), or a dict of outputs that
-            holds one under `"embedding"`.
+        outputs: tensor or array (batch, size), or its shape, or a dict of
+            outputs that holds one under `"embedding"`.
 
     Returns:
-        (batch, size).
+        (batch, size), or that shape.
 
     Raises:
         TypeError: several outputs without the name `"embedding"`.
         ValueError: another rank.
+
+    Example:
+
+    ```python
+    outputs = {"embedding": np.ones((2, 8)), "histogram": np.ones((2, 4))}
+    assert gsp.models.embedding_of(outputs).shape == (2, 8)
+    ```
     """
     if isinstance(outputs, dict) and "embedding" in outputs:
         outputs = outputs["embedding"]
-    if isinstance(outputs, dict | list | tuple):
+    is_shape = isinstance(outputs, tuple | list) and all(
+        size is None or isinstance(size, int) for size in outputs
+    )
+    if isinstance(outputs, dict | list | tuple) and not is_shape:
         received = f"{len(outputs)} outputs"
         if isinstance(outputs, dict):
             received = f"a dict with keys {sorted(outputs)}"
@@ -64,9 +81,10 @@ def embedding_output(outputs):
             "The encoder must return one tensor, or a dict with the key "
             f'"embedding". Received: {received}.'
         )
-    if len(outputs.shape) != 2:
+    shape = tuple(outputs if is_shape else outputs.shape)
+    if len(shape) != 2:
         raise ValueError(
             "The encoder must return embeddings of shape (batch, size). "
-            f"Received: shape {tuple(outputs.shape)}."
+            f"Received: shape {shape}."
         )
     return outputs

@@ -1,12 +1,44 @@
 """A data set for evaluation, whatever it came as: (images, labels) batches."""
 
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_gsp.embeddings.labelled_embeddings import checked_labels
+
+
+def batches_of(
+    dataset: Any, batch_size: int, order: np.ndarray | None = None
+) -> Iterator[Any]:
+    """Yields the batches of a data set once, unchecked.
+
+    Args:
+        dataset: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a tuple of
+            arrays, or any other iterable of batches.
+        batch_size: rows at once when arrays are given.
+        order: rows of arrays in the order wanted. Default `None`: as they
+            come.
+
+    Yields:
+        What the data set yields, or a tuple of parts of the arrays.
+    """
+    if isinstance(dataset, tuple):
+        for start in range(0, len(dataset[-1]), batch_size):
+            rows: Any = slice(start, start + batch_size)
+            if order is not None:
+                rows = order[rows]
+            yield tuple(array[rows] for array in dataset)
+    elif isinstance(dataset, keras.utils.PyDataset):
+        for index in range(dataset.num_batches):
+            yield dataset[index]
+    elif _is_tf_dataset(dataset):
+        yield from dataset.as_numpy_iterator()
+    else:
+        yield from dataset
 
 
 class LabelledBatches:
@@ -24,7 +56,7 @@ class LabelledBatches:
             lengths.
     """
 
-    def __init__(self, dataset, name, batch_size):
+    def __init__(self, dataset: Any, name: str, batch_size: int):
         self.dataset = dataset
         self.name = name
         self.batch_size = batch_size
@@ -39,10 +71,10 @@ class LabelledBatches:
                 f"Received: {type(dataset).__name__}."
             )
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[Any, np.ndarray]]:
         """Yields (images, labels) batches, labels as a flat NumPy array."""
         num_batches = 0
-        for batch in self._batches():
+        for batch in batches_of(self.dataset, self.batch_size):
             if not isinstance(batch, tuple | list) or len(batch) != 2:
                 raise TypeError(
                     f"`{self.name}` must yield (images, labels). "
@@ -57,7 +89,7 @@ class LabelledBatches:
                 f"`{self.name}` must hold at least one batch. Received: none."
             )
 
-    def check_has_pair(self, gallery=None):
+    def check_has_pair(self, gallery: "LabelledBatches | None" = None) -> None:
         """Reads labels until two images are of one class.
 
         Args:
@@ -68,7 +100,7 @@ class LabelledBatches:
             ValueError: no such pair.
         """
         if gallery is None:
-            seen = set()
+            seen: set[object] = set()
             for _, labels in self:
                 labels = labels.tolist()
                 if len(seen.union(labels)) < len(seen) + len(labels):
@@ -86,18 +118,6 @@ class LabelledBatches:
             f"`{gallery.name}` must hold an image of a class of `{self.name}`. "
             "Received: no class in common."
         )
-
-    def _batches(self):
-        if isinstance(self.dataset, tuple | list):
-            images, labels = self.dataset
-            for start in range(0, len(labels), self.batch_size):
-                chosen = slice(start, start + self.batch_size)
-                yield images[chosen], labels[chosen]
-        elif isinstance(self.dataset, keras.utils.PyDataset):
-            for index in range(self.dataset.num_batches):
-                yield self.dataset[index]
-        else:
-            yield from self.dataset.as_numpy_iterator()
 
     def _check_arrays(self, arrays):
         if len(arrays) != 2:

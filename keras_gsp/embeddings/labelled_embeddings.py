@@ -61,6 +61,7 @@ def searched_sides(
             "`embeddings` and `gallery_embeddings` must have the same size. "
             f"Received: {embeddings.shape[1]} and {gallery.shape[1]}."
         )
+    classes: list[Any]
     if may_be_multiple and _is_multiple(labels):
         codes = _checked_multiple(labels, len(embeddings), "labels")
         gallery_codes = codes

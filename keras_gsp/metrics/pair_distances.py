@@ -113,7 +113,7 @@ class PairDistances:
         is_positive = codes[:, None] == self._column_codes[columns]
         is_negative = ~is_positive
         if self._is_own_gallery:
-            is_later = ~np.tri(*distances.shape, dtype=bool)
+            is_later = np.arange(len(codes))[:, None] < np.arange(stop - first)
             is_positive &= is_later
             is_negative &= is_later
         return distances[is_positive], distances[is_negative], columns

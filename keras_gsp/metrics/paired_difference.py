@@ -245,8 +245,8 @@ def _paired(rows_a, rows_b, classes):
             f"seed. Received: {lengths[0]} and {lengths[1]} queries."
         )
     labels = _labels_of_seeds(classes, lengths[0])
-    _, codes = np.unique(np.concatenate(labels), return_inverse=True)
-    codes = np.split(codes.reshape(-1), np.cumsum(lengths[0])[:-1])
+    _, together = np.unique(np.concatenate(labels), return_inverse=True)
+    codes = np.split(together.reshape(-1), np.cumsum(lengths[0])[:-1])
     for place, (a, b) in enumerate(zip(rows_a, rows_b, strict=True)):
         is_lone = np.isnan(a) != np.isnan(b)
         if is_lone.any():

@@ -104,7 +104,7 @@ class _Search:
         self.slack = 2 * rounding * max(float(largest), 1e-30)
         rng = np.random.default_rng(0)
         num_sampled = max(SAMPLE_ITEMS, len(gallery) // 16)
-        self.sample = None
+        self.sample: Any = None
         if num_sampled < len(gallery):
             rows = rng.permutation(len(gallery))[:num_sampled]
             self.sample = self.right[np.sort(rows)]
@@ -266,8 +266,13 @@ class _Search:
             ops.convert_to_tensor(self.left[rows]),
             ops.convert_to_tensor(self.sample.T),
         )
-        depth = int(self.depths[rows].max())
-        return _nth_largest(nearness, self._sampled_rank(depth)) - self.slack
+        rank = self._sampled_rank(int(self.depths[rows].max()))
+        # The largest of each eight are as good a guess, and found faster.
+        if 64 * rank < nearness.shape[1]:
+            eighth = nearness.shape[1] // 8
+            nearness = nearness[:, : 8 * eighth].reshape(len(rows), 8, eighth)
+            nearness = nearness.max(axis=1)
+        return _nth_largest(nearness, rank) - self.slack
 
     def _sampled_rank(self, depth):
         """Place in the sample behind which all wanted items surely are."""
@@ -317,7 +322,8 @@ def _pairs(near, nearness, rows, columns):
 
 def _product(left: Any, right: Any) -> np.ndarray:
     with full_precision_matmul():
-        return np.asarray(ops.convert_to_numpy(ops.matmul(left, right)))
+        # `convert_to_numpy` would copy what lies in the host's memory.
+        return np.asarray(ops.matmul(left, right))
 
 
 def _nth_largest(values, rank):
@@ -329,8 +335,8 @@ def _nth_largest(values, rank):
 def _with_squares(points, *, is_left):
     """Adds the columns 1 and -|x|^2 / 2, or these two exchanged."""
     half_squares = np.sum(np.square(points, dtype="float64"), axis=1) / -2
-    extra = [np.ones(len(points)), half_squares]
-    extra = np.stack(extra if is_left else extra[::-1], axis=1)
+    columns = [np.ones(len(points)), half_squares]
+    extra = np.stack(columns if is_left else columns[::-1], axis=1)
     return np.concatenate([points, extra.astype(points.dtype)], axis=1)
 
 

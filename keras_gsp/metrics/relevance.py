@@ -40,7 +40,8 @@ class Relevance:
         gallery_groups: np.ndarray | None = None,
     ):
         self.is_own_gallery = is_own_gallery
-        self._groups, self._gallery_groups = groups, gallery_groups
+        self._groups: Any = groups
+        self._gallery_groups: Any = gallery_groups
         self._is_multiple = labels.ndim == 2
         if self._is_multiple:
             labels = np.packbits(labels, axis=1)

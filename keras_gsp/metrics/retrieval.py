@@ -170,7 +170,7 @@ def retrieval_scores(
             "with a positive."
         )
     is_scored = num_positives > 0
-    rows = {}
+    rows: dict[str, np.ndarray] = {}
     for queries, ranks in positive_ranks(
         sides.embeddings,
         gallery,

@@ -1,12 +1,13 @@
 """Encoders, and the model that trains them."""
 
+from keras_gsp.embeddings.encoding import embedding_of
 from keras_gsp.models.backbones.bn_inception import bn_inception
 from keras_gsp.models.backbones.bn_inception_weights import (
     bn_inception_state,
     load_bn_inception_weights,
 )
 from keras_gsp.models.backbones.resnet20 import resnet20
-from keras_gsp.models.encoder import build_encoder, embedding_of, histogram_of
+from keras_gsp.models.encoder import build_encoder, histogram_of
 from keras_gsp.models.metric_learner import MetricLearner
 from keras_gsp.models.proxy_optimizer import proxy_optimizer
 

@@ -87,11 +87,6 @@ def build_encoder(
     return keras.Model(inputs, outputs, name=name)
 
 
-def embedding_of(outputs):
-    """Returns the embedding of an encoder's output, tensor or dictionary."""
-    return outputs["embedding"] if isinstance(outputs, dict) else outputs
-
-
 def histogram_of(outputs):
     """Returns the histogram of an encoder's output, `None` without one."""
     return outputs.get("histogram") if isinstance(outputs, dict) else None

@@ -5,9 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp.embeddings.encoding import embedding_of
 from keras_gsp.losses.metric_loss import References, StepParts
 from keras_gsp.models.anchors import AnchoredWeights
-from keras_gsp.models.encoder import embedding_of, histogram_of, pooled_of
+from keras_gsp.models.encoder import histogram_of, pooled_of
 from keras_gsp.models.problem_progress import ProblemProgress
 from keras_gsp.models.replicas import gather_replicas, share_of_replica
 from keras_gsp.ops.halves import class_disjoint_halves

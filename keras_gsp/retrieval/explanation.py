@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.encoding import embedding_output
+from keras_gsp.embeddings.encoding import embedding_of
 from keras_gsp.ops.precision import at_least_float32
 
 
@@ -175,11 +175,11 @@ def _embedding_tensor(encoder):
             f"Received: {type(encoder).__name__}."
         )
     if isinstance(encoder, keras.Sequential):
-        return embedding_output(encoder.outputs[0])
+        return embedding_of(encoder.outputs[0])
     outputs = encoder.output
     if isinstance(outputs, list | tuple) and len(outputs) == 1:
         outputs = outputs[0]
-    return embedding_output(outputs)
+    return embedding_of(outputs)
 
 
 def _pooling_behind(embedding):

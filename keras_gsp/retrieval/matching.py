@@ -170,7 +170,7 @@ class MatchThreshold:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_config(cls, config: dict[str, float | int]) -> "MatchThreshold":
+    def from_config(cls, config: dict[str, Any]) -> "MatchThreshold":
         """Makes the threshold that `get_config` described."""
         return cls(**config)
 
@@ -188,13 +188,13 @@ def _neighboring_negatives(pairs, allowed):
     for bits in _negative_bits(pairs):
         counts += np.bincount(bits >> 16, minlength=HALF)
     uppers, ranks = _digits(counts, ranks)
-    counts = {upper: np.zeros(HALF, "int64") for upper in set(uppers)}
+    of_upper = {upper: np.zeros(HALF, "int64") for upper in set(uppers)}
     for bits in _negative_bits(pairs):
-        for upper, found in counts.items():
+        for upper, found in of_upper.items():
             digits = bits[bits >> 16 == upper] & (HALF - 1)
             found += np.bincount(digits, minlength=HALF)
     lowers = [
-        _digits(counts[upper], np.array([rank]))[0][0]
+        _digits(of_upper[upper], np.array([rank]))[0][0]
         for upper, rank in zip(uppers, ranks, strict=True)
     ]
     bits = np.array(uppers) * HALF + np.array(lowers)

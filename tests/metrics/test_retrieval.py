@@ -5,35 +5,108 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.metrics import rankings
 from keras_gsp.metrics.retrieval import retrieval_scores
 
 NAMES = ["precision_at_1", "precision_at_r", "map_at_r"]
 
 
-def slow_scores(embeddings, labels, gallery=None, gallery_labels=None, ks=()):
+def slow_rows(
+    embeddings,
+    labels,
+    gallery=None,
+    gallery_labels=None,
+    ks=(),
+    *,
+    groups=None,
+    gallery_groups=None,
+    is_own=None,
+):
     """The definitions, one query and one rank at a time, in float64."""
     embeddings = np.asarray(embeddings, "float64")
+    is_own = gallery is None if is_own is None else is_own
     others = embeddings if gallery is None else np.asarray(gallery, "float64")
-    other_labels = labels if gallery is None else gallery_labels
-    rows, dropped = [], 0
+    if gallery is None:
+        gallery_labels, gallery_groups = labels, groups
+    queries, rows = [], []
     for i in range(len(embeddings)):
-        items = [j for j in range(len(others)) if gallery is not None or j != i]
+        is_hit = (
+            [
+                np.any(np.logical_and(labels[i], other))
+                for other in (gallery_labels)
+            ]
+            if np.ndim(labels) == 2
+            else [x == labels[i] for x in gallery_labels]
+        )
+        items = [j for j in range(len(others)) if not (is_own and i == j)]
+        if groups is not None:
+            items = [
+                j
+                for j in items
+                if not (is_hit[j] and gallery_groups[j] == groups[i])
+            ]
         distance = {j: np.sum((embeddings[i] - others[j]) ** 2) for j in items}
         items.sort(key=lambda j: (distance[j], j))
-        hits = [other_labels[j] == labels[i] for j in items]
+        hits = [is_hit[j] for j in items]
         positives = sum(hits)
         if positives == 0:
-            dropped += 1
             continue
-        average = 0.0
-        for rank in range(1, positives + 1):
-            if hits[rank - 1]:
-                average += sum(hits[:rank]) / rank
-        row = [hits[0], sum(hits[:positives]) / positives, average / positives]
-        rows.append(row + [any(hits[:k]) for k in ks])
-    names = NAMES + [f"recall_at_{k}" for k in ks]
-    scores = dict(zip(names, np.mean(rows, axis=0), strict=True))
-    return scores | {"num_queries": len(rows), "num_dropped": dropped}
+        gains = [
+            sum(hits[: rank + 1]) / (rank + 1) if hits[rank] else 0.0
+            for rank in range(len(hits))
+        ]
+        row = {
+            "precision_at_1": hits[0],
+            "precision_at_r": sum(hits[:positives]) / positives,
+            "map_at_r": sum(gains[:positives]) / positives,
+        }
+        row |= {f"recall_at_{k}": any(hits[:k]) for k in ks}
+        row |= {f"map_at_{k}": sum(gains[:k]) / min(k, positives) for k in ks}
+        row["mean_average_precision"] = sum(gains) / positives
+        queries.append(i)
+        rows.append(row)
+    return queries, rows
+
+
+def slow_scores(embeddings, *arguments, all_measures=False, **options):
+    """Means of the definitions; without the mAPs unless asked for."""
+    queries, rows = slow_rows(embeddings, *arguments, **options)
+    names = [
+        name
+        for name in rows[0]
+        if all_measures or name in NAMES or name.startswith("recall")
+    ]
+    scores = {name: np.mean([row[name] for row in rows]) for name in names}
+    counts = len(queries), len(embeddings) - len(queries)
+    return scores | dict(
+        zip(("num_queries", "num_dropped"), counts, strict=True)
+    )
+
+
+# How a ranking is made depends on sizes; these reach each way with few items.
+WAYS = {
+    "whole gallery": {"SAMPLE_ITEMS": 10**6, "DEEP_SHARE": 1},
+    "guessed bounds": {
+        "SAMPLE_ITEMS": 16,
+        "DEEP_SHARE": 1,
+        "MAX_CANDIDATES": 1,
+    },
+    "square blocks": {"SAMPLE_ITEMS": 16, "DEEP_SHARE": 1, "TILE_ROWS": 32},
+    "many equals": {
+        "SAMPLE_ITEMS": 16,
+        "DEEP_SHARE": 1,
+        "MAX_CANDIDATES": 1,
+        "CROWD": -5000,
+    },
+    "sorted": {"DEEP_SHARE": 10**6},
+}
+
+
+@pytest.fixture(params=WAYS)
+def way(request, monkeypatch):
+    for name, value in WAYS[request.param].items():
+        monkeypatch.setattr(rankings, name, value)
+    return request.param
 
 
 def random_set(seed, count=60, classes=9, size=5, noise=0.7):
@@ -75,6 +148,213 @@ def test_equals_the_loops_with_a_separate_gallery(seed):
     expected = slow_scores(points, labels, gallery, gallery_labels, (2, 5))
     assert_equal_scores(scores, expected)
     assert scores["num_dropped"] > 0
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_every_way_to_rank_equals_the_loops(way, seed):
+    points, labels = random_set(seed, count=130, classes=[12, 60][seed])
+    scores = retrieval_scores(points, labels, recall_at=(1, 4), map_at=(1, 4))
+    expected = slow_scores(points, labels, ks=(1, 4), all_measures=True)
+    del expected["mean_average_precision"]
+    assert_equal_scores(scores, expected)
+
+
+def test_every_way_to_rank_orders_equals_by_position(way):
+    rng = np.random.default_rng(0)
+    points = rng.integers(-2, 3, size=(120, 2)).astype("float32")
+    labels = rng.integers(9, size=120)
+    scores = retrieval_scores(points, labels, recall_at=(2,))
+    assert_equal_scores(scores, slow_scores(points, labels, ks=(2,)))
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("limit", [1, 2**20])
+def test_a_bound_that_too_few_pass_is_noticed(rank, limit, monkeypatch):
+    monkeypatch.setattr(rankings, "SAMPLE_ITEMS", 16)
+    monkeypatch.setattr(rankings, "DEEP_SHARE", 1)
+    monkeypatch.setattr(rankings, "MAX_CANDIDATES", limit)
+    monkeypatch.setattr(
+        rankings._Search, "_sampled_rank", lambda self, depth: rank
+    )
+    points, labels = random_set(0, count=130, classes=12)
+    scores = retrieval_scores(points, labels, recall_at=(8,))
+    assert_equal_scores(scores, slow_scores(points, labels, ks=(8,)))
+
+
+def test_many_equal_items_do_not_fill_the_memory(monkeypatch):
+    calls = []
+
+    def counted(name):
+        original = getattr(rankings._Search, name)
+
+        def method(self, queries):
+            calls.append(name)
+            return original(self, queries)
+
+        monkeypatch.setattr(rankings._Search, name, method)
+
+    monkeypatch.setattr(rankings, "SAMPLE_ITEMS", 16)
+    monkeypatch.setattr(rankings, "MAX_CANDIDATES", 2**12)
+    monkeypatch.setattr(rankings, "CROWD", -200)
+    always = lambda self, queries: True  # noqa: E731
+    monkeypatch.setattr(rankings._Search, "is_worth_symmetry", always)
+    for name in ("symmetric", "nearest", "_crowded"):
+        counted(name)
+    points, labels = random_set(0, count=240, classes=60, size=2)
+    points[::2] = points[0]
+    scores = retrieval_scores(points, labels, recall_at=())
+    assert_equal_scores(scores, slow_scores(points, labels))
+    assert set(calls) == {"symmetric", "nearest", "_crowded"}
+
+
+@pytest.mark.parametrize("has_gallery", [True, False])
+def test_items_of_the_query_and_its_camera_are_left_out(way, has_gallery):
+    points, labels = random_set(0, count=110, classes=15)
+    cameras = np.random.default_rng(1).integers(3, size=110)
+    other, other_labels = random_set(5, count=120, classes=15)
+    other_cameras = np.random.default_rng(2).integers(4, size=120)
+    gallery, expected = {}, {}
+    if has_gallery:
+        gallery = {
+            "gallery_embeddings": other,
+            "gallery_labels": other_labels,
+            "gallery_groups": [f"camera {c}" for c in other_cameras],
+        }
+        expected = {
+            "gallery": other,
+            "gallery_labels": other_labels,
+            "gallery_groups": other_cameras,
+        }
+    scores = retrieval_scores(
+        points,
+        labels,
+        query_groups=[f"camera {c}" for c in cameras],
+        recall_at=(1, 5),
+        **gallery,
+    )
+    expected = slow_scores(
+        points, labels, groups=cameras, ks=(1, 5), **expected
+    )
+    assert_equal_scores(scores, expected)
+
+
+def test_a_camera_of_its_own_for_each_item_changes_nothing():
+    points, labels = random_set(2)
+    expected = retrieval_scores(points, labels)
+    found = retrieval_scores(points, labels, query_groups=np.arange(60))
+    assert found == expected
+
+
+def test_distractors_are_found_and_never_right(way):
+    points, labels = random_set(0, count=70, classes=12)
+    distractors = random_set(7, count=50)[0]
+    everything = np.concatenate([points, distractors])
+    scores = retrieval_scores(
+        points, labels, distractor_embeddings=distractors, recall_at=(1, 3)
+    )
+    expected = slow_scores(
+        points,
+        labels,
+        everything,
+        np.concatenate([labels, np.full(50, -1)]),
+        (1, 3),
+        is_own=True,
+    )
+    assert_equal_scores(scores, expected)
+    alone = retrieval_scores(points, labels, recall_at=(1, 3))
+    assert scores["map_at_r"] < alone["map_at_r"]
+
+
+def test_distractors_stand_behind_equal_gallery_items():
+    scores = retrieval_scores(
+        [[0.0]],
+        [1],
+        gallery_embeddings=[[1.0]],
+        gallery_labels=[1],
+        distractor_embeddings=[[-1.0], [1.0]],
+    )
+    assert scores["precision_at_1"] == 1.0
+
+
+@pytest.mark.parametrize("has_gallery", [True, False])
+def test_items_with_several_labels_share_one(way, has_gallery):
+    points, _ = random_set(0, count=70)
+    other, _ = random_set(1, count=90)
+    rng = np.random.default_rng(0)
+    labels = rng.uniform(size=(70, 11)) < 0.1
+    other_labels = rng.uniform(size=(90, 11)) < 0.1
+    gallery = {}
+    if has_gallery:
+        gallery = {"gallery_embeddings": other, "gallery_labels": other_labels}
+    scores = retrieval_scores(points, labels, recall_at=(2,), **gallery)
+    others = (other, other_labels) if has_gallery else (None, None)
+    expected = slow_scores(points, labels, *others, (2,))
+    assert_equal_scores(scores, expected)
+    assert scores["num_dropped"] > 0
+
+
+def test_one_of_several_labels_is_an_ordinary_label():
+    points, labels = random_set(3)
+    expected = retrieval_scores(points, labels, per_class=True)
+    found = retrieval_scores(points, np.eye(9)[labels] > 0, per_class=True)
+    assert found == expected
+
+
+@pytest.mark.parametrize("block_size", [None, 7])
+def test_average_precision_is_scikit_learns(block_size):
+    metrics = pytest.importorskip("sklearn.metrics")
+    points, labels = random_set(0, count=50)
+    scores = retrieval_scores(
+        points, labels, average_precision=True, block_size=block_size
+    )
+    found = []
+    for i in range(50):
+        others = np.arange(50) != i
+        nearness = -np.linalg.norm(points[others] - points[i], axis=1)
+        hits = labels[others] == labels[i]
+        found.append(metrics.average_precision_score(hits, nearness))
+    assert scores["mean_average_precision"] == pytest.approx(np.mean(found))
+
+
+def test_average_precision_counts_ties_by_position():
+    rng = np.random.default_rng(0)
+    points = rng.integers(-2, 3, size=(60, 2)).astype("float32")
+    labels = rng.integers(4, size=60)
+    scores = retrieval_scores(
+        points, labels, average_precision=True, map_at=(5, 500)
+    )
+    expected = slow_scores(
+        points, labels, ks=(1, 2, 4, 5, 8, 500), all_measures=True
+    )
+    for name, value in scores.items():
+        assert value == pytest.approx(expected[name], abs=1e-12), name
+    assert scores["map_at_500"] == scores["mean_average_precision"]
+
+
+def test_scores_of_each_class_are_those_of_its_queries():
+    points, labels = random_set(0, count=60, classes=30)
+    names = np.array([f"class {label}" for label in labels])
+    whole = retrieval_scores(points, names, per_class=True, recall_at=(3,))
+    classes = whole.pop("per_class")
+    assert list(classes) == sorted(set(names))
+    queries, rows = slow_rows(points, names, ks=(3,))
+    for name, scores in classes.items():
+        mine = [
+            row
+            for i, row in zip(queries, rows, strict=True)
+            if names[i] == name
+        ]
+        assert scores["num_queries"] == len(mine)
+        assert scores["num_dropped"] == np.sum(names == name) - len(mine)
+        for measure in scores.keys() - {"num_queries", "num_dropped"}:
+            expected = np.mean([row[measure] for row in mine])
+            assert scores[measure] == pytest.approx(expected)
+    total = sum(
+        scores["map_at_r"] * scores["num_queries"]
+        for scores in classes.values()
+        if scores["num_queries"]
+    )
+    assert total / whole["num_queries"] == pytest.approx(whole["map_at_r"])
 
 
 def test_precision_counts_to_i_and_not_to_r():
@@ -159,19 +439,11 @@ def test_scores_of_each_query_average_to_the_whole(block_size):
     for name, row in rows.items():
         assert np.isnan(row).sum() == whole["num_dropped"]
         assert np.nanmean(row) == pytest.approx(whole[name])
-    for i in (0, 7, 20):
-        lone = (
-            slow_scores(
-                points[i : i + 1],
-                labels[i : i + 1],
-                np.delete(points, i, axis=0),
-                np.delete(labels, i),
-            )
-            if np.sum(labels == labels[i]) > 1
-            else {}
-        )
-        for name in set(lone) & set(rows):
-            assert rows[name][i] == pytest.approx(lone[name])
+    _, all_rows = slow_rows(points, labels)
+    for name in NAMES:
+        found = rows[name][~np.isnan(rows[name])]
+        expected = [row[name] for row in all_rows]
+        np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_labels_may_be_strings_columns_tensors_or_huge_numbers():
@@ -250,6 +522,44 @@ POINTS, LABELS = random_set(0, count=4, classes=1)
         ((POINTS, np.ones(4, complex)), {}, TypeError, "complex128"),
         ((POINTS, LABELS), {"recall_at": (0,)}, ValueError, r"\(0,\)"),
         ((POINTS, LABELS), {"recall_at": (1.5,)}, ValueError, r"\(1.5,\)"),
+        ((POINTS, LABELS), {"map_at": (0,)}, ValueError, r"map_at=\(0,\)"),
+        (
+            (POINTS, LABELS),
+            {"query_groups": LABELS[:3]},
+            ValueError,
+            r"query_groups.*shape \(3,\)",
+        ),
+        (
+            (POINTS, LABELS),
+            {"query_groups": LABELS, "gallery_groups": LABELS},
+            ValueError,
+            "no gallery_embeddings",
+        ),
+        (
+            (POINTS, LABELS),
+            {
+                "gallery_embeddings": POINTS,
+                "gallery_labels": LABELS,
+                "query_groups": LABELS,
+            },
+            ValueError,
+            "no gallery_groups",
+        ),
+        (
+            (POINTS, LABELS),
+            {"distractor_embeddings": POINTS[:, :3]},
+            ValueError,
+            "the embeddings, 5. Received: 3",
+        ),
+        (
+            (POINTS, np.ones((4, 3), bool)),
+            {
+                "gallery_embeddings": POINTS,
+                "gallery_labels": np.ones((4, 2), bool),
+            },
+            ValueError,
+            r"\(4, 3\) booleans.*\(4, 2\)",
+        ),
         ((POINTS, LABELS), {"block_size": 0}, ValueError, "block_size=0"),
         ((POINTS, LABELS), {"block_size": 1.5}, ValueError, "block_size=1.5"),
         (

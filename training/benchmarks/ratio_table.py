@@ -20,15 +20,14 @@ class Measurement:
     facts: dict[str, str] = field(default_factory=dict)
 
 
-def ratio_table(measurements: list[Measurement]) -> str:
-    """Returns a Markdown table: median time, ratio, spread, further facts.
+def ratio_rows(measurements: list[Measurement]) -> list[list[str]]:
+    """Returns headings and rows: median time, ratio, spread, further facts.
 
     The ratio is that of medians to the first measurement's; the spread is the
     range of the ratios of the single repetitions to that median.
     """
     headings = list(dict.fromkeys(h for m in measurements for h in m.facts))
     rows = [["", "seconds", "ratio", "spread", *headings]]
-    rows.append(["---"] * len(rows[0]))
     reference = np.median(measurements[0].seconds)
     for measurement in measurements:
         ratios = np.array(measurement.seconds) / reference
@@ -41,4 +40,11 @@ def ratio_table(measurements: list[Measurement]) -> str:
                 *(measurement.facts.get(heading, "") for heading in headings),
             ]
         )
+    return rows
+
+
+def ratio_table(measurements: list[Measurement]) -> str:
+    """Returns `ratio_rows` as a Markdown table."""
+    rows = ratio_rows(measurements)
+    rows.insert(1, ["---"] * len(rows[0]))
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)

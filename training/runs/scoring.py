@@ -39,16 +39,10 @@ def score(encoder, recipe: Recipe, images, query=None, gallery=None) -> dict:
 
 def embed(encoder, recipe: Recipe, images):
     """Embeddings of an `ImageSet`, (num_images, embedding_size), float32."""
-    import numpy as np
-
-    import keras_gsp as gsp
+    from keras_gsp.embeddings.encoding import encoded
     from training.recipes.batches import evaluation_batches
 
-    found = []
-    for pixels, _ in evaluation_batches(recipe, images):
-        outputs = encoder.predict_on_batch(pixels)
-        found.append(gsp.models.embedding_of(outputs))
-    return np.concatenate(found)
+    return encoded(encoder, evaluation_batches(recipe, images))[0]
 
 
 def load_encoder(directory: RunDirectory):

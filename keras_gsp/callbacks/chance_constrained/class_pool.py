@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_gsp.embeddings.labelled_batches import batches_of
 from keras_gsp.models.scalar import scalar
 
 # In place of a data set: what training has embedded last.
@@ -57,17 +58,11 @@ def pool_batches(pool, classes, *, problem, seed, batch_size):
     """
     if callable(pool) and not isinstance(pool, keras.utils.PyDataset):
         pool = check_pool(pool(classes, problem))
-    if isinstance(pool, keras.utils.PyDataset):
-        for index in range(pool.num_batches):
-            yield pool[index]
-    elif isinstance(pool, tuple):
-        images, labels = (np.asarray(array) for array in pool)
-        order = np.random.default_rng([seed, problem]).permutation(len(labels))
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
-            yield images[rows], labels[rows]
-    else:
-        yield from pool
+    order = None
+    if isinstance(pool, tuple):
+        pool = tuple(np.asarray(array) for array in pool)
+        order = np.random.default_rng([seed, problem]).permutation(len(pool[1]))
+    yield from batches_of(pool, batch_size, order)
 
 
 def embed_class_pool(

@@ -13,7 +13,7 @@ from keras_gsp.callbacks.chance_constrained.class_pool import (
     recent_class_pool,
 )
 from keras_gsp.callbacks.chance_constrained.optimizer_slots import clear_slots
-from keras_gsp.models.encoder import embedding_of
+from keras_gsp.embeddings.encoding import embedding_of
 from keras_gsp.models.problem_progress import moving_variables
 from keras_gsp.models.scalar import scalar
 from keras_gsp.ops.covering import covering_radius, greedy_k_center

@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_gsp.embeddings.labelled_embeddings import class_codes
+from keras_gsp.metrics.ranked_scores import ranked_scores
 
 
 def index_certificate(exact, approximate, labels, gallery_labels, k):
@@ -68,9 +69,6 @@ def _map_at_r(indices, codes, gallery_codes):
     if not is_scored.any():
         return None
     is_correct = gallery_codes[np.maximum(indices, 0)] == codes[:, None]
-    is_correct &= indices >= 0
-    ranks = np.arange(1, indices.shape[1] + 1)
-    counted = is_correct & (ranks <= num_positives[:, None])
-    precisions = np.cumsum(counted, axis=1) / ranks
-    scores = (precisions * counted).sum(axis=1)[is_scored]
-    return float(np.mean(scores / num_positives[is_scored]))
+    queries, ranks = np.nonzero(is_correct & (indices >= 0))
+    scores = ranked_scores(queries, ranks + 1, num_positives)["map_at_r"]
+    return float(scores[is_scored].mean())

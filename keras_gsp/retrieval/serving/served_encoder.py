@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_gsp.embeddings.encoding import embedding_output
+from keras_gsp.embeddings.encoding import embedding_of
 from keras_gsp.retrieval.serving.image_bytes import decoded_images
 
 
@@ -39,7 +39,7 @@ class ServedEncoder:
         self.height, self.width, self.channels = _image_shape(
             encoder, image_size
         )
-        self.embedding_size = embedding_output(
+        self.embedding_size = embedding_of(
             encoder.compute_output_spec(encoder.inputs[0])
         ).shape[-1]
 
@@ -88,7 +88,7 @@ class ServedEncoder:
         )
         images = tf.cast(images, self.encoder.inputs[0].dtype)
         flat = tf.reshape(images, (-1, *size))
-        outputs = embedding_output(self.encoder(flat, training=False))
+        outputs = embedding_of(self.encoder(flat, training=False))
         return tf.cast(outputs, "float32")
 
 

@@ -1,7 +1,8 @@
 """One run of `retrieval_scores` in a process of its own.
 
-Started by training.benchmarks.evaluation with the file of embeddings; prints
-seconds, growth of memory and MAP@R as JSON.
+Started by training.benchmarks.evaluation with the file of embeddings and, for
+a copy of them as a gallery of its own, the word `gallery`; prints seconds,
+growth of memory and MAP@R as JSON.
 """
 
 import json
@@ -24,9 +25,15 @@ def main():
     with np.load(sys.argv[1]) as arrays:
         embeddings, labels = arrays["embeddings"], arrays["labels"]
     gsp.metrics.retrieval_scores(embeddings[:1000], np.arange(1000) // 4)
+    gallery = {}
+    if "gallery" in sys.argv[2:]:
+        gallery = {
+            "gallery_embeddings": embeddings.copy(),
+            "gallery_labels": labels,
+        }
     before = peak_megabytes()
     start = time.perf_counter()
-    scores = gsp.metrics.retrieval_scores(embeddings, labels)
+    scores = gsp.metrics.retrieval_scores(embeddings, labels, **gallery)
     seconds = time.perf_counter() - start
     report = {
         "seconds": seconds,
