@@ -43,6 +43,8 @@ BASELINES = {
 SAMPLED = {
     "proxies_per_class": 4,
     "ccp_pool_size": 7,
+    # Evaluations; 100 steps of the studies below, 75 in the papers.
+    "ccp_patience": 2,
     "in_batch_weight": 1.0,
     "proxy_learning_rate_multiplier": 1.0,
 }
@@ -87,6 +89,8 @@ def cell(base: Recipe, loss: str, method: str, **settings: Any) -> Recipe:
         **settings: What else differs.
     """
     chosen = {**METHODS[method]}
+    if method in SAMPLED_METHODS:
+        chosen["ccp_patience"] = SAMPLED["ccp_patience"]
     if method in SAMPLED_METHODS and loss not in PROXY_LOSSES:
         chosen = {**SAMPLED, **chosen}
     return replace(base, **{"loss": loss, **chosen, **settings})
