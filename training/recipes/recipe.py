@@ -197,8 +197,8 @@ class Recipe:
 
     classes_per_batch: Annotated[int, positive] = 16
     """Classes in a batch."""
-    samples_per_class: Annotated[int, at_least(2)] = 4
-    """Images of each."""
+    samples_per_class: Annotated[int, positive] = 4
+    """Images of each; pairs need 2."""
     steps: Annotated[int, not_negative] = 900
     """Training steps at most; 0 trains nothing: the backbone's own features,
     pooled by average and normalised, are scored."""
@@ -341,6 +341,12 @@ def _check_combination(recipe):
         "classes_per_batch",
         recipe.regularizer == "none" or recipe.classes_per_batch > 1,
         f"2 or more with regularizer={recipe.regularizer}",
+    )
+    require(
+        recipe,
+        "samples_per_class",
+        recipe.samples_per_class > 1 or recipe.uses_proxy_loss,
+        f"2 or more with loss={recipe.loss}, which learns from pairs",
     )
     # An evaluation per problem that improves, `ccp_patience` that do not, and
     # one of the second problem: fewer train one fixed set of proxies.

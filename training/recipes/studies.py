@@ -11,6 +11,7 @@ from typing import Any
 from training.recipes.glyphs import GAP as GLYPHS
 from training.recipes.own_images import FEATURES, RECIPES
 from training.recipes.published import published_recipe
+from training.recipes.published_losses import LOSSES
 from training.recipes.recipe import PROXY_LOSSES, Recipe
 from training.recipes.setting import LARGE, SMALL
 
@@ -134,15 +135,19 @@ def grid(
 
 
 def _published(dataset):
-    """What the papers print: CCP with pair losses only."""
-    losses = ("c1", "c2", "ms", "triplet", "proxy-anchor", "proxy-nca")
+    """The cells that the papers print, the baselines of all losses first."""
+    losses = tuple(LOSSES)
+    cells = [(loss, "gap") for loss in losses]
+    cells += [(loss, "ccp") for loss in ("c1", "c2", "ms", "triplet")]
+    cells += [(loss, "gsp-zsr") for loss in losses if loss != "soft-triple"]
+    cells += [("c1", "xbm"), ("c2", "xbm"), ("c2", "xml")]
+    cells += [("proxy-anchor", "xml"), ("c2", "gsp"), ("c1", "xbm-gsp-zsr")]
+    cells += [("c1", "ccp-gsp"), ("c1", "xbm-s"), ("c2", "xbm-s")]
     return Study(
         f"{dataset}, published settings",
         {
             (loss, method): published_recipe(dataset, method, loss)
-            for loss in losses
-            for method in ("gap", "gsp", "gsp-zsr", "xml", "ccp")
-            if method != "ccp" or loss not in PROXY_LOSSES
+            for loss, method in cells
         },
     )
 
