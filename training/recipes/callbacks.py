@@ -4,6 +4,7 @@ import keras
 
 import keras_gsp as gsp
 from training.recipes.batches import evaluation_batches, pool_of
+from training.recipes.optimizer import RateOnPlateau
 from training.recipes.recipe import Recipe
 from training.runs.progress import History, ProgressBar
 from training.runs.run_directory import RunDirectory
@@ -29,14 +30,27 @@ def build_callbacks(recipe: Recipe, splits, directory: RunDirectory, label):
             evaluation_batches(recipe, splits.validation)
         ),
         keras.callbacks.EarlyStopping(
-            "val_map_at_r",
+            f"val_{recipe.chosen_by}",
             mode="max",
             patience=recipe.patience or evaluations,
             restore_best_weights=True,
         ),
+        *_plateau(recipe),
         *_alternation(recipe, splits),
         History(directory, every),
         ProgressBar(label, every),
+    ]
+
+
+def _plateau(recipe):
+    if recipe.schedule != "plateau":
+        return []
+    return [
+        RateOnPlateau(
+            f"val_{recipe.chosen_by}",
+            recipe.plateau_patience,
+            recipe.plateau_factor,
+        )
     ]
 
 
@@ -53,6 +67,7 @@ def _alternation(recipe, splits):
             # A single problem never converges; its proxies are samples too.
             patience=recipe.ccp_patience if recipe.ccp == "on" else None,
             warmup_epochs=recipe.ccp_warmup,
+            monitor=f"val_{recipe.chosen_by}",
             seed=recipe.seed,
         )
     ]

@@ -8,12 +8,12 @@ import numpy as np
 import keras_gsp as gsp
 from training.recipes.backbone import build_backbone
 from training.recipes.loss import build_loss, build_regularizer
+from training.recipes.optimizer import build_optimizer
 from training.recipes.pooling import build_histogram, build_pooling
 from training.recipes.recipe import Recipe
 
 # The papers' shares of the loss.
 REGULARIZER_WEIGHTS = {"none": 0.0, "zsr": 0.1, "xml": 0.01}
-HEAD = ("projection", "pooling", "histogram", "class_embeddings")
 
 
 def build_learner(recipe: Recipe, *, num_classes: int, image_shape):
@@ -50,7 +50,7 @@ def build_learner(recipe: Recipe, *, num_classes: int, image_shape):
         recent=_recent(recipe, num_classes),
     )
     learner.compile(
-        optimizer=_optimizer(recipe, learner),
+        optimizer=build_optimizer(recipe, learner),
         loss=build_loss(recipe),
         jit_compile=recipe.jit_compile,
     )
@@ -144,31 +144,3 @@ def _class_embeddings(recipe, num_classes):
     return gsp.layers.ClassEmbeddings(
         num_classes, recipe.embedding_size, name="class_embeddings"
     )
-
-
-def _optimizer(recipe, learner):
-    """AdamW; proxies learn faster, the backbone waits for the warm-up."""
-    rates = {}
-    if recipe.uses_proxies:
-        rates["proxies"] = (
-            recipe.learning_rate * recipe.proxy_learning_rate_multiplier
-        )
-    rate = recipe.learning_rate
-    if recipe.warmup_steps:
-        rate = keras.optimizers.schedules.PiecewiseConstantDecay(
-            [recipe.warmup_steps - 1], [0.0, recipe.learning_rate]
-        )
-        rates |= dict.fromkeys(_head(learner), recipe.learning_rate)
-    optimizer = keras.optimizers.AdamW(rate, weight_decay=recipe.weight_decay)
-    if rates:
-        return gsp.models.proxy_optimizer(learner, optimizer, rates)
-    return optimizer
-
-
-def _head(learner):
-    """Paths of the weights between backbone and loss, but for proxies."""
-    return [
-        variable.path
-        for variable in learner.trainable_variables
-        if variable.path.split("/")[0] in HEAD
-    ]

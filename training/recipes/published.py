@@ -1,33 +1,44 @@
 """The papers' settings as data, each with where it stands.
 
-Sources: the configuration files of the public reference code of GSP
-(`generalized-sum-pooling`, folder tensorflow/configs) and CCP (`ccp-dml`,
-configs and framework); the papers where the code leaves the choice open. The
-losses' own settings are in `published_losses`. The papers' results are not
-here: whoever has a paper at hand lists them in a file for `training.tables
---published`.
+GSP, CCP and XML are the papers, with their supplements; the thesis holds the
+first two again. "code" is the papers' public reference code, for what they
+leave open. The losses' own settings are in `published_losses`, the papers'
+results in `training/results/published.csv`.
 
-Where a recipe differs: the reference code adds weight decay to the gradient
-(Adam with L2); ours is AdamW's. Its conventional runs add max pooling to
-average pooling and halve the learning rate on plateaus; ours do neither.
+Where a recipe differs: the conventional runs of the papers add max pooling to
+average pooling; and Adam's second moment decays with 0.999, as in the code,
+where the papers print 0.99.
 """
 
-from training.recipes.published_losses import LOSSES
-from training.recipes.recipe import Recipe
+from typing import Any
+
+from training.recipes.published_losses import (
+    CONSTANTS,
+    LOSSES,
+    per_dataset,
+)
+from training.recipes.recipe import PROXY_LOSSES, Recipe
 from training.recipes.setting import LARGE, SMALL, Setting
+
+_GSP_TRAINING = "GSP, supplement 1.1.4; thesis 5.3.4.1"
+_CCP_TRAINING = "CCP, supplement A.2"
 
 SHARED = (
     Setting(
+        {"backbone": "bn-inception", "embedding_size": 128},
+        "GSP, section 5.2.1; CCP, section 5.1",
+    ),
+    Setting(
         {
-            "backbone": "bn-inception",
-            "embedding_size": 128,
+            "optimizer": "adam",
             "learning_rate": 1e-5,
+            "weight_decay": 1e-4,
             "classes_per_batch": 8,
             "samples_per_class": 4,
         },
-        "GSP code, dml_default.yaml",
+        f"{_GSP_TRAINING}; {_CCP_TRAINING}",
     ),
-    Setting({"weight_decay": 1e-4}, "CCP code, configs/default.py"),
+    Setting({"clip_norm": 10.0}, "CCP code, framework/configs/default.py"),
     Setting(
         {"frozen": "batch-norm"},
         "A Metric Learning Reality Check, section 4",
@@ -36,86 +47,111 @@ SHARED = (
         {"augmentation": "mlrc-area", "crop_size": 227},
         "CCP code, utilities/dataset_utils.py",
     ),
-    Setting({"protocol": "fair", "repeats": 3}, "GSP code, sample_runs.sh"),
+    Setting({"protocol": "fair", "repeats": 3}, _GSP_TRAINING),
     Setting(
         {"steps_per_evaluation": 100, "patience": 15, "steps": 1_000_000},
-        "GSP code, dml_small.yaml",
+        _GSP_TRAINING,
         SMALL,
     ),
     Setting(
         {"steps_per_evaluation": 1000, "patience": 10, "steps": 10_000_000},
-        "GSP code, dml_large.yaml",
+        _GSP_TRAINING,
         LARGE,
     ),
 )
 
+_PROTOTYPES = (
+    Setting({"num_prototypes": 64}, "GSP, 1.1.7; XML, section 3.1", SMALL),
+    Setting({"num_prototypes": 128}, "GSP, 1.1.7; XML, section 3.1", LARGE),
+)
 _GSP = (
     Setting(
         {"transport_ratio": 0.3, "inverse_temperature": 5.0},
-        "GSP code, dml_small.yaml and dml_large.yaml",
+        "GSP, section 4.4 and supplement 1.1.7",
     ),
-    Setting({"num_prototypes": 64}, "GSP code, dml_small.yaml", SMALL),
-    Setting({"num_prototypes": 128}, "GSP code, dml_large.yaml", LARGE),
+    *_PROTOTYPES,
+)
+# Softer with proxies, which need every feature's gradient.
+_GSP_PROXIES = Setting(
+    {"inverse_temperature": 0.5}, "GSP, section 4.4 and supplement 1.1.7"
 )
 _ZSR = Setting(
-    {"regularizer_weight": 0.1, "ridge": 0.05}, "GSP code, dml_small.yaml"
+    {"regularizer_weight": 0.1, "ridge": 0.05},
+    "GSP, section 4.4 and supplement 1.1.7",
 )
-_XML = Setting(
-    {
-        "regularizer_weight": 0.01,
-        "ridge": 0.05,
-        "histogram_inverse_temperature": 10.0,
-    },
-    "XML paper, section 3",
-)
-_XBM = (
-    Setting({"memory_warmup_steps": 1000}, "GSP code, dml_small.yaml"),
-    Setting({"memory_capacity": 25 * 32}, "GSP code, dml_small.yaml", SMALL),
-    Setting({"memory_capacity": 400 * 32}, "GSP code, dml_large.yaml", LARGE),
-)
-_CCP = (
+_XML = (
     Setting(
         {
-            "normalization": "ball",
-            "anchor_weight": 2e-4,
-            "anchor_decay": 1.0,
-            "ccp_patience": 3,
-            "proxy_learning_rate_multiplier": 1.0,
+            "regularizer_weight": 0.01,
+            "ridge": 0.05,
+            "histogram_inverse_temperature": 10.0,
         },
-        "CCP code, losses/ccp/loss.py and dml_default.yaml",
+        "XML, section 3.1",
+    ),
+    *_PROTOTYPES,
+)
+_XBM = (
+    Setting(
+        {"memory_warmup_steps": 1000},
+        "GSP, supplement 1.1.7; CCP, supplement A.2",
+    ),
+    Setting({"in_batch_weight": 1.0}, "GSP code, dml_small.yaml"),
+)
+# Batches of 32 in the memory: as many as CCP has proxies of a class.
+_XBM_S = per_dataset(
+    ("memory_capacity",),
+    "CCP, supplement A.2",
+    cub=(3 * 32,),
+    cars=(3 * 32,),
+    sop=(400 * 32,),
+    inshop=(100 * 32,),
+)
+_XBM_L = per_dataset(
+    ("memory_capacity",),
+    "GSP, supplement 1.1.7; CCP, supplement A.2",
+    cub=(25 * 32,),
+    cars=(25 * 32,),
+    sop=(1400 * 32,),
+    inshop=(400 * 32,),
+)
+_CCP = (
+    Setting({"normalization": "ball"}, "CCP, section 4.4"),
+    Setting({"anchor_weight": 2e-4}, "CCP, section 5.1 and supplement A.2"),
+    Setting({"ccp_patience": 3}, "CCP, section 4.4"),
+    # "no warm-up" and no "learning rate multiplier for the proxies".
+    Setting(
+        {"proxy_learning_rate_multiplier": 1.0, "ccp_warmup": 0},
+        "CCP, supplement A.2",
     ),
     # 0 in the paper.
     Setting({"in_batch_weight": 0.1}, "CCP code, losses/ccp/loss.py"),
+    Setting({"ccp_pool_size": 12}, "CCP, section 5.1", SMALL),
+    Setting({"ccp_pool_size": 7}, "CCP, section 5.1", LARGE),
+    Setting({"steps_per_evaluation": 25, "patience": 60}, _CCP_TRAINING, SMALL),
     Setting(
-        {
-            "proxies_per_class": 8,
-            "ccp_pool_size": 12,
-            "steps_per_evaluation": 25,
-            "patience": 60,
-        },
-        "CCP code, dml_small.yaml",
-        SMALL,
+        {"steps_per_evaluation": 250, "patience": 60}, _CCP_TRAINING, LARGE
     ),
-    Setting(
-        {
-            "proxies_per_class": 4,
-            "ccp_pool_size": 7,
-            "steps_per_evaluation": 250,
-            "patience": 60,
-        },
-        "CCP code, dml_large.yaml",
-        LARGE,
-    ),
+)
+_CCP_S = (Setting({"proxies_per_class": 1}, "CCP, section 5.3"),)
+_CCP_L = (
+    Setting({"proxies_per_class": 8}, "CCP, sections 5.1 and 5.3", SMALL),
+    Setting({"proxies_per_class": 4}, "CCP, sections 5.1 and 5.3", LARGE),
 )
 
 # Word -> what it switches on, and its settings.
-METHODS = {
-    "gap": ({"pooling": "gap"}, ()),
+METHODS: dict[str, tuple[dict[str, Any], tuple[Setting, ...]]] = {
+    "gap": ({}, ()),
     "gsp": ({"pooling": "gsp"}, _GSP),
     "gsp-zsr": ({"pooling": "gsp", "regularizer": "zsr"}, (*_GSP, _ZSR)),
-    "xml": ({"pooling": "gap", "regularizer": "xml"}, (_XML,)),
-    "ccp": ({"pooling": "gap", "ccp": "on"}, _CCP),
-    "xbm": ({"pooling": "gap", "memory": "xbm", "loss": "c1"}, _XBM),
+    "xml": ({"regularizer": "xml"}, _XML),
+    "ccp": ({"ccp": "on"}, (*_CCP, *_CCP_L)),
+    "ccp-s": ({"ccp": "on"}, (*_CCP, *_CCP_S)),
+    "ccp-gsp": (
+        {"ccp": "on", "pooling": "gsp", "regularizer": "zsr"},
+        (*_CCP, *_CCP_L, *_GSP, _ZSR),
+    ),
+    "xbm": ({"memory": "xbm", "loss": "c1"}, (*_XBM, *_XBM_L)),
+    "xbm-s": ({"memory": "xbm", "loss": "c1"}, (*_XBM, *_XBM_S)),
     "xbm-gsp-zsr": (
         {
             "pooling": "gsp",
@@ -123,7 +159,7 @@ METHODS = {
             "memory": "xbm",
             "loss": "c1",
         },
-        (*_GSP, _ZSR, *_XBM),
+        (*_GSP, _ZSR, *_XBM, *_XBM_L),
     ),
 }
 
@@ -131,34 +167,64 @@ CONVENTIONAL = (
     Setting(
         {
             "protocol": "conventional",
-            "embedding_size": 512,
-            "classes_per_batch": 32,
-            "positive_margin": 0.0,
-            "negative_margin": 1.0,
-            "triplet_margin": 0.2,
+            "chosen_by": "precision_at_1",
+            "schedule": "plateau",
+            "plateau_patience": 4,
+            "repeats": 3,
+            "samples_per_class": 4,
         },
+        _GSP_TRAINING,
+    ),
+    Setting({"embedding_size": 512}, "GSP, supplement 1.1.5; thesis 3.3.2.1"),
+    Setting(
+        {"plateau_factor": 0.5}, "GSP code, conventional_resnet50_default.yaml"
+    ),
+    *per_dataset(
+        ("learning_rate",),
+        _GSP_TRAINING,
+        cub=(1e-5,),
+        cars=(1e-4,),
+        sop=(1e-4,),
+        inshop=(1e-4,),
+    ),
+    Setting(
+        {"positive_margin": 0.0, "negative_margin": 1.0, "triplet_margin": 0.2},
         "GSP code, conventional_bninception_default.yaml",
     ),
+    Setting({"steps_per_evaluation": 25, "patience": 15}, _GSP_TRAINING, SMALL),
     Setting(
-        {
-            "steps_per_evaluation": 25,
-            "patience": 15,
-            "memory_capacity": 50 * 128,
-        },
-        "GSP code, bninception_small.yaml",
-        SMALL,
+        {"steps_per_evaluation": 250, "patience": 10}, _GSP_TRAINING, LARGE
     ),
-    Setting(
-        {
-            "steps_per_evaluation": 250,
-            "patience": 10,
-            "learning_rate": 1e-4,
-            "memory_capacity": 1400 * 128,
-        },
-        "GSP code, bninception_large.yaml",
-        LARGE,
-    ),
+    Setting({"memory_capacity": 50 * 128}, "GSP code, bninception", SMALL),
+    Setting({"memory_capacity": 1400 * 128}, "GSP code, bninception", LARGE),
 )
+# One epoch of all training images.
+_CONVENTIONAL_WARMUP = per_dataset(
+    ("warmup_steps",),
+    "GSP, supplement 1.1.7",
+    cub=(46,),
+    cars=(63,),
+    sop=(465,),
+    inshop=(202,),
+)
+BACKBONES = {
+    "bn-inception": Setting(
+        {
+            "backbone": "bn-inception",
+            "classes_per_batch": 32,
+            "weight_decay": 1e-4,
+        },
+        _GSP_TRAINING,
+    ),
+    "resnet50": Setting(
+        {
+            "backbone": "resnet50",
+            "classes_per_batch": 28,
+            "weight_decay": 4e-4,
+        },
+        _GSP_TRAINING,
+    ),
+}
 
 
 def published_recipe(
@@ -166,6 +232,7 @@ def published_recipe(
     method: str = "gap",
     loss: str | None = None,
     protocol: str = "fair",
+    backbone: str = "bn-inception",
 ) -> Recipe:
     """The published settings of one cell of a table.
 
@@ -175,6 +242,8 @@ def published_recipe(
         loss: One of `LOSSES`; the method's own (`c1` with a memory), else
             `c2`.
         protocol: `fair` or `conventional`.
+        backbone: `bn-inception`; in the conventional protocol also
+            `resnet50`.
 
     Returns:
         The recipe. It has no weights file: the papers start from ImageNet
@@ -182,7 +251,13 @@ def published_recipe(
     """
     switches, settings = METHODS[method]
     loss = loss or switches.get("loss", "c2")
-    conventional = CONVENTIONAL if protocol == "conventional" else ()
+    if switches.get("pooling") == "gsp" and loss in PROXY_LOSSES:
+        settings = (*settings, _GSP_PROXIES)
+    conventional: tuple[Setting, ...] = ()
+    if protocol == "conventional":
+        conventional = (*CONVENTIONAL, BACKBONES[backbone])
+        if loss in PROXY_LOSSES:
+            conventional += _CONVENTIONAL_WARMUP
     values = _values(
         (*SHARED, *LOSSES[loss], *settings, *conventional), dataset
     )
@@ -193,16 +268,21 @@ def base_recipe(dataset: str, protocol: str = "fair") -> Recipe:
     """Every method's settings at once, none of them switched on.
 
     What `python -m training.train cub --loss ms --pooling gsp` starts from.
-    CCP's own normalisation, evaluations and proxies come with `cub-ccp`
-    alone, where they do not disturb the others.
+    What a method or a loss changes in the training itself (batches, warm-up,
+    normalisation, evaluations) comes with its own recipe alone, where it does
+    not disturb the others.
 
     Args:
         dataset: As for `published_recipe`.
         protocol: As for `published_recipe`.
     """
-    losses = [s for word, s in LOSSES.items() if word != "soft-triple"]
-    conventional = CONVENTIONAL if protocol == "conventional" else ()
-    chosen = (SHARED, *losses, _GSP, _XBM, conventional)
+    losses = [s for word, s in CONSTANTS.items() if word != "soft-triple"]
+    rate = Setting({"proxy_learning_rate_multiplier": 100.0}, "GSP, 1.1.7")
+    memory = [s for s in (*_XBM, *_XBM_L) if "in_batch_weight" not in s.values]
+    conventional: tuple[Setting, ...] = ()
+    if protocol == "conventional":
+        conventional = (*CONVENTIONAL, BACKBONES["bn-inception"])
+    chosen = [SHARED, *losses, (rate,), _GSP, memory, conventional]
     values = _values([s for part in chosen for s in part], dataset)
     return Recipe(dataset=dataset, **values)
 
@@ -220,6 +300,9 @@ RECIPES = {}
 for _dataset in SMALL + LARGE:
     RECIPES[_dataset] = base_recipe(_dataset)
     RECIPES[f"{_dataset}-conventional"] = base_recipe(_dataset, "conventional")
+    RECIPES[f"{_dataset}-conventional-resnet50"] = published_recipe(
+        _dataset, protocol="conventional", backbone="resnet50"
+    )
     for _method in METHODS:
         if _method != "gap":
             RECIPES[f"{_dataset}-{_method}"] = published_recipe(

@@ -197,8 +197,8 @@ class Recipe:
 
     classes_per_batch: Annotated[int, positive] = 16
     """Classes in a batch."""
-    samples_per_class: Annotated[int, at_least(2)] = 4
-    """Images of each."""
+    samples_per_class: Annotated[int, positive] = 4
+    """Images of each; pairs need 2."""
     steps: Annotated[int, not_negative] = 900
     """Training steps at most; 0 trains nothing: the backbone's own features,
     pooled by average and normalised, are scored."""
@@ -206,12 +206,29 @@ class Recipe:
     """Steps between two evaluations; divides `steps`."""
     patience: Annotated[int | None, positive] = None
     """Evaluations without a gain after which training stops; None: never."""
+    chosen_by: Literal["map_at_r", "precision_at_1"] = "map_at_r"
+    """Validation score that chooses the weights, ends problems and training,
+    and lowers rates on a plateau."""
     warmup_steps: Annotated[int, not_negative] = 0
     """First steps, in which the backbone stays as it is."""
     learning_rate: Annotated[float, positive] = 1e-3
-    """Learning rate of AdamW."""
+    """Learning rate of the network."""
+    schedule: Literal["constant", "cosine", "plateau"] = "constant"
+    """How the rates go on: as they are, down to 0 in a cosine, or lower
+    whenever the validation score stands still."""
+    ramp_steps: Annotated[int, not_negative] = 0
+    """First steps, in which the rates rise from 0."""
+    plateau_patience: Annotated[int, positive] = 4
+    """plateau: evaluations without a gain before the rates are lowered."""
+    plateau_factor: Annotated[float, up_to_one] = 0.5
+    """plateau: what the rates are multiplied by."""
+    optimizer: Literal["adamw", "adam"] = "adamw"
+    """Adam with weight decay beside the gradient, times the rate (AdamW), or
+    as a part of the gradient (coupled, as in the papers' code)."""
     weight_decay: Annotated[float, not_negative] = 1e-4
-    """Weight decay of AdamW."""
+    """Weight decay."""
+    clip_norm: Annotated[float | None, positive] = None
+    """Largest norm of each weight's gradient; None clips nothing."""
     proxy_learning_rate_multiplier: Annotated[float, positive] = 100.0
     """How much faster proxies learn."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
@@ -324,6 +341,12 @@ def _check_combination(recipe):
         "classes_per_batch",
         recipe.regularizer == "none" or recipe.classes_per_batch > 1,
         f"2 or more with regularizer={recipe.regularizer}",
+    )
+    require(
+        recipe,
+        "samples_per_class",
+        recipe.samples_per_class > 1 or recipe.uses_proxy_loss,
+        f"2 or more with loss={recipe.loss}, which learns from pairs",
     )
     # An evaluation per problem that improves, `ccp_patience` that do not, and
     # one of the second problem: fewer train one fixed set of proxies.

@@ -1,9 +1,11 @@
 """One published choice: values of recipe fields, and where they are printed."""
 
 from dataclasses import dataclass
+from typing import Any
 
 SMALL = ("cub", "cars")
 LARGE = ("sop", "inshop")
+DATASETS = SMALL + LARGE
 
 
 @dataclass(frozen=True)
@@ -12,10 +14,11 @@ class Setting:
 
     Args:
         values: Recipe field -> value.
-        source: File of the reference code, or paper and section.
+        source: Paper and section, or file of the reference code where the
+            papers leave the choice open.
         datasets: The data sets for which it holds.
     """
 
-    values: dict
+    values: dict[str, Any]
     source: str
-    datasets: tuple[str, ...] = SMALL + LARGE
+    datasets: tuple[str, ...] = DATASETS

@@ -116,7 +116,7 @@ def _row(words, directory, queries):
         "is_finished": len(members) == len(members_of(recipe)),
         "steps": recipe.steps,
         "evaluations": recipe.evaluations,
-        "seconds": round(ledger.seconds(), 1),
+        "seconds": round(_seconds(ledger, runs), 1),
         "parts": _parts(directory, recipe, queries[words]),
         "activity": _activity(runs),
         "curve": _curve(runs),
@@ -190,6 +190,14 @@ def _difference(ours, theirs):
     return {
         name: found[name] for name in ("difference", "low", "high", "num_seeds")
     }
+
+
+def _seconds(ledger, runs):
+    """Of training, whatever the number of processes; else of everything."""
+    histories = [run.read_history() for run in runs]
+    if all(histories):
+        return sum(history[-1].get("seconds", 0.0) for history in histories)
+    return ledger.seconds()
 
 
 def _activity(runs):

@@ -1,0 +1,111 @@
+"""Rates and weight decay of a recipe are those that it names."""
+
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training runs on TensorFlow", allow_module_level=True)
+
+from training.recipes.glyphs import GAP
+from training.recipes.learner import build_learner
+from training.recipes.optimizer import CoupledAdam, Rate, RateOnPlateau
+from training.recipes.recipe import Recipe
+
+SMALL = {"embedding_size": 8, "num_prototypes": 4}
+
+
+def adam_step(gradient, weight, rate, l2):
+    """The first step of Adam, written from Kingma and Ba's algorithm 1."""
+    gradient = gradient + l2 * weight
+    first, second = 0.1 * gradient, 0.001 * gradient**2
+    first, second = first / (1 - 0.9), second / (1 - 0.999)
+    return weight - rate * first / (np.sqrt(second) + 1e-7)
+
+
+def test_coupled_decay_is_part_of_the_gradient():
+    weight = keras.Variable([1.0, -2.0])
+    optimizer = CoupledAdam(0.1, l2=0.5)
+    gradient = np.array([0.3, 1.1], "float32")
+    expected = adam_step(gradient, weight.numpy(), 0.1, 0.5)
+    optimizer.apply_gradients([(keras.ops.convert_to_tensor(gradient), weight)])
+    np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-5)
+    # Without any gradient of the loss the decay alone moves the weights.
+    still = keras.Variable([3.0])
+    CoupledAdam(0.1, l2=0.5).apply_gradients([(keras.ops.zeros(1), still)])
+    assert still.numpy()[0] == pytest.approx(2.9, abs=1e-4)
+
+
+def test_the_optimizer_can_be_copied_and_saved():
+    config = CoupledAdam(0.1, l2=0.5, clipnorm=1.0).get_config()
+    again = CoupledAdam.from_config(config)
+    assert (again.l2, again.clipnorm) == (0.5, 1.0)
+    rate = Rate(0.1, hold=2, ramp=3, fall=9)
+    assert Rate.from_config(rate.get_config()).get_config() == {
+        "peak": 0.1,
+        "hold": 2,
+        "ramp": 3,
+        "fall": 9,
+    }
+
+
+def test_a_rate_waits_rises_and_falls():
+    rate = Rate(1.0, hold=2, ramp=2)
+    found = [float(rate(step)) for step in range(6)]
+    assert found == [0.0, 0.0, 0.5, 1.0, 1.0, 1.0]
+    rate = Rate(2.0, fall=4)
+    found = [float(rate(step)) for step in range(6)]
+    np.testing.assert_allclose(
+        found, 1 + np.cos(np.pi * np.minimum(np.arange(6) / 4, 1)), atol=1e-6
+    )
+
+
+def test_settings_reach_the_optimizer():
+    recipe = Recipe(
+        **vars(
+            replace(
+                GAP,
+                loss="proxy-nca",
+                optimizer="adam",
+                weight_decay=3e-4,
+                clip_norm=10.0,
+                schedule="cosine",
+                warmup_steps=5,
+                **SMALL,
+            )
+        )
+    )
+    learner = build_learner(recipe, num_classes=3, image_shape=(16, 16, 3))
+    optimizers = learner.optimizer.optimizers
+    assert all(isinstance(one, CoupledAdam) for one in optimizers)
+    assert {one.l2 for one in optimizers} == {3e-4}
+    assert {one.clipnorm for one in optimizers} == {10.0}
+    rates = [one._learning_rate for one in optimizers]
+    assert sorted((r.peak, r.hold, r.fall) for r in rates)[-1] == (
+        recipe.learning_rate * 5,
+        0,
+        recipe.steps,
+    )
+    assert 5 in {r.hold for r in rates}
+
+
+def test_rates_fall_on_a_plateau_and_a_resumed_run_keeps_them():
+    recipe = replace(GAP, loss="proxy-nca", schedule="plateau", **SMALL)
+    learner = build_learner(recipe, num_classes=3, image_shape=(16, 16, 3))
+    callback = RateOnPlateau("score", patience=2, factor=0.5)
+    callback.set_model(learner)
+    for score in (1.0, 0.9, 0.8, 2.0, 0.5):
+        callback.on_epoch_end(0, {"score": score})
+    factors = {
+        float(one._learning_rate.factor) for one in learner.optimizer.optimizers
+    }
+    assert factors == {0.5}
+    again = RateOnPlateau("score", patience=2, factor=0.5)
+    again.set_model(learner)
+    again.set_state(callback.get_state())
+    again.on_train_begin()
+    logs = {"score": 0.1}
+    again.on_epoch_end(0, logs)
+    assert logs["rate_factor"] == 0.25

@@ -1,0 +1,215 @@
+"""The optimizer of a recipe: rates that change, and the papers' decay."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+import keras_gsp as gsp
+from training.recipes.recipe import Recipe
+
+HEAD = ("projection", "pooling", "histogram", "class_embeddings")
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp.training")
+class CoupledAdam(keras.optimizers.Adam):
+    """Adam whose weight decay is part of the gradient, as in the papers' code.
+
+    `keras.optimizers.AdamW` multiplies the decay by the learning rate and
+    keeps it out of the moments: at the papers' rate of 1e-5 a decay of 1e-4
+    does nothing there. Here `gradient + l2 * weight` is what is clipped, and
+    what the moments see.
+
+    Args:
+        learning_rate: As in Keras.
+        l2: Factor on the weights, at least 0.
+        **kwargs: Other arguments of `keras.optimizers.Adam`.
+    """
+
+    def __init__(self, learning_rate: Any = 0.001, l2: float = 0.0, **kwargs):
+        super().__init__(learning_rate, **kwargs)
+        self.l2 = l2
+
+    def apply(
+        self, grads: Sequence, trainable_variables: Sequence | None = None
+    ) -> None:
+        """Applies gradients, the weights' own share added."""
+        variables = trainable_variables
+        if variables is None:
+            variables = self._trainable_variables
+        if self.l2:
+            grads = [
+                None
+                if gradient is None
+                else gradient
+                + ops.cast(self.l2 * ops.convert_to_tensor(v), gradient.dtype)
+                for gradient, v in zip(grads, variables, strict=True)
+            ]
+        super().apply(grads, trainable_variables)
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return super().get_config() | {"l2": self.l2}
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp.training")
+class Rate(keras.optimizers.schedules.LearningRateSchedule):
+    r"""A learning rate that waits, rises, and falls.
+
+    .. math:: r_t = r \cdot f \cdot \min(1, (t + 1 - w) / a)
+        \cdot \tfrac12 (1 + \cos(\pi t / T))
+
+    with w `hold` steps at 0, a `ramp` steps of rise, T `fall` steps to 0 and
+    f a factor that `RateOnPlateau` lowers.
+
+    Args:
+        peak: r, the learning rate.
+        hold: First steps without any training.
+        ramp: Steps in which the rate rises to `peak`; 0 is at once.
+        fall: Step at which a cosine reaches 0; None stays.
+    """
+
+    def __init__(
+        self,
+        peak: float,
+        hold: int = 0,
+        ramp: int = 0,
+        fall: int | None = None,
+    ):
+        self.peak = peak
+        self.hold = hold
+        self.ramp = ramp
+        self.fall = fall
+        self.factor = keras.Variable(1.0, trainable=False, name="rate_factor")
+
+    def __call__(self, step: Any) -> Any:
+        """The rate at a step."""
+        step = ops.cast(step, "float32")
+        risen = ops.clip((step + 1 - self.hold) / max(self.ramp, 1), 0.0, 1.0)
+        rate = self.peak * self.factor * risen
+        if self.fall is not None:
+            share = ops.minimum(step / self.fall, 1.0)
+            rate = rate * 0.5 * (1.0 + ops.cos(math.pi * share))
+        return rate
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return {
+            "peak": self.peak,
+            "hold": self.hold,
+            "ramp": self.ramp,
+            "fall": self.fall,
+        }
+
+
+class RateOnPlateau(keras.callbacks.Callback):
+    """Lowers all rates when a score has not improved for some evaluations.
+
+    Keras's own callback needs one optimizer with one rate; proxies have a
+    rate of their own.
+
+    Args:
+        monitor: Name of the score in the logs, higher is better.
+        patience: Evaluations without a gain.
+        factor: What the rates are multiplied by then.
+    """
+
+    def __init__(self, monitor: str, patience: int, factor: float):
+        super().__init__()
+        self._monitor = monitor
+        self._patience = patience
+        self._factor = factor
+        self._best = -math.inf
+        self._waited = 0
+        self._scale = 1.0
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        """Sets the rates where a resumed run had them."""
+        self._set()
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        """Watches the score."""
+        score = logs[self._monitor]
+        self._waited += 1
+        if score > self._best:
+            self._best, self._waited = score, 0
+        if self._waited >= self._patience:
+            self._waited = 0
+            self._scale *= self._factor
+            self._set()
+        logs["rate_factor"] = self._scale
+
+    def get_state(self) -> dict:
+        """What a checkpoint keeps."""
+        return {
+            "best": self._best,
+            "waited": self._waited,
+            "scale": self._scale,
+        }
+
+    def set_state(self, state: dict) -> None:
+        """Goes on where a checkpoint was written."""
+        self._best = state["best"]
+        self._waited = state["waited"]
+        self._scale = state["scale"]
+
+    def _set(self):
+        optimizer = self.model.optimizer
+        for one in getattr(optimizer, "optimizers", [optimizer]):
+            one._learning_rate.factor.assign(self._scale)
+
+
+def build_optimizer(recipe: Recipe, learner: Any) -> Any:
+    """Returns the optimizer of a recipe.
+
+    Proxies learn at a rate of their own; the backbone waits for the end of
+    the warm-up.
+
+    Args:
+        recipe: The settings.
+        learner: The learner, built.
+    """
+    rates = {}
+    if recipe.uses_proxies:
+        peak = recipe.learning_rate * recipe.proxy_learning_rate_multiplier
+        rates["proxies"] = _rate(recipe, peak)
+    if recipe.warmup_steps:
+        rate = _rate(recipe, recipe.learning_rate)
+        rates |= dict.fromkeys(_head(learner), rate)
+    optimizer = _adam(recipe)(
+        _rate(recipe, recipe.learning_rate, hold=recipe.warmup_steps)
+    )
+    if rates:
+        return gsp.models.proxy_optimizer(learner, optimizer, rates)
+    return optimizer
+
+
+def _adam(recipe):
+    clip = {"clipnorm": recipe.clip_norm}
+
+    def build(rate):
+        if recipe.optimizer == "adam":
+            return CoupledAdam(rate, l2=recipe.weight_decay, **clip)
+        return keras.optimizers.AdamW(
+            rate, weight_decay=recipe.weight_decay, **clip
+        )
+
+    return build
+
+
+def _rate(recipe, peak, hold=0):
+    if recipe.schedule == "constant" and not hold and not recipe.ramp_steps:
+        return peak
+    fall = recipe.steps if recipe.schedule == "cosine" else None
+    return Rate(peak, hold, recipe.ramp_steps, fall)
+
+
+def _head(learner):
+    """Paths of the weights between backbone and loss, but for proxies."""
+    return [
+        variable.path
+        for variable in learner.trainable_variables
+        if variable.path.split("/")[0] in HEAD
+    ]
