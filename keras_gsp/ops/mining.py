@@ -94,15 +94,12 @@ def semi_hard_pairs(
         nearest = _is_first_largest(
             ops.where(is_farther, -distances, -math.inf)
         )
-        kept, times = counts[0], counts[1]
-        kept = kept + weights.positive * found * ops.cast(is_chosen, kept.dtype)
-        return ops.stack([kept, times + weight * found * nearest])
+        kept = weight * found * ops.cast(is_chosen, reach.dtype)
+        return counts + ops.stack([kept, weight * found * nearest])
 
     nothing = ops.zeros_like(weights.positive)
-    kept, times = fold_positives(
-        is_positive, choose, ops.stack([nothing, nothing])
-    )
-    return PairWeights(kept, weights.negative * times)
+    counts = fold_positives(is_positive, choose, ops.stack([nothing, nothing]))
+    return PairWeights(counts[0], weights.negative * counts[1])
 
 
 def distance_weighted_pairs(
