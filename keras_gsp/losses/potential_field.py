@@ -1,14 +1,17 @@
 """Potential field loss: embeddings as charges whose force fades."""
 
+from dataclasses import replace
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_gsp.losses.metric_loss import StepParts
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.distances import pairwise_distances
-from keras_gsp.ops.pairs import shares_of_mean_anchor
+from keras_gsp.ops.normalization import normalize
+from keras_gsp.ops.pairs import pair_weights, shares_of_mean_anchor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -24,7 +27,9 @@ class PotentialFieldLoss(PairLoss):
     `decay`. Inside the radius nothing is attracted, outside it nothing is
     repelled, and attraction fades with distance: far-off positives, often
     mislabelled, hardly pull. An anchor's term is the sum over all references,
-    the loss its average over the anchors. A batch without positive pairs has
+    the loss its average over the anchors. In a `MetricLearner` with proxies
+    every sample and every proxy is an anchor and a reference, as in the
+    paper, whatever `in_batch_weight` is. A batch without positive pairs has
     the repulsion alone, one without any pair gives 0.
 
     Most of the value is constant: every negative outside the radius adds
@@ -81,6 +86,23 @@ class PotentialFieldLoss(PairLoss):
         self.decay = decay
         self.smallest_distance = smallest_distance
 
+    def training_loss(self, parts: StepParts) -> Any:
+        """Returns the energy of samples and proxies, a sample.
+
+        Memory, which is only a reference, is added as for any pair loss.
+        """
+        if parts.proxies is None:
+            return super().training_loss(parts)
+        proxies, *others = parts.references
+        loss = proxies.once_warm(
+            lambda: self._joint_energy(parts, proxies),
+            lambda: self.validation_loss(parts),
+        )
+        if others:
+            rest = replace(parts, references=tuple(others), in_batch_weight=0.0)
+            loss += super().training_loss(rest)
+        return loss
+
     def anchor_terms(
         self, embeddings: Any, references: Any, positive: Any, negative: Any
     ) -> Any:
@@ -103,3 +125,18 @@ class PotentialFieldLoss(PairLoss):
             "decay": self.decay,
             "smallest_distance": self.smallest_distance,
         }
+
+    def _joint_energy(self, parts, proxies):
+        """Every pair from both ends, but for samples that are one."""
+        charges = normalize(proxies.embeddings, self.normalization)
+        positions = ops.arange(ops.shape(charges)[0])
+        weights = pair_weights(proxies.labels, proxies.labels).without(
+            positions[:, None] == positions[None, :]
+        )
+        own = ops.sum(self._terms(charges, charges, weights))
+        within = self.validation_loss(parts)
+        between = self.between(
+            parts.labels, parts.embeddings, proxies.labels, proxies.embeddings
+        )
+        count = ops.cast(ops.shape(parts.embeddings)[0], own.dtype)
+        return within + 2.0 * between + own / count
