@@ -131,12 +131,12 @@ def distance_weighted_pairs(
     """
     distances = _distances(embeddings, references)
     is_positive, is_negative, _ = _both_kinds(weights)
-    size = embeddings.shape[-1]
+    size = ops.cast(ops.shape(embeddings)[-1], distances.dtype)
     capped = ops.maximum(distances, _CUTOFF)
     is_drawn = is_negative & (distances < _LARGEST_DISTANCE)
     # Above 1.4 nothing is drawn: the logarithm never sees a zero.
     inside = ops.minimum(capped, _LARGEST_DISTANCE)
-    log_chances = (2.0 - size) * ops.log(inside) - (size - 3) / 2.0 * ops.log(
+    log_chances = (2.0 - size) * ops.log(inside) - (size - 3.0) / 2.0 * ops.log(
         1.0 - ops.square(inside) / 4.0
     )
     log_chances = ops.where(is_drawn, log_chances, -math.inf)
