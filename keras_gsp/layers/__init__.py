@@ -5,6 +5,7 @@ from keras_gsp.layers.class_embeddings import ClassEmbeddings
 from keras_gsp.layers.class_proxies import ClassProxies
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
+from keras_gsp.layers.learnt_boundary import LearntBoundary
 from keras_gsp.layers.pooling.generalized_mean_pooling import (
     GeneralizedMeanPooling,
 )
@@ -21,5 +22,6 @@ __all__ = [
     "EmbeddingNormalization",
     "GeneralizedMeanPooling",
     "GeneralizedSumPooling",
+    "LearntBoundary",
     "PrototypeHistogram",
 ]

@@ -16,6 +16,7 @@ from keras_gsp.ops.pairs import (
     LABEL_KINDS,
     PairWeights,
     checked_pair_labels,
+    checked_reference_labels,
     pair_weights,
 )
 from keras_gsp.ops.precision import exact_mean
@@ -159,9 +160,10 @@ class PairLoss(MetricLoss):
             labels: (batch,) or (batch, 1), integers or floats; a boolean
                 matrix (batch, references); or what `label_kind` says.
             embeddings: (batch, embedding_size), the anchors.
-            reference_labels: (references,) or (references, 1), or
-                (references, num_classes) for multi-hot labels; `None` where
-                `labels` say which pairs are positive.
+            reference_labels: (references,) or (references, 1), class
+                numbers beside multi-hot labels too, which may also be
+                (references, num_classes); `None` where `labels` say which
+                pairs are positive.
             reference_embeddings: (references, embedding_size).
             excluded: boolean (batch, references), or None: pairs left out of
                 every sum and every count, such as an embedding's pair with
@@ -179,7 +181,7 @@ class PairLoss(MetricLoss):
         names = ("reference_labels", "reference_embeddings")
         references = _checked_embeddings(reference_embeddings, names[1])
         if reference_labels is not None:
-            reference_labels = checked_pair_labels(
+            reference_labels = checked_reference_labels(
                 reference_labels, self.label_kind
             )
             check_same_length(reference_labels, references, names)
@@ -195,6 +197,15 @@ class PairLoss(MetricLoss):
             weights,
         )
         return exact_mean(terms)
+
+    def checked_labels(self, labels: Any) -> Any:
+        """Returns labels as `label_kind` says they are, checked.
+
+        Raises:
+            TypeError: strings.
+            ValueError: another rank.
+        """
+        return checked_pair_labels(labels, self.label_kind)
 
     def training_loss(self, parts: StepParts) -> Any:
         """Returns the loss of the batch against all references, added up.

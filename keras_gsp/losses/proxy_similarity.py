@@ -2,11 +2,15 @@
 
 from typing import Any
 
-import numpy as np
 from keras import ops
 
 from keras_gsp.losses.metric_loss import MetricLoss, StepParts
-from keras_gsp.ops.labels import check_same_length, flat_labels
+from keras_gsp.ops.labels import (
+    check_same_length,
+    class_indices,
+    flat_labels,
+    nan_without_row,
+)
 from keras_gsp.ops.pairs import anchor_shares
 from keras_gsp.ops.precision import at_least_float32, exact_mean
 
@@ -30,11 +34,17 @@ class ProxyLoss(MetricLoss):
     needs = ("proxies",)
 
     def __init__(
-        self, *, reduction="sum_over_batch_size", name=None, dtype=None
+        self,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: Any = None,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
 
-    def __call__(self, labels, similarities, sample_weight=None):
+    def __call__(
+        self, labels: Any, similarities: Any, sample_weight: Any = None
+    ) -> Any:
         """Returns the loss of a batch.
 
         Args:
@@ -49,8 +59,9 @@ class ProxyLoss(MetricLoss):
         Raises:
             TypeError: labels that are strings.
             ValueError: wrong shapes; a label outside [0, num_classes) where
-                its value is known. Inside a compiled step it is not, and the
-                loss becomes NaN instead.
+                its value is known. In a TensorFlow graph that is an
+                `InvalidArgumentError`; XLA cannot raise, and the loss
+                becomes NaN instead.
         """
         labels = flat_labels(labels)
         similarities = ops.convert_to_tensor(similarities)
@@ -61,10 +72,11 @@ class ProxyLoss(MetricLoss):
                 f"Received: shape {tuple(similarities.shape)}."
             )
         check_same_length(labels, similarities, ("labels", "similarities"))
-        _check_range(labels, similarities.shape[1])
+        # Keras casts labels to float32, where large ids would collide.
+        labels = class_indices(labels, ops.shape(similarities)[1])
         return super().__call__(labels, similarities, sample_weight)
 
-    def call(self, labels, similarities):
+    def call(self, labels: Any, similarities: Any) -> Any:
         """Returns the terms of each sample.
 
         Args:
@@ -72,8 +84,8 @@ class ProxyLoss(MetricLoss):
             similarities: (batch, num_classes, proxies_per_class), cosines.
 
         Returns:
-            (batch,), float32 or float64, whose mean is the loss. NaN for a
-            label outside [0, num_classes).
+            (batch,), float32 or float64, whose mean is the loss. For a label
+            outside [0, num_classes) see `__call__`.
         """
         return self._known_terms(self.sample_terms, labels, similarities)
 
@@ -99,7 +111,7 @@ class ProxyLoss(MetricLoss):
         similarities = parts.proxies(parts.embeddings)
         return exact_mean(self._known_terms(terms, parts.labels, similarities))
 
-    def sample_terms(self, labels, similarities):
+    def sample_terms(self, labels: Any, similarities: Any) -> Any:
         """Returns the loss split over the samples; a subclass writes this.
 
         Args:
@@ -114,7 +126,9 @@ class ProxyLoss(MetricLoss):
             f"{type(self).__name__} must define `sample_terms`."
         )
 
-    def inside_terms(self, labels, similarities, is_inside):
+    def inside_terms(
+        self, labels: Any, similarities: Any, is_inside: Any
+    ) -> Any:
         """Returns terms whose mean is the loss of the samples inside.
 
         A subclass whose terms depend on the other samples overrides this.
@@ -131,20 +145,18 @@ class ProxyLoss(MetricLoss):
         inside = ops.where(is_inside, terms, ops.zeros_like(terms))
         return anchor_shares(inside, ops.sum(ops.cast(is_inside, "int32")))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "dtype": self.dtype}
 
     def _known_terms(self, terms, labels, similarities):
         similarities = at_least_float32(similarities)
-        num_classes = ops.shape(similarities)[1]
-        labels = ops.cast(flat_labels(labels), "int32")
-        is_known = ops.logical_and(labels >= 0, labels < num_classes)
-        terms = terms(ops.where(is_known, labels, 0), similarities)
-        return ops.where(is_known, terms, float("nan"))
+        indices = class_indices(labels, ops.shape(similarities)[1])
+        terms = terms(ops.maximum(indices, 0), similarities)
+        return nan_without_row(terms, indices)
 
 
-def own_similarities(labels, similarities):
+def own_similarities(labels: Any, similarities: Any) -> Any:
     """Picks each sample's similarities to the proxies of its own class.
 
     Args:
@@ -159,7 +171,7 @@ def own_similarities(labels, similarities):
     return ops.squeeze(ops.take_along_axis(similarities, index, axis=1), axis=1)
 
 
-def is_own_class(labels, similarities):
+def is_own_class(labels: Any, similarities: Any) -> Any:
     """Marks the class of each sample among all classes.
 
     Args:
@@ -171,16 +183,3 @@ def is_own_class(labels, similarities):
     """
     classes = ops.arange(ops.shape(similarities)[1], dtype="int32")
     return labels[:, None] == classes[None, :]
-
-
-def _check_range(labels, num_classes):
-    try:
-        values = np.asarray(labels)
-    except (NotImplementedError, TypeError):
-        return  # symbolic: TensorFlow raises the one, JAX the other
-    wrong = values[~((values >= 0) & (values < num_classes))]
-    if wrong.size:
-        raise ValueError(
-            f"`labels` must be class numbers in [0, {num_classes}), one for "
-            f"each class of the proxies. Received: {wrong[:5].tolist()}."
-        )

@@ -94,15 +94,12 @@ def semi_hard_pairs(
         nearest = _is_first_largest(
             ops.where(is_farther, -distances, -math.inf)
         )
-        kept, times = counts[0], counts[1]
-        kept = kept + weights.positive * found * ops.cast(is_chosen, kept.dtype)
-        return ops.stack([kept, times + weight * found * nearest])
+        kept = weight * found * ops.cast(is_chosen, reach.dtype)
+        return counts + ops.stack([kept, weight * found * nearest])
 
     nothing = ops.zeros_like(weights.positive)
-    kept, times = fold_positives(
-        is_positive, choose, ops.stack([nothing, nothing])
-    )
-    return PairWeights(kept, weights.negative * times)
+    counts = fold_positives(is_positive, choose, ops.stack([nothing, nothing]))
+    return PairWeights(counts[0], weights.negative * counts[1])
 
 
 def distance_weighted_pairs(
@@ -134,12 +131,12 @@ def distance_weighted_pairs(
     """
     distances = _distances(embeddings, references)
     is_positive, is_negative, _ = _both_kinds(weights)
-    size = embeddings.shape[-1]
+    size = ops.cast(ops.shape(embeddings)[-1], distances.dtype)
     capped = ops.maximum(distances, _CUTOFF)
     is_drawn = is_negative & (distances < _LARGEST_DISTANCE)
     # Above 1.4 nothing is drawn: the logarithm never sees a zero.
     inside = ops.minimum(capped, _LARGEST_DISTANCE)
-    log_chances = (2.0 - size) * ops.log(inside) - (size - 3) / 2.0 * ops.log(
+    log_chances = (2.0 - size) * ops.log(inside) - (size - 3.0) / 2.0 * ops.log(
         1.0 - ops.square(inside) / 4.0
     )
     log_chances = ops.where(is_drawn, log_chances, -math.inf)

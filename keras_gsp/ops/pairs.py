@@ -77,6 +77,14 @@ def checked_pair_labels(labels: Any, kind: str) -> Any:
     return labels
 
 
+def checked_reference_labels(labels: Any, kind: str) -> Any:
+    """Returns the labels of references, where class numbers always serve."""
+    labels = numeric_labels(labels)
+    if len(labels.shape) == 1:
+        return labels
+    return checked_pair_labels(labels, kind)
+
+
 def pair_weights(
     labels: Any,
     reference_labels: Any,
@@ -88,15 +96,16 @@ def pair_weights(
 
     - `"class"`: equal labels are a positive pair, unequal ones a negative
       one; a sample labelled `ignored_label` has no pairs at all.
-    - `"multi_hot"`: samples that share a class are a positive pair.
+    - `"multi_hot"`: samples that share a class are a positive pair; a
+      reference may have its class number instead of a row.
     - `"pairs"`: `labels` itself is the answer. True or a number w above 0 is
       a positive pair that counts w times, False or 0 a negative pair, a
       number below 0 (or NaN) no pair.
 
     Args:
         labels: as `checked_pair_labels` returned them.
-        reference_labels: likewise; not looked at where `labels` say which
-            pairs are positive.
+        reference_labels: as `checked_reference_labels` returned them; not
+            looked at where `labels` say which pairs are positive.
         kind: one of the `LABEL_KINDS`.
         ignored_label: int, or `None`.
 
@@ -278,6 +287,9 @@ def _as_weights(is_positive):
 
 
 def _share_a_class(labels, reference_labels):
+    if len(reference_labels.shape) == 1:
+        classes = ops.cast(reference_labels, "int32")
+        return ops.take(ops.cast(labels, "float32"), classes, axis=1) > 0.0
     sizes = labels.shape[1], reference_labels.shape[1]
     if None not in sizes and sizes[0] != sizes[1]:
         raise ValueError(

@@ -25,7 +25,8 @@ class Pairs:
         excluded=None,
         normalization="l2",
     ):
-        if references is None:
+        self.is_batch = references is None
+        if self.is_batch:
             reference_labels, references = labels, embeddings
             excluded = np.eye(len(labels), dtype=bool)
         self.anchors = normalized(embeddings, normalization)
@@ -110,3 +111,162 @@ def multi_similarity(pairs, alpha=2.0, beta=40.0, base=0.5, mining_margin=None):
         repulsion = sum(np.exp(beta * (s - base)) for s in negative)
         total += np.log1p(attraction) / alpha + np.log1p(repulsion) / beta
     return total / len(pairs)
+
+
+def supervised_contrastive(pairs, temperature=0.1):
+    terms = []
+    for i in range(len(pairs)):
+        positives = pairs.positives(i)
+        everyone = positives + pairs.negatives(i)
+        total = sum(np.exp(pairs.cosine(i, j) / temperature) for j in everyone)
+        logs = [
+            np.log(np.exp(pairs.cosine(i, j) / temperature) / total)
+            for j in positives
+        ]
+        if logs:
+            terms.append(-sum(logs) / len(logs))
+    return sum(terms) / max(len(terms), 1)
+
+
+def ntxent(pairs, temperature=0.1):
+    terms = []
+    for i in range(len(pairs)):
+        rivals = sum(
+            np.exp(pairs.cosine(i, j) / temperature) for j in pairs.negatives(i)
+        )
+        for j in pairs.positives(i):
+            own = np.exp(pairs.cosine(i, j) / temperature)
+            terms.append(-np.log(own / (own + rivals)))
+    return sum(terms) / max(len(terms), 1)
+
+
+def circle(pairs, margin=0.4, scale=80.0, fixed=None):
+    """`fixed` are the cosines that the weights are taken from."""
+    terms = []
+    for i in range(len(pairs)):
+        pulls, pushes = 0.0, 0.0
+        for j in pairs.positives(i):
+            weight = max(1.0 + margin - (fixed or pairs).cosine(i, j), 0.0)
+            gap = pairs.cosine(i, j) - 1.0 + margin
+            pulls += np.exp(-scale * weight * gap)
+        for j in pairs.negatives(i):
+            weight = max((fixed or pairs).cosine(i, j) + margin, 0.0)
+            gap = pairs.cosine(i, j) - margin
+            pushes += np.exp(scale * weight * gap)
+        if pulls and pushes:
+            terms.append(np.log1p(pulls * pushes))
+    return sum(terms) / max(len(terms), 1)
+
+
+def lifted_structure(pairs, positive_margin=0.0, negative_margin=1.0):
+    terms = []
+    for i in range(len(pairs)):
+        for j in pairs.positives(i):
+            rivals = [pairs.distance(i, n) for n in pairs.negatives(i)]
+            rivals += [
+                pairs.distance(a, j)
+                for a in range(len(pairs))
+                if j in pairs.negatives(a)
+            ]
+            hinge = 0.0
+            if rivals:
+                powers = sum(np.exp(negative_margin - d) for d in rivals)
+                hinge = pairs.distance(i, j) - positive_margin + np.log(powers)
+            terms.append(max(hinge, 0.0) ** 2 / 2.0)
+    return sum(terms) / max(len(terms), 1)
+
+
+def n_pair(pairs):
+    """Of a batch the first sample of a class, of references every anchor."""
+    chosen = {}
+    for i in range(len(pairs)):
+        positives = pairs.positives(i)
+        if positives and not (pairs.is_batch and min(positives) < i):
+            chosen[i] = min(positives)
+    terms = []
+    for i, own in chosen.items():
+        rivals = set(chosen.values()) & set(pairs.negatives(i))
+        products = [pairs.cosine(i, j) - pairs.cosine(i, own) for j in rivals]
+        terms.append(np.log1p(sum(np.exp(products))))
+    return sum(terms) / max(len(terms), 1)
+
+
+def margin(pairs, margin=0.2, beta=1.2):
+    hinges = []
+    for i in range(len(pairs)):
+        for j in pairs.positives(i):
+            for k in pairs.negatives(i):
+                hinges.append(pairs.distance(i, j) - beta + margin)
+                hinges.append(beta - pairs.distance(i, k) + margin)
+    return mean_of_active(hinges)
+
+
+def potential_field(pairs, radius=0.2, decay=4.0, smallest_distance=0.01):
+    terms = []
+    for i in range(len(pairs)):
+        energy, count = 0.0, 0
+        for j in pairs.positives(i):
+            distance = pairs.distance(i, j)
+            is_near = distance < radius
+            energy -= 1.0 / (radius if is_near else distance) ** decay
+            count += 1
+        for j in pairs.negatives(i):
+            distance = max(pairs.distance(i, j), smallest_distance)
+            is_near = distance < radius
+            energy += 1.0 / (distance if is_near else radius) ** decay
+            count += 1
+        if count:
+            terms.append(energy)
+    return sum(terms) / max(len(terms), 1)
+
+
+def sigmoid(number):
+    return 1.0 / (1.0 + np.exp(-number))
+
+
+def soft_rank(items, own, temperature):
+    """The rank of entry `own` of a list of similarities."""
+    return 1.0 + sum(
+        sigmoid((s - items[own]) / temperature)
+        for j, s in enumerate(items)
+        if j != own
+    )
+
+
+def lists(pairs, counts_query):
+    """Each anchor's similarities, positives first, and how many they are."""
+    for i in range(len(pairs)):
+        positives = [pairs.cosine(i, j) for j in pairs.positives(i)]
+        negatives = [pairs.cosine(i, j) for j in pairs.negatives(i)]
+        if not positives:
+            continue
+        if counts_query:
+            positives.append(pairs.anchors[i] @ pairs.anchors[i])
+        yield positives + negatives, len(positives)
+
+
+def smooth_ap(pairs, temperature=0.01, counts_query=True):
+    terms = []
+    for items, count in lists(pairs, counts_query):
+        precisions = [
+            soft_rank(items[:count], p, temperature)
+            / soft_rank(items, p, temperature)
+            for p in range(count)
+        ]
+        terms.append(1.0 - sum(precisions) / count)
+    return sum(terms) / max(len(terms), 1)
+
+
+def recall_at_k(
+    pairs, k=(1, 2, 4, 8, 16), temperature=0.01, counts_query=False
+):
+    terms = []
+    for items, count in lists(pairs, counts_query):
+        ranks = [soft_rank(items, p, temperature) for p in range(count)]
+        recalls = [
+            min(depth, sum(sigmoid(depth - rank) for rank in ranks))
+            / min(depth, count)
+            for depth in k
+        ]
+        terms.append(1.0 - sum(recalls) / len(k))
+    return sum(terms) / max(len(terms), 1)

@@ -49,3 +49,32 @@ def center_regularizer(proxies, weight):
             for s in range(t):
                 total += np.sqrt(2.0 - 2.0 * own[s] @ own[t])
     return weight * total / (num_classes * per_class * (per_class - 1))
+
+
+def softmax_with(own_logit, labels, similarities, scale):
+    """Cross-entropy of the nearest proxies, the own logit changed."""
+    total = 0.0
+    for label, row in zip(labels, similarities, strict=True):
+        logits = row.max(axis=1)
+        logits[label] = own_logit(logits[label])
+        powers = np.exp(scale * (logits - logits.max()))
+        total -= np.log(powers[label] / powers.sum())
+    return total / len(labels)
+
+
+def arcface(labels, similarities, margin=0.5, scale=64.0):
+    def turned(cosine):
+        angle = np.arccos(np.clip(cosine, -1.0, 1.0))
+        if angle <= np.pi - margin:
+            return np.cos(angle + margin)
+        return np.cos(angle) - margin * np.sin(margin)
+
+    return softmax_with(turned, labels, similarities, scale)
+
+
+def cosface(labels, similarities, margin=0.35, scale=64.0):
+    return softmax_with(lambda s: s - margin, labels, similarities, scale)
+
+
+def normalized_softmax(labels, similarities, temperature=0.05):
+    return softmax_with(lambda s: s, labels, similarities, 1.0 / temperature)

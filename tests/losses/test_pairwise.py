@@ -44,8 +44,54 @@ CASES = {
         pair_oracle.multi_similarity,
         {"mining_margin": 0.1},
     ),
+    "supervised_contrastive": (
+        gsp.losses.SupConLoss,
+        pair_oracle.supervised_contrastive,
+        {"temperature": 0.3},
+    ),
+    "ntxent": (gsp.losses.NTXentLoss, pair_oracle.ntxent, {"temperature": 0.3}),
+    "circle": (
+        gsp.losses.CircleLoss,
+        pair_oracle.circle,
+        {"margin": 0.3, "scale": 8.0},
+    ),
+    "lifted_structure": (
+        gsp.losses.LiftedStructureLoss,
+        pair_oracle.lifted_structure,
+        {"positive_margin": 0.1, "negative_margin": 0.5},
+    ),
+    "n_pair": (gsp.losses.NPairLoss, pair_oracle.n_pair, {}),
+    "margin": (
+        gsp.losses.MarginLoss,
+        pair_oracle.margin,
+        {"margin": 0.1, "beta": 1.1},
+    ),
+    "potential_field": (
+        gsp.losses.PotentialFieldLoss,
+        pair_oracle.potential_field,
+        {"radius": 1.0, "decay": 2.0},
+    ),
+    "smooth_ap": (
+        gsp.losses.SmoothAPLoss,
+        pair_oracle.smooth_ap,
+        {"temperature": 0.2},
+    ),
+    "smooth_ap_without_query": (
+        gsp.losses.SmoothAPLoss,
+        pair_oracle.smooth_ap,
+        {"temperature": 0.2, "counts_query": False},
+    ),
+    "recall_at_k": (
+        gsp.losses.RecallAtKLoss,
+        pair_oracle.recall_at_k,
+        {"temperature": 0.2, "k": (1, 3)},
+    ),
 }
 every_loss = pytest.mark.parametrize("case", CASES)
+# The N-pair loss alone knows a first and a second sample of a class.
+every_loss_without_order = pytest.mark.parametrize(
+    "case", [case for case in CASES if case != "n_pair"]
+)
 # For what takes seconds and depends on the class, not on its options.
 one_of_each = pytest.mark.parametrize(
     "case", ["contrastive", "cosine_contrastive", "triplet", "multi_similarity"]
@@ -54,11 +100,14 @@ one_of_each = pytest.mark.parametrize(
 
 def make(case, **settings):
     loss, _, arguments = CASES[case]
-    return loss(**arguments, **settings)
+    return loss(**{"normalization": "l2", **arguments, **settings})
 
 
-def oracle(case, pairs):
+def oracle(case, pairs, at=None):
+    """The loops; `at` are the pairs where the gradient is taken."""
     _, function, arguments = CASES[case]
+    if case == "circle":  # Its weights have no gradient.
+        arguments = {**arguments, "fixed": at}
     return function(pairs, **arguments)
 
 
@@ -105,7 +154,8 @@ def test_gradient_is_that_of_the_loops(case, double_precision):
     loss = make(case, dtype="float64")
     (found,) = gradients(lambda e: loss(labels, e), embeddings)
     (expected,) = central_differences(
-        lambda e: oracle(case, Pairs(labels, e)), embeddings
+        lambda e: oracle(case, Pairs(labels, e), Pairs(labels, embeddings)),
+        embeddings,
     )
     # What central differences with a step of 1e-6 leave.
     scale = np.abs(expected).max()
@@ -123,7 +173,11 @@ def test_gradient_reaches_anchors_and_references(case, double_precision):
         vectors,
     )
     expected = central_differences(
-        lambda e, r: oracle(case, Pairs(labels, e, others, r, excluded)),
+        lambda e, r: oracle(
+            case,
+            Pairs(labels, e, others, r, excluded),
+            Pairs(labels, embeddings, others, vectors, excluded),
+        ),
         embeddings,
         vectors,
     )
@@ -141,8 +195,9 @@ def test_compiled_float32_value_and_gradient(case):
     exact = oracle(case, Pairs(labels, embeddings))
     np.testing.assert_allclose(function(embeddings), exact, rtol=1e-5)
     (found,) = gradients(function, embeddings)
+    exact = embeddings.astype("float64")
     (expected,) = central_differences(
-        lambda e: oracle(case, Pairs(labels, e)), embeddings.astype("float64")
+        lambda e: oracle(case, Pairs(labels, e), Pairs(labels, exact)), exact
     )
     scale = np.abs(expected).max()
     np.testing.assert_allclose(found, expected, atol=1e-5 * scale)
@@ -162,7 +217,7 @@ def test_half_precision_embeddings_are_compared_in_float32(case, dtype):
     assert keras.backend.standardize_dtype(between.dtype) == "float32"
 
 
-@every_loss
+@every_loss_without_order
 def test_batch_is_its_own_references_without_the_diagonal(case):
     labels, embeddings = batch()
     loss = make(case)
@@ -248,7 +303,7 @@ def test_a_single_embedding_costs_nothing(case):
     np.testing.assert_array_equal(gradient, 0.0)
 
 
-@every_loss
+@every_loss_without_order
 def test_order_of_the_batch_is_irrelevant(case):
     labels, embeddings = batch()
     order = np.random.default_rng(3).permutation(10)

@@ -15,6 +15,12 @@ CASES = {
     "proxy_nca": (gsp.losses.ProxyNCALoss, proxy_oracle.proxy_nca),
     "proxy_anchor": (gsp.losses.ProxyAnchorLoss, proxy_oracle.proxy_anchor),
     "soft_triple": (gsp.losses.SoftTripleLoss, proxy_oracle.soft_triple),
+    "arcface": (gsp.losses.ArcFaceLoss, proxy_oracle.arcface),
+    "cosface": (gsp.losses.CosFaceLoss, proxy_oracle.cosface),
+    "normalized_softmax": (
+        gsp.losses.NormalizedSoftmaxLoss,
+        proxy_oracle.normalized_softmax,
+    ),
 }
 every_loss = pytest.mark.parametrize("case", CASES)
 one_or_three = pytest.mark.parametrize("per_class", [1, 3])

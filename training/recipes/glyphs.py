@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from training.recipes.published_losses import LOSSES
 from training.recipes.recipe import PAIR_LOSSES, PROXY_LOSSES, Recipe
 
 # From scratch the network itself learns fast: at the papers' 100 times its
@@ -34,11 +35,15 @@ RECIPES = {
     "glyphs-ccp": CCP,
 }
 
+# Every loss alone, those of the papers with every method as well.
+RECIPES |= {
+    f"glyphs-{loss}": replace(GAP, loss=loss)
+    for loss in (*PAIR_LOSSES, *PROXY_LOSSES)
+}
 RECIPES |= {
     name: replace(recipe, loss=loss)
-    for loss in (*PAIR_LOSSES, *PROXY_LOSSES)
+    for loss in LOSSES
     for name, recipe in {
-        f"glyphs-{loss}": GAP,
         f"glyphs-{loss}-gsp": GSP,
         f"glyphs-{loss}-gsp-zsr": ZSR,
         f"glyphs-{loss}-xml": XML,
@@ -47,7 +52,8 @@ RECIPES |= {
 
 RECIPES |= {
     name: replace(recipe, loss=loss)
-    for loss in PAIR_LOSSES
+    for loss in LOSSES
+    if loss in PAIR_LOSSES
     for name, recipe in {
         f"glyphs-{loss}-proxies": replace(CCP, ccp="single"),
         f"glyphs-{loss}-ccp": CCP,

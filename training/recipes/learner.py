@@ -7,7 +7,11 @@ import numpy as np
 
 import keras_gsp as gsp
 from training.recipes.backbone import build_backbone
-from training.recipes.loss import build_loss, build_regularizer
+from training.recipes.loss import (
+    build_loss,
+    build_loss_layer,
+    build_regularizer,
+)
 from training.recipes.optimizer import build_optimizer
 from training.recipes.pooling import build_histogram, build_pooling
 from training.recipes.recipe import Recipe
@@ -48,6 +52,7 @@ def build_learner(recipe: Recipe, *, num_classes: int, image_shape):
         in_batch_weight=recipe.in_batch_weight,
         seed=recipe.seed,
         recent=_recent(recipe, num_classes),
+        loss_layer=build_loss_layer(recipe),
     )
     learner.compile(
         optimizer=build_optimizer(recipe, learner),

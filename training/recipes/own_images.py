@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from training.recipes.published_losses import LOSSES
 from training.recipes.recipe import PAIR_LOSSES, Recipe
 
 # A frozen MobileNetV2 under a trained head: minutes on two cores.
@@ -62,6 +63,7 @@ RECIPES |= {
         normalization="ball",
     )
     for base in ("folder", "folder-features")
-    for loss in PAIR_LOSSES
+    for loss in LOSSES
+    if loss in PAIR_LOSSES
     for ending, ccp in (("proxies", "single"), ("ccp", "on"))
 }

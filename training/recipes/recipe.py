@@ -42,8 +42,38 @@ Backbone = Literal[
     "bn-inception",
 ]
 Pooling = Literal["gap", "gmp", "gem", "gsp", "gem-gsp"]
-PairLossName = Literal["c1", "c2", "triplet", "ms"]
-ProxyLossName = Literal["proxy-nca", "proxy-anchor", "soft-triple"]
+PairLossName = Literal[
+    "c1",
+    "c2",
+    "triplet",
+    "ms",
+    "supcon",
+    "ntxent",
+    "circle",
+    "margin",
+    "lifted",
+    "n-pair",
+    "potential-field",
+    "smooth-ap",
+    "recall-at-k",
+]
+ProxyLossName = Literal[
+    "proxy-nca",
+    "proxy-anchor",
+    "soft-triple",
+    "arcface",
+    "cosface",
+    "normalized-softmax",
+]
+Miner = Literal[
+    "none",
+    "batch-hard",
+    "semi-hard",
+    "distance-weighted",
+    "multi-similarity",
+]
+# Of the pair losses those that look at a whole ranking.
+LIST_LOSSES = ("smooth-ap", "recall-at-k")
 # Their classes are drawn here; those of the others are published.
 OWN_SPLITS = ("folder", "csv")
 PAIR_LOSSES = get_args(PairLossName)
@@ -123,8 +153,10 @@ class Recipe:
     """Embeddings on the unit sphere, or in the unit ball."""
 
     loss: PairLossName | ProxyLossName = "c2"
-    """Contrastive (Euclidean c2, cosine c1), triplet, multi-similarity, or
-    a proxy loss."""
+    """Contrastive (Euclidean c2, cosine c1), triplet, multi-similarity and
+    other pair losses, two on whole lists, or a proxy loss."""
+    miner: Miner = "none"
+    """Which pairs a pair loss is told of; not for losses on whole lists."""
     positive_margin: Annotated[float, not_negative] = 0.0
     """c2: distance below which a positive pair costs nothing."""
     negative_margin: Annotated[float, not_negative] = 0.5
@@ -155,6 +187,34 @@ class Recipe:
     """soft-triple: cosine margin."""
     soft_triple_tau: Annotated[float, not_negative] = 0.2
     """soft-triple: weight of the centre regulariser."""
+    contrast_temperature: Annotated[float, positive] = 0.1
+    """supcon, ntxent: cosines are divided by it."""
+    circle_margin: Annotated[float, Range(above=0, at_most=0.99)] = 0.4
+    """circle: positives are to exceed 1 less this cosine."""
+    circle_scale: Annotated[float, positive] = 80.0
+    """circle: sharpness."""
+    boundary: Annotated[float, positive] = 1.2
+    """margin: distance between near and far; where it starts if learnt."""
+    boundary_margin: Annotated[float, not_negative] = 0.2
+    """margin: by how much pairs have to be on their side of it."""
+    learn_boundary: bool = False
+    """margin: learn the boundary, one for all classes."""
+    lifted_margin: Annotated[float, not_negative] = 1.0
+    """lifted: distance from which negatives weigh less than one."""
+    field_radius: Annotated[float, Range(at_least=0.02)] = 0.2
+    """potential-field: distance within which only negatives are felt."""
+    field_decay: Annotated[float, positive] = 4.0
+    """potential-field: exponent by which the force fades."""
+    rank_temperature: Annotated[float, positive] = 0.01
+    """smooth-ap, recall-at-k: cosine over which a rank changes by one."""
+    arcface_margin: Annotated[float, Range(at_least=0, at_most=1.57)] = 0.5
+    """arcface: angle added to the own class, radians."""
+    cosface_margin: Annotated[float, not_negative] = 0.35
+    """cosface: cosine taken off the own class."""
+    face_scale: Annotated[float, positive] = 64.0
+    """arcface, cosface: factor on similarities."""
+    softmax_temperature: Annotated[float, positive] = 0.05
+    """normalized-softmax: cosines are divided by it."""
 
     regularizer: Literal["none", "zsr", "xml"] = "none"
     """Zero-shot regulariser or cross-batch metric learning."""
@@ -290,6 +350,13 @@ def _check_combination(recipe):
         "in_batch_weight",
         recipe.in_batch_weight is None or (has_pairs and has_references),
         "None without a pair loss beside ccp or a memory",
+    )
+    require(
+        recipe,
+        "miner",
+        recipe.miner == "none"
+        or (has_pairs and recipe.loss not in LIST_LOSSES),
+        f"none with loss={recipe.loss}",
     )
     require(
         recipe,

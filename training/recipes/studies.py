@@ -54,6 +54,21 @@ FULL = ("gap", "single", "ccp", "gsp", "xbm", "gsp-zsr", "xml", "ccp-gsp")
 SHORT = ("gap", "ccp", "gsp")
 PAIRS = ("ms", "c2", "c1")
 OTHERS = ("proxy-anchor", "proxy-nca", "soft-triple", "triplet")
+# Losses that no table of the papers has.
+FURTHER = (
+    "arcface",
+    "cosface",
+    "normalized-softmax",
+    "supcon",
+    "ntxent",
+    "circle",
+    "margin",
+    "lifted",
+    "n-pair",
+    "potential-field",
+    "smooth-ap",
+    "recall-at-k",
+)
 
 
 @dataclass(frozen=True)
@@ -292,6 +307,7 @@ STUDIES = {
         (
             (PAIRS, ("gap", "gsp")),
             (OTHERS, ("gap", "gsp")),
+            (FURTHER, ("gap",)),
             (PAIRS, ("single", "ccp", "gsp-zsr", "xbm", "xml")),
         ),
         rows=CENTERS,

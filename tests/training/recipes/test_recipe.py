@@ -29,6 +29,8 @@ from training.recipes.recipe import Recipe
         {"ccp_warmup": 1, "loss": "soft-triple"},
         {"in_batch_weight": 0.5, "loss": "proxy-anchor"},
         {"in_batch_weight": 0.5},
+        {"miner": "batch-hard", "loss": "smooth-ap"},
+        {"miner": "semi-hard", "loss": "arcface"},
         {"patience": 3, "ccp": "on"},
         {"memory": "xbm", "ccp": "on"},
         {"classes_per_batch": 1, "regularizer": "zsr"},

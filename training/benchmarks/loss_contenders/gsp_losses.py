@@ -1,7 +1,7 @@
 """Value and step time of one of our losses; see losses.py beside this folder.
 
 Given the folder of problems, prints one JSON object a line for each: value
-and seconds a step.
+and seconds a step. The gradients are left beside the problem.
 """
 
 import json
@@ -25,6 +25,28 @@ LOSSES = {
     "proxy_nca": lambda: gsp.losses.ProxyNCALoss(),
     "proxy_anchor": lambda: gsp.losses.ProxyAnchorLoss(),
     "soft_triple": lambda: gsp.losses.SoftTripleLoss(),
+    "arcface": lambda: gsp.losses.ArcFaceLoss(),
+    "sub_center_arcface": lambda: gsp.losses.ArcFaceLoss(),
+    "cosface": lambda: gsp.losses.CosFaceLoss(),
+    "normalized_softmax": lambda: gsp.losses.NormalizedSoftmaxLoss(),
+    "triplet_batch_hard": lambda: gsp.losses.TripletLoss(
+        0.2, miner="batch_hard"
+    ),
+    "contrastive_mined": lambda: gsp.losses.ContrastiveLoss(
+        0.0, 1.0, miner="multi_similarity"
+    ),
+    "margin": lambda: gsp.losses.MarginLoss(),
+    "margin_distance_weighted": lambda: gsp.losses.MarginLoss(
+        miner="distance_weighted", seed=0
+    ),
+    "supervised_contrastive": lambda: gsp.losses.SupConLoss(),
+    "ntxent": lambda: gsp.losses.NTXentLoss(),
+    "circle": lambda: gsp.losses.CircleLoss(),
+    "lifted_structure": lambda: gsp.losses.LiftedStructureLoss(),
+    "n_pair": lambda: gsp.losses.NPairLoss(),
+    "smooth_ap": lambda: gsp.losses.SmoothAPLoss(),
+    "recall_at_k": lambda: gsp.losses.RecallAtKLoss(),
+    "potential_field": lambda: gsp.losses.PotentialFieldLoss(),
 }
 
 
@@ -50,7 +72,10 @@ def compiled_step(case, problem):
             if proxies is not None:
                 output = proxies(output)
             value = loss(labels, output)
-        return value, tape.gradient(value, watched)
+        # Of the losses without proxies and of rows that nothing pulls too.
+        return value, tape.gradient(
+            value, watched, unconnected_gradients="zero"
+        )
 
     return lambda: step(labels)
 
@@ -59,7 +84,9 @@ def measured(case, path):
     """Returns the value, and the seconds a step of each repetition."""
     with np.load(path) as problem:
         step = compiled_step(case, problem)
-    value = float(step()[0])
+    value, found = step()
+    np.savez(path.with_suffix(".ours.npz"), *(g.numpy() for g in found))
+    value = float(value)
     start = time.perf_counter()
     step()[0].numpy()
     once = time.perf_counter() - start

@@ -2,7 +2,8 @@
 
 Runs under its own interpreter, with torch and pytorch-metric-learning. Given
 the folder of problems, prints one JSON object a line for each: value and
-seconds a step.
+seconds a step, or null for a loss which that library does not have. The
+gradients are left beside the problem.
 """
 
 import json
@@ -35,6 +36,33 @@ def mined(case):
     )
 
 
+def batch_hard(case):
+    """The hardest triplet of each anchor."""
+    miner = miners.BatchHardMiner()
+    loss = losses.TripletMarginLoss(margin=0.2)
+    return lambda embeddings, labels: loss(
+        embeddings, labels, miner(embeddings, labels)
+    )
+
+
+def contrastive_mined(case):
+    """Contrastive loss on the pairs of the multi-similarity miner."""
+    miner = miners.MultiSimilarityMiner(epsilon=0.1)
+    loss = losses.ContrastiveLoss(pos_margin=0.0, neg_margin=1.0)
+    return lambda embeddings, labels: loss(
+        embeddings, labels, miner(embeddings, labels)
+    )
+
+
+def margin_distance_weighted(case):
+    """Margin loss on triplets drawn by distance."""
+    miner = miners.DistanceWeightedMiner(cutoff=0.5, nonzero_loss_cutoff=1.4)
+    loss = losses.MarginLoss()
+    return lambda embeddings, labels: loss(
+        embeddings, labels, miner(embeddings, labels)
+    )
+
+
 # Proxy-NCA: softmax of cosine / 0.11 is softmax of -distance^2 / 0.22.
 LOSSES = {
     "contrastive": lambda case: losses.ContrastiveLoss(
@@ -60,14 +88,50 @@ LOSSES = {
         gamma=0.1,
         margin=0.01,
     ),
+    "arcface": lambda case: losses.ArcFaceLoss(
+        case["num_classes"],
+        case["embedding_size"],
+        margin=np.degrees(0.5),
+        scale=64,
+    ),
+    "sub_center_arcface": lambda case: losses.SubCenterArcFaceLoss(
+        num_classes=case["num_classes"],
+        embedding_size=case["embedding_size"],
+        margin=np.degrees(0.5),
+        scale=64,
+        sub_centers=case["proxies_per_class"],
+    ),
+    "cosface": lambda case: losses.CosFaceLoss(
+        case["num_classes"], case["embedding_size"], margin=0.35, scale=64
+    ),
+    # Theirs takes embeddings as they are unless the distance is told to.
+    "normalized_softmax": lambda case: losses.NormalizedSoftmaxLoss(
+        case["num_classes"],
+        case["embedding_size"],
+        temperature=0.05,
+        distance=distances.CosineSimilarity(),
+    ),
+    "triplet_batch_hard": batch_hard,
+    "contrastive_mined": contrastive_mined,
+    "margin": lambda case: losses.MarginLoss(margin=0.2, beta=1.2),
+    "margin_distance_weighted": margin_distance_weighted,
+    "supervised_contrastive": lambda case: losses.SupConLoss(temperature=0.1),
+    "ntxent": lambda case: losses.NTXentLoss(temperature=0.1),
+    "circle": lambda case: losses.CircleLoss(m=0.4, gamma=80),
+    "lifted_structure": lambda case: losses.LiftedStructureLoss(
+        neg_margin=1, pos_margin=0
+    ),
+    "n_pair": lambda case: losses.NPairsLoss(),
+    "smooth_ap": lambda case: losses.SmoothAPLoss(temperature=0.01),
 }
 
 
 def set_proxies(loss, proxies):
     """Gives the loss our proxies, in its own layout."""
     rows = torch.tensor(proxies.reshape(-1, proxies.shape[-1]))
-    if hasattr(loss, "fc"):
-        loss.fc.data = rows.T.contiguous()
+    columns = next((n for n in ("fc", "W") if hasattr(loss, n)), None)
+    if columns:
+        getattr(loss, columns).data = rows.T.contiguous()
     else:
         loss.proxies.data = rows
 
@@ -87,18 +151,30 @@ def eager_step(case, problem, dtype):
 
     def step():
         value = loss(embeddings, labels)
-        torch.autograd.grad(value, watched)
-        return value.item()
+        found = torch.autograd.grad(value, watched, allow_unused=True)
+        return value.item(), found
 
-    return step
+    def gradients():
+        found = step()[1][:2]
+        rows = [g.numpy() for g in found if g is not None]
+        is_columns = any(hasattr(loss, name) for name in ("fc", "W"))
+        return [
+            row.T if is_columns and i else row for i, row in enumerate(rows)
+        ]
+
+    return step, gradients
 
 
 def measured(case, path):
     """Returns the value, and the seconds a step of each repetition."""
+    if case["loss"] not in LOSSES:
+        return None
     with np.load(path) as problem:
-        step = eager_step(case, problem, torch.float32)
+        step, _ = eager_step(case, problem, torch.float32)
         # Their float32 rounds by itself up to 2e-5 of a triplet loss.
-        value = eager_step(case, problem, torch.float64)()
+        exact, gradients = eager_step(case, problem, torch.float64)
+        value = exact()[0]
+    np.savez(path.with_suffix(".theirs.npz"), *gradients())
     step()
     start = time.perf_counter()
     step()

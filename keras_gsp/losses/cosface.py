@@ -1,0 +1,78 @@
+"""CosFace loss: a cosine is taken off the own class before the softmax."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.losses.proxy_similarity import (
+    ProxyLoss,
+    is_own_class,
+    own_similarities,
+)
+from keras_gsp.ops.arguments import check_not_negative, check_positive
+from keras_gsp.ops.pairs import log_one_plus_sum_exp
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class CosFaceLoss(ProxyLoss):
+    r"""Asks each sample to be nearer to its class's proxy by a cosine.
+
+    With :math:`s_c` the cosine of an embedding and the proxy of class c, y
+    its own class:
+
+    .. math:: -\log \frac{e^{\text{scale} (s_y - \text{margin})}}
+        {e^{\text{scale} (s_y - \text{margin})}
+        + \sum_{c \neq y} e^{\text{scale}\, s_c}}
+
+    averaged over all samples. With several proxies a class, its sub-centres,
+    the nearest one counts. Pairs of samples play no role, so a batch without
+    positive pairs is nothing special.
+
+    Args:
+        margin: cosine, at least 0. Default 0.35.
+        scale: inverse temperature of the softmax, positive. Default 64.
+        **kwargs: `reduction`, `name` and `dtype`; see `ProxyLoss`.
+
+    Raises:
+        ValueError: an argument outside its range.
+
+    Example:
+
+    ```python
+    loss = gsp.losses.CosFaceLoss(margin=0.2, scale=16.0)
+    proxies = gsp.layers.ClassProxies(num_classes=3)
+    embeddings = np.eye(4, 8, dtype="float32")
+    value = loss(np.array([0, 0, 1, 2]), proxies(embeddings))
+    ```
+
+    Reference:
+        Wang et al., "CosFace: Large Margin Cosine Loss for Deep Face
+        Recognition", CVPR 2018, equation (4).
+    """
+
+    def __init__(
+        self, margin: float = 0.35, scale: float = 64.0, **kwargs: Any
+    ):
+        super().__init__(**kwargs)
+        check_not_negative(margin=margin)
+        check_positive(scale=scale)
+        self.margin = margin
+        self.scale = scale
+
+    def sample_terms(self, labels: Any, similarities: Any) -> Any:
+        """Returns each sample's cross-entropy, own class less the margin."""
+        nearest = ops.max(similarities, axis=-1)
+        own = own_similarities(labels, nearest) - self.margin
+        return log_one_plus_sum_exp(
+            self.scale * (nearest - own[:, None]),
+            ops.logical_not(is_own_class(labels, nearest)),
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "margin": self.margin,
+            "scale": self.scale,
+        }

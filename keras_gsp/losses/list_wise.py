@@ -1,0 +1,96 @@
+"""What every loss on an anchor's ranked list shares."""
+
+from typing import Any
+
+from keras import ops
+
+from keras_gsp.losses.pairwise import PairLoss
+from keras_gsp.ops.pairs import shares_of_mean_over
+
+
+class ListLoss(PairLoss):
+    """Base of the losses that look at each anchor's whole ranking.
+
+    A pair loss in everything but its one method: a subclass writes
+    `list_terms`, from an anchor's similarities to all references to one
+    number. Labels, `between`, proxies and memory work as in `PairLoss`; there
+    is no miner, since a list is not a list without its easy part.
+
+    The loss is the mean over the anchors that have a positive reference; a
+    batch without any gives 0.
+
+    Args:
+        counts_query: whether an anchor stands in its own list as well, as a
+            positive that is similar to it like nothing else.
+        normalization: as in `PairLoss`.
+        label_kind: as in `PairLoss`.
+        ignored_label: as in `PairLoss`.
+        reduction: as in `keras.losses.Loss`.
+        name: string.
+        dtype: as in `PairLoss`.
+    """
+
+    def __init__(
+        self,
+        *,
+        counts_query: bool = False,
+        normalization: str | None = "l2",
+        label_kind: str = "class",
+        ignored_label: int | None = None,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: Any = None,
+    ):
+        super().__init__(
+            normalization=normalization,
+            label_kind=label_kind,
+            ignored_label=ignored_label,
+            reduction=reduction,
+            name=name,
+            dtype=dtype,
+        )
+        self.counts_query = counts_query
+
+    def list_terms(self, similarities: Any, positive: Any, counted: Any) -> Any:
+        """Returns the loss of each anchor's list; a subclass writes this.
+
+        Args:
+            similarities: (batch, references), inner products of normalised
+                embeddings, float32 or float64.
+            positive: (batch, references), how much each reference counts as
+                a positive one; 0 where it is none.
+            counted: (batch, references), 1 for each reference that is in the
+                list, 0 for one that is left out.
+
+        Returns:
+            (batch,); what stands for an anchor without positives is not
+            looked at, but must be finite.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `list_terms`."
+        )
+
+    def anchor_terms(
+        self, embeddings: Any, references: Any, positive: Any, negative: Any
+    ) -> Any:
+        """Returns the shares of the mean over anchors with a positive."""
+        similarities = ops.matmul(embeddings, ops.transpose(references))
+        counted = ops.cast(positive + negative > 0.0, similarities.dtype)
+        has_positive = ops.any(positive > 0.0, axis=1)
+        if self.counts_query:
+            own = ops.sum(ops.square(embeddings), axis=1, keepdims=True)
+            similarities = ops.concatenate([similarities, own], axis=1)
+            itself = ops.ones_like(own)
+            positive = ops.concatenate([positive, itself], axis=1)
+            counted = ops.concatenate([counted, itself], axis=1)
+        terms = self.list_terms(similarities, positive, counted)
+        return shares_of_mean_over(terms, has_positive)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        config = {**super().get_config(), "counts_query": self.counts_query}
+        return {
+            name: value
+            for name, value in config.items()
+            if name not in ("miner", "seed")
+        }

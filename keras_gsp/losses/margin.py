@@ -1,0 +1,143 @@
+"""Margin loss: a boundary between near and far, which can be learnt."""
+
+import copy
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.losses.metric_loss import StepParts
+from keras_gsp.losses.pairwise import PairLoss
+from keras_gsp.ops.arguments import check_not_negative, check_positive
+from keras_gsp.ops.distances import pairwise_distances
+from keras_gsp.ops.pairs import anchor_shares
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class MarginLoss(PairLoss):
+    r"""Wants positives inside a boundary and negatives outside it.
+
+    With d the Euclidean distance (not squared) of normalised embeddings, over
+    the triplets of an anchor, a positive and a negative:
+
+    .. math:: \frac{\sum [d_{ap} - \beta + m]_+ + [\beta - d_{an} + m]_+}
+        {\text{number of hinges above 0}}
+
+    over all triplets of the batch, or with a miner over the pairs it keeps:
+    `miner="distance_weighted"`, the paper's, draws a negative for each
+    positive. Without positive pairs, or without negative ones, there is no
+    triplet and the loss is 0.
+
+    Args:
+        margin: distance, at least 0 (alpha in the paper). Default 0.2.
+        beta: distance of the boundary, positive. Default 1.2.
+        learn_beta: whether the boundary is learnt, by a layer that
+            `MetricLearner` is given: `loss_layer=LearntBoundary()`, or one
+            boundary a class. `beta` is then not looked at; outside training,
+            where classes are others, the mean of the layer's boundaries
+            serves. Default False.
+        **kwargs: `normalization` (default `"l2"`, which the boundary is meant
+            for), `label_kind`, `miner` and the others of `PairLoss`.
+
+    Raises:
+        ValueError: an argument outside its range.
+        RuntimeError: `learn_beta` in a call without the layer.
+
+    Example:
+
+    ```python
+    loss = gsp.losses.MarginLoss(miner="distance_weighted", seed=0)
+    embeddings = np.random.default_rng(0).normal(size=(6, 4))
+    value = loss(np.array([0, 0, 1, 1, 2, 2]), embeddings)
+    ```
+
+    Reference:
+        Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017,
+        equations (3) and (5).
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.2,
+        beta: float = 1.2,
+        *,
+        learn_beta: bool = False,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        check_not_negative(margin=margin)
+        check_positive(beta=beta)
+        self.margin = margin
+        self.beta = beta
+        self.learn_beta = learn_beta
+        self._boundaries = None
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What a step has to bring; see `MetricLoss`."""
+        return ("loss_layer",) if self.learn_beta else ()
+
+    def training_loss(self, parts: StepParts) -> Any:
+        """Returns the loss, with each anchor's own boundary if learnt."""
+        bounded = self._with_boundaries_of(parts)
+        return super(MarginLoss, bounded).training_loss(parts)
+
+    def validation_loss(self, parts: StepParts) -> Any:
+        """Returns the loss within the batch, with one boundary for all."""
+        bounded = self
+        if self.learn_beta and self._boundaries is None:
+            bounded = copy.copy(self)
+            bounded._boundaries = parts.loss_layer.mean_boundary()
+        return super(MarginLoss, bounded).validation_loss(parts)
+
+    def inside_loss(self, parts: StepParts, is_inside: Any) -> Any:
+        """Returns the loss over the pairs of some samples of a batch."""
+        bounded = self._with_boundaries_of(parts)
+        return super(MarginLoss, bounded).inside_loss(parts, is_inside)
+
+    def anchor_terms(
+        self, embeddings: Any, references: Any, positive: Any, negative: Any
+    ) -> Any:
+        """Returns each anchor's sum of hinges, divided by their number."""
+        beta = self.beta
+        if self.learn_beta:
+            beta = self._learnt_boundaries(embeddings.dtype)
+        distances = pairwise_distances(embeddings, references)
+        too_far = ops.relu(distances - beta + self.margin)
+        too_near = ops.relu(beta - distances + self.margin)
+        if self.miner is None:
+            # A pair is in as many triplets as it has pairs of the other kind.
+            positive, negative = (
+                positive * ops.sum(negative, axis=1, keepdims=True),
+                negative * ops.sum(positive, axis=1, keepdims=True),
+            )
+        active = positive * ops.cast(too_far > 0.0, distances.dtype)
+        active += negative * ops.cast(too_near > 0.0, distances.dtype)
+        sums = ops.sum(positive * too_far + negative * too_near, axis=1)
+        return anchor_shares(sums, ops.sum(active))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "margin": self.margin,
+            "beta": self.beta,
+            "learn_beta": self.learn_beta,
+        }
+
+    def _with_boundaries_of(self, parts):
+        """This loss for one step: a copy that knows the layer's output."""
+        if not self.learn_beta:
+            return self
+        bounded = copy.copy(self)
+        bounded._boundaries = parts.loss_layer(parts.labels)[:, None]
+        return bounded
+
+    def _learnt_boundaries(self, dtype):
+        if self._boundaries is None:
+            raise RuntimeError(
+                "`learn_beta=True` needs the layer that holds the boundary: "
+                "train with `MetricLearner(encoder, "
+                "loss_layer=LearntBoundary())`. Received: a call without it."
+            )
+        return ops.cast(self._boundaries, dtype)

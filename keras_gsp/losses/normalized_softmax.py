@@ -1,0 +1,69 @@
+"""Normalised softmax loss: classification of unit vectors."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.losses.proxy_similarity import (
+    ProxyLoss,
+    is_own_class,
+    own_similarities,
+)
+from keras_gsp.ops.arguments import check_positive
+from keras_gsp.ops.pairs import log_one_plus_sum_exp
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class NormalizedSoftmaxLoss(ProxyLoss):
+    r"""Classifies embeddings by the cosine to one proxy a class.
+
+    With :math:`s_c` the cosine of an embedding and the proxy of class c, y
+    its own class, T the temperature:
+
+    .. math:: -\log \frac{e^{s_y / T}}{\sum_c e^{s_c / T}}
+
+    averaged over all samples. With several proxies a class, its sub-centres,
+    the nearest one counts (`ProxyNCALoss` adds their probabilities instead;
+    with one proxy a class the two are the same function). Pairs of samples
+    play no role, so a batch without positive pairs is nothing special.
+
+    Args:
+        temperature: what cosines are divided by, positive. Default 0.05.
+        **kwargs: `reduction`, `name` and `dtype`; see `ProxyLoss`.
+
+    Raises:
+        ValueError: a `temperature` that is not positive.
+
+    Example:
+
+    ```python
+    loss = gsp.losses.NormalizedSoftmaxLoss()
+    proxies = gsp.layers.ClassProxies(num_classes=3)
+    embeddings = np.eye(4, 8, dtype="float32")
+    value = loss(np.array([0, 0, 1, 2]), proxies(embeddings))
+    ```
+
+    Reference:
+        Zhai and Wu, "Classification is a Strong Baseline for Deep Metric
+        Learning", BMVC 2019, section 3.1. Its layer normalisation of the
+        embedding belongs to the encoder.
+    """
+
+    def __init__(self, temperature: float = 0.05, **kwargs: Any):
+        super().__init__(**kwargs)
+        check_positive(temperature=temperature)
+        self.temperature = temperature
+
+    def sample_terms(self, labels: Any, similarities: Any) -> Any:
+        """Returns each sample's cross-entropy."""
+        nearest = ops.max(similarities, axis=-1)
+        own = own_similarities(labels, nearest)
+        return log_one_plus_sum_exp(
+            (nearest - own[:, None]) / self.temperature,
+            ops.logical_not(is_own_class(labels, nearest)),
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "temperature": self.temperature}

@@ -1,0 +1,142 @@
+"""Potential field loss: embeddings as charges whose force fades."""
+
+from dataclasses import replace
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.losses.metric_loss import StepParts
+from keras_gsp.losses.pairwise import PairLoss
+from keras_gsp.ops.arguments import check_positive
+from keras_gsp.ops.distances import pairwise_distances
+from keras_gsp.ops.normalization import normalize
+from keras_gsp.ops.pairs import pair_weights, shares_of_mean_anchor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class PotentialFieldLoss(PairLoss):
+    r"""Lets every embedding attract its class and repel the others.
+
+    The potential of a reference at distance d of an anchor is
+
+    .. math:: \psi_\text{att}(d) = -\frac{1}{\max(d, r)^{\alpha}}, \qquad
+        \psi_\text{rep}(d) = \frac{1}{\min(d, r)^{\alpha}}
+
+    for equal and unequal class, with r the `radius` and :math:`\alpha` the
+    `decay`. Inside the radius nothing is attracted, outside it nothing is
+    repelled, and attraction fades with distance: far-off positives, often
+    mislabelled, hardly pull. An anchor's term is the sum over all references,
+    the loss its average over the anchors. In a `MetricLearner` with proxies
+    every sample and every proxy is an anchor and a reference, as in the
+    paper, whatever `in_batch_weight` is. A batch without positive pairs has
+    the repulsion alone, one without any pair gives 0.
+
+    Most of the value is constant: every negative outside the radius adds
+    :math:`r^{-\alpha}`, 625 with the defaults. Only its changes mean
+    something.
+
+    Args:
+        radius: distance, positive (delta in the paper, searched in
+            [0.1, 0.3]). Default 0.2.
+        decay: exponent, positive (alpha in the paper, searched up to 6).
+            Default 4.
+        smallest_distance: below it an unequal pair repels no further,
+            positive and below `radius`: two equal embeddings of unequal class
+            would have an infinite potential. Default 0.01.
+        **kwargs: `normalization` (default `"l2"`, which the radius is meant
+            for), `label_kind`, `miner` and the others of `PairLoss`.
+
+    Raises:
+        ValueError: an argument outside its range.
+
+    Example:
+
+    ```python
+    loss = gsp.losses.PotentialFieldLoss()
+    embeddings = np.random.default_rng(0).normal(size=(6, 4))
+    value = loss(np.array([0, 0, 1, 1, 2, 2]), embeddings)
+    ```
+
+    Reference:
+        Bhatnagar and Ahuja, "Potential Field Based Deep Metric Learning",
+        CVPR 2025, equations (1), (2) and (6). The paper adds up the
+        potentials over all embeddings and proxies; here the sum over anchors
+        is a mean, so that it does not grow with the batch.
+        `smallest_distance` is ours.
+    """
+
+    def __init__(
+        self,
+        radius: float = 0.2,
+        decay: float = 4.0,
+        *,
+        smallest_distance: float = 0.01,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        check_positive(radius=radius, decay=decay)
+        if not 0.0 < smallest_distance < radius:
+            raise ValueError(
+                "`smallest_distance` must be positive and below "
+                f"radius={radius}. "
+                f"Received: smallest_distance={smallest_distance}."
+            )
+        self.radius = radius
+        self.decay = decay
+        self.smallest_distance = smallest_distance
+
+    def training_loss(self, parts: StepParts) -> Any:
+        """Returns the energy of samples and proxies, a sample.
+
+        Memory, which is only a reference, is added as for any pair loss.
+        """
+        if parts.proxies is None:
+            return super().training_loss(parts)
+        proxies, *others = parts.references
+        loss = proxies.once_warm(
+            lambda: self._joint_energy(parts, proxies),
+            lambda: self.validation_loss(parts),
+        )
+        if others:
+            rest = replace(parts, references=tuple(others), in_batch_weight=0.0)
+            loss += super().training_loss(rest)
+        return loss
+
+    def anchor_terms(
+        self, embeddings: Any, references: Any, positive: Any, negative: Any
+    ) -> Any:
+        """Returns the potential at each anchor."""
+        distances = pairwise_distances(embeddings, references)
+        outside = ops.maximum(distances, self.radius)
+        inside = ops.clip(distances, self.smallest_distance, self.radius)
+        potentials = (
+            negative * inside**-self.decay - positive * outside**-self.decay
+        )
+        return shares_of_mean_anchor(
+            ops.sum(potentials, axis=1), positive, negative
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "radius": self.radius,
+            "decay": self.decay,
+            "smallest_distance": self.smallest_distance,
+        }
+
+    def _joint_energy(self, parts, proxies):
+        """Every pair from both ends, but for samples that are one."""
+        charges = normalize(proxies.embeddings, self.normalization)
+        positions = ops.arange(ops.shape(charges)[0])
+        weights = pair_weights(proxies.labels, proxies.labels).without(
+            positions[:, None] == positions[None, :]
+        )
+        own = ops.sum(self._terms(charges, charges, weights))
+        within = self.validation_loss(parts)
+        between = self.between(
+            parts.labels, parts.embeddings, proxies.labels, proxies.embeddings
+        )
+        count = ops.cast(ops.shape(parts.embeddings)[0], own.dtype)
+        return within + 2.0 * between + own / count

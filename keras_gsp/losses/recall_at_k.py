@@ -1,0 +1,100 @@
+"""Recall@k loss: the share of positives among the first k, made smooth."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.losses.list_wise import ListLoss
+from keras_gsp.ops.arguments import check_count, check_positive
+from keras_gsp.ops.soft_ranks import soft_ranks
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class RecallAtKLoss(ListLoss):
+    r"""Raises the number of positives among each anchor's first k.
+
+    With r(p) the smooth rank of a positive (see `soft_ranks`):
+
+    .. math:: 1 - \frac{1}{|K|} \sum_{k \in K} \frac{1}{\min(k, |P|)}
+        \min\Big(k, \sum_{p \in P}
+        \sigma\Big(\frac{k - r(p)}{T_\text{rank}}\Big)\Big),
+
+    averaged over the anchors that have a positive; without any the loss is 0.
+    A positive at rank k exactly counts half, so that even a perfect ranking
+    costs something.
+
+    Args:
+        k: integers of at least 1. Default (1, 2, 4, 8, 16).
+        temperature: cosine over which a rank changes by one, positive.
+            Default 0.01.
+        rank_temperature: ranks over which "among the first k" fades,
+            positive. Default 1.
+        **kwargs: `counts_query` (default False), `normalization` (default
+            `"l2"`), `label_kind` and the others of `ListLoss`. A positive of
+            weight w counts w times among the positives, once in the ranks.
+
+    Raises:
+        ValueError: an argument outside its range.
+
+    Example:
+
+    ```python
+    loss = gsp.losses.RecallAtKLoss(k=(1, 2))
+    embeddings = np.random.default_rng(0).normal(size=(6, 4))
+    value = loss(np.array([0, 0, 1, 1, 2, 2]), embeddings)
+    ```
+
+    Reference:
+        Patel et al., "Recall@k Surrogate Loss with Large Batches and
+        Similarity Mixup", CVPR 2022, equations (5) to (7), with both bounds
+        by k of its code. That code also leaves the query itself in the list,
+        which moves every rank up by one; here that takes
+        `counts_query=True`, where the query then counts as a positive too.
+    """
+
+    def __init__(
+        self,
+        k: Sequence[int] = (1, 2, 4, 8, 16),
+        *,
+        temperature: float = 0.01,
+        rank_temperature: float = 1.0,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        check_positive(
+            temperature=temperature, rank_temperature=rank_temperature
+        )
+        if isinstance(k, int) or not len(k):
+            raise ValueError(
+                f"`k` must hold at least one integer. Received: k={k!r}."
+            )
+        for depth in k:
+            check_count(k=depth)
+        self.k = tuple(k)
+        self.temperature = temperature
+        self.rank_temperature = rank_temperature
+
+    def list_terms(self, similarities: Any, positive: Any, counted: Any) -> Any:
+        """Returns one minus each anchor's mean smooth recall."""
+        ranks = soft_ranks(
+            similarities, counted, positive > 0.0, self.temperature
+        )
+        count = ops.sum(positive, axis=1)
+        total = 0.0
+        for k in self.k:
+            within = ops.sigmoid((k - ranks) / self.rank_temperature)
+            hits = ops.sum(positive * within, axis=1)
+            possible = ops.minimum(ops.where(count > 0.0, count, 1.0), k)
+            total += ops.minimum(hits, k) / possible
+        return 1.0 - total / len(self.k)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "k": list(self.k),
+            "temperature": self.temperature,
+            "rank_temperature": self.rank_temperature,
+        }

@@ -1,0 +1,69 @@
+"""Supervised contrastive loss: all positives of an anchor in one softmax."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.losses.pairwise import PairLoss
+from keras_gsp.ops.arguments import check_positive
+from keras_gsp.ops.pairs import shares_of_mean_over, weighted_logsumexp
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class SupConLoss(PairLoss):
+    r"""Wants each positive to stand out among all others of the batch.
+
+    With s the inner product of normalised embeddings, P(a) the positives of
+    anchor a, A(a) all other samples, T the temperature:
+
+    .. math:: \frac{1}{|P(a)|} \sum_{p \in P(a)}
+        -\log \frac{e^{s_{ap} / T}}{\sum_{j \in A(a)} e^{s_{aj} / T}}
+
+    averaged over the anchors that have a positive. Other positives stand in
+    the denominator too. A batch without positive pairs gives 0; one of a
+    single class still pushes its members apart.
+
+    Args:
+        temperature: what cosines are divided by, positive. Default 0.1.
+        **kwargs: `normalization` (default `"l2"`), `label_kind`, `miner` and
+            the others of `PairLoss`.
+
+    Raises:
+        ValueError: a `temperature` that is not positive.
+
+    Example:
+
+    ```python
+    loss = gsp.losses.SupConLoss()
+    embeddings = np.random.default_rng(0).normal(size=(6, 4))
+    value = loss(np.array([0, 0, 1, 1, 2, 2]), embeddings)
+    ```
+
+    Reference:
+        Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020,
+        equation (2), the sum outside the logarithm. A pair that counts w
+        times does so in the denominator as well.
+    """
+
+    def __init__(self, temperature: float = 0.1, **kwargs: Any):
+        super().__init__(**kwargs)
+        check_positive(temperature=temperature)
+        self.temperature = temperature
+
+    def anchor_terms(
+        self, embeddings: Any, references: Any, positive: Any, negative: Any
+    ) -> Any:
+        """Returns the mean of each anchor's positives."""
+        cosines = ops.matmul(embeddings, ops.transpose(references))
+        logits = cosines / self.temperature
+        everyone = weighted_logsumexp(logits, positive + negative)
+        sums = ops.sum(positive * (everyone[:, None] - logits), axis=1)
+        count = ops.sum(positive, axis=1)
+        has_positive = count > 0.0
+        means = sums / ops.where(has_positive, count, 1.0)
+        return shares_of_mean_over(means, has_positive)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "temperature": self.temperature}

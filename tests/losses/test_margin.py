@@ -1,0 +1,79 @@
+"""What is particular to the margin loss: a boundary that can be learnt."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from tests.losses.pair_oracle import Pairs, margin
+
+LABELS = np.arange(12) % 3
+
+
+def images():
+    random = np.random.default_rng(0)
+    return random.normal(size=(12, 6)).astype("float32")
+
+
+def learner(num_classes=None, **arguments):
+    encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
+    return gsp.models.MetricLearner(
+        encoder,
+        loss_layer=gsp.layers.LearntBoundary(num_classes, initial_boundary=1.1),
+        **arguments,
+    )
+
+
+@pytest.mark.parametrize("num_classes", [None, 3])
+def test_a_learnt_boundary_starts_as_the_fixed_one_and_moves(num_classes):
+    model = learner(num_classes)
+    loss = gsp.losses.MarginLoss(0.2, learn_beta=True)
+    model.compile(keras.optimizers.SGD(0.1), loss=loss, run_eagerly=True)
+    embeddings = keras.ops.convert_to_numpy(model.encoder(images()))
+    expected = margin(Pairs(LABELS, embeddings), margin=0.2, beta=1.1)
+    found = model.evaluate(images(), LABELS, batch_size=12, verbose=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    found = model.train_on_batch(images(), LABELS)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    moved = keras.ops.convert_to_numpy(model.loss_layer.boundaries)
+    assert moved.shape == (num_classes or 1,)
+    assert np.all(moved != np.float32(1.1))
+
+
+def test_each_class_has_its_own_boundary():
+    layer = gsp.layers.LearntBoundary(3)
+    layer.build()
+    layer.boundaries.assign([0.8, 1.0, 1.3])
+    np.testing.assert_allclose(layer(np.array([2, 0, 0])), [1.3, 0.8, 0.8])
+    np.testing.assert_allclose(layer.mean_boundary(), 3.1 / 3)
+    with pytest.raises(ValueError, match=r"in \[0, 3\)"):
+        layer(np.array([3]))
+
+
+def test_a_learnt_boundary_works_with_proxies_and_is_saved(tmp_path):
+    model = learner(proxies=gsp.layers.ClassProxies(3))
+    model.compile("sgd", loss=gsp.losses.MarginLoss(learn_beta=True))
+    model.train_on_batch(images(), LABELS)
+    model.save(tmp_path / "learner.keras")
+    loaded = keras.models.load_model(tmp_path / "learner.keras")
+    assert loaded.loss.learn_beta
+    np.testing.assert_array_equal(
+        loaded.loss_layer.boundaries, model.loss_layer.boundaries
+    )
+
+
+def test_a_learnt_boundary_needs_its_layer():
+    loss = gsp.losses.MarginLoss(learn_beta=True)
+    with pytest.raises(RuntimeError, match="loss_layer=LearntBoundary"):
+        loss(LABELS, images())
+    encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
+    model = gsp.models.MetricLearner(encoder)
+    with pytest.raises(ValueError, match="MarginLoss needs loss_layer"):
+        model.compile("sgd", loss=loss)
+
+
+def test_arguments_of_the_layer_out_of_range_are_refused():
+    with pytest.raises(ValueError, match="`num_classes` must be an integer"):
+        gsp.layers.LearntBoundary(2.5)
+    with pytest.raises(ValueError, match="initial_boundary=0"):
+        gsp.layers.LearntBoundary(initial_boundary=0.0)

@@ -1,0 +1,76 @@
+"""What is particular to the losses with a margin on the own class."""
+
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from tests.compiled import compiled
+from tests.gradients import gradients
+
+
+def similarities(own, others=0.2):
+    """One sample of class 0 among three, one proxy each."""
+    return np.array([[[own], [others], [others]]], "float32")
+
+
+def test_an_angle_of_nothing_or_of_pi_has_a_finite_gradient():
+    loss = gsp.losses.ArcFaceLoss()
+    for own in (1.0, -1.0, 1.0 + 1e-6, -1.0 - 1e-6):
+        (found,) = gradients(
+            compiled(lambda s: loss([0], s)), similarities(own)
+        )
+        assert np.all(np.isfinite(found))
+
+
+def test_arcface_never_rises_with_the_own_cosine():
+    loss = gsp.losses.ArcFaceLoss(margin=0.7, scale=8.0)
+    values = [
+        float(loss([0], similarities(own))) for own in np.linspace(-1, 1, 41)
+    ]
+    assert np.all(np.diff(values) < 0.0)
+
+
+def test_without_a_margin_all_three_are_the_same_loss():
+    labels = np.arange(6) % 3
+    cosines = np.random.default_rng(0).uniform(-1, 1, size=(6, 3, 2))
+    plain = gsp.losses.NormalizedSoftmaxLoss(temperature=1 / 16)
+    expected = plain(labels, cosines)
+    for loss in (
+        gsp.losses.ArcFaceLoss(margin=0.0, scale=16.0),
+        gsp.losses.CosFaceLoss(margin=0.0, scale=16.0),
+    ):
+        np.testing.assert_allclose(loss(labels, cosines), expected, rtol=1e-5)
+
+
+def test_only_the_nearest_sub_centre_is_moved():
+    cosines = np.array([[[0.9, 0.1], [0.3, -0.2]]], "float32")
+    for loss in (gsp.losses.ArcFaceLoss(), gsp.losses.CosFaceLoss()):
+        (found,) = gradients(lambda s, loss=loss: loss([0], s), cosines)
+        assert np.all(found[0, :, 0] != 0.0)
+        np.testing.assert_array_equal(found[0, :, 1], 0.0)
+
+
+def test_one_proxy_a_class_is_proxy_nca():
+    labels = np.arange(6) % 3
+    cosines = np.random.default_rng(0).uniform(-1, 1, size=(6, 3, 1))
+    np.testing.assert_allclose(
+        gsp.losses.NormalizedSoftmaxLoss(temperature=0.11)(labels, cosines),
+        gsp.losses.ProxyNCALoss(temperature=0.11)(labels, cosines),
+        rtol=1e-5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss", "arguments", "message"),
+    [
+        ("ArcFaceLoss", {"margin": 28.6}, "in radians. Received: margin=28.6"),
+        ("ArcFaceLoss", {"margin": -0.1}, "Received: margin=-0.1"),
+        ("ArcFaceLoss", {"scale": 0.0}, "Received: scale=0.0"),
+        ("CosFaceLoss", {"margin": -0.1}, "Received: margin=-0.1"),
+        ("CosFaceLoss", {"scale": -1.0}, "Received: scale=-1.0"),
+        ("NormalizedSoftmaxLoss", {"temperature": 0}, "temperature=0"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(loss, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(gsp.losses, loss)(**arguments)

@@ -1,0 +1,220 @@
+"""Each miner keeps the pairs that its equation names."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.ops.mining import MINERS
+from keras_gsp.ops.pairs import PairWeights
+from tests.compiled import compiled
+
+LABELS = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3])
+OTHERS = np.array([0, 1, 2, 0, 1, 2, 0, 5])
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def problem():
+    random = np.random.default_rng(0)
+    embeddings = unit(random.normal(size=(9, 4)))
+    references = unit(random.normal(size=(8, 4)))
+    is_positive = LABELS[:, None] == OTHERS[None, :]
+    is_positive[4] = False  # An anchor without positives,
+    is_negative = LABELS[:, None] != OTHERS[None, :]
+    is_negative[5] = False  # one without negatives.
+    weights = PairWeights(
+        is_positive.astype("float64"), is_negative.astype("float64")
+    )
+    distances = np.linalg.norm(embeddings[:, None] - references[None], axis=-1)
+    return embeddings, references, weights, distances
+
+
+def mined(miner, seed=None):
+    embeddings, references, weights, _ = problem()
+    found = MINERS[miner](
+        keras.ops.convert_to_tensor(embeddings),
+        keras.ops.convert_to_tensor(references),
+        PairWeights(*map(keras.ops.convert_to_tensor, weights)),
+        seed,
+    )
+    return PairWeights(*map(keras.ops.convert_to_numpy, found))
+
+
+def anchors(weights):
+    for a in range(9):
+        positives = np.flatnonzero(weights.positive[a])
+        negatives = np.flatnonzero(weights.negative[a])
+        yield a, positives, negatives
+
+
+def test_batch_hard(double_precision):
+    _, _, weights, distances = problem()
+    expected = PairWeights(np.zeros((9, 8)), np.zeros((9, 8)))
+    for a, positives, negatives in anchors(weights):
+        if len(positives) and len(negatives):
+            farthest = max(positives, key=lambda p: distances[a, p])
+            nearest = min(negatives, key=lambda n: distances[a, n])
+            expected.positive[a, farthest] = 1.0
+            expected.negative[a, nearest] = 1.0
+    found = mined("batch_hard")
+    np.testing.assert_array_equal(found.positive, expected.positive)
+    np.testing.assert_array_equal(found.negative, expected.negative)
+
+
+def test_semi_hard(double_precision):
+    _, _, weights, distances = problem()
+    expected = PairWeights(np.zeros((9, 8)), np.zeros((9, 8)))
+    for a, positives, negatives in anchors(weights):
+        for p in positives:
+            farther = [
+                n for n in negatives if distances[a, n] > distances[a, p]
+            ]
+            if farther:
+                nearest = min(farther, key=lambda n: distances[a, n])
+                expected.positive[a, p] = 1.0
+                expected.negative[a, nearest] += 1.0
+    found = mined("semi_hard")
+    assert 0 < expected.positive.sum() < weights.positive.sum()
+    np.testing.assert_array_equal(found.positive, expected.positive)
+    np.testing.assert_array_equal(found.negative, expected.negative)
+
+
+def test_multi_similarity(double_precision):
+    embeddings, references, weights, _ = problem()
+    cosines = embeddings @ references.T
+    expected = PairWeights(np.zeros((9, 8)), np.zeros((9, 8)))
+    for a, positives, negatives in anchors(weights):
+        for p in positives:
+            most = max((cosines[a, n] for n in negatives), default=-np.inf)
+            expected.positive[a, p] = cosines[a, p] < most + 0.1
+        for n in negatives:
+            least = min((cosines[a, p] for p in positives), default=np.inf)
+            expected.negative[a, n] = cosines[a, n] > least - 0.1
+    found = mined("multi_similarity")
+    np.testing.assert_array_equal(found.positive, expected.positive)
+    np.testing.assert_array_equal(found.negative, expected.negative)
+
+
+def test_distance_weighted_draws_a_negative_for_each_positive():
+    _, _, weights, distances = problem()
+    found = mined("distance_weighted", seed=1)
+    for a, positives, negatives in anchors(weights):
+        near = [n for n in negatives if distances[a, n] < 1.4]
+        drawn = len(positives) if near else 0
+        assert found.negative[a].sum() == drawn
+        assert found.positive[a].sum() == drawn
+        assert set(np.flatnonzero(found.negative[a])) <= set(near)
+    again = mined("distance_weighted", seed=1)
+    np.testing.assert_array_equal(found.negative, again.negative)
+    draws = {mined("distance_weighted").negative.tobytes() for _ in range(8)}
+    assert len(draws) > 1  # No seed, new draws.
+
+
+def test_distance_weighted_draws_evenly_over_distances():
+    """4,000 times the same anchor: how often each negative is drawn."""
+    angles = np.array([0.2, 0.6, 0.9, 1.2, 2.0, np.pi])
+    references = np.zeros((6, 5), "float32")
+    references[:, 0], references[:, 1] = np.cos(angles), np.sin(angles)
+    anchor, negatives = np.eye(5, dtype="float32")[:1], references[:5]
+    kinds = np.tile(np.arange(6) < 5, (4000, 1))
+    found = MINERS["distance_weighted"](
+        keras.ops.convert_to_tensor(np.tile(anchor, (4000, 1))),
+        keras.ops.convert_to_tensor(references),
+        PairWeights(
+            keras.ops.cast(~kinds, "float32"), keras.ops.cast(kinds, "float32")
+        ),
+        7,
+    )
+    distances = np.linalg.norm(anchor - negatives, axis=1)
+    capped = np.maximum(distances, 0.5)
+    density = capped**3 * (1.0 - capped**2 / 4.0)  # d = 5
+    chances = np.where(distances < 1.4, 1.0 / density, 0.0)
+    chances /= chances.sum()
+    shares = np.asarray(found.negative)[:, :5].mean(axis=0)
+    # Four standard deviations of a share of 4,000 draws.
+    np.testing.assert_allclose(shares, chances, atol=4 * 0.5 / np.sqrt(4000))
+
+
+@pytest.mark.parametrize("miner", MINERS)
+def test_every_miner_compiles_and_passes_a_gradient(miner):
+    labels = np.arange(12) % 4
+    embeddings = np.random.default_rng(0).normal(size=(12, 6))
+    embeddings = embeddings.astype("float32")
+    loss = gsp.losses.ContrastiveLoss(
+        0.0, 1.5, miner=miner, seed=None if miner != "distance_weighted" else 3
+    )
+    value = compiled(lambda e: loss(labels, e))(embeddings)
+    assert np.isfinite(value)
+    if miner != "distance_weighted":  # XLA draws other numbers.
+        np.testing.assert_allclose(value, loss(labels, embeddings), rtol=1e-5)
+
+
+@pytest.mark.parametrize("miner", MINERS)
+@pytest.mark.parametrize(
+    "labels", [[0, 1, 2, 3], [0, 0, 0, 0]], ids=["no positive", "no negative"]
+)
+def test_nothing_to_mine_costs_nothing(miner, labels):
+    loss = gsp.losses.TripletLoss(miner=miner, seed=0)
+    embeddings = np.random.default_rng(0).normal(size=(4, 3))
+    np.testing.assert_array_equal(loss(labels, embeddings), 0.0)
+
+
+def semi_hard_triplets(labels, embeddings, margin):
+    embeddings = unit(embeddings)
+    hinges = []
+    for a in range(len(labels)):
+        distances = np.linalg.norm(embeddings - embeddings[a], axis=1)
+        for p in np.flatnonzero(labels == labels[a]):
+            farther = np.flatnonzero(
+                (labels != labels[a]) & (distances > distances[p])
+            )
+            if p != a and farther.size:
+                gap = distances[p] - distances[farther].min() + margin
+                hinges.append(max(gap, 0.0))
+    return np.array(hinges)
+
+
+def test_triplets_stay_together_when_semi_hard(double_precision):
+    labels = np.arange(12) % 4
+    embeddings = np.random.default_rng(0).normal(size=(12, 4))
+    hinges = semi_hard_triplets(labels, embeddings, margin=0.2)
+    arguments = {"miner": "semi_hard", "dtype": "float64"}
+    active = gsp.losses.TripletLoss(0.2, **arguments)
+    np.testing.assert_allclose(
+        active(labels, embeddings), hinges[hinges > 0.0].mean(), rtol=1e-10
+    )
+    valid = gsp.losses.TripletLoss(0.2, mean_over="valid", **arguments)
+    np.testing.assert_allclose(
+        valid(labels, embeddings), hinges.mean(), rtol=1e-10
+    )
+
+
+@keras.saving.register_keras_serializable(package="tests")
+def nearest_half(embeddings, references, weights, seed):
+    del seed
+    similarities = keras.ops.matmul(embeddings, keras.ops.transpose(references))
+    near = keras.ops.cast(similarities > 0.0, embeddings.dtype)
+    return PairWeights(weights.positive, weights.negative * near)
+
+
+def test_a_function_is_a_miner_and_is_saved():
+    loss = gsp.losses.ContrastiveLoss(miner=nearest_half)
+    embeddings = np.random.default_rng(0).normal(size=(8, 3))
+    labels = np.arange(8) % 2
+    again = gsp.losses.ContrastiveLoss.from_config(loss.get_config())
+    assert again.miner is nearest_half
+    np.testing.assert_array_equal(
+        again(labels, embeddings), loss(labels, embeddings)
+    )
+
+
+def test_unknown_miners_are_refused():
+    with pytest.raises(ValueError, match="batch_hard, semi_hard, distance"):
+        gsp.losses.ContrastiveLoss(miner="hard")
+    with pytest.raises(TypeError, match="`miner` must be the word"):
+        gsp.losses.ContrastiveLoss(miner=3)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'miner'"):
+        gsp.losses.SmoothAPLoss(miner="batch_hard")
