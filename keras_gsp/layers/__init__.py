@@ -6,22 +6,56 @@ from keras_gsp.layers.class_proxies import ClassProxies
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.layers.learnt_boundary import LearntBoundary
+from keras_gsp.layers.pooling.attention_pooling import AttentionPooling
+from keras_gsp.layers.pooling.average_max_pooling import AverageMaxPooling
+from keras_gsp.layers.pooling.cbam_pooling import CBAMPooling
+from keras_gsp.layers.pooling.crow_pooling import CroWPooling
+from keras_gsp.layers.pooling.delf_pooling import DELFPooling
+from keras_gsp.layers.pooling.generalized_max_pooling import (
+    GeneralizedMaxPooling,
+)
 from keras_gsp.layers.pooling.generalized_mean_pooling import (
     GeneralizedMeanPooling,
 )
 from keras_gsp.layers.pooling.generalized_sum_pooling import (
     GeneralizedSumPooling,
 )
+from keras_gsp.layers.pooling.gsop_pooling import GSoPPooling
+from keras_gsp.layers.pooling.netvlad_pooling import NetVLADPooling
+from keras_gsp.layers.pooling.optimal_transport_aggregation import (
+    OptimalTransportAggregation,
+)
+from keras_gsp.layers.pooling.otk_pooling import OTKPooling
+from keras_gsp.layers.pooling.sim_pool import SimPool
+from keras_gsp.layers.pooling.smoothed_match_kernel_pooling import (
+    SmoothedMatchKernelPooling,
+)
+from keras_gsp.layers.pooling.solar_pooling import SOLARPooling
+from keras_gsp.layers.pooling.weldon_pooling import WELDONPooling
 from keras_gsp.layers.prototype_histogram import PrototypeHistogram
 
 __all__ = [
+    "AttentionPooling",
+    "AverageMaxPooling",
+    "CBAMPooling",
     "CenterRegularizer",
     "ClassEmbeddings",
     "ClassProxies",
+    "CroWPooling",
+    "DELFPooling",
     "EmbeddingMemory",
     "EmbeddingNormalization",
+    "GSoPPooling",
+    "GeneralizedMaxPooling",
     "GeneralizedMeanPooling",
     "GeneralizedSumPooling",
     "LearntBoundary",
+    "NetVLADPooling",
+    "OTKPooling",
+    "OptimalTransportAggregation",
     "PrototypeHistogram",
+    "SOLARPooling",
+    "SimPool",
+    "SmoothedMatchKernelPooling",
+    "WELDONPooling",
 ]

@@ -15,6 +15,7 @@ from keras_gsp.ops.prototype_assignment import (
 from keras_gsp.ops.recursive_prototypes import recursive_prototypes
 from keras_gsp.ops.ridge import cross_half_prediction
 from keras_gsp.ops.selection import selection_probabilities
+from keras_gsp.ops.sinkhorn import sinkhorn_plan
 from keras_gsp.ops.transport import partial_transport
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "prototype_combination",
     "recursive_prototypes",
     "selection_probabilities",
+    "sinkhorn_plan",
     "soft_histogram",
     "unit_ball",
     "unit_sphere",

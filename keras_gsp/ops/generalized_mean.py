@@ -8,6 +8,15 @@ from keras_gsp.ops.tensor import Tensor
 _SMALLEST_FEATURE = 1e-6
 
 
+def check_power(power: float) -> float:
+    """Raises `ValueError` for an exponent below 1, or NaN."""
+    if not power >= 1.0:
+        raise ValueError(
+            f"`power` must be at least 1. Received: power={power}."
+        )
+    return power
+
+
 def generalized_mean(
     features: Tensor, power: float, *, kept: Tensor | None = None
 ) -> Tensor:

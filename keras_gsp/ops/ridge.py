@@ -86,12 +86,14 @@ def solve_positive_definite(matrix: Tensor, right_hand_side: Tensor) -> Tensor:
     """Solves `matrix @ x = right_hand_side` by a Cholesky factorisation.
 
     Args:
-        matrix: (size, size), symmetric and positive definite.
-        right_hand_side: (size, columns).
+        matrix: (..., size, size), symmetric and positive definite.
+        right_hand_side: (..., size, columns).
 
     Returns:
-        (size, columns).
+        (..., size, columns).
     """
     factor = ops.cholesky(matrix)
     half_solved = ops.solve_triangular(factor, right_hand_side, lower=True)
-    return ops.solve_triangular(ops.transpose(factor), half_solved, lower=False)
+    return ops.solve_triangular(
+        ops.swapaxes(factor, -1, -2), half_solved, lower=False
+    )

@@ -29,10 +29,11 @@ def check_transport_ratio(transport_ratio: float) -> float:
 
 def selection_probabilities(
     log_affinities: Tensor,
-    transport_ratio: float,
+    transport_ratio: float | Tensor,
     *,
     mask: Tensor | None = None,
     spread_bound: float | None = None,
+    log_odds: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Chooses features so that their probabilities average to the ratio.
 
@@ -49,6 +50,9 @@ def selection_probabilities(
         spread_bound: upper bound on the difference between two affinities of
             a row, for example 2 eps for distances in the unit ball. Spares
             the sort that brackets the threshold when it is `None`.
+        log_odds: optional tensor that broadcasts to (..., 1), the L of the
+            module's table; given, it stands for the ratio. A ratio that is
+            learnt close to 1 keeps its digits so.
 
     Returns:
         Two tensors (..., n), float32 or float64: p and, to full relative
@@ -70,7 +74,7 @@ def selection_probabilities(
         return chosen, ops.zeros_like(chosen)
     logits = _selection_logits(
         log_affinities,
-        _log_odds(transport_ratio, log_affinities),
+        _log_odds(transport_ratio, log_odds, log_affinities),
         kept,
         spread_bound,
     )
@@ -78,9 +82,11 @@ def selection_probabilities(
     return kept * chosen, kept * refused
 
 
-def _log_odds(transport_ratio, log_affinities):
+def _log_odds(transport_ratio, log_odds, log_affinities):
     """log(r / (1 - r)), shaped (..., 1) like a row of the affinities."""
     zero = ops.zeros_like(log_affinities[..., :1])
+    if log_odds is not None:
+        return zero + ops.cast(log_odds, log_affinities.dtype)
     if isinstance(transport_ratio, numbers.Real):
         # math, not ops: the constant keeps its digits in float64.
         ratio = float(transport_ratio)

@@ -1,15 +1,16 @@
 """Generalised-mean pooling (GeM)."""
 
-import keras
-from keras import ops
+from typing import Any
 
-from keras_gsp.layers.pooling.feature_shape import flat_features, spatial_shape
-from keras_gsp.ops.generalized_mean import generalized_mean
-from keras_gsp.ops.precision import at_least_float32
+import keras
+
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.ops.generalized_mean import check_power, generalized_mean
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class GeneralizedMeanPooling(keras.layers.Layer):
+class GeneralizedMeanPooling(FeaturePooling):
     r"""Pools each channel by its power mean, between average and maximum.
 
     .. math:: \text{pooled}_k =
@@ -20,6 +21,10 @@ class GeneralizedMeanPooling(keras.layers.Layer):
             the positive part, infinity would be the maximum.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
+    Call arguments:
+        features: see input shape.
+        mask: optional boolean (batch, tokens), with tokens only.
+
     Input shape:
         (batch, height, width, channels) or (batch, tokens, channels).
 
@@ -27,7 +32,8 @@ class GeneralizedMeanPooling(keras.layers.Layer):
         (batch, channels).
 
     Raises:
-        ValueError: a power below 1, features of another rank.
+        ValueError: a power below 1, features of another rank, unknown
+            channels, a mask on a feature map.
 
     Example:
 
@@ -40,25 +46,14 @@ class GeneralizedMeanPooling(keras.layers.Layer):
         Fine-tuning CNN Image Retrieval with No Human Annotation, (3).
     """
 
-    def __init__(self, power=3.0, **kwargs):
+    def __init__(self, power: float = 3.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not power >= 1.0:
-            raise ValueError(
-                f"`power` must be at least 1. Received: power={power}."
-            )
-        self.power = power
+        self.power = check_power(power)
 
-    def call(self, features):
-        """Pools features; see the class."""
-        flat = at_least_float32(flat_features(features))
-        pooled = generalized_mean(flat, self.power)
-        return ops.cast(pooled, self.compute_dtype)
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns the power mean."""
+        return generalized_mean(features, self.power, kept=kept)
 
-    def compute_output_shape(self, input_shape):
-        """Returns (batch, channels)."""
-        spatial_shape(input_shape)
-        return input_shape[0], input_shape[-1]
-
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "power": self.power}

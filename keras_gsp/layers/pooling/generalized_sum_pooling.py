@@ -1,20 +1,41 @@
 """Generalized sum pooling: choose what to pool by partial transport."""
 
+import math
+from typing import Any
+
 import keras
 from keras import ops
 
-from keras_gsp.layers.pooling.feature_shape import flat_features, spatial_shape
-from keras_gsp.layers.pooling.prototype_cover import prototype_cover
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.layers.pooling.feature_shape import (
+    check_mask,
+    flat_features,
+    spatial_shape,
+)
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.ball_transport import ball_transport, kept_features
-from keras_gsp.ops.generalized_mean import generalized_mean
+from keras_gsp.ops.ball_transport import (
+    BallTransport,
+    ball_transport,
+    kept_features,
+)
+from keras_gsp.ops.covering import greedy_k_center
+from keras_gsp.ops.generalized_mean import check_power, generalized_mean
+from keras_gsp.ops.masked_reductions import (
+    kept_from_mask,
+    masked_max,
+    zero_where_empty,
+)
+from keras_gsp.ops.normalization import unit_ball
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.selection import check_transport_ratio
+from keras_gsp.ops.tensor import Tensor
 from keras_gsp.ops.transport import check_inverse_temperature
+
+ROLES = ("subject", "background")
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class GeneralizedSumPooling(keras.layers.Layer):
+class GeneralizedSumPooling(FeaturePooling):
     r"""Pools the features that are close to learnt prototypes, drops the rest.
 
     A drop-in replacement for global average pooling that learns to ignore
@@ -45,6 +66,18 @@ class GeneralizedSumPooling(keras.layers.Layer):
         return_histogram: whether a call also returns the histogram of mass
             over prototypes, which the zero-shot and cross-batch regularisers
             take. Default `False`.
+        add_max: whether each channel's maximum over all features is added,
+            "GMP + GSP". Default `False`.
+        prototype_role: `"subject"` (default), or `"background"`: what is
+            close to the prototypes is left out and the residual is pooled,
+            with weights :math:`\rho_j / (1 - \mu)`. Needs a ratio below 1.
+        learn_ratio: whether the ratio is a weight, `ratio_logit`, the
+            logarithm of its odds, which starts at `transport_ratio` (below
+            1). Default `False`.
+        use_unary_costs: whether leaving a feature behind has a cost of its
+            own, the dot product of feature and a learnt vector,
+            `leaving_direction`, both in the unit ball. Starts at zero, where
+            it changes nothing. Default `False`.
         prototype_initializer: initialiser of the prototypes.
         prototype_regularizer: regulariser of the prototypes.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
@@ -66,7 +99,7 @@ class GeneralizedSumPooling(keras.layers.Layer):
 
     Raises:
         ValueError: an argument outside its range, features of another rank,
-            unknown channels.
+            unknown channels, a mask on a feature map.
 
     Example:
 
@@ -79,81 +112,108 @@ class GeneralizedSumPooling(keras.layers.Layer):
 
     Reference:
         Generalized Sum Pooling for Metric Learning, (P2), (4.2), (4.3);
-        GeM + GSP: appendix. Unlike the reference code, the solver does not
+        GeM + GSP and GMP + GSP: supplement 1.2; the background's role:
+        supplement B.2. Unlike the reference code, the solver does not
         stop after a number of projections: the weights always sum to 1.
     """
 
     def __init__(
         self,
-        num_prototypes=64,
-        transport_ratio=0.3,
-        inverse_temperature=5.0,
+        num_prototypes: int = 64,
+        transport_ratio: float = 0.3,
+        inverse_temperature: float = 5.0,
         *,
-        power=1.0,
-        return_histogram=False,
-        prototype_initializer="glorot_uniform",
-        prototype_regularizer=None,
-        **kwargs,
-    ):
+        power: float = 1.0,
+        return_histogram: bool = False,
+        add_max: bool = False,
+        prototype_role: str = "subject",
+        learn_ratio: bool = False,
+        use_unary_costs: bool = False,
+        prototype_initializer: Any = "glorot_uniform",
+        prototype_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_count(num_prototypes=num_prototypes)
-        if not power >= 1.0:
-            raise ValueError(
-                f"`power` must be at least 1. Received: power={power}."
-            )
         self.num_prototypes = num_prototypes
         self.transport_ratio = check_transport_ratio(transport_ratio)
         self.inverse_temperature = check_inverse_temperature(
             inverse_temperature
         )
-        self.power = power
+        self.power = check_power(power)
         self.return_histogram = return_histogram
+        self.add_max = add_max
+        self.prototype_role = prototype_role
+        self.learn_ratio = learn_ratio
+        self.use_unary_costs = use_unary_costs
         self.prototype_initializer = keras.initializers.get(
             prototype_initializer
         )
         self.prototype_regularizer = keras.regularizers.get(
             prototype_regularizer
         )
-        self.supports_masking = True
+        self._check_roles()
 
-    def build(self, input_shape):
+    def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates the prototypes, (num_prototypes, channels)."""
-        spatial_shape(input_shape)
-        if input_shape[-1] is None:
-            raise ValueError(
-                "The channels of the features must be known. "
-                f"Received: input_shape={tuple(input_shape)}."
-            )
         self.prototypes = self.add_weight(
             name="prototypes",
-            shape=(self.num_prototypes, input_shape[-1]),
+            shape=(self.num_prototypes, channels),
             initializer=self.prototype_initializer,
             regularizer=self.prototype_regularizer,
             # Costs rounded to half precision move the weights visibly.
             autocast=False,
         )
+        if self.learn_ratio:
+            ratio = self.transport_ratio
+            start = math.log(ratio) - math.log1p(-ratio)
+            self.ratio_logit = self.full_precision_weight(
+                "ratio_logit", (), keras.initializers.Constant(start)
+            )
+        if self.use_unary_costs:
+            self.leaving_direction = self.full_precision_weight(
+                "leaving_direction", (channels,), "zeros"
+            )
 
-    def call(self, features, mask=None):
+    def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Pools features; see the class."""
-        weights, assignment = self._transport(features, mask)
+        transport = self._transport(features, mask)
         flat = at_least_float32(flat_features(features))
-        pooled = ops.cast(self._pool(flat, weights, mask), self.compute_dtype)
+        pooled = self._pool(flat, self._weights(transport), mask)
+        pooled = ops.cast(pooled, self.compute_dtype)
         if not self.return_histogram:
             return pooled
-        histogram = ops.matmul(ops.expand_dims(weights, 1), assignment)[:, 0]
+        histogram = ops.matmul(
+            ops.expand_dims(transport.weights, 1), transport.assignment
+        )[:, 0]
         return pooled, histogram
 
-    def pooling_weights(self, features, mask=None):
+    def pooling_weights(
+        self, features: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
         """Returns how much each feature of a call counts, as a map.
 
         Returns:
             (batch, height, width) or (batch, tokens); each map sums to 1.
         """
         features = self._as_features(features)
-        weights, _ = self._transport(features, mask)
+        weights = self._weights(self._transport(features, mask))
         return ops.reshape(weights, (-1, *spatial_shape(features)))
 
-    def transport_plan(self, features, mask=None):
+    def residual(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Returns the mass of each feature that no prototype takes, as a map.
+
+        Returns:
+            (batch, height, width) or (batch, tokens); each map sums to 1
+            minus the ratio.
+        """
+        features = self._as_features(features)
+        residual = self._transport(features, mask).residual
+        return ops.reshape(residual, (-1, *spatial_shape(features)))
+
+    def transport_plan(
+        self, features: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
         """Returns the mass a call moves from each feature to each prototype.
 
         Returns:
@@ -161,13 +221,16 @@ class GeneralizedSumPooling(keras.layers.Layer):
             num_prototypes); each plan sums to `transport_ratio`.
         """
         features = self._as_features(features)
-        weights, assignment = self._transport(features, mask)
-        plan = self.transport_ratio * weights[..., None] * assignment
+        transport = self._transport(features, mask)
+        moved = self.ratio * transport.weights[..., None]
+        plan = moved * transport.assignment
         return ops.reshape(
             plan, (-1, *spatial_shape(features), self.num_prototypes)
         )
 
-    def adapt(self, features, *, max_features=20_000, seed=0):
+    def adapt(
+        self, features: Tensor, *, max_features: int = 20_000, seed: int = 0
+    ) -> None:
         """Sets the prototypes to features that cover the data.
 
         Greedy k-centre on the unit ball, starting with the feature farthest
@@ -184,28 +247,39 @@ class GeneralizedSumPooling(keras.layers.Layer):
             ValueError: fewer local features than prototypes.
         """
         features = self._as_features(features)
-        self.prototypes.assign(
-            prototype_cover(
-                features,
-                self.num_prototypes,
-                max_features=max_features,
-                seed=seed,
+        flat = unit_ball(ops.reshape(features, (-1, features.shape[-1])))
+        count = min(int(max_features), flat.shape[0])
+        if count < self.num_prototypes:
+            raise ValueError(
+                "`adapt` needs at least `num_prototypes` local features. "
+                f"Received: {count} features for "
+                f"num_prototypes={self.num_prototypes}."
             )
-        )
+        order = keras.random.shuffle(ops.arange(flat.shape[0]), seed=seed)
+        pool = ops.take(flat, order[:count], axis=0)
+        mean = ops.mean(pool, axis=0, keepdims=True)
+        centers = greedy_k_center(pool, mean, self.num_prototypes)
+        self.prototypes.assign(ops.take(pool, centers, axis=0))
 
-    def compute_output_shape(self, input_shape):
+    @property
+    def ratio(self) -> Tensor:
+        """The fraction of mass that is moved, learnt or as it was set."""
+        if not self.learn_ratio:
+            return self.transport_ratio
+        return ops.sigmoid(ops.convert_to_tensor(self.ratio_logit))
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         """Returns (batch, channels), with the histogram's shape if asked."""
-        spatial_shape(input_shape)
-        pooled = (input_shape[0], input_shape[-1])
+        pooled = super().compute_output_shape(input_shape)
         if not self.return_histogram:
             return pooled
         return pooled, (input_shape[0], self.num_prototypes)
 
-    def compute_mask(self, inputs, mask=None):
+    def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> Any:
         """Returns no mask: the tokens are gone."""
         return (None, None) if self.return_histogram else None
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),
@@ -214,6 +288,10 @@ class GeneralizedSumPooling(keras.layers.Layer):
             "inverse_temperature": self.inverse_temperature,
             "power": self.power,
             "return_histogram": self.return_histogram,
+            "add_max": self.add_max,
+            "prototype_role": self.prototype_role,
+            "learn_ratio": self.learn_ratio,
+            "use_unary_costs": self.use_unary_costs,
             "prototype_initializer": keras.initializers.serialize(
                 self.prototype_initializer
             ),
@@ -228,20 +306,61 @@ class GeneralizedSumPooling(keras.layers.Layer):
             self.build(features.shape)
         return features
 
-    def _transport(self, features, mask):
+    def _check_roles(self):
+        if self.prototype_role not in ROLES:
+            raise ValueError(
+                '`prototype_role` must be "subject" or "background". '
+                f"Received: prototype_role={self.prototype_role!r}."
+            )
+        for name, is_set in (
+            ("learn_ratio", self.learn_ratio),
+            ("prototype_role", self.prototype_role == "background"),
+        ):
+            if is_set and self.transport_ratio == 1.0:
+                raise ValueError(
+                    "`transport_ratio` must be below 1 with "
+                    f"{name}={getattr(self, name)!r}. Received: "
+                    f"transport_ratio={self.transport_ratio}."
+                )
+
+    def _transport(self, features, mask) -> BallTransport:
+        check_mask(features, mask)
+        logit = direction = None
+        if self.learn_ratio:
+            logit = ops.convert_to_tensor(self.ratio_logit)
+        if self.use_unary_costs:
+            direction = ops.convert_to_tensor(self.leaving_direction)
         return ball_transport(
             flat_features(features),
             ops.convert_to_tensor(self.prototypes),
-            transport_ratio=self.transport_ratio,
+            transport_ratio=self.ratio,
             inverse_temperature=self.inverse_temperature,
             mask=mask,
+            log_odds=logit,
+            leaving_direction=direction,
+        )
+
+    def _weights(self, transport):
+        """Pooling weights, of what is matched or of what is not."""
+        if self.prototype_role == "subject":
+            return transport.weights
+        if not self.learn_ratio:
+            return transport.residual / (1.0 - self.transport_ratio)
+        # sigmoid(-x) is 1 - ratio to full precision.
+        return transport.residual / ops.sigmoid(
+            -ops.convert_to_tensor(self.ratio_logit)
         )
 
     def _pool(self, flat, weights, mask):
         """The weighted sum, or its generalised mean, (batch, channels)."""
         if self.power == 1.0:
-            return ops.matmul(ops.expand_dims(weights, 1), flat)[:, 0]
-        count = kept_features(weights, mask)
-        scaled = ops.expand_dims(weights * count, -1) * flat
-        kept = None if mask is None else ops.cast(mask, flat.dtype)
-        return generalized_mean(scaled, self.power, kept=kept)
+            pooled = ops.matmul(ops.expand_dims(weights, 1), flat)[:, 0]
+        else:
+            count = kept_features(weights, mask)
+            scaled = ops.expand_dims(weights * count, -1) * flat
+            kept = None if mask is None else ops.cast(mask, flat.dtype)
+            pooled = generalized_mean(scaled, self.power, kept=kept)
+        if self.add_max:
+            kept = kept_from_mask(mask, flat.dtype)
+            pooled = pooled + masked_max(flat, kept)
+        return zero_where_empty(pooled, mask)

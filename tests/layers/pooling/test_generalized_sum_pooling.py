@@ -328,3 +328,94 @@ def test_other_ranks_are_refused(shape):
 def test_unknown_channels_are_refused():
     with pytest.raises(ValueError, match="channels of the features"):
         GeneralizedSumPooling(7).build((None, 4, 4, None))
+
+
+def test_residual_and_plan_share_out_all_mass():
+    features = features_of(SHAPES[0])
+    layer = GeneralizedSumPooling(7, 0.3)
+    residual = np.asarray(layer.residual(features))
+    assert residual.shape == (3, 5, 4)
+    np.testing.assert_allclose(residual.sum((1, 2)), 0.7, rtol=1e-5)
+    moved = np.asarray(layer.transport_plan(features)).sum(-1)
+    np.testing.assert_allclose(moved + residual, 1 / 20, rtol=1e-4)
+
+
+def test_background_prototypes_pool_what_they_do_not_take():
+    features = features_of(SHAPES[0])
+    layer = GeneralizedSumPooling(7, 0.3, 8.0, prototype_role="background")
+    pooled = layer(features)
+    weights = np.asarray(layer.residual(features)) / 0.7
+    np.testing.assert_allclose(
+        layer.pooling_weights(features), weights, rtol=1e-5
+    )
+    expected = np.einsum("bhw,bhwc->bc", weights, features)
+    np.testing.assert_allclose(pooled, expected, atol=1e-5)
+
+
+def test_add_max_adds_each_channels_maximum():
+    features = features_of(SHAPES[0])
+    layer = GeneralizedSumPooling(7, add_max=True)
+    plain = GeneralizedSumPooling(7)
+    plain.build(features.shape)
+    layer.build(features.shape)
+    plain.prototypes.assign(layer.prototypes)
+    expected = np.asarray(plain(features)) + features.max((1, 2))
+    np.testing.assert_allclose(layer(features), expected, atol=1e-5)
+
+
+def test_learnt_ratio_starts_where_it_was_set_and_has_the_right_slope(
+    double_precision,
+):
+    features = 0.4 + 0.3 * features_of((2, 6, 3), dtype="float64")
+    layer = GeneralizedSumPooling(
+        4, 0.3, 6.0, learn_ratio=True, dtype="float64"
+    )
+    layer.build(features.shape)
+    plain = GeneralizedSumPooling(4, 0.3, 6.0, dtype="float64")
+    plain.build(features.shape)
+    plain.prototypes.assign(layer.prototypes)
+    np.testing.assert_allclose(layer(features), plain(features), rtol=1e-6)
+    assert abs(float(layer.ratio) - 0.3) < 1e-7
+    upstream = np.random.default_rng(1).normal(size=(2, 3))
+
+    def value(logit):
+        layer.ratio_logit.assign(logit)
+        return ops.sum(layer(features) * upstream)
+
+    (expected,) = central_differences(value, np.array(-0.5))
+    layer.ratio_logit.assign(-0.5)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            loss = ops.sum(layer(features) * upstream)
+        found = tape.gradient(loss, layer.ratio_logit.value)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_learnt_ratio_close_to_one_keeps_its_digits():
+    features = features_of(SHAPES[0])
+    layer = GeneralizedSumPooling(
+        7, 0.99999, learn_ratio=True, prototype_role="background"
+    )
+    # 1 - 0.99999 in float32 has lost the third digit of its inverse.
+    weights = np.asarray(layer.pooling_weights(features))
+    np.testing.assert_allclose(weights.sum((1, 2)), 1.0, rtol=1e-4)
+
+
+def test_unary_costs_are_those_of_the_transport_problem():
+    features = features_of((2, 20, 6)).astype("float64")
+    layer = GeneralizedSumPooling(7, 0.3, 8.0, use_unary_costs=True)
+    layer.build(features.shape)
+    direction = np.random.default_rng(2).normal(size=6) / 4
+    layer.leaving_direction.assign(direction)
+    weights = np.asarray(layer.pooling_weights(features.astype("float32")))
+    prototypes = np.asarray(layer.prototypes, "float64")
+    prototypes /= np.maximum(1, np.linalg.norm(prototypes, axis=1))[:, None]
+    for sample, found in zip(features, weights, strict=True):
+        inside = sample / np.maximum(1, np.linalg.norm(sample, axis=1))[:, None]
+        costs = np.linalg.norm(prototypes[:, None] - inside, axis=-1)
+        # rho_j pays for leaving: the same plan as if moving it saved that.
+        costs = costs - (inside @ direction)[None]
+        residual, _ = oracle.partial_transport(costs, 0.3, 8.0)
+        np.testing.assert_allclose(found, (1 / 20 - residual) / 0.3, atol=1e-5)

@@ -1,0 +1,146 @@
+"""Attention pooling: learnt queries, each reading a part of the channels."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.layers.pooling.feature_shape import (
+    check_mask,
+    flat_features,
+    known_channels,
+    spatial_shape,
+)
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.masked_reductions import kept_from_mask, masked_softmax
+from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class AttentionPooling(FeaturePooling):
+    r"""Pools by several learnt queries, as vision transformers are probed.
+
+    Query :math:`q_i` attends to the features and pools its own part i of the
+    values' channels:
+
+    .. math:: a_{ij} = \text{softmax}_j (q_i \cdot f_j), \qquad
+        \text{pooled} = \Big[ \sum_j a_{1j} (W f_j)^{(1)}, \dots,
+        \sum_j a_{mj} (W f_j)^{(m)} \Big]
+
+    This is the attention of a MAP head with m heads and one learnt probe: a
+    head's part of the probe and of the key projection are one vector, its
+    query, of which only the product is ever seen.
+
+    Args:
+        num_queries: m, at least 1, divides the channels. Default 8.
+        use_value_projection: whether there is a W. Default `True`.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Call arguments:
+        features: see input shape.
+        mask: optional boolean (batch, tokens), with tokens only.
+
+    Input shape:
+        (batch, height, width, channels) or (batch, tokens, channels).
+
+    Output shape:
+        (batch, channels).
+
+    Raises:
+        ValueError: an argument outside its range, channels that the queries
+            do not divide, features of another rank, unknown channels, a mask
+            on a feature map.
+
+    Example:
+
+    ```python
+    pooling = gsp.layers.AttentionPooling(num_queries=4)
+    features = np.random.default_rng(0).normal(size=(2, 196, 16))
+    assert pooling(features).shape == (2, 16)
+    assert pooling.pooling_weights(features).shape == (2, 196, 4)
+    ```
+
+    Reference:
+        Attention, Please! Revisiting Attentive Probing for Masked Image
+        Modeling (efficient probing); Scaling Vision Transformers (MAP head),
+        whose perceptron behind the attention is left out.
+    """
+
+    def __init__(
+        self,
+        num_queries: int = 8,
+        *,
+        use_value_projection: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_count(num_queries=num_queries)
+        self.num_queries = num_queries
+        self.use_value_projection = use_value_projection
+
+    def check_size(self, input_shape: tuple) -> None:
+        """Raises `ValueError` for channels that do not divide."""
+        channels = known_channels(input_shape)
+        if channels % self.num_queries:
+            raise ValueError(
+                "`num_queries` must divide the channels. Received: "
+                f"num_queries={self.num_queries}, channels={channels}."
+            )
+
+    def create_weights(self, channels: int, input_shape: tuple) -> None:
+        """Creates the queries and W."""
+        self.queries = self.full_precision_weight(
+            "queries", (self.num_queries, channels)
+        )
+        if self.use_value_projection:
+            self.value_kernel = self.full_precision_weight(
+                "value_kernel", (channels, channels)
+            )
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns the parts that the queries pooled, one after the other."""
+        shares = self._shares(features, kept)
+        values = features
+        if self.use_value_projection:
+            values = ops.matmul(features, self.value_kernel)
+        channels = values.shape[-1]
+        size = channels // self.num_queries
+        parts = ops.reshape(
+            values, (-1, ops.shape(values)[1], self.num_queries, size)
+        )
+        pooled = ops.einsum("bmn,bnms->bms", shares, parts)
+        return ops.reshape(pooled, (-1, channels))
+
+    def pooling_weights(
+        self, features: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """Returns how much each feature counts for each query.
+
+        Returns:
+            (batch, height, width, num_queries) or (batch, tokens,
+            num_queries); each query's map sums to 1.
+        """
+        features = ops.convert_to_tensor(features)
+        if not self.built:
+            self.build(features.shape)
+        check_mask(features, mask)
+        full = at_least_float32(features)
+        kept = kept_from_mask(mask, full.dtype)
+        shares = ops.swapaxes(self._shares(flat_features(full), kept), 1, 2)
+        return ops.reshape(
+            shares, (-1, *spatial_shape(features), self.num_queries)
+        )
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_queries": self.num_queries,
+            "use_value_projection": self.use_value_projection,
+        }
+
+    def _shares(self, features, kept):
+        scores = ops.matmul(features, ops.transpose(self.queries))
+        return masked_softmax(ops.swapaxes(scores, 1, 2), kept)

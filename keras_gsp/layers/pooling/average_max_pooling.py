@@ -1,0 +1,89 @@
+"""Average and maximum of the features, summed."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.masked_reductions import masked_max, masked_mean
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class AverageMaxPooling(FeaturePooling):
+    r"""Adds each channel's average over the image to its maximum.
+
+    .. math:: \text{pooled}_k = \frac{1}{n} \sum_j f_{jk} + \max_j f_{jk}
+
+    Args:
+        projection_size: optional size of two linear maps without bias, one
+            for the average and one for the maximum, summed after them.
+            Default `None`: the plain sum.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Call arguments:
+        features: see input shape.
+        mask: optional boolean (batch, tokens), with tokens only.
+
+    Input shape:
+        (batch, height, width, channels) or (batch, tokens, channels).
+
+    Output shape:
+        (batch, channels), or (batch, projection_size).
+
+    Raises:
+        ValueError: an argument outside its range, features of another rank,
+            unknown channels, a mask on a feature map.
+
+    Example:
+
+    ```python
+    pooling = gsp.layers.AverageMaxPooling()
+    assert pooling(np.ones((2, 7, 7, 16), "float32")).shape == (2, 16)
+    ```
+
+    Reference:
+        "GMP+GAP" of Generalized Sum Pooling for Metric Learning; Proxy Anchor
+        Loss for Deep Metric Learning pools so. Both project the sum once
+        (here: `projection_size=None` and a dense layer behind).
+    """
+
+    def __init__(
+        self, *, projection_size: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        check_count(projection_size=projection_size, is_optional=True)
+        self.projection_size = projection_size
+
+    def create_weights(self, channels: int, input_shape: tuple) -> None:
+        """Creates the two projections, if asked for."""
+        if self.projection_size is None:
+            return
+        shape = (channels, self.projection_size)
+        self.average_kernel = self.full_precision_weight(
+            "average_kernel", shape
+        )
+        self.max_kernel = self.full_precision_weight("max_kernel", shape)
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns average + maximum."""
+        average = masked_mean(features, kept)
+        largest = masked_max(features, kept)
+        if self.projection_size is None:
+            return average + largest
+        return ops.matmul(average, self.average_kernel) + ops.matmul(
+            largest, self.max_kernel
+        )
+
+    def output_size(self, channels: int) -> int:
+        """Returns `projection_size`, or the channels."""
+        return self.projection_size or channels
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "projection_size": self.projection_size,
+        }

@@ -1,0 +1,123 @@
+"""CBAM: attention over channels, then over places, then the average."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.layers.pooling.feature_shape import flat_features
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.masked_reductions import masked_max, masked_mean
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class CBAMPooling(FeaturePooling):
+    r"""Damps channels and places by learnt attention, then averages.
+
+    .. math:: \beta = \sigma(W_1 [W_0 \bar f]_+ + W_1 [W_0 \hat f]_+), \quad
+        g_j = \beta \odot f_j, \quad
+        \alpha = \sigma(K * [\text{mean}_k g_{jk};\ \max_k g_{jk}]), \quad
+        \text{pooled} = \frac{1}{n} \sum_j \alpha_j g_j
+
+    with the average :math:`\bar f` and the maximum :math:`\hat f` over places
+    and a convolution K of two channels to one. Tokens have no neighbours:
+    there K is 1x1.
+
+    Args:
+        reduction: channels divided by this is the width of the hidden layer
+            (at least 1). Default 16.
+        kernel_size: side of K on feature maps, odd. Default 7.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Call arguments:
+        features: see input shape.
+        mask: optional boolean (batch, tokens), with tokens only.
+
+    Input shape:
+        (batch, height, width, channels) or (batch, tokens, channels).
+
+    Output shape:
+        (batch, channels).
+
+    Raises:
+        ValueError: an argument outside its range, features of another rank,
+            unknown channels, a mask on a feature map.
+
+    Example:
+
+    ```python
+    pooling = gsp.layers.CBAMPooling(reduction=4)
+    assert pooling(np.ones((2, 7, 7, 16), "float32")).shape == (2, 16)
+    ```
+
+    Reference:
+        CBAM: Convolutional Block Attention Module, (2) and (3), without the
+        batch normalisation of its code. The metric learning comparison takes
+        `kernel_size=3`.
+    """
+
+    takes_maps = True
+
+    def __init__(
+        self, reduction: int = 16, *, kernel_size: int = 7, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        check_count(reduction=reduction, kernel_size=kernel_size)
+        if kernel_size % 2 == 0:
+            raise ValueError(
+                f"`kernel_size` must be odd. Received: {kernel_size=}."
+            )
+        self.reduction = reduction
+        self.kernel_size = kernel_size
+
+    def create_weights(self, channels: int, input_shape: tuple) -> None:
+        """Creates the two-layer perceptron and the convolution."""
+        hidden = max(1, channels // self.reduction)
+        self.squeeze_kernel = self.full_precision_weight(
+            "squeeze_kernel", (channels, hidden)
+        )
+        self.expand_kernel = self.full_precision_weight(
+            "expand_kernel", (hidden, channels)
+        )
+        side = self.kernel_size if len(input_shape) == 4 else 1
+        self.place_kernel = self.full_precision_weight(
+            "place_kernel", (side, side, 2, 1)
+        )
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns the average of the damped features."""
+        flat = flat_features(features)
+        channels = ops.sigmoid(
+            self._perceptron(masked_mean(flat, kept))
+            + self._perceptron(masked_max(flat, kept))
+        )
+        damped = channels[:, None] * flat
+        size = ops.cast(damped.shape[-1], damped.dtype)
+        facts = ops.stack(
+            [ops.sum(damped, axis=-1) / size, ops.max(damped, axis=-1)],
+            axis=-1,
+        )
+        shape = ops.shape(features)
+        rows = shape[1:-1] if len(features.shape) == 4 else (shape[1], 1)
+        places = ops.conv(
+            ops.reshape(facts, (-1, *rows, 2)),
+            ops.convert_to_tensor(self.place_kernel),
+            padding="same",
+            data_format="channels_last",
+        )
+        places = ops.reshape(ops.sigmoid(places), (-1, rows[0] * rows[1], 1))
+        return masked_mean(places * damped, kept)
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "reduction": self.reduction,
+            "kernel_size": self.kernel_size,
+        }
+
+    def _perceptron(self, pooled):
+        hidden = ops.relu(ops.matmul(pooled, self.squeeze_kernel))
+        return ops.matmul(hidden, self.expand_kernel)

@@ -1,0 +1,91 @@
+"""CroW: cross-dimensional weighting of places and channels."""
+
+import keras
+from keras import ops
+
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.ops.masked_reductions import masked_mean, num_kept
+from keras_gsp.ops.normalization import vector_norm
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class CroWPooling(FeaturePooling):
+    r"""Weights places by their strength, channels by their rarity.
+
+    No weights to learn. With positive responses :math:`x_{jk} =
+    \max(f_{jk}, 0)`, the response of a place :math:`s_j = \sum_k x_{jk}` and
+    the share of places where a channel responds :math:`q_k = \frac{1}{n}
+    \sum_j [x_{jk} > 0]`,
+
+    .. math:: \alpha_j = \sqrt{\frac{s_j}{\sqrt{\sum_l s_l^2}}}, \quad
+        \beta_k = \log \frac{\sum_l q_l}{q_k}, \quad
+        \text{pooled}_k = \beta_k \frac{1}{n} \sum_j \alpha_j x_{jk} .
+
+    A channel that responds nowhere pools to 0. The shares are counts and
+    have no gradient.
+
+    Args:
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Call arguments:
+        features: see input shape.
+        mask: optional boolean (batch, tokens), with tokens only.
+
+    Input shape:
+        (batch, height, width, channels) or (batch, tokens, channels).
+
+    Output shape:
+        (batch, channels).
+
+    Raises:
+        ValueError: features of another rank, unknown channels, a mask on a
+            feature map.
+
+    Example:
+
+    ```python
+    pooling = gsp.layers.CroWPooling()
+    features = np.random.default_rng(0).normal(size=(2, 7, 7, 16))
+    assert pooling(features).shape == (2, 16)
+    ```
+
+    Reference:
+        Cross-dimensional Weighting for Aggregated Deep Convolutional
+        Features, (2), (4) and (5), without the whitening behind it. The
+        paper sums over places; the mean differs by a factor that
+        normalisation removes. The code of Generalized Sum Pooling for Metric
+        Learning replaces the count by the mean of the sigmoid of the
+        responses, which lies in [0.5, 1] and hardly tells channels apart.
+    """
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns the weighted mean of the positive responses."""
+        responses = ops.relu(features)
+        strengths = ops.sum(responses, axis=-1)
+        if kept is not None:
+            strengths = kept * strengths
+        places = _root_of_share(strengths)
+        total = ops.sum(places[..., None] * responses, axis=1)
+        return _rarity(responses, kept) * total / num_kept(features, kept)
+
+
+def _root_of_share(strengths):
+    """Roots of a unit vector, with slope 0 where a place is silent."""
+    is_silent = strengths == 0.0
+    # Double `where`: sqrt never sees the zero whose gradient is infinite.
+    safe = ops.where(is_silent, ops.ones_like(strengths), strengths)
+    length = vector_norm(strengths)
+    length = ops.where(length == 0.0, ops.ones_like(length), length)
+    return ops.where(is_silent, 0.0, ops.sqrt(safe / length))
+
+
+def _rarity(responses, kept):
+    """Logarithm of one over a channel's share of all activity."""
+    active = ops.cast(responses > 0.0, responses.dtype)
+    shares = masked_mean(active, kept)
+    total = ops.sum(shares, axis=-1, keepdims=True)
+    is_silent = shares == 0.0
+    safe = ops.where(is_silent, ops.ones_like(shares), shares)
+    safe_total = ops.where(total == 0.0, ops.ones_like(total), total)
+    return ops.where(is_silent, 0.0, ops.log(safe_total) - ops.log(safe))

@@ -1,0 +1,97 @@
+"""What all poolings share: a set of features in, one vector out."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.layers.pooling.feature_shape import (
+    check_mask,
+    flat_features,
+    known_channels,
+)
+from keras_gsp.ops.masked_reductions import kept_from_mask, zero_where_empty
+from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.tensor import Tensor
+
+
+class FeaturePooling(keras.layers.Layer):
+    """A pooling is its weights and one method, `pool`.
+
+    The shape and the mask are checked here, half precision is turned into
+    float32 and back, and a row whose tokens are all masked is pooled to
+    zeros.
+
+    A subclass defines `pool(features, kept)` and, where it has weights,
+    `create_weights(channels)`; where the output has another size than the
+    channels, `output_size(channels)`.
+    """
+
+    # Whether `pool` takes feature maps as they are, not as lists.
+    takes_maps = False
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def build(self, input_shape: tuple) -> None:
+        """Creates the weights; the channels have to be known."""
+        channels = known_channels(input_shape)
+        self.check_size(input_shape)
+        self.create_weights(channels, input_shape)
+
+    def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Pools features; see the class."""
+        check_mask(features, mask)
+        pooled_type = self.compute_dtype
+        features = at_least_float32(features)
+        if not self.takes_maps:
+            features = flat_features(features)
+        kept = kept_from_mask(mask, features.dtype)
+        pooled = zero_where_empty(self.pool(features, kept), mask)
+        return ops.cast(pooled, pooled_type)
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Pools a list of features.
+
+        Args:
+            features: (batch, num_features, channels), float32 or float64; a
+                map as it is where `takes_maps`.
+            kept: (batch, num_features), 1 for features that count and 0 for
+                others, at least one in a row; `None` where all count.
+
+        Returns:
+            (batch, size).
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no `pool`.")
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        """Returns (batch, size)."""
+        return input_shape[0], self.output_size(known_channels(input_shape))
+
+    def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> None:
+        """Returns no mask: the tokens are gone."""
+        return None
+
+    def check_size(self, input_shape: tuple) -> None:
+        """Raises `ValueError` for too few features, where that is known."""
+
+    def create_weights(self, channels: int, input_shape: tuple) -> None:
+        """Creates the weights, if any."""
+
+    def output_size(self, channels: int) -> int:
+        """Returns the size of a pooled vector."""
+        return channels
+
+    def full_precision_weight(
+        self, name: str, shape: tuple, initializer: Any = "glorot_uniform"
+    ) -> Any:
+        """Adds a weight that mixed precision leaves in float32."""
+        return self.add_weight(
+            name=name, shape=shape, initializer=initializer, autocast=False
+        )
+
+    @property
+    def full_precision(self) -> str:
+        """float64 where the layer computes in it, float32 otherwise."""
+        return "float64" if self.compute_dtype == "float64" else "float32"

@@ -1,0 +1,104 @@
+"""Generalised max pooling: equally similar to every feature."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.ops.arguments import check_positive
+from keras_gsp.ops.precision import unit_roundoff
+from keras_gsp.ops.ridge import solve_positive_definite
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class GeneralizedMaxPooling(FeaturePooling):
+    r"""Pools to the vector whose dot product with each feature is one.
+
+    A frequent feature counts no more than a rare one: the pooled vector
+    :math:`\varphi` is the ridge regression of ones on the features F, rows
+    :math:`f_j`,
+
+    .. math:: \varphi = \arg\min_\varphi \|F \varphi - 1\|^2
+        + \lambda \|\varphi\|^2 = (F^\top F + \lambda I)^{-1} F^\top 1
+        = F^\top (F F^\top + \lambda I)^{-1} 1 .
+
+    To the ridge comes the rounding error of the matrix, some 5e-7 of its
+    trace. A large ridge gives the direction of average pooling. Of the two
+    forms the one with the smaller matrix is solved, by a Cholesky
+    factorisation in float32 at least; its cost grows with the cube of the
+    smaller of channels and number of features.
+
+    Args:
+        ridge: lambda, positive, in units of squared features. Default 1.0,
+            the value of the metric learning comparison.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Call arguments:
+        features: see input shape.
+        mask: optional boolean (batch, tokens), with tokens only.
+
+    Input shape:
+        (batch, height, width, channels) or (batch, tokens, channels).
+
+    Output shape:
+        (batch, channels).
+
+    Raises:
+        ValueError: an argument outside its range, features of another rank,
+            unknown channels, a mask on a feature map.
+
+    Example:
+
+    ```python
+    pooling = gsp.layers.GeneralizedMaxPooling(ridge=1e-3)
+    features = np.random.default_rng(0).normal(size=(1, 5, 16))
+    similarities = features[0] @ np.array(pooling(features))[0]
+    assert np.allclose(similarities, 1.0, atol=0.01)
+    ```
+
+    Reference:
+        Interferences in Match Kernels, section 4; "GeMax" of Generalized Sum
+        Pooling for Metric Learning, whose code inverts the n x n matrix.
+    """
+
+    def __init__(self, ridge: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_positive(ridge=ridge)
+        self.ridge = ridge
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Solves the ridge regression of each image."""
+        if kept is not None:
+            # A row of zeros changes neither F'F nor F'1.
+            features = kept[..., None] * features
+        count, channels = features.shape[1], features.shape[2]
+        turned = ops.swapaxes(features, 1, 2)
+        if count is not None and count < channels:
+            gram = ops.matmul(features, turned)
+            ones = ops.ones_like(features[..., :1])
+            shares = self._solve(gram, ones, count)
+            return ops.matmul(turned, shares)[..., 0]
+        total = ops.sum(features, axis=1)[..., None]
+        return self._solve(ops.matmul(turned, features), total, channels)[
+            ..., 0
+        ]
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "ridge": self.ridge}
+
+    def _solve(self, gram, right_hand_side, size):
+        identity = ops.eye(size, dtype=gram.dtype)
+        # Cholesky on TensorFlow raises for the whole batch; a NaN stays in
+        # its own image this way.
+        is_finite = ops.all(ops.isfinite(gram), axis=(1, 2), keepdims=True)
+        gram = ops.where(is_finite, gram, identity)
+        # Rounding must not make the matrix of huge features indefinite.
+        trace = ops.trace(gram, axis1=1, axis2=2)[:, None, None]
+        ridge = self.ridge + 4.0 * unit_roundoff(gram) * trace
+        solved = solve_positive_definite(
+            gram + ridge * identity, right_hand_side
+        )
+        return ops.where(is_finite, solved, float("nan"))

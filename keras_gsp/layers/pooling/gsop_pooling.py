@@ -1,0 +1,123 @@
+"""GSoP: channels weighed by what they have to do with each other."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.masked_reductions import masked_mean
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class GSoPPooling(FeaturePooling):
+    r"""Weighs channels by their covariances over the image, then averages.
+
+    .. math:: g_j = [N(W f_j)]_+, \quad
+        C = \frac{1}{n} \sum_j (g_j - \bar g)(g_j - \bar g)^\top, \quad
+        h_{rs} = \sum_t C'_{rt} G_{rts}, \quad
+        \text{pooled} = \sigma(A h + a) \odot \frac{1}{n} \sum_j f_j
+
+    where N is batch normalisation over features, C' the covariance matrix
+    after batch normalisation with one mean and variance a row, and each of
+    its rows r is read by four filters of its own, s = 1..4.
+
+    Args:
+        attention_size: rows of C, at least 1. Default 128.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Call arguments:
+        features: see input shape.
+        mask: optional boolean (batch, tokens), with tokens only.
+
+    Input shape:
+        (batch, height, width, channels) or (batch, tokens, channels).
+
+    Output shape:
+        (batch, channels).
+
+    Raises:
+        ValueError: an argument outside its range, features of another rank,
+            unknown channels, a mask on a feature map.
+
+    Example:
+
+    ```python
+    pooling = gsp.layers.GSoPPooling(attention_size=8)
+    assert pooling(np.ones((2, 7, 7, 16), "float32")).shape == (2, 16)
+    ```
+
+    Reference:
+        Global Second-order Pooling Convolutional Networks, section 3.2
+        (channel-wise). The metric learning comparison adds the position-wise
+        half, whose weights are tied to one size of the feature map; it is
+        left out here so that any size can be pooled. It also leaves the mean
+        in C and divides by n squared.
+    """
+
+    _FILTERS = 4
+
+    def __init__(self, attention_size: int = 128, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_count(attention_size=attention_size)
+        self.attention_size = attention_size
+
+    def create_weights(self, channels: int, input_shape: tuple) -> None:
+        """Creates the reduction, the row filters and the expansion."""
+        size = self.attention_size
+        self.reduce_kernel = self.full_precision_weight(
+            "reduce_kernel", (channels, size)
+        )
+        self.feature_normalization = keras.layers.BatchNormalization(
+            name="feature_normalization", dtype=self.full_precision
+        )
+        self.feature_normalization.build((None, None, size))
+        self.row_normalization = keras.layers.BatchNormalization(
+            axis=1, name="row_normalization", dtype=self.full_precision
+        )
+        self.row_normalization.build((None, size, size))
+        self.row_filters = self.full_precision_weight(
+            "row_filters", (size, size, self._FILTERS)
+        )
+        self.expand_kernel = self.full_precision_weight(
+            "expand_kernel", (self._FILTERS * size, channels)
+        )
+        self.expand_bias = self.full_precision_weight(
+            "expand_bias", (channels,), "zeros"
+        )
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns the average, channel by channel weighed."""
+        reduced = ops.matmul(features, self.reduce_kernel)
+        reduced = ops.relu(
+            self.feature_normalization(
+                reduced, mask=None if kept is None else kept > 0.0
+            )
+        )
+        centred = reduced - masked_mean(reduced, kept)[:, None]
+        if kept is not None:
+            centred = kept[..., None] * centred
+        count = _count(centred, kept)
+        covariances = ops.matmul(ops.swapaxes(centred, 1, 2), centred) / count
+        rows = ops.einsum(
+            "brt,rts->brs",
+            self.row_normalization(covariances),
+            ops.convert_to_tensor(self.row_filters),
+        )
+        size = self._FILTERS * self.attention_size
+        weights = ops.matmul(ops.reshape(rows, (-1, size)), self.expand_kernel)
+        channels = ops.sigmoid(weights + self.expand_bias)
+        return channels * masked_mean(features, kept)
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "attention_size": self.attention_size}
+
+
+def _count(features, kept):
+    """Number of kept features, shaped to divide (batch, rows, columns)."""
+    if kept is None:
+        return ops.cast(ops.shape(features)[1], features.dtype)
+    return ops.sum(kept, axis=-1)[:, None, None]

@@ -1,0 +1,122 @@
+"""NetVLAD: what features differ by from the clusters they belong to."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.normalization import unit_sphere
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class NetVLADPooling(FeaturePooling):
+    r"""Sums the residuals of softly assigned features, cluster by cluster.
+
+    .. math:: a_{jk} = \frac{e^{w_k \cdot f_j + b_k}}
+        {\sum_l e^{w_l \cdot f_j + b_l}}, \qquad
+        V_k = \sum_j a_{jk} (f_j - c_k), \qquad
+        \text{pooled} = \left[ \frac{V_1}{|V_1|}, \dots,
+        \frac{V_m}{|V_m|} \right]
+
+    Each cluster's vector has length 1 (intra-normalisation), the whole one
+    :math:`\sqrt m`; an encoder normalises it again.
+
+    Args:
+        num_clusters: m, at least 1. Default 64.
+        projection_size: size that features are linearly mapped to first,
+            without bias; `None`, the default, leaves them. The sizes of the
+            metric learning comparison are `NetVLADPooling(8,
+            projection_size=16)` and `NetVLADPooling(64,
+            projection_size=128)`.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Call arguments:
+        features: see input shape.
+        mask: optional boolean (batch, tokens), with tokens only.
+
+    Input shape:
+        (batch, height, width, channels) or (batch, tokens, channels).
+
+    Output shape:
+        (batch, num_clusters * channels), or (batch, num_clusters *
+        projection_size).
+
+    Raises:
+        ValueError: an argument outside its range, features of another rank,
+            unknown channels, a mask on a feature map.
+
+    Example:
+
+    ```python
+    pooling = gsp.layers.NetVLADPooling(8, projection_size=16)
+    assert pooling(np.ones((2, 7, 7, 32), "float32")).shape == (2, 128)
+    ```
+
+    Reference:
+        NetVLAD: CNN Architecture for Weakly Supervised Place Recognition,
+        (4). Its code normalises features first and starts the assignment
+        from k-means; as in the metric learning comparison, features are
+        taken as they are and everything starts at random.
+    """
+
+    def __init__(
+        self,
+        num_clusters: int = 64,
+        *,
+        projection_size: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_count(num_clusters=num_clusters)
+        check_count(projection_size=projection_size, is_optional=True)
+        self.num_clusters = num_clusters
+        self.projection_size = projection_size
+
+    def create_weights(self, channels: int, input_shape: tuple) -> None:
+        """Creates the projection, the assignment and the centres."""
+        size = self.projection_size or channels
+        if self.projection_size is not None:
+            self.projection = self.full_precision_weight(
+                "projection", (channels, size)
+            )
+        self.assignment_kernel = self.full_precision_weight(
+            "assignment_kernel", (size, self.num_clusters)
+        )
+        self.assignment_bias = self.full_precision_weight(
+            "assignment_bias", (self.num_clusters,), "zeros"
+        )
+        self.centers = self.full_precision_weight(
+            "centers", (self.num_clusters, size)
+        )
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns the normalised residuals, one cluster after the other."""
+        if self.projection_size is not None:
+            features = ops.matmul(features, self.projection)
+        shares = ops.softmax(
+            ops.matmul(features, self.assignment_kernel) + self.assignment_bias,
+            axis=-1,
+        )
+        if kept is not None:
+            shares = kept[..., None] * shares
+        # sum_j a_jk (f_j - c_k), without a residual for each pair.
+        sums = ops.matmul(ops.swapaxes(shares, 1, 2), features)
+        masses = ops.sum(shares, axis=1)[..., None]
+        residuals = sums - masses * ops.convert_to_tensor(self.centers)
+        size = self.num_clusters * features.shape[-1]
+        return ops.reshape(unit_sphere(residuals), (-1, size))
+
+    def output_size(self, channels: int) -> int:
+        """Returns clusters times the size of a feature."""
+        return self.num_clusters * (self.projection_size or channels)
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_clusters": self.num_clusters,
+            "projection_size": self.projection_size,
+        }

@@ -1,0 +1,124 @@
+"""Smoothed match kernel: features weighed by their length."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.layers.pooling.feature_shape import flat_features
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.masked_reductions import masked_mean
+from keras_gsp.ops.normalization import vector_norm
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class SmoothedMatchKernelPooling(FeaturePooling):
+    r"""Weighs smoothed features by how strong they were before smoothing.
+
+    .. math:: \text{pooled} = \frac{1}{n} \sum_j \text{sg}(|f_j|)
+        \, (W \tilde f_j + b)
+
+    where :math:`\tilde f` is the average over a square of neighbours inside
+    the map and sg stops the gradient. Tokens have no neighbours and are not
+    smoothed.
+
+    Args:
+        kernel_size: side of the square on feature maps, odd. Default 3.
+        projection_size: rows of W; W and b are left out with `None`, the
+            default, for use behind an encoder's own projection.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Call arguments:
+        features: see input shape.
+        mask: optional boolean (batch, tokens), with tokens only.
+
+    Input shape:
+        (batch, height, width, channels) or (batch, tokens, channels).
+
+    Output shape:
+        (batch, channels), or (batch, projection_size).
+
+    Raises:
+        ValueError: an argument outside its range, features of another rank,
+            unknown channels, a mask on a feature map.
+
+    Example:
+
+    ```python
+    pooling = gsp.layers.SmoothedMatchKernelPooling()
+    assert pooling(np.ones((2, 7, 7, 16), "float32")).shape == (2, 16)
+    ```
+
+    Reference:
+        Learning and Aggregating Deep Local Descriptors for Instance-Level
+        Recognition, (7) to (9): the global descriptor that is trained; the
+        match kernel on quantised descriptors, applied after training there,
+        is not part of it. "T-SMK" of Generalized Sum Pooling for Metric
+        Learning, whose code stops the gradient of the weights.
+    """
+
+    takes_maps = True
+
+    def __init__(
+        self,
+        kernel_size: int = 3,
+        *,
+        projection_size: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_count(kernel_size=kernel_size)
+        check_count(projection_size=projection_size, is_optional=True)
+        if kernel_size % 2 == 0:
+            raise ValueError(
+                f"`kernel_size` must be odd. Received: {kernel_size=}."
+            )
+        self.kernel_size = kernel_size
+        self.projection_size = projection_size
+
+    def create_weights(self, channels: int, input_shape: tuple) -> None:
+        """Creates W and b, if asked for."""
+        if self.projection_size is None:
+            return
+        self.kernel = self.full_precision_weight(
+            "kernel", (channels, self.projection_size)
+        )
+        self.bias = self.full_precision_weight(
+            "bias", (self.projection_size,), "zeros"
+        )
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns the mean of the weighed smooth features."""
+        flat = flat_features(features)
+        weights = ops.stop_gradient(vector_norm(flat))
+        if len(features.shape) == 4 and self.kernel_size > 1:
+            flat = flat_features(
+                ops.average_pool(
+                    features,
+                    self.kernel_size,
+                    strides=1,
+                    padding="same",
+                    data_format="channels_last",
+                )
+            )
+        pooled = masked_mean(weights * flat, kept)
+        if self.projection_size is None:
+            return pooled
+        # W is linear: projecting the sum is projecting each feature.
+        return ops.matmul(pooled, self.kernel) + self.bias * masked_mean(
+            weights, kept
+        )
+
+    def output_size(self, channels: int) -> int:
+        """Returns `projection_size`, or the channels."""
+        return self.projection_size or channels
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "kernel_size": self.kernel_size,
+            "projection_size": self.projection_size,
+        }

@@ -1,0 +1,122 @@
+"""SOLAR: features enriched by all others, then generalised-mean pooling."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.generalized_mean import check_power, generalized_mean
+from keras_gsp.ops.masked_reductions import masked_softmax
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class SOLARPooling(FeaturePooling):
+    r"""Lets every place look at every other one, then pools by power mean.
+
+    .. math:: q_j = [N(W_q f_j)]_+, \quad k_j = [N(W_k f_j)]_+,
+        \quad v_j = W_v f_j + b_v, \quad
+        g_j = f_j + W_o \sum_l
+        \frac{e^{q_j \cdot k_l / \sqrt{d}}}{\sum_i e^{q_j \cdot k_i /
+        \sqrt{d}}} v_l + b_o
+
+    and :math:`\text{pooled} = (\frac{1}{n} \sum_j \max(g_j, 10^{-6})^p)^{1 /
+    p}`. N is batch normalisation. Memory grows with the square of the number
+    of features.
+
+    Args:
+        power: exponent p, at least 1. Default 3.0.
+        attention_size: d, the size of queries, keys and values. Default
+            `None`: the channels.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Call arguments:
+        features: see input shape.
+        mask: optional boolean (batch, tokens), with tokens only.
+
+    Input shape:
+        (batch, height, width, channels) or (batch, tokens, channels).
+
+    Output shape:
+        (batch, channels).
+
+    Raises:
+        ValueError: an argument outside its range, features of another rank,
+            unknown channels, a mask on a feature map.
+
+    Example:
+
+    ```python
+    pooling = gsp.layers.SOLARPooling()
+    assert pooling(np.ones((2, 7, 7, 16), "float32")).shape == (2, 16)
+    ```
+
+    Reference:
+        SOLAR: Second-Order Loss and Attention for Image Retrieval, (2) to
+        (4), one block before GeM. Batch normalisation is on queries and keys
+        alone, as in its code and in the metric learning comparison.
+    """
+
+    def __init__(
+        self,
+        power: float = 3.0,
+        *,
+        attention_size: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_count(attention_size=attention_size, is_optional=True)
+        self.power = check_power(power)
+        self.attention_size = attention_size
+
+    def create_weights(self, channels: int, input_shape: tuple) -> None:
+        """Creates the maps to queries, keys and values, and the one back."""
+        size = self.attention_size or channels
+        self._create_map("value", channels, size)
+        self._create_map("output", size, channels)
+        for name in ("query", "key"):
+            # Without bias: the normalisation behind it would remove it.
+            kernel = self.full_precision_weight(
+                f"{name}_kernel", (channels, size)
+            )
+            setattr(self, f"{name}_kernel", kernel)
+            layer = keras.layers.BatchNormalization(
+                name=f"{name}_normalization", dtype=self.full_precision
+            )
+            layer.build((None, None, size))
+            setattr(self, f"{name}_normalization", layer)
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns the power mean of the enriched features."""
+        mask = None if kept is None else kept > 0.0
+        queries = ops.matmul(features, self.query_kernel)
+        queries = ops.relu(self.query_normalization(queries, mask=mask))
+        keys = ops.matmul(features, self.key_kernel)
+        keys = ops.relu(self.key_normalization(keys, mask=mask))
+        scale = keys.shape[-1] ** -0.5
+        scores = scale * ops.matmul(queries, ops.swapaxes(keys, 1, 2))
+        seen = ops.matmul(
+            masked_softmax(scores, kept), self._mapped(features, "value")
+        )
+        enriched = features + self._mapped(seen, "output")
+        return generalized_mean(enriched, self.power, kept=kept)
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "power": self.power,
+            "attention_size": self.attention_size,
+        }
+
+    def _create_map(self, name, inputs, outputs):
+        kernel = self.full_precision_weight(f"{name}_kernel", (inputs, outputs))
+        bias = self.full_precision_weight(f"{name}_bias", (outputs,), "zeros")
+        setattr(self, f"{name}_kernel", kernel)
+        setattr(self, f"{name}_bias", bias)
+
+    def _mapped(self, features, name):
+        kernel = getattr(self, f"{name}_kernel")
+        return ops.matmul(features, kernel) + getattr(self, f"{name}_bias")

@@ -1,0 +1,80 @@
+"""Mean, maximum and softmax over the features of a set that are kept.
+
+Symbols: n `num_features`, `kept` 1 for a feature that counts and 0 for one
+that does not, `None` where all count.
+"""
+
+from keras import ops
+
+from keras_gsp.ops.tensor import Tensor
+
+
+def kept_from_mask(mask: Tensor, dtype: str) -> Tensor:
+    """Returns a boolean mask as numbers; a row without any keeps them all.
+
+    A row that keeps nothing has no mean. Pooled as if it kept everything it
+    stays finite, and so does its gradient; the caller puts zeros in its place
+    (`zero_where_empty`).
+
+    Args:
+        mask: boolean (batch, num_features), or `None`.
+        dtype: float32 or float64.
+
+    Returns:
+        (batch, num_features), or `None` for `None`.
+    """
+    if mask is None:
+        return None
+    mask = ops.cast(mask, "bool")
+    is_empty = ops.logical_not(ops.any(mask, axis=-1, keepdims=True))
+    return ops.cast(ops.logical_or(mask, is_empty), dtype)
+
+
+def zero_where_empty(pooled: Tensor, mask: Tensor) -> Tensor:
+    """Returns (batch, size) with zeros in rows whose mask keeps nothing."""
+    if mask is None:
+        return pooled
+    is_kept = ops.any(ops.cast(mask, "bool"), axis=-1, keepdims=True)
+    return ops.where(is_kept, pooled, ops.zeros_like(pooled))
+
+
+def num_kept(features: Tensor, kept: Tensor) -> Tensor:
+    """Returns the number of features that count, a scalar or (batch, 1)."""
+    if kept is None:
+        return ops.cast(ops.shape(features)[1], features.dtype)
+    return ops.sum(kept, axis=-1, keepdims=True)
+
+
+def masked_mean(features: Tensor, kept: Tensor) -> Tensor:
+    """Averages (batch, num_features, size) over the kept features."""
+    if kept is None:
+        # Not `ops.mean`, which rounds float64 to float32 on JAX.
+        return ops.sum(features, axis=1) / num_kept(features, None)
+    total = ops.sum(kept[..., None] * features, axis=1)
+    return total / num_kept(features, kept)
+
+
+def masked_max(features: Tensor, kept: Tensor) -> Tensor:
+    """Maximum of (batch, num_features, size) over the kept features."""
+    if kept is not None:
+        lowest = ops.cast(-float("inf"), features.dtype)
+        features = ops.where(kept[..., None] > 0.0, features, lowest)
+    return ops.max(features, axis=1)
+
+
+def masked_softmax(scores: Tensor, kept: Tensor) -> Tensor:
+    """Softmax over the kept features, the last axis of the scores.
+
+    Args:
+        scores: (batch, num_features) or (batch, rows, num_features), float32
+            or float64.
+        kept: (batch, num_features), or `None`.
+
+    Returns:
+        Scores' shape; sums to 1 over the last axis, 0 where not kept.
+    """
+    if kept is not None:
+        if len(scores.shape) == 3:
+            kept = ops.expand_dims(kept, axis=1)
+        scores = ops.where(kept > 0.0, scores, -float("inf"))
+    return ops.softmax(scores, axis=-1)
