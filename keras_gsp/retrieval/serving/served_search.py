@@ -38,6 +38,8 @@ class ServedGallery:
             self.variables = {
                 "rows": tf.Variable(rows, trainable=False),
                 "half_squares": tf.Variable(halves, trainable=False),
+                # For those who search the rows themselves.
+                "origin": tf.Variable(self.origin, trainable=False),
                 "ids": tf.Variable(gallery.ids.astype("U").astype(object)),
                 "labels": tf.Variable(
                     gallery.labels.astype("U").astype(object)

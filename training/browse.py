@@ -1,0 +1,95 @@
+"""Searches an export in the browser: `python -m training.browse MODEL`."""
+
+import socket
+import sys
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+HOST = "127.0.0.1"
+"""This machine alone: nobody else can ask."""
+
+
+@dataclass(frozen=True)
+class BrowseCommand:
+    """Serves a page, to this machine alone, that searches with images."""
+
+    model: Annotated[Path, tyro.conf.Positional]
+    """Exported retriever, or the run directory it was exported from."""
+    port: int = 8616
+    """Port of the page; 0 takes any that is free."""
+    open: bool = False
+    """Open the page in the browser."""
+
+    def __post_init__(self):
+        if not 0 <= self.port < 2**16:
+            raise ValueError(
+                f"`port` must be in [0, 65535]. Received: port={self.port}."
+            )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line."""
+    try:
+        command = tyro.cli(
+            BrowseCommand,
+            prog="python -m training.browse",
+            description=__doc__,
+            args=arguments,
+        )
+        serve(command)
+    except (ImportError, OSError, ValueError) as error:
+        sys.exit(f"error: {error}")
+
+
+def serve(command: BrowseCommand) -> None:
+    """Loads an export and answers until the process is stopped.
+
+    Raises:
+        FileNotFoundError: there is no export.
+        OSError: the port is taken.
+        ValueError: an export without a gallery.
+    """
+    from training.search import exported_folder
+
+    folder = exported_folder(command.model)
+    with bound_socket(command.port) as listening:
+        # TensorFlow takes seconds to import: not for an error or for --help.
+        import uvicorn
+
+        from training.browsing.export_search import ExportSearch
+        from training.browsing.search_page import search_app
+
+        address = f"http://{HOST}:{listening.getsockname()[1]}/"
+        app = search_app(ExportSearch(folder), (HOST, "localhost"))
+        print(f"{folder}: {address} (stop with Ctrl+C)", flush=True)
+        if command.open:
+            webbrowser.open(address)
+        config = uvicorn.Config(app, log_level="warning", access_log=False)
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def bound_socket(port: int) -> socket.socket:
+    """A socket that only this machine reaches.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+    except OSError as error:
+        listening.close()
+        raise OSError(
+            f"`port` must be free. Received: port={port} ({error.strerror}). "
+            "Choose another, or --port 0 for any."
+        ) from error
+    return listening
+
+
+if __name__ == "__main__":
+    main()

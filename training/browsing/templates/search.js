@@ -1,0 +1,134 @@
+"use strict";
+(() => {
+  const { make, find, overlay, applyTheme } = page;
+  const mostExplained = Number(document.body.dataset.explained);
+  let query = null; // { source, words, body or position }
+  let answer = null; // { neighbors, explanation }
+  let asked = 0;
+
+  const status = (words, isError = false) => {
+    find("status").textContent = words;
+    find("status").classList.toggle("error", isError);
+  };
+  async function ask(path, settings, of) {
+    const words = new URLSearchParams(settings);
+    if (of.position !== undefined) words.set("position", of.position);
+    const response = await fetch(`${path}?${words}`, {
+      method: "POST", body: of.body || null,
+      headers: of.body ? { "Content-Type": "application/octet-stream" } : {},
+    });
+    const found = await response.json();
+    if (!response.ok) throw new Error(found.error);
+    return found;
+  }
+
+  async function search() {
+    if (!query) return;
+    const turn = ++asked;
+    const of = query;
+    status("Searching …");
+    try {
+      const settings = { k: find("k").value || 12 };
+      if (find("label").value) settings.label = find("label").value;
+      const found = await ask("search", settings, of);
+      if (turn !== asked) return;
+      answer = { neighbors: found.neighbors, explanation: null };
+      draw();
+      const places = found.neighbors.slice(0, mostExplained).map((one) => one.position);
+      if (!places.length) return;
+      const explanation = await ask("explain", { neighbors: places.join(",") }, of);
+      if (turn !== asked) return;
+      answer.explanation = explanation;
+      draw();
+    } catch (error) {
+      if (turn !== asked) return;
+      if (answer === null || !(error instanceof TypeError)) status(error.message, true);
+      else status("The server does not answer; is it still running?", true);
+    }
+  }
+
+  const showsWeights = () => find("overlay") !== null && find("overlay").checked && answer.explanation !== null;
+  function framed(source, words, map, isOwn = false) {
+    return make("span", { class: isOwn ? "frame own" : "frame" }, make("img", { src: source, alt: words }),
+      showsWeights() && map ? overlay(map, answer.explanation.shape) : null);
+  }
+  function neighbor(one, rank) {
+    const limit = find("threshold").value === "" ? null : Number(find("threshold").value);
+    const isMatch = limit !== null && one.distance <= limit;
+    const words = `neighbour ${rank + 1}: ${one.label}, distance ${one.distance.toFixed(3)}${limit === null ? "" : isMatch ? ", match" : ", no match"}`;
+    const why = answer.explanation && answer.explanation.neighbors[one.position];
+    const shown = framed(`image/${one.position}`, words, why && why.weights);
+    if (limit !== null) shown.append(make("span", { class: "badge", "aria-hidden": "true" }, isMatch ? "✓ match" : "✗"));
+    return make("button", {
+      type: "button", title: `${one.label}, ${one.name}`, disabled: !why,
+      class: `neighbor ${limit === null ? "plain" : isMatch ? "" : "wrong"}`,
+      onclick: () => explain(one, why),
+    }, shown, make("span", { class: "under" }, one.label || one.name),
+    make("span", { class: "under quiet" }, one.distance.toFixed(3)));
+  }
+  function draw() {
+    if (!answer) return;
+    const limit = find("threshold").value === "" ? null : Number(find("threshold").value);
+    const matches = answer.neighbors.filter((one) => limit !== null && one.distance <= limit);
+    const count = answer.neighbors.length;
+    status(`${count} neighbour${count === 1 ? "" : "s"}${limit === null ? "" : `, ${matches.length} of them ${matches.length === 1 ? "a match" : "matches"}`}.`);
+    find("found").replaceChildren(make("div", { class: "result" },
+      framed(query.source, `query: ${query.words}`, answer.explanation && answer.explanation.query, true),
+      make("div", { class: "strip" }, ...answer.neighbors.map(neighbor))));
+  }
+  function explain(one, why) {
+    const { query: weights, shape } = answer.explanation;
+    page.showWhy({
+      words: `Inner product ${why.similarity.toFixed(3)}, distance ${one.distance.toFixed(3)}.`,
+      pictures: [[query.source, `query: ${query.words}`], [`image/${one.position}`, `neighbour: ${one.label}`]],
+      shape, similarity: why.similarity, weights: [weights, why.weights],
+      parts: why.prototypes.map((part) => ({
+        prototype: part.prototype, share: part.share, maps: [part.query, part.neighbor],
+      })),
+    });
+  }
+
+  /* ---- what is searched with ---- */
+  function start(next) {
+    query = next;
+    answer = null;
+    find("found").replaceChildren();
+    search();
+  }
+  // The part of an image that is embedded, where the browser can read it.
+  async function centredSquare(file) {
+    const image = await createImageBitmap(file);
+    const kept = Math.max(1, Math.round(Math.min(image.width, image.height) * Number(document.body.dataset.crop)));
+    const canvas = make("canvas", { width: 224, height: 224 });
+    canvas.getContext("2d").drawImage(image, (image.width - kept) / 2, (image.height - kept) / 2, kept, kept, 0, 0, 224, 224);
+    return canvas.toDataURL();
+  }
+  async function useFile(file) {
+    if (!file) return;
+    find("drop-words").textContent = `${file.name} (choose or drop another)`;
+    const source = await centredSquare(file).catch(() => "data:,");
+    start({ source, words: file.name, body: file });
+  }
+  find("file").addEventListener("change", (event) => useFile(event.target.files[0]));
+  const drop = find("drop");
+  for (const name of ["dragenter", "dragover"]) {
+    drop.addEventListener(name, (event) => { event.preventDefault(); drop.classList.add("over"); });
+  }
+  drop.addEventListener("dragleave", () => drop.classList.remove("over"));
+  drop.addEventListener("drop", (event) => {
+    event.preventDefault();
+    drop.classList.remove("over");
+    useFile(event.dataTransfer.files[0]);
+  });
+  // A file dropped beside the field must not replace the page.
+  for (const name of ["dragover", "drop"]) window.addEventListener(name, (event) => event.preventDefault());
+  document.querySelectorAll("[data-example]").forEach((button) => button.addEventListener("click", () => {
+    const picture = button.querySelector("img");
+    start({ source: picture.getAttribute("src"), words: picture.alt, position: button.dataset.example });
+  }));
+  for (const name of ["k", "label"]) find(name).addEventListener("change", search);
+  find("threshold").addEventListener("input", () => { find("threshold-range").value = find("threshold").value || 0; draw(); });
+  find("threshold-range").addEventListener("input", () => { find("threshold").value = find("threshold-range").value; draw(); });
+  if (find("overlay")) find("overlay").addEventListener("change", draw);
+  applyTheme();
+})();
