@@ -54,9 +54,9 @@ def cut_encoded(
 
     def plain():
         shape = tf.io.extract_jpeg_shape(contents)
-        check(tf.cast(shape[:2], "int64"))
+        checked = checked_contents(tf.cast(shape[:2], "int64"))
         place = window(shape[0], shape[1])
-        return tf.image.decode_and_crop_jpeg(contents, place, channels=channels)
+        return tf.image.decode_and_crop_jpeg(checked, place, channels=channels)
 
     # TensorFlow walks over the operations of a branch that is not taken too,
     # unless it is a function of its own: that would cost more than a small
@@ -65,7 +65,7 @@ def cut_encoded(
     def general():
         kind = image_kind(contents)
         header = _header_function()(contents)
-        check(header[:2])
+        checked = checked_contents(header[:2])
         height, width, orientation = tf.unstack(tf.cast(header, "int32"))
         is_turned = orientation >= 5
         place = window(
@@ -76,18 +76,26 @@ def cut_encoded(
         pixels = tf.cond(
             kind == JPEG,
             lambda: tf.image.decode_and_crop_jpeg(
-                contents, place, channels=channels
+                checked, place, channels=channels
             ),
-            lambda: _slice(_decoder(channels)(contents), place),
+            lambda: _slice(_decoder(channels)(checked), place),
         )
         return upright(pixels, orientation)
 
-    def check(sides):
-        _assert(tf.reduce_min(sides) > 0, "no image, or a damaged header")
-        _assert(
-            sides[0] * sides[1] <= max_pixels,
-            f"more than max_pixels={max_pixels} pixels",
-        )
+    def checked_contents(sides):
+        # Not `tf.debugging.assert_...`, which costs more than a small image.
+        checks = [
+            tf.debugging.Assert(
+                tf.reduce_min(sides) > 0, ["no image, or a damaged header"]
+            ),
+            tf.debugging.Assert(
+                sides[0] * sides[1] <= max_pixels,
+                [f"more than max_pixels={max_pixels} pixels"],
+            ),
+        ]
+        # Else the decoder, which has no side effect, would not wait.
+        with tf.control_dependencies(checks):
+            return tf.identity(contents)
 
     pixels = tf.cond(is_plain_jpeg(contents), plain, general)
     return resized(tf.ensure_shape(pixels, [None, None, channels]), size)
@@ -357,13 +365,6 @@ def first_words(error: Exception) -> str:
         text = text.split("\n\n")[-1]
     text = text.split("}} ")[-1].split(" [Op")[0]
     return text.strip().splitlines()[0][:90]
-
-
-def _assert(is_met, message):
-    import tensorflow as tf
-
-    # Not `tf.debugging.assert_...`, which costs more than a small image.
-    tf.debugging.Assert(is_met, [message])
 
 
 def _moves(orientation):

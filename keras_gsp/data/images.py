@@ -182,6 +182,8 @@ def evaluation_batches(
 def _in_batches(singles, prepare, batch_size, drop_remainder=False):
     import tensorflow as tf
 
+    # It branches on Python values alone: converting it took seconds.
+    prepare = tf.autograph.experimental.do_not_convert(prepare)
     images = singles.map(
         prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
