@@ -1,6 +1,9 @@
 """Which part of an image is cut out: at random to train, fixed to score."""
 
+import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 # Attempts at a random window before the largest allowed one is taken.
 _ATTEMPTS = 10
@@ -11,7 +14,7 @@ _ASPECT_RATIOS = 3 / 4, 4 / 3
 CROPS = ("area", "side", None)
 
 
-def check_crop(crop):
+def check_crop(crop: str | None) -> None:
     """Raises `ValueError` unless `crop` is "area", "side" or None."""
     if crop not in CROPS:
         raise ValueError(
@@ -19,7 +22,14 @@ def check_crop(crop):
         )
 
 
-def random_window(height, width, seed, *, crop="area", resize=256):
+def random_window(
+    height: Any,
+    width: Any,
+    seed: Any,
+    *,
+    crop: str = "area",
+    resize: int = 256,
+) -> Any:
     """Draws the window of one training crop.
 
     The published benchmark describes its augmentation in two ways, and both
@@ -67,7 +77,28 @@ def random_window(height, width, seed, *, crop="area", resize=256):
     return tf.cast(drawn, "int32")
 
 
-def centre_window(height, width, fraction):
+def evaluation_window(fraction: float | None) -> Callable[[Any, Any], Any]:
+    """The window that scores and exports see: one rule for both.
+
+    Args:
+        fraction: As for `centre_window`; None keeps the whole image.
+
+    Returns:
+        A function of height and width to the window.
+    """
+    if fraction is None:
+        return whole_window
+    return functools.partial(centre_window, fraction=fraction)
+
+
+def whole_window(height: Any, width: Any) -> Any:
+    """All of the image, (4,), int32; resizing it changes its proportions."""
+    import tensorflow as tf
+
+    return tf.stack([0, 0, height, width])
+
+
+def centre_window(height: Any, width: Any, fraction: float) -> Any:
     """The centred square that the evaluation scores.
 
     Args:

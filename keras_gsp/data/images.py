@@ -1,24 +1,29 @@
 """Image batches for training and scoring: read, crop, resize, flip."""
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from keras_gsp.data import crops, decoding
+from keras_gsp.data.image_header import MAX_PIXELS
+from keras_gsp.ops.arguments import check_count
 
 
 def augmented_batches(
-    images,
-    labels,
-    index_batches,
+    images: Sequence[str] | np.ndarray,
+    labels: Any,
+    index_batches: Any,
     *,
-    size=227,
-    resize=256,
-    crop="area",
-    flip=True,
-    seed=0,
-    first_step=0,
-):
+    size: int = 227,
+    resize: int | None = 256,
+    crop: str | None = "area",
+    flip: bool = True,
+    seed: int = 0,
+    first_step: int = 0,
+    max_pixels: int = MAX_PIXELS,
+) -> Any:
     """Turns batches of indices into batches of augmented images.
 
     A random crop of the image, resized to a square, mirrored with
@@ -37,7 +42,7 @@ def augmented_batches(
         size: Side of the images that come out, in pixels, at most `resize`.
         resize: Length in pixels of the shorter side to which the published
             sizes refer; only the ratio `size / resize` and the crop `"side"`
-            depend on it.
+            depend on it. None: with `crop=None` the whole image is resized.
         crop: `"area"`: the crop covers 0.16 to 1 of the image, as in the
             benchmark's public code. The default, because the published
             numbers were computed by that code. `"side"`: a side of 40 to 256
@@ -47,6 +52,8 @@ def augmented_batches(
         seed: Integer.
         first_step: Step at which the batches start; those of a run that goes
             on at step t equal those of one that never stopped from t on.
+        max_pixels: Pixels above which a file is not decoded, and reading
+            fails: a small file can ask for gigabytes. Default 50 million.
 
     Returns:
         `tf.data.Dataset` of (images, labels): (batch, size, size, channels)
@@ -77,15 +84,25 @@ def augmented_batches(
 
     _check_sizes(size, resize)
     crops.check_crop(crop)
+    _check_resize(resize, crop)
+    check_count(max_pixels=max_pixels)
     source, labels = _source(images), _checked_labels(images, labels)
     batch_size = _batch_size(index_batches)
+
+    def cut(image, crop_seed):
+        window = crops.evaluation_window(_fraction(size, resize))
+        if crop is not None:
+            window = partial(
+                crops.random_window, seed=crop_seed, crop=crop, resize=resize
+            )
+        return _cut(image, size, window, max_pixels)
 
     def prepare(step, position, index):
         drawn = tf.random.experimental.stateless_fold_in(
             tf.random.experimental.stateless_fold_in([seed, 0], step), position
         )
         crop_seed, flip_seed = tf.unstack(tf.random.split(drawn, 2))
-        image = _cut(source, index, size, resize, crop, crop_seed)
+        image = cut(source[index], crop_seed)
         if flip:
             image = tf.image.stateless_random_flip_left_right(image, flip_seed)
         return image, labels[index]
@@ -104,20 +121,32 @@ def augmented_batches(
 
 
 def evaluation_batches(
-    images, labels=None, *, size=227, resize=256, batch_size=64
-):
+    images: Sequence[str] | np.ndarray,
+    labels: Any = None,
+    *,
+    size: int = 227,
+    resize: int | None = 256,
+    batch_size: int = 64,
+    max_pixels: int = MAX_PIXELS,
+) -> Any:
     """Turns images into batches as the published numbers are scored.
 
     The image is scaled until its shorter side has `resize` pixels and the
-    centred `size` x `size` square is kept; both in one resize.
+    centred `size` x `size` square is kept; both in one resize. With
+    `resize=size` that is the largest centred square, with `resize=None` the
+    whole image, whose proportions change. `export_encoder` and
+    `export_retriever` do the same, pixel by pixel, with
+    `crop_fraction=size / resize`, 1.0 or None.
 
     Args:
         images: File names (sequence of str), or pixels
             (num_images, height, width, channels), uint8.
         labels: (num_images,), integers, or None.
         size: Side of the images that come out, in pixels, at most `resize`.
-        resize: Length of the shorter side before the crop, in pixels.
+        resize: Length of the shorter side before the crop, in pixels; None
+            resizes the whole image.
         batch_size: Images per batch; the last batch holds what is left.
+        max_pixels: As for `augmented_batches`.
 
     Returns:
         `tf.data.Dataset` of images, (batch, size, size, channels) uint8, in
@@ -137,12 +166,14 @@ def evaluation_batches(
     import tensorflow as tf
 
     _check_sizes(size, resize)
+    check_count(max_pixels=max_pixels)
+    window = crops.evaluation_window(_fraction(size, resize))
     source = _source(images)
     if labels is not None:
         labels = _checked_labels(images, labels)
 
     def prepare(index):
-        image = _cut(source, index, size, resize, None, None)
+        image = _cut(source[index], size, window, max_pixels)
         return image if labels is None else (image, labels[index])
 
     return _in_batches(tf.data.Dataset.range(len(images)), prepare, batch_size)
@@ -151,6 +182,8 @@ def evaluation_batches(
 def _in_batches(singles, prepare, batch_size, drop_remainder=False):
     import tensorflow as tf
 
+    # It branches on Python values alone: converting it took seconds.
+    prepare = tf.autograph.experimental.do_not_convert(prepare)
     images = singles.map(
         prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
@@ -158,19 +191,18 @@ def _in_batches(singles, prepare, batch_size, drop_remainder=False):
     return batches.prefetch(2)
 
 
-def _cut(source, index, size, resize, crop, seed):
+def _cut(image, size, window, max_pixels):
     import tensorflow as tf
 
-    if crop is None:
-        window = partial(crops.centre_window, fraction=size / resize)
-    else:
-        window = partial(
-            crops.random_window, seed=seed, crop=crop, resize=resize
+    if image.dtype == tf.string:
+        return decoding.cut_encoded(
+            tf.io.read_file(image), size, window, max_pixels=max_pixels
         )
-    if source.dtype == tf.string:
-        contents = tf.io.read_file(source[index])
-        return decoding.cut_encoded(contents, size, window)
-    return decoding.cut_array(source[index], size, window)
+    return decoding.cut_array(image, size, window)
+
+
+def _fraction(size, resize):
+    return None if resize is None else size / resize
 
 
 def _source(images):
@@ -200,11 +232,20 @@ def _checked_labels(images, labels):
 
 
 def _check_sizes(size, resize):
-    if not 1 <= size <= resize:
+    check_count(size=size)
+    if resize is not None and size > resize:
         raise ValueError(
             "`size` must be in [1, resize]: the crop is cut from an image "
             f"whose shorter side has `resize` pixels. Received: size={size}, "
             f"resize={resize}."
+        )
+
+
+def _check_resize(resize, crop):
+    if resize is None and crop == "side":
+        raise ValueError(
+            '`resize` must be given with crop="side", whose sides refer to '
+            "it. Received: resize=None."
         )
 
 

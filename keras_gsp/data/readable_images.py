@@ -1,7 +1,17 @@
 """Finds the files that cannot be used before training starts on them."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
+
+from keras_gsp.data.decoding import (
+    check_num_pixels,
+    decode_image,
+    first_words,
+    image_size,
+)
+from keras_gsp.data.image_header import MAX_PIXELS
 
 _NAMED = 10
 
@@ -18,7 +28,13 @@ class ReadableImages(NamedTuple):
     skipped: dict[str, str]
 
 
-def readable_images(paths, *, on_error="raise", min_side=1):
+def readable_images(
+    paths: Sequence[str | Path],
+    *,
+    on_error: str = "raise",
+    min_side: int = 1,
+    max_pixels: int = MAX_PIXELS,
+) -> ReadableImages:
     """Decodes every file once and says which cannot be used.
 
     Run it when a data set is indexed: one unreadable file among 60,000 is
@@ -31,6 +47,8 @@ def readable_images(paths, *, on_error="raise", min_side=1):
         min_side: Least length of the shorter side, in pixels. 1 accepts
             every size: the pipeline enlarges small images to the crop's
             size, as the published protocol does.
+        max_pixels: Pixels above which a file counts as unusable; it is not
+            decoded. Default 50 million.
 
     Returns:
         `ReadableImages(indices, skipped)`.
@@ -45,7 +63,9 @@ def readable_images(paths, *, on_error="raise", min_side=1):
         )
     paths = [str(path) for path in paths]
     with ThreadPoolExecutor() as threads:
-        reasons = list(threads.map(lambda p: _reason(p, min_side), paths))
+        reasons = list(
+            threads.map(lambda p: _reason(p, min_side, max_pixels), paths)
+        )
     skipped = {p: r for p, r in zip(paths, reasons, strict=True) if r}
     indices = [i for i, reason in enumerate(reasons) if not reason]
     if skipped and (on_error == "raise" or not indices):
@@ -53,36 +73,31 @@ def readable_images(paths, *, on_error="raise", min_side=1):
     return ReadableImages(indices, skipped)
 
 
-def _reason(path, min_side):
+def _reason(path, min_side, max_pixels):
     import tensorflow as tf
 
     try:
-        contents = tf.io.read_file(path)
-        height, width = _decoded_size(contents)
+        contents = tf.io.read_file(path).numpy()
+        if not contents:
+            raise ValueError("empty file")
+        height, width = image_size(contents)
+        check_num_pixels(height, width, max_pixels)
+        _decode(contents)
     except (tf.errors.OpError, ValueError) as error:
-        return f"cannot be read ({_first_words(error)})"
+        return f"cannot be read ({first_words(error)})"
     if min(height, width) < min_side:
         return f"{width} x {height} pixels, smaller than {min_side}"
     return None
 
 
-def _decoded_size(contents):
+def _decode(contents):
     import tensorflow as tf
 
-    if not contents.numpy():
-        raise ValueError("empty file")
     if tf.image.is_jpeg(contents):
         # 1/8 of the size: all bytes are read, few pixels are made.
         tf.io.decode_jpeg(contents, channels=3, ratio=8)
-        return tf.io.extract_jpeg_shape(contents)[:2].numpy()
-    image = tf.io.decode_image(contents, channels=3, expand_animations=False)
-    return image.shape[:2]
-
-
-def _first_words(error):
-    text = getattr(error, "message", None) or str(error)
-    text = text.split("}} ")[-1].split(" [Op")[0].splitlines()[0]
-    return text[:90]
+    else:
+        decode_image(contents, max_pixels=2**63)
 
 
 def _message(skipped, total):

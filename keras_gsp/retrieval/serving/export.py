@@ -3,9 +3,12 @@
 import datetime
 import importlib.metadata
 import json
+from pathlib import Path
+from typing import Any
 
 import keras
 
+from keras_gsp.data.image_header import MAX_PIXELS
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.index_check import (
     check_minimum_recall,
@@ -26,22 +29,24 @@ METADATA = "metadata.json"
 
 
 def export_encoder(
-    encoder,
-    path,
+    encoder: keras.Model,
+    path: str | Path,
     *,
-    image_size=None,
-    crop_fraction=1.0,
-    metadata=None,
-    overwrite=False,
-):
+    image_size: int | tuple[int, int] | None = None,
+    crop_fraction: float | None = 1.0,
+    max_pixels: int = MAX_PIXELS,
+    metadata: dict[str, Any] | None = None,
+    overwrite: bool = False,
+) -> None:
     """Writes a SavedModel from encoded images, or pixels, to embeddings.
 
     It loads with nothing but TensorFlow. Signatures:
 
-    - `serving_default` and `embed`: `image_bytes`, JPEG or PNG files as
-      strings -> `embedding`, `status`. The centred square is cut out and
-      resized as images were prepared for scoring. An image that cannot be
-      read gets status "unreadable: ..." and zeros, the others are answered.
+    - `serving_default` and `embed`: `image_bytes`, JPEG, PNG, GIF, BMP or
+      WebP files as strings -> `embedding`, `status`. An image is turned
+      upright (Exif), its centred square cut out and resized, by the code that
+      `gsp.data.evaluation_batches` runs. One that cannot be read gets status
+      "unreadable: ..." and zeros, the others are answered.
     - `embed_uint8`, `embed_float32`: `images`, pixels in [0, 255] of the
       encoder's size, as they are -> `embedding`.
 
@@ -57,7 +62,11 @@ def export_encoder(
             width). Default `None`: as the encoder's input says.
         crop_fraction: side of the centred square that is kept of an encoded
             image, as a fraction of its shorter side, in (0, 1]; 227 / 256 for
-            "resize to 256, crop 227". Default 1.0.
+            "resize to 256, crop 227"; `None` resizes the whole image, as
+            `evaluation_batches` does with `resize=None`. Default 1.0.
+        max_pixels: pixels above which an encoded image is refused by its
+            header, with status "too large: ...": 48 kB can ask for 1.9 GB.
+            Default 50 million.
         metadata: dict of JSON values that is written to `metadata.json`
             beside the versions and sizes. Default `None`.
         overwrite: whether to replace what is at `path`. Default `False`.
@@ -85,7 +94,7 @@ def export_encoder(
     """
     import tensorflow as tf
 
-    served = ServedEncoder(encoder, image_size, crop_fraction)
+    served = ServedEncoder(encoder, image_size, crop_fraction, max_pixels)
     signatures = encoder_signatures(served)
     signatures["serving_default"] = signatures["embed"]
     facts = _facts(served, signatures, metadata)
@@ -95,19 +104,20 @@ def export_encoder(
 
 
 def export_retriever(
-    encoder,
-    index,
-    path,
+    encoder: keras.Model,
+    index: Any,
+    path: str | Path,
     *,
-    neighbors=10,
-    image_size=None,
-    crop_fraction=1.0,
-    held_out=None,
-    minimum_recall=0.95,
-    below_minimum="refuse",
-    metadata=None,
-    overwrite=False,
-):
+    neighbors: int = 10,
+    image_size: int | tuple[int, int] | None = None,
+    crop_fraction: float | None = 1.0,
+    max_pixels: int = MAX_PIXELS,
+    held_out: Any = None,
+    minimum_recall: float = 0.95,
+    below_minimum: str = "refuse",
+    metadata: dict[str, Any] | None = None,
+    overwrite: bool = False,
+) -> None:
     """Writes a SavedModel from encoded images to their nearest neighbours.
 
     Beside the signatures of `export_encoder`:
@@ -133,6 +143,7 @@ def export_retriever(
             smaller gallery is returned as a whole. Default 10.
         image_size: as for `export_encoder`.
         crop_fraction: as for `export_encoder`.
+        max_pixels: as for `export_encoder`.
         held_out: images that are not in the gallery, a data set or a tuple
             (images, labels), labels of the gallery's kind. Needed with a
             `ScannIndex`. Default `None`.
@@ -171,7 +182,7 @@ def export_retriever(
     """
     import tensorflow as tf
 
-    served = ServedEncoder(encoder, image_size, crop_fraction)
+    served = ServedEncoder(encoder, image_size, crop_fraction, max_pixels)
     check_filled(index.gallery)
     check_count(neighbors=neighbors)
     if index.gallery.embedding_size != served.embedding_size:
@@ -226,5 +237,6 @@ def _facts(served, signatures, metadata):
         },
         "image_shape": [served.height, served.width, served.channels],
         "crop_fraction": served.crop_fraction,
+        "max_pixels": served.max_pixels,
         "embedding_size": served.embedding_size,
     }

@@ -1,11 +1,27 @@
 """From encoded images to pixels in a served graph, one bad file at a time."""
 
+from typing import Any
+
+from keras_gsp.data.crops import evaluation_window
+from keras_gsp.data.decoding import cut_encoded, num_pixels
+from keras_gsp.data.image_header import MAX_PIXELS
+
 OK = "ok"
-UNREADABLE = "unreadable: not a whole JPEG, PNG, GIF or BMP image"
+UNREADABLE = "unreadable: not a whole JPEG, PNG, GIF, BMP or WebP image"
 
 
-def decoded_images(contents, height, width, channels, crop_fraction):
+def decoded_images(
+    contents: Any,
+    height: int,
+    width: int,
+    channels: int,
+    crop_fraction: float | None,
+    max_pixels: int = MAX_PIXELS,
+) -> tuple[Any, Any]:
     """Decodes encoded images; one that cannot be read does not stop others.
+
+    Each is prepared as `gsp.data.evaluation_batches` prepares images that are
+    scored, by the same function.
 
     The decoders of TensorFlow raise, and a raised error ends the whole batch.
     Inside a tf.data pipeline an element that raises can be dropped instead:
@@ -17,7 +33,10 @@ def decoded_images(contents, height, width, channels, crop_fraction):
         width: width of the result, pixels.
         channels: 1 or 3.
         crop_fraction: side of the centred square that is kept, as a fraction
-            of the image's shorter side, in (0, 1].
+            of the image's shorter side, in (0, 1]; `None` keeps the whole
+            image.
+        max_pixels: pixels above which an image is refused before it is
+            decoded.
 
     Returns:
         Images (batch, height, width, channels), uint8, and status (batch,),
@@ -25,59 +44,62 @@ def decoded_images(contents, height, width, channels, crop_fraction):
     """
     import tensorflow as tf
 
-    def decode(position, content):
-        image = tf.io.decode_image(
-            content, channels=channels, expand_animations=False
+    window = evaluation_window(crop_fraction)
+
+    def decode(content):
+        return cut_encoded(
+            content,
+            (height, width),
+            window,
+            channels=channels,
+            max_pixels=max_pixels,
         )
-        image = tf.ensure_shape(image, (None, None, channels))
-        return position, centre_square(image, height, width, crop_fraction)
 
     with tf.device("/CPU:0"):
-        count = tf.size(contents, out_type="int64")
-        elements = tf.data.Dataset.from_tensor_slices(
-            (tf.range(count), contents)
+        nothing = tf.zeros((height, width, channels), "uint8")
+        images, is_read = _each(contents, decode, nothing)
+        status = tf.where(is_read, OK, UNREADABLE)
+        # Header by header, and only where something could not be read.
+        status = tf.cond(
+            tf.reduce_all(is_read),
+            lambda: status,
+            lambda: _too_large(contents, status, max_pixels),
         )
-        decoded = elements.map(
-            decode, num_parallel_calls=tf.data.AUTOTUNE
-        ).ignore_errors(log_warning=False)
-        # An image of its own keeps the pipeline from ending up empty.
-        nothing = tf.zeros((1, height, width, channels), "uint8")
-        last = tf.data.Dataset.from_tensor_slices((count[None], nothing))
-        positions, images = (
-            decoded.concatenate(last).batch(count + 1).get_single_element()
-        )
-        images = tf.scatter_nd(
-            positions[:, None],
-            images,
-            tf.stack([count + 1, height, width, channels]),
-        )[:-1]
-        is_read = tf.scatter_nd(
-            positions[:, None], tf.ones_like(positions), [count + 1]
-        )[:-1]
-        status = tf.where(is_read > 0, OK, UNREADABLE)
     return tf.ensure_shape(images, (None, height, width, channels)), status
 
 
-def centre_square(image, height, width, crop_fraction):
-    """Keeps the centred square of an image and resizes it.
-
-    As `gsp.data.evaluation_batches` prepares images that are scored.
-
-    Args:
-        image: (height, width, channels), uint8.
-        height: height of the result, pixels.
-        width: width of the result, pixels.
-        crop_fraction: as for `decoded_images`.
-
-    Returns:
-        (height, width, channels), uint8.
-    """
+def _too_large(contents, status, max_pixels):
+    """Says which of the images were refused for their size."""
     import tensorflow as tf
 
-    shape = tf.shape(image)
-    shorter = tf.cast(tf.minimum(shape[0], shape[1]), "float32")
-    side = tf.maximum(tf.cast(tf.round(shorter * crop_fraction), "int32"), 1)
-    top, left = (shape[0] - side) // 2, (shape[1] - side) // 2
-    square = image[top : top + side, left : left + side]
-    resized = tf.image.resize(square, (height, width))
-    return tf.saturate_cast(tf.round(resized), "uint8")
+    pixels, is_read = _each(contents, num_pixels, tf.zeros([], "int64"))
+    said = tf.strings.join(
+        [
+            "too large: ",
+            tf.strings.as_string(pixels),
+            f" pixels, the limit is {max_pixels}",
+        ]
+    )
+    return tf.where(is_read & (pixels > max_pixels), said, status)
+
+
+def _each(contents, function, nothing):
+    """Maps each string; one that raises gets `nothing`, and `False`."""
+    import tensorflow as tf
+
+    count = tf.size(contents, out_type="int64")
+    elements = tf.data.Dataset.from_tensor_slices((tf.range(count), contents))
+    mapped = elements.map(
+        lambda position, content: (position, function(content)),
+        num_parallel_calls=tf.data.AUTOTUNE,
+    ).ignore_errors(log_warning=False)
+    # An element of its own keeps the pipeline from ending up empty.
+    last = tf.data.Dataset.from_tensors((count, nothing))
+    positions, values = (
+        mapped.concatenate(last).batch(count + 1).get_single_element()
+    )
+    places = positions[:, None]
+    shape = tf.concat([[count + 1], tf.shape(values, "int64")[1:]], axis=0)
+    values = tf.scatter_nd(places, values, shape)[:-1]
+    ones = tf.ones_like(positions)
+    return values, tf.scatter_nd(places, ones, [count + 1])[:-1] > 0

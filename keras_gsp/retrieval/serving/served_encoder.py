@@ -1,8 +1,12 @@
 """An encoder inside a TensorFlow graph: bytes or pixels to embeddings."""
 
+from typing import Any
+
 import keras
 
+from keras_gsp.data.image_header import MAX_PIXELS
 from keras_gsp.embeddings.encoding import embedding_of
+from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.serving.image_bytes import decoded_images
 
 
@@ -14,7 +18,9 @@ class ServedEncoder:
         image_size: side of the images the encoder takes, pixels, or (height,
             width). Default `None`: as the encoder's input says.
         crop_fraction: side of the centred square that is kept of an encoded
-            image, as a fraction of its shorter side, in (0, 1].
+            image, as a fraction of its shorter side, in (0, 1]; `None` keeps
+            the whole image.
+        max_pixels: pixels above which an encoded image is refused.
 
     Raises:
         RuntimeError: another backend than TensorFlow.
@@ -22,21 +28,26 @@ class ServedEncoder:
             unknown or not the encoder's, a fraction outside (0, 1].
     """
 
-    def __init__(self, encoder, image_size=None, crop_fraction=1.0):
+    def __init__(
+        self,
+        encoder: keras.Model,
+        image_size: int | tuple[int, int] | None = None,
+        crop_fraction: float | None = 1.0,
+        max_pixels: int = MAX_PIXELS,
+    ):
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
                 "Exports need the TensorFlow backend. Received: "
                 f"{keras.backend.backend()!r}. Save the encoder as .keras and "
                 "export it in a process with KERAS_BACKEND=tensorflow."
             )
-        if not 0.0 < crop_fraction <= 1.0:
-            raise ValueError(
-                "`crop_fraction` must be in (0, 1]. "
-                f"Received: crop_fraction={crop_fraction}."
-            )
+        check_crop_fraction(crop_fraction)
+        check_count(max_pixels=max_pixels)
         self.encoder = encoder
-        self.crop_fraction = float(crop_fraction)
-        self.height, self.width, self.channels = _image_shape(
+        self.crop_fraction = crop_fraction and float(crop_fraction)
+        self.max_pixels = int(max_pixels)
+        self._decode = None
+        self.height, self.width, self.channels = image_shape_of(
             encoder, image_size
         )
         self.embedding_size = embedding_of(
@@ -44,11 +55,11 @@ class ServedEncoder:
         ).shape[-1]
 
     @property
-    def variables(self):
+    def variables(self) -> list[Any]:
         """The encoder's weights as TensorFlow variables, for tracking."""
         return [variable.value for variable in self.encoder.variables]
 
-    def decoded(self, image_bytes):
+    def decoded(self, image_bytes: Any) -> tuple[Any, Any]:
         """Flattens and decodes encoded images.
 
         Args:
@@ -60,15 +71,23 @@ class ServedEncoder:
         """
         import tensorflow as tf
 
-        return decoded_images(
-            tf.reshape(image_bytes, [-1]),
-            self.height,
-            self.width,
-            self.channels,
-            self.crop_fraction,
-        )
+        if self._decode is None:
+            # Traced once, called by every signature.
+            self._decode = tf.function(
+                lambda contents: decoded_images(
+                    contents,
+                    self.height,
+                    self.width,
+                    self.channels,
+                    self.crop_fraction,
+                    self.max_pixels,
+                ),
+                input_signature=[tf.TensorSpec([None], "string")],
+                autograph=False,
+            )
+        return self._decode(tf.reshape(image_bytes, [-1]))
 
-    def embedded(self, images):
+    def embedded(self, images: Any) -> Any:
         """Embeds pixels of the encoder's size.
 
         Args:
@@ -92,7 +111,7 @@ class ServedEncoder:
         return tf.cast(outputs, "float32")
 
 
-def like_leading(values, inputs, num_own=0):
+def like_leading(values: Any, inputs: Any, num_own: int = 0) -> Any:
     """Gives the answers of a flat batch the leading shape of the question.
 
     A single image gets a single answer, a batch gets a batch.
@@ -112,7 +131,29 @@ def like_leading(values, inputs, num_own=0):
     return tf.reshape(values, tf.concat([leading, tf.shape(values)[1:]], 0))
 
 
-def _image_shape(encoder, image_size):
+def check_crop_fraction(crop_fraction: float | None) -> None:
+    """Raises `ValueError` unless it is `None` or in (0, 1]."""
+    if crop_fraction is not None and not 0.0 < crop_fraction <= 1.0:
+        raise ValueError(
+            "`crop_fraction` must be in (0, 1], or None. "
+            f"Received: crop_fraction={crop_fraction}."
+        )
+
+
+def image_shape_of(
+    encoder: keras.Model, image_size: int | tuple[int, int] | None = None
+) -> tuple[int, int, int]:
+    """Height, width and channels of the images that an encoder takes.
+
+    Args:
+        encoder: built Keras model of one image input.
+        image_size: side in pixels or (height, width); `None`: as the
+            encoder's input says.
+
+    Raises:
+        ValueError: an encoder without one image input, or a size that is
+            unknown or not the encoder's.
+    """
     shapes = [tuple(tensor.shape) for tensor in encoder.inputs or []]
     if len(shapes) != 1 or len(shapes[0]) != 4 or shapes[0][3] is None:
         raise ValueError(

@@ -1,0 +1,192 @@
+"""Images the right way up, and none that is too large to decode."""
+
+import functools
+import io
+import zlib
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+import keras_gsp as gsp
+from keras_gsp.data import crops, decoding
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("files are decoded by TensorFlow", allow_module_level=True)
+
+ORIENTATION = 0x0112
+# The fast transform of TensorFlow's JPEG decoder differs from Pillow's.
+JPEG_TOLERANCE = 8.0
+
+
+def blocks():
+    """Eight coloured blocks, 20 pixels high and 40 wide."""
+    colors = np.random.default_rng(0).integers(0, 255, (2, 4, 3))
+    pixels = np.kron(colors, np.ones((10, 10, 1))).astype("uint8")
+    return Image.fromarray(pixels)
+
+
+def encoded(image, kind, orientation=None, **options):
+    file = io.BytesIO()
+    if orientation is not None:
+        exif = Image.Exif()
+        exif[ORIENTATION] = orientation
+        options["exif"] = exif
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def giant_png(side=20_000):
+    """A few kilobytes that ask for 400 million pixels."""
+    return encoded(Image.new("1", (side, side)), "PNG")
+
+
+def giants():
+    """The first bytes of a large file of each format."""
+    size = np.array([30_000], "<u4").tobytes()
+    big = size[::-1]
+    png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + big + big + b"\x08\2\0\0\0"
+    webp = b"VP8X\n\0\0\0\0\0\0\0" + size[:3] + size[:3]
+    frame = b",\0\0\0\0" + size[:2] * 2 + b"\0\x02\x02L\x01\0;"
+    jpeg = encoded(blocks(), "JPEG")
+    at = jpeg.index(b"\xff\xc0") + 5
+    return {
+        "PNG": png + zlib.crc32(png[12:]).to_bytes(4, "big"),
+        "WebP": b"RIFF" + size + b"WEBP" + webp + b"\0" * 20,
+        # The canvas is small, the frame is not.
+        "GIF": b"GIF89a\1\0\1\0\0\0\0!\xf9\4\0\0\0\0\0" + frame,
+        "BMP": b"BM" + b"\0" * 12 + b"\x28\0\0\0" + size + size + b"\0" * 40,
+        "JPEG": jpeg[:at] + size[1::-1] * 2 + jpeg[at + 4 :],
+    }
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_photographs_come_out_the_right_way_up(kind, orientation):
+    options = {"WEBP": {"lossless": True}, "JPEG": {"quality": 95}}
+    contents = encoded(blocks(), kind, orientation, **options.get(kind, {}))
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(contents)))
+    expected = np.asarray(upright.convert("RGB")).astype(int)
+    assert gsp.data.image_size(contents) == expected.shape[:2]
+    found = gsp.data.decode_image(contents)
+    tolerance = JPEG_TOLERANCE if kind == "JPEG" else 0.0
+    assert np.abs(found - expected).mean() <= tolerance
+
+
+def test_windows_refer_to_what_is_seen(tmp_path):
+    """One photograph in eight orientations is one photograph."""
+    turned = {6: 90, 3: 180, 8: 270, 1: 0}
+    upright = blocks()
+    for orientation, angle in turned.items():
+        # A camera held so stores the scene turned the other way.
+        stored = upright.rotate(angle, expand=True)
+        contents = encoded(stored, "PNG", orientation)
+        (tmp_path / f"{orientation}.png").write_bytes(contents)
+    files = sorted(map(str, tmp_path.iterdir()))
+    for resize in (12, 16, None):
+        batches = gsp.data.evaluation_batches(files, size=12, resize=resize)
+        (images,) = batches.as_numpy_iterator()
+        assert (images == images[0]).all()
+
+
+def test_training_crops_refer_to_what_is_seen():
+    tf = pytest.importorskip("tensorflow")
+    contents = [
+        encoded(blocks().rotate(angle, expand=True), "PNG", orientation)
+        for orientation, angle in ((1, 0), (6, 90), (3, 180), (8, 270))
+    ]
+
+    def cut(content):
+        window = functools.partial(crops.random_window, seed=[1, 2])
+        return decoding.cut_encoded(content, 12, window)
+
+    found = list(tf.data.Dataset.from_tensor_slices(contents).map(cut))
+    assert all((image == found[0]).numpy().all() for image in found)
+
+
+def test_an_orientation_that_makes_no_sense_is_ignored():
+    for value in (0, 9, 500):
+        contents = encoded(blocks(), "JPEG", value)
+        assert gsp.data.image_size(contents) == (20, 40)
+    damaged = bytearray(encoded(blocks(), "JPEG", 6))
+    at = damaged.index(b"Exif\0\0") + 10
+    damaged[at : at + 4] = b"\xff" * 4  # a directory far behind the file
+    assert gsp.data.image_size(bytes(damaged)) == (20, 40)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WebP", "GIF", "BMP", "JPEG"])
+def test_a_large_image_is_refused_by_its_header(kind, tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    contents = giants()[kind]
+    large = gsp.data.image_size(contents)
+    assert min(large) >= 30_000
+    with pytest.raises(ValueError, match="max_pixels=50000000"):
+        gsp.data.decode_image(contents)
+    path = tmp_path / "bomb"
+    path.write_bytes(contents)
+    with pytest.raises(ValueError, match="max_pixels=50000000"):
+        gsp.data.readable_images([path])
+    batches = gsp.data.evaluation_batches([str(path)], size=8)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="max_pixels"):
+        next(iter(batches))
+
+
+def test_the_limit_is_an_argument():
+    contents = encoded(blocks(), "PNG")
+    assert gsp.data.decode_image(contents, max_pixels=800).shape[0] == 20
+    with pytest.raises(ValueError, match="max_pixels=799.*40 x 20"):
+        gsp.data.decode_image(contents, max_pixels=799)
+    with pytest.raises(ValueError, match="max_pixels=0"):
+        gsp.data.evaluation_batches(["a.png"], size=8, max_pixels=0)
+
+
+def test_of_an_animation_the_first_frame_is_decoded():
+    frames = [
+        blocks(),
+        *(Image.new("RGB", (40, 20), (9 * i, 0, 0)) for i in (1, 2)),
+    ]
+    contents = encoded(
+        frames[0], "GIF", save_all=True, append_images=frames[1:]
+    )
+    found = gsp.data.decode_image(contents, max_pixels=800)
+    expected = np.asarray(Image.open(io.BytesIO(contents)).convert("RGB"))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_an_animated_webp_is_refused():
+    # TensorFlow's decoder writes outside its memory with other channels.
+    contents = encoded(
+        blocks(), "WEBP", save_all=True, append_images=[blocks().rotate(180)]
+    )
+    with pytest.raises(ValueError, match="whole image"):
+        gsp.data.decode_image(contents)
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [b"", b"hello", b"GIF89a", b"BM", b"\xff\xd8\xff", b"RIFF0000WEBP"],
+)
+def test_what_is_no_image_is_named(contents):
+    with pytest.raises(ValueError, match="`contents` must"):
+        gsp.data.image_size(contents)
+
+
+def test_the_whole_image_can_be_resized():
+    wide = np.asarray(blocks())[None]
+    (images,) = gsp.data.evaluation_batches(
+        wide, size=20, resize=None
+    ).as_numpy_iterator()
+    # Every second column: the corners of the wide image are still there.
+    assert np.abs(images[0, 5, 2] - wide[0, 5, 4].astype(int)).max() <= 1
+    assert np.abs(images[0, 5, -2] - wide[0, 5, -4].astype(int)).max() <= 1
+    import tensorflow as tf
+
+    with pytest.raises(ValueError, match="resize=None"):
+        gsp.data.augmented_batches(
+            wide,
+            [0],
+            tf.data.Dataset.from_tensors([0]),
+            crop="side",
+            resize=None,
+        )
