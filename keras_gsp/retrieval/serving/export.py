@@ -7,7 +7,7 @@ import json
 import keras
 
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.retrieval.index.index_check import (
+from keras_gsp.retrieval.index.certificate import (
     check_minimum_recall,
     judge_certificate,
     measured_certificate,

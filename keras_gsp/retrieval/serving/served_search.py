@@ -9,7 +9,7 @@ from keras_gsp.retrieval.index.nearest import (
     exact_order,
     nearest_candidates,
 )
-from keras_gsp.retrieval.index.scann_import import import_scann
+from keras_gsp.retrieval.index.scann_index import import_scann
 
 
 class ServedGallery:

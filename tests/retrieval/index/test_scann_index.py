@@ -13,7 +13,7 @@ from keras_gsp.retrieval.index.certificate import (
     index_certificate,
     ranking_depth,
 )
-from keras_gsp.retrieval.index.scann_settings import automatic_settings
+from keras_gsp.retrieval.index.scann_index import automatic_settings
 from tests.retrieval.serving.served_artefact import (
     ask,
     pixels_of,
