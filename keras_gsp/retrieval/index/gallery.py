@@ -66,7 +66,8 @@ class Gallery:
         # Positions in the order of their ids, for looking ids up.
         self._by_id = np.zeros(0, "int64")
         self._num_added = 0
-        self._low = self._high = None
+        self._low: Any = None
+        self._high: Any = None
         if embeddings is not None:
             self.add(embeddings, labels, ids, attributes)
 
@@ -463,8 +464,8 @@ def load_gallery(
     folder = Path(folder)
     facts = _read_facts(folder, kind)
     gallery = Gallery(storage=facts["storage"])
-    values = _load_array(folder, "embeddings", facts, mmap)
-    expected = (facts["items"], facts["embedding_size"])
+    values: Any = _load_array(folder, "embeddings", facts, mmap)
+    expected: Any = (facts["items"], facts["embedding_size"])
     if values.shape != expected or values.dtype != facts["storage"]:
         raise ValueError(
             "The embeddings of an index must have the shape that its "

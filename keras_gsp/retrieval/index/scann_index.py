@@ -87,6 +87,11 @@ class ScannIndex:
     """
 
     kind = "scann"
+    # Items are numbered as they come: which are left, in the gallery's order,
+    # and which ScaNN keeps at each of its places.
+    _serials: np.ndarray
+    _slots: np.ndarray
+    _searcher: Any
 
     def __init__(
         self,
@@ -385,8 +390,6 @@ class ScannIndex:
 
     def _rebuild(self):
         """Builds ScaNN's searcher; its rows are then those of the gallery."""
-        # Items are numbered as they come; `_serials` says which are left, in
-        # the gallery's order, and `_slots` which ScaNN keeps at each place.
         self._serials = np.arange(len(self.gallery))
         self._slots = self._serials
         if len(self.gallery):

@@ -1,5 +1,7 @@
 """A gallery inside a TensorFlow graph: embeddings to neighbours."""
 
+from typing import Any
+
 import numpy as np
 
 from keras_gsp.retrieval.index.exact import ExactIndex
@@ -63,7 +65,7 @@ class ServedGallery:
         rows, halves = self.variables["rows"], self.variables["half_squares"]
         num_items = rows.shape[0]
         kept = min(self.neighbors + 1 + SPARE_CANDIDATES, num_items)
-        best = None
+        best: Any = None
         for start in range(0, num_items, SHARD_ROWS):
             shard = slice(start, start + SHARD_ROWS)
             best = nearest_candidates(
