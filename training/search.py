@@ -119,7 +119,7 @@ def _loaded(folder, needs_scann):
     facts = json.loads((folder / "metadata.json").read_text())
     if "search_ann" in facts["signatures"]:
         # Its operations must be known before the graph is read.
-        from keras_gsp.retrieval.index.scann_import import import_scann
+        from keras_gsp.retrieval.index.scann_index import import_scann
 
         import_scann()
     elif needs_scann:

@@ -1,8 +1,10 @@
 """Indexes of embeddings, and the artefacts that serve them."""
 
 from keras_gsp.retrieval.explanation import Explanation, explain
+from keras_gsp.retrieval.index.certificate import certificate
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.neighbors import Neighbors
+from keras_gsp.retrieval.index.protocol import SearchIndex
 from keras_gsp.retrieval.index.scann_index import ScannIndex
 from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.retrieval.serving.export import export_encoder, export_retriever
@@ -13,6 +15,8 @@ __all__ = [
     "MatchThreshold",
     "Neighbors",
     "ScannIndex",
+    "SearchIndex",
+    "certificate",
     "explain",
     "export_encoder",
     "export_retriever",

@@ -1,17 +1,26 @@
 """Exact nearest-neighbour search, in bounded memory."""
 
+from collections.abc import Mapping
+from typing import Any
+
+import keras
 import numpy as np
 from keras import ops
 
 from keras_gsp.embeddings.origin import nearby_origin
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.matmul_precision import full_precision_matmul
-from keras_gsp.retrieval.index.gallery import SHARD_ROWS, Gallery
-from keras_gsp.retrieval.index.gallery_files import load_gallery, save_gallery
+from keras_gsp.retrieval.index import host_scan
+from keras_gsp.retrieval.index.gallery import (
+    SHARD_ROWS,
+    Gallery,
+    load_gallery,
+    save_gallery,
+)
 from keras_gsp.retrieval.index.nearest import (
     SPARE_CANDIDATES,
-    exact_order,
     nearest_candidates,
+    ordered_exactly,
 )
 from keras_gsp.retrieval.index.neighbors import Neighbors, neighbors_at
 from keras_gsp.retrieval.index.search_arguments import (
@@ -19,9 +28,10 @@ from keras_gsp.retrieval.index.search_arguments import (
     checked_queries,
     excluded_positions,
 )
+from keras_gsp.retrieval.index.where import Where
 from keras_gsp.storage.whole import whole_folder
 
-# Queries compared with a shard at once: 64 MB of products.
+# Queries compared with a shard at once on a device: 64 MB of products.
 QUERY_ROWS = 256
 
 
@@ -30,40 +40,76 @@ class ExactIndex:
 
     Distances are Euclidean, between the embeddings as given; equal distances
     are ordered by position in the gallery. Beside the gallery a search needs
-    one shard of it (65,536 rows) and 64 MB, whatever the sizes. A few hundred
-    thousand items take milliseconds a query; beyond, see `ScannIndex`.
+    about 100 MB, whatever the sizes. A few hundred thousand items take
+    milliseconds a query; beyond, see `ScannIndex` and `MilvusIndex`.
+
+    The search runs on the host with NumPy's matrix product, and on the device
+    where Keras' backend has a GPU or TPU.
 
     Args:
-        embeddings: (items, size), finite; kept as float32. Default `None`:
-            an empty index, to be filled with `add`.
+        embeddings: (items, size), finite. Default `None`: an empty index, to
+            be filled with `add`.
         labels: (items,), numbers or strings. Default `None`: empty strings.
         ids: (items,), integers or strings, all different. Default `None`:
-            positions in the gallery.
+            the number of items that came before.
+        attributes: arrays (items,) of numbers or strings by name, to filter
+            searches by. Default `None`: none.
+        storage: `"float32"` keeps embeddings as they are; `"float16"` rounds
+            them to 11 bits in half the memory, `"int8"` to 8 bits in a
+            quarter; `certificate` measures what that costs. Default
+            `"float32"`.
 
     Raises:
-        TypeError: labels or ids that are neither numbers nor strings.
+        TypeError: labels, ids or attributes that are neither numbers nor
+            strings.
         ValueError: embeddings that are empty, not finite or not of rank 2;
-            lengths that do not match; an id given twice.
+            lengths that do not match; an id given twice; an unknown storage.
 
     Example:
 
     ```python
     index = gsp.retrieval.ExactIndex(
-        np.eye(3), labels=["cat", "dog", "cow"], ids=["a", "b", "c"]
+        np.eye(3),
+        labels=["cat", "dog", "cow"],
+        ids=["a", "b", "c"],
+        attributes={"year": [2019, 2021, 2024]},
     )
     found = index.search(np.array([[0.9, 0.1, 0.0]]), k=2)
     assert found.ids.tolist() == [["a", "b"]]
     assert found.labels.tolist() == [["cat", "dog"]]
+
+    recent = {"year": slice(2020, None), "label": ["dog", "cow"]}
+    assert index.search(np.eye(3)[:1], k=1, where=recent).ids == [["b"]]
+    index.upsert(np.eye(3)[:1], ["owl"], ["c"], {"year": [2025]})
+    assert index.delete(["a", "unknown"]) == 1
+    assert index.search(np.eye(3)[:1], k=1).labels == [["owl"]]
     ```
     """
 
     kind = "exact"
 
-    def __init__(self, embeddings=None, labels=None, ids=None):
-        self.gallery = Gallery(embeddings, labels, ids)
+    def __init__(
+        self,
+        embeddings: Any = None,
+        labels: Any = None,
+        ids: Any = None,
+        *,
+        attributes: Mapping[str, Any] | None = None,
+        storage: str = "float32",
+    ) -> None:
+        self.gallery = Gallery(embeddings, labels, ids, attributes, storage)
 
     @classmethod
-    def from_encoder(cls, encoder, dataset, *, ids=None, batch_size=64):
+    def from_encoder(
+        cls,
+        encoder: Any,
+        dataset: Any,
+        *,
+        ids: Any = None,
+        batch_size: int = 64,
+        attributes: Mapping[str, Any] | None = None,
+        storage: str = "float32",
+    ) -> "ExactIndex":
         """Embeds a data set and indexes it.
 
         Args:
@@ -73,22 +119,82 @@ class ExactIndex:
                 (images, labels) batches, or a tuple of two arrays.
             ids: one id for each image, in order. Default `None`: positions.
             batch_size: images embedded at once when arrays are given.
+            attributes: as for the class.
+            storage: as for the class.
 
         Returns:
             An `ExactIndex`.
         """
-        index = cls()
-        index.gallery.add_encoded(encoder, dataset, ids, batch_size)
+        index = cls(storage=storage)
+        index.gallery.add_encoded(encoder, dataset, ids, batch_size, attributes)
         return index
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.gallery)
 
-    def add(self, embeddings, labels=None, ids=None):
-        """Adds a shard to the gallery; see the class for the arguments."""
-        self.gallery.add(embeddings, labels, ids)
+    @property
+    def embedding_size(self) -> int | None:
+        """Size of the embeddings, `None` while the index is empty."""
+        return self.gallery.embedding_size
 
-    def search(self, queries, k=10, *, exclude_ids=None) -> Neighbors:
+    def add(
+        self,
+        embeddings: Any,
+        labels: Any = None,
+        ids: Any = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Adds a shard to the gallery; see the class for the arguments."""
+        self.gallery.add(embeddings, labels, ids, attributes)
+
+    def upsert(
+        self,
+        embeddings: Any,
+        labels: Any,
+        ids: Any,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Adds items, in place of those of the same id.
+
+        A replaced item moves to the end of the gallery. A refused call
+        changes nothing.
+
+        Args:
+            embeddings: as for the class.
+            labels: as for the class.
+            ids: as for the class, but not `None`.
+            attributes: as for the class.
+        """
+        self.gallery.upsert(embeddings, labels, ids, attributes)
+
+    def delete(self, ids: Any) -> int:
+        """Removes items; the ones behind them move up.
+
+        Args:
+            ids: ids of items; one that is not there is passed over.
+
+        Returns:
+            How many were there.
+        """
+        return len(self.gallery.delete(ids))
+
+    def count(self, where: Where | None = None) -> int:
+        """Counts the items that a filter lets through.
+
+        Args:
+            where: as for `search`.
+        """
+        selected = self.gallery.selected(where)
+        return len(self) if selected is None else int(selected.sum())
+
+    def search(
+        self,
+        queries: Any,
+        k: int = 10,
+        *,
+        exclude_ids: Any = None,
+        where: Where | None = None,
+    ) -> Neighbors:
         """Finds the k nearest gallery items of each query.
 
         Args:
@@ -98,29 +204,39 @@ class ExactIndex:
             exclude_ids: one id for each query that must not be returned, such
                 as the query's own; an id that the gallery does not hold
                 excludes nothing. Default `None`.
+            where: which items may be returned: a dict from `"label"`, `"id"`
+                or the name of an attribute to a value, to a list of values of
+                which one must be there, or to a slice (`slice(2, 5)` is
+                `2 <= value < 5`). All conditions must hold. Default `None`.
 
         Returns:
             `Neighbors`, with `counts` below k where there are no more.
 
         Raises:
             RuntimeError: an empty index.
-            ValueError: NaN or infinity, a wrong size, k below 1, or another
-                number of ids than of queries.
+            TypeError: `where` compares strings with numbers.
+            ValueError: NaN or infinity, a wrong size, k below 1, another
+                number of ids than of queries, an unknown column.
         """
         queries = checked_queries(queries, self.gallery)
         check_count(k=k)
         excluded = excluded_positions(exclude_ids, self.gallery, len(queries))
-        best = self._best_candidates(queries, int(k))
-        found = [
-            self._ordered(queries[rows], indices, excluded[rows], int(k))
-            for rows, indices in best
-        ]
-        distances, indices = zip(*found, strict=True)
+        selected = self.gallery.selected(where)
+        # One more than asked for, to be dropped where an item is excluded.
+        kept = min(int(k) + 1 + SPARE_CANDIDATES, len(self))
+        nearest = _on_device if _has_device() else _on_host
+        candidates = nearest(self, queries, kept, selected)
+        distances, indices = self._ordered(queries, candidates, excluded)
+        shown = slice(0, min(int(k), len(self)))
         return neighbors_at(
-            self.gallery, np.concatenate(indices), np.concatenate(distances)
+            self.gallery, indices[:, shown], distances[:, shown]
         )
 
-    def save(self, path, *, overwrite=False):
+    def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
+        """Searches; here as `search` does."""
+        return self.search(queries, k)
+
+    def save(self, path: Any, *, overwrite: bool = False) -> None:
         """Writes the index to a folder of plain arrays and a JSON file.
 
         Args:
@@ -136,11 +252,14 @@ class ExactIndex:
             save_gallery(self.gallery, folder, kind=self.kind)
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: Any, *, mmap: bool = False) -> "ExactIndex":
         """Reads an index that `save` wrote; pickled objects are refused.
 
         Args:
             path: the folder.
+            mmap: whether the vectors stay on disk, for a gallery larger than
+                memory; a search reads them from there, and their checksum is
+                not compared. The folder must stay as it is. Default `False`.
 
         Returns:
             An `ExactIndex`.
@@ -148,71 +267,75 @@ class ExactIndex:
         Raises:
             FileNotFoundError: no index there.
             ValueError: another kind of index, arrays that do not fit their
-                description, or pickled objects.
+                description, damaged files, or pickled objects.
         """
         index = cls()
-        index.gallery, _ = load_gallery(path, cls.kind)
+        index.gallery, _ = load_gallery(path, cls.kind, mmap=mmap)
         return index
 
-    def origin(self):
+    def origin(self) -> np.ndarray:
         """Returns the point that distances are computed from, (size,)."""
         return nearby_origin(*self.gallery.bounds).astype("float32")
 
-    def _best_candidates(self, queries, k):
-        """Yields blocks of queries and the indices of their candidates."""
-        # One more than asked for, to be dropped where an item is excluded.
-        kept = min(k + 1 + SPARE_CANDIDATES, len(self))
-        origin = self.origin()
-        blocks = [
-            slice(start, start + QUERY_ROWS)
-            for start in range(0, len(queries), QUERY_ROWS)
-        ]
-        tensors = [ops.convert_to_tensor(queries[b] - origin) for b in blocks]
-        best = [None] * len(blocks)
-        num_before = 0
-        with full_precision_matmul():
-            for rows in self._shards(origin):
-                half_squares = np.sum(np.square(rows), axis=1) / 2
-                half_squares = ops.convert_to_tensor(half_squares)
-                shard = ops.convert_to_tensor(rows)
-                for i, tensor in enumerate(tensors):
-                    before = best[i] and (best[i], num_before)
-                    best[i] = nearest_candidates(
-                        tensor, shard, half_squares, kept, before
-                    )
-                num_before += len(rows)
-        for block, (_, indices) in zip(blocks, best, strict=True):
-            yield block, ops.convert_to_numpy(indices)
+    def _ordered(self, queries, candidates, excluded):
+        """Distances and indices of all candidates, (queries, candidates)."""
+        found = []
+        for start in range(0, len(queries), host_scan.QUERY_ROWS):
+            some = slice(start, start + host_scan.QUERY_ROWS)
+            vectors = self.gallery.vectors(candidates[some])
+            found.append(
+                ordered_exactly(
+                    queries[some], vectors, candidates[some], excluded[some]
+                )
+            )
+        distances, indices = zip(*found, strict=True)
+        return np.concatenate(distances), np.concatenate(indices)
 
-    def _ordered(self, queries, indices, excluded, k):
-        """Distances and indices of one block of queries, (queries, k)."""
-        origin = self.origin()
-        vectors = self._vectors(indices) - origin
-        indices = np.where(indices == excluded[:, None], -1, indices)
-        distances, indices = exact_order(
-            ops.convert_to_tensor(queries - origin),
-            ops.convert_to_tensor(vectors),
-            ops.convert_to_tensor(indices.astype("int32")),
-        )
-        shown = slice(0, min(k, len(self)))
-        return (
-            ops.convert_to_numpy(distances)[:, shown],
-            ops.convert_to_numpy(indices)[:, shown],
-        )
 
-    def _shards(self, origin):
-        is_moved = origin.any()
-        for shard in self.gallery.shards:
-            for start in range(0, len(shard), SHARD_ROWS):
-                rows = shard[start : start + SHARD_ROWS]
-                yield rows - origin if is_moved else rows
+def _has_device():
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
 
-    def _vectors(self, indices):
-        """Gathers rows by their position in the whole gallery."""
-        vectors = np.empty((*indices.shape, self.gallery.embedding_size), "f4")
-        start = 0
-        for shard in self.gallery.shards:
-            inside = (indices >= start) & (indices < start + len(shard))
-            vectors[inside] = shard[indices[inside] - start]
-            start += len(shard)
-        return vectors
+        return bool(tf.config.list_logical_devices("GPU"))
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.default_backend() != "cpu"
+    return False
+
+
+def _on_host(index, queries, kept, selected):
+    blocks = index.gallery.blocks(host_scan.BLOCK_ROWS, selected)
+    return host_scan.nearest_on_host(queries, blocks, index.origin(), kept)
+
+
+def _on_device(index, queries, kept, selected):
+    """The same through Keras' backend, a shard at a time."""
+    origin = index.origin()
+    tensors = [
+        ops.convert_to_tensor(queries[start : start + QUERY_ROWS] - origin)
+        for start in range(0, len(queries), QUERY_ROWS)
+    ]
+    best: list[Any] = [None] * len(tensors)
+    places = []
+    num_before = 0
+    with full_precision_matmul():
+        for rows, positions in index.gallery.blocks(SHARD_ROWS, selected):
+            rows = rows - origin
+            half_squares = np.sum(np.square(rows), axis=1) / 2
+            half_squares = ops.convert_to_tensor(half_squares)
+            shard = ops.convert_to_tensor(rows)
+            for i, tensor in enumerate(tensors):
+                before = best[i] and (best[i], num_before)
+                best[i] = nearest_candidates(
+                    tensor, shard, half_squares, kept, before
+                )
+            num_before += len(rows)
+            places.append(positions)
+    if not places:
+        return np.full((len(queries), kept), -1)
+    found = [ops.convert_to_numpy(indices) for _, indices in best]
+    indices = np.concatenate(places)[np.concatenate(found)]
+    # Fewer pass a filter than were asked for.
+    missing = kept - indices.shape[1]
+    return np.pad(indices, ((0, 0), (0, missing)), constant_values=-1)

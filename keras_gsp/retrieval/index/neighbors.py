@@ -4,6 +4,8 @@ import dataclasses
 
 import numpy as np
 
+from keras_gsp.retrieval.index.gallery import Gallery
+
 
 @dataclasses.dataclass(frozen=True)
 class Neighbors:
@@ -17,7 +19,8 @@ class Neighbors:
         ids: ids of the gallery items.
         labels: their labels.
         distances: Euclidean distances, float32.
-        indices: positions in the gallery.
+        indices: positions in the gallery; -1 throughout where the gallery is
+            kept by an engine that has none.
         counts: (queries,), number of neighbours found.
     """
 
@@ -27,14 +30,15 @@ class Neighbors:
     indices: np.ndarray
     counts: np.ndarray
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.counts)
 
 
-def neighbors_at(gallery, indices, distances):
+def neighbors_at(
+    gallery: Gallery, indices: np.ndarray, distances: np.ndarray
+) -> Neighbors:
     """Looks ids and labels up; an index of -1 stands for no neighbour."""
     is_missing = indices < 0
-    counts = np.sum(~is_missing, axis=1)
 
     def looked_up(values):
         found = values[np.maximum(indices, 0)]
@@ -46,5 +50,5 @@ def neighbors_at(gallery, indices, distances):
         labels=looked_up(gallery.labels),
         distances=np.where(is_missing, np.inf, distances).astype("float32"),
         indices=np.where(is_missing, -1, indices),
-        counts=counts,
+        counts=np.sum(~is_missing, axis=1),
     )

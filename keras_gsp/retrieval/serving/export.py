@@ -10,7 +10,7 @@ import keras
 
 from keras_gsp.data.image_header import MAX_PIXELS
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.retrieval.index.index_check import (
+from keras_gsp.retrieval.index.certificate import (
     check_minimum_recall,
     judge_certificate,
     measured_certificate,

@@ -1,5 +1,7 @@
 """A gallery inside a TensorFlow graph: embeddings to neighbours."""
 
+from typing import Any
+
 import numpy as np
 
 from keras_gsp.retrieval.index.exact import ExactIndex
@@ -9,7 +11,7 @@ from keras_gsp.retrieval.index.nearest import (
     exact_order,
     nearest_candidates,
 )
-from keras_gsp.retrieval.index.scann_import import import_scann
+from keras_gsp.retrieval.index.scann_index import import_scann
 
 
 class ServedGallery:
@@ -65,7 +67,7 @@ class ServedGallery:
         rows, halves = self.variables["rows"], self.variables["half_squares"]
         num_items = rows.shape[0]
         kept = min(self.neighbors + 1 + SPARE_CANDIDATES, num_items)
-        best = None
+        best: Any = None
         for start in range(0, num_items, SHARD_ROWS):
             shard = slice(start, start + SHARD_ROWS)
             best = nearest_candidates(

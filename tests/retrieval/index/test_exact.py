@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.retrieval.index import exact, gallery
+from keras_gsp.retrieval.index import exact, gallery, host_scan
 from keras_gsp.retrieval.index.exact import ExactIndex
 
 
@@ -28,11 +28,20 @@ def slow_search(queries, rows, k, excluded=None):
     return found
 
 
-@pytest.mark.parametrize("num_shards", [1, 3])
-@pytest.mark.parametrize("k", [1, 5, 200])
-def test_equals_sorting_all_distances(num_shards, k, monkeypatch):
+@pytest.fixture(params=["host", "device"])
+def engine(request, monkeypatch):
+    """Both ways to search, in small blocks."""
+    is_device = request.param == "device"
+    monkeypatch.setattr(exact, "_has_device", lambda: is_device)
     monkeypatch.setattr(exact, "SHARD_ROWS", 17)
     monkeypatch.setattr(exact, "QUERY_ROWS", 4)
+    monkeypatch.setattr(host_scan, "BLOCK_ROWS", 17)
+    monkeypatch.setattr(host_scan, "QUERY_ROWS", 4)
+
+
+@pytest.mark.parametrize("num_shards", [1, 3])
+@pytest.mark.parametrize("k", [1, 5, 200])
+def test_equals_sorting_all_distances(num_shards, k, engine):
     rows, queries = random_rows(100), random_rows(9, seed=1)
     index = ExactIndex()
     for shard in np.array_split(rows, num_shards):
@@ -44,14 +53,28 @@ def test_equals_sorting_all_distances(num_shards, k, monkeypatch):
     assert found.counts.tolist() == [min(k, 100)] * 9
 
 
-def test_ties_are_broken_by_index_across_shards(monkeypatch):
-    monkeypatch.setattr(exact, "SHARD_ROWS", 50)
+@pytest.mark.parametrize("is_device", [False, True])
+@pytest.mark.parametrize("block", [50, 4096])
+def test_ties_are_broken_by_index_across_shards(is_device, block, monkeypatch):
+    monkeypatch.setattr(exact, "_has_device", lambda: is_device)
+    monkeypatch.setattr(exact, "SHARD_ROWS", block)
+    monkeypatch.setattr(host_scan, "BLOCK_ROWS", block)
     rng = np.random.default_rng(0)
     distinct = rng.normal(size=(4, 33)).astype("float32")
     rows = distinct[rng.integers(4, size=903)]
     found = ExactIndex(rows).search(distinct, k=300)
     expected = slow_search(distinct, rows, 300)
     for i, (order, _) in enumerate(expected):
+        np.testing.assert_array_equal(found.indices[i], order)
+
+
+@pytest.mark.parametrize("is_device", [False, True])
+def test_many_rows_at_once_are_searched_like_few(is_device, monkeypatch):
+    monkeypatch.setattr(exact, "_has_device", lambda: is_device)
+    monkeypatch.setattr(host_scan, "THREAD_PRODUCTS", 1000)
+    rows, queries = random_rows(9001, 5), random_rows(40, 5, seed=1)
+    found = ExactIndex(rows).search(queries, 10)
+    for i, (order, _) in enumerate(slow_search(queries, rows, 10)):
         np.testing.assert_array_equal(found.indices[i], order)
 
 
@@ -64,7 +87,7 @@ def test_near_duplicates_far_from_the_origin_keep_their_order():
     assert (found.distances[:, 0] == 0.0).all()
 
 
-def test_a_query_can_leave_out_its_own_image_by_id():
+def test_a_query_can_leave_out_its_own_image_by_id(engine):
     rows = random_rows(20)
     ids = np.array([f"img{i}" for i in range(20)])
     index = ExactIndex(rows, ids=ids)
@@ -76,7 +99,7 @@ def test_a_query_can_leave_out_its_own_image_by_id():
     assert kept.ids[:, 0].tolist() == ["img0", "img1"]
 
 
-def test_more_than_the_gallery_returns_what_exists_with_the_count():
+def test_more_than_the_gallery_returns_what_exists_with_the_count(engine):
     index = ExactIndex(random_rows(3), labels=[7, 8, 9], ids=list("abc"))
     found = index.search(random_rows(2, seed=1), 10, exclude_ids=["b", None])
     assert found.ids.shape == (2, 3)
@@ -171,6 +194,195 @@ def test_loading_refuses_pickles_other_kinds_and_other_shapes(tmp_path):
     np.save(path / "ids.npy", np.array([{}, 1, 2], object), allow_pickle=True)
     with pytest.raises(ValueError, match=r"never loaded.*ids\.npy"):
         ExactIndex.load(path)
+
+
+COLORS = np.array(["red", "blue", "green"])
+
+
+def filled(count=60, **options):
+    attributes = {
+        "color": COLORS[np.arange(count) % 3],
+        "year": 2000 + np.arange(count) % 10,
+    }
+    labels = np.arange(count) % 7
+    ids = [f"i{i}" for i in range(count)]
+    rows = random_rows(count)
+    return ExactIndex(rows, labels, ids, attributes=attributes, **options)
+
+
+@pytest.mark.parametrize(
+    ("where", "passes"),
+    [
+        ({"label": 3}, lambda i: i % 7 == 3),
+        ({"label": {3, 4}}, lambda i: i % 7 in (3, 4)),
+        ({"color": "red"}, lambda i: i % 3 == 0),
+        ({"color": np.array(["red", "blue"])}, lambda i: i % 3 < 2),
+        ({"year": slice(2002, 2005)}, lambda i: 2 <= i % 10 < 5),
+        (
+            {"year": slice(2005, None), "label": [0, 1]},
+            lambda i: i % 10 >= 5 and i % 7 < 2,
+        ),
+        ({"id": ["i5", "i9"]}, lambda i: i in (5, 9)),
+        ({"color": "black"}, lambda i: False),
+        ({"label": []}, lambda i: False),
+        ({}, lambda i: True),
+    ],
+)
+def test_a_filter_searches_what_passes_alone(where, passes, engine):
+    index = filled()
+    chosen = np.array([i for i in range(60) if passes(i)], int)
+    assert index.count(where) == len(chosen)
+    found = index.search(random_rows(5, seed=1), 8, where=where)
+    rows = random_rows(60)[chosen]
+    expected = slow_search(random_rows(5, seed=1), rows, 8)
+    for i, (order, _) in enumerate(expected):
+        count = found.counts[i]
+        assert count == len(order)
+        assert found.indices[i, :count].tolist() == chosen[order].tolist()
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "message"),
+    [
+        ({"size": 3}, ValueError, r"\['color', 'id', 'label', 'year'\]"),
+        ({"label": "3"}, TypeError, "'label' with numbers"),
+        ({"color": [3]}, TypeError, "'color' with strings. Received: 3"),
+        ({"year": slice(1, 9, 2)}, ValueError, "no step"),
+    ],
+)
+def test_bad_filters_are_refused(where, error, message):
+    with pytest.raises(error, match=message):
+        filled().search(random_rows(1), 1, where=where)
+
+
+@pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_deleted_and_replaced_items_are_as_if_never_there(
+    storage, is_mapped, tmp_path, engine
+):
+    index = filled(storage=storage)
+    if is_mapped:
+        index.save(tmp_path / "index")
+        index = ExactIndex.load(tmp_path / "index", mmap=True)
+    gone = [f"i{i}" for i in (0, 3, 17, 18, 59)]
+    assert index.delete([*gone, "unknown"]) == 5
+    assert index.delete("i4") == 1 and index.delete([]) == 0
+    new = random_rows(3, seed=5)
+    columns = {"color": ["red"] * 3, "year": [1, 2, 3]}
+    index.upsert(new, [1, 2, 3], ["i1", "i59", "new"], columns)
+    left = [i for i in range(60) if f"i{i}" not in (*gone, "i4", "i1")]
+    fresh = ExactIndex(
+        np.concatenate([random_rows(60)[left], new]),
+        [*(i % 7 for i in left), 1, 2, 3],
+        [*(f"i{i}" for i in left), "i1", "i59", "new"],
+        storage=storage,
+    )
+    assert len(index) == len(fresh) == index.count()
+    assert index.count({"year": slice(None, 100)}) == 3
+    queries = random_rows(6, seed=2)
+    for one in (index, fresh):
+        one.gallery._low = one.gallery._high = np.zeros(6, "float32")
+    found, expected = index.search(queries, 60), fresh.search(queries, 60)
+    for name in ("ids", "labels", "distances", "indices", "counts"):
+        np.testing.assert_array_equal(
+            getattr(found, name), getattr(expected, name)
+        )
+    index.save(tmp_path / "again")
+    loaded = ExactIndex.load(tmp_path / "again")
+    np.testing.assert_array_equal(loaded.search(queries, 60).ids, expected.ids)
+    loaded.add(random_rows(1), [0], ["x"], {"color": ["a"], "year": [0]})
+    assert len(loaded) == len(index) + 1
+
+
+def test_everything_can_be_deleted_and_added_again():
+    index = ExactIndex(random_rows(4))
+    assert index.delete([0, 1, 2, 3]) == 4 and len(index) == 0
+    with pytest.raises(RuntimeError, match="at least one item"):
+        index.search(random_rows(1))
+    index.add(random_rows(2))
+    assert index.search(random_rows(1), 1).ids.tolist() == [[4]]
+
+
+@pytest.mark.parametrize(
+    ("storage", "error", "nbytes"),
+    [("float32", 0.0, 24), ("float16", 5e-4, 12), ("int8", 4e-3, 6)],
+)
+def test_storage_trades_digits_for_memory(storage, error, nbytes, engine):
+    rows = random_rows(300) * np.logspace(-3, 3, 300)[:, None]
+    rows[7] = 0.0
+    index = ExactIndex(rows, storage=storage)
+    kept = index.gallery.embeddings
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    assert (np.abs(kept - rows.astype("f4")) <= error * largest).all()
+    assert index.gallery.shards[0].values.nbytes == 300 * nbytes
+    # The search is exact for what is kept.
+    found = index.search(rows[:5], 6)
+    for i, (order, _) in enumerate(slow_search(rows[:5], kept, 6)):
+        np.testing.assert_array_equal(found.indices[i], order)
+
+
+def test_numbers_beyond_float16_are_refused():
+    with pytest.raises(ValueError, match="65504"):
+        ExactIndex(np.full((2, 3), 1e5), storage="float16")
+    with pytest.raises(ValueError, match="storage='float8'"):
+        ExactIndex(storage="float8")
+
+
+@pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
+def test_a_mapped_index_answers_like_one_in_memory(storage, tmp_path):
+    index = filled(storage=storage)
+    index.save(tmp_path / "index")
+    mapped = ExactIndex.load(tmp_path / "index", mmap=True)
+    assert isinstance(mapped.gallery.shards[0].values, np.memmap)
+    one, two = index.search(random_rows(5), 9), mapped.search(random_rows(5), 9)
+    for name in ("ids", "labels", "distances", "indices", "counts"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+
+
+@pytest.mark.parametrize("name", ["embeddings", "labels", "ids", "scales"])
+def test_a_flipped_bit_is_noticed(tmp_path, name):
+    filled(storage="int8").save(tmp_path / "index")
+    path = tmp_path / "index" / f"{name}.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(ValueError, match=rf"{name}\.npy.*damaged"):
+        ExactIndex.load(tmp_path / "index")
+
+
+def test_a_full_disk_leaves_the_old_index(tmp_path, monkeypatch):
+    index = filled()
+    index.save(tmp_path / "index")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(gallery, "_write_vectors", full)
+    with pytest.raises(OSError, match="No space left"):
+        filled(5).save(tmp_path / "index", overwrite=True)
+    monkeypatch.undo()
+    assert len(ExactIndex.load(tmp_path / "index")) == 60
+    assert [entry.name for entry in tmp_path.iterdir()] == ["index"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "error", "message"),
+    [
+        ({"color": ["a"]}, ValueError, r"\['color', 'year'\]"),
+        ({"color": [1], "year": [1]}, TypeError, "`color` must be of the kind"),
+        ({"color": ["a"], "year": [1, 2]}, ValueError, r"`year`.*\(2,\)"),
+        ({"a b": [1]}, ValueError, "must be words"),
+        ({"label": [1]}, ValueError, "must be words"),
+    ],
+)
+def test_other_attributes_are_refused(attributes, error, message):
+    index = filled()
+    for change in (index.add, index.upsert):
+        with pytest.raises(error, match=message):
+            change(random_rows(1), [1], ["new"], attributes)
+    assert len(index) == 60
+    with pytest.raises(ValueError, match="ids=None"):
+        index.upsert(random_rows(1), [1], None)
 
 
 def nan_rows():

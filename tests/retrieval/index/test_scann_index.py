@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 from keras_gsp.retrieval import ExactIndex, ScannIndex, export_retriever
-from keras_gsp.retrieval.index.certificate import (
-    index_certificate,
-    ranking_depth,
-)
-from keras_gsp.retrieval.index.scann_settings import automatic_settings
+from keras_gsp.retrieval.index import scann_index
+from keras_gsp.retrieval.index.scann_index import automatic_settings
 from tests.retrieval.serving.served_artefact import (
     ask,
     pixels_of,
@@ -122,7 +119,7 @@ def test_pickled_ids_are_refused(tmp_path):
         ((np.zeros((0, 2)),), {}, r"shape \(0, 2\)"),
         ((np.eye(3), None, [1, 1, 2]), {}, "twice, for example 1"),
         ((np.eye(3),), {"settings": {"forest": {}}}, "forest"),
-        ((np.eye(3),), {"num_neighbors": 0}, "k=0"),
+        ((np.eye(3),), {"num_neighbors": 0}, "num_neighbors=0"),
     ],
 )
 def test_bad_galleries_are_refused(arguments, options, message):
@@ -155,23 +152,64 @@ def test_large_galleries_get_a_tree_and_small_ones_none():
     assert large["reorder"]["reordering_num_neighbors"] == 500
 
 
-def test_a_certificate_counts_what_is_missing():
-    exact = np.array([[0, 1, 2], [3, 4, 5]])
-    near = np.array([[0, 2, -1], [3, 4, 5]])
-    gallery_labels = np.array([7, 8, 7, 8, 8, 7])
-    facts = index_certificate(exact, near, [7, 8], gallery_labels, 2)
-    # Query 0 finds one of {0, 1}, query 1 both of {3, 4}.
-    assert facts["recall"] == pytest.approx(3 / 4)
-    # R is 3; hits of query 0 at ranks 1 and 3, then at 1 and 2.
-    assert facts["map_at_r_exact"] == pytest.approx(
-        ((1 + 2 / 3) / 3 + (1 + 1) / 3) / 2
+@needs_scann
+@pytest.mark.parametrize("settings", [None, SETTINGS])
+def test_changes_leave_an_index_of_what_is_there(settings, tmp_path):
+    rows, labels = clustered(600)
+    new, new_labels = clustered(60, seed=3)
+    ids = [f"i{i}" for i in range(600)]
+    new_ids = ids[5:15] + [f"n{i}" for i in range(50)]
+    options = {"settings": settings}
+    index = ScannIndex(rows, labels, ids, **options)
+    exact = ExactIndex(rows, labels, ids)
+    for one in (index, exact):
+        assert one.delete([*ids[::7], "unknown"]) == 86
+        one.upsert(new, new_labels, new_ids)
+        assert one.delete(["n3", "i1"]) == 2
+        assert len(one) == one.count()
+    queries, _ = clustered(20, seed=1)
+    expected = exact.search(queries, 10)
+    for searched in (index, None):
+        if searched is None:
+            index.save(tmp_path / "index")
+            searched = ScannIndex.load(tmp_path / "index", mmap=True)
+        found = searched.search(queries, 10)
+        shared = [
+            len(np.intersect1d(one, other))
+            for one, other in zip(found.ids, expected.ids, strict=True)
+        ]
+        assert np.mean(shared) > (9.0 if settings else 9.999)
+        hits = searched.search(new[20:30], 1)
+        assert hits.ids[:, 0].tolist() == new_ids[20:30]
+        assert hits.distances.max() == 0.0
+    np.testing.assert_array_equal(
+        index.search_exactly(queries, 10).ids, expected.ids
     )
-    assert facts["map_at_r_approximate"] == pytest.approx(
-        ((1 + 1) / 3 + (1 + 1) / 3) / 2
-    )
-    unknown = index_certificate(exact, near, [1, 2], gallery_labels, 2)
-    assert unknown["map_at_r_exact"] is None
-    assert ranking_depth([7, 8], gallery_labels, 2) == 3
+
+
+@needs_scann
+@pytest.mark.parametrize("few", [0, 10_000])
+def test_filters_hold_whether_few_or_many_pass(few, monkeypatch):
+    monkeypatch.setattr(scann_index, "FEW_SELECTED", few)
+    rows, labels = clustered(900)
+    colors = np.array(["red", "blue", "green"])[np.arange(900) % 3]
+    index = ScannIndex(rows, labels, attributes={"color": colors})
+    exact = ExactIndex(rows, labels, attributes={"color": colors})
+    where = {"color": ["red", "blue"], "label": slice(3, 9)}
+    assert index.count(where) == exact.count(where) > 50
+    found = index.search(rows[:9], 20, where=where)
+    expected = exact.search(rows[:9], 20, where=where)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+
+
+@needs_scann
+def test_an_emptied_index_can_be_filled_again():
+    index = ScannIndex(np.eye(3), ids=[1, 2, 3])
+    assert index.delete([1, 2, 3]) == 3
+    with pytest.raises(RuntimeError, match="at least one item"):
+        index.search(np.eye(3))
+    index.upsert(np.eye(3)[:1], [""], [9])
+    assert index.search(np.eye(3)[:1], 1).ids == [[9]]
 
 
 @needs_scann

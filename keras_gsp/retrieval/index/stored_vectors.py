@@ -1,0 +1,120 @@
+"""How a gallery keeps its vectors: whole, in half the bytes, or in a quarter.
+
+| storage | bytes a number | what is kept |
+| --- | --- | --- |
+| float32 | 4 | the embedding |
+| float16 | 2 | the embedding, rounded to 11 bits |
+| int8 | 1, and 4 a row | `round(127 x / max|x|)` and the row's `max|x| / 127` |
+
+A search turns one block at a time back into float32 and is exact for what is
+kept; what rounding costs is a certificate's business.
+"""
+
+from typing import Any
+
+import numpy as np
+
+STORAGES = "float32", "float16", "int8"
+LEVELS = 127
+
+
+def check_storage(storage: str) -> None:
+    """Raises `ValueError` for a storage that there is not."""
+    if storage not in STORAGES:
+        raise ValueError(
+            f"`storage` must be one of {STORAGES}. "
+            f"Received: storage={storage!r}."
+        )
+
+
+class StoredVectors:
+    """Rows of one part of a gallery, in memory or on disk.
+
+    Args:
+        values: (rows, size), float32, float16 or int8; may be mapped from a
+            file, and is then never copied as a whole.
+        scales: (rows,), float32, what a row of int8 is multiplied by; `None`
+            for the other types.
+        places: (rows left,), the rows that were not deleted, in rising order.
+            Default `None`: all.
+    """
+
+    def __init__(
+        self,
+        values: np.ndarray,
+        scales: np.ndarray | None = None,
+        places: np.ndarray | None = None,
+    ) -> None:
+        self.values, self.scales, self.places = values, scales, places
+
+    @classmethod
+    def encoded(cls, rows: np.ndarray, storage: str) -> "StoredVectors":
+        """Keeps rows in a storage.
+
+        Args:
+            rows: (rows, size), float32, finite.
+            storage: one of `STORAGES`.
+
+        Raises:
+            ValueError: numbers beyond the range of float16.
+        """
+        if storage == "float32":
+            return cls(rows)
+        if storage == "float16":
+            with np.errstate(over="ignore"):
+                halves = rows.astype("float16")
+            if not np.isfinite(halves).all():
+                raise ValueError(
+                    '`embeddings` must be within 65504 for storage="float16". '
+                    f"Received: {np.abs(rows).max():g}."
+                )
+            return cls(halves)
+        largest = np.abs(rows).max(axis=1)
+        scales = (np.where(largest > 0, largest, LEVELS) / LEVELS).astype("f4")
+        # A row of the smallest numbers may round to a scale of 0.
+        scales = np.maximum(scales, np.finfo("f4").tiny)
+        levels = np.rint(rows / scales[:, None])
+        return cls(np.clip(levels, -LEVELS, LEVELS).astype("int8"), scales)
+
+    def __len__(self) -> int:
+        return len(self.values if self.places is None else self.places)
+
+    @property
+    def num_columns(self) -> int:
+        """Size of an embedding."""
+        return self.values.shape[1]
+
+    def kept(self, selection: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Returns values and scales of some rows, as they are kept.
+
+        Args:
+            selection: slice or integers, counted without the deleted rows.
+        """
+        if self.places is not None:
+            selection = self.places[selection]
+        scales = None if self.scales is None else self.scales[selection]
+        return self.values[selection], scales
+
+    def rows(self, selection: Any) -> np.ndarray:
+        """Returns some rows, (selected, size), float32.
+
+        Args:
+            selection: as for `kept`.
+        """
+        values, scales = self.kept(selection)
+        if scales is not None:
+            return values * scales[:, None]
+        return np.asarray(values).astype("float32", copy=False)
+
+    def without(self, is_deleted: np.ndarray) -> "StoredVectors":
+        """Returns what is left; a file keeps its rows, memory gives them back.
+
+        Args:
+            is_deleted: (rows,), boolean.
+        """
+        left = np.flatnonzero(~is_deleted)
+        if self.places is None and not isinstance(self.values, np.memmap):
+            values, scales = self.kept(left)
+            return StoredVectors(values, scales)
+        places = left if self.places is None else self.places[left]
+        return StoredVectors(self.values, self.scales, places)

@@ -1,0 +1,148 @@
+"""Which items of a gallery a search may return, by label, id and attribute.
+
+A filter is a dict from the name of a column to a condition, all of which must
+hold: a value, a collection of values of which one must be there, or a slice
+`slice(low, high)` for `low <= value < high`, either of them `None` for no
+limit. Columns are `"label"`, `"id"` and the attributes of the gallery.
+"""
+
+import json
+from collections.abc import Mapping, Set
+from typing import Any
+
+import numpy as np
+
+Where = Mapping[str, Any]
+
+
+def is_selected(
+    where: Where | None, columns: Mapping[str, np.ndarray]
+) -> np.ndarray | None:
+    """Returns which items a filter lets through.
+
+    Args:
+        where: the filter, or `None`.
+        columns: arrays (items,) by name.
+
+    Returns:
+        (items,), boolean; `None` where nothing is filtered.
+
+    Raises:
+        TypeError: strings compared with numbers.
+        ValueError: a column that there is not, a slice with a step.
+    """
+    if not where:
+        return None
+    check_columns(where, columns)
+    selected = None
+    for name, condition in where.items():
+        passed = _passed(name, columns[name], condition)
+        selected = passed if selected is None else selected & passed
+    return selected
+
+
+def milvus_expression(where: Where | None, is_text: Mapping[str, bool]) -> str:
+    """Writes a filter in the language of Milvus.
+
+    Args:
+        where: the filter, or `None`.
+        is_text: whether a column holds strings, by name.
+
+    Returns:
+        The expression, `""` where nothing is filtered.
+
+    Raises:
+        TypeError: strings compared with numbers.
+        ValueError: a column that there is not, a slice with a step.
+    """
+    if not where:
+        return ""
+    check_columns(where, is_text)
+    terms = []
+    for name, condition in where.items():
+        if isinstance(condition, slice):
+            low, high = _ends(name, condition, is_text[name])
+            terms += [f"{name} >= {_literal(low)}"] if low is not None else []
+            terms += [f"{name} < {_literal(high)}"] if high is not None else []
+            continue
+        values = checked_values(name, condition, is_text[name])
+        terms.append(f"{name} in [{', '.join(map(_literal, values))}]")
+    return " and ".join(terms)
+
+
+def check_columns(where: Where, known: Mapping[str, Any]) -> None:
+    """Raises `ValueError` for a filter on a column that there is not."""
+    unknown = sorted(set(where) - set(known))
+    if unknown:
+        raise ValueError(
+            f"`where` must name columns of the gallery, {sorted(known)}. "
+            f"Received: {unknown}."
+        )
+
+
+def checked_values(name: str, condition: Any, is_text: bool) -> list[Any]:
+    """Returns the values of which one must be there, as Python's own.
+
+    Args:
+        name: of the column.
+        condition: a value, or a collection of values.
+        is_text: whether the column holds strings.
+
+    Raises:
+        TypeError: strings compared with numbers.
+    """
+    if isinstance(condition, Set):
+        condition = list(condition)
+    is_one = isinstance(condition, str | bytes) or np.ndim(condition) == 0
+    values = [condition] if is_one else list(condition)
+    return [_plain(name, value, is_text) for value in values]
+
+
+def _passed(name, column, condition):
+    is_text = column.dtype.kind == "U"
+    if not isinstance(condition, slice):
+        values = checked_values(name, condition, is_text)
+        if not values:
+            return np.zeros(len(column), bool)
+        return np.isin(column, np.array(values))
+    passed = np.ones(len(column), bool)
+    low, high = _ends(name, condition, is_text)
+    if low is not None:
+        passed &= column >= low
+    if high is not None:
+        passed &= column < high
+    return passed
+
+
+def _ends(name, condition, is_text):
+    if condition.step is not None:
+        raise ValueError(
+            "A slice in `where` must have no step. "
+            f"Received: {name}={condition}."
+        )
+    ends = condition.start, condition.stop
+    return [e if e is None else _plain(name, e, is_text) for e in ends]
+
+
+def _plain(name, value, is_text):
+    if isinstance(value, bytes):
+        value = value.decode("utf-8")
+    value = value.item() if isinstance(value, np.generic) else value
+    is_right = (
+        isinstance(value, str)
+        if is_text
+        else isinstance(value, bool | int | float)
+    )
+    if not is_right:
+        kind = "strings" if is_text else "numbers"
+        raise TypeError(
+            f"`where` must compare {name!r} with {kind}. Received: {value!r}."
+        )
+    return value
+
+
+def _literal(value):
+    if isinstance(value, bool):
+        return str(value).lower()
+    # JSON's escapes are those of Milvus; other letters stand as they are.
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,67 @@
+"""Certificates, against counts made by hand."""
+
+import numpy as np
+import pytest
+
+from keras_gsp.retrieval import (
+    ExactIndex,
+    Neighbors,
+    ScannIndex,
+    SearchIndex,
+    certificate,
+)
+from keras_gsp.retrieval.index.certificate import compared
+
+
+def found(indices, gallery_labels):
+    indices = np.array(indices)
+    is_there = indices >= 0
+    labels = np.where(is_there, np.array(gallery_labels)[indices], -1)
+    distances = np.where(is_there, 1.0, np.inf)
+    return Neighbors(indices, labels, distances, indices, is_there.sum(1))
+
+
+def test_a_certificate_counts_what_is_missing():
+    gallery_labels = [7, 8, 7, 8, 8, 7]
+    exact = found([[0, 1, 2], [3, 4, 5]], gallery_labels)
+    near = found([[0, 2, -1], [3, 4, 5]], gallery_labels)
+    labels, positives = np.array([7, 8]), np.array([3, 3])
+    facts = compared(exact, near, labels, positives, 2)
+    # Query 0 finds one of {0, 1}, query 1 both of {3, 4}.
+    assert facts["recall"] == pytest.approx(3 / 4)
+    # R is 3; hits of query 0 at ranks 1 and 3, then at 1 and 2.
+    assert facts["map_at_r_exact"] == pytest.approx(
+        ((1 + 2 / 3) / 3 + (1 + 1) / 3) / 2
+    )
+    assert facts["map_at_r_approximate"] == pytest.approx(
+        ((1 + 1) / 3 + (1 + 1) / 3) / 2
+    )
+    nobody = compared(exact, near, labels, np.array([0, 0]), 2)
+    assert nobody["map_at_r_exact"] is None
+
+
+@pytest.mark.parametrize("storage", ["float16", "int8"])
+def test_the_loss_of_a_storage_is_measured(storage):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(2000, 16)).astype("float32")
+    labels = np.arange(2000) % 40
+    queries = rows[:50] + 0.1 * rng.normal(size=(50, 16))
+    small = ExactIndex(rows, labels, storage=storage)
+    assert certificate(small, queries, labels[:50])["recall"] == 1.0
+    facts = certificate(
+        small,
+        queries,
+        labels[:50],
+        reference=ExactIndex(rows, labels),
+    )
+    assert 0.9 < facts["recall"] <= 1.0
+    assert facts["num_queries"] == 50 and facts["k"] == 10
+    assert facts["map_at_r_exact"] == pytest.approx(
+        facts["map_at_r_approximate"], abs=0.01
+    )
+
+
+def test_every_index_keeps_the_protocol():
+    assert isinstance(ExactIndex(np.eye(2)), SearchIndex)
+    for name in ("search", "search_exactly", "upsert", "delete", "count"):
+        assert callable(getattr(ScannIndex, name))
