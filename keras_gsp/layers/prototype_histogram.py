@@ -5,9 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.layers.pooling.prototype_cover import prototype_cover
 from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.prototype_assignment import check_affinity, soft_histogram
+from keras_gsp.ops.prototype_cover import prototype_cover
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

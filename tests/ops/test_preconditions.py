@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from keras_gsp.ops.class_indices import class_indices
 
+from keras_gsp.ops.labels import class_indices
 from keras_gsp.ops.preconditions import concrete_value, require
 from tests.compiled import compiled
 

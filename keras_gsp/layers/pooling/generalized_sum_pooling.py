@@ -18,15 +18,14 @@ from keras_gsp.ops.ball_transport import (
     ball_transport,
     kept_features,
 )
-from keras_gsp.ops.covering import greedy_k_center
 from keras_gsp.ops.generalized_mean import check_power, generalized_mean
 from keras_gsp.ops.masked_reductions import (
     kept_from_mask,
     masked_max,
     zero_where_empty,
 )
-from keras_gsp.ops.normalization import unit_ball
 from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.prototype_cover import prototype_cover
 from keras_gsp.ops.selection import check_transport_ratio
 from keras_gsp.ops.tensor import Tensor
 from keras_gsp.ops.transport import check_inverse_temperature
@@ -247,19 +246,14 @@ class GeneralizedSumPooling(FeaturePooling):
             ValueError: fewer local features than prototypes.
         """
         features = self._as_features(features)
-        flat = unit_ball(ops.reshape(features, (-1, features.shape[-1])))
-        count = min(int(max_features), flat.shape[0])
-        if count < self.num_prototypes:
-            raise ValueError(
-                "`adapt` needs at least `num_prototypes` local features. "
-                f"Received: {count} features for "
-                f"num_prototypes={self.num_prototypes}."
+        self.prototypes.assign(
+            prototype_cover(
+                features,
+                self.num_prototypes,
+                max_features=max_features,
+                seed=seed,
             )
-        order = keras.random.shuffle(ops.arange(flat.shape[0]), seed=seed)
-        pool = ops.take(flat, order[:count], axis=0)
-        mean = ops.mean(pool, axis=0, keepdims=True)
-        centers = greedy_k_center(pool, mean, self.num_prototypes)
-        self.prototypes.assign(ops.take(pool, centers, axis=0))
+        )
 
     @property
     def ratio(self) -> Tensor:
