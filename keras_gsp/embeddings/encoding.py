@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_gsp.embeddings.labelled_batches import batches_of
 from keras_gsp.embeddings.labelled_embeddings import checked_embeddings
 
 
@@ -16,7 +17,8 @@ def encoded_batches(
     Args:
         encoder: Keras model with one output (batch, size), or with a dict of
             outputs that holds `"embedding"`.
-        batches: `LabelledBatches`, or other (images, labels) batches.
+        batches: `LabelledBatches`, or other (images, labels) batches. Of
+            `tf.data` they become arrays, which every backend takes.
 
     Yields:
         (batch, size) finite embeddings and (batch,) labels, NumPy arrays.
@@ -25,7 +27,7 @@ def encoded_batches(
         TypeError: an encoder without one embedding.
         ValueError: embeddings of another rank, NaN or infinity.
     """
-    for images, labels in batches:
+    for images, labels in batches_of(batches, batch_size=64):
         embeddings = embedding_of(encoder.predict_on_batch(images))
         # Under tf.distribute every replica answers the whole batch.
         yield checked_embeddings(embeddings[: len(labels)]), labels

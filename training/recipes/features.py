@@ -82,7 +82,7 @@ def _computed(recipe, backbone, images):
     batches = evaluation_batches(recipe, images)
     parts = []
     with tqdm(total=len(images), desc="features", unit="image") as bar:
-        for pixels, _ in batches:
+        for pixels, _ in batches.as_numpy_iterator():
             features = backbone.predict_on_batch(pixels)
             parts.append(features.astype("float16"))
             bar.update(len(features))

@@ -1,7 +1,5 @@
 """The compiled learner of a recipe."""
 
-import itertools
-
 import keras
 import numpy as np
 
@@ -98,7 +96,7 @@ def start_prototypes(recipe: Recipe, learner, batches, *, num_batches=32):
     Args:
         recipe: The learner's recipe.
         learner: What `build_learner` returned.
-        batches: Batches of (images, labels) of the training classes.
+        batches: `tf.data.Dataset` of (images, labels) of training classes.
         num_batches: How many of them are looked at.
     """
     layers = {layer.name: layer for layer in learner.encoder.layers}
@@ -108,7 +106,7 @@ def start_prototypes(recipe: Recipe, learner, batches, *, num_batches=32):
     features = keras.Model(learner.encoder.inputs, layer.input)
     found = [
         features.predict_on_batch(images)
-        for images, _ in itertools.islice(batches, num_batches)
+        for images, _ in batches.take(num_batches).as_numpy_iterator()
     ]
     layer.adapt(np.concatenate(found), seed=recipe.seed)
 
