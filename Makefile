@@ -31,6 +31,7 @@ test-tf: $(INSTALLED)
 test-jax: $(INSTALLED)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile \
 		tests/ops tests/layers tests/losses \
+		tests/models/test_metric_learner.py tests/training/test_train.py \
 		tests/training/benchmarks/test_pooling.py
 
 docs: $(INSTALLED)

@@ -7,9 +7,6 @@ import keras
 import numpy as np
 import pytest
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training runs on TensorFlow", allow_module_level=True)
-
 from training import evaluate, train
 from training.datasets import glyphs
 from training.datasets.image_set import ImageSet, RetrievalSplits
