@@ -41,8 +41,11 @@ def train(strategy):
     learner.anchored.start_problem([weight + 0.3 for weight in weights])
     images = random.normal(size=(24, 6)).astype("float32")
     labels = np.tile(np.arange(4), 6)
-    learner.fit(images, labels, batch_size=8, shuffle=False, verbose=0)
-    return [*encoder.get_weights(), *learner.proxies.get_weights()]
+    history = learner.fit(
+        images, labels, batch_size=8, shuffle=False, verbose=0
+    )
+    losses = np.array(history.history["loss"])
+    return [*encoder.get_weights(), *learner.proxies.get_weights(), losses]
 
 
 if __name__ == "__main__":
