@@ -50,7 +50,7 @@ def split_into_chunks(batch: Any, num_chunks: int) -> Any:
                 f"The batch must be a multiple of `batch_chunks={num_chunks}`.",
                 batch=size,
             )
-        inner = tuple(tensor.shape[1:])
+        inner = tuple(ops.shape(tensor)[1:])
         tensor = ops.reshape(tensor, (-1, num_chunks, *inner))
         return ops.swapaxes(tensor, 0, 1)
 
@@ -68,7 +68,7 @@ def join_chunks(chunks: Any) -> Any:
     """
 
     def join(tensor):
-        inner = tuple(tensor.shape[2:])
+        inner = tuple(ops.shape(tensor)[2:])
         return ops.reshape(ops.swapaxes(tensor, 0, 1), (-1, *inner))
 
     return tree.map_structure(join, chunks)

@@ -200,7 +200,11 @@ def test_backends_replicas_and_loss_scaling_take_the_same_steps(tmp_path):
         "--two-devices",
         *("--policies", "float32", "mixed_float16"),
     )
+    in_chunks = updates_of(
+        tmp_path / "chunks.npz", "--two-devices", "--batch-chunks", "2"
+    )
     assert_close(on_jax, "float32/1/", found, "float32/1/", 1e-5)
+    assert_close(in_chunks, "float32/2/", found, "float32/1/", 1e-5)
     assert_close(found, "float32/2/", found, "float32/1/", 1e-5)
     # Half precision rounds the forward pass. A pull that the loss scale of
     # 32768 or the number of replicas had multiplied would be far away.
