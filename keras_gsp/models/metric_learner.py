@@ -203,7 +203,7 @@ class MetricLearner(keras.Model):
         self.log_regularizer_share = log_regularizer_share
         self._check_weights()
         self._check_regularizer()
-        self._share = None
+        self._share: Any = None
         if log_regularizer_share:
             self._share = keras.metrics.Mean(name="regularizer_share")
         self.halves_seed = keras.random.SeedGenerator(seed)
@@ -219,7 +219,7 @@ class MetricLearner(keras.Model):
 
     def build(self, input_shape):
         """Builds the parts; done at construction for a built encoder."""
-        if self.built:
+        if getattr(self, "built", False):
             return
         if not self.encoder.built:
             self.encoder.build(input_shape)
@@ -352,7 +352,9 @@ class MetricLearner(keras.Model):
 
     if _ON_JAX:
 
-        def train_step(self, state: Any, data: Any) -> Any:
+        def train_step(  # type: ignore[misc]
+            self, state: Any, data: Any
+        ) -> Any:
             """Notes the regulariser's share, if asked, and takes the step.
 
             Args:
