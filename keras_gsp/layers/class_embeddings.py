@@ -78,7 +78,7 @@ class ClassEmbeddings(keras.layers.Layer):
 
     def build(self, input_shape=None):
         """Creates the table, (num_classes, embedding_size)."""
-        if self.built:
+        if getattr(self, "built", False):
             return
         self.embeddings = self.add_weight(
             name="embeddings",

@@ -74,6 +74,21 @@ class AnchoredWeights(keras.layers.Layer):
         ]
         return 0.5 * self.scale * sum(squares)
 
+    def pull(self, variables, factor):
+        r"""Returns `factor` times the gradient of the penalty.
+
+        That is :math:`+\lambda_k (\theta - \theta^*)`, a tensor for each
+        variable in its dtype.
+
+        Raises:
+            RuntimeError: as `penalty`.
+        """
+        self.check(variables)
+        return [
+            ops.cast(factor * self.scale, variable.dtype) * (variable - anchor)
+            for variable, anchor in zip(variables, self.anchors, strict=True)
+        ]
+
     def distance(self, variables):
         """Returns |theta - theta*|, a float."""
         self.check(variables)

@@ -1,16 +1,22 @@
 """The model that trains an encoder, with all that only training needs."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import keras
-from keras import ops
+from keras import ops, tree
 
 from keras_gsp.embeddings.encoding import embedding_of
 from keras_gsp.losses.metric_loss import References, StepParts
 from keras_gsp.models.anchors import AnchoredWeights
+from keras_gsp.models.chunks import (
+    ChunksOnTensorFlow,
+    encode_chunks_on_jax,
+)
 from keras_gsp.models.encoder import histogram_of, pooled_of
 from keras_gsp.models.problem_progress import ProblemProgress
 from keras_gsp.models.replicas import gather_replicas, share_of_replica
+from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.halves import class_disjoint_halves
 from keras_gsp.ops.labels import check_same_length
 
@@ -28,7 +34,24 @@ _NUMBERS = (
     "in_batch_weight",
     "anchor_decay",
     "seed",
+    "batch_chunks",
+    "log_regularizer_share",
 )
+_ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+_ON_JAX = keras.backend.backend() == "jax"
+
+
+@dataclass(frozen=True)
+class _StepLoss:
+    """The loss of a step, before the anchors, in the shares that add up."""
+
+    metric: Any
+    regularizer: Any
+    layers: Any
+
+    @property
+    def total(self):
+        return self.metric + self.regularizer + self.layers
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -59,8 +82,9 @@ class MetricLearner(keras.Model):
     The last term pulls the encoder's weights towards the anchors; it is zero
     until `start_problem` sets anchors. Its gradient is the anchor pull
     :math:`+\lambda (\theta - \theta^*)` of Algorithm 1 (the printed sign is
-    wrong). It enters through the loss on every backend, so that loss scaling
-    and replicas treat it like any other gradient.
+    wrong). On TensorFlow `train_step` adds it to the gradients of the other
+    terms; on JAX it enters through the loss. The updates are the same, and
+    the loss that is reported has the term on both.
 
     Outside training a pair loss is taken within the batch, so that it means
     something for unseen classes too; regulariser and anchors do not count.
@@ -93,6 +117,23 @@ class MetricLearner(keras.Model):
             samples of `ChanceConstrainedProgramming(pool="recent")`.
         loss_layer: optional layer that holds a loss's own weights, for a
             loss that needs one.
+        batch_chunks: n, at least 1, divides the batch. Above 1 a step takes
+            the gradient of the whole batch with the memory of one n-th of
+            it, for a second forward pass: the batch is embedded in n chunks
+            that keep no activations, and again to take the gradient of the
+            embeddings to the weights. Default 1. The loss sees the whole
+            batch as ever, batch normalisation one chunk at a time: its
+            statistics are those of batch / n images (samples c, c + n, ...),
+            and its moving averages take n steps. Where it is frozen, or
+            there is none, the gradient is that of the plain step to
+            rounding. Layers that add a loss in their call are refused.
+        log_regularizer_share: whether training logs `regularizer_share`, the
+            mean over steps of `|r| / (|m| + |r|)`, with m and r the gradients
+            of `(1 - w) L_metric` and `w L_regulariser` with respect to the
+            encoder's layer `"projection"` (all its weights where there is no
+            such layer). Near 0 the regulariser does nothing. Costs two
+            backward passes down to that layer; on JAX XLA has to merge the
+            forward passes. Default `False`. Evaluation logs it as 0.
         **kwargs: `name` and other arguments of a Keras model.
 
     Call arguments:
@@ -140,9 +181,12 @@ class MetricLearner(keras.Model):
         seed=None,
         recent=None,
         loss_layer=None,
+        batch_chunks=1,
+        log_regularizer_share=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
+        check_count(batch_chunks=batch_chunks)
         self.encoder = encoder
         self.proxies = proxies
         self.regularizer = regularizer
@@ -155,8 +199,13 @@ class MetricLearner(keras.Model):
         self.seed = seed
         self.recent = recent
         self.loss_layer = loss_layer
+        self.batch_chunks = batch_chunks
+        self.log_regularizer_share = log_regularizer_share
         self._check_weights()
         self._check_regularizer()
+        self._share: Any = None
+        if log_regularizer_share:
+            self._share = keras.metrics.Mean(name="regularizer_share")
         self.halves_seed = keras.random.SeedGenerator(seed)
         self.anchored = self.progress = None
         if anchor_weight > 0.0:
@@ -170,7 +219,7 @@ class MetricLearner(keras.Model):
 
     def build(self, input_shape):
         """Builds the parts; done at construction for a built encoder."""
-        if self.built:
+        if getattr(self, "built", False):
             return
         if not self.encoder.built:
             self.encoder.build(input_shape)
@@ -184,12 +233,16 @@ class MetricLearner(keras.Model):
                 part.build((None,))
         if self.anchored is not None and not self.anchored.built:
             self.anchored.build_for(self.encoder.trainable_variables)
+        if self.batch_chunks > 1:
+            _refuse_activity_losses(self.encoder, self.batch_chunks)
         if self.progress is not None and not self.progress.built:
             self.progress.build_for(self.encoder, self.proxies.proxies)
         self.built = True
 
     def call(self, inputs, training=None):
         """Returns the encoder's output."""
+        if _ON_JAX and training and self.batch_chunks > 1:
+            return encode_chunks_on_jax(self.encoder, inputs, self.batch_chunks)
         return self.encoder(inputs, training=training)
 
     def compile(self, optimizer="rmsprop", loss=None, **kwargs):
@@ -223,26 +276,167 @@ class MetricLearner(keras.Model):
                 `compile` takes; labels and embeddings of different length.
         """
         del x
-        if sample_weight is not None:
-            raise ValueError(
-                "MetricLearner takes no sample weights; draw the batches "
-                "with `keras_gsp.data.class_balanced` instead. Received: "
-                f"sample_weight of shape {tuple(sample_weight.shape)}."
+        _refuse_sample_weight(sample_weight)
+        loss = self._step_loss(y, y_pred, training).total
+        if training and self.anchored is not None:
+            loss += self.anchored.penalty(self.encoder.trainable_variables)
+        return share_of_replica(loss)
+
+    if _ON_TENSORFLOW:
+
+        def train_step(self, data: Any) -> Any:
+            """Takes the inner step of Algorithm 1 on a batch.
+
+            1. the gradients of the loss;
+            2. plus `anchor_weight * (theta - theta*)` on the encoder's
+               weights;
+            3. the optimizer applies them.
+
+            Both carry the loss scale and the replica's share, so that
+            whatever the optimizer does with gradients (unscale, add up over
+            replicas, accumulate, clip) it does with their sum.
+
+            Args:
+                data: (images, labels).
+
+            Returns:
+                The logs of the step.
+            """
+            import tensorflow as tf
+
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+            _refuse_sample_weight(sample_weight)
+            chunks = outputs = None
+            if self.batch_chunks > 1:
+                chunks = ChunksOnTensorFlow(self.encoder, x, self.batch_chunks)
+                outputs = chunks.outputs()  # Outside the tape: no gradient.
+            weights = self.trainable_variables
+            is_split = chunks is not None or self.log_regularizer_share
+            with tf.GradientTape(persistent=is_split) as tape:
+                if chunks is None:
+                    outputs = self(x, training=True)
+                tape.watch(outputs)
+                parts = self._step_loss(y, outputs)
+                loss = share_of_replica(parts.total)
+                loss = self.optimizer.scale_loss(loss)
+            head = self._head() if self.log_regularizer_share else []
+            gradients, *shares = _gradients(
+                tape,
+                [
+                    (loss, weights),
+                    (parts.metric, head),
+                    (parts.regularizer, head),
+                ],
+                outputs,
+                chunks,
+                self.encoder.trainable_variables,
             )
-        parts = self._step_parts(y, y_pred, training)
+            penalty = 0.0
+            if self.anchored is not None:
+                anchored = self.encoder.trainable_variables
+                factor = self.optimizer.scale_loss(share_of_replica(1.0))
+                pull = self.anchored.pull(anchored, factor)
+                gradients = _added(gradients, weights, pull, anchored)
+                penalty = self.anchored.penalty(anchored)
+            if weights:
+                self.optimizer.apply_gradients(
+                    zip(gradients, weights, strict=True)
+                )
+            self._loss_tracker.update_state(
+                parts.total + penalty,
+                sample_weight=tf.shape(tree.flatten(x)[0])[0],
+            )
+            if head:
+                self._share.update_state(_share(*shares))
+            return self.compute_metrics(x, y, outputs)
+
+    if _ON_JAX:
+
+        def train_step(  # type: ignore[misc]
+            self, state: Any, data: Any
+        ) -> Any:
+            """Notes the regulariser's share, if asked, and takes the step.
+
+            Args:
+                state: trainable, non-trainable, optimizer's and metrics'
+                    variables, as Keras passes them on JAX.
+                data: (images, labels).
+
+            Returns:
+                The logs of the step and the next state.
+            """
+            if self.log_regularizer_share:
+                state = (*state[:3], self._noted_share(state, data))
+            return super().train_step(state, data)
+
+        def _noted_share(self, state, data):
+            """The metrics' variables after the share of this step."""
+            import jax
+
+            trainable, others, _, metrics = state
+            x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+            head = {id(variable) for variable in self._head()}
+            places = [
+                place
+                for place, variable in enumerate(self.trainable_variables)
+                if id(variable) in head
+            ]
+
+            def parts(values):
+                changed = list(trainable)
+                for place, value in zip(places, values, strict=True):
+                    changed[place] = value
+                outputs, after = self.stateless_call(
+                    changed, others, x, training=True
+                )
+                variables = (
+                    self.trainable_variables,
+                    self.non_trainable_variables,
+                )
+                mapping = [
+                    pair
+                    for kind, found in zip(
+                        variables, (changed, after), strict=True
+                    )
+                    for pair in zip(kind, found, strict=True)
+                ]
+                with keras.StatelessScope(state_mapping=mapping):
+                    loss = self._step_loss(y, outputs)
+                return loss.metric, loss.regularizer
+
+            values = [trainable[place] for place in places]
+            (metric, _), pull = jax.vjp(parts, values)
+            one, zero = ops.ones_like(metric), ops.zeros_like(metric)
+            share = _share(pull((one, zero))[0], pull((zero, one))[0])
+            mapping = list(zip(self.metrics_variables, metrics, strict=True))
+            with keras.StatelessScope(state_mapping=mapping) as scope:
+                self._share.update_state(share)
+            return [scope.get_current_value(v) for v in self.metrics_variables]
+
+    def _head(self):
+        """The weights by which the regulariser's share is measured."""
+        layers = getattr(self.encoder, "layers", ())
+        for layer in layers:
+            if layer.name == "projection" and layer.trainable_variables:
+                return layer.trainable_variables
+        return self.encoder.trainable_variables
+
+    def _step_loss(self, labels, outputs, training=True):
+        """The loss of the whole batch, without the anchors."""
+        parts = self._step_parts(labels, outputs, training)
+        regularizer = 0.0
         if not training:
-            loss = self.loss.validation_loss(parts)
+            metric = self.loss.validation_loss(parts)
         else:
-            loss = self.loss.training_loss(parts)
+            metric = self.loss.training_loss(parts)
             if self.regularizer is not None:
                 weight = self.regularizer_weight
-                regularizer = self.regularizer.training_loss(parts)
-                loss = (1.0 - weight) * loss + weight * regularizer
-            if self.anchored is not None:
-                loss += self.anchored.penalty(self.encoder.trainable_variables)
-        for layer_loss in self.losses:
-            loss += ops.sum(ops.cast(layer_loss, loss.dtype))
-        return share_of_replica(loss)
+                metric = (1.0 - weight) * metric
+                regularizer = weight * self.regularizer.training_loss(parts)
+        layers = sum(
+            ops.sum(ops.cast(loss, metric.dtype)) for loss in self.losses
+        )
+        return _StepLoss(metric, regularizer, layers)
 
     def compile_from_config(self, config):
         """Compiles a loaded model as the saved one was."""
@@ -358,6 +552,11 @@ class MetricLearner(keras.Model):
 
     def _check_regularizer(self):
         if self.regularizer is None:
+            if self.log_regularizer_share:
+                raise ValueError(
+                    "`log_regularizer_share` needs a regularizer. Received: "
+                    "log_regularizer_share=True, regularizer=None."
+                )
             return
         self._check_needs(self.regularizer)
         outputs = self.encoder.output if self.encoder.built else {}
@@ -412,3 +611,83 @@ def _check_range(name, value, low, high):
             f"`{name}` must be in [{low:g}, {high:g}]. "
             f"Received: {name}={value}."
         )
+
+
+def _refuse_sample_weight(sample_weight):
+    if sample_weight is not None:
+        raise ValueError(
+            "MetricLearner takes no sample weights; draw the batches "
+            "with `keras_gsp.data.class_balanced` instead. Received: "
+            f"sample_weight of shape {tuple(sample_weight.shape)}."
+        )
+
+
+def _refuse_activity_losses(encoder, batch_chunks):
+    """Such a loss would be that of the last chunk."""
+    layers = [encoder]
+    while layers:
+        layer = layers.pop()
+        if getattr(layer, "activity_regularizer", None) is not None:
+            raise ValueError(
+                "`batch_chunks` must be 1 with activity regularisers. "
+                f"Received: batch_chunks={batch_chunks}, and one in the "
+                f"layer {layer.name!r}."
+            )
+        layers += getattr(layer, "layers", [])
+
+
+def _gradients(tape, targets, outputs, chunks, encoded):
+    """Gradients of losses, through the whole batch or its chunks.
+
+    Args:
+        tape: persistent, watches outputs and variables.
+        targets: (loss, variables) pairs.
+        outputs: of the encoder.
+        chunks: `ChunksOnTensorFlow`, or `None`.
+        encoded: the encoder's trainable variables.
+    """
+    if chunks is None:
+        return [
+            tape.gradient(*target) if target[1] else [] for target in targets
+        ]
+    targets = [target for target in targets if target[1]]
+    ours = {id(variable) for variable in encoded}
+    inside = [[v for v in found if id(v) in ours] for _, found in targets]
+    pulled = [
+        tape.gradient(loss, outputs, unconnected_gradients="zero")
+        for loss, _ in targets
+    ]
+    through = chunks.gradients(list(zip(pulled, inside, strict=True)))
+    return [
+        _added(tape.gradient(loss, found), found, gradients, variables)
+        for (loss, found), gradients, variables in zip(
+            targets, through, inside, strict=True
+        )
+    ]
+
+
+def _added(gradients, variables, more, their_variables):
+    """Adds gradients to those of the same variables; `None` is nothing."""
+    more = {id(v): one for v, one in zip(their_variables, more, strict=True)}
+    return [
+        more.get(id(variable), gradient)
+        if gradient is None or id(variable) not in more
+        else ops.convert_to_tensor(gradient) + more[id(variable)]
+        for variable, gradient in zip(variables, gradients, strict=True)
+    ]
+
+
+def _share(metric, regularizer):
+    """`|r| / (|m| + |r|)` of two lists of gradients, 0 when both are 0."""
+    metric, regularizer = _norm(metric), _norm(regularizer)
+    both = metric + regularizer
+    return regularizer / ops.where(both == 0.0, 1.0, both)
+
+
+def _norm(gradients):
+    squares = [
+        ops.sum(ops.square(ops.cast(gradient, "float32")))
+        for gradient in gradients
+        if gradient is not None
+    ]
+    return ops.sqrt(sum(squares, ops.zeros(())))

@@ -91,7 +91,7 @@ def _check_matches(patterns, paths):
             "`learning_rates` must name at least one variable, for example "
             '{"proxies": 1e-2}. Received: {}.'
         )
-    owners = {}
+    owners: dict[str, str] = {}
     for name, pattern in patterns.items():
         matched = [path for path in paths if re.fullmatch(pattern, path)]
         if not matched:

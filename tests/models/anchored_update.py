@@ -18,7 +18,7 @@ def two_logical_devices():
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
-def train(strategy):
+def train(strategy, batch_chunks):
     random = np.random.default_rng(0)
     with strategy.scope() if strategy else contextlib.nullcontext():
         inputs = keras.Input((6,))
@@ -29,6 +29,7 @@ def train(strategy):
             proxies=gsp.layers.ClassProxies(4, proxies_per_class=2),
             anchor_weight=0.5,
             in_batch_weight=0.1,
+            batch_chunks=batch_chunks,
         )
         learner.compile(
             keras.optimizers.SGD(0.1, momentum=0.9),
@@ -41,8 +42,11 @@ def train(strategy):
     learner.anchored.start_problem([weight + 0.3 for weight in weights])
     images = random.normal(size=(24, 6)).astype("float32")
     labels = np.tile(np.arange(4), 6)
-    learner.fit(images, labels, batch_size=8, shuffle=False, verbose=0)
-    return [*encoder.get_weights(), *learner.proxies.get_weights()]
+    history = learner.fit(
+        images, labels, batch_size=8, shuffle=False, verbose=0
+    )
+    losses = np.array(history.history["loss"])
+    return [*encoder.get_weights(), *learner.proxies.get_weights(), losses]
 
 
 if __name__ == "__main__":
@@ -51,6 +55,7 @@ if __name__ == "__main__":
     parser.add_argument("path")
     parser.add_argument("--policies", nargs="+", default=["float32"])
     parser.add_argument("--two-devices", action="store_true")
+    parser.add_argument("--batch-chunks", type=int, default=1)
     arguments = parser.parse_args()
     strategies = [None]
     if arguments.two_devices:
@@ -59,6 +64,8 @@ if __name__ == "__main__":
     for policy in arguments.policies:
         keras.config.set_dtype_policy(policy)
         for devices, strategy in enumerate(strategies, start=1):
-            for number, weight in enumerate(train(strategy)):
+            for number, weight in enumerate(
+                train(strategy, arguments.batch_chunks)
+            ):
                 updates[f"{policy}/{devices}/{number:02}"] = weight
     np.savez(arguments.path, **updates)

@@ -16,6 +16,7 @@ from keras_gsp.losses.pairwise import PairLoss
 TARGET = np.array([[0.5, -1.0, 2.0, 0.25]], "float32")
 ANCHOR = np.array([[-1.0, 1.0, 0.5, 3.0]], "float32")
 START = np.array([[2.0, 0.0, -1.0, 1.0]], "float32")
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 SCRIPT = Path(__file__).with_name("anchored_update.py")
 
 
@@ -99,6 +100,74 @@ def test_proxies_are_not_pulled():
     assert anchored == [tuple(w.shape) for w in encoder.trainable_weights]
 
 
+class ThroughTheLoss(gsp.models.MetricLearner):
+    """Takes Keras's own step: the pull is the gradient of the penalty."""
+
+    def train_step(self, data):
+        return keras.Model.train_step(self, data)
+
+
+def several_steps(kind, *, policy="float32", freeze=False, **settings):
+    keras.config.set_dtype_policy(policy)
+    random = np.random.default_rng(0)
+    layers = [
+        keras.layers.Dense(6, activation="tanh", trainable=not freeze),
+        keras.layers.Dense(4, kernel_regularizer="l2"),
+    ]
+    encoder = keras.Sequential([keras.Input((5,)), *layers])
+    encoder.set_weights([random.normal(size=w.shape) for w in encoder.weights])
+    learner = kind(
+        encoder,
+        proxies=gsp.layers.ClassProxies(4, proxies_initializer="ones"),
+        anchor_weight=0.5,
+        in_batch_weight=0.5,
+    )
+    arguments = {"learning_rate": 0.1, "momentum": 0.9}
+    compiled = {
+        name: settings.pop(name)
+        for name in ("steps_per_execution", "jit_compile")
+        if name in settings
+    }
+    learner.compile(
+        keras.optimizers.SGD(**arguments, **settings),
+        loss=gsp.losses.MultiSimilarityLoss(),
+        **compiled,
+    )
+    anchors = [
+        keras.ops.convert_to_numpy(v) + 0.3 for v in encoder.trainable_variables
+    ]
+    learner.anchored.start_problem(anchors)
+    images = random.normal(size=(32, 5)).astype("float32")
+    labels = np.tile(np.arange(4), 8)
+    losses = learner.fit(
+        images, labels, batch_size=8, epochs=2, shuffle=False, verbose=0
+    ).history["loss"]
+    return losses, learner.get_weights()
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="JAX has the pull in the loss")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"policy": "mixed_float16"},
+        {"clipnorm": 0.1},
+        {"gradient_accumulation_steps": 2},
+        {"steps_per_execution": 4},
+        {"freeze": True},
+    ],
+    ids=str,
+)
+def test_pulled_gradients_and_the_penalty_take_the_same_steps(settings):
+    losses, weights = several_steps(gsp.models.MetricLearner, **settings)
+    expected, targets = several_steps(ThroughTheLoss, **settings)
+    # Half precision rounds the gradient of the penalty once more.
+    tolerance = 1e-3 if "policy" in settings else 1e-6
+    np.testing.assert_allclose(losses, expected, rtol=tolerance)
+    for weight, target in zip(weights, targets, strict=True):
+        np.testing.assert_allclose(weight, target, atol=tolerance)
+
+
 def updates_of(path, *arguments, backend="tensorflow"):
     environment = os.environ | {"KERAS_BACKEND": backend}
     subprocess.run(
@@ -114,7 +183,7 @@ def updates_of(path, *arguments, backend="tensorflow"):
 def assert_close(updates, where, expected, expected_where, tolerance):
     found = [name for name in updates if name.startswith(where)]
     numbers = [name.removeprefix(where) for name in found]
-    assert len(numbers) == 5
+    assert len(numbers) == 6  # Five weights and the reported loss.
     for number in numbers:
         np.testing.assert_allclose(
             updates[where + number],
@@ -131,7 +200,11 @@ def test_backends_replicas_and_loss_scaling_take_the_same_steps(tmp_path):
         "--two-devices",
         *("--policies", "float32", "mixed_float16"),
     )
+    in_chunks = updates_of(
+        tmp_path / "chunks.npz", "--two-devices", "--batch-chunks", "2"
+    )
     assert_close(on_jax, "float32/1/", found, "float32/1/", 1e-5)
+    assert_close(in_chunks, "float32/2/", found, "float32/1/", 1e-5)
     assert_close(found, "float32/2/", found, "float32/1/", 1e-5)
     # Half precision rounds the forward pass. A pull that the loss scale of
     # 32768 or the number of replicas had multiplied would be far away.

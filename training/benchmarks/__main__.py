@@ -11,6 +11,7 @@ BENCHMARKS = (
     "losses",
     "retrieval",
     "pipeline",
+    "batch_chunks",
 )
 
 

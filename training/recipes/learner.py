@@ -50,6 +50,8 @@ def build_learner(recipe: Recipe, *, num_classes: int, image_shape):
         in_batch_weight=recipe.in_batch_weight,
         seed=recipe.seed,
         recent=_recent(recipe, num_classes),
+        batch_chunks=recipe.batch_chunks,
+        log_regularizer_share=recipe.log_regularizer_share,
         loss_layer=build_loss_layer(recipe),
     )
     learner.compile(

@@ -224,6 +224,8 @@ class Recipe:
     """Ridge of its closed-form fit."""
     zero_shot_scale: Annotated[float, positive] = 1.0
     """zsr: factor on its logits."""
+    log_regularizer_share: bool = False
+    """Note the regulariser's share of the gradient in the history."""
     histogram_inverse_temperature: Annotated[float, positive] = 10.0
     """xml: sharpness of the prototype histogram."""
     memory: Literal["none", "xbm"] = "none"
@@ -259,6 +261,8 @@ class Recipe:
     """Classes in a batch."""
     samples_per_class: Annotated[int, positive] = 4
     """Images of each; pairs need 2."""
+    batch_chunks: Annotated[int, positive] = 1
+    """Parts in which a batch is embedded: one gradient, less memory."""
     steps: Annotated[int, not_negative] = 900
     """Training steps at most; 0 trains nothing: the backbone's own features,
     pooled by average and normalised, are scored."""
@@ -434,4 +438,16 @@ def _check_combination(recipe):
         or recipe.patience > recipe.ccp_patience,
         f"above ccp_patience={recipe.ccp_patience} with ccp=on, or training "
         "stops where the second problem would begin",
+    )
+    require(
+        recipe,
+        "batch_chunks",
+        recipe.batch_size % recipe.batch_chunks == 0,
+        f"a divisor of the batch of {recipe.batch_size}",
+    )
+    require(
+        recipe,
+        "log_regularizer_share",
+        not recipe.log_regularizer_share or recipe.regularizer != "none",
+        "False with regularizer=none",
     )

@@ -32,6 +32,8 @@ from training.recipes.recipe import Recipe
         {"miner": "batch-hard", "loss": "smooth-ap"},
         {"miner": "semi-hard", "loss": "arcface"},
         {"patience": 3, "ccp": "on"},
+        {"batch_chunks": 3},
+        {"log_regularizer_share": True},
         {"memory": "xbm", "ccp": "on"},
         {"classes_per_batch": 1, "regularizer": "zsr"},
     ],

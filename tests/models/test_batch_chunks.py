@@ -1,0 +1,197 @@
+"""A batch in chunks takes the step of the whole batch."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import keras_gsp as gsp
+
+CLASSES = 6
+IMAGES = np.random.default_rng(0).normal(size=(48, 6, 6, 3)).astype("float32")
+LABELS = np.tile(np.repeat(np.arange(CLASSES), 4), 2)
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+
+
+def zero_shot():
+    return {
+        "regularizer": gsp.losses.ZeroShotLoss(),
+        "class_embeddings": gsp.layers.ClassEmbeddings(CLASSES, 4),
+    }
+
+
+def cross_batch():
+    loss = gsp.losses.CrossBatchLoss(gsp.losses.TripletLoss())
+    return {"regularizer": loss, "regularizer_weight": 0.3}
+
+
+def proxies():
+    return gsp.layers.ClassProxies(CLASSES, proxies_per_class=2)
+
+
+CASES = {
+    "pairs+zsr": lambda: (gsp.losses.MultiSimilarityLoss(), zero_shot()),
+    "proxies+memory+anchors+xml": lambda: (
+        gsp.losses.ContrastiveLoss(),
+        {
+            "proxies": proxies(),
+            "memory": gsp.layers.EmbeddingMemory(48),
+            "anchor_weight": 0.3,
+            **cross_batch(),
+        },
+    ),
+    "proxy loss": lambda: (
+        gsp.losses.ProxyAnchorLoss(),
+        {"proxies": proxies()},
+    ),
+}
+
+
+def make_learner(case, batch_chunks, *, between=(), **compiled):
+    keras.utils.set_random_seed(1)
+    backbone = keras.Sequential(
+        [
+            keras.Input((6, 6, 3)),
+            layers.Conv2D(
+                5, 3, activation="relu", kernel_regularizer="l2", name="first"
+            ),
+            *between,
+        ]
+    )
+    encoder = gsp.models.build_encoder(
+        backbone,
+        embedding_size=4,
+        pooling=gsp.layers.GeneralizedSumPooling(3, return_histogram=True),
+    )
+    loss, parts = CASES[case]()
+    learner = gsp.models.MetricLearner(
+        encoder, seed=1, batch_chunks=batch_chunks, **parts
+    )
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+    learner.compile(optimizer, loss=loss, **compiled)
+    if learner.anchored is not None:
+        weights = [np.asarray(w) for w in encoder.get_weights()]
+        learner.anchored.start_problem([weight + 0.1 for weight in weights])
+    return learner
+
+
+def trained(learner, epochs=2, batch_size=24):
+    losses = learner.fit(
+        IMAGES,
+        LABELS,
+        batch_size=batch_size,
+        shuffle=False,
+        epochs=epochs,
+        verbose=0,
+    ).history["loss"]
+    return losses, [
+        keras.ops.convert_to_numpy(variable) for variable in learner.variables
+    ]
+
+
+def assert_same(found, expected, tolerance):
+    np.testing.assert_allclose(found[0], expected[0], rtol=tolerance)
+    for value, target in zip(found[1], expected[1], strict=True):
+        np.testing.assert_allclose(value, target, atol=tolerance)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_chunks_take_the_steps_of_the_whole_batch(case):
+    whole = trained(make_learner(case, 1))
+    # Four steps of float32, gradients of order one.
+    assert_same(trained(make_learner(case, 4)), whole, 2e-5)
+
+
+@pytest.mark.slow
+def test_xla_takes_the_same_steps_in_chunks():
+    case = "proxy loss"
+    whole = trained(make_learner(case, 1))
+    found = trained(make_learner(case, 4, jit_compile=True))
+    assert_same(found, whole, 2e-5)
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="eager steps of TensorFlow")
+def test_eager_steps_are_the_same():
+    case = "proxies+memory+anchors+xml"
+    whole = trained(make_learner(case, 1), epochs=1)
+    found = trained(make_learner(case, 3, run_eagerly=True), epochs=1)
+    assert_same(found, whole, 2e-5)
+
+
+def test_batch_norm_sees_a_chunk_and_its_averages_move_with_each():
+    def moving(batch_chunks):
+        norm = layers.BatchNormalization(momentum=0.5)
+        learner = make_learner("pairs+zsr", batch_chunks, between=[norm])
+        trained(learner, epochs=1, batch_size=48)
+        return keras.ops.convert_to_numpy(norm.moving_mean)
+
+    first = make_learner("pairs+zsr", 1).encoder.get_layer("first")
+    features = keras.ops.convert_to_numpy(first(IMAGES))
+    expected = np.zeros(5)
+    for chunk in range(4):
+        expected += 0.5 * (features[chunk::4].mean((0, 1, 2)) - expected)
+    # Once for each chunk, although each is embedded twice.
+    np.testing.assert_allclose(moving(4), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        moving(1), 0.5 * features.mean((0, 1, 2)), rtol=1e-4
+    )
+
+
+def test_dropout_drops_the_same_in_both_passes():
+    def learner_with_dropout(batch_chunks):
+        dropout = layers.Dropout(0.5, seed=3, name="dropout")
+        return make_learner("proxy loss", batch_chunks, between=[dropout])
+
+    learner = learner_with_dropout(4)
+    before = np.asarray(learner.encoder.get_weights()[0])
+    learner.train_on_batch(IMAGES[:24], LABELS[:24])
+    update = before - np.asarray(learner.encoder.get_weights()[0])
+    # By hand: chunk after chunk with gradients, as one batch.
+    again = learner_with_dropout(1)
+    order = np.concatenate([np.arange(24)[chunk::4] for chunk in range(4)])
+    kernel = again.encoder.trainable_variables[0]
+
+    def loss(value):
+        kernel.assign(value)
+        embeddings = [
+            again.encoder(IMAGES[:24][chunk::4], training=True)["embedding"]
+            for chunk in range(4)
+        ]
+        similarities = again.proxies(keras.ops.concatenate(embeddings))
+        states = [v for v in again.encoder.variables if "seed" in v.path]
+        for state in states:
+            state.assign(starts[id(state)])
+        penalty = 0.01 * np.sum(np.square(value))
+        return float(again.loss(LABELS[order], similarities)) + penalty
+
+    starts = {
+        id(v): keras.ops.convert_to_numpy(v)
+        for v in again.encoder.variables
+        if "seed" in v.path
+    }
+    assert starts
+    direction = np.random.default_rng(5).normal(size=before.shape)
+    step = 1e-3
+    slope = (
+        loss(before + step * direction) - loss(before - step * direction)
+    ) / (2 * step)
+    # Kinks and rounding; other masks would give another slope altogether.
+    found = np.sum(update * direction) / 0.1
+    np.testing.assert_allclose(found, slope, rtol=0.1)
+
+
+def test_batches_and_layers_that_cannot_be_cut_are_refused():
+    learner = make_learner("proxy loss", 5, run_eagerly=ON_TENSORFLOW)
+    with pytest.raises(ValueError, match="multiple of `batch_chunks=5`"):
+        learner.train_on_batch(IMAGES[:24], LABELS[:24])
+    with pytest.raises(ValueError, match="batch_chunks=0"):
+        make_learner("proxy loss", 0)
+    active = layers.Dense(5, activity_regularizer="l2", name="active")
+    with pytest.raises(ValueError, match="activity regularisers.*'active'"):
+        make_learner("proxy loss", 2, between=[active])
+
+
+def test_chunks_are_kept_in_the_configuration():
+    learner = make_learner("pairs+zsr", 4)
+    again = gsp.models.MetricLearner.from_config(learner.get_config())
+    assert again.batch_chunks == 4

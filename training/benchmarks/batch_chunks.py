@@ -1,0 +1,104 @@
+"""Memory and time of a step in chunks, beside the plain step.
+
+    python -m training.benchmarks.batch_chunks
+    python -m training.benchmarks.batch_chunks --batches 32 64 128 256 512 1024
+
+MobileNetV2 with multi-similarity and frozen batch normalisation. A chunk
+holds `chunk` images, so that batches of every size should need about the
+memory of the first; a plain step's grows with the batch. Every measurement is
+a process of its own, so that its peak of memory is its own. A chunked step
+embeds twice: about 4/3 of the time of a plain one is the price.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import tyro
+from tqdm import tqdm
+
+from training.benchmarks.ratio_table import (
+    Measurement,
+    ratio_rows,
+    ratio_table,
+)
+from training.results.records import keep_table
+
+
+@dataclass
+class Settings:
+    """What to measure."""
+
+    batches: tuple[int, ...] = (32, 64, 128)
+    """Images in a batch."""
+    chunk: int = 32
+    """Images in a chunk; divides the batches."""
+    side: int = 96
+    """Side of the images, pixels."""
+    width: float = 0.35
+    """Width of MobileNetV2."""
+    steps: int = 3
+    """Timed steps of each measurement."""
+    backends: tuple[str, ...] = ("tensorflow",)
+    """Keras backends: tensorflow, jax."""
+    json: Path | None = None
+    """File to write the table to, as the record of a results page."""
+
+
+def measured(
+    backend: str, batch: int, chunks: int, settings: Settings
+) -> Measurement:
+    """Runs the steps of one batch in a process of their own."""
+    numbers = batch, chunks, settings.side, settings.width, settings.steps
+    name = "plain" if chunks == 1 else f"{chunks} chunks of {batch // chunks}"
+    answer = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "training.benchmarks.chunked_step",
+            *map(str, numbers),
+        ],
+        env=os.environ | {"KERAS_BACKEND": backend},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if answer.returncode:
+        # A plain step that does not fit is a result too.
+        return Measurement(name, (float("nan"),), {"memory grows by": "failed"})
+    found = json.loads(answer.stdout.splitlines()[-1])
+    facts = {"memory grows by": f"{found['growth_mb']:,.0f} MB"}
+    return Measurement(name, tuple(found["seconds"]), facts)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints one table for each backend and batch."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    headings, kept = [], []
+    cases = [(b, size) for b in settings.backends for size in settings.batches]
+    for backend, batch in tqdm(cases, desc="batches"):
+        counts = dict.fromkeys((1, max(1, batch // settings.chunk)))
+        found = [measured(backend, batch, n, settings) for n in counts]
+        print(f"\n{backend}, {batch} images\n\n{ratio_table(found)}")
+        headings, *rows = ratio_rows(found)
+        kept += [[backend, f"{batch:,}", *row] for row in rows]
+    if settings.json is not None:
+        keep_table(
+            settings.json,
+            "A batch in chunks",
+            ["backend", "batch", "step", *headings[1:]],
+            kept,
+            command="python -m training.benchmarks.batch_chunks",
+            about="Steps of MobileNetV2 with multi-similarity. Ratios are of "
+            "medians to the plain step's; memory is the growth of the peak "
+            "over a step of two images a chunk.",
+            num_left=3,
+            settings=asdict(settings),
+        )
+
+
+if __name__ == "__main__":
+    main()
