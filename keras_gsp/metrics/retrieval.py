@@ -114,10 +114,10 @@ def retrieval_scores(
         without a positive. With `reranking`, under `"reranked"` a dict from
         each name to a dict of the same scores. With `per_query`, under
         `"per_query"` a dict of the plain scores, each an array (queries,) with
-        NaN for those without a positive. With `per_class`, under `"per_class"` a dict from each class
-        of the queries (its column, for several labels an item) to a dict of
-        its scores, `num_queries` and `num_dropped`; a class without a scored
-        query has its numbers only.
+        NaN for those without a positive. With `per_class`, under
+        `"per_class"` a dict from each class of the queries (its column, for
+        several labels an item) to a dict of its scores, `num_queries` and
+        `num_dropped`; a class without a scored query has its numbers only.
 
     Raises:
         TypeError: labels that are neither numbers nor strings, or labels of
