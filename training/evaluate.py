@@ -22,8 +22,9 @@ class EvaluateCommand:
     """Data set to score; by default the one of the run."""
     data_dir: str | None = None
     """Where that data set is; by default where the run had it."""
-    split: Literal["test", "validation", "train"] = "test"
-    """Side of the data set."""
+    split: Literal["test", "validation", "train", "all"] = "test"
+    """Side of the data set; all: every class of it, as one that the run has
+    never seen is scored."""
     output: Path | None = None
     """JSON file for the scores, which must be new; else they are printed
     only."""
@@ -58,16 +59,26 @@ def _evaluate(command):
     if command.data_dir is not None:
         recipe = replace(recipe, data_dir=command.data_dir)
     encoder = load_encoder(directory)
-    from training.recipes.data import load_splits
+    images, sides = _images(command, recipe)
+    scores = score(encoder, recipe, images, **sides)
+    if command.output is not None:
+        write_json(command.output, scores)
+    return scores
 
+
+def _images(command, recipe):
+    """What is scored, and its queries and gallery where it names them."""
+    from training.recipes.data import load_splits, read_recipe
+
+    if command.split == "all":
+        # How the run's own data were split says nothing about all of them.
+        recipe = replace(recipe, train_classes=None, images_per_class=None)
+        return read_recipe(recipe).every_image(), {}
     splits = load_splits(recipe)
     sides = {}
     if command.split == "test":
         sides = {"query": splits.query, "gallery": splits.gallery}
-    scores = score(encoder, recipe, getattr(splits, command.split), **sides)
-    if command.output is not None:
-        write_json(command.output, scores)
-    return scores
+    return getattr(splits, command.split), sides
 
 
 if __name__ == "__main__":

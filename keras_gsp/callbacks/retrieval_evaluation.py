@@ -1,5 +1,6 @@
 """Retrieval scores in the logs of `fit`, where other callbacks find them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -73,15 +74,15 @@ class RetrievalEvaluation(keras.callbacks.Callback):
 
     def __init__(
         self,
-        dataset,
+        dataset: Any,
         *,
-        name="val",
-        gallery=None,
-        every_epochs=1,
-        every_steps=None,
-        recall_at=(1, 2, 4, 8),
-        batch_size=64,
-        block_size=None,
+        name: str = "val",
+        gallery: Any = None,
+        every_epochs: int = 1,
+        every_steps: int | None = None,
+        recall_at: Sequence[int] = (1, 2, 4, 8),
+        batch_size: int = 64,
+        block_size: int | None = None,
     ):
         super().__init__()
         check_count(every_epochs=every_epochs, batch_size=batch_size)
@@ -102,7 +103,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         if gallery is not None:
             self._gallery = LabelledBatches(gallery, "gallery", batch_size)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Checks data sets and encoder before the first step."""
         self._steps = 0
         if self._gallery is None:
@@ -111,13 +112,13 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             self._queries.check_has_pair(self._gallery)
         next(encoded_batches(self._encoder(), self._queries))
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Evaluates every `every_steps` steps."""
         self._steps += 1
         if self.every_steps and self._steps % self.every_steps == 0:
             self.evaluate()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Adds the scores to the logs every `every_epochs` epochs."""
         if (epoch + 1) % self.every_epochs != 0:
             return
@@ -132,7 +133,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
                 }
             )
 
-    def evaluate(self):
+    def evaluate(self) -> dict[str, Any]:
         """Embeds the data set and scores it now.
 
         Returns:

@@ -108,7 +108,7 @@ def _checked_multiple(labels, length, name, num_classes=None):
     return labels
 
 
-def checked_embeddings(embeddings, name="embeddings"):
+def checked_embeddings(embeddings: Any, name: str = "embeddings") -> np.ndarray:
     """Returns embeddings as a finite NumPy array in float32 or float64.
 
     Args:
@@ -144,7 +144,12 @@ def checked_embeddings(embeddings, name="embeddings"):
     return embeddings
 
 
-def class_codes(labels, length, gallery_labels=None, gallery_length=None):
+def class_codes(
+    labels: Any,
+    length: int,
+    gallery_labels: Any = None,
+    gallery_length: int | None = None,
+) -> tuple[np.ndarray, Any]:
     """Numbers the classes of queries and gallery from 0, alike in both.
 
     Args:
@@ -177,7 +182,9 @@ def class_codes(labels, length, gallery_labels=None, gallery_length=None):
     return codes[: len(labels)], codes[len(labels) :]
 
 
-def checked_labels(labels, length, name="labels"):
+def checked_labels(
+    labels: Any, length: int | None, name: str = "labels"
+) -> np.ndarray:
     """Returns labels as a flat array of integers, floats or strings.
 
     Args:

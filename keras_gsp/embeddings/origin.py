@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def nearby_origin(low, high):
+def nearby_origin(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Returns a point near the middle of the data, on a coarse grid.
 
     `|x|^2 + |y|^2 - 2 x.y` loses the digits that a common offset takes;

@@ -1,7 +1,14 @@
 """Retrieval scores, and what they say about two encoders."""
 
 from keras_gsp.metrics.paired_difference import paired_difference
+from keras_gsp.metrics.reranking import alpha_query_expansion, k_reciprocal
 from keras_gsp.metrics.retrieval import retrieval_scores
 from keras_gsp.metrics.verification import verification_scores
 
-__all__ = ["paired_difference", "retrieval_scores", "verification_scores"]
+__all__ = [
+    "alpha_query_expansion",
+    "k_reciprocal",
+    "paired_difference",
+    "retrieval_scores",
+    "verification_scores",
+]

@@ -81,6 +81,27 @@ def positive_ranks(
     yield from search.complete(deep)
 
 
+def ranks_by_distance(
+    distances: np.ndarray, queries: np.ndarray, relevance: Relevance
+) -> Hits:
+    """Ranks at which queries meet their positives by distances given.
+
+    Args:
+        distances: (queries, gallery).
+        queries: (queries,), positions of the queries in `relevance`, each
+            with a positive.
+        relevance: positives of each query, and what is left out.
+
+    Returns:
+        Queries and ranks, as `positive_ranks` yields them.
+    """
+    items = np.arange(distances.shape[1])
+    removed = relevance.is_removed(queries[:, None], items)
+    positive = relevance.is_positive(queries[:, None], items) & ~removed
+    nearness = np.where(removed, -np.inf, -distances)
+    return _complete_hits(queries, nearness, positive)
+
+
 class _Search:
     """A gallery, its queries, and the ways to rank the one for the other."""
 
@@ -162,16 +183,12 @@ class _Search:
 
     def complete(self, queries):
         """Yields hits of queries in rankings of the whole gallery."""
-        items = np.arange(len(self.gallery))
         distinct, columns = _without_copies(self.right)
         right = ops.convert_to_tensor(distinct.T)
         for rows in _blocks(queries, max(1, self.num_rows // 2)):
             nearness = _product(ops.convert_to_tensor(self.left[rows]), right)
             nearness = nearness if columns is None else nearness[:, columns]
-            removed = self.relevance.is_removed(rows[:, None], items)
-            nearness = np.where(removed, -np.inf, nearness)
-            positive = self.relevance.is_positive(rows[:, None], items)
-            yield _complete_hits(rows, nearness, positive & ~removed)
+            yield ranks_by_distance(-nearness, rows, self.relevance)
 
     @property
     def num_rows(self):

@@ -10,9 +10,16 @@ from keras_gsp.embeddings.labelled_embeddings import (
     searched_sides,
 )
 from keras_gsp.metrics.ranked_scores import ranked_scores
-from keras_gsp.metrics.rankings import positive_ranks
+from keras_gsp.metrics.rankings import positive_ranks, ranks_by_distance
 from keras_gsp.metrics.relevance import Relevance, group_codes
+from keras_gsp.metrics.reranking import (
+    expanded_queries,
+    reciprocal_distances,
+    unit_rows,
+)
 from keras_gsp.ops.arguments import check_count
+
+RERANKINGS = "alpha_query_expansion", "k_reciprocal"
 
 
 def retrieval_scores(
@@ -27,6 +34,7 @@ def retrieval_scores(
     recall_at: Sequence[int] = (1, 2, 4, 8),
     map_at: Sequence[int] = (),
     average_precision: bool = False,
+    reranking: Sequence[str] = (),
     per_class: bool = False,
     per_query: bool = False,
     block_size: int | None = None,
@@ -88,6 +96,9 @@ def retrieval_scores(
         map_at: the k of each mAP@k, integers of at least 1. Default none.
         average_precision: whether to rank the whole gallery for the mAP,
             which takes several times as long. Default `False`.
+        reranking: other rankings to score beside the plain one, each with its
+            default numbers: `"alpha_query_expansion"`, `"k_reciprocal"`; see
+            the functions of these names. Default none.
         per_class: whether to return the scores of each class too. Default
             `False`.
         per_query: whether to return the scores of each query too, as
@@ -100,12 +111,13 @@ def retrieval_scores(
         `map_at_r`, one `recall_at_<k>` and one `map_at_<k>` for each k and
         `mean_average_precision` where asked for, all in [0, 1];
         `num_queries`, the queries that were scored, and `num_dropped`, those
-        without a positive. With `per_query`, under `"per_query"` a dict of
-        the same scores, each an array (queries,) with NaN for those without a
-        positive. With `per_class`, under `"per_class"` a dict from each class
-        of the queries (its column, for several labels an item) to a dict of
-        its scores, `num_queries` and `num_dropped`; a class without a scored
-        query has its numbers only.
+        without a positive. With `reranking`, under `"reranked"` a dict from
+        each name to a dict of the same scores. With `per_query`, under
+        `"per_query"` a dict of the plain scores, each an array (queries,) with
+        NaN for those without a positive. With `per_class`, under
+        `"per_class"` a dict from each class of the queries (its column, for
+        several labels an item) to a dict of its scores, `num_queries` and
+        `num_dropped`; a class without a scored query has its numbers only.
 
     Raises:
         TypeError: labels that are neither numbers nor strings, or labels of
@@ -131,6 +143,12 @@ def retrieval_scores(
     recall_at = _checked_ranks(recall_at, "recall_at")
     map_at = _checked_ranks(map_at, "map_at")
     check_count(is_optional=True, block_size=block_size)
+    for name in reranking:
+        if name not in RERANKINGS:
+            raise ValueError(
+                f"`reranking` must hold names of {RERANKINGS}. "
+                f"Received: reranking={tuple(reranking)}."
+            )
     sides = searched_sides(
         embeddings,
         labels,
@@ -170,29 +188,42 @@ def retrieval_scores(
             "with a positive."
         )
     is_scored = num_positives > 0
-    rows: dict[str, np.ndarray] = {}
-    for queries, ranks in positive_ranks(
-        sides.embeddings,
-        gallery,
-        relevance,
-        at_least=max((1, *recall_at, *map_at)),
-        is_complete=average_precision,
-        block_size=block_size,
-    ):
-        found, local = np.unique(queries, return_inverse=True)
-        part = ranked_scores(
-            local.reshape(-1),
-            ranks,
-            num_positives[found],
+
+    def scored(queries, gallery):
+        hits = positive_ranks(
+            queries,
+            gallery,
+            relevance,
+            at_least=max((1, *recall_at, *map_at)),
+            is_complete=average_precision,
+            block_size=block_size,
+        )
+        return of_hits(hits)
+
+    def of_hits(hits):
+        return _rows_of_hits(
+            hits,
+            num_positives,
             recall_at=recall_at,
             map_at=map_at,
             average_precision=average_precision,
         )
-        for name, values in part.items():
-            # A query that meets no positive scores 0.
-            row = rows.setdefault(name, np.where(is_scored, 0.0, np.nan))
-            row[found] = values
+
+    rows = scored(sides.embeddings, gallery)
     scores = _means(rows, is_scored)
+    if reranking:
+        queries = unit_rows(sides.embeddings, "embeddings")
+        gallery = unit_rows(gallery, "gallery_embeddings")
+        scores["reranked"] = {}
+        for name in reranking:
+            if name == "k_reciprocal":
+                found = of_hits(_reciprocal_hits(queries, gallery, relevance))
+            else:
+                expanded = expanded_queries(
+                    queries, gallery, sides.is_own_gallery
+                )
+                found = scored(expanded, gallery)
+            scores["reranked"][name] = _means(found, is_scored)
     if per_class:
         scores["per_class"] = {
             name: _means(
@@ -204,6 +235,30 @@ def retrieval_scores(
     if per_query:
         scores["per_query"] = rows
     return scores
+
+
+def _reciprocal_hits(queries, gallery, relevance):
+    distances = reciprocal_distances(queries, gallery, relevance.is_own_gallery)
+    for query, row in enumerate(distances):
+        if relevance.num_positives[query] > 0:
+            yield ranks_by_distance(row[None], np.array([query]), relevance)
+
+
+def _rows_of_hits(hits, num_positives, **measures):
+    """Scores of each query, NaN for those without a positive."""
+    rows: dict[str, np.ndarray] = {}
+    for queries, ranks in hits:
+        found, local = np.unique(queries, return_inverse=True)
+        part = ranked_scores(
+            local.reshape(-1), ranks, num_positives[found], **measures
+        )
+        for name, values in part.items():
+            # A query that meets no positive scores 0.
+            row = rows.setdefault(
+                name, np.where(num_positives > 0, 0.0, np.nan)
+            )
+            row[found] = values
+    return rows
 
 
 def _means(rows, is_scored):

@@ -167,6 +167,13 @@ def test_the_command_line_trains_and_scores(
     assert "map_at_r" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="`output` must be new"):
         evaluate.main([str(run.path), "--output", str(output)])
+    output.unlink()
+    evaluate.main([str(run.path), "--split", "all", "--output", str(output)])
+    everything = json.loads(output.read_text())
+    splits = glyphs.load()
+    sides = splits.train, splits.validation, splits.test
+    counts = sum(len(side) for side in sides if side is not None)
+    assert everything["num_queries"] + everything["num_dropped"] == counts
     with pytest.raises(SystemExit, match="must not hold a finished run"):
         train.main([*arguments, "--name", "x"])
 

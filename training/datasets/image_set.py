@@ -184,6 +184,28 @@ class RetrievalSplits:
             validation=self.train.of_classes(folds[fold]),
         )
 
+    def every_image(self) -> ImageSet:
+        """The images of all sides as one set, in the order of the sides."""
+        sides = [self.train, self.test]
+        if self.validation is not None:
+            sides.insert(1, self.validation)
+        offsets = np.cumsum([0] + [side.num_classes for side in sides[:-1]])
+        labels = [
+            side.labels + offset
+            for side, offset in zip(sides, offsets, strict=True)
+        ]
+        in_memory = sides[0].images is not None
+        return ImageSet(
+            labels=np.concatenate(labels),
+            class_names=sum((side.class_names for side in sides), ()),
+            images=np.concatenate([side.images for side in sides])
+            if in_memory
+            else None,
+            paths=None
+            if in_memory
+            else sum((side.paths for side in sides), ()),
+        )
+
     def _check_disjoint(self):
         sides = {"train": self.train, "test": self.test}
         if self.validation is not None:

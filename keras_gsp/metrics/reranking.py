@@ -1,0 +1,308 @@
+"""Other rankings from the same embeddings: query expansion, re-ranking.
+
+| symbol | name | meaning |
+| --- | --- | --- |
+| N(p, k) | `nearest` | the k nearest items of p among all, p itself first |
+| R(p, k) | `reciprocal` | items of N(p, k) that have p among their k nearest |
+| V_p | `weights` | exp(-d(p, g)) for g in p's set, summing to 1 |
+| d_J | | 1 - sum min(V_p, V_g) / sum max(V_p, V_g) |
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from keras_gsp.embeddings.labelled_embeddings import checked_embeddings
+from keras_gsp.ops.arguments import check_count
+
+# Similarities of one block of rows with all items: 64 MB in float32.
+BLOCK_NUMBERS = 2**24
+
+
+def alpha_query_expansion(
+    embeddings: Any,
+    gallery_embeddings: Any = None,
+    *,
+    num_neighbors: int = 10,
+    alpha: float = 3.0,
+) -> np.ndarray:
+    """Moves each query towards its nearest gallery items.
+
+    ```
+    q' = q + sum over the num_neighbors nearest g of max(0, q . g)^alpha g
+    ```
+
+    of l2-normalised embeddings, normalised again. Search the gallery with the
+    result instead of the queries. Report it beside the plain score: it looks
+    at the gallery twice, and helps a good ranking while it spoils a bad one.
+
+    Args:
+        embeddings: (queries, size), finite.
+        gallery_embeddings: (gallery, size), finite. Default `None`: the
+            queries are their own gallery, and none is its own neighbour.
+        num_neighbors: neighbours to add, at least 1; all of a smaller
+            gallery. Default 10.
+        alpha: exponent of their cosine, at least 0; 0 is plain average query
+            expansion. Default 3.
+
+    Returns:
+        (queries, size), rows of length 1, float32 or float64.
+
+    Raises:
+        ValueError: embeddings that are not finite or of different sizes, a
+            row of zeros, or a number out of its range.
+
+    Example:
+
+    ```python
+    labels = np.repeat(np.arange(8), 6)
+    rng = np.random.default_rng(0)
+    embeddings = np.eye(8)[labels] + 0.3 * rng.normal(size=(48, 8))
+    expanded = gsp.metrics.alpha_query_expansion(embeddings, num_neighbors=3)
+    assert expanded.shape == embeddings.shape
+    ```
+
+    Reference: Radenovic et al., "Fine-tuning CNN image retrieval with no
+    human annotation", 2018, section 3.3.
+    """
+    check_count(num_neighbors=num_neighbors)
+    if not alpha >= 0:
+        raise ValueError(
+            f"`alpha` must be at least 0. Received: alpha={alpha}."
+        )
+    queries, gallery, is_own = _unit_sides(embeddings, gallery_embeddings)
+    return expanded_queries(queries, gallery, is_own, num_neighbors, alpha)
+
+
+def expanded_queries(
+    queries: np.ndarray,
+    gallery: np.ndarray,
+    is_own: bool,
+    num_neighbors: int = 10,
+    alpha: float = 3.0,
+) -> np.ndarray:
+    """Returns `alpha_query_expansion` of rows of length 1.
+
+    Args:
+        queries: (queries, size).
+        gallery: (gallery, size).
+        is_own: whether query i is gallery item i.
+        num_neighbors: neighbours to add.
+        alpha: exponent of their cosine.
+    """
+    expanded = np.empty_like(queries)
+    for rows, nearest, cosines in _nearest(
+        queries, gallery, num_neighbors + is_own
+    ):
+        weights = np.maximum(cosines, 0) ** alpha
+        if is_own:
+            # Itself is added below with weight 1, wherever it was found.
+            weights[nearest == np.arange(rows.start, rows.stop)[:, None]] = 0
+        expanded[rows] = queries[rows]
+        expanded[rows] += np.einsum("qk,qkd->qd", weights, gallery[nearest])
+    return expanded / np.linalg.norm(expanded, axis=1, keepdims=True)
+
+
+def k_reciprocal(
+    embeddings: Any,
+    gallery_embeddings: Any = None,
+    *,
+    num_neighbors: int = 20,
+    num_expanded: int = 6,
+    distance_weight: float = 0.3,
+) -> np.ndarray:
+    """Distances after re-ranking by what two items have near in common.
+
+    Two items are likely of one class when each is among the other's nearest
+    and their nearest are the same:
+
+    ```
+    R*(p)  = R(p, k), and R(g, k / 2) of its members g that overlap it by 2/3
+    V_p    = exp(-d(p, g)) on R*(p), summing to 1, then averaged over N(p, k2)
+    result = (1 - w) d_J + w d
+    ```
+
+    with d the squared distance of l2-normalised embeddings over the largest
+    one from p. Each item, query or gallery, is placed by all of them, so a
+    score from this is no score of one query against a gallery: report it
+    beside the plain one.
+
+    Args:
+        embeddings: (queries, size), finite.
+        gallery_embeddings: (gallery, size), finite. Default `None`: the
+            queries are their own gallery.
+        num_neighbors: k, at least 1. Default 20.
+        num_expanded: k2, at least 1. Default 6; 1 averages nothing.
+        distance_weight: w, in [0, 1]. Default 0.3.
+
+    Returns:
+        (queries, gallery), float32, to be ranked from small to large.
+
+    Raises:
+        ValueError: embeddings that are not finite or of different sizes, a
+            row of zeros, or a number out of its range.
+
+    Example:
+
+    ```python
+    labels = np.repeat(np.arange(8), 6)
+    rng = np.random.default_rng(0)
+    embeddings = np.eye(8)[labels] + 0.3 * rng.normal(size=(48, 8))
+    distances = gsp.metrics.k_reciprocal(embeddings, num_neighbors=6)
+    assert distances.shape == (48, 48)
+    ```
+
+    Reference: Zhong et al., "Re-ranking person re-identification with
+    k-reciprocal encoding", 2017, equations (2) to (12).
+    """
+    check_count(num_neighbors=num_neighbors, num_expanded=num_expanded)
+    if not 0 <= distance_weight <= 1:
+        raise ValueError(
+            "`distance_weight` must be in [0, 1]. "
+            f"Received: distance_weight={distance_weight}."
+        )
+    queries, gallery, is_own = _unit_sides(embeddings, gallery_embeddings)
+    result = np.empty((len(queries), len(gallery)), "float32")
+    settings = num_neighbors, num_expanded, distance_weight
+    rows = reciprocal_distances(queries, gallery, is_own, *settings)
+    for query, distances in enumerate(rows):
+        result[query] = distances
+    return result
+
+
+def reciprocal_distances(
+    queries: np.ndarray,
+    gallery: np.ndarray,
+    is_own: bool,
+    num_neighbors: int = 20,
+    num_expanded: int = 6,
+    distance_weight: float = 0.3,
+) -> Iterator[np.ndarray]:
+    """Yields `k_reciprocal`'s distances of each query, rows of length 1.
+
+    Args:
+        queries: (queries, size).
+        gallery: (gallery, size).
+        is_own: whether query i is gallery item i.
+        num_neighbors: as for `k_reciprocal`.
+        num_expanded: as for `k_reciprocal`.
+        distance_weight: as for `k_reciprocal`.
+    """
+    points = gallery if is_own else np.concatenate([queries, gallery])
+    columns = slice(0 if is_own else len(queries), len(points))
+    weights = _encoding(points, num_neighbors, num_expanded)
+    # Where an item weighs something: the only places where a minimum does.
+    holders: list[list[int]] = [[] for _ in points]
+    for item, row in enumerate(weights):
+        for member in row:
+            holders[member].append(item)
+    inverted = [np.array(found, "int64") for found in holders]
+    values = [
+        np.array([weights[item][member] for item in found], "float64")
+        for member, found in enumerate(holders)
+    ]
+    for query, row in enumerate(weights[: len(queries)]):
+        common = np.zeros(len(points))
+        for member, weight in row.items():
+            common[inverted[member]] += np.minimum(weight, values[member])
+        jaccard = 1 - common / (2 - common)
+        distances = _squared_distances(points[query], points)
+        yield ((1 - distance_weight) * jaccard + distance_weight * distances)[
+            columns
+        ]
+
+
+def _encoding(points, num_neighbors, num_expanded):
+    """V of every item, as a dict from member to weight."""
+    depth = max(num_neighbors, num_expanded - 1) + 1
+    nearest = np.concatenate(
+        [found for _, found, _ in _nearest(points, points, depth)]
+    )
+    half = max(1, int(np.around(num_neighbors / 2)))
+    reciprocal = _reciprocal(nearest, num_neighbors + 1)
+    of_half = _reciprocal(nearest, half + 1)
+    encoded = []
+    for item, found in enumerate(reciprocal):
+        members = set(found)
+        for member in found:
+            others = of_half[member]
+            if len(others & found) > 2 / 3 * len(others):
+                members |= others
+        chosen = np.array(sorted(members), "int64")
+        weights = np.exp(-_squared_distances(points[item], points)[chosen])
+        weights /= weights.sum()
+        encoded.append(dict(zip(chosen.tolist(), weights, strict=True)))
+    if num_expanded == 1:
+        return encoded
+    averaged = []
+    for found in nearest[:, :num_expanded].tolist():
+        mean: dict[int, float] = {}
+        for item in found:
+            for member, weight in encoded[item].items():
+                mean[member] = mean.get(member, 0.0) + weight / len(found)
+        averaged.append(mean)
+    return averaged
+
+
+def _reciprocal(nearest, depth):
+    """For each item the items of its `depth` nearest that have it in theirs."""
+    near = [set(found) for found in nearest[:, :depth].tolist()]
+    return [
+        {other for other in found if item in near[other]}
+        for item, found in enumerate(near)
+    ]
+
+
+def _squared_distances(point, points):
+    """From one item to all, over the largest of them."""
+    distances = np.maximum(2 - 2 * (points @ point).astype("float64"), 0)
+    return distances / max(float(distances.max()), 1e-12)
+
+
+def _nearest(
+    queries: np.ndarray, gallery: np.ndarray, count: int
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Yields blocks of queries, their nearest items and the cosines."""
+    count = min(count, len(gallery))
+    size = max(1, BLOCK_NUMBERS // len(gallery))
+    for start in range(0, len(queries), size):
+        rows = slice(start, min(start + size, len(queries)))
+        cosines = queries[rows] @ gallery.T
+        found = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
+        found.sort(axis=1)
+        values = np.take_along_axis(cosines, found, axis=1)
+        order = np.argsort(-values, axis=1, kind="stable")
+        yield (
+            rows,
+            np.take_along_axis(found, order, axis=1),
+            np.take_along_axis(values, order, axis=1),
+        )
+
+
+def _unit_sides(embeddings, gallery_embeddings):
+    """Queries and gallery with rows of length 1, and whether they are one."""
+    embeddings = checked_embeddings(embeddings, "embeddings")
+    queries = unit_rows(embeddings, "embeddings")
+    if gallery_embeddings is None:
+        return queries, queries, True
+    name = "gallery_embeddings"
+    gallery = checked_embeddings(gallery_embeddings, name)
+    if queries.shape[1] != gallery.shape[1]:
+        raise ValueError(
+            "`embeddings` and `gallery_embeddings` must have the same size. "
+            f"Received: {queries.shape[1]} and {gallery.shape[1]}."
+        )
+    return queries, unit_rows(gallery, name), False
+
+
+def unit_rows(points: np.ndarray, name: str) -> np.ndarray:
+    """Scales rows to length 1; `ValueError` for a row of zeros."""
+    largest = np.abs(points).max(axis=1, keepdims=True)
+    if not largest.all():
+        raise ValueError(
+            f"`{name}` must have a direction. Received: "
+            f"{int((largest == 0).sum())} rows of zeros."
+        )
+    points = points / largest
+    return points / np.linalg.norm(points, axis=1, keepdims=True)

@@ -1,0 +1,189 @@
+"""Query expansion and k-reciprocal re-ranking against slow loops."""
+
+import numpy as np
+import pytest
+
+from keras_gsp.metrics import (
+    alpha_query_expansion,
+    k_reciprocal,
+    reranking,
+    retrieval_scores,
+)
+
+
+def noisy_set(seed, count=40, classes=6, size=8, noise=0.35):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=count)
+    points = np.eye(size)[labels] + noise * rng.normal(size=(count, size))
+    return points, labels
+
+
+def unit(points):
+    return points / np.linalg.norm(points, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("has_gallery", [True, False])
+@pytest.mark.parametrize("alpha", [0.0, 3.0])
+def test_expansion_equals_the_loop_over_neighbours(has_gallery, alpha):
+    points, _ = noisy_set(0)
+    gallery = noisy_set(1)[0] if has_gallery else None
+    found = alpha_query_expansion(points, gallery, num_neighbors=4, alpha=alpha)
+    queries, others = unit(points), unit(gallery if has_gallery else points)
+    for i, query in enumerate(queries):
+        cosines = [
+            -np.inf if not has_gallery and i == j else query @ other
+            for j, other in enumerate(others)
+        ]
+        total = query.copy()
+        for j in np.argsort(cosines)[::-1][:4]:
+            total += max(cosines[j], 0) ** alpha * others[j]
+        expected = total / np.linalg.norm(total)
+        np.testing.assert_allclose(found[i], expected, atol=1e-12)
+
+
+def slow_k_reciprocal(points, k1, k2, weight):
+    """Zhong et al., sets and sums one by one."""
+    points = unit(points)
+    count = len(points)
+    distances = np.array([np.sum((points - p) ** 2, axis=1) for p in points])
+    distances /= distances.max(axis=1, keepdims=True)
+    order = [
+        sorted(range(count), key=lambda j, i=i: (distances[i, j], j))
+        for i in range(count)
+    ]
+
+    def reciprocal(item, k):
+        near = order[item][: k + 1]
+        return {j for j in near if item in order[j][: k + 1]}
+
+    encoding = np.zeros((count, count))
+    for item in range(count):
+        members = reciprocal(item, k1)
+        for other in reciprocal(item, k1):
+            half = reciprocal(other, int(np.around(k1 / 2)))
+            if len(half & reciprocal(item, k1)) > 2 / 3 * len(half):
+                members = members | half
+        for other in members:
+            encoding[item, other] = np.exp(-distances[item, other])
+        encoding[item] /= encoding[item].sum()
+    if k2 > 1:
+        encoding = np.array([encoding[o[:k2]].mean(axis=0) for o in order])
+    result = np.zeros((count, count))
+    for i in range(count):
+        for j in range(count):
+            least = np.minimum(encoding[i], encoding[j]).sum()
+            most = np.maximum(encoding[i], encoding[j]).sum()
+            jaccard = 1 - least / most
+            result[i, j] = (1 - weight) * jaccard + weight * distances[i, j]
+    return result
+
+
+@pytest.mark.parametrize("k2", [1, 3])
+@pytest.mark.parametrize("weight", [0.0, 0.3])
+def test_k_reciprocal_equals_the_sets_and_sums(k2, weight):
+    points, _ = noisy_set(0)
+    options = {
+        "num_neighbors": 6,
+        "num_expanded": k2,
+        "distance_weight": weight,
+    }
+    expected = slow_k_reciprocal(points, 6, k2, weight)
+    found = k_reciprocal(points, **options)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    apart = k_reciprocal(points[:10], points[10:], **options)
+    np.testing.assert_allclose(apart, expected[:10, 10:], atol=1e-6)
+
+
+def test_weight_one_is_the_plain_distance():
+    points, _ = noisy_set(2)
+    distances = k_reciprocal(points, num_neighbors=5, distance_weight=1.0)
+    squared = np.sum((unit(points)[:, None] - unit(points)) ** 2, axis=2)
+    expected = squared / squared.max(axis=1, keepdims=True)
+    np.testing.assert_allclose(distances, expected, atol=1e-6)
+
+
+def test_blocks_change_nothing(monkeypatch):
+    points, _ = noisy_set(3)
+    expected = alpha_query_expansion(points), k_reciprocal(points)
+    monkeypatch.setattr(reranking, "BLOCK_NUMBERS", 100)
+    found = alpha_query_expansion(points), k_reciprocal(points)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_scores_stand_beside_the_plain_ones_and_not_instead():
+    points, labels = noisy_set(0, count=90, classes=6)
+    points = unit(points)
+    plain = retrieval_scores(points, labels)
+    names = "alpha_query_expansion", "k_reciprocal"
+    found = retrieval_scores(points, labels, reranking=names)
+    reranked = found.pop("reranked")
+    assert found == plain
+    assert list(reranked) == list(names)
+    for scores in reranked.values():
+        assert scores.keys() == plain.keys()
+        # Both help where neighbours are mostly right, as here.
+        assert scores["map_at_r"] > plain["map_at_r"]
+
+
+@pytest.mark.parametrize("has_gallery", [True, False])
+def test_reranked_scores_are_those_of_the_functions(has_gallery):
+    points, labels = noisy_set(0, count=50)
+    others, other_labels = noisy_set(1, count=60)
+    gallery, functions = {}, (points,)
+    if has_gallery:
+        gallery = {"gallery_embeddings": others, "gallery_labels": other_labels}
+        functions = (points, others)
+    found = retrieval_scores(
+        points,
+        labels,
+        reranking=("k_reciprocal", "alpha_query_expansion"),
+        **gallery,
+    )["reranked"]
+    distances = k_reciprocal(*functions)
+    hits = []
+    for i, row in enumerate(distances):
+        order = np.argsort(row, kind="stable")
+        order = order[order != i] if not has_gallery else order
+        of = other_labels if has_gallery else labels
+        hits.append(of[order[0]] == labels[i])
+    assert found["k_reciprocal"]["precision_at_1"] == pytest.approx(
+        np.mean(hits)
+    )
+    if has_gallery:
+        expected = retrieval_scores(
+            alpha_query_expansion(points, others),
+            labels,
+            gallery_embeddings=unit(others),
+            gallery_labels=other_labels,
+        )
+        assert found["alpha_query_expansion"] == expected
+
+
+POINTS = np.eye(4)
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (alpha_query_expansion, {"num_neighbors": 0}, "num_neighbors=0"),
+        (alpha_query_expansion, {"alpha": -1.0}, "alpha=-1.0"),
+        (k_reciprocal, {"num_neighbors": 0}, "num_neighbors=0"),
+        (k_reciprocal, {"num_expanded": 0}, "num_expanded=0"),
+        (k_reciprocal, {"distance_weight": 1.5}, "distance_weight=1.5"),
+        (k_reciprocal, {"gallery_embeddings": POINTS[:, :3]}, "4 and 3"),
+        (
+            alpha_query_expansion,
+            {"gallery_embeddings": 0 * POINTS},
+            "4 rows of zeros",
+        ),
+    ],
+)
+def test_bad_input_is_refused(function, options, message):
+    with pytest.raises(ValueError, match=message):
+        function(POINTS, **options)
+
+
+def test_an_unknown_reranking_is_refused():
+    with pytest.raises(ValueError, match="qe"):
+        retrieval_scores(POINTS, [0, 0, 1, 1], reranking=("qe",))

@@ -1,0 +1,173 @@
+"""The doctor: what it finds in a folder made ill on purpose."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from training import doctor
+from training.datasets.image_folder import image_folder_splits
+from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.datasets.inspection import inspect, sampling_facts
+
+
+def picture(path, seed, size=(48, 40), **options):
+    """A smooth picture: noise would not survive a smaller size."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (5, 5, 3))
+    image = Image.fromarray(pixels.astype("uint8"))
+    image.resize(size, Image.Resampling.BICUBIC).save(path, **options)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """train/{a, b} and test/{c, d}, three different images each."""
+    for number, name in enumerate(("train/a", "train/b", "test/c", "test/d")):
+        for image in range(3):
+            picture(tmp_path / name / f"{image}.jpg", 10 * number + image)
+    return tmp_path
+
+
+def examined(folder):
+    return inspect(image_folder_splits(folder))
+
+
+def test_a_healthy_folder_has_nothing(folder):
+    found = examined(folder)
+    assert not found.has_leak
+    for side in ("train", "test"):
+        facts = found.sides[side]
+        assert (facts["num_images"], facts["num_classes"]) == (6, 2)
+    lists = [v for v in vars(found).values() if not isinstance(v, dict)]
+    assert not any(lists)
+    assert not found.unreadable
+
+
+@pytest.mark.parametrize(
+    ("target", "place"),
+    [
+        ("train/a/9.jpg", "in_a_class"),
+        ("train/b/9.jpg", "in_two_classes"),
+        ("test/c/9.jpg", "leaks"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["exact", "near"])
+def test_copies_are_found_where_they_are(folder, target, place, kind):
+    if kind == "exact":
+        source = (folder / "train/a/0.jpg").read_bytes()
+        (folder / target).write_bytes(source)
+    else:
+        picture(folder / target, 0, size=(96, 80), quality=60)
+    found = examined(folder)
+    assert getattr(found, f"{kind}_{place}") == [("train/a/0.jpg", target)]
+    assert found.has_leak == (place == "leaks")
+    others = [
+        name
+        for name, value in vars(found).items()
+        if value and name not in ("sides", f"{kind}_{place}")
+    ]
+    assert not others
+
+
+def test_the_same_shape_in_another_tone_is_no_copy(folder):
+    square = np.full((40, 40, 3), 255, "uint8")
+    for name, tone in (("train/a/9.png", 0), ("test/c/9.png", 200)):
+        square[10:30, 10:30] = tone
+        Image.fromarray(square).save(folder / name)
+    assert not examined(folder).has_leak
+
+
+def test_ill_files_are_named_with_their_illness(folder):
+    (folder / "train/a/7.jpg").write_bytes(b"")
+    whole = (folder / "train/a/0.jpg").read_bytes()
+    (folder / "train/a/8.jpg").write_bytes(whole[: len(whole) // 2])
+    picture(folder / "train/b/6.png", 70, size=(48, 8))
+    Image.new("RGB", (40, 40), (9, 9, 9)).save(folder / "train/b/7.png")
+    exif = Image.Exif()
+    exif[274] = 6
+    picture(folder / "test/c/8.jpg", 71, exif=exif)
+    found = examined(folder)
+    assert list(found.unreadable) == ["train/a/7.jpg", "train/a/8.jpg"]
+    assert found.tiny == ["train/b/6.png"]
+    assert found.blank == ["train/b/7.png"]
+    assert found.turned == ["test/c/8.jpg"]
+
+
+def test_a_file_made_to_fill_the_memory_is_not_decoded(folder, monkeypatch):
+    monkeypatch.setattr("training.datasets.inspection.MAX_PIXELS", 48 * 40)
+    picture(folder / "train/a/9.png", 80, size=(49, 40))
+    found = examined(folder)
+    assert found.unreadable == {"train/a/9.png": "49 x 40 pixels are too many"}
+
+
+def test_a_turned_photograph_is_compared_as_it_is_shown(folder):
+    with Image.open(folder / "train/a/0.jpg") as image:
+        exif = Image.Exif()
+        exif[274] = 6
+        turned = image.transpose(Image.Transpose.ROTATE_90)
+        turned.save(folder / "test/c/9.jpg", exif=exif, quality=95)
+    found = examined(folder)
+    assert found.near_leaks == [("train/a/0.jpg", "test/c/9.jpg")]
+
+
+def test_images_in_memory_are_compared_too():
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (8, 16, 16, 3)).astype("uint8")
+    images[6] = images[1]
+    labels = np.arange(4) // 2
+    found = inspect(
+        RetrievalSplits(
+            name="memory",
+            train=ImageSet(labels, ("a", "b"), images=images[:4]),
+            test=ImageSet(labels, ("c", "d"), images=images[4:]),
+        ),
+        min_side=1,
+    )
+    assert found.exact_leaks == [("train image 1", "test image 2")]
+
+
+def test_the_sampler_repeats_small_classes():
+    labels = np.repeat([0, 1, 2], [1, 4, 8])
+    images = ImageSet(labels, ("a", "b", "c"), paths=["x"] * 13)
+    facts = sampling_facts(images, classes_per_batch=2, samples_per_class=4)
+    assert facts["is_possible"]
+    assert facts["steps_per_cycle"] == 2
+    assert facts["images_per_cycle"] == 16
+    assert facts["num_repeating_classes"] == 1
+    assert facts["oversampling"] == 8.0
+    assert not sampling_facts(images, 4, 4)["is_possible"]
+
+
+def test_the_command_ends_with_one_on_leakage_alone(folder, tmp_path, capsys):
+    picture(folder / "train/b/3.jpg", 90)
+    arguments = ["--data-dir", str(folder), "--classes-per-batch", "2"]
+    doctor.main(arguments)
+    told = capsys.readouterr().out
+    assert "train: 7 images of 2 classes, 3 to 4 a class" in told
+    assert "2 class(es) have fewer than 4 images" not in told
+    assert "1 class(es) have fewer than 4 images" in told
+    assert told.endswith("no leakage\n")
+    picture(folder / "test/c/9.jpg", 0, size=(96, 80))
+    report = tmp_path / "report.json"
+    with pytest.raises(SystemExit) as caught:
+        doctor.main([*arguments, "--json", str(report)])
+    assert caught.value.code == 1
+    assert "1 pair(s) of nearly identical images across" in (
+        capsys.readouterr().out
+    )
+    facts = json.loads(report.read_text())
+    assert facts["near_leaks"] == [["train/a/0.jpg", "test/c/9.jpg"]]
+    assert facts["has_leak"] is True
+    with pytest.raises(SystemExit, match="`json` must be new"):
+        doctor.main([*arguments, "--json", str(report)])
+
+
+def test_an_impossible_batch_is_told(folder, capsys):
+    doctor.main(["--data-dir", str(folder)])
+    assert "a batch of 16 classes is impossible" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(SystemExit, match="nowhere"):
+        doctor.main(["--data-dir", str(tmp_path / "nowhere")])

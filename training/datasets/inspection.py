@@ -1,0 +1,289 @@
+"""What is wrong with a data set, found before anything is trained on it.
+
+Two images are near duplicates when small copies of them, 32 x 32 pixels,
+differ by at most `MAX_DIFFERENCE` of what each differs from its own mean:
+other compressions and sizes of one picture. Mirrored, cropped and recoloured
+copies are not found.
+"""
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.datasets.image_set import ImageSet, RetrievalSplits
+
+SIDES = "train", "validation", "test"
+MAX_DIFFERENCE = 0.1
+# Of 8 x 8 grey pixels, from which pairs are drawn to be looked at closely.
+MIN_COARSE_CORRELATION = 0.98
+# Standard deviation of grey values below which an image shows nothing.
+BLANK = 2.0
+# Beyond this size a file is not decoded: it may be made to fill the memory.
+MAX_PIXELS = 50_000_000
+ORIENTATION_TAG = 274
+BLOCK_ROWS = 1024
+MAX_PAIRS = 100_000
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look at an image found.
+
+    Args:
+        digest: Of the file's bytes, or of the pixels in memory.
+        problem: Why it cannot be used, or None.
+        size: Width and height as they are shown, (0, 0) if unknown.
+        is_turned: Whether EXIF says that it is shown turned or mirrored.
+        is_blank: Whether it shows next to nothing.
+        small: (32 * 32 * 3,), pixels of a small copy, or None.
+        coarse: (8 * 8,), grey values with mean 0 and length 1, or None.
+    """
+
+    digest: str
+    problem: str | None = None
+    size: tuple[int, int] = (0, 0)
+    is_turned: bool = False
+    is_blank: bool = False
+    small: np.ndarray | None = None
+    coarse: np.ndarray | None = None
+
+
+@dataclass
+class Inspection:
+    """What `inspect` found; lists hold names of images, pairs two of them."""
+
+    sides: dict[str, dict[str, Any]] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    tiny: list[str] = field(default_factory=list)
+    blank: list[str] = field(default_factory=list)
+    turned: list[str] = field(default_factory=list)
+    exact_leaks: list[tuple[str, str]] = field(default_factory=list)
+    near_leaks: list[tuple[str, str]] = field(default_factory=list)
+    exact_in_two_classes: list[tuple[str, str]] = field(default_factory=list)
+    near_in_two_classes: list[tuple[str, str]] = field(default_factory=list)
+    exact_in_a_class: list[tuple[str, str]] = field(default_factory=list)
+    near_in_a_class: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def has_leak(self) -> bool:
+        """Whether an image stands on two sides of the class split."""
+        return bool(self.exact_leaks or self.near_leaks)
+
+
+def inspect(
+    splits: RetrievalSplits, *, min_side: int = 32, progress: Any = iter
+) -> Inspection:
+    """Looks at every image of a data set and compares all of them.
+
+    Args:
+        splits: Images in memory or on disk.
+        min_side: Least length of an image's shorter side, in pixels.
+        progress: Function from an iterable to one that shows progress.
+
+    Returns:
+        An `Inspection`.
+    """
+    found = Inspection()
+    looks, names, sides, classes = [], [], [], []
+    for side in SIDES:
+        images = getattr(splits, side)
+        if images is None:
+            continue
+        found.sides[side] = class_facts(images)
+        looks += _looks(images, progress)
+        names += _names(images, side)
+        sides += [side] * len(images)
+        classes += [images.class_names[label] for label in images.labels]
+    names = _below_common_folder(names)
+    for look, name in zip(looks, names, strict=True):
+        if look.problem is not None:
+            found.unreadable[name] = look.problem
+            continue
+        if min(look.size) < min_side:
+            found.tiny.append(name)
+        if look.is_blank:
+            found.blank.append(name)
+        if look.is_turned:
+            found.turned.append(name)
+    pairs = {"exact": _exact_pairs(looks), "near": _near_pairs(looks)}
+    for kind, found_pairs in pairs.items():
+        for one, other in found_pairs:
+            place = "in_a_class"
+            if sides[one] != sides[other]:
+                place = "leaks"
+            elif classes[one] != classes[other]:
+                place = "in_two_classes"
+            listed = getattr(found, f"{kind}_{place}")
+            listed.append((names[one], names[other]))
+    return found
+
+
+def class_facts(images: ImageSet) -> dict[str, Any]:
+    """Sizes of the classes of one side."""
+    sizes = images.class_sizes
+    singles = np.flatnonzero(sizes == 1)
+    return {
+        "num_images": len(images),
+        "num_classes": images.num_classes,
+        "smallest": int(sizes.min()),
+        "median": float(np.median(sizes)),
+        "largest": int(sizes.max()),
+        "classes_with_one_image": [images.class_names[i] for i in singles],
+    }
+
+
+def sampling_facts(
+    images: ImageSet, classes_per_batch: int, samples_per_class: int
+) -> dict[str, Any]:
+    """What `gsp.data.class_balanced` does with the training side.
+
+    In a cycle every class is drawn once, whatever its size, so that an image
+    of a small class comes more often than one of a large class.
+
+    Returns:
+        A dict: `is_possible`, `steps_per_cycle`, `images_per_cycle`, how many
+        classes have fewer images than `samples_per_class`
+        (`num_repeating_classes`: an image stands twice in a batch), and how
+        much more often an image of the smallest class comes than one of the
+        largest (`oversampling`).
+    """
+    sizes = images.class_sizes
+    steps = -(-images.num_classes // classes_per_batch)
+    return {
+        "is_possible": images.num_classes >= classes_per_batch,
+        "classes_per_batch": classes_per_batch,
+        "samples_per_class": samples_per_class,
+        "steps_per_cycle": steps,
+        "images_per_cycle": steps * classes_per_batch * samples_per_class,
+        "num_repeating_classes": int((sizes < samples_per_class).sum()),
+        "oversampling": float(sizes.max() / sizes.min()),
+    }
+
+
+def _looks(images, progress):
+    if images.paths is None:
+        return [_look_at_array(image) for image in progress(images.images)]
+    with ThreadPoolExecutor() as threads:
+        return list(progress(threads.map(look_at_file, images.paths)))
+
+
+def look_at_file(path: str) -> Look:
+    """Reads one file."""
+    from PIL import Image, ImageOps
+
+    try:
+        contents = Path(path).read_bytes()
+    except OSError as error:
+        return Look("", f"cannot be read ({error.strerror})")
+    digest = hashlib.sha256(contents).hexdigest()
+    try:
+        with Image.open(io.BytesIO(contents)) as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                return Look(digest, f"{width} x {height} pixels are too many")
+            is_turned = image.getexif().get(ORIENTATION_TAG, 1) not in (0, 1)
+            # Of a JPEG an eighth of the size is decoded, which is faster.
+            image.draft("RGB", (64, 64))
+            shown = ImageOps.exif_transpose(image).convert("RGB")
+    # Pillow's decoders raise errors of many kinds on damaged files.
+    except Exception as error:  # noqa: BLE001
+        return Look(digest, f"cannot be decoded ({str(error)[:90]})")
+    return _look(digest, shown, (width, height), is_turned)
+
+
+def _look_at_array(pixels):
+    from PIL import Image
+
+    digest = hashlib.sha256(np.ascontiguousarray(pixels)).hexdigest()
+    if pixels.dtype != "uint8" or pixels.shape[2] != 3:
+        return Look(digest, size=pixels.shape[1::-1])
+    return _look(digest, Image.fromarray(pixels), pixels.shape[1::-1], False)
+
+
+def _look(digest, image, size, is_turned):
+    from PIL import Image
+
+    small = image.resize((32, 32), Image.Resampling.BOX)
+    grey = np.asarray(small.convert("L"), "float32")
+    if grey.std() < BLANK:
+        return Look(digest, None, size, is_turned, is_blank=True)
+    coarse = grey.reshape(8, 4, 8, 4).mean(axis=(1, 3))
+    return Look(
+        digest,
+        size=size,
+        is_turned=is_turned,
+        small=np.asarray(small).reshape(-1),
+        coarse=_standardised(coarse),
+    )
+
+
+def _standardised(pixels):
+    pixels = pixels.reshape(-1) - pixels.mean()
+    return pixels / max(float(np.linalg.norm(pixels)), 1e-6)
+
+
+def _exact_pairs(looks):
+    """The first image of each content with each of its copies."""
+    first = {}
+    pairs = []
+    for place, look in enumerate(looks):
+        if not look.digest:
+            continue
+        if look.digest in first:
+            pairs.append((first[look.digest], place))
+        else:
+            first[look.digest] = place
+    return pairs
+
+
+def _near_pairs(looks) -> Iterator[tuple[int, int]]:
+    """Pairs that look alike, one image standing for its exact copies."""
+    seen: set[str] = set()
+    places = []
+    for place, look in enumerate(looks):
+        if look.small is not None and look.digest not in seen:
+            seen.add(look.digest)
+            places.append(place)
+    if not places:
+        return
+    coarse = np.stack([looks[place].coarse for place in places])
+    num_pairs = 0
+    for start in range(0, len(places), BLOCK_ROWS):
+        products = coarse[start : start + BLOCK_ROWS] @ coarse[start:].T
+        rows, columns = np.nonzero(products >= MIN_COARSE_CORRELATION)
+        is_later = columns > rows
+        for row, column in zip(rows[is_later], columns[is_later], strict=True):
+            one, other = places[start + row], places[start + column]
+            if _is_alike(looks[one].small, looks[other].small):
+                yield one, other
+                num_pairs += 1
+                if num_pairs == MAX_PAIRS:
+                    return
+
+
+def _is_alike(one, other):
+    one, other = one.astype("float32"), other.astype("float32")
+    contrast = min(one.std(), other.std())
+    difference = np.sqrt(np.mean(np.square(one - other)))
+    return difference <= MAX_DIFFERENCE * contrast
+
+
+def _names(images, side):
+    if images.paths is not None:
+        return list(images.paths)
+    return [f"{side} image {i}" for i in range(len(images))]
+
+
+def _below_common_folder(names):
+    """File names without the folder that all of them lie in."""
+    if len(names) < 2 or not all(map(os.path.isabs, names)):
+        return names
+    folder = os.path.commonpath(names)
+    return [os.path.relpath(name, folder) for name in names]
