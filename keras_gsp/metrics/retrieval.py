@@ -12,7 +12,7 @@ from keras_gsp.embeddings.labelled_embeddings import (
 from keras_gsp.metrics.ranked_scores import ranked_scores
 from keras_gsp.metrics.rankings import positive_ranks
 from keras_gsp.metrics.relevance import Relevance, group_codes
-from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.arguments import check_count, is_integer
 
 
 def retrieval_scores(
@@ -254,7 +254,7 @@ def _with_distractors(sides, groups, distractors):
 def _checked_ranks(ranks, name):
     ranks = tuple(ranks)
     for k in ranks:
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        if not is_integer(k, least=1):
             raise ValueError(
                 f"`{name}` must hold integers of at least 1. "
                 f"Received: {name}={ranks}."
