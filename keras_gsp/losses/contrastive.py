@@ -55,9 +55,9 @@ class ContrastiveLoss(PairLoss):
 
     def __init__(
         self,
-        positive_margin=0.0,
-        negative_margin=0.5,
-        **kwargs,
+        positive_margin: float = 0.0,
+        negative_margin: float = 0.5,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_not_negative(
@@ -77,7 +77,7 @@ class ContrastiveLoss(PairLoss):
             too_near, negative
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),

@@ -55,8 +55,8 @@ class CosineContrastiveLoss(PairLoss):
 
     def __init__(
         self,
-        margin=0.5,
-        **kwargs,
+        margin: float = 0.5,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_not_negative(margin=margin)
@@ -74,6 +74,6 @@ class CosineContrastiveLoss(PairLoss):
             ops.sum(hinges, axis=1), positive, negative
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "margin": self.margin}

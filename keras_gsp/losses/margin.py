@@ -70,12 +70,8 @@ class MarginLoss(PairLoss):
         self.margin = margin
         self.beta = beta
         self.learn_beta = learn_beta
+        self.needs = ("loss_layer",) if learn_beta else ()
         self._boundaries = None
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """What a step has to bring; see `MetricLoss`."""
-        return ("loss_layer",) if self.learn_beta else ()
 
     def training_loss(self, parts: StepParts) -> Any:
         """Returns the loss, with each anchor's own boundary if learnt."""

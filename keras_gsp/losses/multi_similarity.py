@@ -64,11 +64,11 @@ class MultiSimilarityLoss(PairLoss):
 
     def __init__(
         self,
-        alpha=2.0,
-        beta=40.0,
-        base=0.5,
-        mining_margin=None,
-        **kwargs,
+        alpha: float = 2.0,
+        beta: float = 40.0,
+        base: float = 0.5,
+        mining_margin: float | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_positive(alpha=alpha, beta=beta)
@@ -99,7 +99,7 @@ class MultiSimilarityLoss(PairLoss):
         terms = attraction / self.alpha + repulsion / self.beta
         return shares_of_mean_anchor(terms, positive, negative)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),

@@ -57,10 +57,10 @@ class PairLoss(MetricLoss):
         ignored_label: int, a class label whose samples have no pairs, or
             `None`.
         miner: which pairs are kept: `"batch_hard"`, `"semi_hard"`,
-            `"distance_weighted"`, `"multi_similarity"` (see
-            `keras_gsp.ops.mining` for their equations), a function of
+            `"distance_weighted"`, `"multi_similarity"` (their equations are
+            those of `gsp.ops.batch_hard_pairs` and so on), a function of
             (embeddings, references, weights, seed) that returns
-            `PairWeights`, or `None` for all pairs.
+            `gsp.ops.PairWeights`, or `None` for all pairs.
         seed: int (the same draws in every call) or `None` (new draws, from
             the global generator of Keras), for the miner that draws.
         reduction: as in `keras.losses.Loss`.

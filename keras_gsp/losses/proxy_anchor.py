@@ -1,5 +1,7 @@
 """Proxy-anchor loss: each proxy against the samples of the batch."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -57,9 +59,9 @@ class ProxyAnchorLoss(ProxyLoss):
 
     def __init__(
         self,
-        margin=0.1,
-        alpha=32.0,
-        **kwargs,
+        margin: float = 0.1,
+        alpha: float = 32.0,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_not_negative(margin=margin)
@@ -67,12 +69,14 @@ class ProxyAnchorLoss(ProxyLoss):
         self.margin = margin
         self.alpha = alpha
 
-    def sample_terms(self, labels, similarities):
+    def sample_terms(self, labels: Any, similarities: Any) -> Any:
         """Returns each sample's shares of its class's and all proxies' logs."""
         everything = ops.ones(ops.shape(labels), dtype="bool")
         return self.inside_terms(labels, similarities, everything)
 
-    def inside_terms(self, labels, similarities, is_inside):
+    def inside_terms(
+        self, labels: Any, similarities: Any, is_inside: Any
+    ) -> Any:
         """Terms whose mean is the loss of the samples inside alone."""
         is_other = ops.logical_not(is_own_class(labels, similarities))
         repulsion = log_one_plus_sum_exp(
@@ -84,7 +88,7 @@ class ProxyAnchorLoss(ProxyLoss):
         repulsion = ops.sum(repulsion) / num_proxies
         return self._attraction(labels, similarities, is_inside) + repulsion
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),

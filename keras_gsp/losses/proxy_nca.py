@@ -1,5 +1,7 @@
 """Proxy-NCA++ loss: softmax cross-entropy over all proxies."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -53,19 +55,19 @@ class ProxyNCALoss(ProxyLoss):
 
     def __init__(
         self,
-        temperature=0.11,
-        **kwargs,
+        temperature: float = 0.11,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_positive(temperature=temperature)
         self.temperature = temperature
 
-    def sample_terms(self, labels, similarities):
+    def sample_terms(self, labels: Any, similarities: Any) -> Any:
         """Returns each sample's cross-entropy."""
         logits = similarities / self.temperature
         own = ops.logsumexp(own_similarities(labels, logits), axis=-1)
         return ops.logsumexp(logits, axis=(1, 2)) - own
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "temperature": self.temperature}

@@ -1,5 +1,7 @@
 """SoftTriple loss: several centres a class, chosen softly."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -64,10 +66,10 @@ class SoftTripleLoss(ProxyLoss):
 
     def __init__(
         self,
-        scale=20.0,
-        gamma=0.1,
-        margin=0.01,
-        **kwargs,
+        scale: float = 20.0,
+        gamma: float = 0.1,
+        margin: float = 0.01,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_positive(scale=scale, gamma=gamma)
@@ -76,7 +78,7 @@ class SoftTripleLoss(ProxyLoss):
         self.gamma = gamma
         self.margin = margin
 
-    def sample_terms(self, labels, similarities):
+    def sample_terms(self, labels: Any, similarities: Any) -> Any:
         """Returns each sample's cross-entropy, own class less the margin."""
         relaxed = self._relaxed(similarities)
         own = own_similarities(labels, relaxed) - self.margin
@@ -85,7 +87,7 @@ class SoftTripleLoss(ProxyLoss):
             ops.logical_not(is_own_class(labels, relaxed)),
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),

@@ -60,10 +60,10 @@ class TripletLoss(PairLoss):
 
     def __init__(
         self,
-        margin=0.05,
+        margin: float = 0.05,
         *,
-        mean_over="active",
-        **kwargs,
+        mean_over: str = "active",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_not_negative(margin=margin)
@@ -103,7 +103,7 @@ class TripletLoss(PairLoss):
         count = valid if self.mean_over == "valid" else active
         return anchor_shares(sums + self.margin * active, ops.sum(count))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),

@@ -17,7 +17,7 @@ from keras_gsp.metrics.reranking import (
     reciprocal_distances,
     unit_rows,
 )
-from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.arguments import check_count, is_integer
 
 RERANKINGS = "alpha_query_expansion", "k_reciprocal"
 
@@ -309,7 +309,7 @@ def _with_distractors(sides, groups, distractors):
 def _checked_ranks(ranks, name):
     ranks = tuple(ranks)
     for k in ranks:
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        if not is_integer(k, least=1):
             raise ValueError(
                 f"`{name}` must hold integers of at least 1. "
                 f"Received: {name}={ranks}."

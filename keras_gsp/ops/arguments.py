@@ -22,13 +22,25 @@ def check_not_negative(**arguments: Any) -> None:
             )
 
 
+def is_integer(value: Any, *, least: int | None = None) -> bool:
+    """Whether a value is an integer and not too small.
+
+    The one place where integers are told from others: `True` and 2.0 are
+    none, those of NumPy are.
+
+    Args:
+        value: anything.
+        least: the smallest one allowed, or `None` for any.
+    """
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        return False
+    return least is None or value >= least
+
+
 def check_integer(
     *, least: int | None = None, is_optional: bool = False, **arguments: Any
 ) -> None:
     """Raises `ValueError` for what is not an integer, or is too small.
-
-    The one place where integers are checked: `True` and 2.0 are none, those
-    of NumPy are.
 
     Args:
         least: the smallest one allowed, or `None` for any.
@@ -39,12 +51,7 @@ def check_integer(
     for name, value in arguments.items():
         if is_optional and value is None:
             continue
-        is_integer = isinstance(value, numbers.Integral)
-        if (
-            not is_integer
-            or isinstance(value, bool)
-            or (least is not None and value < least)
-        ):
+        if not is_integer(value, least=least):
             raise ValueError(
                 f"`{name}` must be an integer{bound}. "
                 f"Received: {name}={value!r}."

@@ -170,6 +170,29 @@ def test_kinds_compile():
     )
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="graphs are TensorFlow's"
+)
+def test_a_matrix_of_unknown_size_is_checked_when_the_graph_runs():
+    import tensorflow as tf
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, None], tf.bool),
+            tf.TensorSpec([None, 4], tf.float32),
+        ]
+    )
+    def step(is_positive, embeddings):
+        return gsp.losses.SupConLoss()(is_positive, embeddings)
+
+    expected = gsp.losses.SupConLoss()(LABELS, vectors())
+    np.testing.assert_allclose(
+        step(same(LABELS), vectors()), expected, rtol=1e-5
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have shape"):
+        step(same(LABELS)[:, :5], vectors())
+
+
 @pytest.mark.parametrize(
     ("arguments", "labels", "message"),
     [

@@ -10,7 +10,7 @@ other interpreter needs torch and pytorch-metric-learning, and without
 both, and the command fails where our value in float32 differs by more than
 1e-5 from theirs in float64, as a fraction of it, or a gradient by more than
 1e-3 of its length. Losses which that library does not have, and draws, which
-differ by chance, are timed alone. `--json` writes what was found.
+differ by chance, are timed alone. `--json` keeps the table as a record.
 """
 
 import json
@@ -24,6 +24,9 @@ from pathlib import Path
 import numpy as np
 import tyro
 from tqdm import tqdm
+
+from training.results.markdown import markdown_table
+from training.results.records import keep_table
 
 CONTENDERS = Path(__file__).parent / "loss_contenders"
 PAIR_LOSSES = (
@@ -61,6 +64,24 @@ LARGEST_BATCH = {"ntxent": 128, "lifted_structure": 128, "smooth_ap": 128}
 # Theirs (2.9) takes the samples of a class for the number of classes.
 SQUARE = ("smooth_ap",)
 DRAWN = ("margin_distance_weighted",)
+HEADINGS = (
+    "loss",
+    "batch",
+    "proxies",
+    "ours, ms a step: median (range)",
+    "pytorch-metric-learning, ms",
+    "theirs / ours",
+    "difference of values",
+    "of gradients",
+)
+ABOUT = """
+A step is the value of a loss and its gradient with respect to embeddings and
+proxies: ours compiled by XLA in float32, theirs as that library runs, one
+after the other on the same cores. Differences are those of our value from
+theirs in float64, as a fraction of it, and the largest of a gradient's, as a
+fraction of its length. Losses without a second time are not in that library;
+draws differ by chance.
+"""
 VALUE_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-3
 
@@ -85,7 +106,7 @@ class Settings:
     pml_python: Path | None = None
     """Interpreter that has torch and pytorch-metric-learning."""
     json: Path | None = None
-    """File for what was found."""
+    """File that keeps the table, `docs/results/losses.json` for its page."""
 
 
 def list_cases(settings: Settings) -> list[dict]:
@@ -239,38 +260,46 @@ def relative_difference(found: dict) -> float:
 
 
 def main() -> None:
-    """Prints one Markdown table; fails where values differ."""
+    """Prints one Markdown table; fails where values or gradients differ."""
     settings = tyro.cli(Settings, description=__doc__)
-    rows = [
-        [
-            "loss",
-            "batch",
-            "proxies",
-            "ours, ms a step: median (range)",
-            "pytorch-metric-learning, ms",
-            "theirs / ours",
-            "difference of values",
-            "of gradients",
-        ]
-    ]
-    rows.append(["---"] * len(rows[0]))
-    wrong = []
     cases = list_cases(settings)
     results = measure(cases, settings)
+    rows, wrong = [], []
     for case, found in zip(cases, results, strict=True):
         rows.append(row(case, found))
         if differs(case, found):
             wrong.append(f"{case['loss']} at a batch of {case['batch_size']}")
-    print("\n".join("| " + " | ".join(cells) + " |" for cells in rows))
+    print(markdown_table(HEADINGS, rows))
     if settings.json is not None:
-        measured = [
-            {**case, **found}
-            for case, found in zip(cases, results, strict=True)
-        ]
-        settings.json.parent.mkdir(parents=True, exist_ok=True)
-        settings.json.write_text(json.dumps(measured, indent=1) + "\n")
+        keep(settings, rows)
     if wrong:
         sys.exit(f"Values or gradients differ: {', '.join(wrong)}")
+
+
+def keep(settings: Settings, rows: list[list[str]]) -> None:
+    """Keeps the table as a record that a page is made from."""
+    here = ("pml_python", "json")
+    measured = {
+        name: value
+        for name, value in vars(settings).items()
+        if name not in here
+    }
+    options = " ".join(
+        f"--{name.replace('_', '-')} "
+        + " ".join(map(str, value if isinstance(value, tuple) else (value,)))
+        for name, value in measured.items()
+        if value != getattr(Settings, name)
+    )
+    keep_table(
+        settings.json,
+        "Losses beside pytorch-metric-learning",
+        HEADINGS,
+        rows,
+        command="python -m training.benchmarks.losses --pml-python PYTHON "
+        f"{options}".strip(),
+        about=" ".join(ABOUT.split()),
+        settings=measured,
+    )
 
 
 def differs(case: dict, found: dict) -> bool:
