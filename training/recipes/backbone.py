@@ -5,6 +5,7 @@ from functools import partial
 import keras
 
 import keras_gsp as gsp
+from training.recipes import hub_backbone
 from training.recipes.recipe import Recipe
 
 # Filters and strides of the convolutions.
@@ -42,6 +43,13 @@ def build_backbone(recipe: Recipe, image_shape):
 def _network(recipe, image_shape, pixels):
     """The network with its weights, and pixels as it wants them."""
     weights = recipe.backbone_weights
+    if recipe.backbone.startswith(hub_backbone.PREFIX):
+        preset = recipe.backbone.removeprefix(hub_backbone.PREFIX)
+        network, scaling = hub_backbone.build_hub_network(preset)
+        side = network.input.shape[1:3]
+        if side != tuple(image_shape[:2]):
+            pixels = keras.layers.Resizing(*side, name="to_preset")(pixels)
+        return _filled(network, weights), scaling(pixels)
     match recipe.backbone:
         case "glyph-cnn":
             network = _filled(_glyph_cnn(image_shape), weights)

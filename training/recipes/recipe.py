@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from training.recipes.ranges import (
+    OpenWord,
     Range,
     at_least,
     check_fields,
@@ -41,7 +42,33 @@ Backbone = Literal[
     "resnet50",
     "bn-inception",
 ]
-Pooling = Literal["gap", "gmp", "gem", "gsp", "gem-gsp"]
+Pooling = Literal[
+    "gap",
+    "gmp",
+    "gem",
+    "gsp",
+    "gem-gsp",
+    "gmp-gsp",
+    "gsp-background",
+    "gsp-learnt",
+    "gsp-unary",
+    "gap-gmp",
+    "attention",
+    "cbam",
+    "crow",
+    "delf",
+    "gemax",
+    "gsop",
+    "netvlad",
+    "netvlad-large",
+    "ot-aggregation",
+    "otk",
+    "otk-large",
+    "sim-pool",
+    "smk",
+    "solar",
+    "weldon",
+]
 PairLossName = Literal[
     "c1",
     "c2",
@@ -124,8 +151,9 @@ class Recipe:
     """Keep the images in memory as they are scored, without augmentation:
     for small ones, whose files would be decoded again in every step."""
 
-    backbone: Backbone = "glyph-cnn"
-    """Network from images to a feature map."""
+    backbone: Annotated[Backbone | str, OpenWord("hub:")] = "glyph-cnn"
+    """Network from images to a feature map; `hub:PRESET` is any image model
+    of keras-hub, at the image size that it was made for."""
     backbone_width: Annotated[float, positive] = 0.35
     """mobilenet-v2: factor on its channels, alpha."""
     backbone_weights: str | None = None
@@ -135,7 +163,10 @@ class Recipe:
     cache_features: bool = False
     """Compute the frozen backbone's features once, without augmentation."""
     pooling: Pooling = "gap"
-    """Average, max, generalised mean, generalised sum, or the last two."""
+    """Average, max, generalised mean, generalised sum, combinations of them,
+    or another of the layers by its name; `large` keeps 64 vectors of the
+    embedding's width, `netvlad`, `otk` and `ot-aggregation` alone 8 that
+    make up its width together."""
     num_prototypes: Annotated[int, positive] = 64
     """Prototypes of GSP, ZSR and XML."""
     prototype_start: Literal["data", "random"] = "data"
