@@ -12,7 +12,6 @@ from keras_gsp.layers.pooling.feature_shape import (
     flat_features,
     spatial_shape,
 )
-from keras_gsp.layers.pooling.prototype_cover import prototype_cover
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.ball_transport import (
     BallTransport,
