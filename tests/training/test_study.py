@@ -218,7 +218,7 @@ def test_the_table_says_what_was_gained_and_what_was_at_work(
     text = f"single {100 * gained['single']['difference']:+.2f} ["
     assert rows[3][6].startswith(text)
     assert rows[3][7:] == ["problems 2", "2", "1.0"]
-    assert "(paper 26.50)" in rows[3][2]
+    assert "(made up 26.50)" in rows[3][2]
     assert "paired" in table and "neither trained with nor scored" in table
 
 

@@ -112,6 +112,7 @@ def _row(words, directory, queries):
         "loss": recipe.loss,
         "method": words[1],
         "protocol": recipe.protocol,
+        "backbone": recipe.backbone,
         "models": len(members),
         "is_finished": len(members) == len(members_of(recipe)),
         "steps": recipe.steps,
