@@ -65,7 +65,9 @@ def _network(recipe, image_shape, pixels):
                 gsp.models.load_bn_inception_weights(network, weights)
             return network, pixels
         case "mobilenet-v2":
-            build = partial(keras.applications.MobileNetV2, alpha=0.35)
+            build = partial(
+                keras.applications.MobileNetV2, alpha=recipe.backbone_width
+            )
             network = _application(build, image_shape, weights)
             return network, keras.layers.Rescaling(1 / 127.5, -1.0)(pixels)
         case "resnet50":
