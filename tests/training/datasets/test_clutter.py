@@ -55,5 +55,7 @@ def test_distractors_and_classes_are_split(tmp_path):
     names = [name for side in sides for name in side.class_names]
     assert len(set(names)) == len(names) == 8
     assert all(side.images.shape[1:] == (16, 16, 3) for side in sides)
-    few = clutter_splits(tmp_path, canvas_size=16, images_per_class=2)
-    assert len(few.train) == 6
+    few = clutter_splits(tmp_path, canvas_size=16, images_per_class=3)
+    assert len(few.train) == 9
+    with pytest.raises(ValueError, match="must hold an image"):
+        clutter_splits(tmp_path, canvas_size=16, images_per_class=1)
