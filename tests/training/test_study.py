@@ -135,6 +135,8 @@ def test_cells_of_another_recipe_are_refused(tmp_path, trained, places):
         ({"study": "cub", "losses": ("c3",)}, "losses='c3'"),
         ({"study": "cub", "methods": ("gas",)}, "methods='gas'"),
         ({"study": "emoji", "steps": 50}, "no second problem begins"),
+        ({"study": "emoji", "seeds": 0}, "`seeds` must be positive"),
+        ({"study": "emoji", "seeds": 2.5}, "`seeds` must be an integer"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(settings, message):

@@ -128,6 +128,8 @@ def _kinds(annotation):
     parts = get_args(annotation)
     if get_origin(annotation) is Literal:
         return {str}
+    if get_origin(annotation) is tuple:
+        return {tuple}
     if not parts:
         return {annotation}
     return set().union(*map(_kinds, parts))

@@ -163,6 +163,13 @@ def _note(results, rows):
             "; differences are paired, query by query, with their 95 % "
             "interval over classes and seeds"
         )
+    best = [row for row in rows if row.get("best")]
+    if best:
+        text += "; P@1 of the best model: " + ", ".join(
+            f"{row['row']} {row['method']} "
+            f"{100 * row['best']['precision_at_1']:.2f}"
+            for row in best
+        )
     if not all(row["is_finished"] for row in rows):
         text += "; not finished: rows with fewer models are going on"
     return text + "."
