@@ -17,11 +17,8 @@ MEASURES = ("precision_at_1", "precision_at_r", "map_at_r")
 # What papers compare with and no recipe trains.
 OTHER_LOSSES = ("libc", "margin", "-")
 OTHER_METHODS = (
-    "gap-gmp",
     "gem-gsp-zsr",
     "gmp-gsp-zsr",
-    *("cbam", "crow", "delf", "gemax", "gsop", "otp", "smk", "solar"),
-    *("vlad", "weldon"),
     *("diml", "diva", "metrix", "proxyfewer", "s2sd"),
     *("proxy-based", "sample-based"),
 )
