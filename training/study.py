@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from training.recipes.data import check_classes, check_sources
+from training.recipes.ranges import check_fields, not_negative, positive
 from training.recipes.recipe import Recipe
 from training.recipes.studies import STUDIES, UNTRAINED
 from training.runs.run_directory import RunDirectory, write_json
@@ -35,19 +36,22 @@ class StudyCommand:
     there."""
     methods: tuple[str, ...] = ()
     """Methods of the table; all by default."""
-    seeds: int | None = None
+    seeds: Annotated[int | None, positive] = None
     """How often each model is trained; the study's own by default. More can
     be added later."""
-    first_seed: int = 0
+    first_seed: Annotated[int, not_negative] = 0
     """The first of these seeds."""
-    steps: int | None = None
+    steps: Annotated[int | None, positive] = None
     """Training steps of each model; the study's own by default."""
-    steps_per_evaluation: int | None = None
+    steps_per_evaluation: Annotated[int | None, positive] = None
     """Steps between two evaluations; the study's own by default."""
     name: str | None = None
     """Name of the study's folder; by default its own."""
     runs: Path = Path("runs")
     """Folder that holds the study's folder."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 def run_study(command: StudyCommand) -> Path:
@@ -149,7 +153,7 @@ def _changed(recipe, command):
     every = command.steps_per_evaluation or recipe.steps_per_evaluation
     if recipe.steps:
         steps = recipe.steps if command.steps is None else command.steps
-        every = min(every, steps) if steps else every
+        every = min(every, steps)
         changes |= {"steps": steps, "steps_per_evaluation": every}
         changes["repeats"] = command.seeds or recipe.repeats
     return replace(recipe, seed=recipe.seed + command.first_seed, **changes)

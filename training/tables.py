@@ -12,7 +12,7 @@ from training.results.published_results import (
     shipped_results,
 )
 from training.results.study_results import study_results
-from training.results.study_table import MEASURES, PARTS, study_tables
+from training.results.study_table import study_tables
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class TablesCommand:
     """Numbers that papers print, to stand beside ours: those in the
     repository, none, or a CSV file of one's own; columns dataset, loss,
     method, part (single, average, concatenated), measure (precision_at_1,
-    precision_at_r, map_at_r) and percent."""
+    precision_at_r, map_at_r) and percent, and where known protocol, backbone,
+    embedding_size, deviation and source."""
 
 
 def study_table(folder: Path | str, published: Path | str = "shipped") -> str:
@@ -47,13 +48,11 @@ def study_table(folder: Path | str, published: Path | str = "shipped") -> str:
         FileNotFoundError: no finished model, or no such file.
         ValueError: a file of published results that cannot be meant.
     """
-    known = {}
+    known = None
     if published == "shipped":
         known = shipped_results()
     elif published != "none":
-        known = read_published_results(
-            published, parts=PARTS, measures=MEASURES
-        )
+        known = read_published_results(published)
     return study_tables(study_results(folder), known)
 
 

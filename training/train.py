@@ -3,25 +3,22 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
 from training.protocols.report import run_report
 from training.protocols.run_protocol import train_recipe
-from training.recipes.choice import choose_recipe
+from training.recipes.choice import RecipeOptions, choose_recipe
 from training.recipes.named import run_name
-from training.recipes.recipe import Recipe
 from training.runs.run_directory import RunDirectory
 from training.runs.train_run import ERRORS, run_settings
 
 
 @dataclass(frozen=True)
-class TrainCommand:
+class TrainCommand(RecipeOptions):
     """Trains a recipe and scores it on unseen classes."""
 
-    recipe: Annotated[Recipe, tyro.conf.arg(name="")]
-    recipe_name: tyro.conf.Suppress[str]
+    recipe_name: tyro.conf.Suppress[str] = ""
     name: str | None = None
     """Name of the run; by default the recipe's with what was changed."""
     runs: Path = Path("runs")
@@ -49,7 +46,7 @@ def _parse(arguments):
     )
     return tyro.cli(
         tyro.conf.OmitArgPrefixes[TrainCommand],
-        default=TrainCommand(recipe=recipe, recipe_name=name),
+        default=TrainCommand.of(recipe, recipe_name=name),
         prog=f"{program} {name}",
         description=__doc__,
         args=options,

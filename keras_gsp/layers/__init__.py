@@ -33,6 +33,7 @@ from keras_gsp.layers.pooling.smoothed_match_kernel_pooling import (
 from keras_gsp.layers.pooling.solar_pooling import SOLARPooling
 from keras_gsp.layers.pooling.weldon_pooling import WELDONPooling
 from keras_gsp.layers.prototype_histogram import PrototypeHistogram
+from keras_gsp.layers.token_grid import TokenGrid
 
 __all__ = [
     "AttentionPooling",
@@ -57,5 +58,6 @@ __all__ = [
     "SOLARPooling",
     "SimPool",
     "SmoothedMatchKernelPooling",
+    "TokenGrid",
     "WELDONPooling",
 ]

@@ -1,38 +1,58 @@
 """The model that is trained, exported and served: image to embedding."""
 
+import math
 from typing import Any
 
 import keras
 
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
+from keras_gsp.layers.token_grid import TokenGrid
 from keras_gsp.ops.normalization import check_normalization
+
+PREFIXES = ("drop", "keep", "concatenate")
 
 
 def build_encoder(
-    backbone,
+    backbone: keras.Model,
     *,
-    embedding_size=128,
-    pooling=None,
-    normalization="l2",
-    histogram=None,
-    name="encoder",
-):
+    embedding_size: int = 128,
+    pooling: keras.layers.Layer | None = None,
+    normalization: str | None = "l2",
+    histogram: keras.layers.Layer | None = None,
+    prefix_tokens: int = 0,
+    prefix: str = "drop",
+    grid_shape: tuple[int, int] | None = None,
+    name: str = "encoder",
+) -> keras.Model:
     """Builds backbone, 1x1 convolution, pooling and normalisation as a model.
 
     Args:
         backbone: built Keras model whose output is a feature map (batch,
             height, width, channels) or a token sequence (batch, tokens,
-            channels).
-        embedding_size: size of the embedding, at least 1. Default 128.
+            channels). Any of `keras.applications` without its top and its
+            pooling, and any image backbone of keras-hub, is one.
+        embedding_size: size that features are projected to, at least 1, and
+            the size of the embedding with most poolings. Default 128.
         pooling: layer (batch, height, width, embedding_size) -> (batch,
-            embedding_size), for example `GeneralizedSumPooling`. Default
-            `None`: average pooling.
+            size), for example `GeneralizedSumPooling`. Default `None`:
+            average pooling.
         normalization: `"l2"` (default), `"ball"` or `None`; see
             `EmbeddingNormalization`.
         histogram: optional layer from the same features, projected into
             the unit ball (`x / max(1, |x|)`), to (batch, num_prototypes), for
             example `PrototypeHistogram`, when the pooling does not return a
             histogram itself.
+        prefix_tokens: number of leading tokens that are not patches but
+            class or register tokens: 1 for ViT and CLIP, 1 and the registers
+            for DINOv2 and DINOv3. Default 0.
+        prefix: what becomes of them. `"drop"` (default): they are left out.
+            `"keep"`: they are pooled with the patches, which then are a
+            sequence and no grid. `"concatenate"`: projected as the patches,
+            they are appended to the pooled vector.
+        grid_shape: (rows, columns) of the patches, which the pooling sees as
+            a feature map, so that `pooling_weights` gives one too. Default
+            `None`: as the image's height and width and the number of tokens
+            have it; a sequence where these do not tell.
         name: name of the model. Default `"encoder"`.
 
     Returns:
@@ -47,7 +67,7 @@ def build_encoder(
     Raises:
         ValueError: an embedding size below 1, an unknown normalisation, a
             backbone that is not built or whose output is already pooled, two
-            sources of histograms.
+            sources of histograms, prefix tokens of a feature map.
 
     Example:
 
@@ -69,8 +89,28 @@ def build_encoder(
             "`embedding_size` must be at least 1. "
             f"Received: embedding_size={embedding_size}."
         )
-    features = _project(_feature_output(backbone), embedding_size)
+    if prefix not in PREFIXES:
+        raise ValueError(
+            '`prefix` must be "drop", "keep" or "concatenate". '
+            f"Received: prefix={prefix!r}."
+        )
+    inputs, features = _feature_output(backbone)
+    if len(features.shape) == 4 and (prefix_tokens or grid_shape):
+        raise ValueError(
+            "`prefix_tokens` and `grid_shape` go with tokens. Received: "
+            f"prefix_tokens={prefix_tokens}, grid_shape={grid_shape}, and a "
+            f"feature map of shape {tuple(features.shape)}."
+        )
+    tokens = _project(features, embedding_size)
+    features = tokens
+    if len(tokens.shape) == 3 and prefix != "keep":
+        shape = grid_shape or patch_grid(inputs, tokens, prefix_tokens)
+        features = _patches(tokens, prefix_tokens, shape)
     pooled, histograms, described = _pool(features, pooling, histogram)
+    if prefix == "concatenate" and prefix_tokens:
+        pooled = keras.layers.Concatenate(name="with_prefix")(
+            [pooled, _prefix(tokens, prefix_tokens)]
+        )
     embedding = EmbeddingNormalization(
         normalization, name="normalization", dtype=_full_precision()
     )(pooled)
@@ -81,7 +121,6 @@ def build_encoder(
             "histogram": histograms,
             "pooled": described,
         }
-    inputs = backbone.inputs
     if len(inputs) == 1:
         (inputs,) = inputs
     return keras.Model(inputs, outputs, name=name)
@@ -97,7 +136,32 @@ def pooled_of(outputs: Any) -> Any:
     return outputs.get("pooled") if isinstance(outputs, dict) else None
 
 
+def patch_grid(inputs: Any, tokens: Any, prefix_tokens: int = 0) -> Any:
+    """Returns the (rows, columns) of an image's patches, `None` if unknown.
+
+    Args:
+        inputs: the backbone's inputs; one of them the image, (batch, height,
+            width, 3).
+        tokens: (batch, tokens, channels).
+        prefix_tokens: number of leading tokens that are no patches.
+    """
+    images = [x.shape[1:3] for x in inputs if len(x.shape) == 4]
+    if len(images) != 1 or None in images[0] or tokens.shape[1] is None:
+        return None
+    height, width = images[0]
+    count = tokens.shape[1] - prefix_tokens
+    rows = round(math.sqrt(max(count, 0) * height / width))
+    # Patches are square: the grid has the image's proportions.
+    fits = (
+        rows > 0
+        and count % rows == 0
+        and rows * width == (count // rows) * height
+    )
+    return (rows, count // rows) if fits else None
+
+
 def _feature_output(backbone):
+    """A backbone's inputs, and its one output."""
     if not getattr(backbone, "built", False) or not backbone.outputs:
         raise ValueError(
             "`backbone` must be a built Keras model. Received: "
@@ -109,9 +173,41 @@ def _feature_output(backbone):
             "`backbone` must have one output, a feature map (batch, height, "
             "width, channels) or tokens (batch, tokens, channels). Received: "
             f"{[tuple(output.shape) for output in backbone.outputs]}. Build "
-            "it without its top and its pooling."
+            "it without its top and its pooling, or end it before: "
+            "keras.Model(backbone.inputs, backbone.get_layer(...).output)."
         )
-    return features
+    if type(backbone).__name__ in ("Functional", "Sequential"):
+        return list(backbone.inputs), features
+    # A class of its own, as those of keras-hub: only as a whole can it be
+    # saved, not layer by layer.
+    inputs = keras.tree.map_structure(
+        lambda x: keras.Input(batch_shape=x.shape, dtype=x.dtype, name=x.name),
+        backbone.input,
+    )
+    return keras.tree.flatten(inputs), backbone(inputs)
+
+
+def _patches(tokens, prefix_tokens, grid_shape):
+    """The tokens behind the prefix, as a map where it has a shape."""
+    if grid_shape is not None:
+        return TokenGrid(
+            grid_shape, prefix_tokens=prefix_tokens, name="patches"
+        )(tokens)
+    if not prefix_tokens:
+        return tokens
+    return keras.layers.Cropping1D((prefix_tokens, 0), name="patches")(tokens)
+
+
+def _prefix(tokens, count):
+    """The first tokens, one after the other, (batch, count * size)."""
+    if tokens.shape[1] is None:
+        raise ValueError(
+            "The number of tokens must be known with "
+            f'prefix="concatenate". Received: shape {tuple(tokens.shape)}.'
+        )
+    behind = (0, tokens.shape[1] - count)
+    first = keras.layers.Cropping1D(behind, name="prefix")(tokens)
+    return keras.layers.Flatten(name="flat_prefix")(first)
 
 
 def _project(features, embedding_size):

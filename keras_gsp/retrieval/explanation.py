@@ -146,7 +146,7 @@ class PrototypeParts:
         features, pooled, embedding = self.model(images, training=False)
         features = at_least_float32(features)
         plan = self.pooling.transport_plan(features)
-        maps = plan / self.pooling.transport_ratio
+        maps = plan / self.pooling.ratio
         channels = features.shape[-1]
         flat_maps = ops.reshape(maps, (ops.shape(maps)[0], -1, maps.shape[-1]))
         flat = ops.reshape(features, (ops.shape(maps)[0], -1, channels))
@@ -213,4 +213,10 @@ def _check_power(pooling):
             "`encoder` must pool with power=1: a generalised mean is no sum "
             "over prototypes. "
             f"Received: a pooling with power={pooling.power}."
+        )
+    if pooling.add_max or pooling.prototype_role != "subject":
+        raise ValueError(
+            "`encoder` must pool what its prototypes take, and nothing else. "
+            f"Received: a pooling with add_max={pooling.add_max}, "
+            f"prototype_role={pooling.prototype_role!r}."
         )

@@ -156,3 +156,107 @@ def test_pooling_with_its_own_histogram_gives_what_it_pooled():
         outputs["embedding"], pooled / lengths, atol=1e-6
     )
     assert np.abs(lengths - 1.0).min() > 1e-3
+
+
+def patch_backbone(num_prefix=1, width=12):
+    """Images of 8 x 12 pixels to 2 x 3 tokens behind a prefix of -1, -2..."""
+    images = keras.Input((8, width, 3))
+    patches = keras.layers.Conv2D(
+        1, 4, strides=4, use_bias=False, kernel_initializer="ones"
+    )(images)
+    tokens = keras.layers.Reshape((-1, 1))(patches)
+    tokens = keras.layers.Rescaling(1 / 48)(tokens)
+    if num_prefix:
+        first = keras.layers.Cropping1D((0, 2 * width // 4 - num_prefix))(
+            tokens
+        )
+        first = keras.layers.Rescaling(0.0, -1.0)(first)
+        tokens = keras.layers.Concatenate(axis=1)([first, tokens])
+    return keras.Model(images, tokens)
+
+
+def numbered_patches(width=12):
+    """One image whose patches hold 0, 1, 2... row by row."""
+    numbers = np.arange(2 * width // 4).reshape(1, 2, width // 4, 1)
+    return np.kron(numbers, np.ones((1, 4, 4, 3))).astype("float32")
+
+
+def passing_encoder(backbone, **options):
+    """An encoder whose projection changes nothing."""
+    encoder = gsp.models.build_encoder(
+        backbone, embedding_size=1, normalization=None, **options
+    )
+    encoder.get_layer("projection").set_weights([np.ones((1, 1)), np.zeros(1)])
+    return encoder
+
+
+def test_patches_come_back_as_a_grid_without_their_prefix():
+    pooling = GeneralizedSumPooling(3)
+    encoder = passing_encoder(
+        patch_backbone(2), pooling=pooling, prefix_tokens=2
+    )
+    grid = keras.Model(encoder.inputs, encoder.get_layer("patches").output)(
+        numbered_patches()
+    )
+    expected = np.arange(6.0).reshape(1, 2, 3, 1)
+    np.testing.assert_allclose(grid, expected, atol=1e-5)
+    assert pooling.pooling_weights(grid).shape == (1, 2, 3)
+
+
+def test_prefix_is_dropped_kept_or_concatenated():
+    images = numbered_patches()
+    pooled = {
+        prefix: np.asarray(
+            passing_encoder(patch_backbone(), prefix_tokens=1, prefix=prefix)(
+                images
+            )
+        )
+        for prefix in ("drop", "keep", "concatenate")
+    }
+    np.testing.assert_allclose(pooled["drop"], [[2.5]], rtol=1e-5)
+    np.testing.assert_allclose(pooled["keep"], [[2.0]], rtol=1e-5)
+    np.testing.assert_allclose(pooled["concatenate"], [[2.5, -1.0]], rtol=1e-5)
+
+
+def test_tokens_that_fill_no_grid_stay_a_sequence():
+    # A prefix that nobody mentioned: seven tokens of a 2:3 image.
+    pooling = GeneralizedSumPooling(3)
+    encoder = passing_encoder(patch_backbone(), pooling=pooling)
+    assert len(pooling.input.shape) == 3
+    assert encoder(numbered_patches()).shape == (1, 1)
+
+
+def test_grid_shape_may_be_said():
+    pooling = GeneralizedSumPooling(3)
+    passing_encoder(patch_backbone(0), pooling=pooling, grid_shape=(3, 2))
+    assert pooling.input.shape == (None, 3, 2, 1)
+
+
+def test_token_encoder_is_saved_and_loaded(tmp_path):
+    encoder = passing_encoder(
+        patch_backbone(), prefix_tokens=1, prefix="concatenate"
+    )
+    encoder.save(tmp_path / "encoder.keras")
+    loaded = keras.saving.load_model(tmp_path / "encoder.keras")
+    images = numbered_patches()
+    np.testing.assert_array_equal(encoder(images), loaded(images))
+
+
+def test_another_number_of_tokens_fails_when_called():
+    grid = gsp.layers.TokenGrid((2, 2))
+    with pytest.raises(Exception, match="reshape"):
+        grid(np.ones((1, 8, 1)))
+
+
+def test_bad_prefix_and_grid_are_refused():
+    with pytest.raises(ValueError, match="prefix='cut'"):
+        gsp.models.build_encoder(patch_backbone(), prefix="cut")
+    for options in ({"prefix_tokens": 1}, {"grid_shape": (2, 2)}):
+        with pytest.raises(ValueError, match="go with tokens"):
+            gsp.models.build_encoder(feature_backbone(), **options)
+    with pytest.raises(ValueError, match="rows=0"):
+        gsp.layers.TokenGrid((0, 2))
+    with pytest.raises(ValueError, match="prefix_tokens=-1"):
+        gsp.layers.TokenGrid((2, 2), prefix_tokens=-1)
+    with pytest.raises(ValueError, match=r"Received: shape \(1, 2\)"):
+        gsp.layers.TokenGrid((1, 2))(np.ones((1, 2)))

@@ -135,6 +135,8 @@ def test_cells_of_another_recipe_are_refused(tmp_path, trained, places):
         ({"study": "cub", "losses": ("c3",)}, "losses='c3'"),
         ({"study": "cub", "methods": ("gas",)}, "methods='gas'"),
         ({"study": "emoji", "steps": 50}, "no second problem begins"),
+        ({"study": "emoji", "seeds": 0}, "`seeds` must be positive"),
+        ({"study": "emoji", "seeds": 2.5}, "`seeds` must be an integer"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(settings, message):
@@ -218,7 +220,7 @@ def test_the_table_says_what_was_gained_and_what_was_at_work(
     text = f"single {100 * gained['single']['difference']:+.2f} ["
     assert rows[3][6].startswith(text)
     assert rows[3][7:] == ["problems 2", "2", "1.0"]
-    assert "(paper 26.50)" in rows[3][2]
+    assert "(made up 26.50)" in rows[3][2]
     assert "paired" in table and "neither trained with nor scored" in table
 
 

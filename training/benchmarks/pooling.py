@@ -1,22 +1,25 @@
 """Forward and backward pass of every pooling, beside a 1x1 convolution.
 
-    python -m training.benchmarks.pooling
+    python -m training.benchmarks.pooling --json poolings.json
     KERAS_BACKEND=jax python -m training.benchmarks.pooling
 
 One table for each size, dtype and compiler. The unit is a bare 1x1
 convolution to as many kernels as GSP has prototypes: what comparing features
-with prototypes costs at least. Aims, compiled by XLA at (32, 7, 7, 128) with
-64 prototypes: at most 1.5 times that unit, and never slower than 100 rounds
-of the paper's iteration. JAX always compiles with XLA.
+with prototypes costs at least. Poolings have the words that recipes know
+them by; `--json PATH` also writes what was measured. Memory is what XLA plans
+beside inputs and outputs, known on JAX alone. Aims, compiled by XLA at (32,
+7, 7, 128) with 64 prototypes: at most 1.5 times that unit, and never slower
+than 100 rounds of the paper's iteration. JAX always compiles with XLA.
 """
 
+import json
 import math
 import os
 import platform
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import keras
 import numpy as np
@@ -24,12 +27,13 @@ import tyro
 from keras import ops
 from tqdm import tqdm
 
-import keras_gsp as gsp
 from training.benchmarks.iterated_pooling import IteratedSumPooling
 from training.benchmarks.ratio_table import Measurement, ratio_table
+from training.recipes.pooling import build_pooling
+from training.recipes.recipe import Pooling, Recipe
 from training.runs.environment import environment
 
-UNIT, OURS = "1x1 convolution", "GSP"
+UNIT, OURS = "1x1 convolution", "gsp"
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
@@ -51,6 +55,10 @@ class Settings:
     """Dtype of features and gradients; solvers run in float32."""
     xla: tuple[bool, ...] = (True, False)
     """Compiled by XLA or not."""
+    poolings: tuple[Pooling, ...] = get_args(Pooling)
+    """Words of the poolings to measure, all by default."""
+    json: Path | None = None
+    """File for the times, memory and parameters."""
     num_rounds: int = 100
     """Rounds of the paper's iteration."""
     repeats: int = 15
@@ -60,19 +68,40 @@ class Settings:
     seed: int = 0
 
 
-def contenders(num_prototypes: int, num_rounds: int, policy: str) -> dict:
-    """Layers by name, the unit of the ratios first."""
-    options = {"dtype": policy}
-    layers = keras.layers
-    return {
-        UNIT: layers.Conv2D(num_prototypes, 1, use_bias=False, **options),
-        "GAP": layers.GlobalAveragePooling2D(**options),
-        "GeM": gsp.layers.GeneralizedMeanPooling(**options),
-        OURS: gsp.layers.GeneralizedSumPooling(num_prototypes, **options),
-        f"paper's {num_rounds} rounds": IteratedSumPooling(
-            num_prototypes, num_rounds=num_rounds, **options
-        ),
-    }
+def contenders(words, size, num_rounds: int, policy: str) -> dict:
+    """Layers by name, the unit of the ratios first.
+
+    Args:
+        words: poolings as recipes name them.
+        size: batch, height, width, channels, prototypes.
+        num_rounds: of the paper's iteration.
+        policy: Keras dtype policy.
+    """
+    *_, channels, num_prototypes = size
+    former = keras.config.dtype_policy()
+    # Recipes build their layers in the policy of the moment.
+    keras.config.set_dtype_policy(policy)
+    try:
+        return {
+            UNIT: keras.layers.Conv2D(num_prototypes, 1, use_bias=False),
+            **{
+                word: build_pooling(
+                    Recipe(
+                        pooling=word,
+                        embedding_size=channels,
+                        num_prototypes=num_prototypes,
+                        transport_ratio=0.3,
+                        inverse_temperature=5.0,
+                    )
+                )
+                for word in words
+            },
+            f"paper's {num_rounds} rounds": IteratedSumPooling(
+                num_prototypes, num_rounds=num_rounds
+            ),
+        }
+    finally:
+        keras.config.set_dtype_policy(former)
 
 
 def step_of(layer, features, use_xla: bool, generator):
@@ -103,7 +132,14 @@ def _jax_step(layer, features, upstream):
         return outputs, pull(upstream)
 
     weights = [variable.value for variable in layer.trainable_variables]
-    return lambda: jax.block_until_ready(step(features, weights, upstream))
+    planned = step.lower(features, weights, upstream).compile()
+
+    def run():
+        jax.block_until_ready(planned(features, weights, upstream))
+
+    facts = planned.memory_analysis()
+    run.memory = None if facts is None else facts.temp_size_in_bytes
+    return run
 
 
 def _tensorflow_step(layer, features, upstream, use_xla):
@@ -124,17 +160,20 @@ def _tensorflow_step(layer, features, upstream, use_xla):
         step(features, upstream)
         tf.test.experimental.sync_devices()
 
+    run.memory = None
     return run
 
 
 def measure(size, dtype: str, use_xla: bool, settings: Settings) -> list:
     """Times all contenders in turn, so that a slow spell hits them all."""
-    *shape, num_prototypes = size
+    *shape, _ = size
     generator = np.random.default_rng(settings.seed)
     keras.utils.set_random_seed(settings.seed)
     features = generator.normal(size=shape) / math.sqrt(shape[-1])
     features = ops.convert_to_tensor(features, dtype=dtype)
-    layers = contenders(num_prototypes, settings.num_rounds, POLICIES[dtype])
+    layers = contenders(
+        settings.poolings, size, settings.num_rounds, POLICIES[dtype]
+    )
     steps = {
         name: step_of(layer, features, use_xla, generator)
         for name, layer in layers.items()
@@ -147,10 +186,49 @@ def measure(size, dtype: str, use_xla: bool, settings: Settings) -> list:
     paper = np.median(seconds[list(steps)[-1]])
     return [
         Measurement(
-            name, tuple(s), {"to the paper's": f"{np.median(s) / paper:.2f}"}
+            name,
+            tuple(s),
+            {
+                "to the paper's": f"{np.median(s) / paper:.2f}",
+                "memory": _times(steps[name].memory, steps[UNIT].memory),
+                "parameters": str(layers[name].count_params()),
+            },
         )
         for name, s in seconds.items()
     ]
+
+
+def _times(memory, unit):
+    """Memory as a multiple of the unit's, empty where nobody knows."""
+    return f"{memory / unit:.2f}" if memory is not None and unit else ""
+
+
+def record(size, dtype: str, use_xla: bool, rows: list) -> dict:
+    """One table as numbers: what `--json` writes for each case.
+
+    Args:
+        size: batch, height, width, channels, prototypes.
+        dtype: of features and gradients.
+        use_xla: whether XLA compiled the steps.
+        rows: what `measure` returned.
+    """
+    unit = np.median(rows[0].seconds)
+    return {
+        "size": list(size),
+        "dtype": dtype,
+        "xla": use_xla,
+        "poolings": {
+            row.name: {
+                "seconds": [float(second) for second in row.seconds],
+                "time": float(np.median(row.seconds) / unit),
+                "memory": float(row.facts["memory"])
+                if row.facts["memory"]
+                else None,
+                "parameters": int(row.facts["parameters"]),
+            }
+            for row in rows
+        },
+    }
 
 
 def _calls(step, least_seconds):
@@ -204,14 +282,27 @@ def main(arguments=None) -> None:
         for dtype in settings.dtypes
         for use_xla in compilers
     ]
+    records = []
     for size, dtype, use_xla in tqdm(cases, desc="poolings"):
         rows = measure(size, dtype, use_xla, settings)
+        records.append(record(size, dtype, use_xla, rows))
         *shape, num_prototypes = size
         compiler = "XLA" if use_xla else "no XLA"
         tqdm.write(
             f"\n{tuple(shape)}, {num_prototypes} prototypes, {dtype}, "
             f"{compiler}, seed {settings.seed}\n\n{ratio_table(rows)}"
         )
+    if settings.json is not None:
+        settings.json.parent.mkdir(parents=True, exist_ok=True)
+        facts = {
+            "device": device_name(),
+            "backend": backend,
+            "environment": environment(),
+            "seed": settings.seed,
+            "cases": records,
+        }
+        settings.json.write_text(json.dumps(facts, indent=1) + "\n")
+        print(f"\n{settings.json}")
 
 
 if __name__ == "__main__":

@@ -75,7 +75,15 @@ def compose_clutter(
 
     Returns:
         (num_images, side, side, 3), uint8.
+
+    Raises:
+        ValueError: no backgrounds to distract with.
     """
+    if num_distractors and not len(backgrounds):
+        raise ValueError(
+            "`backgrounds` must hold an image. Received: none for "
+            f"{len(pictures)} pictures; take more images of each class."
+        )
     rng = np.random.default_rng(seed)
     canvases = np.empty_like(pictures)
     for canvas, picture in zip(canvases, pictures, strict=True):

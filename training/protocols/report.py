@@ -42,4 +42,11 @@ def protocol_report(path, scores: dict) -> str:
                 if measure in found
             )
             lines.append(f"  {name}, {found['embedding_size']}-D: {values}")
+    if "best" in scores:
+        values = ", ".join(
+            f"{measure} {scores['best'][measure]:.4f}"
+            for measure in MEASURES
+            if measure in scores["best"]
+        )
+        lines.append(f"  the best of {scores['num_models']}: {values}")
     return "\n".join(lines)

@@ -42,7 +42,7 @@ def run_protocol(
       the weights that are best on the fold are kept. Scored are all
       `repeats`^4 collections of one model per fold.
     - Conventional: the weights that are best on the test data are kept;
-      the scores say so (`selected_on`).
+      the scores say so (`selected_on`), and `best` is the best model's.
     - Single: the validation classes of the data set choose, or one fold of
       the training classes; `repeats` models are scored on their own.
 
@@ -124,7 +124,11 @@ def _scored(recipe, members, splits, ledger):
     if recipe.protocol != "fair":
         size = next(iter(found[0].values())).shape[1]
         scores = [score_test_embeddings(one, splits) for one in found]
-        return {"single": summary(scores, size)}
+        part = {"single": summary(scores, size)}
+        if recipe.protocol == "conventional":
+            # What conventional tables print.
+            part["best"] = max(scores, key=lambda one: one[recipe.chosen_by])
+        return part
     repeats = recipe.repeats
     folds = [
         found[fold * repeats : (fold + 1) * repeats]

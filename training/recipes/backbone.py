@@ -5,6 +5,7 @@ from functools import partial
 import keras
 
 import keras_gsp as gsp
+from training.recipes import hub_backbone
 from training.recipes.recipe import Recipe
 
 # Filters and strides of the convolutions.
@@ -42,6 +43,13 @@ def build_backbone(recipe: Recipe, image_shape):
 def _network(recipe, image_shape, pixels):
     """The network with its weights, and pixels as it wants them."""
     weights = recipe.backbone_weights
+    if recipe.backbone.startswith(hub_backbone.PREFIX):
+        preset = recipe.backbone.removeprefix(hub_backbone.PREFIX)
+        network, scaling = hub_backbone.build_hub_network(preset)
+        side = network.input.shape[1:3]
+        if side != tuple(image_shape[:2]):
+            pixels = keras.layers.Resizing(*side, name="to_preset")(pixels)
+        return _filled(network, weights), scaling(pixels)
     match recipe.backbone:
         case "glyph-cnn":
             network = _filled(_glyph_cnn(image_shape), weights)
@@ -57,7 +65,9 @@ def _network(recipe, image_shape, pixels):
                 gsp.models.load_bn_inception_weights(network, weights)
             return network, pixels
         case "mobilenet-v2":
-            build = partial(keras.applications.MobileNetV2, alpha=0.35)
+            build = partial(
+                keras.applications.MobileNetV2, alpha=recipe.backbone_width
+            )
             network = _application(build, image_shape, weights)
             return network, keras.layers.Rescaling(1 / 127.5, -1.0)(pixels)
         case "resnet50":

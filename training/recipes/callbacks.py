@@ -37,9 +37,21 @@ def build_callbacks(recipe: Recipe, splits, directory: RunDirectory, label):
         ),
         *_plateau(recipe),
         *_alternation(recipe, splits),
+        *([MemoryFill()] if recipe.memory != "none" else []),
         History(directory, every),
         ProgressBar(label, every),
     ]
+
+
+class MemoryFill(keras.callbacks.Callback):
+    """Logs how much of the memory the loss sees, 0 until it is warm."""
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        """Adds `memory_fill`, a share in [0, 1]."""
+        memory = self.model.memory
+        filled = int(keras.ops.convert_to_numpy(memory.num_filled))
+        is_warm = bool(keras.ops.convert_to_numpy(memory.is_warm))
+        logs["memory_fill"] = filled / memory.capacity if is_warm else 0.0
 
 
 def _plateau(recipe):

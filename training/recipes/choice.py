@@ -3,10 +3,65 @@
 import difflib
 import sys
 import textwrap
+from dataclasses import dataclass, fields
 from itertools import groupby
 
 from training.recipes.named import named_recipes
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import (
+    SECTIONS,
+    ImageSettings,
+    LossSettings,
+    MethodSettings,
+    NetworkSettings,
+    Recipe,
+    TrainingSettings,
+)
+
+
+@dataclass(frozen=True)
+class RecipeOptions:
+    """A recipe's settings as a command line shows them, group by group.
+
+    Args:
+        images: What is learnt from.
+        network: From image to embedding.
+        losses: The loss and its numbers.
+        methods: Regulariser, memory, sampled proxies.
+        training: Batches, steps, rates.
+    """
+
+    images: ImageSettings
+    network: NetworkSettings
+    losses: LossSettings
+    methods: MethodSettings
+    training: TrainingSettings
+
+    @classmethod
+    def of(cls, recipe: Recipe, **others) -> "RecipeOptions":
+        """The settings of a recipe, to start from.
+
+        Args:
+            recipe: The recipe.
+            **others: What a subclass has besides.
+        """
+        sections = {
+            name: kind(
+                **{
+                    field.name: getattr(recipe, field.name)
+                    for field in fields(kind)
+                }
+            )
+            for name, kind in SECTIONS.items()
+        }
+        return cls(**sections, **others)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe with these settings, checked."""
+        values = {}
+        for name in SECTIONS:
+            values |= vars(getattr(self, name))
+        return Recipe(**values)
 
 
 def choose_recipe(arguments, usage: str) -> tuple[str, Recipe, list]:

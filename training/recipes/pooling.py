@@ -5,38 +5,78 @@ import keras
 import keras_gsp as gsp
 from training.recipes.recipe import Recipe
 
+# Further arguments of GSP, by word.
+GSP_OPTIONS = {
+    "gsp": {},
+    "gem-gsp": {},
+    "gmp-gsp": {"add_max": True},
+    "gsp-background": {"prototype_role": "background"},
+    "gsp-learnt": {"learn_ratio": True},
+    "gsp-unary": {"use_unary_costs": True},
+}
+# The sizes of the papers' comparison: 8 x 16 and 64 x 128.
+FEW, MANY = 8, 64
 
-def build_pooling(recipe: Recipe):
+
+def build_pooling(recipe: Recipe) -> keras.layers.Layer:
     """Returns the pooling layer that a recipe names.
 
     GSP gives its histogram as well where a regulariser takes one.
     """
-    match recipe.pooling:
-        case "gap":
-            return keras.layers.GlobalAveragePooling2D(name="pooling")
-        case "gmp":
-            return keras.layers.GlobalMaxPooling2D(name="pooling")
-        case "gem":
-            return gsp.layers.GeneralizedMeanPooling(
-                recipe.power, name="pooling"
-            )
-        case "gsp" | "gem-gsp":
-            return gsp.layers.GeneralizedSumPooling(
-                recipe.num_prototypes,
-                recipe.transport_ratio,
-                recipe.inverse_temperature,
-                power=recipe.power if recipe.pooling == "gem-gsp" else 1.0,
-                return_histogram=recipe.regularizer != "none",
-                name="pooling",
-            )
+    word = recipe.pooling
+    if word in GSP_OPTIONS:
+        return gsp.layers.GeneralizedSumPooling(
+            recipe.num_prototypes,
+            recipe.transport_ratio,
+            recipe.inverse_temperature,
+            power=recipe.power if word == "gem-gsp" else 1.0,
+            return_histogram=recipe.regularizer != "none",
+            name="pooling",
+            **GSP_OPTIONS[word],
+        )
+    kind, arguments = _without_prototypes(recipe)
+    return kind(name="pooling", **arguments)
 
 
-def build_histogram(recipe: Recipe):
+def build_histogram(recipe: Recipe) -> keras.layers.Layer | None:
     """Returns the layer that a regulariser takes without GSP, or None."""
-    if recipe.regularizer == "none" or recipe.pooling in ("gsp", "gem-gsp"):
+    if recipe.regularizer == "none" or recipe.pooling in GSP_OPTIONS:
         return None
     return gsp.layers.PrototypeHistogram(
         recipe.num_prototypes,
         recipe.histogram_inverse_temperature,
         name="histogram",
     )
+
+
+def _without_prototypes(recipe):
+    """A pooling's class and its arguments."""
+    size = recipe.embedding_size
+    part = {"projection_size": max(1, size // FEW)}
+    layers = gsp.layers
+    kinds = {
+        "gap": (keras.layers.GlobalAveragePooling2D, {}),
+        "gmp": (keras.layers.GlobalMaxPooling2D, {}),
+        "gem": (layers.GeneralizedMeanPooling, {"power": recipe.power}),
+        "gap-gmp": (layers.AverageMaxPooling, {}),
+        "attention": (layers.AttentionPooling, {}),
+        # Kernel size as in the papers' comparison.
+        "cbam": (layers.CBAMPooling, {"kernel_size": 3}),
+        "crow": (layers.CroWPooling, {}),
+        "delf": (layers.DELFPooling, {}),
+        "gemax": (layers.GeneralizedMaxPooling, {}),
+        "gsop": (layers.GSoPPooling, {}),
+        "netvlad": (layers.NetVLADPooling, {"num_clusters": FEW, **part}),
+        "netvlad-large": (layers.NetVLADPooling, {"num_clusters": MANY}),
+        "ot-aggregation": (
+            layers.OptimalTransportAggregation,
+            {"num_clusters": FEW, **part},
+        ),
+        "otk": (layers.OTKPooling, {"num_references": FEW, **part}),
+        "otk-large": (layers.OTKPooling, {"num_references": MANY}),
+        "sim-pool": (layers.SimPool, {}),
+        "smk": (layers.SmoothedMatchKernelPooling, {}),
+        "solar": (layers.SOLARPooling, {"power": recipe.power}),
+        "weldon": (layers.WELDONPooling, {}),
+    }
+    return kinds[recipe.pooling]

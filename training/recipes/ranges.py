@@ -47,6 +47,17 @@ up_to_one = Range(above=0, at_most=1)
 share = Range(at_least=0, at_most=1)
 
 
+@dataclass(frozen=True)
+class OpenWord:
+    """A word of which only the start is known, beside those of a `Literal`.
+
+    Attributes:
+        start: ends in a colon; what comes behind it is free.
+    """
+
+    start: str
+
+
 def check_fields(record: Any) -> None:
     """Holds every field of a record to its own type.
 
@@ -63,7 +74,7 @@ def check_fields(record: Any) -> None:
         if value is None and NoneType in kinds:
             continue
         if words:
-            is_word = isinstance(value, str) and value in words
+            is_word = isinstance(value, str) and _is_word(value, words)
             require(record, field, is_word, f"one of {', '.join(words)}")
         elif float in kinds or int in kinds:
             _check_number(record, field, value, kinds, numbers)
@@ -97,13 +108,28 @@ def _rule(annotation):
     metadata = getattr(annotation, "__metadata__", ())
     ranges = [extra for extra in metadata if isinstance(extra, Range)]
     plain = annotation.__origin__ if metadata else annotation
-    return _kinds(plain), literal_words(plain), ranges[0] if ranges else None
+    words = literal_words(plain) + tuple(
+        extra.start for extra in metadata if isinstance(extra, OpenWord)
+    )
+    return _kinds(plain), words, ranges[0] if ranges else None
+
+
+def _is_word(value, words):
+    for word in words:
+        is_open = word.endswith(":")
+        if value == word and not is_open:
+            return True
+        if is_open and value != word and value.startswith(word):
+            return True
+    return False
 
 
 def _kinds(annotation):
     parts = get_args(annotation)
     if get_origin(annotation) is Literal:
         return {str}
+    if get_origin(annotation) is tuple:
+        return {tuple}
     if not parts:
         return {annotation}
     return set().union(*map(_kinds, parts))

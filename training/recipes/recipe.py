@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from training.recipes.ranges import (
+    OpenWord,
     Range,
     at_least,
     check_fields,
@@ -41,7 +42,33 @@ Backbone = Literal[
     "resnet50",
     "bn-inception",
 ]
-Pooling = Literal["gap", "gmp", "gem", "gsp", "gem-gsp"]
+Pooling = Literal[
+    "gap",
+    "gmp",
+    "gem",
+    "gsp",
+    "gem-gsp",
+    "gmp-gsp",
+    "gsp-background",
+    "gsp-learnt",
+    "gsp-unary",
+    "gap-gmp",
+    "attention",
+    "cbam",
+    "crow",
+    "delf",
+    "gemax",
+    "gsop",
+    "netvlad",
+    "netvlad-large",
+    "ot-aggregation",
+    "otk",
+    "otk-large",
+    "sim-pool",
+    "smk",
+    "solar",
+    "weldon",
+]
 PairLossName = Literal[
     "c1",
     "c2",
@@ -81,13 +108,8 @@ PROXY_LOSSES = get_args(ProxyLossName)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Settings of one training run; every field can be set on its own.
-
-    Raises:
-        ValueError: a word or number outside its range, or a combination that
-            defines no objective.
-    """
+class ImageSettings:
+    """What is learnt from and scored, and how images are cut."""
 
     dataset: Dataset = "glyphs"
     """Images to learn from; all but `glyphs` are read from `data_dir`."""
@@ -124,8 +146,14 @@ class Recipe:
     """Keep the images in memory as they are scored, without augmentation:
     for small ones, whose files would be decoded again in every step."""
 
-    backbone: Backbone = "glyph-cnn"
-    """Network from images to a feature map."""
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkSettings:
+    """From an image to its embedding."""
+
+    backbone: Annotated[Backbone | str, OpenWord("hub:")] = "glyph-cnn"
+    """Network from images to a feature map; `hub:PRESET` is any image model
+    of keras-hub, at the image size that it was made for."""
     backbone_width: Annotated[float, positive] = 0.35
     """mobilenet-v2: factor on its channels, alpha."""
     backbone_weights: str | None = None
@@ -135,7 +163,10 @@ class Recipe:
     cache_features: bool = False
     """Compute the frozen backbone's features once, without augmentation."""
     pooling: Pooling = "gap"
-    """Average, max, generalised mean, generalised sum, or the last two."""
+    """Average, max, generalised mean, generalised sum, combinations of them,
+    or another of the layers by its name; `large` keeps 64 vectors of the
+    embedding's width, `netvlad`, `otk` and `ot-aggregation` alone 8 that
+    make up its width together."""
     num_prototypes: Annotated[int, positive] = 64
     """Prototypes of GSP, ZSR and XML."""
     prototype_start: Literal["data", "random"] = "data"
@@ -151,6 +182,11 @@ class Recipe:
     """Width of the embedding."""
     normalization: Literal["l2", "ball"] = "l2"
     """Embeddings on the unit sphere, or in the unit ball."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSettings:
+    """What is learnt: the loss, and each loss's own numbers."""
 
     loss: PairLossName | ProxyLossName = "c2"
     """Contrastive (Euclidean c2, cosine c1), triplet, multi-similarity and
@@ -216,6 +252,11 @@ class Recipe:
     softmax_temperature: Annotated[float, positive] = 0.05
     """normalized-softmax: cosines are divided by it."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSettings:
+    """What is added to a loss: regulariser, memory, sampled proxies."""
+
     regularizer: Literal["none", "zsr", "xml"] = "none"
     """Zero-shot regulariser or cross-batch metric learning."""
     regularizer_weight: Annotated[float | None, share] = None
@@ -256,6 +297,11 @@ class Recipe:
     in_batch_weight: Annotated[float | None, not_negative] = None
     """Weight of the ordinary pair loss beside the one against proxies or
     memory; None is 1 with a memory, 0 with proxies."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """Batches, steps, rates."""
 
     classes_per_batch: Annotated[int, positive] = 16
     """Classes in a batch."""
@@ -301,6 +347,32 @@ class Recipe:
     """Compile the training step with XLA."""
     seed: Annotated[int, not_negative] = 0
     """Seed of weights, batches and splits."""
+
+
+SECTIONS = {
+    "images": ImageSettings,
+    "network": NetworkSettings,
+    "losses": LossSettings,
+    "methods": MethodSettings,
+    "training": TrainingSettings,
+}
+"""The groups in which a command line shows the settings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(
+    TrainingSettings,
+    MethodSettings,
+    LossSettings,
+    NetworkSettings,
+    ImageSettings,
+):
+    """Settings of one training run; every field can be set on its own.
+
+    Raises:
+        ValueError: a word or number outside its range, or a combination that
+            defines no objective.
+    """
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -10,6 +10,7 @@ from typing import Any
 
 from training.recipes.glyphs import GAP as GLYPHS
 from training.recipes.own_images import FEATURES, RECIPES
+from training.recipes.pooling_study import POOLINGS, pooling_cells
 from training.recipes.published import published_recipe
 from training.recipes.published_losses import LOSSES
 from training.recipes.recipe import PROXY_LOSSES, Recipe
@@ -37,6 +38,7 @@ BASELINES = {
     "single": ("gap",),
     "ccp": ("gap", "single"),
     "ccp-gsp": ("gap", "ccp"),
+    **{word: ("gap",) for word in POOLINGS if word not in ("gap", "gsp")},
 }
 # Sampled proxies of a pair loss, the same with and without alternation: as
 # many and from as many samples as the papers take for many small classes,
@@ -147,6 +149,14 @@ def grid(
                 recipe = cell(base, method=method, **own)
                 cells.setdefault((row, method), recipe)
     return Study(title, cells)
+
+
+def _poolings(dataset, base):
+    """Every pooling with both losses on one data set, as another study."""
+    return Study(
+        f"{dataset}, every pooling",
+        {UNTRAINED: untrained(base), **pooling_cells(base)},
+    )
 
 
 def _published(dataset):
@@ -353,4 +363,15 @@ STUDIES = {
         ),
     ),
     **{dataset: _published(dataset) for dataset in SMALL + LARGE},
+}
+# `poolings` is the papers' own comparison; one study for each data set.
+STUDIES |= {
+    f"poolings{suffix}": _poolings(name, STUDIES[name].cells["c2", "gap"])
+    for suffix, name in {
+        "": "collage",
+        "-glyphs": "glyphs",
+        "-birds50": "birds50",
+        "-birds50-frozen": "birds50-frozen",
+        "-emoji": "emoji",
+    }.items()
 }

@@ -48,9 +48,22 @@ def take_in(source: Path, docs: Path) -> Path:
                 "`sources` must be records that a study, an experiment or a "
                 f"benchmark wrote. Received: {source}, which has no `kind`."
             )
+    if "settings" in record:
+        record["settings"] = _without_places(record["settings"])
     path = docs / f"{name}.json"
     write_record(path, record)
     return path
+
+
+def _without_places(settings):
+    """Of a path its name: where it lay says nothing to a reader."""
+    return {
+        name: Path(value).name
+        if isinstance(value, str) and "/" in value
+        else value
+        for name, value in settings.items()
+        if name not in ("out", "smoke")
+    }
 
 
 def main(arguments: list[str] | None = None) -> None:

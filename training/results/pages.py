@@ -122,8 +122,11 @@ def _benchmark(record):
 def _environment(record):
     found = record["environment"]
     packages = ", ".join(f"{k} {v}" for k, v in found["packages"].items())
-    commit = (found.get("commit") or "no commit")[:12]
-    return f"Python {found['python']}, {packages}; commit {commit}."
+    commit = found.get("commit") or "unknown"
+    changed = " with changes" if commit.endswith("-dirty") else ""
+    return (
+        f"Python {found['python']}, {packages}; commit {commit[:12]}{changed}."
+    )
 
 
 def _index(titles):

@@ -112,6 +112,7 @@ def _row(words, directory, queries):
         "loss": recipe.loss,
         "method": words[1],
         "protocol": recipe.protocol,
+        "backbone": recipe.backbone,
         "models": len(members),
         "is_finished": len(members) == len(members_of(recipe)),
         "steps": recipe.steps,
@@ -126,6 +127,7 @@ def _row(words, directory, queries):
         saved = directory.read_scores()
         row["selected_on"] = saved["selected_on"]
         row["collections"] = saved.get("num_collections")
+        row["best"] = saved.get("best")
     for method in BASELINES.get(words[1], ()):
         # A row of a loss with other settings may lack a baseline of its own.
         other = queries.get((words[0], method)) or queries.get(

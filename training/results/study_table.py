@@ -5,6 +5,7 @@ from typing import Any
 
 from training.recipes.studies import BASELINES
 from training.results.markdown import markdown_table, spread
+from training.results.published_results import PublishedResults
 
 MEASURES = {
     "map_at_r": "MAP@R",
@@ -24,14 +25,13 @@ ACTIVITY = {
 
 
 def study_tables(
-    results: Mapping[str, Any], published: Mapping | None = None
+    results: Mapping[str, Any], published: PublishedResults | None = None
 ) -> str:
     """Markdown tables of a study, one for each protocol, percentages.
 
     Args:
         results: What `study_results` returned, perhaps read from JSON.
-        published: (data set, loss, method) -> part -> measure -> percentage,
-            to stand beside ours.
+        published: What papers print, to stand beside ours.
     """
     baseline = [r for r in results["rows"] if r["method"] == "untrained"]
     found = {}
@@ -45,7 +45,8 @@ def study_tables(
             if rows != baseline
         }
     return "\n\n".join(
-        _table(results, rows, published or {}) for rows in found.values()
+        _table(results, rows, published or PublishedResults())
+        for rows in found.values()
     )
 
 
@@ -85,7 +86,6 @@ def _table(results, rows, published):
 
 
 def _row(results, row, parts, published):
-    known = published.get((results["dataset"], row["loss"], row["method"]), {})
     is_untrained = row["method"] == "untrained"
     cells = []
     for part in parts:
@@ -96,9 +96,14 @@ def _row(results, row, parts, published):
             text = ""
             if own is not None:
                 text = spread(own[name], factor=100, digits=2)
-            printed = known.get(part, {}).get(name)
+            printed = published.find(
+                (results["dataset"], row["loss"], row["method"], part, name),
+                protocol=row["protocol"],
+                backbone=row.get("backbone"),
+                embedding_size=own and own["embedding_size"],
+            )
             if printed is not None:
-                text += f" (paper {printed:.2f})"
+                text += f" ({printed.source} {printed.percent:.2f})"
             cells.append(text)
     minutes = row["seconds"] / 60 / max(1, row["models"])
     return [
@@ -157,6 +162,13 @@ def _note(results, rows):
         text += (
             "; differences are paired, query by query, with their 95 % "
             "interval over classes and seeds"
+        )
+    best = [row for row in rows if row.get("best")]
+    if best:
+        text += "; P@1 of the best model: " + ", ".join(
+            f"{row['row']} {row['method']} "
+            f"{100 * row['best']['precision_at_1']:.2f}"
+            for row in best
         )
     if not all(row["is_finished"] for row in rows):
         text += "; not finished: rows with fewer models are going on"

@@ -19,7 +19,7 @@ def spatial_shape(features: Tensor) -> tuple:
     Raises:
         ValueError: another rank.
     """
-    shape = tuple(getattr(features, "shape", features))
+    shape = tuple(features.shape if hasattr(features, "shape") else features)
     if len(shape) not in (3, 4):
         raise ValueError(
             "Features must have shape (batch, height, width, channels) or "

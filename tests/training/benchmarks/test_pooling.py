@@ -1,5 +1,7 @@
 """The benchmark of poolings compares what it says it compares."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -25,12 +27,54 @@ def test_the_papers_pooling_gives_what_gsp_gives():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_every_pooling_is_timed_forward_and_backward(dtype, capsys):
+def test_every_pooling_is_timed_forward_and_backward(dtype, capsys, tmp_path):
+    file = tmp_path / "new" / "poolings.json"
+    words = ("gap", "gem", pooling.OURS, "netvlad")
     pooling.main(
-        ["--sizes", "2", "3", "3", "4", "2", "--dtypes", dtype]
-        + ["--xla", "False", "--num-rounds", "3"]
-        + ["--repeats", "1", "--seconds", "0.001"]
+        ["--sizes", "2", "3", "3", "8", "2", "--dtypes", dtype]
+        + ["--xla", "False", "--num-rounds", "3", "--poolings", *words]
+        + ["--repeats", "1", "--seconds", "0.001", "--json", str(file)]
     )
     printed = capsys.readouterr().out
-    for name in (pooling.UNIT, "GAP", "GeM", pooling.OURS, "paper's 3 rounds"):
+    names = (pooling.UNIT, *words, "paper's 3 rounds")
+    for name in names:
         assert f"| {name} |" in printed
+    found = json.loads(file.read_text())["cases"][0]
+    assert found["size"] == [2, 3, 3, 8, 2]
+    assert tuple(found["poolings"]) == names
+    assert found["poolings"][pooling.UNIT]["time"] == 1.0
+    assert found["poolings"]["gap"]["parameters"] == 0
+    if keras.backend.backend() == "jax":
+        assert found["poolings"][pooling.UNIT]["memory"] == 1.0
+
+
+def test_every_pooling_of_a_recipe_is_a_contender():
+    size = (2, 3, 3, 8, 2)
+    words = pooling.Settings().poolings
+    made = pooling.contenders(words, size, 3, "float32")
+    assert set(words) < set(made)
+    assert {"gsp", "gap", "solar", "otk-large"} < set(words)
+
+
+def test_gain_is_drawn_against_cost(tmp_path):
+    from PIL import Image
+
+    from training.pictures.gain_against_cost import draw_gain_against_cost
+
+    costs, gains = tmp_path / "costs.json", tmp_path / "gains.json"
+    measured = {
+        name: {"time": time}
+        for name, time in (("gap", 0.4), ("gsp", 1.2), ("solar", 9.0))
+    }
+    costs.write_text(json.dumps({"cases": [{"poolings": measured}]}))
+    gains.write_text(json.dumps({"rows": [study_row("gsp"), study_row("x")]}))
+    file = tmp_path / "picture.png"
+    assert draw_gain_against_cost(file, costs, gains) == ["gsp"]
+    assert Image.open(file).size == (1080, 720)
+    with pytest.raises(ValueError, match="loss=ms"):
+        draw_gain_against_cost(file, costs, gains, loss="ms")
+
+
+def study_row(method):
+    gain = {"difference": 0.02, "low": 0.01, "high": 0.03}
+    return {"loss": "c2", "method": method, "differences": {"gap": gain}}

@@ -10,6 +10,7 @@ from training.datasets.image_set import ImageSet, RetrievalSplits
 from training.protocols import run_protocol as run_protocol_module
 from training.protocols.ledger import Ledger
 from training.protocols.members import members_of
+from training.protocols.report import protocol_report
 from training.protocols.run_protocol import run_protocol
 from training.recipes.recipe import Recipe
 from training.runs.kept_embeddings import FILE
@@ -80,6 +81,9 @@ def test_conventional_scores_say_that_test_data_chose(
     scores = run_protocol(recipe, splits, begun(tmp_path))
     assert scores["selected_on"] == "the test data itself"
     assert scores["single"]["embedding_size"] == 8
+    values = scores["single"]["map_at_r"]["values"]
+    assert scores["best"]["map_at_r"] == max(values)
+    assert "the best of 2: map_at_r" in protocol_report(tmp_path, scores)
     for _, parts, _ in trained[0]:
         assert parts.validation is parts.test
         assert parts.train.num_classes == 9

@@ -1,11 +1,13 @@
+import inspect
 from dataclasses import fields, replace
 
 import pytest
 
+from training.recipes.choice import RecipeOptions
 from training.recipes.glyphs import RECIPES
 from training.recipes.named import named_recipes, run_name
 from training.recipes.ranges import literal_words
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import SECTIONS, Recipe
 
 
 @pytest.mark.parametrize(
@@ -51,10 +53,19 @@ def test_every_word_of_every_field_makes_a_recipe():
 
 
 def test_every_field_says_what_it_is():
-    source = __import__("inspect").getsource(Recipe)
+    source = inspect.getsource(inspect.getmodule(Recipe))
     for field in fields(Recipe):
         declaration = source.partition(f"    {field.name}: ")[2]
         assert declaration.splitlines()[1].strip().startswith('"""')
+
+
+def test_every_field_stands_in_one_group():
+    grouped = [
+        field.name for section in SECTIONS.values() for field in fields(section)
+    ]
+    assert sorted(grouped) == sorted(field.name for field in fields(Recipe))
+    recipe = RECIPES["glyphs-gsp-zsr"]
+    assert RecipeOptions.of(recipe).recipe == recipe
 
 
 def test_methods_differ_from_the_baseline_in_what_their_name_says():

@@ -77,9 +77,12 @@ def test_a_kept_table_has_a_page(tmp_path):
 
 def test_records_are_taken_in(tmp_path, capsys):
     source = tmp_path / "runs" / "a.json"
-    write_record(source, STUDY)
+    settings = {"data_dir": "/somewhere/birds.zip", "out": "x", "steps": 3}
+    write_record(source, STUDY | {"settings": settings})
     main([str(source), "--docs", str(tmp_path / "docs")])
-    assert json.loads((tmp_path / "docs" / "a.json").read_text()) == STUDY
+    kept = json.loads((tmp_path / "docs" / "a.json").read_text())
+    assert kept.pop("settings") == {"data_dir": "birds.zip", "steps": 3}
+    assert kept == STUDY
     assert "index.md" in capsys.readouterr().out
 
 

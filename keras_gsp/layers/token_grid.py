@@ -1,0 +1,88 @@
+"""The patches of a token sequence, put back where they came from."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class TokenGrid(keras.layers.Layer):
+    """Lays out the patch tokens of an image as a feature map.
+
+    Vision transformers list patches row by row behind their class and
+    register tokens; those are left out here.
+
+    Args:
+        grid_shape: (rows, columns) of patches.
+        prefix_tokens: number of leading tokens that are no patches, at least
+            0. Default 0.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Input shape:
+        (batch, prefix_tokens + rows * columns, channels). Another number of
+        tokens fails when the layer is called: the number that a backbone
+        states beforehand is not always the one it gives.
+
+    Output shape:
+        (batch, rows, columns, channels).
+
+    Raises:
+        ValueError: an argument outside its range, an input of another rank.
+
+    Example:
+
+    ```python
+    tokens = np.arange(7.0).reshape(1, 7, 1)
+    grid = gsp.layers.TokenGrid((2, 3), prefix_tokens=1)(tokens)
+    assert np.array(grid)[0, ..., 0].tolist() == [[1, 2, 3], [4, 5, 6]]
+    ```
+    """
+
+    def __init__(
+        self,
+        grid_shape: tuple[int, int],
+        *,
+        prefix_tokens: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        rows, columns = grid_shape
+        check_count(rows=rows, columns=columns)
+        if prefix_tokens:
+            check_count(prefix_tokens=prefix_tokens)
+        self.grid_shape = (rows, columns)
+        self.prefix_tokens = prefix_tokens
+
+    def call(self, tokens: Tensor) -> Tensor:
+        """Returns the patches as a map."""
+        if len(tokens.shape) != 3:
+            raise ValueError(
+                "Tokens must have shape (batch, tokens, channels). Received: "
+                f"shape {tuple(tokens.shape)}."
+            )
+        patches = tokens[:, self.prefix_tokens :]
+        # The batch's size, not -1: tokens must not become images.
+        shape = (ops.shape(tokens)[0], *self.grid_shape, tokens.shape[-1])
+        return ops.reshape(patches, shape)
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        """Returns (batch, rows, columns, channels)."""
+        return (input_shape[0], *self.grid_shape, input_shape[-1])
+
+    def compute_output_spec(self, tokens: Any) -> Any:
+        """Returns the shape that holds, whatever the tokens' number says."""
+        return keras.KerasTensor(
+            self.compute_output_shape(tokens.shape), dtype=self.compute_dtype
+        )
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "grid_shape": self.grid_shape,
+            "prefix_tokens": self.prefix_tokens,
+        }

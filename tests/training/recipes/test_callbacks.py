@@ -1,0 +1,35 @@
+"""What watches a run says what its method does."""
+
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training runs on TensorFlow", allow_module_level=True)
+
+from training.recipes.callbacks import MemoryFill
+from training.recipes.glyphs import RECIPES
+from training.recipes.learner import build_learner
+
+
+def test_the_memory_counts_once_it_is_warm():
+    recipe = replace(
+        RECIPES["glyphs-xbm"],
+        embedding_size=8,
+        memory_capacity=32,
+        memory_warmup_steps=2,
+    )
+    learner = build_learner(recipe, num_classes=4, image_shape=(16, 16, 3))
+    callback = MemoryFill()
+    callback.set_model(learner)
+    images = np.zeros((8, 16, 16, 3), "uint8")
+    labels = np.repeat(np.arange(4), 2)
+    found = []
+    for _ in range(3):
+        learner.train_on_batch(images, labels)
+        logs = {}
+        callback.on_epoch_end(0, logs)
+        found.append(logs["memory_fill"])
+    assert found == [0.0, 0.0, 0.75]

@@ -1,0 +1,90 @@
+"""Every pooling word of a recipe makes an encoder; hub presets a backbone."""
+
+from dataclasses import replace
+from typing import get_args
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training runs on TensorFlow", allow_module_level=True)
+
+from training.recipes.backbone import build_backbone
+from training.recipes.learner import build_recipe_encoder
+from training.recipes.pooling import MANY
+from training.recipes.recipe import Pooling, Recipe
+
+SMALL = Recipe(embedding_size=16, num_prototypes=4)
+SHAPE = (32, 32, 3)
+
+
+@pytest.mark.parametrize("word", get_args(Pooling))
+def test_every_word_makes_an_encoder_of_the_embedding_size(word):
+    encoder = build_recipe_encoder(replace(SMALL, pooling=word), SHAPE)
+    size = 16 * MANY if word.endswith("large") else 16
+    assert encoder.output_shape == (None, size)
+    assert encoder.get_layer("pooling").name == "pooling"
+
+
+def test_gsp_of_any_kind_gives_a_regularisers_histogram():
+    for word in ("gmp-gsp", "gsp-learnt", "solar"):
+        recipe = replace(SMALL, pooling=word, regularizer="zsr")
+        outputs = build_recipe_encoder(recipe, SHAPE).output
+        assert outputs["histogram"].shape == (None, 4)
+
+
+@pytest.mark.parametrize("word", ["hub", "hub:", "hub-vit"])
+def test_a_backbone_that_is_no_word_is_refused(word):
+    with pytest.raises(ValueError, match=f"backbone={word}"):
+        Recipe(backbone=word)
+
+
+def test_hub_preset_becomes_a_map_without_its_class_token(tmp_path):
+    hub = pytest.importorskip(
+        "keras_hub", reason="the extra [hub] is not installed"
+    )
+    vit = hub.models.ViTBackbone(
+        image_shape=(32, 24, 3),
+        patch_size=8,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=8,
+        mlp_dim=16,
+    )
+    vit.save_to_preset(tmp_path)
+    recipe = replace(SMALL, backbone=f"hub:{tmp_path}", frozen="all")
+    # Images of another size are resized to the preset's.
+    backbone = build_backbone(recipe, SHAPE)
+    assert backbone.output_shape == (None, 4, 3, 8)
+    assert not backbone.trainable_weights
+    images = np.random.default_rng(0).integers(0, 256, (2, 32, 24, 3))
+    found = build_backbone(recipe, (32, 24, 3))(images.astype("uint8"))
+    tokens = vit(images / 127.5 - 1.0)
+    np.testing.assert_allclose(
+        found, np.reshape(tokens[:, 1:], (2, 4, 3, 8)), atol=1e-4
+    )
+
+
+def test_hub_model_that_pools_is_tapped_before(tmp_path):
+    hub = pytest.importorskip(
+        "keras_hub", reason="the extra [hub] is not installed"
+    )
+    from training.recipes.hub_backbone import feature_part
+
+    siglip = hub.models.SigLIPVisionEncoder(
+        patch_size=8,
+        hidden_dim=8,
+        num_layers=1,
+        num_heads=2,
+        intermediate_dim=16,
+        image_shape=SHAPE,
+    )
+    tokens = feature_part(siglip).predict(np.zeros((1, *SHAPE)), verbose=0)
+    assert tokens.shape == (1, 16, 8)
+
+
+def test_without_keras_hub_a_preset_names_the_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "keras_hub", None)
+    with pytest.raises(ValueError, match="hub"):
+        build_backbone(replace(SMALL, backbone="hub:vit"), SHAPE)
