@@ -180,7 +180,7 @@ def test_an_earlier_report_is_replaced_and_nothing_else(reported, tmp_path):
         ),
         (
             lambda run: (run / "settings.json").write_text(
-                '{"recipe": {"dataset": "glyphs", "new": 1}}'
+                '{"recipe": {"dataset": "of old times", "new": 1}}'
             ),
             "recipe is one of another version",
         ),
@@ -217,6 +217,15 @@ def test_broken_and_missing_images_are_left_out(reported, tmp_path, capsys):
     run = with_data(reported.runs[1], tmp_path / "run", data_dir=str(images))
     report.main([str(run)])
     assert "unusable images" in capsys.readouterr().out
+    assert 'id="queries"' in (run / "report.html").read_text()
+
+
+def test_a_recipe_of_another_version_still_finds_its_images(
+    reported, tmp_path, capsys
+):
+    run = with_data(reported.runs[1], tmp_path / "run", a_new_setting=1)
+    report.main([str(run)])
+    assert "only what says where its images are" in capsys.readouterr().out
     assert 'id="queries"' in (run / "report.html").read_text()
 
 
