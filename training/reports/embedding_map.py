@@ -40,14 +40,15 @@ def embedding_map(
 
 def _principal(embeddings):
     centred = embeddings - embeddings.mean(axis=0)
-    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
-    places = centred @ axes[:2].T
+    # Of the small matrix: its axes are those of the large one, far sooner.
+    sizes, axes = np.linalg.eigh(centred.T @ centred)
+    places = centred @ axes[:, ::-1][:, :2]
     if places.shape[1] < 2:
         places = np.pad(places, ((0, 0), (0, 2 - places.shape[1])))
     # The sign of an axis is chance: the longer tail goes to the right.
-    places *= np.where((places**3).sum(axis=0) < 0, -1, 1)
-    shares = sizes**2 / max((sizes**2).sum(), 1e-12)
-    return places, f"PCA, {shares[:2].sum():.0%} of the variance"
+    places = places * np.where((places**3).sum(axis=0) < 0, -1, 1)
+    share = sizes[-2:].sum() / max(sizes.sum(), 1e-12)
+    return places, f"PCA, {share:.0%} of the variance"
 
 
 def _umap(embeddings):
