@@ -26,11 +26,14 @@ def embedding_map(
         places, words = _principal(embeddings)
     elif method == "tsne":
         from sklearn.manifold import TSNE
+        from threadpoolctl import threadpool_limits
 
         perplexity = min(30.0, max(1.0, (len(embeddings) - 1) / 3))
-        places = TSNE(
-            perplexity=perplexity, init="pca", random_state=0
-        ).fit_transform(embeddings)
+        # Threads that wait for each other cost more than few points do.
+        with threadpool_limits(1 if len(embeddings) < 1_000 else None):
+            places = TSNE(
+                perplexity=perplexity, init="pca", random_state=0
+            ).fit_transform(embeddings)
         words = f"t-SNE, perplexity {perplexity:.0f}"
     else:
         places, words = _umap(embeddings)

@@ -32,6 +32,17 @@ def test_few_images_and_axes_have_places_too(shape):
     assert np.isfinite(places).all()
 
 
+def test_neighbours_stay_neighbours_in_tsne():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], 20)
+    embeddings = 10 * labels[:, None] + rng.normal(size=(40, 5))
+    places, words = embedding_map(embeddings, "tsne")
+    assert words == "t-SNE, perplexity 13"
+    distances = np.linalg.norm(places[:, None] - places, axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    assert (labels[distances.argmin(axis=1)] == labels).all()
+
+
 def test_classes_are_kept_whole():
     labels = np.repeat(np.arange(10), 7)
     kept = whole_classes(labels, 30)
