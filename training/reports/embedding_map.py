@@ -26,11 +26,14 @@ def embedding_map(
         places, words = _principal(embeddings)
     elif method == "tsne":
         from sklearn.manifold import TSNE
+        from threadpoolctl import threadpool_limits
 
         perplexity = min(30.0, max(1.0, (len(embeddings) - 1) / 3))
-        places = TSNE(
-            perplexity=perplexity, init="pca", random_state=0
-        ).fit_transform(embeddings)
+        # Threads that wait for each other cost more than few points do.
+        with threadpool_limits(1 if len(embeddings) < 1_000 else None):
+            places = TSNE(
+                perplexity=perplexity, init="pca", random_state=0
+            ).fit_transform(embeddings)
         words = f"t-SNE, perplexity {perplexity:.0f}"
     else:
         places, words = _umap(embeddings)
@@ -40,14 +43,15 @@ def embedding_map(
 
 def _principal(embeddings):
     centred = embeddings - embeddings.mean(axis=0)
-    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
-    places = centred @ axes[:2].T
+    # Of the small matrix: its axes are those of the large one, far sooner.
+    sizes, axes = np.linalg.eigh(centred.T @ centred)
+    places = centred @ axes[:, ::-1][:, :2]
     if places.shape[1] < 2:
         places = np.pad(places, ((0, 0), (0, 2 - places.shape[1])))
     # The sign of an axis is chance: the longer tail goes to the right.
-    places *= np.where((places**3).sum(axis=0) < 0, -1, 1)
-    shares = sizes**2 / max((sizes**2).sum(), 1e-12)
-    return places, f"PCA, {shares[:2].sum():.0%} of the variance"
+    places = places * np.where((places**3).sum(axis=0) < 0, -1, 1)
+    share = sizes[-2:].sum() / max(sizes.sum(), 1e-12)
+    return places, f"PCA, {share:.0%} of the variance"
 
 
 def _umap(embeddings):

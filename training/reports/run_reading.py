@@ -11,6 +11,16 @@ from training.runs.run_directory import RunDirectory
 REPORT_MARK = "<!-- keras_gsp report -->"
 """Stands in the first lines of a report: only such a file is replaced."""
 
+DATA_SETTINGS = (
+    "dataset",
+    "data_dir",
+    "source",
+    "train_classes",
+    "images_per_class",
+    "crop_size",
+)
+"""Settings that say which images a run is scored on, and how they are cut."""
+
 
 @dataclass
 class ReadRun:
@@ -118,14 +128,24 @@ def _read_run(path):
 
 
 def _recipe(run):
+    saved = run.settings["recipe"]
     try:
-        return Recipe(**run.settings["recipe"])
+        return Recipe(**saved)
     except (TypeError, ValueError) as error:
+        reason = error
+    try:
+        found = Recipe(**{n: saved[n] for n in DATA_SETTINGS if n in saved})
+    except (TypeError, ValueError):
         run.notes.append(
-            f"The recipe is one of another version ({error}), so no image "
+            f"The recipe is one of another version ({reason}), so no image "
             "can be embedded."
         )
         return None
+    run.notes.append(
+        f"The recipe is one of another version ({reason}); of it only what "
+        "says where its images are is used."
+    )
+    return found
 
 
 def _history(run):

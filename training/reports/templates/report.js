@@ -72,8 +72,10 @@
     for (const entry of entries) {
       if (!entry.isIntersecting) continue;
       for (const link of links) {
-        if (link.hash === `#${entry.target.id}`) link.setAttribute("aria-current", "true");
-        else link.removeAttribute("aria-current");
+        if (link.hash === `#${entry.target.id}`) {
+          link.setAttribute("aria-current", "true");
+          link.closest("nav").scrollLeft = link.offsetLeft - 40;
+        } else link.removeAttribute("aria-current");
       }
     }
   }, { rootMargin: "-20% 0px -70% 0px" });
@@ -147,7 +149,7 @@
         },
         hovertemplate: "%{y}: %{x:+.1f}<extra></extra>",
       }], {
-        xaxis: { title: { text: `percentage points over ${rows[0][1]}` }, zeroline: true, zerolinewidth: 2, zerolinecolor: color("--quiet") },
+        xaxis: { title: { text: "percentage points" }, zeroline: true, zerolinewidth: 2, zerolinecolor: color("--quiet") },
         yaxis: { autorange: "reversed" }, showlegend: false,
       });
     });
