@@ -391,16 +391,16 @@ class Gallery:
     def _add_waiting(self, waiting, columns, done):
         if not waiting:
             return done
-        embeddings, labels = zip(*waiting, strict=True)
+        embeddings = np.concatenate([rows for rows, _ in waiting])
+        labels = np.concatenate([labels for _, labels in waiting])
         waiting.clear()
-        embeddings = np.concatenate(embeddings)
         new_done = done + len(embeddings)
         chosen = {
             name: None if values is None else values[done:new_done]
             for name, values in columns.items()
         }
         ids = chosen.pop("ids")
-        self.add(embeddings, np.concatenate(labels), ids, chosen)
+        self.add(embeddings, labels, ids, chosen)
         return new_done
 
 
