@@ -262,9 +262,13 @@ def test_a_killed_worker_of_ray_changes_no_byte(encoder, images, tmp_path):
 
     def kill_and_feed():
         with open(blocked, "wb"):
-            for victim in _readers(blocked):
+            while not (victims := _readers(blocked)):
+                time.sleep(0.1)
+            for victim in victims:
                 os.kill(victim, 9)
                 killed.append(victim)
+            while _readers(blocked):
+                time.sleep(0.1)
         with open(blocked, "wb") as pipe:
             pipe.write(whole)
 
@@ -279,7 +283,6 @@ def test_a_killed_worker_of_ray_changes_no_byte(encoder, images, tmp_path):
 
 def _readers(path):
     """Processes that have a file open, but this one."""
-    time.sleep(0.5)
     found = set()
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         try:
