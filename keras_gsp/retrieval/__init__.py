@@ -3,6 +3,7 @@
 from keras_gsp.retrieval.explanation import Explanation, explain
 from keras_gsp.retrieval.index.certificate import certificate
 from keras_gsp.retrieval.index.exact import ExactIndex
+from keras_gsp.retrieval.index.milvus_index import MilvusIndex
 from keras_gsp.retrieval.index.neighbors import Neighbors
 from keras_gsp.retrieval.index.protocol import SearchIndex
 from keras_gsp.retrieval.index.scann_index import ScannIndex
@@ -13,6 +14,7 @@ __all__ = [
     "ExactIndex",
     "Explanation",
     "MatchThreshold",
+    "MilvusIndex",
     "Neighbors",
     "ScannIndex",
     "SearchIndex",

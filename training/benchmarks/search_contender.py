@@ -1,8 +1,8 @@
 """One way to search a gallery, measured in a process of its own.
 
-Started by training.benchmarks.retrieval, perhaps under another interpreter:
-nothing but NumPy is imported before the contender is known. Prints seconds,
-growth of memory and the name of the file of found positions as JSON.
+Started by training.benchmarks.retrieval; nothing but NumPy is imported before
+the contender is known. Prints seconds, growth of memory and the name of the
+file of found positions as JSON.
 """
 
 import json
@@ -13,12 +13,39 @@ import time
 import numpy as np
 
 
-def gsp_exact(gallery):
+def gsp_exact(gallery, storage="float32"):
     """`ExactIndex`."""
     import keras_gsp as gsp
 
-    index = gsp.retrieval.ExactIndex(gallery)
+    index = gsp.retrieval.ExactIndex(gallery, storage=storage)
     return lambda queries, k: index.search(queries, k).indices
+
+
+def gsp_half(gallery):
+    """`ExactIndex` in float16."""
+    return gsp_exact(gallery, "float16")
+
+
+def gsp_quarter(gallery):
+    """`ExactIndex` in int8."""
+    return gsp_exact(gallery, "int8")
+
+
+def gsp_mapped(gallery):
+    """`ExactIndex` in float16, read from the disk."""
+    import tempfile
+
+    import keras_gsp as gsp
+
+    folder = tempfile.TemporaryDirectory()
+    path = f"{folder.name}/index"
+    gsp.retrieval.ExactIndex(gallery, storage="float16").save(path)
+    index = gsp.retrieval.ExactIndex.load(path, mmap=True)
+
+    def search(queries, k, _folder=folder):
+        return index.search(queries, k).indices
+
+    return search
 
 
 def gsp_scann(gallery):
@@ -27,6 +54,25 @@ def gsp_scann(gallery):
 
     index = gsp.retrieval.ScannIndex(gallery)
     return lambda queries, k: index.search(queries, k).indices
+
+
+def gsp_milvus(gallery):
+    """`MilvusIndex`, embedded, with its HNSW graph."""
+    import tempfile
+
+    import keras_gsp as gsp
+
+    folder = tempfile.TemporaryDirectory()
+    index = gsp.retrieval.MilvusIndex(f"{folder.name}/gallery.db", "items")
+    for start in range(0, len(gallery), 10_000):
+        rows = gallery[start : start + 10_000]
+        index.upsert(rows, None, np.arange(start, start + len(rows)))
+    index.build()
+
+    def search(queries, k, _folder=folder):
+        return index.search(queries, k).ids
+
+    return search
 
 
 def numpy_exact(gallery):
@@ -60,17 +106,22 @@ def faiss_hnsw(gallery):
     import faiss
 
     index = faiss.IndexHNSWFlat(gallery.shape[1], 32)
+    index.hnsw.efConstruction = 200
     index.hnsw.efSearch = 64
     index.add(gallery)
     return lambda queries, k: index.search(queries, k)[1]
 
 
 CONTENDERS = {
-    "ExactIndex": gsp_exact,
-    "ScannIndex": gsp_scann,
-    "NumPy": numpy_exact,
     "faiss flat": faiss_exact,
+    "ExactIndex": gsp_exact,
+    "ExactIndex float16": gsp_half,
+    "ExactIndex int8": gsp_quarter,
+    "ExactIndex float16 on disk": gsp_mapped,
+    "ScannIndex": gsp_scann,
+    "MilvusIndex embedded": gsp_milvus,
     "faiss HNSW": faiss_hnsw,
+    "NumPy": numpy_exact,
 }
 
 
@@ -89,16 +140,24 @@ def main():
     start = time.perf_counter()
     search = CONTENDERS[name](gallery)
     build_seconds = time.perf_counter() - start
-    seconds = []
+    seconds, busy = [], []
     for _ in range(int(repeats)):
-        start = time.perf_counter()
+        start, start_busy = time.perf_counter(), time.process_time()
         found = search(queries, int(k))
         seconds.append(time.perf_counter() - start)
+        busy.append(time.process_time() - start_busy)
+    single = []
+    for query in queries[:20]:
+        start = time.perf_counter()
+        search(query[None], int(k))
+        single.append(time.perf_counter() - start)
     file = f"{folder}/{name}.npy"
     np.save(file, found)
     report = {
         "build_seconds": build_seconds,
         "seconds": seconds,
+        "busy_seconds": busy,
+        "single_seconds": single,
         "growth_mb": peak_megabytes() - before,
         "found": file,
     }

@@ -240,22 +240,19 @@ class Gallery:
         """
         start = 0
         for shard in self.shards:
-            stop = start + len(shard)
-            if selected is None:
-                inside = np.arange(start, stop)
+            size = len(shard)
+            if selected is None or selected[start : start + size].all():
+                # Slices copy nothing.
+                for first in range(0, size, num_rows):
+                    last = min(first + num_rows, size)
+                    rows = shard.rows(slice(first, last))
+                    yield rows, np.arange(start + first, start + last)
             else:
-                inside = start + np.flatnonzero(selected[start:stop])
-            is_whole = len(inside) == len(shard)
-            for first in range(0, len(inside), num_rows):
-                positions = inside[first : first + num_rows]
-                # A slice of a shard that is all there copies nothing.
-                rows = (
-                    slice(first, first + num_rows)
-                    if is_whole
-                    else positions - start
-                )
-                yield shard.rows(rows), positions
-            start = stop
+                inside = np.flatnonzero(selected[start : start + size])
+                for first in range(0, len(inside), num_rows):
+                    places = inside[first : first + num_rows]
+                    yield shard.rows(places), start + places
+            start += size
 
     def vectors(self, positions: np.ndarray) -> np.ndarray:
         """Returns embeddings by their position, float32.
@@ -391,16 +388,16 @@ class Gallery:
     def _add_waiting(self, waiting, columns, done):
         if not waiting:
             return done
-        embeddings, labels = zip(*waiting, strict=True)
+        embeddings = np.concatenate([rows for rows, _ in waiting])
+        labels = np.concatenate([labels for _, labels in waiting])
         waiting.clear()
-        embeddings = np.concatenate(embeddings)
         new_done = done + len(embeddings)
         chosen = {
             name: None if values is None else values[done:new_done]
             for name, values in columns.items()
         }
         ids = chosen.pop("ids")
-        self.add(embeddings, np.concatenate(labels), ids, chosen)
+        self.add(embeddings, labels, ids, chosen)
         return new_done
 
 

@@ -16,7 +16,8 @@ import numpy as np
 # A block of products, 16 MB.
 BLOCK_ROWS = 4096
 QUERY_ROWS = 1024
-# Groups of rows whose maxima bound the k best of a first block from below.
+# At least so many groups of rows, and two for each of the k best, bound these
+# from below in a first block.
 GROUPS = 64
 # Below this many products a thread costs more than it brings.
 THREAD_PRODUCTS = 2**18
@@ -47,9 +48,7 @@ def nearest_on_host(
     best = np.full((len(queries), num_candidates), NOTHING)
     right = np.empty((BLOCK_ROWS, size + 1), "float32")
     products = np.empty(min(len(queries), QUERY_ROWS) * BLOCK_ROWS, "float32")
-    workers = (
-        len(os.sched_getaffinity(0)) if _has_affinity() else os.cpu_count()
-    )
+    workers = _num_processors()
     with ThreadPoolExecutor(workers) as pool:
         for rows, positions in blocks:
             block = right[: len(rows)]
@@ -65,8 +64,10 @@ def nearest_on_host(
     return np.where(best == NOTHING, -1, best & 0xFFFFFFFF)
 
 
-def _has_affinity():
-    return hasattr(os, "sched_getaffinity")
+def _num_processors():
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _keep_shared(pool, workers, nearness, positions, best):
@@ -116,13 +117,14 @@ def _passes(nearness, best):
     if best[:, -1].max() < NOTHING:
         # Among equals the lower position is already there.
         return nearness > _nearness(best[:, -1:])
-    group = num_rows // GROUPS
-    if kept > GROUPS // 2 or group < 2:
+    groups = max(GROUPS, 2 * kept)
+    group = num_rows // groups
+    if group < 2:
         return np.ones(nearness.shape, bool)
     # The k-th largest of all is at least the k-th largest of some maxima.
-    grouped = nearness[:, : group * GROUPS].reshape(-1, group, GROUPS)
-    maxima = np.partition(grouped.max(axis=1), GROUPS - kept, axis=1)
-    return nearness >= maxima[:, GROUPS - kept, None]
+    grouped = nearness[:, : group * groups].reshape(-1, group, groups)
+    maxima = np.partition(grouped.max(axis=1), groups - kept, axis=1)
+    return nearness >= maxima[:, groups - kept, None]
 
 
 def _rising(nearness):

@@ -69,12 +69,13 @@ def test_ties_are_broken_by_index_across_shards(is_device, block, monkeypatch):
 
 
 @pytest.mark.parametrize("is_device", [False, True])
-def test_many_rows_at_once_are_searched_like_few(is_device, monkeypatch):
+@pytest.mark.parametrize("k", [10, 200])
+def test_many_rows_at_once_are_searched_like_few(is_device, k, monkeypatch):
     monkeypatch.setattr(exact, "_has_device", lambda: is_device)
     monkeypatch.setattr(host_scan, "THREAD_PRODUCTS", 1000)
     rows, queries = random_rows(9001, 5), random_rows(40, 5, seed=1)
-    found = ExactIndex(rows).search(queries, 10)
-    for i, (order, _) in enumerate(slow_search(queries, rows, 10)):
+    found = ExactIndex(rows).search(queries, k)
+    for i, (order, _) in enumerate(slow_search(queries, rows, k)):
         np.testing.assert_array_equal(found.indices[i], order)
 
 

@@ -1,0 +1,309 @@
+"""training.embed: the same bytes whoever works, and nothing lost."""
+
+import csv
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from training import embed
+from training.embedding import collection, shard_writer
+from training.embedding.collection import read_embeddings
+
+pq = pytest.importorskip("pyarrow.parquet")
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="TensorFlow decodes"
+)
+NUM_IMAGES = 11
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 3)),
+            keras.layers.Rescaling(1 / 255),
+            keras.layers.Conv2D(4, 3),
+            keras.layers.GlobalAveragePooling2D(),
+        ]
+    )
+    path = tmp_path_factory.mktemp("encoder") / "encoder.keras"
+    model.save(path)
+    return path
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = tmp_path / "images"
+    rng = np.random.default_rng(0)
+    for i in range(NUM_IMAGES):
+        path = folder / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 255, (12, 9, 3))
+        keras.utils.save_img(path, pixels.astype("uint8"), scale=False)
+    (folder / "b" / "3.png").write_bytes(b"no image")
+    return folder
+
+
+def run(encoder, images, output, *options):
+    embed.main(
+        [
+            str(encoder),
+            "--images",
+            str(images),
+            "--output",
+            str(output),
+            "--shard-size=4",
+            "--batch-size=3",
+            *options,
+        ]
+    )
+    return json.loads((output / "manifest.json").read_text())
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def csv_of(folder, names=None):
+    path = folder.parent / "list.csv"
+    files = sorted(folder.rglob("*.png"))
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "label", "id"])
+        for image in files:
+            inner = image.relative_to(folder.parent)
+            name = image.relative_to(folder).as_posix()
+            writer.writerow([inner.as_posix(), image.parent.name, name])
+    return path
+
+
+def parquet_of(folder, path, is_struct):
+    import pyarrow as pa
+
+    files = sorted(folder.rglob("*.png"))
+    pictures = [image.read_bytes() for image in files]
+    if is_struct:
+        pictures = [{"bytes": one, "path": None} for one in pictures]
+    table = pa.table(
+        {
+            "id": [image.relative_to(folder).as_posix() for image in files],
+            "label": [image.parent.name for image in files],
+            "image": pictures,
+        }
+    )
+    pq.write_table(table, path, row_group_size=4)
+    return path
+
+
+def test_a_collection_has_a_row_for_every_image(encoder, images, tmp_path):
+    manifest = run(encoder, images, tmp_path / "out")
+    unreadable = "unreadable: not a whole JPEG, PNG, GIF or BMP image"
+    assert manifest["statuses"] == {"ok": 10, unreadable: 1}
+    assert [shard["rows"] for shard in manifest["shards"]] == [4, 4, 3]
+    tables = [
+        pq.read_table(tmp_path / "out" / shard["file"])
+        for shard in manifest["shards"]
+    ]
+    rows = [row for table in tables for row in table.to_pylist()]
+    assert len({row["id"] for row in rows}) == NUM_IMAGES
+    bad = [row for row in rows if row["status"] != "ok"]
+    assert [row["id"] for row in bad] == ["b/3.png"]
+    assert bad[0]["embedding"] is None and bad[0]["label"] == "b"
+    good = list(read_embeddings(tmp_path / "out"))
+    embeddings = np.concatenate([rows for rows, _, _ in good])
+    assert embeddings.shape == (10, 4) and embeddings.dtype == "float32"
+    assert sum((labels for _, labels, _ in good), []) == ["a"] * 6 + ["b"] * 4
+    served = embedded_by_hand(encoder, images / "a" / "0.png")
+    np.testing.assert_allclose(embeddings[0], served, atol=1e-6)
+
+
+def embedded_by_hand(encoder, path):
+    import tensorflow as tf
+
+    image = tf.io.decode_image(path.read_bytes())[1:10]
+    # 12 x 9 pixels: rounding puts the square at row 1.
+    image = tf.saturate_cast(tf.round(tf.image.resize(image, (8, 8))), "uint8")
+    model = keras.models.load_model(encoder)
+    return model(tf.cast(image[None], "float32"))[0].numpy()
+
+
+def test_lists_and_tables_give_what_the_folder_gives(encoder, images, tmp_path):
+    run(encoder, images, tmp_path / "out")
+    expected = contents(tmp_path / "out")
+    sources = [csv_of(images)]
+    for is_struct in (False, True):
+        path = tmp_path / f"{is_struct}.parquet"
+        sources.append(parquet_of(images, path, is_struct))
+    for number, source in enumerate(sources):
+        run(encoder, source, tmp_path / str(number))
+        found = contents(tmp_path / str(number))
+        assert found.keys() == expected.keys()
+        for name in expected:
+            if name.endswith(".parquet"):
+                assert found[name] == expected[name], (source, name)
+
+
+def test_a_missing_file_is_a_row_too(encoder, images, tmp_path):
+    path = csv_of(images)
+    (images / "a" / "2.png").unlink()
+    manifest = run(encoder, path, tmp_path / "out")
+    assert manifest["statuses"]["unreadable: No such file or directory"] == 1
+    assert manifest["num_images"] == NUM_IMAGES
+
+
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device")])
+def test_a_full_disk_stops_and_the_same_command_goes_on(
+    encoder, images, tmp_path, monkeypatch, failure
+):
+    run(encoder, images, tmp_path / "whole")
+    real, calls = pq.write_table, []
+
+    def fills_up(table, where, **options):
+        calls.append(where)
+        if len(calls) == 2:
+            Path(where).write_bytes(b"half of it")
+            raise failure
+        return real(table, where, **options)
+
+    monkeypatch.setattr(pq, "write_table", fills_up)
+    with pytest.raises(SystemExit, match="No space left"):
+        run(encoder, images, tmp_path / "out")
+    assert sorted(contents(tmp_path / "out")) == [
+        "plan.json",
+        "shard-000000.parquet",
+    ]
+    with pytest.raises(FileNotFoundError, match="same command again"):
+        next(read_embeddings(tmp_path / "out"))
+    run(encoder, images, tmp_path / "out")
+    assert len(calls) == 2 + 2
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    run(encoder, images, tmp_path / "out")
+    assert len(calls) == 4
+
+
+def test_what_a_killed_writer_left_is_not_taken_for_a_shard(
+    encoder, images, tmp_path
+):
+    run(encoder, images, tmp_path / "whole")
+    run(encoder, images, tmp_path / "out")
+    (tmp_path / "out" / "shard-000001.parquet").unlink()
+    left = tmp_path / "out" / ".shard-000001.parquet.123.partial"
+    left.write_bytes(b"half of it")
+    run(encoder, images, tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_other_settings_need_another_folder(encoder, images, tmp_path, capsys):
+    run(encoder, images, tmp_path / "out")
+    with pytest.raises(SystemExit, match="another batch_size"):
+        run(encoder, images, tmp_path / "out", "--batch-size=5")
+    with pytest.raises(SystemExit):
+        run(encoder, images, tmp_path / "out", "--shard-size=0")
+    assert "shard_size=0" in capsys.readouterr().err
+
+
+def test_what_is_no_collection_is_refused(encoder, images, tmp_path):
+    for source, message in (
+        (tmp_path / "nothing", "does not exist"),
+        (tmp_path, "which has none"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            run(encoder, source, tmp_path / "out") if source != tmp_path else (
+                run(encoder, encoder.parent, tmp_path / "out")
+            )
+    wrong = tmp_path / "wrong.csv"
+    wrong.write_text("file\na.png\n")
+    with pytest.raises(SystemExit, match="column path"):
+        run(encoder, wrong, tmp_path / "out")
+    wrong.write_text("path\na.png\na.png\n")
+    with pytest.raises(SystemExit, match="'a.png' twice"):
+        run(encoder, wrong, tmp_path / "out")
+    with pytest.raises(SystemExit, match="holds other files"):
+        run(encoder, images, images)
+    with pytest.raises(SystemExit, match="directory of a finished run"):
+        run(tmp_path / "run", images, tmp_path / "out")
+
+
+def test_an_embedding_that_is_not_finite_is_said_and_left_out(images, tmp_path):
+    model = keras.Sequential([keras.Input((2, 2, 3)), keras.layers.Flatten()])
+    model.add(keras.layers.Rescaling(np.inf))
+    model.save(tmp_path / "bad.keras")
+    manifest = run(tmp_path / "bad.keras", images, tmp_path / "out")
+    assert manifest["statuses"]["failed: the embedding is not finite"] == 10
+    assert list(read_embeddings(tmp_path / "out")) == []
+
+
+def test_without_ray_the_error_says_what_to_install(
+    encoder, images, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(SystemExit, match=r"keras-gsp\[ray\]"):
+        run(encoder, images, tmp_path / "out", "--engine=ray")
+
+
+@pytest.mark.slow
+def test_a_killed_worker_of_ray_changes_no_byte(encoder, images, tmp_path):
+    pytest.importorskip("ray")
+    path = csv_of(images)
+    blocked = images / "b" / "5.png"
+    whole = blocked.read_bytes()
+    run(encoder, path, tmp_path / "local")
+    # A pipe in place of an image holds a worker until it is killed.
+    blocked.unlink()
+    os.mkfifo(blocked)
+    killed = []
+
+    def kill_and_feed():
+        with open(blocked, "wb"):
+            while not (victims := _readers(blocked)):
+                time.sleep(0.1)
+            for victim in victims:
+                os.kill(victim, 9)
+                killed.append(victim)
+        while _is_being_read(blocked):
+            time.sleep(0.1)
+        with open(blocked, "wb") as pipe:
+            pipe.write(whole)
+
+    thread = threading.Thread(target=kill_and_feed, daemon=True)
+    thread.start()
+    options = ["--engine=ray", "--workers=1"]
+    run(encoder, path, tmp_path / "ray", *options)
+    thread.join(10)
+    assert len(killed) == 1
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+def _is_being_read(pipe):
+    """Whether the system still counts a reader, such as one that dies."""
+    try:
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
+
+
+def _readers(path):
+    """Processes that have a file open, but this one."""
+    found = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            target = os.readlink(link)
+        except OSError:
+            continue
+        if target == str(path) and link.parts[2] != str(os.getpid()):
+            found.add(int(link.parts[2]))
+    return found
+
+
+def test_names_of_shards_sort():
+    names = [shard_writer.shard_name(number) for number in (2, 10, 100)]
+    assert names == sorted(names)
+    assert collection.MANIFEST not in names

@@ -1,0 +1,147 @@
+"""Embeds a collection: `python -m training.embed RUN --images FOLDER`.
+
+Images are read, decoded and embedded shard by shard, in this process or in
+the workers of Ray, into Parquet files of id, label, embedding and status. The
+same command again goes on where a stopped one was.
+"""
+
+import hashlib
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from tqdm import tqdm
+
+from keras_gsp.ops.arguments import check_count
+from training.runs.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class EmbedCommand:
+    """Writes the embeddings of a collection of images."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run directory, or the file of an encoder that ends in .keras."""
+    images: Path
+    """A folder, a CSV file with the column path, or a Parquet file with path
+    or image; label and id where there are some."""
+    output: Path = Path("embeddings")
+    """Folder to fill."""
+    engine: Literal["local", "ray"] = "local"
+    """Who works: this process, or Ray."""
+    address: str | None = None
+    """ray: a cluster, such as auto; by default Ray starts on this machine."""
+    workers: int = 1
+    """ray: encoders that work at once."""
+    cpus: float = 1.0
+    """ray: processors of each worker."""
+    gpus: float = 0.0
+    """ray: graphics processors of each worker."""
+    shard_size: int = 2048
+    """Images of a shard: what is lost when a worker dies."""
+    batch_size: int = 64
+    """Images embedded at once."""
+
+    def __post_init__(self):
+        check_count(
+            workers=self.workers,
+            shard_size=self.shard_size,
+            batch_size=self.batch_size,
+        )
+
+
+def main(arguments=None):
+    """Runs the command line."""
+    try:
+        command = tyro.cli(
+            EmbedCommand,
+            prog="python -m training.embed",
+            description=__doc__,
+            args=arguments,
+        )
+        start = time.perf_counter()
+        manifest, num_new = embed(command)
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        sys.exit(f"error: {error}")
+    seconds = time.perf_counter() - start
+    print(f"{command.output}: {manifest['num_images']} images")
+    for status, count in manifest["statuses"].items():
+        print(f"{count:>9}  {status}")
+    if num_new:
+        print(f"{num_new / seconds:.0f} images/s, {num_new} of them new")
+
+
+def embed(command: EmbedCommand) -> tuple[dict, int]:
+    """Embeds what is missing.
+
+    Returns:
+        The manifest, and how many images were embedded now.
+    """
+    from training.embedding.collection import begin, finish
+    from training.embedding.engines import local_engine, ray_engine
+    from training.embedding.sources import fingerprint, shards_of
+
+    encoder, crop = _encoder(command.run)
+    shards = shards_of(command.images, command.shard_size)
+    plan = {
+        "format": 1,
+        "encoder": hashlib.sha256(encoder.read_bytes()).hexdigest(),
+        "crop_fraction": crop,
+        "images": fingerprint(shards),
+        "num_shards": len(shards),
+        "shard_size": command.shard_size,
+        "batch_size": command.batch_size,
+    }
+    items = [
+        {"number": number, "shard": shards[number]}
+        for number in begin(command.output, plan)
+    ]
+    options = {
+        "encoder": str(encoder.resolve()),
+        "crop_fraction": crop,
+        "output": str(command.output.resolve()),
+        "batch_size": command.batch_size,
+    }
+    if command.engine == "ray" and items:
+        options["threads"] = max(1, int(command.cpus))
+        written = ray_engine(
+            items,
+            options,
+            address=command.address,
+            workers=command.workers,
+            cpus=command.cpus,
+            gpus=command.gpus,
+        )
+    else:
+        written = local_engine(items, options) if items else iter(())
+    num_new = sum(item["shard"]["rows"] for item in items)
+    with tqdm(total=num_new, unit="image") as bar:
+        for done in written:
+            bar.update(done["rows"])
+    return finish(command.output, plan), num_new
+
+
+def _encoder(run):
+    """The encoder's file, and the fraction of an image it was scored on."""
+    if run.suffix == ".keras":
+        if not run.is_file():
+            raise FileNotFoundError(
+                f"`run` must be an encoder's file. Received: {run}."
+            )
+        return run, 1.0
+    directory = RunDirectory(run)
+    if not directory.encoder.is_file():
+        raise FileNotFoundError(
+            "`run` must be the directory of a finished run, or an encoder's "
+            f".keras file. Received: {run}."
+        )
+    from training.export import crop_fraction
+
+    return directory.encoder, crop_fraction(directory.read_recipe())
+
+
+if __name__ == "__main__":
+    main()

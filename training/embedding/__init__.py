@@ -1,0 +1,1 @@
+"""Embeddings of a large collection, shard by shard."""

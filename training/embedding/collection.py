@@ -1,0 +1,127 @@
+"""A folder of embeddings: its plan, its shards, its manifest."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_gsp.storage.whole import whole_file
+from training.embedding.shard_writer import OK, shard_name
+
+PLAN = "plan.json"
+MANIFEST = "manifest.json"
+
+
+def begin(output: Path, plan: dict[str, Any]) -> list[int]:
+    """Begins a collection, or goes on with one.
+
+    Args:
+        output: its folder.
+        plan: what decides its content, JSON values, with `num_shards`.
+
+    Returns:
+        Numbers of the shards that are missing.
+
+    Raises:
+        FileExistsError: the folder holds other files.
+        ValueError: it holds the embeddings of another plan.
+    """
+    path = output / PLAN
+    if path.is_file():
+        old = json.loads(path.read_text())
+        changed = sorted(k for k in plan if old.get(k) != plan[k])
+        if changed:
+            raise ValueError(
+                "`output` must be new, or hold a part of the same embeddings. "
+                f"Received: {output}, made with another {', '.join(changed)}."
+            )
+    elif output.exists() and any(output.iterdir()):
+        raise FileExistsError(
+            "`output` must be new, empty, or a collection that was begun. "
+            f"Received: {output}, which holds other files."
+        )
+    else:
+        with whole_file(path) as aside:
+            aside.write_text(json.dumps(plan, indent=2) + "\n")
+    for left in output.glob(".*.partial"):
+        left.unlink(missing_ok=True)
+    return [
+        number
+        for number in range(plan["num_shards"])
+        if not (output / shard_name(number)).exists()
+    ]
+
+
+def finish(output: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """Checks all shards and writes the manifest.
+
+    Args:
+        output: the folder.
+        plan: as for `begin`.
+
+    Returns:
+        The manifest: the plan, `num_images`, `statuses` with their counts,
+        and `shards`, each with `file`, `rows` and `sha256`.
+    """
+    import pyarrow.parquet as pq
+
+    shards, statuses = [], Counter()
+    for number in range(plan["num_shards"]):
+        path = output / shard_name(number)
+        found = pq.read_table(path, columns=["status"])["status"].to_pylist()
+        statuses.update(found)
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        shards.append({"file": path.name, "rows": len(found), "sha256": digest})
+    manifest = plan | {
+        "num_images": sum(shard["rows"] for shard in shards),
+        "statuses": dict(sorted(statuses.items())),
+        "shards": shards,
+    }
+    with whole_file(output / MANIFEST) as aside:
+        aside.write_text(json.dumps(manifest, indent=2) + "\n")
+    return manifest
+
+
+def read_embeddings(
+    output: str | Path,
+) -> Iterator[tuple[np.ndarray, list[str], list[str]]]:
+    """Yields the embeddings of a collection, shard by shard.
+
+    Images that could not be read are left out.
+
+    Args:
+        output: folder that `python -m training.embed` wrote.
+
+    Yields:
+        Embeddings (items, size), float32, labels and ids, as an index takes
+        them.
+
+    Raises:
+        FileNotFoundError: no finished collection there.
+    """
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    path = Path(output) / MANIFEST
+    if not path.is_file():
+        raise FileNotFoundError(
+            "`output` must be a finished collection. Received: "
+            f"{output}, without {MANIFEST}; run the same command again."
+        )
+    for shard in json.loads(path.read_text())["shards"]:
+        table = pq.read_table(path.with_name(shard["file"]))
+        table = table.filter(pc.equal(table["status"], OK))
+        if not len(table):
+            continue
+        column = table["embedding"].combine_chunks()
+        values = column.flatten().to_numpy()
+        yield (
+            values.reshape(len(table), -1),
+            table["label"].to_pylist(),
+            table["id"].to_pylist(),
+        )
