@@ -28,7 +28,7 @@ BLOCK_NUMBERS = 2**24
 # Rows and columns of the square blocks of a symmetric search: 16 MB.
 TILE_ROWS = 2048
 # A gallery up to this size is its own sample.
-SAMPLE_ITEMS = 4096
+SAMPLE_ITEMS = 1024
 # Candidates that a symmetric search keeps for all queries: 96 MB.
 MAX_CANDIDATES = 2**23
 # Deeper rankings than this share of a gallery are sorted as a whole.

@@ -125,7 +125,11 @@ def main() -> None:
             "are of medians to the plain one's; memory is the growth of the "
             "process's peak.",
             num_left=2,
-            settings=asdict(settings),
+            settings={
+                name: value
+                for name, value in asdict(settings).items()
+                if name not in ("json", "pml_python")
+            },
         )
 
 
