@@ -66,7 +66,8 @@ def ray_engine(
     try:
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
-        # A shard is tried anew as often as its worker dies.
+        # An image's error is its status; a shard's ends the run. The shard of
+        # a worker that dies is given to the next, as Ray does by itself.
         context.max_errored_blocks = 0
         rows = ray.data.from_items(
             items, override_num_blocks=max(1, len(items))
@@ -77,8 +78,6 @@ def ray_engine(
             compute=ray.data.ActorPoolStrategy(size=workers),
             num_cpus=cpus,
             num_gpus=gpus or None,
-            max_restarts=-1,
-            max_task_retries=-1,
         )
         yield from found.iter_rows()
     finally:

@@ -306,7 +306,9 @@ def _has_device():
 
 def _on_host(index, queries, kept, selected):
     blocks = index.gallery.blocks(host_scan.BLOCK_ROWS, selected)
-    return host_scan.nearest_on_host(queries, blocks, index.origin(), kept)
+    origin = index.origin()
+    halves = index.gallery.half_squares(origin)
+    return host_scan.nearest_on_host(queries, blocks, origin, kept, halves)
 
 
 def _on_device(index, queries, kept, selected):

@@ -21,6 +21,8 @@ from keras_gsp.retrieval.index.stored_vectors import (
 )
 from keras_gsp.retrieval.index.where import Where, is_selected
 
+# Rows whose lengths are computed at once; they fit a cache.
+SQUARE_ROWS = 4096
 # Rows that are written, and collected from an encoder, at once.
 SHARD_ROWS = 2**16
 FORMAT = 2
@@ -66,6 +68,8 @@ class Gallery:
         # Positions in the order of their ids, for looking ids up.
         self._by_id = np.zeros(0, "int64")
         self._num_added = 0
+        # Half the squared lengths, and the origin they are measured from.
+        self._half_squares: tuple[np.ndarray, np.ndarray] | None = None
         self._low: Any = None
         self._high: Any = None
         if embeddings is not None:
@@ -254,6 +258,24 @@ class Gallery:
                     yield shard.rows(places), start + places
             start += size
 
+    def half_squares(self, origin: np.ndarray) -> np.ndarray:
+        """Returns half the squared lengths, (items,), float32.
+
+        Kept until the gallery changes: a search for one query would spend
+        most of its time on them.
+
+        Args:
+            origin: (size,), from where lengths are measured.
+        """
+        known = self._half_squares
+        if known is None or not np.array_equal(known[0], origin):
+            halves = np.empty(len(self), "float32")
+            for rows, positions in self.blocks(SQUARE_ROWS):
+                rows = rows - origin if origin.any() else rows
+                halves[positions] = np.einsum("rs,rs->r", rows, rows) / 2
+            known = self._half_squares = origin, halves
+        return known[1]
+
     def vectors(self, positions: np.ndarray) -> np.ndarray:
         """Returns embeddings by their position, float32.
 
@@ -336,6 +358,7 @@ class Gallery:
             )
 
     def _append(self, new):
+        self._half_squares = None
         ids = new["ids"]
         start, order = len(self), np.argsort(ids, kind="stable")
         if start == 0:
@@ -362,6 +385,7 @@ class Gallery:
     def _remove(self, positions):
         if not len(positions):
             return
+        self._half_squares = None
         is_deleted = np.zeros(len(self), bool)
         is_deleted[positions] = True
         start, shards = 0, []

@@ -19,6 +19,8 @@ QUERY_ROWS = 1024
 # At least so many groups of rows, and two for each of the k best, bound these
 # from below in a first block.
 GROUPS = 64
+# So few that a product reads the gallery no more than once.
+FEW_QUERIES = 8
 # Below this many products a thread costs more than it brings.
 THREAD_PRODUCTS = 2**18
 NOTHING = np.iinfo("int64").max
@@ -29,6 +31,7 @@ def nearest_on_host(
     blocks: Iterable[tuple[np.ndarray, np.ndarray]],
     origin: np.ndarray,
     num_candidates: int,
+    half_squares: np.ndarray | None = None,
 ) -> np.ndarray:
     """Returns the positions of the nearest rows.
 
@@ -38,6 +41,8 @@ def nearest_on_host(
             positions (rows,), rising and below 2^32.
         origin: (size,), subtracted from both.
         num_candidates: how many to keep, k.
+        half_squares: half the squared lengths from the origin, by position.
+            Default `None`: they are computed.
 
     Returns:
         (queries, k), int64; nearest first, -1 behind the last.
@@ -51,10 +56,20 @@ def nearest_on_host(
     workers = _num_processors()
     with ThreadPoolExecutor(workers) as pool:
         for rows, positions in blocks:
+            if half_squares is not None and len(queries) <= FEW_QUERIES:
+                # Copying the rows would cost more than the product.
+                moved = rows - origin if origin.any() else rows
+                nearness = left[:, :size] @ moved.T
+                nearness -= half_squares[positions]
+                _keep_best(nearness, positions, best)
+                continue
             block = right[: len(rows)]
-            np.subtract(rows, origin, out=block[:, :size])
             moved = block[:, :size]
-            block[:, size] = np.einsum("rs,rs->r", moved, moved) / -2
+            np.subtract(rows, origin, out=moved)
+            if half_squares is None:
+                block[:, size] = np.einsum("rs,rs->r", moved, moved) / -2
+            else:
+                np.negative(half_squares[positions], out=block[:, size])
             for start in range(0, len(queries), QUERY_ROWS):
                 some = slice(start, start + QUERY_ROWS)
                 shape = len(left[some]), len(rows)
