@@ -1,5 +1,6 @@
 """Keras layers: poolings, proxies, class embeddings, memory."""
 
+from keras_gsp.layers.batch_message_passing import BatchMessagePassing
 from keras_gsp.layers.center_regularizer import CenterRegularizer
 from keras_gsp.layers.class_embeddings import ClassEmbeddings
 from keras_gsp.layers.class_proxies import ClassProxies
@@ -38,6 +39,7 @@ from keras_gsp.layers.token_grid import TokenGrid
 __all__ = [
     "AttentionPooling",
     "AverageMaxPooling",
+    "BatchMessagePassing",
     "CBAMPooling",
     "CenterRegularizer",
     "ClassEmbeddings",

@@ -1,0 +1,94 @@
+"""Message passing between samples: contract, value, laws, errors."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_gsp.layers import BatchMessagePassing
+from tests.compiled import trains_compiled
+from tests.gradients import gradients
+
+
+def embeddings_of(shape=(5, 6)):
+    return np.random.default_rng(0).normal(size=shape).astype("float32")
+
+
+def normalized(x):
+    return (x - x.mean()) / np.sqrt(x.var() + 1e-5)
+
+
+def test_equals_the_formula():
+    x = embeddings_of()
+    layer = BatchMessagePassing(2, 3, hidden_factor=2)
+    found = layer(x)
+    x = x.astype("float64")
+    for step in range(2):
+        w = {
+            weight.name.removesuffix(f"_{step}"): np.asarray(weight)
+            for weight in layer.weights
+            if weight.name.endswith(f"_{step}")
+        }
+        told = np.zeros((5, 6))
+        for i in range(5):
+            for head in range(3):
+                part = slice(2 * head, 2 * head + 2)
+                query = (x[i] @ w["query_kernel"])[part]
+                keys = (x @ w["key_kernel"])[:, part]
+                scores = np.exp(keys @ query / np.sqrt(2))
+                values = (x @ w["value_kernel"])[:, part]
+                told[i, part] = scores / scores.sum() @ values
+        refined = []
+        for i in range(5):
+            g = normalized(x[i] + told[i] @ w["message_kernel"])
+            hidden = np.maximum(g @ w["hidden_kernel"] + w["hidden_bias"], 0)
+            g = g + hidden @ w["output_kernel"] + w["output_bias"]
+            refined.append(normalized(g))
+        x = np.array(refined)
+    np.testing.assert_allclose(found, x, atol=2e-5)
+
+
+def test_order_of_the_batch_is_irrelevant_but_not_its_samples():
+    x = embeddings_of()
+    layer = BatchMessagePassing(num_heads=2)
+    found = np.asarray(layer(x))
+    np.testing.assert_allclose(layer(x[::-1])[::-1], found, atol=1e-5)
+    assert np.abs(np.asarray(layer(x[:3])) - found[:3]).max() > 1e-3
+
+
+def test_a_loss_of_one_sample_reaches_all():
+    layer = BatchMessagePassing(num_heads=2)
+    layer.build((5, 6))
+    direction = np.arange(6.0, dtype="float32") ** 2
+    (found,) = gradients(
+        lambda x: ops.sum(layer(x)[0] * direction), embeddings_of()
+    )
+    assert (np.abs(found).max(axis=1) > 0).all()
+
+
+def test_file_round_trip_and_fit(tmp_path):
+    model = keras.Sequential([keras.Input((6,)), BatchMessagePassing(2, 3)])
+    model.compile("sgd", "mse", jit_compile=trains_compiled(True))
+    model.fit(embeddings_of(), np.ones((5, 6)), verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    x = embeddings_of()
+    np.testing.assert_allclose(loaded(x), model(x), atol=1e-6)
+    assert loaded.layers[0].get_config() == model.layers[0].get_config()
+    assert model.output_shape == (None, 6)
+
+
+def test_half_precision_comes_and_goes():
+    layer = BatchMessagePassing(num_heads=2, dtype="mixed_bfloat16")
+    refined = layer(embeddings_of())
+    assert keras.backend.standardize_dtype(refined.dtype) == "bfloat16"
+    assert np.isfinite(np.asarray(ops.cast(refined, "float32"))).all()
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="num_steps=0"):
+        BatchMessagePassing(0)
+    with pytest.raises(ValueError, match="num_heads=4, size 6"):
+        BatchMessagePassing()(embeddings_of())
+    with pytest.raises(ValueError, match=r"Received: shape \(2, 3, 4\)"):
+        BatchMessagePassing()(embeddings_of((2, 3, 4)))
