@@ -50,6 +50,13 @@ def take_in(source: Path, docs: Path) -> Path:
             )
     if "settings" in record:
         record["settings"] = _without_places(record["settings"])
+    if "environment" in record:
+        # Of the machine what numbers depend on.
+        record["environment"] = {
+            key: value
+            for key, value in record["environment"].items()
+            if key != "platform"
+        }
     path = docs / f"{name}.json"
     write_record(path, record)
     return path
