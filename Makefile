@@ -48,7 +48,7 @@ $(INSTALLED): setup.cfg pyproject.toml
 	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else "Python 3.11-3.13 is needed, this is %d.%d; name one with make PYTHON=..." % v)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e ".[$(TF),jax,ann,milvus,ray,training,test,docs]"
+	$(BIN)/python -m pip install --quiet -e ".[$(TF),jax,ann,milvus,onnx,ray,training,test,docs]"
 	touch $@
 
 clean:

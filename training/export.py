@@ -1,12 +1,13 @@
 """Exports a run: `python -m training.export runs/NAME --index exact`."""
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
+from training.recipes.recipe import Recipe
 from training.runs.run_directory import RunDirectory
 
 DEFAULT_FOLDER = Path("saved_models")
@@ -18,6 +19,11 @@ class ExportCommand:
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run directory, for example `runs/glyphs-gsp,seed=1`."""
+    format: Literal["saved_model", "onnx", "litert"] = "saved_model"
+    """A SavedModel that decodes, embeds and searches; or the encoder alone as
+    a file for other engines, with the gallery as plain arrays."""
+    quantization: Literal["float16", "int8"] | None = None
+    """litert: smaller weights; the MAP@R with them is measured and stated."""
     index: Literal["exact", "scann", "none"] = "exact"
     """How the gallery is searched; none exports the encoder alone."""
     output: Path | None = None
@@ -25,6 +31,11 @@ class ExportCommand:
     split: Literal["test", "validation", "train"] = "test"
     """Side of the run's data set that becomes the gallery; of test, the
     gallery where the data set brings one."""
+    images_per_class: int | None = None
+    """At most so many images of each class in the gallery."""
+    false_accept_rate: float | None = None
+    """saved_model: searches also answer `is_match`, by a threshold for this
+    share of false accepts, calibrated on the run's validation classes."""
     data_dir: str | None = None
     """Where the data set is; by default where the run had it."""
     neighbors: int = 10
@@ -45,6 +56,36 @@ class ExportCommand:
                 "`held_out` must be in (0, 1). "
                 f"Received: held_out={self.held_out}."
             )
+        if self.quantization is not None and self.format != "litert":
+            raise ValueError(
+                "`quantization` is for format=litert. Received: "
+                f"quantization={self.quantization}, format={self.format}."
+            )
+        if self.format != "saved_model" and self.index == "scann":
+            raise ValueError(
+                "`index` must be exact or none with another format than "
+                f"saved_model. Received: index=scann, format={self.format}."
+            )
+        if self.images_per_class is not None and self.images_per_class < 1:
+            raise ValueError(
+                "`images_per_class` must be at least 1. "
+                f"Received: images_per_class={self.images_per_class}."
+            )
+
+    @property
+    def line(self) -> str:
+        """The command that makes this export again from its run."""
+        given = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in ("run", "overwrite", "data_dir", "output")
+            and getattr(self, field.name) != field.default
+        }
+        options = " ".join(
+            f"--{name.replace('_', '-')} {value}"
+            for name, value in given.items()
+        )
+        return f"python -m training.export runs/{self.run.name} {options}"
 
     @property
     def target(self) -> Path:
@@ -81,16 +122,22 @@ def export_run(command: ExportCommand) -> None:
     encoder = load_encoder(directory)
     options = {
         "crop_fraction": crop_fraction(recipe),
-        "metadata": run_metadata(directory),
+        "metadata": run_metadata(directory) | {"command": command.line},
         "overwrite": command.overwrite,
     }
-    if command.index == "none":
+    if command.index == "none" and command.format != "saved_model":
+        from training.artefacts.portable_export import export_portable
+        from training.recipes.data import load_splits
+
+        splits = load_splits(recipe)
+        export_portable(command, recipe, encoder, options, splits)
+    elif command.index == "none":
         gsp.retrieval.export_encoder(encoder, command.target, **options)
     else:
         export_gallery(command, recipe, encoder, options)
 
 
-def crop_fraction(recipe) -> float:
+def crop_fraction(recipe: Recipe) -> float:
     """Side of the centred square that images of a recipe are scored with."""
     if recipe.crop_size is None:
         return 1.0

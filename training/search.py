@@ -80,7 +80,10 @@ def neighbor_lines(name: str, answer: dict, row: int, top: int) -> list[str]:
         label = answer["labels"][row][rank].decode()
         id_ = answer["ids"][row][rank].decode()
         distance = answer["distances"][row][rank]
-        lines.append(f"{rank + 1:4}  {distance:8.4f}  {label:20}  {id_}")
+        line = f"{rank + 1:4}  {distance:8.4f}  {label:20}  {id_}"
+        if "is_match" in answer and not answer["is_match"][row][rank]:
+            line += "  (no match)"
+        lines.append(line)
     return lines
 
 
@@ -116,6 +119,9 @@ def _search(command, folder, contents):
 def _loaded(folder, needs_scann):
     import json
 
+    from keras_gsp.storage.checksums import check_whole
+
+    check_whole(folder)
     facts = json.loads((folder / "metadata.json").read_text())
     if "search_ann" in facts["signatures"]:
         # Its operations must be known before the graph is read.

@@ -9,6 +9,11 @@ from keras_gsp.retrieval.index.protocol import SearchIndex
 from keras_gsp.retrieval.index.scann_index import ScannIndex
 from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.retrieval.serving.export import export_encoder, export_retriever
+from keras_gsp.retrieval.serving.portable import (
+    PortableEncoder,
+    export_litert,
+    export_onnx,
+)
 
 __all__ = [
     "ExactIndex",
@@ -16,10 +21,13 @@ __all__ = [
     "MatchThreshold",
     "MilvusIndex",
     "Neighbors",
+    "PortableEncoder",
     "ScannIndex",
     "SearchIndex",
     "certificate",
     "explain",
     "export_encoder",
+    "export_litert",
+    "export_onnx",
     "export_retriever",
 ]

@@ -3,15 +3,17 @@
 import numpy as np
 
 import keras_gsp as gsp
+from keras_gsp.storage.checksums import write_checksums
 from keras_gsp.storage.whole import whole_folder
-from training.artefacts.gallery_files import PICTURE_IDS, PICTURES
+from training.artefacts.gallery_files import write_pictures
+from training.artefacts.portable_export import export_portable
 from training.recipes.batches import evaluation_batches
 from training.recipes.data import load_splits
 from training.runs.scoring import embed
 
 
 def export_gallery(command, recipe, encoder, options) -> None:
-    """Embeds a gallery and writes the SavedModel that searches it.
+    """Embeds a gallery and writes the export that searches it.
 
     Args:
         command: `ExportCommand`, with an index.
@@ -24,6 +26,8 @@ def export_gallery(command, recipe, encoder, options) -> None:
     held_out = None
     if command.split == "test" and splits.gallery is not None:
         gallery, held_out = splits.gallery, splits.query
+    if command.images_per_class is not None:
+        gallery = gallery.subset(_first_of_class(gallery, command))
     if command.index == "scann":
         if held_out is None:
             gallery, held_out = _without_some(gallery, command.held_out)
@@ -40,6 +44,11 @@ def export_gallery(command, recipe, encoder, options) -> None:
     index = kinds[command.index](
         embed(encoder, recipe, gallery), _class_names(gallery), ids
     )
+    if command.format != "saved_model":
+        export_portable(command, recipe, encoder, options, splits, index)
+        return
+    if command.false_accept_rate is not None:
+        options = options | {"match": _threshold(command, recipe, encoder)}
     overwrite = options["overwrite"]
     with whole_folder(command.target, overwrite=overwrite) as folder:
         gsp.retrieval.export_retriever(
@@ -50,8 +59,26 @@ def export_gallery(command, recipe, encoder, options) -> None:
             **options | {"overwrite": True},
         )
         if gallery.images is not None:
-            np.save(folder / PICTURES, gallery.images, allow_pickle=False)
-            np.save(folder / PICTURE_IDS, ids, allow_pickle=False)
+            write_pictures(folder, gallery.images, ids)
+            write_checksums(folder)
+
+
+def _first_of_class(images, command):
+    """The first images of each class, in the order they stand in."""
+    order = np.argsort(images.labels, kind="stable")
+    starts = np.cumsum(images.class_sizes) - images.class_sizes
+    ranks = np.arange(len(order)) - starts[images.labels[order]]
+    return np.sort(order[ranks < command.images_per_class])
+
+
+def _threshold(command, recipe, encoder):
+    """Calibrated on the validation classes, which were not trained on."""
+    held_out = load_splits(recipe).validation
+    return gsp.retrieval.MatchThreshold.calibrated(
+        embed(encoder, recipe, held_out),
+        held_out.labels,
+        false_accept_rate=command.false_accept_rate,
+    )
 
 
 def image_ids(images, split: str) -> np.ndarray:

@@ -79,15 +79,18 @@ def _first_other(query, answer, folder):
 
 def _overlay(axis, image, kept, weights, title):
     """An image under a map of its centred square, as it was embedded."""
-    side = max(1, round(min(image.shape[:2]) * kept))
-    top, left = (image.shape[0] - side) // 2, (image.shape[1] - side) // 2
-    axis.imshow(image[top : top + side, left : left + side])
+    height, width = image.shape[:2]
+    if kept is not None:
+        height = width = max(1, round(min(height, width) * kept))
+    top = (image.shape[0] - height) // 2
+    left = (image.shape[1] - width) // 2
+    axis.imshow(image[top : top + height, left : left + width])
     if weights is not None:
         axis.imshow(
             weights,
             cmap="viridis",
             alpha=ALPHA,
-            extent=(-0.5, side - 0.5, side - 0.5, -0.5),
+            extent=(-0.5, width - 0.5, height - 0.5, -0.5),
             interpolation="nearest",
         )
     axis.set_title(title[:14], fontsize=11)

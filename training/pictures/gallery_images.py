@@ -1,10 +1,11 @@
 """Pictures of what a search found, from files or from the export."""
 
+import functools
 from pathlib import Path
 
 import numpy as np
 
-from training.artefacts.gallery_files import PICTURE_IDS, PICTURES
+from training.artefacts.gallery_files import read_pictures
 
 
 def gallery_bytes(folder: Path, id_: str) -> bytes | None:
@@ -15,11 +16,11 @@ def gallery_bytes(folder: Path, id_: str) -> bytes | None:
         id_: Id of a gallery image: its file, or its place in an export of a
             data set that has no files.
     """
-    if (folder / PICTURE_IDS).is_file():
+    pictures = _pictures(folder)
+    if pictures is not None:
         import tensorflow as tf
 
-        ids = np.load(folder / PICTURE_IDS, allow_pickle=False)
-        images = np.load(folder / PICTURES, mmap_mode="r", allow_pickle=False)
+        images, ids = pictures
         places = np.flatnonzero(ids == id_)
         if not len(places):
             return None
@@ -29,12 +30,15 @@ def gallery_bytes(folder: Path, id_: str) -> bytes | None:
 
 def pixels(contents: bytes | None) -> np.ndarray:
     """Decodes an image for drawing; a grey square where there is none."""
-    import tensorflow as tf
+    import keras_gsp as gsp
 
     try:
-        image = tf.io.decode_image(
-            contents or b"", channels=3, expand_animations=False
-        )
-    except tf.errors.InvalidArgumentError:
+        return gsp.data.decode_image(contents or b"")
+    except ValueError:
         return np.full((8, 8, 3), 200, "uint8")
-    return image.numpy()
+
+
+@functools.lru_cache(maxsize=1)
+def _pictures(folder):
+    """A sheet is decoded once, not for each of its pictures."""
+    return read_pictures(folder)

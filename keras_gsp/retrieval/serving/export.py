@@ -1,7 +1,5 @@
 """SavedModels that answer encoded images, with nothing but TensorFlow."""
 
-import datetime
-import importlib.metadata
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,9 @@ from keras_gsp.retrieval.index.certificate import (
     measured_certificate,
 )
 from keras_gsp.retrieval.index.search_arguments import check_filled
+from keras_gsp.retrieval.matching import MatchThreshold
+from keras_gsp.retrieval.serving.artefact_facts import METADATA, exported_facts
+from keras_gsp.retrieval.serving.model_card import model_card
 from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 from keras_gsp.retrieval.serving.served_search import ServedGallery
 from keras_gsp.retrieval.serving.signatures import (
@@ -23,9 +24,10 @@ from keras_gsp.retrieval.serving.signatures import (
     explain_signature,
     search_signatures,
 )
+from keras_gsp.storage.checksums import write_checksums
 from keras_gsp.storage.whole import whole_folder
 
-METADATA = "metadata.json"
+CARD = "README.md"
 
 
 def export_encoder(
@@ -97,7 +99,7 @@ def export_encoder(
     served = ServedEncoder(encoder, image_size, crop_fraction, max_pixels)
     signatures = encoder_signatures(served)
     signatures["serving_default"] = signatures["embed"]
-    facts = _facts(served, signatures, metadata)
+    facts = exported_facts(served, metadata)
     module = tf.Module()
     module.encoder_variables = served.variables
     _write(module, signatures, facts, path, overwrite)
@@ -115,6 +117,7 @@ def export_retriever(
     held_out: Any = None,
     minimum_recall: float = 0.95,
     below_minimum: str = "refuse",
+    match: MatchThreshold | None = None,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -123,9 +126,10 @@ def export_retriever(
     Beside the signatures of `export_encoder`:
 
     - `serving_default` and `search_exact`: `image_bytes` -> `ids`, `labels`
-      (strings), `distances`, `counts`, `status`. Loads with nothing but
-      TensorFlow. A row holds `counts` neighbours; behind them, and for an
-      unreadable image, stand empty strings and infinity.
+      (strings), `distances`, `counts`, `status`, and `is_match` with a match
+      threshold. Loads with nothing but TensorFlow. A row holds `counts`
+      neighbours; behind them, and for an unreadable image, stand empty
+      strings and infinity.
     - `search_ann`, with a `ScannIndex`: the same, found by ScaNN. Every
       process that loads such a SavedModel must `import scann` first.
     - `explain`, for an encoder with `GeneralizedSumPooling`: `query_bytes`,
@@ -151,6 +155,11 @@ def export_retriever(
             [0, 1]. Default 0.95.
         below_minimum: `"refuse"` (default) raises below `minimum_recall` and
             writes nothing, `"warn"` warns.
+        match: `MatchThreshold` that was calibrated on held-out embeddings;
+            searches then answer `is_match` too, for each neighbour, and the
+            metadata hold the threshold. A new class is enrolled by adding it
+            to the index and exporting again: nothing is trained. Default
+            `None`.
         metadata: as for `export_encoder`.
         overwrite: whether to replace what is at `path`. Default `False`.
 
@@ -192,11 +201,13 @@ def export_retriever(
             f"Received: {index.gallery.embedding_size}."
         )
     check_minimum_recall(index, held_out, minimum_recall, below_minimum)
-    gallery = ServedGallery(index, neighbors)
+    gallery = ServedGallery(index, neighbors, match)
     signatures = encoder_signatures(served) | search_signatures(served, gallery)
     signatures["serving_default"] = signatures["search_exact"]
-    facts = _facts(served, signatures, metadata)
+    facts = exported_facts(served, metadata)
     facts |= {"gallery_size": len(index), "neighbors": gallery.neighbors}
+    if match is not None:
+        facts["match_threshold"] = match.get_config()
     try:
         signatures["explain"] = explain_signature(served)
     except ValueError as error:
@@ -221,22 +232,5 @@ def _write(module, signatures, facts, path, overwrite):
         tf.saved_model.save(module, str(folder), signatures=signatures)
         text = json.dumps(facts, indent=2)
         (folder / METADATA).write_text(text + "\n", encoding="utf-8")
-
-
-def _facts(served, signatures, metadata):
-    import tensorflow as tf
-
-    now = datetime.datetime.now(datetime.UTC)
-    return {
-        **(metadata or {}),
-        "exported": now.isoformat(timespec="seconds"),
-        "versions": {
-            "keras_gsp": importlib.metadata.version("keras-gsp"),
-            "keras": keras.__version__,
-            "tensorflow": tf.__version__,
-        },
-        "image_shape": [served.height, served.width, served.channels],
-        "crop_fraction": served.crop_fraction,
-        "max_pixels": served.max_pixels,
-        "embedding_size": served.embedding_size,
-    }
+        (folder / CARD).write_text(model_card(facts), encoding="utf-8")
+        write_checksums(folder)

@@ -12,6 +12,7 @@ from keras_gsp.retrieval.index.nearest import (
     nearest_candidates,
 )
 from keras_gsp.retrieval.index.scann_index import import_scann
+from keras_gsp.retrieval.matching import MatchThreshold
 
 
 class ServedGallery:
@@ -20,19 +21,23 @@ class ServedGallery:
     Args:
         index: `ExactIndex` or `ScannIndex`, not empty.
         neighbors: k of every search, at least 1.
+        match: `MatchThreshold`, or `None` for answers without `is_match`.
 
     Attributes:
         variables: what a `tf.Module` must track, a dict.
         has_ann: whether `near` is there.
     """
 
-    def __init__(self, index, neighbors):
+    def __init__(
+        self, index: Any, neighbors: int, match: MatchThreshold | None = None
+    ):
         import tensorflow as tf
 
         gallery = index.gallery
         exact = ExactIndex()
         exact.gallery = gallery
         self.neighbors = min(neighbors, len(gallery))
+        self.match = match
         self.origin = exact.origin()
         rows = gallery.embeddings - self.origin
         halves = np.sum(np.square(rows), axis=1) / 2
@@ -118,7 +123,8 @@ class ServedGallery:
 
         Returns:
             A dict of tensors: `ids`, `labels`, `distances` (batch, neighbors)
-            and `counts` (batch,).
+            and `counts` (batch,); with a threshold also `is_match` (batch,
+            neighbors).
         """
         import tensorflow as tf
 
@@ -130,6 +136,8 @@ class ServedGallery:
             )
             for name in ("ids", "labels")
         }
+        if self.match is not None:
+            found["is_match"] = is_found & (distances <= self.match.distance)
         return found | {
             "distances": tf.where(is_found, distances, np.inf),
             "counts": tf.reduce_sum(tf.cast(is_found, "int32"), axis=1),

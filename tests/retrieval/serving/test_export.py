@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_gsp as gsp
 from keras_gsp.retrieval import (
     ExactIndex,
     explain,
@@ -261,7 +262,7 @@ def test_bad_encoders_are_refused(make, options, message, tmp_path):
     ("options", "message"),
     [
         ({"image_size": 32}, r"\(32, 32\), the encoder takes \(24, 24\)"),
-        ({"neighbors": 0}, "k=0"),
+        ({"neighbors": 0}, "neighbors=0"),
         ({"minimum_recall": 2.0}, "minimum_recall=2.0"),
         ({"below_minimum": "ignore"}, "below_minimum='ignore'"),
     ],
@@ -288,3 +289,94 @@ def test_pixels_of_another_size_are_refused_by_the_signature(encoder, tmp_path):
     images = tf.zeros((1, 48, 12, 3), tf.uint8)
     with pytest.raises(tf.errors.InvalidArgumentError, match="size"):
         embed["embed_uint8"](images=images)
+
+
+def test_a_bomb_is_refused_in_its_own_status(encoder, tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    large = tf.io.encode_png(np.zeros((40, 50, 3), "uint8")).numpy()
+    small = tf.io.encode_png(np.full((30, 30, 3), 9, "uint8")).numpy()
+    index = ExactIndex(np.eye(6), labels=list("abcdef"))
+    export_retriever(encoder, index, tmp_path / "r", max_pixels=900)
+    model = tf.saved_model.load(str(tmp_path / "r"))
+    # A header that asks for 20,000 x 20,000 pixels.
+    giant = small[:16] + (20_000).to_bytes(4, "big") * 2 + small[24:]
+    batch = tf.constant([small, large, b"no image", giant, small])
+    answer = model.signatures["search_exact"](image_bytes=batch)
+    status = answer["status"].numpy().tolist()
+    assert status[0] == status[4] == b"ok"
+    assert status[1] == b"too large: 2000 pixels, the limit is 900"
+    assert status[2].startswith(b"unreadable")
+    assert status[3] == b"too large: 400000000 pixels, the limit is 900"
+    assert answer["counts"].numpy().tolist() == [6, 0, 0, 0, 6]
+
+
+def test_photographs_are_served_as_they_are_scored(tmp_path):
+    """Turned by a camera, cut or resized as a whole: one preprocessing."""
+    tf = pytest.importorskip("tensorflow")
+    from PIL import Image
+
+    keras.utils.set_random_seed(0)
+    encoder = small_encoder()
+    rng = np.random.default_rng(1)
+    files = []
+    for orientation in (1, 3, 6, 8):
+        colors = rng.integers(0, 255, (4, 6, 3)).astype("uint8")
+        photo = Image.fromarray(colors).resize((60, 41))
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        files.append(tmp_path / f"{orientation}.jpg")
+        photo.save(files[-1], exif=exif)
+    contents = tf.constant([file.read_bytes() for file in files])
+    for number, resize in enumerate((24, 27, None)):
+        batches = gsp.data.evaluation_batches(
+            [str(file) for file in files], size=24, resize=resize
+        )
+        expected = encoder.predict(batches, verbose=0)
+        path = tmp_path / f"e{number}"
+        fraction = None if resize is None else 24 / resize
+        export_encoder(encoder, path, crop_fraction=fraction)
+        model = tf.saved_model.load(str(path))
+        found = model.signatures["embed"](image_bytes=contents)["embedding"]
+        assert_close(found, expected)
+
+
+def test_matches_are_told_and_a_class_is_enrolled_without_training(tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    keras.utils.set_random_seed(0)
+    encoder = small_encoder()
+    rng = np.random.default_rng(2)
+    photos = [
+        tf.io.encode_png(rng.integers(0, 255, (24, 24, 3)).astype("uint8"))
+        for _ in range(3)
+    ]
+    pixels = np.stack([tf.io.decode_png(photo) for photo in photos])
+    embeddings = encoder.predict(pixels, verbose=0)
+    index = ExactIndex(embeddings[:2], labels=["cat", "dog"])
+    nearest = np.linalg.norm(embeddings[2] - embeddings[:2], axis=1).min()
+    match = gsp.retrieval.MatchThreshold(float(nearest) / 2, 0.01, 1.0, 1, 1)
+
+    def answered(folder):
+        options = {"match": match, "neighbors": 1}
+        export_retriever(encoder, index, tmp_path / folder, **options)
+        model = tf.saved_model.load(str(tmp_path / folder))
+        return model.signatures["search_exact"](image_bytes=tf.stack(photos))
+
+    found = answered("before")["is_match"].numpy()
+    assert found.tolist() == [[True], [True], [False]]
+    facts = json.loads((tmp_path / "before" / "metadata.json").read_text())
+    assert facts["match_threshold"] == match.get_config()
+    index.add(embeddings[2:], labels=["cow"], ids=[2])
+    answer = answered("after")
+    assert answer["is_match"].numpy().all()
+    assert answer["labels"].numpy()[2, 0] == b"cow"
+
+
+def test_an_export_lies_beside_its_card_and_checksums(encoder, tmp_path):
+    from keras_gsp.storage.checksums import check_whole
+
+    export_encoder(encoder, tmp_path / "e")
+    check_whole(tmp_path / "e")
+    assert "# Model card" in (tmp_path / "e" / "README.md").read_text()
+    (tmp_path / "e" / "saved_model.pb").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="saved_model.pb: changed"):
+        check_whole(tmp_path / "e")

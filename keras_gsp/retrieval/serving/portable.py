@@ -1,0 +1,399 @@
+"""Encoders as ONNX and LiteRT files, for where TensorFlow is not.
+
+A phone or a service in another language gets one file that computes, the
+gallery as plain arrays, and a page that says how images are prepared: decoding
+and cropping are not in the file.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_gsp.embeddings.encoding import embedding_output
+from keras_gsp.retrieval.index.gallery import save_gallery
+from keras_gsp.retrieval.serving.artefact_facts import METADATA, exported_facts
+from keras_gsp.retrieval.serving.model_card import model_card
+from keras_gsp.retrieval.serving.served_encoder import (
+    ServedEncoder,
+)
+from keras_gsp.storage.checksums import check_whole, write_checksums
+from keras_gsp.storage.whole import whole_folder
+
+ONNX, LITERT = "encoder.onnx", "encoder.tflite"
+CARD = "README.md"
+GALLERY = "gallery"
+# Largest difference to Keras, of embeddings on the unit sphere.
+TOLERANCE = 1e-5
+_QUANTIZATIONS = (None, "float16", "int8")
+
+
+def export_onnx(
+    encoder: keras.Model,
+    path: str | Path,
+    *,
+    index: Any = None,
+    image_size: int | tuple[int, int] | None = None,
+    crop_fraction: float | None = 1.0,
+    sample_images: Any = None,
+    metadata: dict[str, Any] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Writes an encoder as ONNX, checked with onnxruntime, and its gallery.
+
+    The folder holds `encoder.onnx` (input `images` (batch, height, width,
+    channels), pixels in [0, 255] in the encoder's own dtype; output
+    `embedding` (batch, embedding_size)), `metadata.json`, checksums, a model
+    card `README.md` and, with an index, `gallery/` with `embeddings.npy`,
+    `labels.npy` and `ids.npy`: neighbours are the rows with the smallest
+    Euclidean distance. Needs the extra `[onnx]`.
+
+    Args:
+        encoder: as for `export_encoder`.
+        path: folder to make.
+        index: `ExactIndex` or another index whose gallery is written as plain
+            arrays. Default `None`: no gallery.
+        image_size: as for `export_encoder`.
+        crop_fraction: how images are to be cropped, for the card; see
+            `export_encoder`.
+        sample_images: (images, height, width, channels) on which the file
+            must agree with Keras to 1e-5 (of the largest value, where that
+            is above 1). Default `None`: four images of noise.
+        metadata: as for `export_encoder`; the card shows `"scores"`,
+            `"recipe"` and `"intended_use"`.
+        overwrite: whether to replace what is at `path`. Default `False`.
+
+    Raises:
+        FileExistsError: something is at `path` and `overwrite` is `False`.
+        ImportError: tf2onnx or onnxruntime is not installed.
+        RuntimeError: another backend than TensorFlow, or a file that does
+            not agree with Keras.
+        ValueError: what `export_encoder` refuses.
+
+    Example:
+
+    ```python
+    import tempfile
+
+    encoder = keras.Sequential([
+        keras.Input((16, 16, 3)),
+        keras.layers.Conv2D(4, 3),
+        gsp.layers.GeneralizedSumPooling(4),
+        keras.layers.UnitNormalization(),
+    ])
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            gsp.retrieval.export_onnx(encoder, f"{folder}/onnx")
+            found = gsp.retrieval.PortableEncoder(f"{folder}/onnx")
+            assert found.embed(np.zeros((2, 16, 16, 3))).shape == (2, 4)
+    except ImportError:
+        pass
+    ```
+    """
+    _export(
+        encoder,
+        path,
+        ONNX,
+        lambda served, file: _write_onnx(served, file),
+        index=index,
+        image_size=image_size,
+        crop_fraction=crop_fraction,
+        sample_images=sample_images,
+        metadata={**(metadata or {}), "format": "onnx"},
+        tolerance=TOLERANCE,
+        overwrite=overwrite,
+    )
+
+
+def export_litert(
+    encoder: keras.Model,
+    path: str | Path,
+    *,
+    quantization: str | None = None,
+    index: Any = None,
+    image_size: int | tuple[int, int] | None = None,
+    crop_fraction: float | None = 1.0,
+    sample_images: Any = None,
+    metadata: dict[str, Any] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Writes an encoder as LiteRT (TFLite), checked with its interpreter.
+
+    The folder is that of `export_onnx`, with `encoder.tflite`; the batch is
+    dynamic (`resize_tensor_input`). Only LiteRT's own operations are used.
+
+    Args:
+        encoder: as for `export_encoder`.
+        path: folder to make.
+        quantization: `None`: float32. `"float16"`: weights of half the size.
+            `"int8"`: weights of a quarter, activations stay float, since the
+            pooling's solver would not survive 8 bits. What a quantisation
+            changes on `sample_images` stands in the metadata,
+            `largest_difference`.
+        index: as for `export_onnx`.
+        image_size: as for `export_encoder`.
+        crop_fraction: as for `export_onnx`.
+        sample_images: as for `export_onnx`.
+        metadata: as for `export_onnx`.
+        overwrite: whether to replace what is at `path`. Default `False`.
+
+    Raises:
+        FileExistsError: something is at `path` and `overwrite` is `False`.
+        RuntimeError: another backend than TensorFlow, or a file that does
+            not agree with Keras.
+        ValueError: an unknown quantisation; what `export_encoder` refuses.
+
+    Example:
+
+    ```python
+    import tempfile
+
+    encoder = keras.Sequential([
+        keras.Input((16, 16, 3)),
+        keras.layers.Conv2D(4, 3),
+        gsp.layers.GeneralizedSumPooling(4),
+        keras.layers.UnitNormalization(),
+    ])
+    with tempfile.TemporaryDirectory() as folder:
+        gsp.retrieval.export_litert(encoder, f"{folder}/litert")
+        found = gsp.retrieval.PortableEncoder(f"{folder}/litert")
+        assert found.embed(np.zeros((2, 16, 16, 3))).shape == (2, 4)
+    ```
+    """
+    if quantization not in _QUANTIZATIONS:
+        raise ValueError(
+            '`quantization` must be None, "float16" or "int8". '
+            f"Received: quantization={quantization!r}."
+        )
+    _export(
+        encoder,
+        path,
+        LITERT,
+        lambda served, file: _write_litert(served, file, quantization),
+        index=index,
+        image_size=image_size,
+        crop_fraction=crop_fraction,
+        sample_images=sample_images,
+        metadata={
+            **(metadata or {}),
+            "format": "litert",
+            "quantization": quantization,
+        },
+        tolerance=TOLERANCE if quantization is None else None,
+        overwrite=overwrite,
+    )
+
+
+class PortableEncoder:
+    """Runs an export of `export_onnx` or `export_litert`.
+
+    Args:
+        path: the folder. Its checksums are compared first.
+
+    Attributes:
+        facts: what `metadata.json` says, a dict.
+
+    Raises:
+        FileNotFoundError: no such export there.
+        ImportError: onnxruntime is not installed, for an ONNX file.
+        ValueError: files that are damaged, by name.
+    """
+
+    def __init__(self, path: str | Path):
+        folder = Path(path)
+        files = [folder / name for name in (ONNX, LITERT)]
+        found = [file for file in files if file.is_file()]
+        if not found:
+            raise FileNotFoundError(
+                f"`path` must hold {ONNX} or {LITERT}. Received: {path}."
+            )
+        check_whole(folder)
+        text = (folder / METADATA).read_text(encoding="utf-8")
+        self.facts: dict[str, Any] = json.loads(text)
+        self._embed = _runner(found[0])
+
+    def embed(self, images: Any) -> np.ndarray:
+        """Embeds images of the encoder's size.
+
+        Args:
+            images: (batch, height, width, channels), pixels in [0, 255],
+                prepared as the metadata say.
+
+        Returns:
+            (batch, embedding_size), float32.
+
+        Raises:
+            ValueError: images of another shape.
+        """
+        images = np.asarray(images)
+        expected = tuple(self.facts["image_shape"])
+        if images.shape[1:] != expected or images.ndim != 4:
+            raise ValueError(
+                f"`images` must have the shape (batch, {expected}). "
+                f"Received: {images.shape}."
+            )
+        return self._embed(images)
+
+
+def _export(
+    encoder,
+    path,
+    name,
+    write,
+    *,
+    index,
+    image_size,
+    crop_fraction,
+    sample_images,
+    metadata,
+    tolerance,
+    overwrite,
+):
+    served = ServedEncoder(encoder, image_size, crop_fraction)
+    if index is not None and len(index) == 0:
+        raise RuntimeError("`index` must hold an item. Received: empty.")
+    images = _samples(served, sample_images)
+    with whole_folder(path, overwrite=overwrite) as folder:
+        write(served, folder / name)
+        difference = _difference(served, _runner(folder / name), images)
+        _check_agreement(name, difference, tolerance)
+        facts = exported_facts(served, metadata)
+        facts |= {"input_dtype": _dtype(served)}
+        facts |= {"largest_difference": difference}
+        facts |= {"compared_images": len(images)}
+        if index is not None:
+            (folder / GALLERY).mkdir()
+            save_gallery(index.gallery, folder / GALLERY, kind="exact")
+            facts["gallery_size"] = len(index)
+        text = json.dumps(facts, indent=2) + "\n"
+        (folder / METADATA).write_text(text, encoding="utf-8")
+        (folder / CARD).write_text(model_card(facts), encoding="utf-8")
+        write_checksums(folder)
+
+
+def _dtype(served):
+    return str(served.encoder.inputs[0].dtype)
+
+
+def _samples(served, images):
+    shape = (served.height, served.width, served.channels)
+    if images is None:
+        images = np.random.default_rng(0).integers(0, 256, (4, *shape))
+    images = np.asarray(images)
+    if images.ndim != 4 or images.shape[1:] != shape or not len(images):
+        raise ValueError(
+            f"`sample_images` must have the shape (images, {shape}). "
+            f"Received: {images.shape}."
+        )
+    return images.astype(_dtype(served))
+
+
+def _difference(served, embed, images):
+    """Largest difference to Keras, and of a batch of one to the whole."""
+    expected = np.asarray(served.embedded(images))
+    found = np.concatenate([embed(images[:1]), embed(images)[1:]])
+    scale = max(1.0, float(np.abs(expected).max()))
+    return float(np.abs(found - expected).max()) / scale
+
+
+def _check_agreement(name, difference, tolerance):
+    is_close = np.isfinite(difference)
+    if tolerance is not None:
+        is_close = difference <= tolerance
+    if not is_close:
+        raise RuntimeError(
+            f"{name} must give the embeddings of the encoder, to {tolerance}. "
+            f"Received: a difference of {difference}."
+        )
+
+
+def _graph(served):
+    """The encoder as one function of `images`, and what it reads."""
+    import tensorflow as tf
+
+    shape = (None, served.height, served.width, served.channels)
+    spec = tf.TensorSpec(shape, _dtype(served), name="images")
+
+    def embedding(images):
+        outputs = served.encoder(images, training=False)
+        return {"embedding": tf.cast(embedding_output(outputs), "float32")}
+
+    module = tf.Module()
+    module.encoder_variables = served.variables
+    return tf.function(embedding, input_signature=[spec]), spec, module
+
+
+def _write_onnx(served, file):
+    tf2onnx = _imported("tf2onnx", "onnx")
+    _imported("onnxruntime", "onnx")
+    function, spec, _ = _graph(served)
+    model, _ = tf2onnx.convert.from_function(function, [spec])
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    file.write_bytes(model.SerializeToString())
+
+
+def _write_litert(served, file, quantization):
+    import tensorflow as tf
+
+    function, _, module = _graph(served)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [function.get_concrete_function()], module
+    )
+    if quantization is not None:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if quantization == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    file.write_bytes(converter.convert())
+
+
+def _runner(file: Path) -> Callable[[np.ndarray], np.ndarray]:
+    return _onnx_runner(file) if file.name == ONNX else _litert_runner(file)
+
+
+def _onnx_runner(file):
+    onnxruntime = _imported("onnxruntime", "onnx")
+    session = onnxruntime.InferenceSession(
+        str(file), providers=["CPUExecutionProvider"]
+    )
+    dtype = session.get_inputs()[0].type.removeprefix("tensor(")[:-1]
+    dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
+    return lambda images: session.run(
+        ["embedding"], {"images": images.astype(dtype)}
+    )[0]
+
+
+def _litert_runner(file):
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError:
+        import tensorflow as tf
+
+        Interpreter = tf.lite.Interpreter
+    interpreter = Interpreter(model_path=str(file))
+    given = interpreter.get_input_details()[0]
+    answer = interpreter.get_output_details()[0]
+
+    def embed(images):
+        interpreter.resize_tensor_input(given["index"], images.shape)
+        interpreter.allocate_tensors()
+        images = images.astype(given["dtype"])
+        interpreter.set_tensor(given["index"], images)
+        interpreter.invoke()
+        return interpreter.get_tensor(answer["index"])
+
+    return embed
+
+
+def _imported(name, extra):
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"This format needs {name}: pip install 'keras-gsp[{extra}]'."
+        ) from error

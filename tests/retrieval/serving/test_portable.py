@@ -1,0 +1,102 @@
+"""ONNX and LiteRT files give the encoder's embeddings, without TensorFlow."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.retrieval import PortableEncoder, export_litert, export_onnx
+from tests.retrieval.serving.served_artefact import small_encoder
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="exports are TensorFlow's"
+)
+# Rounding of another engine's sums, on embeddings of length 1.
+TOLERANCE = 1e-5
+LARGEST = {None: TOLERANCE, "float16": 5e-3, "int8": 0.1}
+
+
+def exported(export, folder, **options):
+    keras.utils.set_random_seed(0)
+    encoder = small_encoder(return_histogram=True)
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (5, 24, 24, 3)).astype("float32")
+    index = gsp.retrieval.ExactIndex.from_encoder(
+        encoder, (images, ["cat", "cat", "cow", "cow", "dog"])
+    )
+    export(encoder, folder / "e", index=index, **options)
+    embeddings = encoder.predict(images, verbose=0)["embedding"]
+    return images, embeddings
+
+
+def check_folder(folder, images, embeddings, tolerance):
+    portable = PortableEncoder(folder / "e")
+    for batch in (images, images[:1], images[1:4]):  # the batch is dynamic
+        found = portable.embed(batch)
+        start = 0 if batch is images or len(batch) == 1 else 1
+        expected = embeddings[start : start + len(batch)]
+        np.testing.assert_allclose(found, expected, atol=tolerance)
+    gallery = folder / "e" / "gallery"
+    np.testing.assert_allclose(
+        np.load(gallery / "embeddings.npy"), embeddings, atol=1e-6
+    )
+    labels = np.load(gallery / "labels.npy").tolist()
+    assert labels == ["cat", "cat", "cow", "cow", "dog"]
+    assert len(gsp.retrieval.ExactIndex.load(gallery)) == 5
+    card = (folder / "e" / "README.md").read_text()
+    for words in ("# Model card", "Intended use", "Limits", "0.5000", "glyphs"):
+        assert words in card
+    with pytest.raises(ValueError, match="24, 24, 3"):
+        portable.embed(images[:, :20])
+
+
+TOLD = {"scores": {"map_at_r": 0.5}, "recipe": {"dataset": "glyphs"}}
+
+
+def test_onnx_agrees_with_keras(tmp_path):
+    pytest.importorskip("tf2onnx")
+    pytest.importorskip("onnxruntime")
+    images, embeddings = exported(export_onnx, tmp_path, metadata=TOLD)
+    check_folder(tmp_path, images, embeddings, TOLERANCE)
+    facts = json.loads((tmp_path / "e" / "metadata.json").read_text())
+    assert facts["format"] == "onnx" and facts["gallery_size"] == 5
+    assert facts["largest_difference"] <= TOLERANCE
+    with pytest.raises(FileExistsError, match="overwrite"):
+        export_onnx(small_encoder(), tmp_path / "e")
+
+
+@pytest.mark.parametrize("quantization", [None, "float16", "int8"])
+def test_litert_agrees_with_keras(quantization, tmp_path):
+    images, embeddings = exported(
+        export_litert, tmp_path, quantization=quantization, metadata=TOLD
+    )
+    check_folder(tmp_path, images, embeddings, LARGEST[quantization])
+
+
+def test_damage_to_a_file_is_named(tmp_path):
+    exported(export_litert, tmp_path)
+    path = tmp_path / "e" / "encoder.tflite"
+    contents = bytearray(path.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    path.write_bytes(bytes(contents))
+    with pytest.raises(ValueError, match="encoder.tflite: changed"):
+        PortableEncoder(tmp_path / "e")
+    with pytest.raises(FileNotFoundError, match="encoder.onnx"):
+        PortableEncoder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"quantization": "int4"}, ValueError, "quantization='int4'"),
+        ({"sample_images": np.zeros((2, 9, 9, 3))}, ValueError, "2, 9, 9, 3"),
+        ({"index": gsp.retrieval.ExactIndex()}, RuntimeError, "empty"),
+        ({"crop_fraction": 2.0}, ValueError, "crop_fraction=2.0"),
+    ],
+)
+def test_bad_arguments_are_named(options, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        export_litert(small_encoder(), tmp_path / "e", **options)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,1 @@
+"""Long runs that try to break what is served and saved."""
