@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.encoding import embedding_output
+from keras_gsp.embeddings.encoding import embedding_of
 from keras_gsp.retrieval.index.gallery import save_gallery
 from keras_gsp.retrieval.serving.artefact_facts import METADATA, exported_facts
 from keras_gsp.retrieval.serving.model_card import model_card
@@ -319,7 +319,7 @@ def _graph(served):
 
     def embedding(images):
         outputs = served.encoder(images, training=False)
-        return {"embedding": tf.cast(embedding_output(outputs), "float32")}
+        return {"embedding": tf.cast(embedding_of(outputs), "float32")}
 
     module = tf.Module()
     module.encoder_variables = served.variables
