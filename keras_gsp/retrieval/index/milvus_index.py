@@ -366,7 +366,7 @@ class MilvusIndex:
         """Ids, labels, distances, indices and counts of Milvus' answers."""
         width = max((len(hits) for hits in answers), default=0)
         places = np.full((len(answers), width), -1)
-        vectors = np.zeros((len(answers), width, self._size), "float32")
+        vectors = np.zeros((len(answers), width, self._size or 0), "float32")
         ids = _padding(self._fields["id"], places.shape)
         labels = _padding(self._fields["label"], places.shape)
         for i, hits in enumerate(answers):
@@ -438,7 +438,9 @@ class MilvusIndex:
             if name == "embedding":
                 schema.add_field(name, DataType.FLOAT_VECTOR, dim=size)
                 continue
-            options = {"is_primary": True} if name == "id" else {}
+            options: dict[str, Any] = (
+                {"is_primary": True} if name == "id" else {}
+            )
             kind = _kind(values)
             if kind == "text":
                 # A server takes at most 65,535 bytes.
