@@ -48,7 +48,7 @@ class ExportSearch:
             )
         if "search_ann" in signatures:
             # Its operations must be known before the graph is read.
-            from keras_gsp.retrieval.index.scann_import import import_scann
+            from keras_gsp.retrieval.index.scann_index import import_scann
 
             import_scann()
         import tensorflow as tf

@@ -94,7 +94,7 @@ def load(
     from training.campaigns.fuzz import damage, whole_images
 
     if signature == "search_ann":
-        from keras_gsp.retrieval.index.scann_import import import_scann
+        from keras_gsp.retrieval.index.scann_index import import_scann
 
         import_scann()
     model = tf.saved_model.load(str(folder))
