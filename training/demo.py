@@ -8,11 +8,15 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import mean, stdev
 
 import tyro
 
 from training.recipes.glyphs import RECIPES
+from training.results.markdown import (
+    markdown_table,
+    mean_and_deviation,
+    spread,
+)
 from training.runs.run_directory import RunDirectory, write_text
 from training.runs.train_run import ERRORS, train_run
 
@@ -103,19 +107,20 @@ def best_run(directories: dict) -> RunDirectory:
 
 def results_table(directories: dict) -> str:
     """Markdown table: mean and standard deviation over seeds."""
-    rows = [
-        ["method", *MEASURES.values(), "seeds"],
-        ["---"] * (2 + len(MEASURES)),
-    ]
+    rows = []
     for method in METHODS:
         scores = [
             directory.read_scores()
             for (of_method, _), directory in directories.items()
             if of_method == method
         ]
-        cells = [_mean_and_spread([s[m] for s in scores]) for m in MEASURES]
-        rows.append([method, *cells, str(len(scores))])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+        cells = [
+            spread(mean_and_deviation(s[m] for s in scores), digits=3)
+            for m in MEASURES
+        ]
+        rows.append([method, *cells, len(scores)])
+    headings = ["method", *MEASURES.values(), "seeds"]
+    return markdown_table(headings, rows) + "\n"
 
 
 def _train(recipe, splits, directory, label):
@@ -139,12 +144,6 @@ def _report(directories, splits, folder):
         f"{splits.test.num_classes} unseen letters, mean and standard "
         f"deviation over seeds:\n\n{table}"
     )
-
-
-def _mean_and_spread(values):
-    if len(values) == 1:
-        return f"{values[0]:.3f}"
-    return f"{mean(values):.3f} ± {stdev(values):.3f}"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from training.results.markdown import markdown_table
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -45,6 +47,5 @@ def ratio_rows(measurements: list[Measurement]) -> list[list[str]]:
 
 def ratio_table(measurements: list[Measurement]) -> str:
     """Returns `ratio_rows` as a Markdown table."""
-    rows = ratio_rows(measurements)
-    rows.insert(1, ["---"] * len(rows[0]))
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    headings, *rows = ratio_rows(measurements)
+    return markdown_table(headings, rows)

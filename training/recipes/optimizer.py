@@ -114,10 +114,19 @@ class RateOnPlateau(keras.callbacks.Callback):
         monitor: Name of the score in the logs, higher is better.
         patience: Evaluations without a gain.
         factor: What the rates are multiplied by then.
+
+    Raises:
+        RuntimeError: another backend than TensorFlow, whose compiled step
+            would go on with the rate it was compiled with.
     """
 
     def __init__(self, monitor: str, patience: int, factor: float):
         super().__init__()
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                "`schedule=plateau` must run on TensorFlow; `cosine` runs "
+                f"everywhere. Received: backend {keras.backend.backend()}."
+            )
         self._monitor = monitor
         self._patience = patience
         self._factor = factor

@@ -17,12 +17,13 @@ from training.recipes.recipe import PROXY_LOSSES, Recipe
 from training.recipes.setting import LARGE, SMALL
 
 UNTRAINED = ("-", "untrained")
+_SHARE = {"log_regularizer_share": True}
 METHODS: dict[str, dict[str, Any]] = {
     "gap": {},
     "gsp": {"pooling": "gsp"},
-    "gsp-zsr": {"pooling": "gsp", "regularizer": "zsr"},
-    "zsr": {"regularizer": "zsr"},
-    "xml": {"regularizer": "xml"},
+    "gsp-zsr": {"pooling": "gsp", "regularizer": "zsr", **_SHARE},
+    "zsr": {"regularizer": "zsr", **_SHARE},
+    "xml": {"regularizer": "xml", **_SHARE},
     "xbm": {"memory": "xbm", "in_batch_weight": 1.0},
     "single": {"ccp": "single"},
     "ccp": {"ccp": "on"},

@@ -164,13 +164,16 @@ def test_backbone_weights_come_from_the_file(tmp_path):
     "name, layer", [("glyphs-gsp", "pooling"), ("glyphs-xml", "histogram")]
 )
 def test_prototypes_start_from_training_images(name, layer):
+    import tensorflow as tf
+
     recipe = replace(RECIPES[name], **SMALL)
+    batches = tf.data.Dataset.from_tensors(batch())
     found = []
     for start in ("random", "data", "data"):
         started = replace(recipe, prototype_start=start)
         learner = learner_of(started)
         before = learner.encoder.get_layer(layer).prototypes.numpy()
-        start_prototypes(started, learner, [batch()])
+        start_prototypes(started, learner, batches)
         after = learner.encoder.get_layer(layer).prototypes.numpy()
         assert np.array_equal(before, after) == (start == "random")
         found.append(after)

@@ -109,3 +109,9 @@ def test_rates_fall_on_a_plateau_and_a_resumed_run_keeps_them():
     logs = {"score": 0.1}
     again.on_epoch_end(0, logs)
     assert logs["rate_factor"] == 0.25
+
+
+def test_other_backends_have_no_plateau(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(RuntimeError, match="must run on TensorFlow"):
+        RateOnPlateau("score", patience=2, factor=0.5)
