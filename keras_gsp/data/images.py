@@ -93,7 +93,10 @@ def augmented_batches(
         window = crops.evaluation_window(_fraction(size, resize))
         if crop is not None:
             window = partial(
-                crops.random_window, seed=crop_seed, crop=crop, resize=resize
+                crops.random_window,
+                seed=crop_seed,
+                crop=crop,
+                resize=resize or 1,  # "area" does not use it
             )
         return _cut(image, size, window, max_pixels)
 

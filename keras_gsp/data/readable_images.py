@@ -61,15 +61,15 @@ def readable_images(
             '`on_error` must be "raise" or "skip". Received: '
             f"on_error={on_error!r}."
         )
-    paths = [str(path) for path in paths]
+    names = [str(path) for path in paths]
     with ThreadPoolExecutor() as threads:
         reasons = list(
-            threads.map(lambda p: _reason(p, min_side, max_pixels), paths)
+            threads.map(lambda p: _reason(p, min_side, max_pixels), names)
         )
-    skipped = {p: r for p, r in zip(paths, reasons, strict=True) if r}
+    skipped = {p: r for p, r in zip(names, reasons, strict=True) if r}
     indices = [i for i, reason in enumerate(reasons) if not reason]
     if skipped and (on_error == "raise" or not indices):
-        raise ValueError(_message(skipped, len(paths)))
+        raise ValueError(_message(skipped, len(names)))
     return ReadableImages(indices, skipped)
 
 

@@ -56,7 +56,10 @@ def check_whole(folder: str | os.PathLike) -> None:
 def _expected(folder):
     path = folder / CHECKSUMS
     try:
-        files = json.loads(path.read_text(encoding="utf-8"))["files"]
+        told = json.loads(path.read_text(encoding="utf-8"))
+        files = told["files"]
+        if told["algorithm"] != "sha256":
+            raise ValueError(f"algorithm {told['algorithm']!r}")
         # A name that leads out of the folder is no file of it.
         names = [folder / name for name in files]
         is_inside = all(

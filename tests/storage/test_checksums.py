@@ -47,8 +47,8 @@ def test_damage_is_named(folder, damage, message):
         "[]",
         "{}",
         '{"files": 3}',
-        json.dumps({"files": {"../../etc/passwd": "0"}}),
-        json.dumps({"files": {"outer.txt": 3}}),
+        json.dumps({"algorithm": "sha256", "files": {"../../x": "0"}}),
+        json.dumps({"algorithm": "sha256", "files": {"outer.txt": 3}}),
     ],
 )
 def test_damaged_checksums_are_refused(folder, text):

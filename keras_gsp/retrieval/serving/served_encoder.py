@@ -46,7 +46,7 @@ class ServedEncoder:
         self.encoder = encoder
         self.crop_fraction = crop_fraction and float(crop_fraction)
         self.max_pixels = int(max_pixels)
-        self._decode = None
+        self._decode: Any = None
         self.height, self.width, self.channels = image_shape_of(
             encoder, image_size
         )
@@ -161,18 +161,20 @@ def image_shape_of(
             f"Received: inputs of shape {shapes}."
         )
     _, *own, channels = shapes[0]
+    sizes: tuple[Any, ...]
     if image_size is None:
-        image_size = own
+        sizes = tuple(own)
     elif isinstance(image_size, int):
-        image_size = (image_size, image_size)
-    sizes = tuple(image_size)
+        sizes = (image_size, image_size)
+    else:
+        sizes = tuple(image_size)
     fits = all(
         mine in (None, theirs) for mine, theirs in zip(own, sizes, strict=True)
     )
     if None in sizes or not fits:
         raise ValueError(
             "`image_size` must be given where the encoder leaves it open, and "
-            f"equal to it otherwise. Received: image_size={image_size}, the "
+            f"equal to it otherwise. Received: image_size={sizes}, the "
             f"encoder takes {tuple(own)}."
         )
     return (*sizes, channels)

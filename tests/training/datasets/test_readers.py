@@ -232,6 +232,32 @@ def test_a_damaged_or_hostile_archive_is_refused(tmp_path, cache):
         unpacked(tmp_path / "none.zip")
 
 
+@pytest.mark.parametrize("way", ["path", "absolute", "link", "hard link"])
+def test_a_tar_file_that_leads_out_is_refused(way, tmp_path, cache):
+    import io
+    import tarfile
+
+    outside = tmp_path / "outside.txt"
+    outside.write_text("precious")
+    member = tarfile.TarInfo("inside.txt")
+    with tarfile.open(tmp_path / "out.tar", "w") as content:
+        if way in ("path", "absolute"):
+            member.name = {
+                "path": "../../../outside.txt",
+                "absolute": f"/..{outside}",
+            }[way]
+            member.size = 1
+            content.addfile(member, io.BytesIO(b"x"))
+        else:
+            member.type = tarfile.SYMTYPE if way == "link" else tarfile.LNKTYPE
+            member.linkname = str(outside)
+            content.addfile(member)
+    with pytest.raises(ValueError, match="must be a whole zip or tar"):
+        unpacked(tmp_path / "out.tar")
+    assert outside.read_text() == "precious"
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
 def test_an_archive_is_unpacked_once_and_again_when_it_changes(tmp_path):
     archive = tmp_path / "birds.zip"
     layouts.zipped(layouts.folder(tmp_path / "a", ["x"]), archive)

@@ -1,0 +1,76 @@
+"""The tracked export answers, and can be made again from what lies beside."""
+
+import json
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.storage.checksums import check_whole
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("exports are TensorFlow's", allow_module_level=True)
+
+FOLDER = pathlib.Path(__file__).parents[2] / "saved_models" / "glyphs"
+# Another machine rounds the sums of its convolutions differently.
+TOLERANCE = 1e-4
+# Image of the test classes that is no part of the gallery.
+QUERY = 1519
+
+
+def test_it_is_whole_small_and_says_how_it_was_made():
+    check_whole(FOLDER)
+    size = sum(p.stat().st_size for p in FOLDER.rglob("*") if p.is_file())
+    assert size <= 4_000_000
+    card = (FOLDER / "README.md").read_text()
+    assert "python -m training.export" in card
+    assert "map_at_r" in card
+    commands = (FOLDER.parent / "README.md").read_text()
+    assert "python -m training.train glyphs" in commands
+
+
+def test_rebuilt_from_its_recipe_and_weights_it_is_the_same():
+    tf = pytest.importorskip("tensorflow")
+    from training.artefacts.gallery_files import read_pictures
+    from training.datasets import glyphs
+    from training.recipes.learner import build_recipe_encoder
+    from training.recipes.recipe import Recipe
+
+    pictures, ids = read_pictures(FOLDER)
+    rendered = glyphs.load().test
+    # The first four images of each class.
+    _, starts = np.unique(rendered.labels, return_index=True)
+    rows = (starts[:, None] + np.arange(4)).ravel()
+    np.testing.assert_array_equal(pictures, rendered.images[rows])
+    facts = json.loads((FOLDER / "metadata.json").read_text())
+    model = tf.saved_model.load(str(FOLDER))
+    recipe = Recipe(**facts["recipe"])
+    encoder = build_recipe_encoder(recipe, tuple(facts["image_shape"]))
+    saved = model.encoder_variables
+    for own, weights in zip(encoder.variables, saved, strict=True):
+        own.assign(weights)
+    embeddings = encoder.predict(pictures, verbose=0)
+    names = np.array(rendered.class_names)[rendered.labels[rows]]
+    index = gsp.retrieval.ExactIndex(embeddings, names, ids)
+    queries = [0, 57, len(ids) - 1]
+    photos = [tf.io.encode_png(pictures[row]) for row in queries]
+    found = model.signatures["search_exact"](image_bytes=tf.stack(photos))
+    expected = index.search(embeddings[queries], found["ids"].shape[1])
+    np.testing.assert_allclose(
+        found["distances"], expected.distances, atol=TOLERANCE
+    )
+    assert found["ids"].numpy()[:, 0].astype(str).tolist() == [
+        ids[row] for row in queries
+    ]
+    query = gsp.data.decode_image((FOLDER.parent / "query.png").read_bytes())
+    np.testing.assert_array_equal(query, rendered.images[QUERY])
+    threshold = facts["match_threshold"]["distance"]
+    np.testing.assert_array_equal(
+        found["is_match"], found["distances"] <= threshold
+    )
+    explained = model.signatures["explain"](
+        query_bytes=photos[0], neighbor_bytes=photos[1]
+    )
+    assert np.isfinite(explained["similarity"])
