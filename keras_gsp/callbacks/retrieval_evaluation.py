@@ -83,7 +83,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         recall_at: Sequence[int] = (1, 2, 4, 8),
         batch_size: int = 64,
         block_size: int | None = None,
-    ):
+    ) -> None:
         super().__init__()
         check_count(every_epochs=every_epochs, batch_size=batch_size)
         check_count(is_optional=True, every_steps=every_steps)
@@ -96,7 +96,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self.batch_size = batch_size
         self.block_size = block_size
         self.scores: Any = None
-        self.history = []
+        self.history: list[dict[str, Any]] = []
         self._steps = 0
         self._queries = LabelledBatches(dataset, "dataset", batch_size)
         self._gallery = None

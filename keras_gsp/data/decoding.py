@@ -139,7 +139,9 @@ def resized(pixels: Any, size: Any) -> Any:
     return tf.saturate_cast(tf.round(result), "uint8")
 
 
-def stored_window(window: Any, height: Any, width: Any, orientation: Any):
+def stored_window(
+    window: Any, height: Any, width: Any, orientation: Any
+) -> Any:
     """Where a window of the upright image lies in the stored one.
 
     Args:

@@ -56,7 +56,7 @@ class LabelledBatches:
             lengths.
     """
 
-    def __init__(self, dataset: Any, name: str, batch_size: int):
+    def __init__(self, dataset: Any, name: str, batch_size: int) -> None:
         self.dataset = dataset
         self.name = name
         self.batch_size = batch_size

@@ -1,9 +1,12 @@
 """One learnt vector a class: what histograms predict in ZSR."""
 
+from typing import Any
+
 import keras
 
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.labels import class_indices, rows_of
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -51,14 +54,14 @@ class ClassEmbeddings(keras.layers.Layer):
 
     def __init__(
         self,
-        num_classes,
-        embedding_size,
+        num_classes: int,
+        embedding_size: int,
         *,
-        embeddings_initializer=None,
-        embeddings_regularizer=None,
-        embeddings_constraint=None,
-        **kwargs,
-    ):
+        embeddings_initializer: Any = None,
+        embeddings_regularizer: Any = None,
+        embeddings_constraint: Any = None,
+        **kwargs: Any,
+    ) -> None:
         # Labels given as floats must not be rounded to the compute dtype.
         super().__init__(autocast=False, **kwargs)
         check_count(num_classes=num_classes, embedding_size=embedding_size)
@@ -76,7 +79,7 @@ class ClassEmbeddings(keras.layers.Layer):
         # The shape needs no input: the table is there before any call.
         self.build()
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: tuple | None = None) -> None:
         """Creates the table, (num_classes, embedding_size)."""
         if getattr(self, "built", False):
             return
@@ -91,18 +94,18 @@ class ClassEmbeddings(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, labels):
+    def call(self, labels: Tensor) -> Any:
         """Returns one row of the table a label."""
         indices = class_indices(labels, self.num_classes)
         return rows_of(self.embeddings, indices)
 
-    def compute_output_spec(self, labels):
+    def compute_output_spec(self, labels: Tensor) -> Any:
         """Returns (batch, embedding_size) in the variable's dtype."""
         return keras.KerasTensor(
             (labels.shape[0], self.embedding_size), dtype=self.variable_dtype
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),

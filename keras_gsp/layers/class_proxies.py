@@ -1,11 +1,14 @@
 """Class proxies: one or several learnt points that stand for each class."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.normalization import unit_sphere
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -54,14 +57,14 @@ class ClassProxies(keras.layers.Layer):
 
     def __init__(
         self,
-        num_classes,
+        num_classes: int,
         *,
-        proxies_per_class=1,
-        proxies_initializer="random_normal",
-        proxies_regularizer=None,
-        proxies_constraint=None,
-        **kwargs,
-    ):
+        proxies_per_class: int = 1,
+        proxies_initializer: str = "random_normal",
+        proxies_regularizer: Any = None,
+        proxies_constraint: Any = None,
+        **kwargs: Any,
+    ) -> None:
         # Embeddings in float32 must not be rounded under a mixed policy.
         super().__init__(autocast=False, **kwargs)
         check_count(
@@ -73,7 +76,7 @@ class ClassProxies(keras.layers.Layer):
         self.proxies_regularizer = keras.regularizers.get(proxies_regularizer)
         self.proxies_constraint = keras.constraints.get(proxies_constraint)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         """Creates the proxies, (num_classes, proxies_per_class, size)."""
         if len(input_shape) != 2 or input_shape[1] is None:
             raise ValueError(
@@ -89,7 +92,7 @@ class ClassProxies(keras.layers.Layer):
             autocast=False,
         )
 
-    def call(self, embeddings):
+    def call(self, embeddings: Tensor) -> Any:
         """Compares embeddings with all proxies; see the class."""
         embeddings = unit_sphere(embeddings)
         proxies = ops.cast(unit_sphere(self.flat_proxies()), embeddings.dtype)
@@ -98,7 +101,7 @@ class ClassProxies(keras.layers.Layer):
             cosines, (-1, self.num_classes, self.proxies_per_class)
         )
 
-    def flat_proxies(self):
+    def flat_proxies(self) -> Tensor:
         """Returns the proxies as rows, in the order of `proxy_labels`.
 
         Returns:
@@ -108,16 +111,16 @@ class ClassProxies(keras.layers.Layer):
         return ops.reshape(self.proxies, (-1, size))
 
     @property
-    def proxy_labels(self):
+    def proxy_labels(self) -> Tensor:
         """Class of each row of `flat_proxies()`, an int32 array."""
         classes = np.arange(self.num_classes, dtype="int32")
         return np.repeat(classes, self.proxies_per_class)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> Any:
         """Returns (batch, num_classes, proxies_per_class)."""
         return (input_shape[0], self.num_classes, self.proxies_per_class)
 
-    def compute_output_spec(self, embeddings):
+    def compute_output_spec(self, embeddings: Tensor) -> Any:
         """Returns the symbolic output: shape, and float32 at least."""
         is_double = keras.backend.standardize_dtype(embeddings.dtype)
         return keras.KerasTensor(
@@ -125,7 +128,7 @@ class ClassProxies(keras.layers.Layer):
             dtype="float64" if is_double == "float64" else "float32",
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),

@@ -1,5 +1,7 @@
 """Embeddings of past batches, as references for a pair loss (XBM)."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -7,6 +9,7 @@ from keras import ops
 from keras_gsp.ops.arguments import check_count, check_integer
 from keras_gsp.ops.labels import check_same_length, flat_labels
 from keras_gsp.ops.preconditions import require
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -85,7 +88,9 @@ class EmbeddingMemory(keras.layers.Layer):
         1 - 1e-5, which removes duplicates of other images as well.
     """
 
-    def __init__(self, capacity, *, warmup_steps=0, **kwargs):
+    def __init__(
+        self, capacity: int, *, warmup_steps: int = 0, **kwargs: Any
+    ) -> None:
         # Labels given as floats must not be rounded to the compute dtype.
         super().__init__(autocast=False, **kwargs)
         check_count(capacity=capacity)
@@ -93,7 +98,7 @@ class EmbeddingMemory(keras.layers.Layer):
         self.capacity = capacity
         self.warmup_steps = warmup_steps
 
-    def build(self, embeddings_shape, labels_shape=None):
+    def build(self, embeddings_shape: Any, labels_shape: Any = None) -> None:
         """Creates the empty memory for vectors of one size."""
         if len(embeddings_shape) != 2 or embeddings_shape[1] is None:
             raise ValueError(
@@ -112,7 +117,9 @@ class EmbeddingMemory(keras.layers.Layer):
         self.num_filled = self._add_state("num_filled", (), "int32")
         self.num_steps = self._add_state("num_steps", (), "int32")
 
-    def call(self, embeddings, labels, training=None):
+    def call(
+        self, embeddings: Tensor, labels: Tensor, training: bool | None = None
+    ) -> Any:
         """Remembers a batch in training, and returns the memory."""
         labels = self._as_integers(labels)
         embeddings = ops.convert_to_tensor(embeddings)
@@ -130,14 +137,14 @@ class EmbeddingMemory(keras.layers.Layer):
         )
 
     @property
-    def is_warm(self):
+    def is_warm(self) -> Any:
         """Boolean scalar tensor: more than `warmup_steps` steps were taken.
 
         Read it after the call of a step; it is False before the first one.
         """
         return ops.convert_to_tensor(self.num_steps) > self.warmup_steps
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),

@@ -60,7 +60,7 @@ class LearntBoundary(keras.layers.Layer):
         initial_boundary: float = 1.2,
         boundary_regularizer: Any = None,
         **kwargs: Any,
-    ):
+    ) -> None:
         # Labels given as floats must not be rounded to the compute dtype.
         super().__init__(autocast=False, **kwargs)
         check_count(is_optional=True, num_classes=num_classes)

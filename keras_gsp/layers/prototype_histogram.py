@@ -8,6 +8,7 @@ from keras import ops
 from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.prototype_assignment import check_affinity, soft_histogram
 from keras_gsp.ops.prototype_cover import prototype_cover
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -69,15 +70,15 @@ class PrototypeHistogram(keras.layers.Layer):
 
     def __init__(
         self,
-        num_prototypes=64,
-        inverse_temperature=10.0,
+        num_prototypes: int = 64,
+        inverse_temperature: float = 10.0,
         *,
-        affinity="dot",
-        prototype_initializer="glorot_uniform",
-        prototype_regularizer=None,
-        prototype_constraint=None,
-        **kwargs,
-    ):
+        affinity: str = "dot",
+        prototype_initializer: Any = "glorot_uniform",
+        prototype_regularizer: Any = None,
+        prototype_constraint: Any = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_count(num_prototypes=num_prototypes)
         check_positive(inverse_temperature=inverse_temperature)
@@ -93,7 +94,7 @@ class PrototypeHistogram(keras.layers.Layer):
         self.prototype_constraint = keras.constraints.get(prototype_constraint)
         self.supports_masking = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         """Creates the prototypes, (num_prototypes, channels)."""
         if len(input_shape) not in (3, 4):
             raise ValueError(
@@ -115,7 +116,7 @@ class PrototypeHistogram(keras.layers.Layer):
             autocast=False,
         )
 
-    def call(self, features, mask=None):
+    def call(self, features: Tensor, mask: Tensor | None = None) -> Any:
         """Returns the histograms of a batch of feature maps."""
         return soft_histogram(
             features,
@@ -155,11 +156,13 @@ class PrototypeHistogram(keras.layers.Layer):
             )
         )
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> Any:
         """Returns (batch, num_prototypes)."""
         return input_shape[0], self.num_prototypes
 
-    def compute_output_spec(self, features, mask=None):
+    def compute_output_spec(
+        self, features: Tensor, mask: Tensor | None = None
+    ) -> Any:
         """Returns the output's shape, and float32 at least as its dtype."""
         is_double = self.compute_dtype == "float64"
         return keras.KerasTensor(
@@ -167,11 +170,11 @@ class PrototypeHistogram(keras.layers.Layer):
             dtype="float64" if is_double else "float32",
         )
 
-    def compute_mask(self, inputs, mask=None):
+    def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> Any:
         """Returns `None`: the features have been averaged away."""
         return None
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),

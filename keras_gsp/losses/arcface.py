@@ -58,7 +58,9 @@ class ArcFaceLoss(ProxyLoss):
         gradient of the angle is infinite, its part of the gradient is 0.
     """
 
-    def __init__(self, margin: float = 0.5, scale: float = 64.0, **kwargs: Any):
+    def __init__(
+        self, margin: float = 0.5, scale: float = 64.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         check_positive(scale=scale)
         if not 0.0 <= margin <= math.pi / 2.0:

@@ -48,7 +48,9 @@ class CircleLoss(PairLoss):
         Optimization", CVPR 2020, equations (6) and (8).
     """
 
-    def __init__(self, margin: float = 0.4, scale: float = 80.0, **kwargs: Any):
+    def __init__(
+        self, margin: float = 0.4, scale: float = 80.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         check_positive(scale=scale)
         if not 0.0 < margin < 1.0:

@@ -58,7 +58,7 @@ class ContrastiveLoss(PairLoss):
         positive_margin: float = 0.0,
         negative_margin: float = 0.5,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         check_not_negative(
             positive_margin=positive_margin, negative_margin=negative_margin

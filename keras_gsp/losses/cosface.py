@@ -53,7 +53,7 @@ class CosFaceLoss(ProxyLoss):
 
     def __init__(
         self, margin: float = 0.35, scale: float = 64.0, **kwargs: Any
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         check_not_negative(margin=margin)
         check_positive(scale=scale)

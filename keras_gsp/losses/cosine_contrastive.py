@@ -57,7 +57,7 @@ class CosineContrastiveLoss(PairLoss):
         self,
         margin: float = 0.5,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         check_not_negative(margin=margin)
         self.margin = margin

@@ -1,7 +1,7 @@
 """Cross-batch metric learning: embeddings said in the other half's words."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -12,6 +12,7 @@ from keras_gsp.ops.halves import check_seed, given_or_drawn_halves
 from keras_gsp.ops.labels import check_same_length, first_occurrences
 from keras_gsp.ops.precision import at_least_float32, exact_mean
 from keras_gsp.ops.ridge import cross_half_prediction
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -73,8 +74,13 @@ class CrossBatchLoss:
     """
 
     def __init__(
-        self, pair_loss, ridge=0.05, seed=None, *, reconstruction_weight=0.0
-    ):
+        self,
+        pair_loss: Any,
+        ridge: float = 0.05,
+        seed: int | None = None,
+        *,
+        reconstruction_weight: float = 0.0,
+    ) -> None:
         if not hasattr(pair_loss, "inside_loss"):
             raise TypeError(
                 "`pair_loss` must be a pair loss or a proxy loss of "
@@ -87,7 +93,13 @@ class CrossBatchLoss:
         self.seed = check_seed(seed)
         self.reconstruction_weight = reconstruction_weight
 
-    def compute(self, labels, histograms, embeddings, first_half=None):
+    def compute(
+        self,
+        labels: Tensor,
+        histograms: Tensor,
+        embeddings: Tensor,
+        first_half: Tensor | None = None,
+    ) -> Tensor:
         """Returns the loss of a batch: the sum over its two halves.
 
         Args:
@@ -130,7 +142,13 @@ class CrossBatchLoss:
         targets = parts.embeddings if parts.pooled is None else parts.pooled
         return self._loss(parts, parts.histograms, targets, parts.first_half)
 
-    def express(self, labels, histograms, embeddings, first_half=None):
+    def express(
+        self,
+        labels: Tensor,
+        histograms: Tensor,
+        embeddings: Tensor,
+        first_half: Tensor | None = None,
+    ) -> Tensor:
         """Returns each embedding in terms of the other half's prototypes.
 
         Args:
@@ -154,7 +172,7 @@ class CrossBatchLoss:
             histograms, embeddings, first_half, ridge=self.ridge
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
             "pair_loss": keras.saving.serialize_keras_object(self.pair_loss),
@@ -164,7 +182,7 @@ class CrossBatchLoss:
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Returns the loss that `get_config` described."""
         pair_loss = keras.saving.deserialize_keras_object(config["pair_loss"])
         return cls(**{**config, "pair_loss": pair_loss})

@@ -54,7 +54,7 @@ class LiftedStructureLoss(PairLoss):
         positive_margin: float = 0.0,
         negative_margin: float = 1.0,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         check_not_negative(
             positive_margin=positive_margin, negative_margin=negative_margin

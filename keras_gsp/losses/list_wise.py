@@ -40,7 +40,7 @@ class ListLoss(PairLoss):
         reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
         dtype: Any = None,
-    ):
+    ) -> None:
         super().__init__(
             normalization=normalization,
             label_kind=label_kind,

@@ -63,7 +63,7 @@ class MarginLoss(PairLoss):
         *,
         learn_beta: bool = False,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         check_not_negative(margin=margin)
         check_positive(beta=beta)

@@ -69,7 +69,7 @@ class MultiSimilarityLoss(PairLoss):
         base: float = 0.5,
         mining_margin: float | None = None,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         check_positive(alpha=alpha, beta=beta)
         if mining_margin is not None:

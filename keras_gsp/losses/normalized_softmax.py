@@ -50,7 +50,7 @@ class NormalizedSoftmaxLoss(ProxyLoss):
         embedding belongs to the encoder.
     """
 
-    def __init__(self, temperature: float = 0.05, **kwargs: Any):
+    def __init__(self, temperature: float = 0.05, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive(temperature=temperature)
         self.temperature = temperature

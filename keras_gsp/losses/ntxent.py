@@ -49,7 +49,7 @@ class NTXentLoss(PairLoss):
         not stand in the denominator, which in `SupConLoss` they do.
     """
 
-    def __init__(self, temperature: float = 0.1, **kwargs: Any):
+    def __init__(self, temperature: float = 0.1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive(temperature=temperature)
         self.temperature = temperature

@@ -96,7 +96,7 @@ class PairLoss(MetricLoss):
         reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
         dtype: Any = None,
-    ):
+    ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.normalization = check_normalization(normalization)
         self.label_kind = _check_word("label_kind", label_kind, LABEL_KINDS)

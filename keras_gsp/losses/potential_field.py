@@ -73,7 +73,7 @@ class PotentialFieldLoss(PairLoss):
         *,
         smallest_distance: float = 0.01,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         check_positive(radius=radius, decay=decay)
         if not 0.0 < smallest_distance < radius:

@@ -62,7 +62,7 @@ class ProxyAnchorLoss(ProxyLoss):
         margin: float = 0.1,
         alpha: float = 32.0,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         check_not_negative(margin=margin)
         check_positive(alpha=alpha)

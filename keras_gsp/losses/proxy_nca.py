@@ -57,7 +57,7 @@ class ProxyNCALoss(ProxyLoss):
         self,
         temperature: float = 0.11,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         check_positive(temperature=temperature)
         self.temperature = temperature

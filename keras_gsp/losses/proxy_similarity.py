@@ -39,7 +39,7 @@ class ProxyLoss(MetricLoss):
         reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
         dtype: Any = None,
-    ):
+    ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
 
     def __call__(

@@ -61,7 +61,7 @@ class RecallAtKLoss(ListLoss):
         temperature: float = 0.01,
         rank_temperature: float = 1.0,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         check_positive(
             temperature=temperature, rank_temperature=rank_temperature

@@ -54,7 +54,7 @@ class SmoothAPLoss(ListLoss):
         *,
         counts_query: bool = True,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(counts_query=counts_query, **kwargs)
         check_positive(temperature=temperature)
         self.temperature = temperature

@@ -70,7 +70,7 @@ class SoftTripleLoss(ProxyLoss):
         gamma: float = 0.1,
         margin: float = 0.01,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         check_positive(scale=scale, gamma=gamma)
         check_not_negative(margin=margin)

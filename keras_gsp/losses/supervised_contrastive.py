@@ -46,7 +46,7 @@ class SupConLoss(PairLoss):
         times does so in the denominator as well.
     """
 
-    def __init__(self, temperature: float = 0.1, **kwargs: Any):
+    def __init__(self, temperature: float = 0.1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive(temperature=temperature)
         self.temperature = temperature

@@ -64,7 +64,7 @@ class TripletLoss(PairLoss):
         *,
         mean_over: str = "active",
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         check_not_negative(margin=margin)
         if mean_over not in MEANS:

@@ -1,6 +1,6 @@
 """Zero-shot regulariser: predict the classes of one half from the other."""
 
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -11,6 +11,7 @@ from keras_gsp.ops.halves import check_seed, given_or_drawn_halves
 from keras_gsp.ops.labels import check_same_length, class_indices, rows_of
 from keras_gsp.ops.precision import at_least_float32, exact_mean
 from keras_gsp.ops.ridge import cross_half_prediction
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -65,13 +66,21 @@ class ZeroShotLoss:
 
     needs = ("histograms", "first_half", "class_embeddings")
 
-    def __init__(self, ridge=0.05, scale=1.0, seed=None):
+    def __init__(
+        self, ridge: float = 0.05, scale: float = 1.0, seed: int | None = None
+    ) -> None:
         check_positive(ridge=ridge, scale=scale)
         self.ridge = ridge
         self.scale = scale
         self.seed = check_seed(seed)
 
-    def compute(self, labels, histograms, class_embeddings, first_half=None):
+    def compute(
+        self,
+        labels: Tensor,
+        histograms: Tensor,
+        class_embeddings: Tensor,
+        first_half: Tensor | None = None,
+    ) -> Tensor:
         """Returns the regulariser of a batch.
 
         Args:
@@ -122,11 +131,11 @@ class ZeroShotLoss:
             first_half=parts.first_half,
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {"ridge": self.ridge, "scale": self.scale, "seed": self.seed}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Returns the loss that `get_config` described."""
         return cls(**config)

@@ -45,7 +45,7 @@ class PairDistances:
         gallery_embeddings: Any = None,
         gallery_labels: Any = None,
         block_size: int | None = None,
-    ):
+    ) -> None:
         check_count(is_optional=True, block_size=block_size)
         sides = searched_sides(
             embeddings, labels, gallery_embeddings, gallery_labels

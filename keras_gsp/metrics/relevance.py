@@ -38,7 +38,7 @@ class Relevance:
         is_own_gallery: bool,
         groups: np.ndarray | None = None,
         gallery_groups: np.ndarray | None = None,
-    ):
+    ) -> None:
         self.is_own_gallery = is_own_gallery
         self._groups: Any = groups
         self._gallery_groups: Any = gallery_groups

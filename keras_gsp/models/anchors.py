@@ -1,9 +1,12 @@
 """The weights of the last problem, and the pull towards them."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_gsp.models.scalar import scalar
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -26,13 +29,15 @@ class AnchoredWeights(keras.layers.Layer):
         Algorithm 1, with the sign of the pull corrected.
     """
 
-    def __init__(self, weight, *, decay=1.0, **kwargs):
+    def __init__(
+        self, weight: float, *, decay: float = 1.0, **kwargs: Any
+    ) -> None:
         kwargs["dtype"] = "float32"
         super().__init__(trainable=False, **kwargs)
         self.weight = weight
         self.decay = decay
 
-    def build_for(self, variables):
+    def build_for(self, variables: list) -> None:
         """Creates one anchor for each variable, and the counters.
 
         Args:
@@ -61,7 +66,7 @@ class AnchoredWeights(keras.layers.Layer):
         )
         self.built = True
 
-    def penalty(self, variables):
+    def penalty(self, variables: list) -> Any:
         """Returns the penalty, a scalar; its gradient is the pull.
 
         Raises:
@@ -74,7 +79,7 @@ class AnchoredWeights(keras.layers.Layer):
         ]
         return 0.5 * self.scale * sum(squares)
 
-    def pull(self, variables, factor):
+    def pull(self, variables: list, factor: Any) -> Any:
         r"""Returns `factor` times the gradient of the penalty.
 
         That is :math:`+\lambda_k (\theta - \theta^*)`, a tensor for each
@@ -89,7 +94,7 @@ class AnchoredWeights(keras.layers.Layer):
             for variable, anchor in zip(variables, self.anchors, strict=True)
         ]
 
-    def distance(self, variables):
+    def distance(self, variables: list) -> Any:
         """Returns |theta - theta*|, a float."""
         self.check(variables)
         squares = [
@@ -98,7 +103,7 @@ class AnchoredWeights(keras.layers.Layer):
         ]
         return float(ops.sqrt(sum(squares)))
 
-    def start_problem(self, values):
+    def start_problem(self, values: Tensor) -> None:
         """Moves the anchors and counts the next problem.
 
         Args:
@@ -110,7 +115,7 @@ class AnchoredWeights(keras.layers.Layer):
         self.scale.assign(self.weight * self.decay ** (problem - 1))
         self.problem.assign(problem + 1)
 
-    def check(self, variables):
+    def check(self, variables: list) -> None:
         """Raises `RuntimeError` when the variables are not those anchored."""
         shapes = [tuple(variable.shape) for variable in variables]
         anchored = [tuple(anchor.shape) for anchor in self.anchors]
@@ -122,7 +127,7 @@ class AnchoredWeights(keras.layers.Layer):
                 f"{len(anchored)} anchors."
             )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
             **super().get_config(),

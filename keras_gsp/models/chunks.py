@@ -144,7 +144,7 @@ class ChunksOnTensorFlow:
         num_chunks: divides the batch.
     """
 
-    def __init__(self, encoder: Any, batch: Any, num_chunks: int):
+    def __init__(self, encoder: Any, batch: Any, num_chunks: int) -> None:
         self.encoder = encoder
         self.chunks = split_into_chunks(batch, num_chunks)
         self.num_chunks = num_chunks

@@ -8,6 +8,7 @@ import keras
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.layers.token_grid import TokenGrid
 from keras_gsp.ops.normalization import check_normalization
+from keras_gsp.ops.tensor import Tensor
 
 PREFIXES = ("drop", "keep", "concatenate")
 
@@ -126,7 +127,7 @@ def build_encoder(
     return keras.Model(inputs, outputs, name=name)
 
 
-def histogram_of(outputs):
+def histogram_of(outputs: Tensor) -> Any:
     """Returns the histogram of an encoder's output, `None` without one."""
     return outputs.get("histogram") if isinstance(outputs, dict) else None
 

@@ -1,7 +1,7 @@
 """The model that trains an encoder, with all that only training needs."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops, tree
@@ -19,6 +19,7 @@ from keras_gsp.models.replicas import gather_replicas, share_of_replica
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.halves import class_disjoint_halves
 from keras_gsp.ops.labels import check_same_length
+from keras_gsp.ops.tensor import Tensor
 
 # Parts that a loss or regulariser may need, and what to give for them.
 _PARTS = {
@@ -168,23 +169,23 @@ class MetricLearner(keras.Model):
 
     def __init__(
         self,
-        encoder,
+        encoder: keras.Model,
         *,
-        proxies=None,
-        regularizer=None,
-        regularizer_weight=0.1,
-        memory=None,
-        anchor_weight=0.0,
-        class_embeddings=None,
-        in_batch_weight=None,
-        anchor_decay=1.0,
-        seed=None,
-        recent=None,
-        loss_layer=None,
-        batch_chunks=1,
-        log_regularizer_share=False,
-        **kwargs,
-    ):
+        proxies: Tensor | None = None,
+        regularizer: Any = None,
+        regularizer_weight: float = 0.1,
+        memory: Any = None,
+        anchor_weight: float = 0.0,
+        class_embeddings: Tensor | None = None,
+        in_batch_weight: Any = None,
+        anchor_decay: float = 1.0,
+        seed: int | None = None,
+        recent: Any = None,
+        loss_layer: Any = None,
+        batch_chunks: int = 1,
+        log_regularizer_share: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_count(batch_chunks=batch_chunks)
         self.encoder = encoder
@@ -217,7 +218,7 @@ class MetricLearner(keras.Model):
         if encoder.built:
             self.build(encoder.input_shape)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         """Builds the parts; done at construction for a built encoder."""
         if getattr(self, "built", False):
             return
@@ -235,17 +236,20 @@ class MetricLearner(keras.Model):
             self.anchored.build_for(self.encoder.trainable_variables)
         if self.batch_chunks > 1:
             _refuse_activity_losses(self.encoder, self.batch_chunks)
-        if self.progress is not None and not self.progress.built:
+        has_progress = self.progress is not None and self.proxies is not None
+        if has_progress and not self.progress.built:
             self.progress.build_for(self.encoder, self.proxies.proxies)
         self.built = True
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Any:
         """Returns the encoder's output."""
         if _ON_JAX and training and self.batch_chunks > 1:
             return encode_chunks_on_jax(self.encoder, inputs, self.batch_chunks)
         return self.encoder(inputs, training=training)
 
-    def compile(self, optimizer="rmsprop", loss=None, **kwargs):
+    def compile(
+        self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any
+    ) -> None:
         """Configures training, as `keras.Model.compile`.
 
         Args:
@@ -438,14 +442,14 @@ class MetricLearner(keras.Model):
         )
         return _StepLoss(metric, regularizer, layers)
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model as the saved one was."""
         config = keras.saving.deserialize_keras_object(config)
         self.compile(**config)
         if self.built:
             self.optimizer.build(self.trainable_variables)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, parts included."""
         parts = {
             name: None
@@ -457,7 +461,9 @@ class MetricLearner(keras.Model):
         return {"name": self.name, **parts, **numbers}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Any = None
+    ) -> Self:
         """Rebuilds a learner from `get_config`."""
         del custom_objects
         parts = {

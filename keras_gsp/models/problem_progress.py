@@ -1,10 +1,13 @@
 """How far the current problem of alternating proxies has come."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_gsp.models.scalar import scalar
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -33,11 +36,11 @@ class ProblemProgress(keras.layers.Layer):
         is_started: 1 after the first proxies were chosen.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         kwargs["dtype"] = "float32"
         super().__init__(trainable=False, **kwargs)
 
-    def build_for(self, encoder, proxies):
+    def build_for(self, encoder: keras.Model, proxies: Tensor) -> None:
         """Creates a slot for each variable that training moves.
 
         Args:
@@ -60,7 +63,14 @@ class ProblemProgress(keras.layers.Layer):
         self.is_started = self._add_number("is_started", "int32")
         self.built = True
 
-    def record(self, score, encoder, proxies, *, min_delta=0.0):
+    def record(
+        self,
+        score: Any,
+        encoder: keras.Model,
+        proxies: Tensor,
+        *,
+        min_delta: float = 0.0,
+    ) -> None:
         """Notes an evaluation, and takes the snapshot if it is the best.
 
         Args:
@@ -83,13 +93,13 @@ class ProblemProgress(keras.layers.Layer):
         self.best_score.assign(score)
         self.waited.assign(0)
 
-    def restore_best(self, encoder):
+    def restore_best(self, encoder: keras.Model) -> None:
         """Brings the encoder back to the best evaluation of this problem."""
         pairs = zip(moving_variables(encoder), self.best_encoder, strict=True)
         for variable, best in pairs:
             variable.assign(ops.copy(best))
 
-    def end_problem(self):
+    def end_problem(self) -> None:
         """Counts a problem that has converged as fruitful or barren."""
         if scalar(self.best_score) > scalar(self.best_of_all):
             self.best_of_all.assign(scalar(self.best_score))
@@ -97,7 +107,7 @@ class ProblemProgress(keras.layers.Layer):
         else:
             self.barren_problems.assign_add(1)
 
-    def start_problem(self, covering_radius):
+    def start_problem(self, covering_radius: Any) -> None:
         """Sets the counters for the next problem.
 
         Args:
@@ -131,7 +141,7 @@ class ProblemProgress(keras.layers.Layer):
         )
 
 
-def moving_variables(encoder):
+def moving_variables(encoder: keras.Model) -> Any:
     """Variables that training moves, the trainable ones first.
 
     Those are the trainable ones and the moving statistics of layers that are

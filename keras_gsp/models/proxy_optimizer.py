@@ -1,11 +1,14 @@
 """An optimizer that gives proxies a learning rate of their own."""
 
 import re
+from typing import Any
 
 import keras
 
 
-def proxy_optimizer(model, optimizer, learning_rates):
+def proxy_optimizer(
+    model: keras.Model, optimizer: Any, learning_rates: dict[str, Any]
+) -> Any:
     r"""Builds an optimizer in which some weights have their own learning rate.
 
     Proxies see few gradients and no backbone's caution: the papers train them

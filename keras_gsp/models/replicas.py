@@ -1,9 +1,13 @@
 """One loss over the global batch, however many replicas hold it."""
 
+from typing import Any
+
 import keras
 
+from keras_gsp.ops.tensor import Tensor
 
-def gather_replicas(tensor):
+
+def gather_replicas(tensor: Tensor) -> Any:
     """Returns the tensor of every replica, joined along the first axis.
 
     A loss on pairs is a function of the whole batch: replicas that look at
@@ -30,7 +34,7 @@ def gather_replicas(tensor):
     return context.all_gather(tf.identity(tensor), axis=0)
 
 
-def share_of_replica(loss):
+def share_of_replica(loss: Any) -> Any:
     """Divides a global loss by the replicas, whose gradients are summed."""
     if keras.backend.backend() != "tensorflow":
         return loss

@@ -34,7 +34,7 @@ def is_integer(value: Any, *, least: int | None = None) -> bool:
     """
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         return False
-    return least is None or value >= least
+    return least is None or int(value) >= least
 
 
 def check_integer(

@@ -9,6 +9,7 @@
 """
 
 import dataclasses
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,6 +17,7 @@ from keras import ops
 
 from keras_gsp.embeddings.encoding import embedding_of
 from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.tensor import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +51,9 @@ class Explanation:
     neighbor_maps: np.ndarray
 
 
-def explain(encoder, queries, neighbors) -> Explanation:
+def explain(
+    encoder: keras.Model, queries: Tensor, neighbors: Tensor
+) -> Explanation:
     r"""Splits the similarity of images into shares of prototypes and places.
 
     An encoder that ends in `GeneralizedSumPooling` and a normalisation is
@@ -116,13 +120,13 @@ class PrototypeParts:
         ValueError: see `explain`.
     """
 
-    def __init__(self, encoder):
+    def __init__(self, encoder: keras.Model) -> None:
         embedding = _embedding_tensor(encoder)
         self.pooling, pooled = _pooling_behind(embedding)
         features = self.pooling.input
         self.model = keras.Model(encoder.inputs, [features, pooled, embedding])
 
-    def shares(self, queries, neighbors):
+    def shares(self, queries: Tensor, neighbors: Tensor) -> dict[str, Any]:
         """Returns the fields of an `Explanation` as a dict of tensors."""
         query = self._parts(queries)
         neighbor = self._parts(neighbors)

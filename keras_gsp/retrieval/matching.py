@@ -62,7 +62,7 @@ class MatchThreshold:
     num_positive_pairs: int
     num_negative_pairs: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not (math.isfinite(self.distance) and self.distance >= 0):
             raise ValueError(
                 "`distance` must be finite and at least 0. "

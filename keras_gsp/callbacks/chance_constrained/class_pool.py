@@ -1,5 +1,6 @@
 """A few embedded samples of every class, from which proxies are chosen."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 
 from keras_gsp.embeddings.labelled_batches import batches_of
 from keras_gsp.models.scalar import scalar
+from keras_gsp.ops.tensor import Tensor
 
 # In place of a data set: what training has embedded last.
 RECENT = "recent"
@@ -16,7 +18,7 @@ FRUITLESS_SAMPLES = 10_000
 FRUITLESS_SAMPLES_PER_CLASS = 20
 
 
-def check_pool(pool):
+def check_pool(pool: Tensor) -> Tensor:
     """Returns a pool, refusing what cannot be read several times.
 
     Raises:
@@ -45,7 +47,14 @@ def check_pool(pool):
     return pool
 
 
-def pool_batches(pool, classes, *, problem, seed, batch_size):
+def pool_batches(
+    pool: Tensor,
+    classes: Any,
+    *,
+    problem: Any,
+    seed: int | None,
+    batch_size: int,
+) -> Iterator[Any]:
     """Yields the (images, labels) batches of a pool once.
 
     Args:
@@ -66,8 +75,14 @@ def pool_batches(pool, classes, *, problem, seed, batch_size):
 
 
 def embed_class_pool(
-    draw, embed, *, num_classes, pool_size, min_size=1, batch_size=64
-):
+    draw: Any,
+    embed: Any,
+    *,
+    num_classes: int,
+    pool_size: Any,
+    min_size: int = 1,
+    batch_size: int = 64,
+) -> tuple[Any, Any]:
     """Embeds the first samples of each class that a data set brings.
 
     Reads until every class has `pool_size` samples or the data end. They are

@@ -1,9 +1,13 @@
 """What an optimizer remembers of one weight."""
 
+from typing import Any
+
 import keras
 
+from keras_gsp.ops.tensor import Tensor
 
-def clear_slots(optimizer, variable) -> None:
+
+def clear_slots(optimizer: Any, variable: Tensor) -> None:
     """Sets an optimizer's slots of one variable to their initial values.
 
     Momenta of proxies that were replaced would push the new ones in the old

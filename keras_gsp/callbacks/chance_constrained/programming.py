@@ -1,6 +1,7 @@
 """Chance constrained programming: alternating proxies, anchored weights."""
 
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,6 +17,7 @@ from keras_gsp.callbacks.chance_constrained.proxy_alternation import (
 )
 from keras_gsp.models.scalar import scalar
 from keras_gsp.ops.arguments import check_count, check_not_negative
+from keras_gsp.ops.tensor import Tensor
 
 
 class ChanceConstrainedProgramming(keras.callbacks.Callback):
@@ -139,22 +141,22 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     def __init__(
         self,
-        pool,
+        pool: Tensor,
         *,
-        pool_size=12,
-        patience=3,
-        warmup_epochs=0,
-        monitor="val_map_at_r",
-        mode="max",
-        min_delta=0.0,
-        restore_anchors=True,
-        max_problems=None,
-        stop_after=None,
-        every_epochs=1,
-        batch_size=64,
-        seed=0,
-        first_pool=None,
-    ):
+        pool_size: int = 12,
+        patience: int = 3,
+        warmup_epochs: int = 0,
+        monitor: str = "val_map_at_r",
+        mode: str = "max",
+        min_delta: float = 0.0,
+        restore_anchors: bool = True,
+        max_problems: Any = None,
+        stop_after: Any = None,
+        every_epochs: int = 1,
+        batch_size: int = 64,
+        seed: int = 0,
+        first_pool: Any = None,
+    ) -> None:
         super().__init__()
         check_count(pool_size=pool_size, batch_size=batch_size)
         check_count(every_epochs=every_epochs)
@@ -186,10 +188,10 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         self._choice = ProxyChoice(
             self.pool, self.first_pool, pool_size, batch_size, seed
         )
-        self._batches_ended = []
-        self._missing = None
+        self._batches_ended: list[int] = []
+        self._missing: list[str] | None = None
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Checks the learner, and warns of a training that is too short."""
         check_learner(self.model, self.warmup_epochs, self.pool)
         self._missing = None
@@ -202,7 +204,9 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             return 0
         return scalar(self.model.anchored.problem)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, float] | None = None
+    ) -> None:
         """Chooses the first proxies, or the next ones after convergence."""
         self._raise_if_missing()
         self._batches_ended = []
@@ -216,11 +220,15 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
                 self.model, self._choice, restore_anchors=self.restore_anchors
             )
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, float] | None = None
+    ) -> None:
         """Counts a step."""
         self._batches_ended.append(batch)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, float] | None = None
+    ) -> None:
         """Notes the score, and stops when no further problem is wanted."""
         progress = self.model.progress
         if not scalar(progress.is_warming_up):
@@ -230,7 +238,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         if logs is not None:
             logs.update(problem_logs(self.model))
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         """Ends the warm-up, and says that the monitor was missing if it was."""
         self.model.progress.is_warming_up.assign(0)
         self._raise_if_missing()

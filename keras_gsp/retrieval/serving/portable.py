@@ -202,7 +202,7 @@ class PortableEncoder:
         ValueError: files that are damaged, by name.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path) -> None:
         folder = Path(path)
         files = [folder / name for name in (ONNX, LITERT)]
         found = [file for file in files if file.is_file()]

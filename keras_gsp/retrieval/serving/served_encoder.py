@@ -34,7 +34,7 @@ class ServedEncoder:
         image_size: int | tuple[int, int] | None = None,
         crop_fraction: float | None = 1.0,
         max_pixels: int = MAX_PIXELS,
-    ):
+    ) -> None:
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
                 "Exports need the TensorFlow backend. Received: "

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_gsp.ops.tensor import Tensor
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.gallery import SHARD_ROWS
 from keras_gsp.retrieval.index.nearest import (
@@ -30,7 +31,7 @@ class ServedGallery:
 
     def __init__(
         self, index: Any, neighbors: int, match: MatchThreshold | None = None
-    ):
+    ) -> None:
         import tensorflow as tf
 
         gallery = index.gallery
@@ -59,7 +60,7 @@ class ServedGallery:
             searcher = index.built_with(scann.scann_ops.builder)
             self.variables["scann"] = searcher.serialize_to_module()
 
-    def nearest(self, embeddings):
+    def nearest(self, embeddings: Tensor) -> tuple[Any, Any]:
         """Exact search.
 
         Args:
@@ -85,7 +86,7 @@ class ServedGallery:
         distances, indices = self._ordered(queries, best[1])
         return distances[:, : self.neighbors], indices[:, : self.neighbors]
 
-    def near(self, embeddings, num_neighbors=None):
+    def near(self, embeddings: Tensor, num_neighbors: int | None = None) -> Any:
         """ScaNN's search; its distances are computed again exactly.
 
         Args:
@@ -113,7 +114,9 @@ class ServedGallery:
         indices = tf.ensure_shape(indices, (None, wanted))
         return self._ordered(embeddings - self.origin, indices)
 
-    def described(self, distances, indices, is_read):
+    def described(
+        self, distances: Tensor, indices: Tensor, is_read: Tensor
+    ) -> Any:
         """Looks up ids and labels; an unreadable image has no neighbours.
 
         Args:

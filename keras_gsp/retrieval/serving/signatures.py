@@ -1,11 +1,13 @@
 """The functions that a SavedModel serves, by the name of their signature."""
 
+from typing import Any
+
 from keras_gsp.retrieval.explanation import PrototypeParts
 from keras_gsp.retrieval.serving.image_bytes import OK
 from keras_gsp.retrieval.serving.served_encoder import like_leading
 
 
-def encoder_signatures(served):
+def encoder_signatures(served: Any) -> Any:
     """Embeds encoded images, uint8 pixels and float32 pixels.
 
     Args:
@@ -39,7 +41,7 @@ def encoder_signatures(served):
     return signatures
 
 
-def search_signatures(served, gallery):
+def search_signatures(served: Any, gallery: Any) -> Any:
     """Finds the neighbours of encoded images.
 
     Args:
@@ -70,7 +72,7 @@ def search_signatures(served, gallery):
     return signatures
 
 
-def explain_signature(served):
+def explain_signature(served: Any) -> Any:
     """Splits the similarity of two images into shares of prototypes.
 
     Args:
