@@ -139,7 +139,10 @@ def load(
 
 
 def _plain(answer):
-    return {name: value.numpy().tolist() for name, value in answer.items()}
+    return {
+        name: np.asarray(value.numpy()).tolist()
+        for name, value in answer.items()
+    }
 
 
 def _resident_mb():
