@@ -236,9 +236,10 @@ class MetricLearner(keras.Model):
             self.anchored.build_for(self.encoder.trainable_variables)
         if self.batch_chunks > 1:
             _refuse_activity_losses(self.encoder, self.batch_chunks)
-        has_progress = self.progress is not None and self.proxies is not None
-        if has_progress and not self.progress.built:
-            self.progress.build_for(self.encoder, self.proxies.proxies)
+        progress, proxies = self.progress, self.proxies
+        if progress is not None and proxies is not None:
+            if not progress.built:
+                progress.build_for(self.encoder, proxies.proxies)
         self.built = True
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Any:
