@@ -135,3 +135,33 @@ def test_import_on_jax_does_not_need_tensorflow():
     modules = loaded_modules("jax", "import keras_gsp")
     assert "jax" in modules
     assert "tensorflow" not in modules
+
+
+COMMANDS = sorted(
+    path.stem
+    for path in (ROOT / "training").glob("*.py")
+    if path.stem != "__init__"
+)
+
+
+def test_help_of_a_command_waits_for_no_framework():
+    code = """
+import runpy, sys
+for command in sys.argv.pop().split(","):
+    sys.argv = [command, "--help"]
+    try:
+        runpy.run_module(f"training.{command}", run_name="__main__")
+    except SystemExit as end:
+        assert not end.code, (command, end.code)
+    slow = {"keras", "tensorflow", "jax"} & sys.modules.keys()
+    assert not slow, (command, slow)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code, ",".join(COMMANDS)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert all(f"training.{name}" in ended.stdout for name in COMMANDS)

@@ -15,7 +15,6 @@ from typing import Annotated, Literal
 import tyro
 from tqdm import tqdm
 
-from keras_gsp.ops.arguments import check_count
 from training.runs.run_directory import RunDirectory
 
 
@@ -46,6 +45,8 @@ class EmbedCommand:
     """Images embedded at once."""
 
     def __post_init__(self):
+        from keras_gsp.ops.arguments import check_count
+
         check_count(
             workers=self.workers,
             shard_size=self.shard_size,

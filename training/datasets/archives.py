@@ -6,8 +6,6 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from keras_gsp.storage.whole import whole_folder
-
 _ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
 
 
@@ -59,6 +57,9 @@ def unpacked(archive) -> Path:
 
 def _unpack_aside(archive, folder):
     try:
+        # The package brings Keras along: not for an error or --help.
+        from keras_gsp.storage.whole import whole_folder
+
         with whole_folder(folder) as aside:
             _unpack(archive, aside)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:

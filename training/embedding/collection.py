@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.storage.whole import whole_file
 from training.embedding.shard_writer import OK, shard_name
 
 PLAN = "plan.json"
@@ -45,6 +44,9 @@ def begin(output: Path, plan: dict[str, Any]) -> list[int]:
             f"Received: {output}, which holds other files."
         )
     else:
+        # The package brings Keras along: not for an error or --help.
+        from keras_gsp.storage.whole import whole_file
+
         with whole_file(path) as aside:
             aside.write_text(json.dumps(plan, indent=2) + "\n")
     for left in output.glob(".*.partial"):
@@ -82,6 +84,9 @@ def finish(output: Path, plan: dict[str, Any]) -> dict[str, Any]:
         "statuses": dict(sorted(statuses.items())),
         "shards": shards,
     }
+    # The package brings Keras along: not for an error or --help.
+    from keras_gsp.storage.whole import whole_file
+
     with whole_file(output / MANIFEST) as aside:
         aside.write_text(json.dumps(manifest, indent=2) + "\n")
     return manifest

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.storage.whole import whole_file
 from training.embedding.sources import read_shard
 
 OK = "ok"
@@ -104,6 +103,9 @@ class ShardWriter:
                 "status": pa.array(status, pa.string()),
             }
         )
+        # The package brings Keras along: not for an error or --help.
+        from keras_gsp.storage.whole import whole_file
+
         with whole_file(path) as aside:
             pq.write_table(table, aside)
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.storage.whole import whole_file
 from training.runs.kept_embeddings import load_test_embeddings
 
 FILE = "query_scores.npz"
@@ -35,6 +34,9 @@ def save_query_scores(folder: Path, splits: Any) -> None:
         queries, labels, per_query=True, **gallery
     )["per_query"]
     scores = {name: found[name] for name in MEASURES}
+    # The package brings Keras along: not for an error or --help.
+    from keras_gsp.storage.whole import whole_file
+
     with whole_file(folder / FILE) as aside, aside.open("wb") as file:
         np.savez(file, labels=labels, **scores)
 

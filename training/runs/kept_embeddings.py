@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_gsp.storage.whole import whole_file
 from training.runs.scoring import embed
 
 FILE = "test_embeddings.npz"
@@ -25,6 +24,9 @@ def save_test_embeddings(folder: Path, encoder, recipe, splits) -> None:
         for side in _sides(splits)
     }
     # Through a handle, or NumPy would add its own ending to the name.
+    # The package brings Keras along: not for an error or --help.
+    from keras_gsp.storage.whole import whole_file
+
     with whole_file(folder / FILE) as aside, aside.open("wb") as file:
         np.savez(file, **found)
 

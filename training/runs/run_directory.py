@@ -4,7 +4,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_gsp.storage.whole import whole_file
 from training.recipes.recipe import Recipe
 
 
@@ -149,5 +148,8 @@ def write_json(path: Path, content: dict) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file whole or not at all."""
+    # The package brings Keras along: not for an error or --help.
+    from keras_gsp.storage.whole import whole_file
+
     with whole_file(path) as aside:
         aside.write_text(text, encoding="utf-8")
