@@ -109,6 +109,36 @@ def test_package_neither_prints_nor_asserts():
                 assert getattr(node.func, "id", "") != "print", path
 
 
+def public_functions(tree):
+    """Yields (class or None, function) of all that a user may call."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name[0] != "_":
+            yield None, node
+        if isinstance(node, ast.ClassDef) and node.name[0] != "_":
+            for member in node.body:
+                if isinstance(member, ast.FunctionDef):
+                    if member.name[0] != "_" or member.name.endswith("__"):
+                        yield node, member
+
+
+def test_every_public_parameter_and_result_has_a_type():
+    for path in MODULES:
+        for owner, function in public_functions(ast.parse(path.read_text())):
+            given = function.args
+            arguments = [
+                *given.posonlyargs,
+                *given.args,
+                *given.kwonlyargs,
+                *filter(None, (given.vararg, given.kwarg)),
+            ]
+            decorators = {getattr(d, "id", "") for d in function.decorator_list}
+            if owner is not None and "staticmethod" not in decorators:
+                arguments = arguments[1:]
+            untyped = [a.arg for a in arguments if a.annotation is None]
+            assert not untyped, f"{path}: {function.name}: {untyped}"
+            assert function.returns is not None, f"{path}: {function.name}"
+
+
 def loaded_modules(backend, code):
     """Runs code in a fresh interpreter and returns what it imported."""
     found = subprocess.run(
