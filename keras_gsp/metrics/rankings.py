@@ -21,7 +21,7 @@ from keras import ops
 
 from keras_gsp.embeddings.origin import moved_to_origin
 from keras_gsp.metrics.relevance import Relevance
-from keras_gsp.ops.matmul_precision import full_precision_matmul
+from keras_gsp.ops.precision import full_precision_matmul
 
 # Nearness of one block of queries to the whole gallery: 64 MB in float32.
 BLOCK_NUMBERS = 2**24

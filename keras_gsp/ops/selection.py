@@ -1,8 +1,15 @@
 """Chooses a fraction of the features: the kernel with its own gradient.
 
 Symbols: b `log_affinities`, r `transport_ratio`, L = log(r / (1 - r)), t the
-threshold, x = b + t, p = sigmoid(x) the selection probabilities, q = 1 - p,
-w = p q.
+threshold, x = b + t, p = sigmoid(x) the selection probabilities (`chosen` in
+the solver), q = 1 - p (`refused`), w = p q.
+
+First the solver: the threshold at which the mean of `sigmoid(b + t)` is the
+ratio. It runs a fixed number of rounds, without sorting where the spread of
+`b` is known, so that XLA compiles it to straight-line code. The error it
+drives to zero, log(mean p) - log(mean q) - L, lives in logit space: it is
+symmetric and loses no digits when the ratio nears 0 or 1. Then the kernel
+around it, and its gradient.
 """
 
 import math
@@ -10,9 +17,168 @@ import numbers
 
 from keras import ops
 
-from keras_gsp.ops.precision import at_least_float32, smallest_normal
+from keras_gsp.ops.precision import (
+    at_least_float32,
+    smallest_normal,
+    unit_roundoff,
+)
 from keras_gsp.ops.tensor import Tensor
-from keras_gsp.ops.threshold import selection_threshold, sigmoid_pair
+
+# Bisections narrow the bracket to this width; Halley's steps do the rest.
+_HALLEY_WIDTH = 4.0
+_HALLEY_STEPS = {"float32": 5, "float64": 6}
+# The sorted bracket is O(log n) wide whatever the affinities.
+_BISECTIONS_AFTER_SORT = 4
+
+
+def sigmoid_pair(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns sigmoid(x) and sigmoid(-x), both to full relative precision."""
+    decay = ops.exp(-ops.abs(logits))
+    larger = 1.0 / (1.0 + decay)
+    smaller = decay * larger
+    is_positive = logits >= 0.0
+    return (
+        ops.where(is_positive, larger, smaller),
+        ops.where(is_positive, smaller, larger),
+    )
+
+
+def selection_threshold(
+    log_affinities: Tensor,
+    log_odds: Tensor,
+    kept: Tensor,
+    *,
+    spread_bound: float | None = None,
+) -> Tensor:
+    """Solves mean(sigmoid(b + t)) = ratio over the kept features.
+
+    Args:
+        log_affinities: (..., n), float32 or float64.
+        log_odds: (..., 1), log(ratio / (1 - ratio)).
+        kept: (..., n), 1 for a feature that counts and 0 for one that does
+            not; at least one is kept in each row.
+        spread_bound: upper bound on the difference between two kept
+            affinities of one row. With `None` the bracket comes from a sort
+            and holds for any affinities.
+
+    Returns:
+        (..., n), the logits b + t. Rows do not mix: a NaN stays in its own.
+    """
+    weights = kept / ops.sum(kept, axis=-1, keepdims=True)
+    if spread_bound is None:
+        low, high = _sorted_bracket(log_affinities, log_odds, kept)
+        rounds = _BISECTIONS_AFTER_SORT
+    else:
+        low, high = _range_bracket(log_affinities, log_odds, kept)
+        rounds = max(0, math.ceil(math.log2(spread_bound / _HALLEY_WIDTH)))
+    for _ in range(rounds):
+        low, high = _bisect(log_affinities, log_odds, weights, low, high)
+    # Re-centre: entries near the threshold become exact small numbers.
+    start = 0.5 * (low + high)
+    pad = 1e-2 + 8.0 * unit_roundoff(start) * ops.abs(start)
+    centred = log_affinities + start
+    return centred + _halley(
+        centred, log_odds, weights, low - start - pad, high - start + pad
+    )
+
+
+def _range_bracket(log_affinities, log_odds, kept):
+    """The threshold puts the largest logit above L, the smallest below."""
+    is_kept = kept > 0.0
+    highest = ops.max(
+        ops.where(is_kept, log_affinities, -math.inf), axis=-1, keepdims=True
+    )
+    lowest = ops.min(
+        ops.where(is_kept, log_affinities, math.inf), axis=-1, keepdims=True
+    )
+    return log_odds - highest, log_odds - lowest
+
+
+def _sorted_bracket(log_affinities, log_odds, kept):
+    """Bounds from the order statistics, b sorted downwards, s = n r.
+
+    k terms are at least sigmoid(b_k + t), so k sigmoid(b_k + t) <= s; all
+    but the first k are at most sigmoid(b_(k+1) + t). A k too close to s is
+    left out, which only widens the bracket.
+    """
+    dtype = log_affinities.dtype
+    size = ops.shape(log_affinities)[-1]
+    count = ops.sum(kept, axis=-1, keepdims=True)
+    chosen, refused = sigmoid_pair(log_odds)
+    mass, rest = count * chosen, count * refused
+    ordered = -ops.sort(
+        -ops.where(kept > 0.0, log_affinities, -math.inf), axis=-1
+    )
+    before = ops.cast(ops.arange(size), dtype)
+    margin = 16.0 * unit_roundoff(log_affinities) * count
+
+    room = mass - before
+    is_lower = (room > margin) & (before < count)
+    safe = ops.where(is_lower, room, ops.ones_like(room))
+    lower = ops.where(
+        is_lower, ops.log(safe) - ops.log(rest) - ordered, -math.inf
+    )
+    excess = (before + 1.0) - mass
+    is_upper = (excess > margin) & (before + 1.0 <= count)
+    safe = ops.where(is_upper, excess, ops.ones_like(excess))
+    upper = ops.where(
+        is_upper, ops.log(mass) - ops.log(safe) - ordered, math.inf
+    )
+    low, high = _range_bracket(log_affinities, log_odds, kept)
+    return (
+        ops.maximum(low, ops.max(lower, axis=-1, keepdims=True)),
+        ops.minimum(high, ops.min(upper, axis=-1, keepdims=True)),
+    )
+
+
+def _error(logits, log_odds, weights):
+    """Distance from the ratio in logit space, and what it was made of."""
+    chosen, refused = sigmoid_pair(logits)
+    mean_chosen = ops.sum(weights * chosen, axis=-1, keepdims=True)
+    mean_refused = ops.sum(weights * refused, axis=-1, keepdims=True)
+    error = ops.log(mean_chosen) - ops.log(mean_refused) - log_odds
+    return error, chosen, refused, mean_chosen, mean_refused
+
+
+def _bisect(log_affinities, log_odds, weights, low, high):
+    middle = 0.5 * (low + high)
+    is_below = _error(log_affinities + middle, log_odds, weights)[0] < 0.0
+    return (
+        ops.where(is_below, middle, low),
+        ops.where(is_below, high, middle),
+    )
+
+
+def _halley(centred, log_odds, weights, low, high):
+    """Halley's steps, kept inside the bracket, frozen at rounding noise."""
+    tolerance = unit_roundoff(centred) * (1.0 + ops.abs(log_odds))
+    step = ops.zeros_like(low)
+    dtype = "float64" if "float64" in str(centred.dtype) else "float32"
+    for _ in range(_HALLEY_STEPS[dtype]):
+        error, chosen, refused, mean_chosen, mean_refused = _error(
+            centred + step, log_odds, weights
+        )
+        low = ops.where(error <= 0.0, step, low)
+        high = ops.where(error >= 0.0, step, high)
+        slopes = weights * chosen * refused
+        slope = ops.sum(slopes, axis=-1, keepdims=True)
+        bend = ops.sum(slopes * (refused - chosen), axis=-1, keepdims=True)
+        scale = mean_chosen * mean_refused
+        first = slope / scale
+        second = (
+            bend - ops.square(slope) * (mean_refused - mean_chosen) / scale
+        ) / scale
+        denominator = 2.0 * ops.square(first) - error * second
+        move = ops.where(
+            denominator > 0.0,
+            -2.0 * error * first / denominator,
+            -error / first,
+        )
+        proposal = step + move
+        is_inside = (low <= proposal) & (proposal <= high)
+        proposal = ops.where(is_inside, proposal, 0.5 * (low + high))
+        step = ops.where(ops.abs(error) <= tolerance, step, proposal)
+    return step
 
 
 def check_transport_ratio(transport_ratio: float) -> float:

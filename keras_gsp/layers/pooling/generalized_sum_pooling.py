@@ -13,11 +13,6 @@ from keras_gsp.layers.pooling.feature_shape import (
     spatial_shape,
 )
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.ball_transport import (
-    BallTransport,
-    ball_transport,
-    kept_features,
-)
 from keras_gsp.ops.generalized_mean import check_power, generalized_mean
 from keras_gsp.ops.masked_reductions import (
     kept_from_mask,
@@ -28,7 +23,12 @@ from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.prototype_cover import prototype_cover
 from keras_gsp.ops.selection import check_transport_ratio
 from keras_gsp.ops.tensor import Tensor
-from keras_gsp.ops.transport import check_inverse_temperature
+from keras_gsp.ops.transport import (
+    BallTransport,
+    ball_transport,
+    check_inverse_temperature,
+    kept_features,
+)
 
 ROLES = ("subject", "background")
 

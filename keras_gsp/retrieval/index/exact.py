@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_gsp.embeddings.origin import nearby_origin
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.matmul_precision import full_precision_matmul
+from keras_gsp.ops.precision import full_precision_matmul
 from keras_gsp.retrieval.index import host_scan
 from keras_gsp.retrieval.index.gallery import (
     SHARD_ROWS,
