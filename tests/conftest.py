@@ -1,6 +1,7 @@
 """Fixtures and settings shared by all tests."""
 
 import contextlib
+import gc
 
 import keras
 import pytest
@@ -15,6 +16,13 @@ def fresh_session():
     # Collecting garbage after each of thousands of tests took a third of the
     # time; Python does it often enough by itself.
     keras.utils.clear_session(free_memory=False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def memory_of_one_file():
+    """Gives back what the compiled functions of a file's tests held."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture
