@@ -28,7 +28,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield aside
-        with open(aside, "rb") as file:
+        with open(aside, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(aside, path)
         sync_folder(path.parent)
