@@ -28,10 +28,16 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield aside
-        with open(aside, "rb+") as file:
+        # To be written to, or Windows cannot force it to the disk.
+        with open(aside, "r+b") as file:
             os.fsync(file.fileno())
         os.replace(aside, path)
         sync_folder(path.parent)
+    except OSError as error:
+        # That of a full disk says no name.
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
     finally:
         aside.unlink(missing_ok=True)
 

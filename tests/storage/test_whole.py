@@ -1,6 +1,8 @@
 """Files and folders that are whole or absent."""
 
+import errno
 import os
+import stat
 
 import pytest
 
@@ -40,6 +42,40 @@ def test_the_bytes_are_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
     with whole_file(tmp_path / "a") as aside:
         aside.write_bytes(b"1")
     assert done == ["sync", "name", "sync"]
+
+
+def test_a_full_disk_names_the_file_and_leaves_the_old_one(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "scores.json"
+    path.write_text("old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(whole.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left .*scores.json"):
+        with whole_file(path) as aside:
+            aside.write_text("new")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["scores.json"]
+
+
+def test_a_file_is_forced_to_the_disk_by_a_handle_that_may_write(
+    tmp_path, monkeypatch
+):
+    # Windows refuses others.
+    sync = os.fsync
+
+    def writing(descriptor):
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            os.write(descriptor, b"2")
+        sync(descriptor)
+
+    monkeypatch.setattr(whole.os, "fsync", writing)
+    with whole_file(tmp_path / "a") as aside:
+        aside.write_bytes(b"1")
+    assert (tmp_path / "a").read_bytes() == b"2"
 
 
 def test_a_file_that_was_never_written_is_an_error(tmp_path):

@@ -1,12 +1,16 @@
 """Training from the command line to the scores, on tiny coloured noise."""
 
+import errno
 import json
+import os
+import time
 from dataclasses import replace
 
 import keras
 import numpy as np
 import pytest
 
+import keras_gsp as gsp
 from training import evaluate, train
 from training.datasets import glyphs
 from training.datasets.image_set import ImageSet, RetrievalSplits
@@ -129,10 +133,53 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(
     assert history_of(run) == history_of(finished)
 
 
+def test_a_full_disk_and_a_clock_set_back_lose_nothing(
+    finished, tmp_path, monkeypatch
+):
+    run = RunDirectory(tmp_path / "full")
+    fsync = os.fsync
+
+    def full_later(descriptor):
+        # The first evaluation's checkpoint is there, the second's is not.
+        if list(run.checkpoint.glob("step-*")) and (
+            list(run.checkpoint.glob(".step-*"))
+        ):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full_later)
+        with pytest.raises(OSError, match="must be space.*No space left"):
+            train_run(RECIPE, SPLITS, run)
+    assert [path.name for path in run.checkpoint.iterdir()] == [
+        "step-000000002.npz"
+    ]
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    assert train_run(RECIPE, SPLITS, run) == finished.read_scores()
+    assert history_of(run) == history_of(finished)
+
+
+def test_a_folder_that_vanishes_stops_training_and_is_not_made_again(
+    tmp_path, monkeypatch
+):
+    run = RunDirectory(tmp_path / "here")
+    evaluate_now = gsp.callbacks.RetrievalEvaluation.on_epoch_end
+
+    def moving(self, epoch, logs=None):
+        evaluate_now(self, epoch, logs)
+        run.path.rename(tmp_path / "away")
+
+    monkeypatch.setattr(
+        gsp.callbacks.RetrievalEvaluation, "on_epoch_end", moving
+    )
+    with pytest.raises(FileNotFoundError, match="here, which was moved"):
+        train_run(RECIPE, SPLITS, run)
+    assert [path.name for path in tmp_path.iterdir()] == ["away"]
+    assert (tmp_path / "away" / "settings.json").exists()
+
+
 def _without_killed():
     """`ExactResume` that is told of the run's own callbacks only."""
-    import keras_gsp as gsp
-
     original = gsp.callbacks.ExactResume
 
     def resume(directory, *, callbacks, settings):

@@ -87,7 +87,12 @@ class History(keras.callbacks.Callback):
         self._writer = tf.summary.create_file_writer(folder)
 
     def on_epoch_end(self, epoch, logs=None):
-        """Adds a line."""
+        """Adds a line.
+
+        Raises:
+            FileNotFoundError: the run's folder went away.
+        """
+        self._directory.check_is_there()
         step = (epoch + 1) * self._steps_per_epoch
         scalars = {name: float(value) for name, value in logs.items()}
         lines = self._directory.read_history()

@@ -1,6 +1,10 @@
 """The folder of one training run, and what may be written into it."""
 
+import contextlib
+import errno
 import json
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,6 +104,50 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.settings, settings)
 
+    def check_is_there(self) -> None:
+        """Raises when the folder went away while a run trains into it.
+
+        Raises:
+            FileNotFoundError: it was moved, removed or unmounted. Whoever
+                writes first asks, or a part of a run would take its place.
+        """
+        if not self.settings.exists():
+            raise FileNotFoundError(
+                "A run's folder must stay while it is trained. Received: "
+                f"{self.path}, which was moved or removed. Bring it back and "
+                "give the same command: training goes on from the last "
+                "evaluation in it."
+            )
+
+    @contextlib.contextmanager
+    def being_written(self) -> Iterator[None]:
+        """Says what to do about a full disk or a folder that is read-only.
+
+        Raises:
+            PermissionError: the run's folder cannot be written to.
+            OSError: there is no space for its files.
+        """
+        try:
+            yield
+        except OSError as error:
+            if not self._holds(error.filename):
+                raise
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise PermissionError(
+                    "A run's folder must be one that can be written to. "
+                    f"Received: {self.path}, where {error}. Change its "
+                    "permissions, or choose another --runs; the files in it "
+                    "are whole."
+                ) from error
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise OSError(
+                    "There must be space for the files of a run. Received: "
+                    f"{self.path}, where {error}. Make some and give the "
+                    "same command: the files in it are whole, and training "
+                    "goes on from the last evaluation."
+                ) from error
+            raise
+
     def read_recipe(self) -> Recipe:
         """The recipe of the run.
 
@@ -124,6 +172,13 @@ class RunDirectory:
             return []
         lines = self.history.read_text().splitlines()
         return [json.loads(line) for line in lines]
+
+    def _holds(self, file):
+        """Whether a file is, or may be, one of the run's."""
+        return file is None or self.path.absolute() in (
+            Path(os.fsdecode(file)).absolute(),
+            *Path(os.fsdecode(file)).absolute().parents,
+        )
 
     def _check_same_recipe(self, settings):
         saved = json.loads(self.settings.read_text())["recipe"]

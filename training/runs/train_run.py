@@ -5,9 +5,10 @@ from dataclasses import asdict
 from training.recipes.recipe import Recipe
 from training.runs.environment import environment
 from training.runs.run_directory import RunDirectory, write_json
+from training.runs.run_lock import RunLock
 
-ERRORS = (ValueError, TypeError, FileNotFoundError, FileExistsError)
-"""What a setting or a folder that cannot be used raises."""
+ERRORS = (ValueError, TypeError, OSError)
+"""What a setting, a folder or a disk that cannot be used raises."""
 
 
 def train_run(
@@ -36,11 +37,24 @@ def train_run(
         The test scores, which are in `scores.json` as well.
 
     Raises:
-        FileExistsError: the directory holds a finished run; see
-            `RunDirectory.begin` for the other errors.
+        FileExistsError: the directory holds a finished run, or another
+            process trains into it; see `RunDirectory.begin` for the other
+            errors.
+        FileNotFoundError: the directory went away.
+        PermissionError: it cannot be written to.
+        OSError: the disk is full.
     """
+    settings = run_settings(recipe)
     # TensorFlow takes seconds to import: not for an error or for --help.
-    directory.begin(run_settings(recipe))
+    with directory.being_written():
+        directory.begin(settings)
+        with RunLock(directory.path):
+            # Another process may have begun it, or finished it, just now.
+            directory.check(settings)
+            return _train(recipe, splits, directory, label, keep_embeddings)
+
+
+def _train(recipe, splits, directory, label, keep_embeddings):
     import keras
 
     import keras_gsp as gsp
@@ -76,6 +90,7 @@ def train_run(
         shuffle=False,
         verbose=0,
     )
+    directory.check_is_there()
     complete_encoder(recipe, learner.encoder).save(directory.encoder)
     if keep_embeddings:
         save_test_embeddings(directory.path, learner.encoder, recipe, splits)
@@ -87,6 +102,7 @@ def train_run(
         scores["num_problems"] = max(
             line.get("ccp_problem", 0) for line in directory.read_history()
         )
+    directory.check_is_there()
     write_json(directory.scores, scores)
     return scores
 

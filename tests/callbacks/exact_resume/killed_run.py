@@ -5,8 +5,6 @@ again with the same folder, until it writes the final state.
 """
 
 import argparse
-import os
-import signal
 from pathlib import Path
 
 import keras
@@ -14,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_gsp as gsp
+from training.campaigns.killed_run import kill_in_write, kill_now
 
 CLASSES, PER_CLASS, STEPS, EPOCHS = 6, 8, 4, 9
 RANDOM = np.random.default_rng(0)
@@ -22,10 +21,6 @@ IMAGES = (
     RANDOM.normal(size=(CLASSES, 1, 8, 8, 3))
     + RANDOM.normal(size=(CLASSES, PER_CLASS, 8, 8, 3))
 ).reshape(-1, 8, 8, 3)
-
-
-def kill_now():
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class KillAtStep(keras.callbacks.Callback):
@@ -41,21 +36,6 @@ class KillAtStep(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if self.epoch * STEPS + batch == self.step:
             kill_now()
-
-
-def kill_in_write(number):
-    """Kills the process half-way through its so manieth checkpoint."""
-    fsync, calls = os.fsync, []
-
-    def killing_fsync(descriptor):
-        calls.append(descriptor)
-        # Two calls a checkpoint: the file, then its folder.
-        if len(calls) == 2 * number - 1:
-            os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
-            kill_now()
-        fsync(descriptor)
-
-    os.fsync = killing_fsync
 
 
 def build_learner():

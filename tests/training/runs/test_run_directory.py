@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 from dataclasses import asdict
 
 import pytest
@@ -51,6 +53,40 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
 def test_checking_writes_nothing(tmp_path):
     RunDirectory(tmp_path / "x").check(SETTINGS)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
+def test_a_folder_that_is_read_only_is_named(tmp_path, code):
+    run = RunDirectory(tmp_path / "x")
+    with pytest.raises(PermissionError, match="that can be written to.*/x, wh"):
+        with run.being_written():
+            raise OSError(code, os.strerror(code), str(run.settings))
+
+
+@pytest.mark.parametrize("file", [None, "x/checkpoint/step-000000002.npz"])
+def test_a_full_disk_says_how_to_go_on(tmp_path, file):
+    run = RunDirectory(tmp_path / "x")
+    with pytest.raises(OSError, match="must be space.*No space left.*goes on"):
+        with run.being_written():
+            words = [] if file is None else [str(tmp_path / file)]
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *words)
+
+
+def test_an_error_about_another_file_stays_as_it_is(tmp_path):
+    error = PermissionError(errno.EACCES, "denied", "data/1.jpg")
+    with pytest.raises(PermissionError) as caught:
+        with RunDirectory(tmp_path).being_written():
+            raise error
+    assert caught.value is error
+
+
+def test_a_folder_that_went_away_is_not_made_again(tmp_path):
+    run = RunDirectory(tmp_path / "x")
+    run.begin(SETTINGS)
+    run.check_is_there()
+    run.path.rename(tmp_path / "y")
+    with pytest.raises(FileNotFoundError, match="must stay.*Bring it back"):
+        run.check_is_there()
 
 
 def test_a_folder_without_a_run_has_no_recipe_and_no_history(tmp_path):

@@ -1,0 +1,36 @@
+"""The short form of `training.campaigns.kills`."""
+
+import json
+
+import keras
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the batches are tf.data's", allow_module_level=True)
+
+from training.campaigns import kills
+
+
+@pytest.mark.slow
+def test_a_run_killed_twice_ends_as_the_one_left_alone(tmp_path, capsys):
+    record = tmp_path / "kills.json"
+    options = ["--runs", "1", "--kills", "2", "--seed", "1"]
+    kills.main([*options, "--json", str(record)])
+    assert "1 runs, 2 kills, 2 resumes" in capsys.readouterr().out
+    kept = json.loads(record.read_text())
+    values = int(kept["rows"][0][kept["headings"].index("values compared")])
+    assert values > 300
+    assert kept["rows"][-1][-1] == "0"
+    assert kept["settings"]["seed"] == 1
+
+
+def test_a_bit_that_differs_or_is_missing_is_found():
+    whole = {"a": b"\x00", "b": b"\x01", "c": b"\x02"}
+    assert kills.differences(whole, dict(whole)) == []
+    assert kills.differences(whole, {"a": b"\x00", "b": b"\x03"}) == ["b", "c"]
+    assert kills.differences({}, whole) == ["a", "b", "c"]
+
+
+def test_no_runs_are_refused():
+    with pytest.raises(SystemExit, match="Received: runs=0"):
+        kills.main(["--runs", "0"])

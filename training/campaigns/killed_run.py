@@ -1,0 +1,149 @@
+"""A small training run that kills itself where it is told to.
+
+`python -m training.campaigns.kills` starts it in a process of its own, again
+and again with the same folder, until the run is finished.
+"""
+
+import argparse
+import importlib
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from training.recipes.recipe import Recipe
+
+SMALL = Recipe(
+    dataset="glyphs",
+    pooling="gsp",
+    regularizer="zsr",
+    embedding_size=8,
+    num_prototypes=4,
+    classes_per_batch=4,
+    samples_per_class=2,
+    learning_rate=2e-3,
+    steps=18,
+    steps_per_evaluation=3,
+)
+RECIPES = {
+    # No problem is given more than one evaluation without a gain: several.
+    "ccp": replace(
+        SMALL,
+        ccp="on",
+        ccp_patience=1,
+        ccp_pool_size=6,
+        proxies_per_class=2,
+        normalization="ball",
+    ),
+    # Warm after 4 of 18 steps, full after 12.
+    "xbm": replace(
+        SMALL, memory="xbm", memory_capacity=64, memory_warmup_steps=4
+    ),
+}
+CALLS = {
+    "step": ("training.runs.progress", "ProgressBar.on_train_batch_end"),
+    "evaluation": (
+        "keras_gsp.callbacks.retrieval_evaluation",
+        "retrieval_scores",
+    ),
+    "problem": (
+        "keras_gsp.callbacks.chance_constrained.proxy_alternation",
+        "greedy_k_center",
+    ),
+}
+"""Place -> module and the function in it whose call means being there."""
+
+
+def kill_now() -> None:
+    """What `kill -9` does: nothing of Python runs any more."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_in_call(place: str, number: int) -> None:
+    """Kills the process where it enters a place for the so manieth time."""
+    module_name, path = CALLS[place]
+    owner = importlib.import_module(module_name)
+    *outer, name = path.split(".")
+    for one in outer:
+        owner = getattr(owner, one)
+    original: Callable = getattr(owner, name)
+    left = number
+
+    def killing(*args: Any, **kwargs: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            kill_now()
+        return original(*args, **kwargs)
+
+    setattr(owner, name, killing)
+
+
+def kill_in_write(number: int) -> None:
+    """Kills the process half-way through its so manieth file."""
+    fsync, calls = os.fsync, []
+
+    def killing_fsync(descriptor: int) -> None:
+        calls.append(descriptor)
+        # Two calls a file: the file, then its folder.
+        if len(calls) == 2 * number - 1:
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
+            kill_now()
+        fsync(descriptor)
+
+    os.fsync = killing_fsync
+
+
+def small_splits(seed: int) -> Any:
+    """Noisy colours in memory: classes to train, validate and test on."""
+    from training.datasets.image_set import ImageSet, RetrievalSplits
+
+    generator = np.random.default_rng(seed)
+
+    def coloured(names):
+        labels = np.repeat(np.arange(len(names)), 6)
+        colours = generator.integers(90, 130, (len(names), 1, 1, 3))
+        noise = generator.integers(0, 120, (len(labels), 16, 16, 3))
+        return ImageSet(
+            labels=labels,
+            class_names=tuple(names),
+            images=(colours[labels] + noise).astype("uint8"),
+        )
+
+    return RetrievalSplits(
+        "colours",
+        train=coloured("abcdef"),
+        test=coloured("xyz"),
+        validation=coloured("mno"),
+    )
+
+
+def main() -> None:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("--recipe", choices=RECIPES, default="ccp")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--place", choices=[*CALLS, "write"])
+    parser.add_argument("--number", type=int, default=1)
+    arguments = parser.parse_args()
+    if arguments.place == "write":
+        kill_in_write(arguments.number)
+    elif arguments.place:
+        kill_in_call(arguments.place, arguments.number)
+    from training.runs.run_directory import RunDirectory
+    from training.runs.train_run import train_run
+
+    print("begun", flush=True)
+    train_run(
+        replace(RECIPES[arguments.recipe], seed=arguments.seed),
+        small_splits(arguments.seed),
+        RunDirectory(arguments.folder),
+    )
+
+
+if __name__ == "__main__":
+    main()
