@@ -68,10 +68,13 @@ class LiftedStructureLoss(PairLoss):
         """Returns each anchor's sum over its positives, over their number."""
         distances = pairwise_distances(embeddings, references)
         nearness = self.negative_margin - distances
-        rivals = ops.logaddexp(
-            weighted_logsumexp(nearness, negative, axis=1)[:, None],
-            weighted_logsumexp(nearness, negative, axis=0)[None, :],
+        of_anchor = weighted_logsumexp(nearness, negative, axis=1)[:, None]
+        of_partner = weighted_logsumexp(nearness, negative, axis=0)[None, :]
+        # Keras's `logaddexp` rounds to float32 on JAX.
+        both = ops.stack(
+            [of_anchor + 0.0 * of_partner, of_partner + 0.0 * of_anchor]
         )
+        rivals = ops.logsumexp(both, axis=0)
         hinges = ops.relu(distances - self.positive_margin + rivals)
         sums = ops.sum(positive * ops.square(hinges), axis=1) / 2.0
         return anchor_shares(sums, ops.sum(positive))

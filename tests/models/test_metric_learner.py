@@ -370,6 +370,9 @@ def test_a_loss_may_bring_a_layer_with_weights():
         def training_loss(self, parts):
             return ops.mean(parts.loss_layer(parts.embeddings))
 
+        def validation_loss(self, parts):
+            return self.training_loss(parts)
+
     learner = gsp.models.MetricLearner(make_encoder())
     with pytest.raises(ValueError, match="Scaled needs loss_layer"):
         learner.compile("sgd", loss=Scaled())
