@@ -11,14 +11,14 @@ import keras
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).with_name("killed_run.py")
-ROOT = SCRIPT.parents[2]
+SCRIPT = "tests.callbacks.exact_resume.killed_run"
+ROOT = Path(__file__).parents[3]
 
 
 def start(folder, *arguments):
     environment = os.environ | {"KERAS_BACKEND": "tensorflow"}
     return subprocess.Popen(
-        [sys.executable, SCRIPT, folder, *map(str, arguments)],
+        [sys.executable, "-m", SCRIPT, folder, *map(str, arguments)],
         cwd=ROOT,
         env=environment,
     )
