@@ -5,6 +5,27 @@ import gc
 
 import keras
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Few examples, the same in every run; `--hypothesis-profile thorough` draws
+# others and many more.
+settings.register_profile(
+    "quick",
+    max_examples=5,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    # Slow on a busy machine is no mistake of a test.
+    suppress_health_check=list(HealthCheck),
+)
+settings.register_profile(
+    "thorough",
+    max_examples=300,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+settings.load_profile("quick")
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +44,9 @@ def memory_of_one_file():
     """Gives back what the compiled functions of a file's tests held."""
     yield
     gc.collect()
+    # What outlives its file, mostly caches of the frameworks, outlives the
+    # run: looking at all of it again took seconds after each file.
+    gc.freeze()
 
 
 @pytest.fixture

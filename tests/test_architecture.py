@@ -32,6 +32,7 @@ ALLOWED = {
     },
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
+TRAINING = sorted((ROOT / "training").rglob("*.py"))
 SAYS_NOTHING = {"utils", "base", "common", "helpers", "misc", "config"}
 
 
@@ -122,7 +123,7 @@ def public_functions(tree):
 
 
 def test_every_public_parameter_and_result_has_a_type():
-    for path in MODULES:
+    for path in (*MODULES, *TRAINING):
         for owner, function in public_functions(ast.parse(path.read_text())):
             given = function.args
             arguments = [

@@ -123,5 +123,6 @@ def test_commands_on_pages_exist_and_know_their_options(module, options):
         for path in (ROOT / "training/experiments").glob("*.py")
     ) * module.startswith("training.experiments")
     for option in options:
-        field = option[2:].replace("-", "_")
+        # A flag that is on by default is switched off by --no-NAME.
+        field = option[2:].removeprefix("no-").replace("-", "_")
         assert re.search(rf"\b{field}\b", known), f"{module} has no {option}"

@@ -24,7 +24,7 @@ class BrowseCommand:
     open: bool = False
     """Open the page in the browser."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.port < 2**16:
             raise ValueError(
                 f"`port` must be in [0, 65535]. Received: port={self.port}."

@@ -1,13 +1,18 @@
 """Trains GAP, GSP and GSP+ZSR on glyphs, compares, exports, searches, draws.
 
 `make demo`, or `python -m training.demo`. Everything lands in one folder; a
-demo that was stopped goes on where it was, finished trainings are kept.
+demo that was stopped goes on where it was, finished trainings are kept. At
+the end stands a report of all trainings, which opens where there is a desktop.
 """
 
+import os
 import sys
 import time
+import webbrowser
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -21,9 +26,9 @@ from training.runs.run_directory import RunDirectory, write_text
 from training.runs.train_run import ERRORS, train_run
 
 METHODS = {
-    "GAP": "glyphs-gap",
-    "GSP": "glyphs-gsp",
-    "GSP+ZSR": "glyphs-gsp-zsr",
+    "GAP": "glyphs-proxy-nca",
+    "GSP": "glyphs-proxy-nca-gsp",
+    "GSP+ZSR": "glyphs-proxy-nca-gsp-zsr",
 }
 MEASURES = {
     "map_at_r": "MAP@R",
@@ -39,14 +44,17 @@ class DemoCommand:
 
     runs: Path = Path("runs/demo")
     """Folder for everything that the demo makes."""
-    seeds: int = 3
-    """Trainings of each method, at least 1."""
-    steps: int = 600
-    """Steps of each training, a multiple of 100."""
+    seeds: int = 1
+    """Trainings of each method, at least 1; several show how far they differ
+    by chance."""
+    steps: int = 1800
+    """Steps of each training, a multiple of 200."""
     smoke: bool = False
     """One training of 40 steps each: does it run at all?"""
+    open: bool = True
+    """Open the report in the browser, where there is a desktop."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ValueError(
                 f"`seeds` must be 1 or more. Received: seeds={self.seeds}."
@@ -55,7 +63,7 @@ class DemoCommand:
     @property
     def recipes(self) -> dict:
         """(method, seed) -> recipe, seeds in turn."""
-        budget = SMOKE if self.smoke else {"steps": self.steps}
+        budget: dict[str, Any] = SMOKE if self.smoke else {"steps": self.steps}
         return {
             (method, seed): replace(RECIPES[name], seed=seed, **budget)
             for seed in range(1 if self.smoke else self.seeds)
@@ -63,7 +71,7 @@ class DemoCommand:
         }
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
     try:
         run_demo(
@@ -87,12 +95,17 @@ def run_demo(command: DemoCommand) -> None:
     splits = glyphs.load()
     directories = {}
     for (method, seed), recipe in command.recipes.items():
-        directory = RunDirectory(folder / f"{METHODS[method]}-{seed}")
+        # Short, for the report: gap-0, gsp-0, gsp-zsr-0.
+        name = method.lower().replace("+", "-")
+        directory = RunDirectory(folder / f"{name}-{seed}")
         directories[method, seed] = directory
         _train(recipe, splits, directory, f"{method}, seed {seed}")
     print(f"\n{_report(directories, splits, folder)}")
     export_and_search(best_run(directories), splits, folder)
     draw_pictures(directories, splits, folder)
+    page = write_demo_report(directories, folder)
+    if command.open and not command.smoke and has_desktop():
+        webbrowser.open(page.absolute().as_uri())
     seconds = time.monotonic() - start
     print(f"{seconds:.0f} seconds in all. Everything is in {folder}/")
 
@@ -103,6 +116,39 @@ def best_run(directories: dict) -> RunDirectory:
         directories.values(),
         key=lambda run: max(e["val_map_at_r"] for e in run.read_history()),
     )
+
+
+def write_demo_report(directories: dict, folder: Path) -> Path:
+    """Writes the report of all trainings.
+
+    Returns:
+        The page.
+    """
+    from training.report import ReportCommand, write_report
+
+    runs = tuple(directory.path for directory in directories.values())
+    page = folder / "report.html"
+    _, notes = write_report(ReportCommand(runs=runs, output=page))
+    for note in notes:
+        print(f"note: {note}")
+    print(f"{page}: the report, one file that any browser opens")
+    return page
+
+
+def has_desktop(
+    platform: str = sys.platform, environment: Mapping[str, str] = os.environ
+) -> bool:
+    """Whether a browser's window could be seen.
+
+    Args:
+        platform: As `sys.platform`.
+        environment: As `os.environ`.
+    """
+    if environment.get("CI") or environment.get("SSH_CONNECTION"):
+        return False
+    if platform in ("darwin", "win32"):
+        return True
+    return any(environment.get(n) for n in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 def results_table(directories: dict) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from training.recipes.ranges import positive
+from training.recipes.ranges import check_fields, positive
 from training.recipes.recipe import Dataset
 from training.runs.run_directory import write_json
 
@@ -39,16 +39,19 @@ class DoctorCommand:
     json: Path | None = None
     """File for everything that was found, which must be new."""
 
+    def __post_init__(self) -> None:
+        check_fields(self)
 
-def main(arguments=None):
+
+def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    command = tyro.cli(
-        DoctorCommand,
-        prog="python -m training.doctor",
-        description=__doc__,
-        args=arguments,
-    )
     try:
+        command = tyro.cli(
+            DoctorCommand,
+            prog="python -m training.doctor",
+            description=__doc__,
+            args=arguments,
+        )
         has_leak = _examine(command)
     except (ValueError, FileNotFoundError, FileExistsError) as error:
         sys.exit(f"error: {error}")

@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from tqdm import tqdm
@@ -44,7 +44,7 @@ class EmbedCommand:
     batch_size: int = 64
     """Images embedded at once."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         from keras_gsp.ops.arguments import check_count
 
         check_count(
@@ -54,7 +54,7 @@ class EmbedCommand:
         )
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
     try:
         command = tyro.cli(
@@ -96,11 +96,11 @@ def embed(command: EmbedCommand) -> tuple[dict, int]:
         "shard_size": command.shard_size,
         "batch_size": command.batch_size,
     }
-    items = [
+    items: list[dict[str, Any]] = [
         {"number": number, "shard": shards[number]}
         for number in begin(command.output, plan)
     ]
-    options = {
+    options: dict[str, Any] = {
         "encoder": str(encoder.resolve()),
         "crop_fraction": crop,
         "output": str(command.output.resolve()),

@@ -30,7 +30,7 @@ class EvaluateCommand:
     only."""
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
     command = tyro.cli(
         EvaluateCommand,

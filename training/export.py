@@ -3,10 +3,11 @@
 import sys
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
+from training.recipes.ranges import Range, check_fields, positive, share
 from training.recipes.recipe import Recipe
 from training.runs.run_directory import RunDirectory
 
@@ -31,31 +32,28 @@ class ExportCommand:
     split: Literal["test", "validation", "train"] = "test"
     """Side of the run's data set that becomes the gallery; of test, the
     gallery where the data set brings one."""
-    images_per_class: int | None = None
+    images_per_class: Annotated[int | None, positive] = None
     """At most so many images of each class in the gallery."""
-    false_accept_rate: float | None = None
-    """saved_model: searches also answer `is_match`, by a threshold for this
-    share of false accepts, calibrated on the run's validation classes."""
+    false_accept_rate: Annotated[float | None, Range(above=0, below=1)] = None
+    """With a gallery: keep a threshold for this share of false accepts,
+    calibrated on the run's validation classes; the searches of a SavedModel
+    then answer `is_match` too."""
     data_dir: str | None = None
     """Where the data set is; by default where the run had it."""
-    neighbors: int = 10
+    neighbors: Annotated[int, positive] = 10
     """Neighbours that a search returns."""
-    held_out: float = 0.1
+    held_out: Annotated[float, Range(above=0, below=1)] = 0.1
     """scann: share of the images that are left out of the gallery to measure
     the index with, where the data set has no queries of its own."""
-    minimum_recall: float = 0.95
+    minimum_recall: Annotated[float, share] = 0.95
     """scann: share of the true neighbours that must be found."""
     warn: bool = False
     """scann: only warn below the minimum recall."""
     overwrite: bool = False
     """Replace what is at `output`."""
 
-    def __post_init__(self):
-        if not 0.0 < self.held_out < 1.0:
-            raise ValueError(
-                "`held_out` must be in (0, 1). "
-                f"Received: held_out={self.held_out}."
-            )
+    def __post_init__(self) -> None:
+        check_fields(self)
         if self.quantization is not None and self.format != "litert":
             raise ValueError(
                 "`quantization` is for format=litert. Received: "
@@ -66,10 +64,10 @@ class ExportCommand:
                 "`index` must be exact or none with another format than "
                 f"saved_model. Received: index=scann, format={self.format}."
             )
-        if self.images_per_class is not None and self.images_per_class < 1:
+        if self.false_accept_rate is not None and self.index == "none":
             raise ValueError(
-                "`images_per_class` must be at least 1. "
-                f"Received: images_per_class={self.images_per_class}."
+                "`false_accept_rate` needs a gallery. Received: index=none, "
+                f"false_accept_rate={self.false_accept_rate}."
             )
 
     @property
@@ -93,7 +91,7 @@ class ExportCommand:
         return self.output or DEFAULT_FOLDER / self.run.name
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
     try:
         command = tyro.cli(
@@ -120,7 +118,7 @@ def export_run(command: ExportCommand) -> None:
     if command.data_dir is not None:
         recipe = replace(recipe, data_dir=command.data_dir)
     encoder = load_encoder(directory)
-    options = {
+    options: dict[str, Any] = {
         "crop_fraction": crop_fraction(recipe),
         "metadata": run_metadata(directory) | {"command": command.line},
         "overwrite": command.overwrite,
@@ -148,10 +146,8 @@ def crop_fraction(recipe: Recipe) -> float:
 
 def run_metadata(directory: RunDirectory) -> dict:
     """Recipe, environment and scores of a run, for the export."""
-    import json
-
-    metadata = {"run": directory.path.name}
-    metadata |= json.loads(directory.settings.read_text())
+    metadata: dict[str, Any] = {"run": directory.path.name}
+    metadata |= directory.read_settings()
     if directory.is_finished:
         metadata["scores"] = directory.read_scores()
     return metadata

@@ -35,7 +35,7 @@ class ReportCommand:
     """Write embeddings and small images to a Parquet file for each run too,
     beside the page; needs pyarrow."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.runs:
             raise ValueError("`runs` must name a run. Received: none.")
         for name in ("images", "points"):

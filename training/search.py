@@ -24,19 +24,26 @@ class SearchCommand:
     """Neighbours to show; by default all that the export returns."""
     picture: Path | None = None
     """PNG file to draw queries and neighbours into."""
+    weights: bool = False
+    """picture: below each image, how much each of its places counts."""
     explain: Path | None = None
     """PNG file that shows why the first image's nearest neighbour is near."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.images:
             raise ValueError("`images` must name a file. Received: none.")
+        if self.weights and self.picture is None:
+            raise ValueError(
+                "`weights` must come with a picture. Received: weights=True, "
+                "picture=None."
+            )
         if self.top is not None and self.top < 1:
             raise ValueError(
                 f"`top` must be at least 1. Received: top={self.top}."
             )
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
     try:
         command = tyro.cli(
@@ -89,7 +96,7 @@ def neighbor_lines(name: str, answer: dict, row: int, top: int) -> list[str]:
 
 def _search(command, folder, contents):
     """Prints the table and draws the pictures; says whether all failed."""
-    model, signatures = _loaded(folder, command.ann)
+    model, signatures = _loaded(folder, command)
     import tensorflow as tf
 
     search = signatures["search_ann" if command.ann else "search_exact"]
@@ -102,7 +109,14 @@ def _search(command, folder, contents):
     if command.picture is not None and is_read.any():
         from training.pictures.search_results import draw_search_results
 
-        draw_search_results(command.picture, contents, answer, folder, top)
+        draw_search_results(
+            command.picture,
+            contents,
+            answer,
+            folder,
+            top,
+            signatures["explain"] if command.weights else None,
+        )
         print(f"{command.picture}: drawn")
     if command.explain is not None and is_read[0]:
         from training.pictures.explanation import draw_explanation
@@ -116,7 +130,7 @@ def _search(command, folder, contents):
     return bool(is_read.any())
 
 
-def _loaded(folder, needs_scann):
+def _loaded(folder, command):
     import json
 
     from keras_gsp.storage.checksums import check_whole
@@ -128,7 +142,7 @@ def _loaded(folder, needs_scann):
         from keras_gsp.retrieval.index.scann_index import import_scann
 
         import_scann()
-    elif needs_scann:
+    elif command.ann:
         raise ValueError(
             "`ann` must be left out: the export has no ScaNN index. "
             f"Received: {folder}."
@@ -137,6 +151,14 @@ def _loaded(folder, needs_scann):
         raise ValueError(
             "`model` must be exported with an index. "
             f"Received: {folder}, which holds an encoder alone."
+        )
+    is_explained = command.explain is not None or command.weights
+    if is_explained and "explain" not in facts["signatures"]:
+        raise ValueError(
+            "`explain` and `weights` must be left out: of this encoder no "
+            "part of the similarity is a prototype's. "
+            f"Received: {folder}. "
+            f"{facts.get('no_explain', '')}".strip()
         )
     import tensorflow as tf
 

@@ -6,12 +6,20 @@ from pathlib import Path
 
 import tyro
 
-from training.protocols.report import run_report
 from training.protocols.run_protocol import train_recipe
-from training.recipes.choice import RecipeOptions, choose_recipe
-from training.recipes.named import run_name
+from training.recipes.choice import RecipeOptions, choose_recipe, run_name
+from training.recipes.data import check_sources
+from training.results.markdown import spread
+from training.runs.distribution import Distribution, Kind
 from training.runs.run_directory import RunDirectory
 from training.runs.train_run import ERRORS, run_settings
+
+MEASURES = ("map_at_r", "precision_at_r", "precision_at_1", "recall_at_1")
+PARTS = {
+    "single": "one model",
+    "average": "models on their own",
+    "concatenated": "models together",
+}
 
 
 @dataclass(frozen=True)
@@ -23,20 +31,76 @@ class TrainCommand(RecipeOptions):
     """Name of the run; by default the recipe's with what was changed."""
     runs: Path = Path("runs")
     """Folder that holds the runs."""
+    distribution: Kind = "none"
+    """Devices of this host to train on: one; all on JAX, with copies (data)
+    or with proxies cut by class (model); all on TensorFlow (mirrored)."""
+    model_devices: int = 2
+    """model: parts that proxies and class embeddings are cut into."""
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
     try:
         command = _parse(arguments)
         recipe = command.recipe
         name = command.name or run_name(command.recipe_name, recipe)
         directory = RunDirectory(command.runs / name)
-        directory.check(run_settings(recipe))
-        scores = train_recipe(recipe, directory)
+        distribution = Distribution(command.distribution, command.model_devices)
+        check_sources(recipe)
+        with distribution.together():
+            _train(recipe, directory, distribution)
     except ERRORS as error:
         sys.exit(f"error: {error}")
-    print(run_report(directory, scores))
+
+
+def _train(recipe, directory, distribution):
+    if distribution.num_processes == 1:
+        directory.check(run_settings(recipe))
+    distribution.check(recipe)
+    scores = train_recipe(recipe, directory, distribution=distribution)
+    if distribution.is_first:
+        print(run_report(directory, scores))
+
+
+def run_report(directory: RunDirectory, scores: dict) -> str:
+    """What a finished run says: its scores, or a protocol's table."""
+    if "protocol" in scores:
+        return protocol_report(directory.path, scores)
+    lines = [f"  {name:>16}  {value:.4f}" for name, value in scores.items()]
+    title = (
+        f"{directory.path}: {scores['num_queries']} images of unseen classes"
+    )
+    return "\n".join([title, *lines])
+
+
+def protocol_report(path: Path, scores: dict) -> str:
+    """One line for each way of scoring.
+
+    Args:
+        path: The run's folder.
+        scores: What `run_protocol` returned.
+    """
+    lines = [
+        f"{path}: {scores['protocol']} protocol, {scores['num_models']} "
+        f"models, weights chosen on {scores['selected_on']}"
+    ]
+    for part, name in PARTS.items():
+        if part in scores:
+            found = scores[part]
+            values = ", ".join(
+                f"{measure} {spread(found[measure])}"
+                for measure in MEASURES
+                if measure in found
+            )
+            lines.append(f"  {name}, {found['embedding_size']}-D: {values}")
+    if "best" in scores:
+        values = ", ".join(
+            f"{measure} {scores['best'][measure]:.4f}"
+            for measure in MEASURES
+            if measure in scores["best"]
+        )
+        lines.append(f"  the best of {scores['num_models']}: {values}")
+    return "\n".join(lines)
 
 
 def _parse(arguments):

@@ -5,8 +5,12 @@ from typing import Any
 
 import keras
 
-from keras_gsp.embeddings.encoding import encoded, encoded_batches
-from keras_gsp.embeddings.labelled_batches import LabelledBatches
+from keras_gsp.embeddings.labelled_batches import (
+    LabelledBatches,
+    encoded,
+    encoded_batches,
+)
+from keras_gsp.embeddings.processes import from_first_process
 from keras_gsp.metrics.retrieval import retrieval_scores
 from keras_gsp.ops.arguments import check_count
 
@@ -147,13 +151,15 @@ class RetrievalEvaluation(keras.callbacks.Callback):
                 "gallery_embeddings": others,
                 "gallery_labels": other_labels,
             }
-        self.scores = retrieval_scores(
+        scores = retrieval_scores(
             embeddings,
             labels,
             recall_at=self.recall_at,
             block_size=self.block_size,
             **gallery,
         )
+        # What follows from them has to follow in every process.
+        self.scores = from_first_process(lambda: scores)
         self.history.append({"step": self._step()} | self.scores)
         return self.scores
 

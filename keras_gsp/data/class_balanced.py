@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_gsp.data.untuned import untuned
 from keras_gsp.embeddings.labelled_embeddings import checked_labels
 from keras_gsp.ops.arguments import check_count, check_integer
 from keras_gsp.ops.tensor import Tensor
@@ -137,7 +138,7 @@ def class_balanced(
     endless = tf.data.experimental.assert_cardinality(
         tf.data.INFINITE_CARDINALITY
     )
-    return batches.apply(endless)
+    return untuned(batches.apply(endless))
 
 
 def _two_seeds(seed, cycle):

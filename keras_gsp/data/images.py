@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.data import crops, decoding
-from keras_gsp.data.image_header import MAX_PIXELS
+from keras_gsp.data.decoding import MAX_PIXELS
+from keras_gsp.data.untuned import untuned
 from keras_gsp.ops.arguments import check_count
 
 
@@ -23,6 +24,7 @@ def augmented_batches(
     seed: int = 0,
     first_step: int = 0,
     max_pixels: int = MAX_PIXELS,
+    positions: np.ndarray | None = None,
 ) -> Any:
     """Turns batches of indices into batches of augmented images.
 
@@ -54,6 +56,9 @@ def augmented_batches(
             on at step t equal those of one that never stopped from t on.
         max_pixels: Pixels above which a file is not decoded, and reading
             fails: a small file can ask for gigabytes. Default 50 million.
+        positions: Integers below the length of a batch: only these of each
+            batch are read and come out, the part that one of several
+            processes feeds. Default `None`: the whole batch.
 
     Returns:
         `tf.data.Dataset` of (images, labels): (batch, size, size, channels)
@@ -112,12 +117,14 @@ def augmented_batches(
 
     steps = tf.data.Dataset.counter(first_step)
     batches = tf.data.Dataset.zip(steps, index_batches)
-    positions = tf.range(batch_size, dtype="int64")
+    positions = _checked_positions(positions, batch_size)
+    batch_size = len(positions)
+    positions = tf.constant(positions, "int64")
     singles = batches.map(
         lambda step, indices: (
             tf.fill([batch_size], step),
             positions,
-            tf.cast(indices, "int64"),
+            tf.gather(tf.cast(indices, "int64"), positions),
         )
     ).unbatch()
     return _in_batches(singles, prepare, batch_size, drop_remainder=True)
@@ -191,7 +198,7 @@ def _in_batches(singles, prepare, batch_size, drop_remainder=False):
         prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
     batches = images.batch(batch_size, drop_remainder=drop_remainder)
-    return batches.prefetch(2)
+    return untuned(batches.prefetch(2))
 
 
 def _cut(image, size, window, max_pixels):
@@ -242,6 +249,17 @@ def _check_sizes(size, resize):
             f"whose shorter side has `resize` pixels. Received: size={size}, "
             f"resize={resize}."
         )
+
+
+def _checked_positions(positions, batch_size):
+    every = np.arange(batch_size)
+    found = every if positions is None else np.asarray(positions)
+    if found.ndim != 1 or not len(found) or not np.isin(found, every).all():
+        raise ValueError(
+            "`positions` must be some integers in [0, batch), a batch of "
+            f"{batch_size}. Received: positions={positions}."
+        )
+    return found
 
 
 def _check_resize(resize, crop):

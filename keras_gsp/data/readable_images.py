@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_gsp.data.decoding import (
+    MAX_PIXELS,
     check_num_pixels,
     decode_image,
     first_words,
     image_size,
 )
-from keras_gsp.data.image_header import MAX_PIXELS
 
 _NAMED = 10
 

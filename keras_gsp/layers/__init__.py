@@ -6,6 +6,7 @@ from keras_gsp.layers.class_embeddings import ClassEmbeddings
 from keras_gsp.layers.class_proxies import ClassProxies
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
+from keras_gsp.layers.intra_batch_classifier import IntraBatchClassifier
 from keras_gsp.layers.learnt_boundary import LearntBoundary
 from keras_gsp.layers.pooling.attention_pooling import AttentionPooling
 from keras_gsp.layers.pooling.average_max_pooling import AverageMaxPooling
@@ -52,6 +53,7 @@ __all__ = [
     "GeneralizedMaxPooling",
     "GeneralizedMeanPooling",
     "GeneralizedSumPooling",
+    "IntraBatchClassifier",
     "LearntBoundary",
     "NetVLADPooling",
     "OTKPooling",

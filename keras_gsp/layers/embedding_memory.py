@@ -154,7 +154,7 @@ class EmbeddingMemory(keras.layers.Layer):
 
     def _enqueue(self, embeddings, labels):
         """Overwrites the oldest slots and returns which, (batch,)."""
-        self._check_fits(labels)
+        labels = self._checked_to_fit(labels)
         batch = ops.shape(labels)[0]
         position = ops.convert_to_tensor(self.position)
         # `arange` takes the static length: on JAX a cast one is traced.
@@ -179,7 +179,7 @@ class EmbeddingMemory(keras.layers.Layer):
         self.num_steps.assign(self.num_steps + 1)
         return slots
 
-    def _check_fits(self, labels):
+    def _checked_to_fit(self, labels):
         expectation = (
             f"A batch must fit into the memory of `capacity={self.capacity}` "
             "slots."
@@ -187,17 +187,20 @@ class EmbeddingMemory(keras.layers.Layer):
         batch = ops.shape(labels)[0]
         # While shapes are inferred, JAX has symbols that cannot be compared.
         if isinstance(batch, int) or ops.is_tensor(batch):
-            require(batch <= self.capacity, expectation, batch=batch)
+            return require(
+                labels, batch <= self.capacity, expectation, batch=batch
+            )
+        return labels
 
     def _as_integers(self, labels):
         labels = flat_labels(labels)
         integers = ops.cast(labels, self.labels.dtype)
-        require(
+        return require(
+            integers,
             ops.all(ops.cast(integers, labels.dtype) == labels),
             "`labels` must be whole numbers.",
             labels=labels,
         )
-        return integers
 
     def _add_state(self, name, shape, dtype):
         return self.add_weight(

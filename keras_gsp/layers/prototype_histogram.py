@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 from keras_gsp.ops.arguments import check_count, check_positive
+from keras_gsp.ops.covering import prototype_cover
 from keras_gsp.ops.prototype_assignment import check_affinity, soft_histogram
-from keras_gsp.ops.prototype_cover import prototype_cover
 from keras_gsp.ops.tensor import Tensor
 
 

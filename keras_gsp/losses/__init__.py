@@ -6,6 +6,7 @@ from keras_gsp.losses.contrastive import ContrastiveLoss
 from keras_gsp.losses.cosface import CosFaceLoss
 from keras_gsp.losses.cosine_contrastive import CosineContrastiveLoss
 from keras_gsp.losses.cross_batch import CrossBatchLoss
+from keras_gsp.losses.intra_batch import IntraBatchLoss
 from keras_gsp.losses.lifted_structure import LiftedStructureLoss
 from keras_gsp.losses.list_wise import ListLoss
 from keras_gsp.losses.margin import MarginLoss
@@ -33,6 +34,7 @@ __all__ = [
     "CosFaceLoss",
     "CosineContrastiveLoss",
     "CrossBatchLoss",
+    "IntraBatchLoss",
     "LiftedStructureLoss",
     "ListLoss",
     "MarginLoss",

@@ -9,6 +9,7 @@ from keras import ops
 from keras_gsp.losses.proxy_similarity import (
     ProxyLoss,
     is_own_class,
+    nearest_of_class,
     own_similarities,
 )
 from keras_gsp.ops.arguments import check_positive
@@ -73,7 +74,7 @@ class ArcFaceLoss(ProxyLoss):
 
     def sample_terms(self, labels: Any, similarities: Any) -> Any:
         """Returns each sample's cross-entropy, own class turned away."""
-        nearest = ops.max(similarities, axis=-1)
+        nearest = nearest_of_class(similarities)
         own = self._turned(own_similarities(labels, nearest))
         return log_one_plus_sum_exp(
             self.scale * (nearest - own[:, None]),

@@ -8,6 +8,7 @@ from keras import ops
 from keras_gsp.losses.proxy_similarity import (
     ProxyLoss,
     is_own_class,
+    nearest_of_class,
     own_similarities,
 )
 from keras_gsp.ops.arguments import check_not_negative, check_positive
@@ -62,7 +63,7 @@ class CosFaceLoss(ProxyLoss):
 
     def sample_terms(self, labels: Any, similarities: Any) -> Any:
         """Returns each sample's cross-entropy, own class less the margin."""
-        nearest = ops.max(similarities, axis=-1)
+        nearest = nearest_of_class(similarities)
         own = own_similarities(labels, nearest) - self.margin
         return log_one_plus_sum_exp(
             self.scale * (nearest - own[:, None]),

@@ -7,8 +7,12 @@ import keras
 from keras import ops
 
 from keras_gsp.losses.metric_loss import StepParts
-from keras_gsp.ops.arguments import check_not_negative, check_positive
-from keras_gsp.ops.halves import check_seed, given_or_drawn_halves
+from keras_gsp.ops.arguments import (
+    check_not_negative,
+    check_positive,
+    check_seed,
+)
+from keras_gsp.ops.halves import given_or_drawn_halves
 from keras_gsp.ops.labels import check_same_length, first_occurrences
 from keras_gsp.ops.precision import at_least_float32, exact_mean
 from keras_gsp.ops.ridge import cross_half_prediction

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_gsp.losses.pairwise import PairLoss
+from keras_gsp.ops.normalization import normalize
 from keras_gsp.ops.pairs import (
     PairWeights,
     shares_of_mean_over,
@@ -61,29 +62,76 @@ class NPairLoss(PairLoss):
         if not isinstance(labels, PairWeights):
             labels, embeddings = self._checked(labels, embeddings)
             labels = self._weights_within(labels, embeddings)
-        positions = ops.arange(ops.shape(labels.positive)[0])
-        is_earlier = positions[None, :] < positions[:, None]
-        has_earlier = ops.any(
-            (labels.positive > 0.0) & is_earlier, axis=1, keepdims=True
+        count = ops.shape(labels.positive)[0]
+        positions = ops.arange(count)
+        first, has_positive = _first_positive(labels.positive)
+        is_first = ops.logical_and(has_positive, first > positions)
+        weights = PairWeights(
+            labels.positive
+            * ops.cast(is_first, labels.positive.dtype)[:, None],
+            labels.negative,
         )
-        is_first = ops.cast(ops.logical_not(has_earlier), labels.positive.dtype)
-        weights = PairWeights(labels.positive * is_first, labels.negative)
-        return super().call(weights, embeddings)
+        if not isinstance(labels, _PairsOfClasses):
+            return super().call(weights, embeddings)
+        # The anchors' rows are enough, and first of all rows.
+        half = (count + 1) // 2
+        rows = ops.where(is_first, positions, positions + count)
+        rows = ops.argsort(rows)[:half]
+        embeddings = normalize(embeddings, self.normalization)
+        terms = self._terms(
+            ops.take(embeddings, rows, axis=0),
+            embeddings,
+            PairWeights(*(ops.take(one, rows, axis=0) for one in weights)),
+        )
+        place = ops.cumsum(ops.cast(is_first, "int32")) - 1
+        terms = ops.take(terms, ops.maximum(place, 0), axis=0)
+        # Of a mean over half as many to that over all.
+        scale = ops.cast(count, terms.dtype) / ops.cast(half, terms.dtype)
+        return ops.where(is_first, terms * scale, 0.0)
 
     def anchor_terms(
         self, embeddings: Any, references: Any, positive: Any, negative: Any
     ) -> Any:
         """Returns each anchor's logarithm."""
-        products = ops.matmul(embeddings, ops.transpose(references))
-        columns = ops.arange(ops.shape(positive)[1])[None, :]
-        is_positive = positive > 0.0
-        first = ops.argmax(is_positive, axis=1, keepdims=True)
-        is_chosen = ops.logical_and(columns == first, is_positive)
-        chosen = ops.sum(ops.where(is_chosen, products, 0.0), axis=1)
-        is_rival = ops.any(is_chosen, axis=0)[None, :]
+        chosen, is_anchor = _first_positive(positive)
+        products = ops.matmul(
+            embeddings, ops.transpose(ops.take(references, chosen, axis=0))
+        )
+        # A positive that several chose is one rival.
+        positions = ops.arange(ops.shape(chosen)[0])
+        is_repeated = ops.any(
+            (chosen[:, None] == chosen[None, :])
+            & (positions[:, None] < positions[None, :])
+            & is_anchor[:, None],
+            axis=0,
+        )
+        is_rival = ops.logical_and(is_anchor, ops.logical_not(is_repeated))
+        negative = ops.take(negative, chosen, axis=1)
         rivals = weighted_logsumexp(
-            products, ops.where(is_rival, negative, 0.0)
+            products, ops.where(is_rival[None, :], negative, 0.0)
         )
         return shares_of_mean_over(
-            ops.softplus(rivals - chosen), ops.any(is_chosen, axis=1)
+            ops.softplus(rivals - ops.diagonal(products)), is_anchor
         )
+
+    def _weights_within(self, labels, embeddings):
+        weights = super()._weights_within(labels, embeddings)
+        # One class a sample: a matrix may give each an anchor of its own.
+        if len(labels.shape) == 1:
+            return _PairsOfClasses(*weights)
+        return weights
+
+
+class _PairsOfClasses(PairWeights):
+    """Pairs of which at most every second sample is the first of its class."""
+
+    __slots__ = ()
+
+
+def _first_positive(positive):
+    """The column of each row's first positive, and whether it has one."""
+    columns = ops.shape(positive)[1]
+    # One reduction, where XLA makes two of `argmax`.
+    candidates = ops.where(positive > 0.0, ops.arange(columns), columns)
+    first = ops.min(candidates, axis=1)
+    return ops.minimum(first, columns - 1), first < columns

@@ -8,6 +8,7 @@ from keras import ops
 from keras_gsp.losses.proxy_similarity import (
     ProxyLoss,
     is_own_class,
+    nearest_of_class,
     own_similarities,
 )
 from keras_gsp.ops.arguments import check_positive
@@ -57,7 +58,7 @@ class NormalizedSoftmaxLoss(ProxyLoss):
 
     def sample_terms(self, labels: Any, similarities: Any) -> Any:
         """Returns each sample's cross-entropy."""
-        nearest = ops.max(similarities, axis=-1)
+        nearest = nearest_of_class(similarities)
         own = own_similarities(labels, nearest)
         return log_one_plus_sum_exp(
             (nearest - own[:, None]) / self.temperature,

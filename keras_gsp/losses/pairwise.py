@@ -7,8 +7,7 @@ import keras
 from keras import ops
 
 from keras_gsp.losses.metric_loss import MetricLoss, StepParts
-from keras_gsp.ops.arguments import check_integer
-from keras_gsp.ops.halves import check_seed
+from keras_gsp.ops.arguments import check_integer, check_seed
 from keras_gsp.ops.labels import check_same_length
 from keras_gsp.ops.mining import MINERS
 from keras_gsp.ops.normalization import check_normalization, normalize
@@ -316,15 +315,14 @@ class PairLoss(MetricLoss):
 
     def _weights(self, labels, reference_labels, embeddings, references):
         """How much each pair counts; a matrix of labels must fit."""
-        weights = pair_weights(
+        if len(labels.shape) == 2 and self.label_kind != "multi_hot":
+            labels = _checked_matrix(labels, embeddings, references)
+        return pair_weights(
             labels,
             reference_labels,
             kind=self.label_kind,
             ignored_label=self.ignored_label,
         )
-        if len(labels.shape) == 2 and self.label_kind != "multi_hot":
-            _check_matrix(labels, embeddings, references)
-        return weights
 
     def _terms(self, embeddings, references, weights):
         """What the subclass computes, of the pairs that the miner keeps."""
@@ -374,7 +372,7 @@ def _checked_embeddings(embeddings, name):
     return embeddings
 
 
-def _check_matrix(pairs, embeddings, references):
+def _checked_matrix(pairs, embeddings, references):
     """Labels that are a matrix of pairs must have a column a reference."""
     given, expected = pairs.shape[1], references.shape[0]
     expectation = (
@@ -387,11 +385,18 @@ def _check_matrix(pairs, embeddings, references):
                 f"{expectation} Received: shape {tuple(pairs.shape)}, with "
                 f"{embeddings.shape[0]} embeddings and {expected} references."
             )
-        return
+        return pairs
     columns, count = ops.shape(pairs)[1], ops.shape(references)[0]
     # While shapes are inferred, JAX has symbols that cannot be compared.
     if ops.is_tensor(columns) or ops.is_tensor(count):
-        require(columns == count, expectation, columns=columns, items=count)
+        pairs = require(
+            pairs,
+            columns == count,
+            expectation,
+            columns=columns,
+            items=count,
+        )
+    return pairs
 
 
 def _check_pairs(embeddings, references, excluded):

@@ -130,13 +130,18 @@ class PotentialFieldLoss(PairLoss):
         """Every pair from both ends, but for samples that are one."""
         charges = normalize(proxies.embeddings, self.normalization)
         positions = ops.arange(ops.shape(charges)[0])
-        weights = pair_weights(proxies.labels, proxies.labels).without(
-            positions[:, None] == positions[None, :]
-        )
+        weights = pair_weights(
+            proxies.labels, proxies.labels, ignored_label=self.ignored_label
+        ).without(positions[:, None] == positions[None, :])
         own = ops.sum(self._terms(charges, charges, weights))
         within = self.validation_loss(parts)
         between = self.between(
             parts.labels, parts.embeddings, proxies.labels, proxies.embeddings
         )
-        count = ops.cast(ops.shape(parts.embeddings)[0], own.dtype)
-        return within + 2.0 * between + own / count
+        # Per sample that counts: an ignored one leaves no trace here either.
+        pairs = self._weights(
+            parts.labels, proxies.labels, parts.embeddings, proxies.embeddings
+        )
+        has_pair = ops.any(pairs.positive + pairs.negative > 0.0, axis=1)
+        count = ops.cast(ops.sum(ops.cast(has_pair, "int32")), own.dtype)
+        return within + 2.0 * between + own / ops.maximum(count, 1.0)

@@ -171,6 +171,21 @@ def own_similarities(labels: Any, similarities: Any) -> Any:
     return ops.squeeze(ops.take_along_axis(similarities, index, axis=1), axis=1)
 
 
+def nearest_of_class(similarities: Any) -> Any:
+    """Returns each sample's similarity to the nearest proxy of each class.
+
+    Args:
+        similarities: (batch, num_classes, proxies_per_class).
+
+    Returns:
+        (batch, num_classes).
+    """
+    # The gradient of a maximum looks for ties, even of one number.
+    if similarities.shape[-1] == 1:
+        return ops.squeeze(similarities, axis=-1)
+    return ops.max(similarities, axis=-1)
+
+
 def is_own_class(labels: Any, similarities: Any) -> Any:
     """Marks the class of each sample among all classes.
 

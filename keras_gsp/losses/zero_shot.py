@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 from keras_gsp.losses.metric_loss import StepParts
-from keras_gsp.ops.arguments import check_positive
-from keras_gsp.ops.halves import check_seed, given_or_drawn_halves
+from keras_gsp.ops.arguments import check_positive, check_seed
+from keras_gsp.ops.halves import given_or_drawn_halves
 from keras_gsp.ops.labels import check_same_length, class_indices, rows_of
 from keras_gsp.ops.precision import at_least_float32, exact_mean
 from keras_gsp.ops.ridge import cross_half_prediction

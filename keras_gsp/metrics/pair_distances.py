@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labelled_embeddings import searched_sides
-from keras_gsp.embeddings.origin import moved_to_origin
+from keras_gsp.embeddings.labelled_embeddings import (
+    moved_to_origin,
+    searched_sides,
+)
 from keras_gsp.ops.arguments import check_count
 
 # Distances of one block of rows with all columns: 64 MB in float32.

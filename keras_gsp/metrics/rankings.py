@@ -19,7 +19,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.origin import moved_to_origin
+from keras_gsp.embeddings.labelled_embeddings import moved_to_origin
 from keras_gsp.metrics.relevance import Relevance
 from keras_gsp.ops.precision import full_precision_matmul
 

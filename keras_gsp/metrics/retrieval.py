@@ -9,7 +9,6 @@ from keras_gsp.embeddings.labelled_embeddings import (
     checked_embeddings,
     searched_sides,
 )
-from keras_gsp.metrics.ranked_scores import ranked_scores
 from keras_gsp.metrics.rankings import positive_ranks, ranks_by_distance
 from keras_gsp.metrics.relevance import Relevance, group_codes
 from keras_gsp.metrics.reranking import (
@@ -140,15 +139,13 @@ def retrieval_scores(
     section 3.2; Zheng et al., "Scalable person re-identification", 2015, for
     what is left out by camera.
     """
-    recall_at = _checked_ranks(recall_at, "recall_at")
-    map_at = _checked_ranks(map_at, "map_at")
+    measures: dict[str, Any] = {
+        "recall_at": _checked_ranks(recall_at, "recall_at"),
+        "map_at": _checked_ranks(map_at, "map_at"),
+        "average_precision": average_precision,
+    }
     check_count(is_optional=True, block_size=block_size)
-    for name in reranking:
-        if name not in RERANKINGS:
-            raise ValueError(
-                f"`reranking` must hold names of {RERANKINGS}. "
-                f"Received: reranking={tuple(reranking)}."
-            )
+    _check_rerankings(reranking)
     sides = searched_sides(
         embeddings,
         labels,
@@ -156,7 +153,64 @@ def retrieval_scores(
         gallery_labels,
         may_be_multiple=True,
     )
-    codes = sides.codes
+    gallery, relevance = _gallery_and_relevance(
+        sides, query_groups, gallery_groups, distractor_embeddings
+    )
+    is_scored = relevance.num_positives > 0
+
+    def scored(queries, gallery):
+        hits = positive_ranks(
+            queries,
+            gallery,
+            relevance,
+            at_least=max((1, *measures["recall_at"], *measures["map_at"])),
+            is_complete=average_precision,
+            block_size=block_size,
+        )
+        return _rows_of_hits(hits, relevance.num_positives, **measures)
+
+    def reranked(name, queries, gallery):
+        if name == "alpha_query_expansion":
+            is_own = sides.is_own_gallery
+            return scored(expanded_queries(queries, gallery, is_own), gallery)
+        hits = _reciprocal_hits(queries, gallery, relevance)
+        return _rows_of_hits(hits, relevance.num_positives, **measures)
+
+    rows = scored(sides.embeddings, gallery)
+    scores = _means(rows, is_scored)
+    if reranking:
+        units = (
+            unit_rows(sides.embeddings, "embeddings"),
+            unit_rows(gallery, "gallery_embeddings"),
+        )
+        scores["reranked"] = {
+            name: _means(reranked(name, *units), is_scored)
+            for name in reranking
+        }
+    if per_class:
+        scores["per_class"] = {
+            name: _means(
+                {key: row[members] for key, row in rows.items()},
+                is_scored[members],
+            )
+            for name, members in _members(sides.codes, sides.classes)
+        }
+    if per_query:
+        scores["per_query"] = rows
+    return scores
+
+
+def _check_rerankings(reranking):
+    for name in reranking:
+        if name not in RERANKINGS:
+            raise ValueError(
+                f"`reranking` must hold names of {RERANKINGS}. "
+                f"Received: reranking={tuple(reranking)}."
+            )
+
+
+def _gallery_and_relevance(sides, query_groups, gallery_groups, distractors):
+    """What is searched, and what in it is right for which query."""
     if gallery_groups is not None and sides.is_own_gallery:
         raise ValueError(
             "`gallery_groups` must come with a gallery. Received: no "
@@ -164,77 +218,29 @@ def retrieval_scores(
         )
     groups, other_groups = group_codes(
         query_groups,
-        len(codes),
+        len(sides.codes),
         gallery_groups,
         len(sides.gallery),
         sides.is_own_gallery,
     )
     gallery, gallery_codes, other_groups = _with_distractors(
-        sides, other_groups, distractor_embeddings
+        sides, other_groups, distractors
     )
     relevance = Relevance(
-        codes,
+        sides.codes,
         gallery_codes,
         is_own_gallery=sides.is_own_gallery,
         groups=groups,
         gallery_groups=other_groups,
     )
-    num_positives = relevance.num_positives
-    if not num_positives.any():
+    if not relevance.num_positives.any():
         raise ValueError(
             "`labels` must give at least one query a positive: a gallery item "
             "of the same class other than itself. Received: "
-            f"{len(codes)} queries of {len(set(sides.classes))} classes, none "
-            "with a positive."
+            f"{len(sides.codes)} queries of {len(set(sides.classes))} classes, "
+            "none with a positive."
         )
-    is_scored = num_positives > 0
-
-    def scored(queries, gallery):
-        hits = positive_ranks(
-            queries,
-            gallery,
-            relevance,
-            at_least=max((1, *recall_at, *map_at)),
-            is_complete=average_precision,
-            block_size=block_size,
-        )
-        return of_hits(hits)
-
-    def of_hits(hits):
-        return _rows_of_hits(
-            hits,
-            num_positives,
-            recall_at=recall_at,
-            map_at=map_at,
-            average_precision=average_precision,
-        )
-
-    rows = scored(sides.embeddings, gallery)
-    scores = _means(rows, is_scored)
-    if reranking:
-        queries = unit_rows(sides.embeddings, "embeddings")
-        gallery = unit_rows(gallery, "gallery_embeddings")
-        scores["reranked"] = {}
-        for name in reranking:
-            if name == "k_reciprocal":
-                found = of_hits(_reciprocal_hits(queries, gallery, relevance))
-            else:
-                expanded = expanded_queries(
-                    queries, gallery, sides.is_own_gallery
-                )
-                found = scored(expanded, gallery)
-            scores["reranked"][name] = _means(found, is_scored)
-    if per_class:
-        scores["per_class"] = {
-            name: _means(
-                {key: row[members] for key, row in rows.items()},
-                is_scored[members],
-            )
-            for name, members in _members(codes, sides.classes)
-        }
-    if per_query:
-        scores["per_query"] = rows
-    return scores
+    return gallery, relevance
 
 
 def _reciprocal_hits(queries, gallery, relevance):
@@ -315,3 +321,67 @@ def _checked_ranks(ranks, name):
                 f"Received: {name}={ranks}."
             )
     return tuple(dict.fromkeys(int(k) for k in ranks))
+
+
+def ranked_scores(
+    queries: np.ndarray,
+    ranks: np.ndarray,
+    num_positives: np.ndarray,
+    *,
+    recall_at: Sequence[int] = (),
+    map_at: Sequence[int] = (),
+    average_precision: bool = False,
+) -> dict[str, np.ndarray]:
+    """Computes the scores of queries from the ranks of their positives.
+
+    With R the positives of a query (`num_positives`) and r_h the rank of the
+    h-th nearest one (`ranks`), h / r_h is the precision at that rank.
+
+    Args:
+        queries: (hits,), positions of queries in `num_positives`, all hits of
+            a query together.
+        ranks: (hits,), from 1, rising for each query; at least those up to
+            the query's R and up to every k.
+        num_positives: (queries,), at least 1 where there is a hit.
+        recall_at: the k of each Recall@k.
+        map_at: the k of each mAP@k.
+        average_precision: whether to score the mAP, for which all ranks must
+            be given.
+
+    Returns:
+        A dict from the name of a score to an array (queries,); 0 for a query
+        without a hit, as its score is.
+    """
+    count = len(num_positives)
+    starts = np.flatnonzero(np.diff(queries, prepend=-1))
+    sizes = np.diff(starts, append=len(queries))
+    precisions = 1 + np.arange(len(queries)) - np.repeat(starts, sizes)
+    precisions = precisions / ranks
+    positives = np.maximum(num_positives, 1)
+
+    def mean(values, counted, size):
+        total = np.bincount(
+            queries[counted], weights=values[counted], minlength=count
+        )
+        return total / size
+
+    ones = np.ones(len(queries))
+    is_first = np.zeros(len(queries), bool)
+    is_first[starts] = True
+    in_class_size = ranks <= num_positives[queries]
+    scores = {
+        "precision_at_1": mean(ones, ranks == 1, 1),
+        "precision_at_r": mean(ones, in_class_size, positives),
+        "map_at_r": mean(precisions, in_class_size, positives),
+    }
+    for k in recall_at:
+        scores[f"recall_at_{k}"] = mean(ones, is_first & (ranks <= k), 1)
+    for k in map_at:
+        size = np.minimum(positives, k)
+        scores[f"map_at_{k}"] = mean(precisions, ranks <= k, size)
+    if average_precision:
+        everywhere = np.ones(len(queries), bool)
+        scores["mean_average_precision"] = mean(
+            precisions, everywhere, positives
+        )
+    return scores

@@ -23,7 +23,7 @@ from typing import Any
 import keras
 from keras import ops, tree
 
-from keras_gsp.models.problem_progress import moving_variables
+from keras_gsp.models.problems import moving_variables
 from keras_gsp.ops.preconditions import require
 
 
@@ -45,7 +45,8 @@ def split_into_chunks(batch: Any, num_chunks: int) -> Any:
         size = ops.shape(tensor)[0]
         # While shapes are inferred, JAX has symbols that cannot be compared.
         if isinstance(size, int) or ops.is_tensor(size):
-            require(
+            tensor = require(
+                tensor,
                 size % num_chunks == 0,
                 f"The batch must be a multiple of `batch_chunks={num_chunks}`.",
                 batch=size,

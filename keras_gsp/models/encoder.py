@@ -23,9 +23,10 @@ def build_encoder(
     prefix_tokens: int = 0,
     prefix: str = "drop",
     grid_shape: tuple[int, int] | None = None,
+    pool_first: bool = False,
     name: str = "encoder",
 ) -> keras.Model:
-    """Builds backbone, 1x1 convolution, pooling and normalisation as a model.
+    """Builds backbone, projection, pooling and normalisation as a model.
 
     Args:
         backbone: built Keras model whose output is a feature map (batch,
@@ -35,8 +36,8 @@ def build_encoder(
         embedding_size: size that features are projected to, at least 1, and
             the size of the embedding with most poolings. Default 128.
         pooling: layer (batch, height, width, embedding_size) -> (batch,
-            size), for example `GeneralizedSumPooling`. Default `None`:
-            average pooling.
+            size), for example `GeneralizedSumPooling`; with `pool_first` it
+            sees the backbone's channels. Default `None`: average pooling.
         normalization: `"l2"` (default), `"ball"` or `None`; see
             `EmbeddingNormalization`.
         histogram: optional layer from the same features, projected into
@@ -54,6 +55,13 @@ def build_encoder(
             a feature map, so that `pooling_weights` gives one too. Default
             `None`: as the image's height and width and the number of tokens
             have it; a sequence where these do not tell.
+        pool_first: whether the backbone's own features are pooled and the
+            pooled vector is projected. Default `False`: features are
+            projected by a 1x1 convolution and then pooled, as GSP, NetVLAD,
+            OTK and WELDON are defined. Maximum, GeM, CroW, CBAM, DELF, SOLAR
+            and generalised max pooling are defined the other way round: they
+            want features as the last activation gives them, never negative.
+            For average pooling both are the same function.
         name: name of the model. Default `"encoder"`.
 
     Returns:
@@ -102,16 +110,20 @@ def build_encoder(
             f"prefix_tokens={prefix_tokens}, grid_shape={grid_shape}, and a "
             f"feature map of shape {tuple(features.shape)}."
         )
-    tokens = _project(features, embedding_size)
+    project = _projection(features, embedding_size, pool_first)
+    tokens = features if pool_first else project(features)
     features = tokens
     if len(tokens.shape) == 3 and prefix != "keep":
         shape = grid_shape or patch_grid(inputs, tokens, prefix_tokens)
         features = _patches(tokens, prefix_tokens, shape)
-    pooled, histograms, described = _pool(features, pooling, histogram)
+    last = project if pool_first else None
+    pooled, histograms, described = _pool(features, pooling, histogram, last)
     if prefix == "concatenate" and prefix_tokens:
-        pooled = keras.layers.Concatenate(name="with_prefix")(
-            [pooled, _prefix(tokens, prefix_tokens)]
-        )
+        first = _prefix(tokens, prefix_tokens)
+        if pool_first:
+            first = project(first)
+        first = keras.layers.Flatten(name="flat_prefix")(first)
+        pooled = keras.layers.Concatenate(name="with_prefix")([pooled, first])
     embedding = EmbeddingNormalization(
         normalization, name="normalization", dtype=_full_precision()
     )(pooled)
@@ -207,27 +219,31 @@ def _prefix(tokens, count):
             f'prefix="concatenate". Received: shape {tuple(tokens.shape)}.'
         )
     behind = (0, tokens.shape[1] - count)
-    first = keras.layers.Cropping1D(behind, name="prefix")(tokens)
-    return keras.layers.Flatten(name="flat_prefix")(first)
+    return keras.layers.Cropping1D(behind, name="prefix")(tokens)
 
 
-def _project(features, embedding_size):
-    if len(features.shape) == 4:
-        layer = keras.layers.Conv2D(embedding_size, 1, name="projection")
-    else:
-        layer = keras.layers.Dense(embedding_size, name="projection")
-    return layer(features)
+def _projection(features, embedding_size, pool_first):
+    """The layer that projects; a dense one takes vectors and maps alike."""
+    if len(features.shape) == 4 and not pool_first:
+        return keras.layers.Conv2D(embedding_size, 1, name="projection")
+    return keras.layers.Dense(embedding_size, name="projection")
 
 
-def _pool(features, pooling, histogram):
-    """The pooled features, their histogram, and what that describes."""
-    average = _average_pooling(features, "average")
-    if pooling is None:
-        pooling = average = _average_pooling(features, "pooling")
+def _pool(features, pooling, histogram, last=None):
+    """The pooled features, their histogram, and what that describes.
+
+    What comes out of the pooling is projected by `last`, if given; so are
+    the features that a histogram layer sees.
+    """
+    is_average = pooling is None
+    if is_average:
+        pooling = _average_pooling(features, "pooling")
     pooled = pooling(features)
     histograms = None
     if isinstance(pooled, (list, tuple)):
         pooled, histograms = pooled
+    if last is not None:
+        pooled = last(pooled)
     if histogram is None:
         return pooled, histograms, pooled
     if histograms is not None:
@@ -236,10 +252,14 @@ def _pool(features, pooling, histogram):
             "histogram. Received: a pooling with return_histogram=True "
             f"and histogram={histogram!r}."
         )
+    if last is not None:
+        features = last(features)
     in_ball = EmbeddingNormalization(
         "ball", name="unit_ball", dtype=_full_precision()
     )(features)
-    described = pooled if pooling is average else average(features)
+    described = pooled
+    if not is_average:
+        described = _average_pooling(features, "average")(features)
     return pooled, histogram(in_ball), described
 
 

@@ -4,18 +4,18 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import keras
+import numpy as np
 from keras import ops, tree
 
-from keras_gsp.embeddings.encoding import embedding_of
+from keras_gsp.embeddings.labelled_batches import embedding_of
+from keras_gsp.embeddings.processes import as_numpy
 from keras_gsp.losses.metric_loss import References, StepParts
-from keras_gsp.models.anchors import AnchoredWeights
 from keras_gsp.models.chunks import (
     ChunksOnTensorFlow,
     encode_chunks_on_jax,
 )
 from keras_gsp.models.encoder import histogram_of, pooled_of
-from keras_gsp.models.problem_progress import ProblemProgress
-from keras_gsp.models.replicas import gather_replicas, share_of_replica
+from keras_gsp.models.problems import AnchoredWeights, ProblemProgress
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.halves import class_disjoint_halves
 from keras_gsp.ops.labels import check_same_length
@@ -86,6 +86,10 @@ class MetricLearner(keras.Model):
     wrong). On TensorFlow `train_step` adds it to the gradients of the other
     terms; on JAX it enters through the loss. The updates are the same, and
     the loss that is reported has the term on both.
+
+    Labels are what the loss takes. Those of a pair loss may be a matrix that
+    says which pairs are positive, or several classes a sample (beside
+    `proxies` too); memory and regularisers need one class a sample.
 
     Outside training a pair loss is taken within the batch, so that it means
     something for unseen classes too; regulariser and anchors do not count.
@@ -226,12 +230,17 @@ class MetricLearner(keras.Model):
             self.encoder.build(input_shape)
         outputs = self.encoder.compute_output_shape(input_shape)
         embedding_shape = (None, embedding_of(outputs)[-1])
-        for part in (self.proxies, self.memory, self.recent):
+        for part in (
+            self.proxies,
+            self.memory,
+            self.recent,
+            self.loss_layer,
+        ):
             if part is not None and not part.built:
                 part.build(embedding_shape)
-        for part in (self.class_embeddings, self.loss_layer):
-            if part is not None and not part.built:
-                part.build((None,))
+        classes = self.class_embeddings
+        if classes is not None and not classes.built:
+            classes.build((None,))
         if self.anchored is not None and not self.anchored.built:
             self.anchored.build_for(self.encoder.trainable_variables)
         if self.batch_chunks > 1:
@@ -285,7 +294,7 @@ class MetricLearner(keras.Model):
         loss = self._step_loss(y, y_pred, training).total
         if training and self.anchored is not None:
             loss += self.anchored.penalty(self.encoder.trainable_variables)
-        return share_of_replica(loss)
+        return _share_of_replica(loss)
 
     if _ON_TENSORFLOW:
 
@@ -322,7 +331,7 @@ class MetricLearner(keras.Model):
                     outputs = self(x, training=True)
                 tape.watch(outputs)
                 parts = self._step_loss(y, outputs)
-                loss = share_of_replica(parts.total)
+                loss = _share_of_replica(parts.total)
                 loss = self.optimizer.scale_loss(loss)
             head = self._head() if self.log_regularizer_share else []
             gradients, *shares = _gradients(
@@ -339,7 +348,7 @@ class MetricLearner(keras.Model):
             penalty = 0.0
             if self.anchored is not None:
                 anchored = self.encoder.trainable_variables
-                factor = self.optimizer.scale_loss(share_of_replica(1.0))
+                factor = self.optimizer.scale_loss(_share_of_replica(1.0))
                 pull = self.anchored.pull(anchored, factor)
                 gradients = _added(gradients, weights, pull, anchored)
                 penalty = self.anchored.penalty(anchored)
@@ -450,6 +459,10 @@ class MetricLearner(keras.Model):
         if self.built:
             self.optimizer.build(self.trainable_variables)
 
+    def get_weights(self) -> list[np.ndarray]:
+        """Returns the weights, whole where processes hold their parts."""
+        return [as_numpy(weight) for weight in self.weights]
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, parts included."""
         parts = {
@@ -478,11 +491,13 @@ class MetricLearner(keras.Model):
     def _step_parts(self, labels, outputs, training):
         """Everything of a step, gathered from the replicas."""
         labels = self.loss.checked_labels(labels)
+        if training and len(labels.shape) > 1:
+            self._check_matrix_is_enough(labels)
         embeddings = embedding_of(outputs)
         check_same_length(labels, embeddings)
         labels, embeddings = (
-            gather_replicas(labels),
-            gather_replicas(embeddings),
+            _gather_replicas(labels),
+            _gather_replicas(embeddings),
         )
         always = {
             "labels": labels,
@@ -498,9 +513,9 @@ class MetricLearner(keras.Model):
         needs = getattr(self.regularizer, "needs", ()) + self.loss.needs
         histograms = pooled = first_half = None
         if "histograms" in needs:
-            histograms = gather_replicas(histogram_of(outputs))
+            histograms = _gather_replicas(histogram_of(outputs))
             pooled = pooled_of(outputs)
-            pooled = None if pooled is None else gather_replicas(pooled)
+            pooled = None if pooled is None else _gather_replicas(pooled)
         if "first_half" in needs:
             # The generator's state belongs to the learner's variables: a
             # resumed run splits as the uninterrupted one would have.
@@ -513,6 +528,17 @@ class MetricLearner(keras.Model):
             references=tuple(self._references(labels, embeddings)),
             in_batch_weight=self._weight_within(),
         )
+
+    def _check_matrix_is_enough(self, labels):
+        """Parts that remember or split a batch by class need its classes."""
+        for name in ("memory", "recent", "regularizer"):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"`{name}` needs one class a sample, labels of shape "
+                    "(batch,) or (batch, 1); a matrix of pairs or of several "
+                    "classes goes without it. Received: labels of shape "
+                    f"{tuple(labels.shape)} and {name}={getattr(self, name)!r}."
+                )
 
     def _references(self, labels, embeddings):
         """What the batch is compared with; the memory takes it up first."""
@@ -698,3 +724,40 @@ def _norm(gradients):
         if gradient is not None
     ]
     return ops.sqrt(sum(squares, ops.zeros(())))
+
+
+def _gather_replicas(tensor):
+    """Returns the tensor of every replica, joined along the first axis.
+
+    A loss on pairs is a function of the whole batch: replicas that look at
+    their own part minimise another objective. On JAX the global batch is what
+    a program sees anyway, and nothing is done.
+
+    Args:
+        tensor: (batch of this replica, ...).
+
+    Returns:
+        (global batch, ...).
+    """
+    if keras.backend.backend() != "tensorflow":
+        return tensor
+    import tensorflow as tf
+
+    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        return tensor
+    context = tf.distribute.get_replica_context()
+    if context is None:
+        # Keras traces the loss once outside the replicas, for its shape.
+        return tensor
+    # The identity turns a per-replica input into a tensor of this replica.
+    return context.all_gather(tf.identity(tensor), axis=0)
+
+
+def _share_of_replica(loss):
+    """Divides a global loss by the replicas, whose gradients are summed."""
+    if keras.backend.backend() != "tensorflow":
+        return loss
+    import tensorflow as tf
+
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    return loss if replicas == 1 else loss / replicas

@@ -21,10 +21,9 @@ from keras_gsp.ops.prototype_assignment import (
 )
 from keras_gsp.ops.recursive_prototypes import recursive_prototypes
 from keras_gsp.ops.ridge import cross_half_prediction
-from keras_gsp.ops.selection import selection_probabilities
 from keras_gsp.ops.sinkhorn import sinkhorn_plan
 from keras_gsp.ops.soft_ranks import soft_ranks
-from keras_gsp.ops.transport import partial_transport
+from keras_gsp.ops.transport import partial_transport, selection_probabilities
 
 __all__ = [
     "PairWeights",

@@ -66,3 +66,14 @@ def check_count(*, is_optional: bool = False, **arguments: Any) -> None:
         **arguments: by name, the values to check.
     """
     check_integer(least=1, is_optional=is_optional, **arguments)
+
+
+def check_seed(seed: int | None) -> int | None:
+    """Raises `TypeError` unless given an int or `None`."""
+    if seed is not None and not isinstance(seed, int):
+        raise TypeError(
+            f"`seed` must be an int or None. Received: seed={seed!r}. To "
+            "draw from a `SeedGenerator`, pass "
+            "`first_half=class_disjoint_halves(labels, generator)`."
+        )
+    return seed

@@ -50,7 +50,8 @@ def class_disjoint_halves(labels: Tensor, seed: Any) -> Tensor:
     """
     labels = flat_labels(labels)
     first = first_occurrences(labels)
-    require(
+    first = require(
+        first,
         ops.any(first != 0),
         "`labels` must hold at least two classes to be split into two "
         "halves without a common class.",
@@ -105,14 +106,3 @@ def given_or_drawn_halves(
             f"Received: shape {tuple(first_half.shape)} for {batch} labels."
         )
     return first_half
-
-
-def check_seed(seed: int | None) -> int | None:
-    """Raises `TypeError` unless given an int or `None`."""
-    if seed is not None and not isinstance(seed, int):
-        raise TypeError(
-            f"`seed` must be an int or None. Received: seed={seed!r}. To "
-            "draw from a `SeedGenerator`, pass "
-            "`first_half=class_disjoint_halves(labels, generator)`."
-        )
-    return seed

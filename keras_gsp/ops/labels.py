@@ -79,7 +79,8 @@ def class_indices(labels: Any, num_classes: int) -> Any:
     is_exact = ops.cast(indices, labels.dtype) == labels
     is_inside = (indices >= 0) & (indices < num_classes)
     has_row = is_exact & is_inside
-    require(
+    indices = require(
+        indices,
         ops.all(has_row),
         f"`labels` must be whole numbers in [0, {num_classes}).",
         labels=labels,

@@ -86,7 +86,8 @@ def exact_mean(tensor: Tensor, axis: int | None = None) -> Tensor:
         axis: int, or `None` for all axes.
 
     Returns:
-        Tensor without `axis`, in the same dtype.
+        Tensor without `axis`, in the same dtype; 0 of nothing.
     """
     count = ops.size(tensor) if axis is None else ops.shape(tensor)[axis]
-    return ops.sum(tensor, axis=axis) / ops.cast(count, tensor.dtype)
+    count = ops.maximum(ops.cast(count, tensor.dtype), 1.0)
+    return ops.sum(tensor, axis=axis) / count

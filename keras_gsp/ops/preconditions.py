@@ -30,18 +30,25 @@ def concrete_value(tensor: Tensor) -> Tensor:
     return None if is_traced else ops.convert_to_numpy(tensor)
 
 
-def require(condition: Any, expectation: str, **received: Any) -> None:
-    """Raises `ValueError` unless a condition on values holds.
+def require(
+    value: Any, condition: Any, expectation: str, **received: Any
+) -> Any:
+    """Returns a value once a condition holds, else raises `ValueError`.
 
     In a TensorFlow graph the condition becomes an assertion that raises
-    `tf.errors.InvalidArgumentError` when it runs. Compiled by XLA
+    `tf.errors.InvalidArgumentError` when it runs; whatever is computed from
+    the value returned waits for it, and cannot fail first. Compiled by XLA
     (`jit_compile=True`, JAX) nothing can be raised: there the check is left
     out, and the caller must return finite values all the same.
 
     Args:
+        value: tensor that only makes sense if the condition holds.
         condition: boolean scalar tensor.
         expectation: the sentence "`x` must be ...".
         **received: by name, the tensors or numbers to show.
+
+    Returns:
+        The value.
 
     Raises:
         ValueError: the condition is known and does not hold.
@@ -51,10 +58,15 @@ def require(condition: Any, expectation: str, **received: Any) -> None:
         import tensorflow as tf
 
         parts = [part for pair in received.items() for part in pair]
-        tf.debugging.Assert(condition, [expectation, "Received:", *parts])
-    elif known is not None and not known:
+        check = tf.debugging.Assert(
+            condition, [expectation, "Received:", *parts]
+        )
+        with tf.control_dependencies([check]):
+            return tf.identity(value)
+    if known is not None and not known:
         facts = ", ".join(
             f"{name}={concrete_value(value)}"
             for name, value in received.items()
         )
         raise ValueError(f"{expectation} Received: {facts}.")
+    return value

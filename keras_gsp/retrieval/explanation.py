@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.encoding import embedding_of
+from keras_gsp.embeddings.labelled_batches import embedding_of
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
 

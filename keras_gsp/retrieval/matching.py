@@ -23,7 +23,9 @@ class MatchThreshold:
     `distance`, a threshold that `calibrated` finds on held-out pairs for a
     chosen rate of false accepts. The threshold belongs to the encoder, not to
     a gallery: a new class is enrolled by adding its embeddings to the index,
-    without training and without calibrating again.
+    without training and without calibrating again. An index keeps it as its
+    `match`: searches then answer `is_match`, and `save` and
+    `export_retriever` write it beside the gallery.
 
     Args:
         distance: Euclidean distance, at least 0, up to which it is a match.
@@ -46,13 +48,13 @@ class MatchThreshold:
     threshold = gsp.retrieval.MatchThreshold.calibrated(
         held_out, labels, false_accept_rate=0.01
     )
-    index = gsp.retrieval.ExactIndex(np.eye(20)[:2], labels=["cat", "dog"])
+    index = gsp.retrieval.ExactIndex(
+        np.eye(20)[:2], labels=["cat", "dog"], match=threshold
+    )
     query = np.eye(20)[[7]]
-    found = index.search(query, k=1)
-    assert not threshold.is_match(found.distances).any()
+    assert not index.search(query, k=1).is_match.any()
     index.add(np.eye(20)[[7]], labels=["cow"], ids=[2])  # enrolled
-    found = index.search(query, k=1)
-    assert threshold.is_match(found.distances).all()
+    assert index.search(query, k=1).is_match.all()
     ```
     """
 
@@ -173,6 +175,19 @@ class MatchThreshold:
     def from_config(cls, config: dict[str, Any]) -> "MatchThreshold":
         """Makes the threshold that `get_config` described."""
         return cls(**config)
+
+
+def checked_match(match: Any) -> MatchThreshold | None:
+    """Returns a threshold or `None`, refusing what is neither.
+
+    Raises:
+        TypeError: anything else.
+    """
+    if match is None or isinstance(match, MatchThreshold):
+        return match
+    raise TypeError(
+        f"`match` must be a MatchThreshold or None. Received: match={match!r}."
+    )
 
 
 def _neighboring_negatives(pairs, allowed):

@@ -95,6 +95,8 @@ def test_a_batch_depends_on_seed_and_step_alone():
     np.testing.assert_array_equal(whole[2:], resumed)
     assert (whole[:2] != whole[2:4]).any()
     assert (whole != pixels_of(steps, seed=1)).any()
+    part = pixels_of(steps, positions=[1])
+    np.testing.assert_array_equal(part, whole[1::2])
 
 
 def test_a_repeated_image_is_cropped_anew_in_one_batch():
@@ -193,6 +195,8 @@ def test_windows_lie_inside_and_have_the_published_shape(crop, shape):
         ({"labels": [0]}, "Received: 2 and 1"),
         ({"images": np.zeros((2, 8, 8, 3), "float32")}, "float32"),
         ({"images": np.zeros((2, 8, 8), "uint8")}, "shape"),
+        ({"positions": [2]}, r"a batch of 2. Received: positions=\[2\]"),
+        ({"positions": []}, r"positions=\[\]"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

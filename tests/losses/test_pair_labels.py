@@ -26,7 +26,11 @@ every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 # What a pair that counts twice means is the same for these: the pair twice.
 # Of the others one looks at negatives of both ends, one at one positive of an
 # anchor, and two count a reference once in every rank.
-OF_PAIRS = list(LOSSES)[:9]
+OF_PAIRS = [
+    name
+    for name in LOSSES
+    if name not in ("lifted_structure", "n_pair", "smooth_ap", "recall_at_k")
+]
 every_sum = pytest.mark.parametrize(
     "loss", [LOSSES[name] for name in OF_PAIRS], ids=OF_PAIRS
 )

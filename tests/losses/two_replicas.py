@@ -18,15 +18,17 @@ def two_logical_devices():
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
-def value(name, strategy, count):
-    """The shares of all replicas, added up."""
+def values(strategy, count):
+    """The shares of all replicas, added up, of every loss."""
+    learners = {}
     with strategy.scope():
-        keras.utils.set_random_seed(0)
-        learner = gsp.models.MetricLearner(
-            keras.Sequential([keras.Input((6,)), keras.layers.Dense(5)]),
-            proxies=proxies(),
-        )
-        learner.compile("sgd", loss=LOSSES[name]())
+        for name, loss in LOSSES.items():
+            keras.utils.set_random_seed(0)
+            learners[name] = gsp.models.MetricLearner(
+                keras.Sequential([keras.Input((6,)), keras.layers.Dense(5)]),
+                proxies=proxies(),
+            )
+            learners[name].compile("sgd", loss=loss())
     embeddings = images()[:, :5]
     batches = [
         (tf.constant(LABELS[i::count]), tf.constant(embeddings[i::count]))
@@ -36,22 +38,23 @@ def value(name, strategy, count):
         lambda context: batches[context.replica_id_in_sync_group]
     )
 
-    @tf.function
+    @tf.function  # One for all losses: it is tracing that takes time.
     def step(labels, outputs):
-        return learner.compute_loss(y=labels, y_pred=outputs)
+        return {
+            name: learner.compute_loss(y=labels, y_pred=outputs)
+            for name, learner in learners.items()
+        }
 
     shares = strategy.run(step, args=batch)
-    return float(strategy.reduce("SUM", shares, axis=None))
+    return {
+        name: float(strategy.reduce("SUM", share, axis=None))
+        for name, share in shares.items()
+    }
 
 
 if __name__ == "__main__":
-    both = two_logical_devices()
-    one = tf.distribute.get_strategy()
+    both = values(two_logical_devices(), 2)
+    one = values(tf.distribute.get_strategy(), 1)
     pathlib.Path(sys.argv[1]).write_text(
-        json.dumps(
-            {
-                name: (value(name, one, 1), value(name, both, 2))
-                for name in LOSSES
-            }
-        )
+        json.dumps({name: (one[name], both[name]) for name in LOSSES})
     )

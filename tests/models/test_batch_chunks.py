@@ -97,9 +97,14 @@ def assert_same(found, expected, tolerance):
 
 @pytest.mark.parametrize("case", CASES)
 def test_chunks_take_the_steps_of_the_whole_batch(case):
-    whole = trained(make_learner(case, 1))
-    # Four steps of float32, gradients of order one.
-    assert_same(trained(make_learner(case, 4)), whole, 2e-5)
+    # JAX rounds to float32, and the ridge fit of cross-batch learning takes
+    # rounding further from step to step: one step there.
+    steps, tolerance = {"epochs": 1, "batch_size": 48}, 2e-5
+    if ON_TENSORFLOW:
+        keras.config.set_dtype_policy("float64")
+        steps, tolerance = {}, 1e-9
+    whole = trained(make_learner(case, 1), **steps)
+    assert_same(trained(make_learner(case, 4), **steps), whole, tolerance)
 
 
 @pytest.mark.slow

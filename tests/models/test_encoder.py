@@ -260,3 +260,98 @@ def test_bad_prefix_and_grid_are_refused():
         gsp.layers.TokenGrid((2, 2), prefix_tokens=-1)
     with pytest.raises(ValueError, match=r"Received: shape \(1, 2\)"):
         gsp.layers.TokenGrid((1, 2))(np.ones((1, 2)))
+
+
+@pytest.mark.parametrize("backbone", [feature_backbone, token_backbone])
+def test_pool_first_projects_the_pooled_vector(backbone):
+    pooling = gsp.layers.GeneralizedMeanPooling(2.0)
+    network = backbone()
+    encoder = gsp.models.build_encoder(
+        network,
+        embedding_size=8,
+        pooling=pooling,
+        normalization=None,
+        pool_first=True,
+    )
+    inputs = np.random.default_rng(0).normal(size=(3, *network.input_shape[1:]))
+    features = np.maximum(np.asarray(network(inputs)), 1e-6)
+    features = features.reshape(3, -1, 6)
+    kernel, bias = encoder.get_layer("projection").get_weights()
+    expected = np.sqrt(np.mean(features**2, axis=1)) @ kernel + bias
+    np.testing.assert_allclose(encoder(inputs), expected, atol=1e-5)
+
+
+def test_average_pooling_is_the_same_before_and_after_the_projection():
+    network = feature_backbone()
+    first, last = (
+        gsp.models.build_encoder(
+            network, embedding_size=8, pool_first=pool_first
+        )
+        for pool_first in (True, False)
+    )
+    kernel, bias = first.get_layer("projection").get_weights()
+    last.get_layer("projection").set_weights([kernel[None, None], bias])
+    np.testing.assert_allclose(first(images()), last(images()), atol=1e-6)
+
+
+def test_pool_first_gives_a_histogram_of_projected_features():
+    outputs = {}
+    network = feature_backbone()
+    for pool_first in (True, False):
+        encoder = gsp.models.build_encoder(
+            network,
+            embedding_size=8,
+            histogram=PrototypeHistogram(5),
+            pooling=gsp.layers.AverageMaxPooling(),
+            pool_first=pool_first,
+        )
+        kernel = np.arange(48.0).reshape(6, 8) % 5 - 2
+        bias = np.linspace(-1, 1, 8)
+        encoder.get_layer("projection").set_weights(
+            [kernel if pool_first else kernel[None, None], bias]
+        )
+        histogram = next(
+            one for one in encoder.layers if isinstance(one, PrototypeHistogram)
+        )
+        histogram.set_weights([np.ones((5, 8)) * np.arange(5)[:, None] / 9])
+        outputs[pool_first] = encoder(images())
+    for name in ("histogram", "pooled"):
+        np.testing.assert_allclose(
+            outputs[True][name], outputs[False][name], atol=1e-5
+        )
+
+
+def test_pool_first_with_gsp_has_prototypes_among_the_backbones_channels():
+    pooling = GeneralizedSumPooling(5, return_histogram=True)
+    encoder = gsp.models.build_encoder(
+        feature_backbone(), embedding_size=8, pooling=pooling, pool_first=True
+    )
+    assert pooling.prototypes.shape == (5, 6)
+    assert encoder.output["histogram"].shape == (None, 5)
+    assert encoder.output["pooled"].shape == (None, 8)
+
+
+def test_pool_first_projects_class_tokens_too():
+    encoder = gsp.models.build_encoder(
+        token_backbone(),
+        embedding_size=8,
+        prefix_tokens=1,
+        prefix="concatenate",
+        normalization=None,
+        pool_first=True,
+    )
+    tokens = np.random.default_rng(1).normal(size=(2, 10, 5))
+    features = np.asarray(token_backbone_of(encoder)(tokens))
+    kernel, bias = encoder.get_layer("projection").get_weights()
+    expected = np.concatenate(
+        [
+            features[:, 1:].mean(1) @ kernel + bias,
+            features[:, 0] @ kernel + bias,
+        ],
+        axis=1,
+    )
+    np.testing.assert_allclose(encoder(tokens), expected, atol=1e-5)
+
+
+def token_backbone_of(encoder):
+    return keras.Model(encoder.inputs, encoder.get_layer("dense").output)

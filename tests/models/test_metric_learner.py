@@ -259,6 +259,20 @@ def test_sample_weights_are_refused():
         learner.compute_loss(None, labels, outputs, np.ones(24))
 
 
+@pytest.mark.parametrize("part", ["memory", "recent", "regularizer"])
+@pytest.mark.parametrize("kind", ["class", "multi_hot"])
+def test_parts_that_need_classes_refuse_a_matrix(part, kind):
+    loss = gsp.losses.ContrastiveLoss(label_kind=kind)
+    given = gsp.layers.EmbeddingMemory(20)
+    if part == "regularizer":
+        given = gsp.losses.CrossBatchLoss(loss)
+    learner = gsp.models.MetricLearner(make_encoder(), **{part: given})
+    learner.compile("sgd", loss=loss)
+    embeddings = np.zeros((4, 5), "float32")
+    with pytest.raises(ValueError, match=f"`{part}` needs one class a sample"):
+        learner.compute_loss(y=np.eye(4, dtype=bool), y_pred=embeddings)
+
+
 def test_labels_of_another_length_are_refused():
     learner = make_learner("pairs")
     images, labels = batch()

@@ -1,10 +1,11 @@
 """Integers are checked in one place, for every layer that counts."""
 
+import keras
 import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.ops.arguments import check_integer
+from keras_gsp.ops.arguments import check_integer, check_seed
 
 
 @pytest.mark.parametrize("count", [2.5, 2.0, True, "2", 0, None])
@@ -35,3 +36,10 @@ def test_any_integer_passes_without_a_bound():
     check_integer(is_optional=True, seed=None)
     with pytest.raises(ValueError, match="`seed` must be an integer. Rec"):
         check_integer(seed=0.5)
+
+
+def test_seed_of_a_loss_is_an_int_or_none():
+    assert check_seed(3) == 3
+    assert check_seed(None) is None
+    with pytest.raises(TypeError, match="`seed` must be an int or None"):
+        check_seed(keras.random.SeedGenerator(0))

@@ -6,7 +6,6 @@ import pytest
 from keras import ops
 
 from keras_gsp.ops.halves import (
-    check_seed,
     class_disjoint_halves,
     given_or_drawn_halves,
 )
@@ -186,10 +185,3 @@ def test_given_halves_must_be_boolean():
 def test_given_halves_must_have_one_entry_a_label(shape):
     with pytest.raises(ValueError, match="one entry a label. Received: shape"):
         given_or_drawn_halves(np.array([0, 1]), np.ones(shape, bool), 0)
-
-
-def test_seed_of_a_loss_is_an_int_or_none():
-    assert check_seed(3) == 3
-    assert check_seed(None) is None
-    with pytest.raises(TypeError, match="`seed` must be an int or None"):
-        check_seed(keras.random.SeedGenerator(0))

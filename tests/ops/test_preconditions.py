@@ -16,8 +16,12 @@ needs_graph = pytest.mark.skipif(
 
 
 def doubled_if_positive(values):
-    require(ops.all(values > 0), "`values` must be positive.", values=values)
-    return 2 * values
+    return 2 * require(
+        values,
+        ops.all(values > 0),
+        "`values` must be positive.",
+        values=values,
+    )
 
 
 def test_a_value_is_known_in_eager_mode_and_not_while_traced():
@@ -83,3 +87,29 @@ def test_other_numbers_are_refused(label):
 def test_high_bits_are_not_cut_off():
     with pytest.raises(ValueError, match="Received: labels=.4294967299"):
         class_indices(np.array([2**32 + 3]), 200)
+
+
+@needs_graph
+def test_what_is_computed_from_the_value_waits_for_the_condition():
+    import tensorflow as tf
+
+    @tf.function
+    def product(rows):
+        fits = require(
+            rows, ops.shape(rows)[0] == 3, "`rows` must be three.", rows=rows
+        )
+        return ops.multiply(fits, np.ones(3, "float32"))
+
+    # Without waiting, the product's own error came first once in a while.
+    graph = product.get_concrete_function(tf.TensorSpec([None])).graph
+    (last,) = (one for one in graph.get_operations() if one.type == "Mul")
+    before, waiting = set(), [last]
+    while waiting:
+        operation = waiting.pop()
+        before.add(operation.name)
+        sources = [tensor.op for tensor in operation.inputs]
+        waiting += sources + list(operation.control_inputs)
+    assert any("Assert" in name for name in before)
+    np.testing.assert_array_equal(product(tf.ones(3)), np.ones(3))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="be three"):
+        product(tf.ones(2))

@@ -11,7 +11,9 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training runs on TensorFlow", allow_module_level=True)
 
 from training import demo
+from training.artefacts import demo_artefacts
 from training.datasets import glyphs
+from training.pictures import demo_pictures
 from training.runs.run_directory import RunDirectory, write_json
 
 SMALL = {
@@ -76,6 +78,9 @@ def test_the_demo_trains_exports_searches_and_draws(
 ):
     splits = glyphs.load(**SMALL)
     monkeypatch.setattr(glyphs, "load", lambda: splits)
+    opened = []
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr(demo.webbrowser, "open", opened.append)
     arguments = ["--smoke", "--runs", str(tmp_path)]
     demo.main(arguments)
     printed = capfd.readouterr().out
@@ -84,19 +89,47 @@ def test_the_demo_trains_exports_searches_and_draws(
     assert "   1    0.0000" in printed, "each query finds itself first"
     for name in ("pooling_weights", "retrieval_grid", "learning_curves"):
         assert (folder / f"{name}.png").stat().st_size > 10_000
+    page = (folder / "report.html").read_text()
+    assert f"{folder / 'report.html'}: the report" in printed
+    # Every training has its curve in it.
+    for run in ("gap-0", "gsp-0", "gsp-zsr-0"):
+        assert f'"run":"{run}"' in page
+    assert opened == [], "a smoke run opens no window"
     assert (folder / "results.md").read_text() in printed
     before = (folder / "results.md").read_bytes()
+    # What follows the trainings has been seen.
+    for where in (demo_artefacts, demo_pictures, demo):
+        for name in ("export_and_search", "draw_pictures", "write_demo_report"):
+            if hasattr(where, name):
+                monkeypatch.setattr(where, name, lambda *_: None)
     demo.main(arguments)
     assert "finished before, kept" in capfd.readouterr().out
     assert (folder / "results.md").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("platform", "environment", "is_there"),
+    [
+        ("linux", {}, False),
+        ("linux", {"DISPLAY": ":0"}, True),
+        ("linux", {"WAYLAND_DISPLAY": "wayland-0"}, True),
+        ("linux", {"DISPLAY": "localhost:10", "SSH_CONNECTION": "a"}, False),
+        ("darwin", {}, True),
+        ("darwin", {"CI": "true"}, False),
+    ],
+)
+def test_a_report_opens_where_there_is_a_desktop(
+    platform, environment, is_there
+):
+    assert demo.has_desktop(platform, environment) == is_there
 
 
 def test_runs_of_another_recipe_are_not_taken_for_the_demos(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(glyphs, "load", lambda: None)
-    run = finished(tmp_path / "glyphs-gap-0", 0.1, 0.1)
-    recipe = demo.DemoCommand(steps=100).recipes["GAP", 0]
+    run = finished(tmp_path / "gap-0", 0.1, 0.1)
+    recipe = demo.DemoCommand(steps=200).recipes["GAP", 0]
     write_json(run.settings, {"recipe": vars(recipe)})
     with pytest.raises(SystemExit, match="a finished run of another"):
         demo.main(["--runs", str(tmp_path)])

@@ -1,6 +1,7 @@
 """From a run to an export to neighbours, by the commands of the README."""
 
 import json
+import shutil
 from dataclasses import asdict
 
 import keras
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.storage.checksums import write_checksums
 from tests.training.datasets import layouts
 from training import export, search
 from training.recipes.recipe import Recipe
@@ -90,6 +92,7 @@ def test_search_prints_a_table_and_draws_pictures(exported, tmp_path, capsys):
             "3",
             "--picture",
             str(grid),
+            "--weights",
             "--explain",
             str(why),
         ]
@@ -141,6 +144,11 @@ def test_bad_exports_are_refused(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         export.main(["nowhere", "--held-out", "1.5"])
     assert "held_out=1.5" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        export.main(
+            ["nowhere", "--index", "none", "--false-accept-rate", "0.1"]
+        )
+    assert "false_accept_rate=0.1" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -157,6 +165,20 @@ def test_bad_searches_are_refused(exported, capsys):
     with pytest.raises(SystemExit):
         search.main([model, __file__, "--top", "0"])
     assert "top=0" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        search.main([model, __file__, "--weights"])
+    assert "picture=None" in capsys.readouterr().err
+
+
+def test_shares_are_only_asked_of_an_export_that_has_them(exported, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(exported.model, model)
+    facts = exported.facts | {"no_explain": "Its pooling is another."}
+    facts["signatures"] = ["search_exact"]
+    (model / "metadata.json").write_text(json.dumps(facts))
+    write_checksums(model)
+    with pytest.raises(SystemExit, match="`explain` and.*is another"):
+        search.main([str(model), __file__, "--explain", "picture.png"])
 
 
 def test_held_out_images_leave_the_gallery():

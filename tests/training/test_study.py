@@ -1,14 +1,19 @@
 """A study is a table of recipes; its finished models stay as they are."""
 
+import itertools
+from collections import Counter
+
 import numpy as np
 import pytest
 
+import keras_gsp as gsp
 import training.protocols.run_protocol as protocol
 from training import study
 from training.datasets.image_set import ImageSet, RetrievalSplits
 from training.protocols.query_scores import save_query_scores
+from training.recipes.loss import build_loss
+from training.recipes.published import LARGE, SMALL
 from training.recipes.recipe import PROXY_LOSSES
-from training.recipes.setting import LARGE, SMALL
 from training.recipes.studies import BASELINES, STUDIES, UNTRAINED
 from training.results.study_results import study_results
 from training.runs.kept_embeddings import FILE
@@ -49,8 +54,9 @@ def trained(monkeypatch):
         save_query_scores(directory.path, splits)
         lines = [
             f'{{"step": {step}, "seconds": {3 * step}, '
-            f'"val_map_at_r": 0.{step}, "ccp_problem": 2}}\n'
-            for step in (10, 20)
+            f'"val_map_at_r": 0.{step}, "ccp_problem": {problem}, '
+            '"ccp_steps": 10}\n'
+            for step, problem in ((10, 1), (20, 2))
         ]
         write_text(directory.history, "".join(lines))
         write_json(directory.scores, {"map_at_r": 0.1})
@@ -84,9 +90,35 @@ def test_every_study_begins_with_the_untrained_baseline(name):
     for (_, method), recipe in table.cells.items():
         assert (recipe.ccp == "on") == method.startswith("ccp")
         assert (recipe.steps == 0) == (method == "untrained")
-        assert {*BASELINES.get(method, ())} <= {*table.methods} | {"single"}
+        assert {*BASELINES.get(method, ())[:1]} <= {*table.methods}
     if name not in SMALL + LARGE:
         assert cells[0] == UNTRAINED
+
+
+def test_the_glyphs_study_has_every_loss_of_the_package():
+    cells = STUDIES["glyphs"].cells
+    found = [
+        build_loss(recipe)
+        for (_, method), recipe in cells.items()
+        if method == "gap"
+    ]
+    kinds = {type(loss).__name__ for loss in found}
+    of_the_package = {
+        name
+        for name, loss in vars(gsp.losses).items()
+        if isinstance(loss, type) and issubclass(loss, gsp.losses.MetricLoss)
+    }
+    bases = {"MetricLoss", "PairLoss", "ListLoss", "ProxyLoss"}
+    regularizers = {"ZeroShotLoss", "CrossBatchLoss"}
+    assert kinds == of_the_package - bases - regularizers
+    assert {getattr(loss, "miner", None) for loss in found} >= {
+        "batch_hard",
+        "semi_hard",
+        "distance_weighted",
+    }
+    # They come first: a study that is ended early has each of them.
+    order = [method for _, method in cells]
+    assert order.index("gsp") == len(found) + 1
 
 
 def test_a_comparison_changes_one_thing():
@@ -176,7 +208,7 @@ def test_settings_of_a_command_reach_every_cell(tmp_path):
             first_seed=3,
         )
     )
-    assert len(chosen) == 9
+    assert len(chosen) == 10
     for (_, method), recipe in chosen.items():
         assert (recipe.data_dir, recipe.seed) == ("x", 3)
         if method != "untrained":
@@ -219,9 +251,54 @@ def test_the_table_says_what_was_gained_and_what_was_at_work(
     }
     text = f"single {100 * gained['single']['difference']:+.2f} ["
     assert rows[3][6].startswith(text)
-    assert rows[3][7:] == ["problems 2", "2", "1.0"]
+    at_work = "problems 2, each of 10 steps"
+    assert rows[3][7:] == [at_work, "2", "1.0"]
     assert "(made up 26.50)" in rows[3][2]
     assert "paired" in table and "neither trained with nor scored" in table
+
+
+def test_a_design_is_balanced():
+    study = STUDIES["screening"]
+    levels = [tuple(own.values()) for own in study.factors.values()]
+    for first, second in itertools.combinations(range(4), 2):
+        counts = Counter((row[first], row[second]) for row in levels)
+        assert sorted(counts.values()) == [4] * 4
+    for (row, method), recipe in study.cells.items():
+        if method == "gsp-zsr":
+            found = {name: getattr(recipe, name) for name in study.factors[row]}
+            assert found == study.factors[row]
+
+
+def test_a_design_shows_what_each_factor_adds(tmp_path, trained, places):
+    every = STUDIES["screening"].rows
+    rows = tuple(row for row in every if row.startswith("c2"))
+    folder = run_study(command(tmp_path, "screening", rows, **places))
+    found = study_results(folder)
+    assert list(found["effects"]) == ["c2"]
+    scores = {
+        row["row"]: row["parts"]["average"]["map_at_r"]["mean"]
+        for row in found["rows"]
+        if row["method"] != "untrained"
+    }
+    levels = STUDIES["screening"].factors
+    for factor, effect in found["effects"]["c2"].items():
+        low, high = effect["levels"]
+        means = {
+            level: np.mean(
+                [
+                    score
+                    for row, score in scores.items()
+                    if row.startswith("c2-") and levels[row][factor] == level
+                ]
+            )
+            for level in (low, high)
+        }
+        gained = means[high] - means[low]
+        assert effect["effect"] == pytest.approx(gained)
+    text = f"{100 * gained:+.2f}"
+    assert f"| regularizer weight | 0.1 or 0.5 | {text} |" in study_table(
+        folder
+    )
 
 
 def test_an_unfinished_study_has_a_table(tmp_path, trained, places):

@@ -6,14 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
+from training.datasets.image_set import RetrievalSplits
 from training.export import ExportCommand, export_run
+from training.runs.run_directory import RunDirectory
 
 CHECKOUT = Path(__file__).parents[2]
 NUM_QUERIES = 3
 NUM_NEIGHBOURS = 5
 
 
-def export_and_search(directory, splits, folder: Path) -> None:
+def export_and_search(
+    directory: RunDirectory, splits: RetrievalSplits, folder: Path
+) -> None:
     """Exports a run with an exact index and asks it for neighbours.
 
     The gallery are all images of unseen letters, so each query finds itself

@@ -1,5 +1,7 @@
 """The gallery of an export: embeddings, names, and pictures to show."""
 
+from typing import Any
+
 import numpy as np
 
 import keras_gsp as gsp
@@ -9,10 +11,13 @@ from training.artefacts.gallery_files import write_pictures
 from training.artefacts.portable_export import export_portable
 from training.recipes.batches import evaluation_batches
 from training.recipes.data import load_splits
+from training.recipes.recipe import Recipe
 from training.runs.scoring import embed
 
 
-def export_gallery(command, recipe, encoder, options) -> None:
+def export_gallery(
+    command: Any, recipe: Recipe, encoder: Any, options: dict[str, Any]
+) -> None:
     """Embeds a gallery and writes the export that searches it.
 
     Args:
@@ -44,11 +49,11 @@ def export_gallery(command, recipe, encoder, options) -> None:
     index = kinds[command.index](
         embed(encoder, recipe, gallery), _class_names(gallery), ids
     )
+    if command.false_accept_rate is not None:
+        index.match = _threshold(command, recipe, encoder)
     if command.format != "saved_model":
         export_portable(command, recipe, encoder, options, splits, index)
         return
-    if command.false_accept_rate is not None:
-        options = options | {"match": _threshold(command, recipe, encoder)}
     overwrite = options["overwrite"]
     with whole_folder(command.target, overwrite=overwrite) as folder:
         gsp.retrieval.export_retriever(
@@ -81,7 +86,7 @@ def _threshold(command, recipe, encoder):
     )
 
 
-def image_ids(images, split: str) -> np.ndarray:
+def image_ids(images: Any, split: str) -> np.ndarray:
     """File names of images on disk, `split/number` of those in memory."""
     if images.paths is not None:
         return np.array(images.paths)

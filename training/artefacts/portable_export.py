@@ -1,16 +1,25 @@
 """Exports to ONNX and LiteRT, with the scores that the file itself reaches."""
 
+from typing import Any
+
 import numpy as np
 
 import keras_gsp as gsp
+from training.datasets.image_set import RetrievalSplits
 from training.recipes.batches import evaluation_batches
+from training.recipes.recipe import Recipe
 
 # Real images on which a file is compared with Keras.
 SAMPLES = 32
 
 
 def export_portable(
-    command, recipe, encoder, options, splits, index=None
+    command: Any,
+    recipe: Recipe,
+    encoder: Any,
+    options: dict[str, Any],
+    splits: RetrievalSplits,
+    index: Any = None,
 ) -> None:
     """Writes an encoder as ONNX or LiteRT and measures what it lost.
 

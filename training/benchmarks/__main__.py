@@ -12,6 +12,9 @@ BENCHMARKS = (
     "retrieval",
     "pipeline",
     "batch_chunks",
+    "embedding",
+    "scaling",
+    "step_share",
 )
 
 

@@ -1,38 +1,35 @@
 """Memory and time of a step in chunks, beside the plain step.
 
-    python -m training.benchmarks.batch_chunks
-    python -m training.benchmarks.batch_chunks --batches 32 64 128 256 512 1024
+    python -m training.benchmarks.batch_chunks --json FILE
 
 MobileNetV2 with multi-similarity and frozen batch normalisation. A chunk
 holds `chunk` images, so that batches of every size should need about the
 memory of the first; a plain step's grows with the batch. Every measurement is
-a process of its own, so that its peak of memory is its own. A chunked step
-embeds twice: about 4/3 of the time of a plain one is the price.
+a process of its own, so that its peak of memory is its own; memory is what
+that peak grows by over a step of two images a chunk. A chunked step embeds
+twice: about 4/3 of the time of a plain one is the price.
 """
 
 import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import tyro
 from tqdm import tqdm
 
-from training.benchmarks.ratio_table import (
-    Measurement,
-    ratio_rows,
-    ratio_table,
-)
-from training.results.records import keep_table
+from training.benchmarks.ratio_table import Measurement, ratios
+from training.benchmarks.report import BenchmarkSettings, run_benchmark
+from training.results.records import Table
 
 
-@dataclass
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(BenchmarkSettings):
     """What to measure."""
 
-    batches: tuple[int, ...] = (32, 64, 128)
+    batches: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
     """Images in a batch."""
     chunk: int = 32
     """Images in a chunk; divides the batches."""
@@ -44,8 +41,10 @@ class Settings:
     """Timed steps of each measurement."""
     backends: tuple[str, ...] = ("tensorflow",)
     """Keras backends: tensorflow, jax."""
-    json: Path | None = None
-    """File to write the table to, as the record of a results page."""
+
+    def small(self) -> "Settings":
+        """One batch in two chunks."""
+        return replace(self, batches=(8,), chunk=4, side=32, steps=1)
 
 
 def measured(
@@ -74,30 +73,21 @@ def measured(
     return Measurement(name, tuple(found["seconds"]), facts)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Prints one table for each backend and batch."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    headings, kept = [], []
+def measure(settings: Settings) -> Iterator[Table]:
+    """Yields a table for each backend and batch."""
     cases = [(b, size) for b in settings.backends for size in settings.batches]
     for backend, batch in tqdm(cases, desc="batches"):
         counts = dict.fromkeys((1, max(1, batch // settings.chunk)))
         found = [measured(backend, batch, n, settings) for n in counts]
-        print(f"\n{backend}, {batch} images\n\n{ratio_table(found)}")
-        headings, *rows = ratio_rows(found)
-        kept += [[backend, f"{batch:,}", *row] for row in rows]
-    if settings.json is not None:
-        keep_table(
-            settings.json,
-            "A batch in chunks",
-            ["backend", "batch", "step", *headings[1:]],
-            kept,
-            command="python -m training.benchmarks.batch_chunks",
-            about="Steps of MobileNetV2 with multi-similarity. Ratios are of "
-            "medians to the plain step's; memory is the growth of the peak "
-            "over a step of two images a chunk.",
-            num_left=3,
-            settings=asdict(settings),
-        )
+        yield ratios(found, f"{backend}, {batch:,} images", "step")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints one table for each backend and batch."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_benchmark(
+        "batch_chunks", "A batch in chunks", __doc__, settings, measure
+    )
 
 
 if __name__ == "__main__":

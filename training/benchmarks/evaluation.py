@@ -16,25 +16,23 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import tyro
 from tqdm import tqdm
 
-from training.benchmarks.ratio_table import (
-    Measurement,
-    ratio_rows,
-    ratio_table,
-)
-from training.results.records import keep_table
+from training.benchmarks.ratio_table import Measurement, ratios
+from training.benchmarks.report import BenchmarkSettings, run_benchmark
+from training.results.records import Table
 
 CONTENDERS = Path(__file__).parent / "evaluation_contenders"
 
 
-@dataclass
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(BenchmarkSettings):
     """What to measure."""
 
     sizes: tuple[int, ...] = (6_000, 60_000)
@@ -43,10 +41,12 @@ class Settings:
     """Mean size of a class; with 5, R is as in Stanford Online Products."""
     embedding_size: int = 128
     repeats: int = 3
-    json: Path | None = None
-    """File to write the table to, as the record of a results page."""
     pml_python: Path | None = None
     """Interpreter that has torch and pytorch-metric-learning."""
+
+    def small(self) -> "Settings":
+        """One small gallery."""
+        return replace(self, sizes=(1200,), embedding_size=8, repeats=1)
 
 
 def write_embeddings(path: Path, count: int, settings: Settings) -> None:
@@ -83,54 +83,38 @@ def measurement(name: str, runs: list[dict]) -> Measurement:
     return Measurement(name, tuple(run["seconds"] for run in runs), facts)
 
 
-def main() -> None:
-    """Prints one table for each size."""
-    settings = tyro.cli(Settings, description=__doc__)
-    contenders = {
+def measure(settings: Settings) -> Iterator[Table]:
+    """Yields a table for each size."""
+    ours = sys.executable, "gsp_scores.py"
+    contenders: dict[str, tuple] = {
         "plain product and top_k": (sys.executable, "plain_search.py"),
-        "keras_gsp": (sys.executable, "gsp_scores.py"),
-        "keras_gsp, separate gallery": (
-            sys.executable,
-            "gsp_scores.py",
-            "gallery",
-        ),
+        "keras_gsp": ours,
+        "keras_gsp, separate gallery": (*ours, "gallery"),
     }
     if settings.pml_python is not None:
         contenders["pytorch-metric-learning"] = (
             settings.pml_python,
             "pml_calculator.py",
         )
-    headings, kept = [], []
     for count in settings.sizes:
-        runs = {name: [] for name in contenders}
+        runs: dict[str, list[dict]] = {name: [] for name in contenders}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "embeddings.npz"
             write_embeddings(path, count, settings)
             for _ in tqdm(range(settings.repeats), desc=f"{count} embeddings"):
                 for name, (python, script, *options) in contenders.items():
                     runs[name].append(run(python, script, path, *options))
-        print(f"\n{count} x {settings.embedding_size}\n")
         measured = [measurement(name, found) for name, found in runs.items()]
-        print(ratio_table(measured))
-        headings, *rows = ratio_rows(measured)
-        kept += [[f"{count:,}", *row] for row in rows]
-    if settings.json is not None:
-        keep_table(
-            settings.json,
-            "Scoring a retrieval",
-            ["embeddings", "contender", *headings[1:]],
-            kept,
-            command="python -m training.benchmarks.evaluation",
-            about="MAP@R beside a plain blocked product with `top_k`. Ratios "
-            "are of medians to the plain one's; memory is the growth of the "
-            "process's peak.",
-            num_left=2,
-            settings={
-                name: value
-                for name, value in asdict(settings).items()
-                if name not in ("json", "pml_python")
-            },
-        )
+        title = f"{count:,} embeddings of {settings.embedding_size} numbers"
+        yield ratios(measured, title)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints one table for each size."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_benchmark(
+        "evaluation", "Scoring a retrieval", __doc__, settings, measure
+    )
 
 
 if __name__ == "__main__":

@@ -6,20 +6,17 @@
 One table for each size, dtype and compiler. The unit is a bare 1x1
 convolution to as many kernels as GSP has prototypes: what comparing features
 with prototypes costs at least. Poolings have the words that recipes know
-them by; `--json PATH` also writes what was measured. Memory is what XLA plans
+them by. Memory is what XLA plans
 beside inputs and outputs, known on JAX alone. Aims, compiled by XLA at (32,
 7, 7, 128) with 64 prototypes: at most 1.5 times that unit, and never slower
 than 100 rounds of the paper's iteration. JAX always compiles with XLA.
 """
 
-import json
 import math
-import os
-import platform
 import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, get_args
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import keras
 import numpy as np
@@ -28,17 +25,19 @@ from keras import ops
 from tqdm import tqdm
 
 from training.benchmarks.iterated_pooling import IteratedSumPooling
-from training.benchmarks.ratio_table import Measurement, ratio_table
+from training.benchmarks.ratio_table import Measurement, ratios
+from training.benchmarks.report import BenchmarkSettings, run_benchmark
 from training.recipes.pooling import build_pooling
 from training.recipes.recipe import Pooling, Recipe
-from training.runs.environment import environment
+from training.results.records import Table
 
-UNIT, OURS = "1x1 convolution", "gsp"
+UNIT = "1x1 convolution"
+OURS: Pooling = "gsp"
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
-@dataclass
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(BenchmarkSettings):
     """What to measure."""
 
     sizes: tuple[tuple[int, int, int, int, int], ...] = (
@@ -57,8 +56,6 @@ class Settings:
     """Compiled by XLA or not."""
     poolings: tuple[Pooling, ...] = get_args(Pooling)
     """Words of the poolings to measure, all by default."""
-    json: Path | None = None
-    """File for the times, memory and parameters."""
     num_rounds: int = 100
     """Rounds of the paper's iteration."""
     repeats: int = 15
@@ -67,8 +64,23 @@ class Settings:
     """Least length of a timed run; short steps are repeated in it."""
     seed: int = 0
 
+    def small(self) -> "Settings":
+        """One small map, few poolings, not compiled."""
+        return replace(
+            self,
+            sizes=((2, 3, 3, 8, 2),),
+            dtypes=("float32",),
+            xla=(False,),
+            poolings=("gap", OURS),
+            num_rounds=3,
+            repeats=1,
+            seconds=0.001,
+        )
 
-def contenders(words, size, num_rounds: int, policy: str) -> dict:
+
+def contenders(
+    words: Sequence[Pooling], size: Sequence[int], num_rounds: int, policy: str
+) -> dict[str, Any]:
     """Layers by name, the unit of the ratios first.
 
     Args:
@@ -104,11 +116,14 @@ def contenders(words, size, num_rounds: int, policy: str) -> dict:
         keras.config.set_dtype_policy(former)
 
 
-def step_of(layer, features, use_xla: bool, generator):
-    """A function that runs the layer forward and backward, and waits.
+def step_of(
+    layer: Any, features: Any, use_xla: bool, generator: np.random.Generator
+) -> tuple[Callable[[], None], int | None]:
+    """A function that runs the layer forward and backward, and its memory.
 
     The gradient is that of features and weights for a random upstream
-    gradient, so that no compiler can leave anything out.
+    gradient, so that no compiler can leave anything out; the function waits
+    for the device. The memory is in bytes, `None` where nobody knows.
     """
     upstream = generator.normal(size=layer(features).shape)
     upstream = ops.convert_to_tensor(upstream, dtype=layer(features).dtype)
@@ -138,8 +153,7 @@ def _jax_step(layer, features, upstream):
         jax.block_until_ready(planned(features, weights, upstream))
 
     facts = planned.memory_analysis()
-    run.memory = None if facts is None else facts.temp_size_in_bytes
-    return run
+    return run, None if facts is None else facts.temp_size_in_bytes
 
 
 def _tensorflow_step(layer, features, upstream, use_xla):
@@ -160,11 +174,12 @@ def _tensorflow_step(layer, features, upstream, use_xla):
         step(features, upstream)
         tf.test.experimental.sync_devices()
 
-    run.memory = None
-    return run
+    return run, None
 
 
-def measure(size, dtype: str, use_xla: bool, settings: Settings) -> list:
+def compare(
+    size: Sequence[int], dtype: str, use_xla: bool, settings: Settings
+) -> list[Measurement]:
     """Times all contenders in turn, so that a slow spell hits them all."""
     *shape, _ = size
     generator = np.random.default_rng(settings.seed)
@@ -174,12 +189,12 @@ def measure(size, dtype: str, use_xla: bool, settings: Settings) -> list:
     layers = contenders(
         settings.poolings, size, settings.num_rounds, POLICIES[dtype]
     )
-    steps = {
-        name: step_of(layer, features, use_xla, generator)
-        for name, layer in layers.items()
-    }
+    steps, memory = {}, {}
+    for name, layer in layers.items():
+        made = step_of(layer, features, use_xla, generator)
+        steps[name], memory[name] = made
     calls = {n: _calls(s, settings.seconds) for n, s in steps.items()}
-    seconds = {name: [] for name in steps}
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(settings.repeats):
         for name, step in steps.items():
             seconds[name].append(_timed(step, calls[name]))
@@ -190,7 +205,7 @@ def measure(size, dtype: str, use_xla: bool, settings: Settings) -> list:
             tuple(s),
             {
                 "to the paper's": f"{np.median(s) / paper:.2f}",
-                "memory": _times(steps[name].memory, steps[UNIT].memory),
+                "memory": _times(memory[name], memory[UNIT]),
                 "parameters": str(layers[name].count_params()),
             },
         )
@@ -203,14 +218,16 @@ def _times(memory, unit):
     return f"{memory / unit:.2f}" if memory is not None and unit else ""
 
 
-def record(size, dtype: str, use_xla: bool, rows: list) -> dict:
-    """One table as numbers: what `--json` writes for each case.
+def numbers(
+    size: Sequence[int], dtype: str, use_xla: bool, rows: list[Measurement]
+) -> dict[str, Any]:
+    """One table as numbers: what `--json` keeps for each case.
 
     Args:
         size: batch, height, width, channels, prototypes.
         dtype: of features and gradients.
         use_xla: whether XLA compiled the steps.
-        rows: what `measure` returned.
+        rows: what `compare` returned.
     """
     unit = np.median(rows[0].seconds)
     return {
@@ -245,64 +262,32 @@ def _timed(step, calls):
     return (time.perf_counter() - start) / calls
 
 
-def device_name() -> str:
-    """The device that the backend computes on, in its maker's words."""
-    if keras.backend.backend() == "jax":
-        import jax
-
-        device = jax.devices()[0]
-        if device.platform != "cpu":
-            return device.device_kind
-    else:
-        import tensorflow as tf
-
-        for device in tf.config.list_physical_devices("GPU"):
-            details = tf.config.experimental.get_device_details(device)
-            return details.get("device_name", device.name)
-    return _processor()
-
-
-def _processor():
-    facts = Path("/proc/cpuinfo")
-    lines = facts.read_text().splitlines() if facts.exists() else []
-    names = [x.partition(": ")[2] for x in lines if x.startswith("model name")]
-    name = names[0] if names else platform.processor()
-    return f"{name}, {os.cpu_count()} cores"
-
-
-def main(arguments=None) -> None:
-    """Prints the tables."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+def measure(settings: Settings) -> Iterator[Table]:
+    """Yields a table for each size, dtype and compiler."""
     backend = keras.backend.backend()
-    compilers = (True,) if backend == "jax" else settings.xla
-    print(f"{device_name()}; {backend}; {environment()['packages']}")
     cases = [
         (size, dtype, use_xla)
         for size in settings.sizes
         for dtype in settings.dtypes
-        for use_xla in compilers
+        for use_xla in ((True,) if backend == "jax" else settings.xla)
     ]
-    records = []
     for size, dtype, use_xla in tqdm(cases, desc="poolings"):
-        rows = measure(size, dtype, use_xla, settings)
-        records.append(record(size, dtype, use_xla, rows))
+        rows = compare(size, dtype, use_xla, settings)
         *shape, num_prototypes = size
         compiler = "XLA" if use_xla else "no XLA"
-        tqdm.write(
-            f"\n{tuple(shape)}, {num_prototypes} prototypes, {dtype}, "
-            f"{compiler}, seed {settings.seed}\n\n{ratio_table(rows)}"
+        table = ratios(
+            rows,
+            f"{tuple(shape)}, {num_prototypes} prototypes, {dtype}, "
+            f"{backend}, {compiler}",
+            "pooling",
         )
-    if settings.json is not None:
-        settings.json.parent.mkdir(parents=True, exist_ok=True)
-        facts = {
-            "device": device_name(),
-            "backend": backend,
-            "environment": environment(),
-            "seed": settings.seed,
-            "cases": records,
-        }
-        settings.json.write_text(json.dumps(facts, indent=1) + "\n")
-        print(f"\n{settings.json}")
+        yield replace(table, numbers=numbers(size, dtype, use_xla, rows))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints the tables."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_benchmark("pooling", "What a pooling costs", __doc__, settings, measure)
 
 
 if __name__ == "__main__":

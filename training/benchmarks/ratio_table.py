@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from training.results.markdown import markdown_table
+from training.results.records import Table
 
 
 @dataclass(frozen=True)
@@ -49,3 +50,19 @@ def ratio_table(measurements: list[Measurement]) -> str:
     """Returns `ratio_rows` as a Markdown table."""
     headings, *rows = ratio_rows(measurements)
     return markdown_table(headings, rows)
+
+
+def ratios(
+    measurements: list[Measurement], title: str = "", first: str = ""
+) -> Table:
+    """Returns `ratio_rows` as a table of a record, with all times in it.
+
+    Args:
+        measurements: the first is what the others are compared with.
+        title: what was measured.
+        first: heading of the contenders' names.
+    """
+    headings, *rows = ratio_rows(measurements)
+    seconds = {one.name: list(one.seconds) for one in measurements}
+    numbers = {"seconds": seconds}
+    return Table([first, *headings[1:]], rows, title=title, numbers=numbers)

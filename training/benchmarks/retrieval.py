@@ -1,34 +1,40 @@
 """Search in galleries of any size, beside faiss and NumPy; and serving.
 
-    python -m training.benchmarks.retrieval --json docs/results/search.json
+    python -m training.benchmarks.retrieval --json docs/results/retrieval.json
 
 Embeddings are clustered unit vectors. Each contender runs in a process of its
-own; memory is what the process grows by while it builds and searches, the
-gallery itself not counted. faiss comes with the `milvus` extra; a contender
-whose engine is missing is left out. `busy` is the time all processors worked
-for the queries, which other work on the machine does not lengthen; one query
-is the median of 20 that come alone. At the end, images a second of a whole
+own; memory is what the process grows by while it builds and searches; a gallery
+that is on the disk, and pages of mapped files, are not counted. faiss comes
+with the `milvus` extra; a contender whose engine is missing is left out, and
+so are graphs above `--graphs-up-to` items and, above `--on-disk-above`, all
+that hold a gallery in memory. `busy` is the time all processors worked for the
+queries, which other work on the machine does not lengthen; one query is the
+median of some that come alone. At the end, images a second of a whole
 SavedModel, and what 1e9 vectors would take, on paper.
 """
 
-import dataclasses
 import json
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import tyro
 from tqdm import tqdm
 
-from training.benchmarks.ratio_table import Measurement, ratio_table
+from training.benchmarks.ratio_table import Measurement, ratios
+from training.benchmarks.report import BenchmarkSettings, run_benchmark
 from training.benchmarks.search_contender import CONTENDERS
-from training.results.markdown import markdown_table
-from training.results.records import keep_table
+from training.results.records import Table
 
+# Contenders that need not hold a gallery, build a graph, are exact.
+ON_DISK = ("NumPy", "ExactIndex float16 on disk")
+GRAPHS = ("MilvusIndex embedded", "faiss HNSW")
+EXACT = ("faiss flat", "NumPy", "ExactIndex")
 SCRIPT = Path(__file__).with_name("search_contender.py")
 PAPER_HEADINGS = (
     "items",
@@ -36,17 +42,22 @@ PAPER_HEADINGS = (
     "GB float16",
     "GB int8",
     "GB HNSW",
-    "seconds a query, exact",
+    "busy a query, exact",
     "hosts of 64 GB for HNSW",
 )
 
 
-@dataclass
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(BenchmarkSettings):
     """What to measure."""
 
     sizes: tuple[int, ...] = (10_000, 60_000, 500_000)
     """Sizes of the gallery."""
+    graphs_up_to: int = 1_000_000
+    """Items up to which graphs are built, the longest work."""
+    on_disk_above: int = 2_000_000
+    """Items above which a gallery stays on the disk in float16, and only
+    contenders that search it there take part."""
     embedding_size: int = 128
     num_queries: int = 1000
     neighbors: int = 10
@@ -56,16 +67,29 @@ class Settings:
     first of faiss flat, NumPy and ExactIndex."""
     serving: bool = True
     """Whether to serve images too."""
-    json: Path | None = None
-    """File for the tables, which a page of results is made of."""
     model: Path | None = None
     """Exported retriever to serve images with; by default an untrained
     MobileNetV2 (0.35, 224 pixels) with GSP and 10,000 items is made."""
     batch_size: int = 32
     """Images in one request."""
 
+    def small(self) -> "Settings":
+        """A small gallery, contenders that need no engine, no serving."""
+        return replace(
+            self,
+            sizes=(1000,),
+            embedding_size=8,
+            num_queries=20,
+            neighbors=5,
+            repeats=1,
+            contenders=self.contenders or ("NumPy", "ExactIndex"),
+            serving=False,
+        )
 
-def clustered(count: int, settings: Settings, seed: int) -> np.ndarray:
+
+def clustered(
+    count: int, settings: Settings, seed: int | list[int]
+) -> np.ndarray:
     """Returns unit vectors around a thousand centres."""
     centres = np.random.default_rng(0).standard_normal(
         (1000, settings.embedding_size), dtype="float32"
@@ -76,11 +100,31 @@ def clustered(count: int, settings: Settings, seed: int) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
+def write_gallery(
+    path: str, count: int, settings: Settings, is_large: bool
+) -> None:
+    """Writes a gallery block by block, in float16 if it is large."""
+    gallery = np.lib.format.open_memmap(
+        path,
+        "w+",
+        dtype="float16" if is_large else "float32",
+        shape=(count, settings.embedding_size),
+    )
+    for number, start in enumerate(range(0, count, 100_000)):
+        rows = gallery[start : start + 100_000]
+        rows[:] = clustered(len(rows), settings, [1, number])
+    gallery.flush()
+
+
 def compare(count: int, settings: Settings) -> list[Measurement]:
     """Runs every contender on one gallery."""
-    names = settings.contenders or tuple(CONTENDERS)
+    is_large = count > settings.on_disk_above
+    names = list(settings.contenders or CONTENDERS)
+    names = [name for name in names if not is_large or name in ON_DISK]
+    if count > settings.graphs_up_to:
+        names = [name for name in names if name not in GRAPHS]
     with tempfile.TemporaryDirectory() as folder:
-        np.save(f"{folder}/gallery.npy", clustered(count, settings, 1))
+        write_gallery(f"{folder}/gallery.npy", count, settings, is_large)
         queries = clustered(settings.num_queries, settings, 2)
         np.save(f"{folder}/queries.npy", queries)
         runs = {
@@ -88,8 +132,7 @@ def compare(count: int, settings: Settings) -> list[Measurement]:
             for name in tqdm(names, desc=f"{count} items")
         }
         runs = {name: run for name, run in runs.items() if run is not None}
-        exact = ("faiss flat", "NumPy", "ExactIndex")
-        true = np.load(next(runs[n]["found"] for n in exact if n in runs))
+        true = np.load(next(runs[n]["found"] for n in EXACT if n in runs))
         return [
             _measurement(name, run, true, settings)
             for name, run in runs.items()
@@ -129,13 +172,14 @@ def paper(
 
     Args:
         settings: for the size of a vector.
-        seconds: of one query among `count` items, compared with all.
+        seconds: that processors are busy with one query of many, which is
+            compared with `count` items.
         count: items of that gallery.
 
     Returns:
         Rows: items, GB in float32, float16 and int8, GB of an HNSW graph of
-        32 links (float32), seconds a query on one host of this kind, hosts of
-        64 GB for the graph.
+        32 links (float32), seconds that processors of this kind are busy
+        with a query, hosts of 64 GB for the graph.
     """
     rows = []
     for items in (10**6, 10**7, 10**8, 10**9):
@@ -147,72 +191,44 @@ def paper(
             (
                 f"{items:.0e}",
                 *(f"{one:,.1f}" for one in gigabytes),
-                f"{seconds * items / count:,.2f}",
+                f"{seconds * items / count:,.2f} s",
                 f"{int(np.ceil(gigabytes[-1] / 64))}",
             )
         )
     return rows
 
 
-def main() -> None:
-    """Prints a table for each size, one for serving, and one on paper."""
-    settings = tyro.cli(Settings, description=__doc__)
-    kept = []
+def measure(settings: Settings) -> Iterator[Table]:
+    """Yields a table for each size, one for serving, and one on paper."""
     alone = None
     for count in settings.sizes:
         rows = compare(count, settings)
-        print(
-            f"\n{settings.num_queries} queries, {settings.neighbors} "
-            f"neighbours among {count} x {settings.embedding_size}\n"
+        yield ratios(
+            rows,
+            f"{settings.num_queries:,} queries, {settings.neighbors} "
+            f"neighbours among {count:,} x {settings.embedding_size}",
         )
-        print(ratio_table(rows))
-        first = np.median(rows[0].seconds)
         for row in rows:
-            median = np.median(row.seconds)
-            ratio = f"{median / first:.2f}"
-            facts = row.facts.values()
-            kept.append(
-                (f"{count:,}", row.name, f"{median:.4g}", ratio, *facts)
-            )
-            if row.name == "ExactIndex":
-                alone = float(row.facts["one query"].split()[0]) / 1e3, count
-    headings = ("items", "", "seconds", "ratio", *rows[0].facts)
+            if row.name in ("ExactIndex", "ExactIndex float16 on disk"):
+                busy = float(row.facts["busy"].split()[0])
+                alone = busy / settings.num_queries, count
     if settings.serving:
-        served = serve(settings)
-        print(f"\nRequests of {settings.batch_size} JPEG images, 256 pixels\n")
-        print(ratio_table(served))
-    about = (
-        f"{settings.num_queries} queries of {settings.neighbors} neighbours, "
-        f"{settings.embedding_size} numbers each; ratios to {rows[0].name}."
-    )
-    if alone is not None:
-        print("\nOn paper\n")
-        lines = paper(settings, *alone)
-        names = PAPER_HEADINGS
-        print(markdown_table(names, lines, num_left=0))
-        about += " On paper, from bytes and the slope of one query among all:"
-        for line in lines:
-            said = ", ".join(
-                f"{name} {value}"
-                for name, value in zip(names, line, strict=True)
-            )
-            about += f" {said}."
-    if settings.json is not None:
-        shown = {
-            name: value
-            for name, value in dataclasses.asdict(settings).items()
-            if name not in ("json", "model", "contenders")
-        }
-        keep_table(
-            settings.json,
-            "Search in galleries",
-            headings,
-            kept,
-            command="python -m training.benchmarks.retrieval",
-            about=about,
-            num_left=2,
-            settings=shown,
+        yield ratios(
+            serve(settings),
+            f"Requests of {settings.batch_size} JPEG images, 256 pixels",
+            "signature",
         )
+    if alone is not None:
+        lines = paper(settings, *alone)
+        yield Table(PAPER_HEADINGS, lines, num_left=0, title="On paper")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints the tables."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_benchmark(
+        "retrieval", "Search in galleries", __doc__, settings, measure
+    )
 
 
 def _run(name, folder, settings):

@@ -10,18 +10,22 @@ after another and cannot resume.
 
 import itertools
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from training.benchmarks.ratio_table import Measurement, ratio_table
+from training.benchmarks.ratio_table import Measurement, ratios
+from training.benchmarks.report import BenchmarkSettings, run_benchmark
+from training.results.records import Table
 
 
-@dataclass
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(BenchmarkSettings):
     """What to measure."""
 
     num_items: int = 59_551
@@ -32,6 +36,18 @@ class Settings:
     batches: int = 2000
     """Batches in one timed run; a tenth of it for group_by_window."""
     repeats: int = 5
+
+    def small(self) -> "Settings":
+        """Few items and batches."""
+        return replace(
+            self,
+            num_items=200,
+            num_classes=40,
+            classes_per_batch=4,
+            samples_per_class=2,
+            batches=10,
+            repeats=1,
+        )
 
 
 def labels_like_products(settings: Settings) -> np.ndarray:
@@ -49,7 +65,7 @@ def labels_like_products(settings: Settings) -> np.ndarray:
     return rng.permutation(np.repeat(np.arange(settings.num_classes), counts))
 
 
-def grouped_batches(labels, settings: Settings):
+def grouped_batches(labels: np.ndarray, settings: Settings) -> Any:
     """Returns the same kind of batches by shuffle and group_by_window."""
     import tensorflow as tf
 
@@ -68,7 +84,7 @@ def grouped_batches(labels, settings: Settings):
     return groups.unbatch().batch(per_class * per_batch)
 
 
-def seconds_for(dataset, batches: int) -> float:
+def seconds_for(dataset: Any, batches: int) -> float:
     """Returns the time of so many batches, after the first."""
     iterator = dataset.as_numpy_iterator()
     next(iterator)
@@ -78,9 +94,8 @@ def seconds_for(dataset, batches: int) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
-    """Prints the table."""
-    settings = tyro.cli(Settings, description=__doc__)
+def measure(settings: Settings) -> Iterator[Table]:
+    """Times both in turn."""
     labels = labels_like_products(settings)
     balanced = gsp.data.class_balanced(
         labels,
@@ -94,22 +109,30 @@ def main() -> None:
             max(1, settings.batches // 10),
         ),
     }
-    per_batch = {name: [] for name in contenders}
+    per_batch: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in tqdm(range(settings.repeats), desc="repetitions"):
         for name, (dataset, batches) in contenders.items():
             per_batch[name].append(seconds_for(dataset, batches) / batches)
-    print(
-        f"\nOne batch of {settings.classes_per_batch} classes x "
-        f"{settings.samples_per_class} out of {len(labels)} items in "
-        f"{settings.num_classes} classes.\n"
-    )
     rows = [
         Measurement(
             name, tuple(times), {"batches/s": f"{1 / np.median(times):,.0f}"}
         )
         for name, times in per_batch.items()
     ]
-    print(ratio_table(rows))
+    yield ratios(
+        rows,
+        f"One batch of {settings.classes_per_batch} classes x "
+        f"{settings.samples_per_class} out of {len(labels):,} items in "
+        f"{settings.num_classes:,} classes",
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints the table."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_benchmark(
+        "sampler", "Class-balanced batches", __doc__, settings, measure
+    )
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class ExportSearch:
         ValueError: an export without a gallery.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         self.facts = json.loads((self.folder / "metadata.json").read_text())
         signatures = self.facts.get("signatures", [])

@@ -8,8 +8,10 @@ import argparse
 import importlib
 import os
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -94,7 +96,7 @@ def kill_in_write(number: int) -> None:
             kill_now()
         fsync(descriptor)
 
-    os.fsync = killing_fsync
+    os.fsync = killing_fsync  # type: ignore[assignment]
 
 
 def small_splits(seed: int) -> Any:
@@ -121,28 +123,50 @@ def small_splits(seed: int) -> Any:
     )
 
 
+def train_and_die(
+    folder: str, recipe: str, seed: int, place: str = "any", number: int = 0
+) -> None:
+    """Trains a small run into a folder, or goes on with it.
+
+    Args:
+        folder: The run's.
+        recipe: One of `RECIPES`.
+        seed: Of the training.
+        place: Where the process kills itself: a key of `CALLS`, `"write"`, or
+            `"any"` for nowhere.
+        number: The so manieth time that it is there.
+    """
+    if place == "write":
+        kill_in_write(number)
+    elif place != "any":
+        kill_in_call(place, number)
+    from training.runs.run_directory import RunDirectory
+    from training.runs.train_run import train_run
+
+    train_run(
+        replace(RECIPES[recipe], seed=seed),
+        small_splits(seed),
+        RunDirectory(Path(folder)),
+    )
+
+
+def train_silently(*arguments: Any) -> None:
+    """`train_and_die` without a progress bar: for one among thousands."""
+    with open(os.devnull, "w") as nowhere:
+        sys.stdout = sys.stderr = nowhere
+        train_and_die(*arguments)
+
+
 def main() -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
     parser.add_argument("--recipe", choices=RECIPES, default="ccp")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--place", choices=[*CALLS, "write"])
+    parser.add_argument("--place", choices=[*CALLS, "write"], default="any")
     parser.add_argument("--number", type=int, default=1)
     arguments = parser.parse_args()
-    if arguments.place == "write":
-        kill_in_write(arguments.number)
-    elif arguments.place:
-        kill_in_call(arguments.place, arguments.number)
-    from training.runs.run_directory import RunDirectory
-    from training.runs.train_run import train_run
-
-    print("begun", flush=True)
-    train_run(
-        replace(RECIPES[arguments.recipe], seed=arguments.seed),
-        small_splits(arguments.seed),
-        RunDirectory(arguments.folder),
-    )
+    train_and_die(**vars(arguments))
 
 
 if __name__ == "__main__":

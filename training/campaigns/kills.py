@@ -4,22 +4,27 @@ Every run is killed at random moments, gone on with by the same command until
 it is finished, and then compared, bit by bit, with a run that was left alone.
 """
 
-import datetime
 import io
 import json
+import multiprocessing
 import os
 import random
+import shutil
 import signal
-import subprocess
 import sys
 import tempfile
+import time
 import zipfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import tyro
+
+from training.campaigns.killed_run import train_silently
 
 ABOUT = """
 A small network trains with GSP, ZSR and chance constrained programming or a
@@ -34,14 +39,43 @@ saved, every line of the history but its seconds, and the test scores.
 PLACES = {"step": 12, "write": 10, "evaluation": 4, "problem": 2, "any": 0}
 """Where to kill -> up to the so manieth time that a process is there."""
 HEADINGS = (
-    "run",
     "trained with",
-    "killed in",
+    "runs",
     "kills",
     "resumes",
     "values compared",
     "differences",
 )
+# What takes seconds to import, once for all processes.
+IMPORTED = (
+    "tensorflow",
+    "h5py",
+    "keras_gsp",
+    "training.campaigns.killed_run",
+    "training.recipes.callbacks",
+    "training.recipes.features",
+    "training.recipes.learner",
+    "training.runs.kept_embeddings",
+    "training.runs.scoring",
+    "training.runs.train_run",
+)
+
+
+@dataclass(frozen=True)
+class KilledRun:
+    """One run that was killed, and how it ended.
+
+    Attributes:
+        recipe: Word of what it trained with.
+        places: Where it was killed, in turn.
+        num_values: Values compared.
+        differences: Names of those that differ.
+    """
+
+    recipe: str
+    places: tuple[str, ...]
+    num_values: int
+    differences: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -54,6 +88,8 @@ class KillsCommand:
     """Kills of a run, at most."""
     backend: Literal["tensorflow", "jax"] = "tensorflow"
     """Keras's backend."""
+    minutes: float | None = None
+    """No run begins later than that; no limit by default."""
     seed: int = 0
     """Seed of the moments, and of the training."""
     json: Path | None = None
@@ -72,28 +108,39 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(
             f"error: `runs` must be at least 1. Received: runs={command.runs}."
         )
-    rows = run_campaign(command)
-    total = ["all", "", "", *(sum(row[i] for row in rows) for i in range(3, 7))]
-    shown = [[str(cell) for cell in row] for row in [*rows, total]]
+    runs: list[KilledRun] = []
+    for run in run_campaign(command):
+        runs.append(run)
+        words = ", ".join(run.places)
+        print(
+            f"{len(runs)} | {run.recipe} | {words} | {run.num_values} values "
+            f"| {len(run.differences)} differences",
+            flush=True,
+        )
+        # After each: whatever stops the campaign, its record is there.
+        if command.json is not None:
+            _keep(command, runs)
+    *_, total = rows_of(runs)
     print(
-        f"{len(rows)} runs, {total[3]} kills, {total[4]} resumes, "
-        f"{total[5]} values compared, {total[6]} differences"
+        f"{total[1]} runs, {total[2]} kills, {total[3]} resumes, "
+        f"{total[4]} values compared, {total[5]} differences"
     )
-    if command.json is not None:
-        _keep(command, shown)
-    if total[6]:
+    if any(run.differences for run in runs):
         sys.exit("error: a run that was killed ended differently")
 
 
-def run_campaign(command: KillsCommand) -> list[list]:
-    """Kills all runs; one row of `HEADINGS` each, printed as it comes."""
+def run_campaign(command: KillsCommand) -> Iterator[KilledRun]:
+    """Kills runs until they are finished, and yields how each ended."""
     from training.campaigns.killed_run import RECIPES
 
     draw = random.Random(command.seed)
-    rows = []
+    start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         alone: dict[str, dict] = {}
         for number in range(command.runs):
+            minutes = (time.monotonic() - start) / 60
+            if command.minutes is not None and minutes > command.minutes:
+                return
             recipe = list(RECIPES)[number % len(RECIPES)]
             if recipe not in alone:
                 # A run remembers its folder's name: the same one for all.
@@ -103,17 +150,30 @@ def run_campaign(command: KillsCommand) -> list[list]:
             killed = Path(folder) / f"killed-{number}" / recipe
             places = _kill_until_finished(command, killed, recipe, draw)
             found = outcome(killed)
-            row = [
-                number + 1,
+            yield KilledRun(
                 recipe,
-                ", ".join(places),
-                len(places),
-                len(places),
+                tuple(places),
                 len(alone[recipe]),
-                len(differences(alone[recipe], found)),
-            ]
-            rows.append(row)
-            print(*map(str, row), sep=" | ", flush=True)
+                tuple(differences(alone[recipe], found)),
+            )
+            shutil.rmtree(killed.parent)
+
+
+def rows_of(runs: Sequence[KilledRun]) -> list[list[str]]:
+    """Rows of `HEADINGS`: one for each recipe, and one for all."""
+    recipes = dict.fromkeys(run.recipe for run in runs)
+    rows = []
+    for name in [*recipes, "all"]:
+        own = [run for run in runs if name in (run.recipe, "all")]
+        kills = sum(len(run.places) for run in own)
+        numbers = (
+            len(own),
+            kills,
+            kills,  # Every kill is followed by the same command.
+            sum(run.num_values for run in own),
+            sum(len(run.differences) for run in own),
+        )
+        rows.append([name, *map(str, numbers)])
     return rows
 
 
@@ -167,8 +227,8 @@ def _kill_until_finished(command, folder, recipe, draw):
         if place == "problem" and recipe != "ccp":
             place = "step"
         number = draw.randint(1, PLACES[place]) if PLACES[place] else 0
-        # A process takes some seconds after its first line, most to compile.
-        wait = draw.uniform(0, 20) if place == "any" else None
+        # A process takes some seconds, most to compile.
+        wait = draw.uniform(0, 12) if place == "any" else None
         code = _train(command, folder, recipe, place, number, wait)
         if code != -signal.SIGKILL:
             _require_finished(code)
@@ -179,28 +239,25 @@ def _kill_until_finished(command, folder, recipe, draw):
 
 
 def _train(command, folder, recipe, place="any", number=0, wait=None):
-    """Trains in a process of its own; returns how that one ended."""
-    options = ["--recipe", recipe, "--seed", str(command.seed)]
-    if place != "any":
-        options += ["--place", place, "--number", str(number)]
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "training.campaigns.killed_run"),
-            *(str(folder), *options),
-        ],
-        cwd=Path(__file__).parents[2],
-        env=os.environ
-        | {"KERAS_BACKEND": command.backend, "TF_CPP_MIN_LOG_LEVEL": "2"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    """Trains in a process of its own; returns how that one ended.
+
+    It is forked from one that has imported everything and computed nothing,
+    which spares it half of its time.
+    """
+    os.environ["KERAS_BACKEND"] = command.backend
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(list(IMPORTED))
+    process = processes.Process(
+        target=train_silently,
+        args=(str(folder), recipe, command.seed, place, number),
     )
-    try:
-        process.communicate(timeout=wait)
-    except subprocess.TimeoutExpired:
+    process.start()
+    process.join(wait)
+    if process.is_alive():
         process.kill()
-        process.communicate()
-    return process.returncode
+        process.join()
+    return process.exitcode
 
 
 def _require_finished(code):
@@ -212,23 +269,22 @@ def _require_finished(code):
         )
 
 
-def _keep(command, rows):
-    from training.results.records import keep_table
+def _keep(command, runs):
+    from training.campaigns.report import keep_campaign
+    from training.results.records import Table
 
-    now = datetime.datetime.now(datetime.UTC)
-    settings = {
-        name: value for name, value in vars(command).items() if name != "json"
-    }
-    options = " ".join(f"--{name} {value}" for name, value in settings.items())
-    keep_table(
+    places = Counter(place.split()[0] for run in runs for place in run.places)
+    rows = [[place, str(count)] for place, count in sorted(places.items())]
+    keep_campaign(
         command.json,
-        "Runs killed at random moments",
-        HEADINGS,
-        rows,
-        command=f"python -m training.campaigns.kills {options}",
-        about=" ".join(ABOUT.split()),
-        num_left=3,
-        settings=settings | {"date": now.date().isoformat()},
+        "kills",
+        f"Runs killed at random moments, {command.backend}",
+        ABOUT,
+        command,
+        [
+            Table(HEADINGS, rows_of(runs)),
+            Table(("killed in", "times"), rows, title="Moments"),
+        ],
     )
 
 

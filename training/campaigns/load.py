@@ -4,7 +4,6 @@ Threads ask one export for neighbours, some with damaged images; every answer
 is compared with the one that a single thread got before.
 """
 
-import datetime
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -28,8 +27,10 @@ class LoadCommand:
     """Clients at once."""
     bad: float = 0.05
     """Share of the requests whose image is damaged."""
-    signature: Literal["search_exact", "search_ann"] = "search_exact"
-    """Exact search, or ScaNN's."""
+    signatures: tuple[Literal["search_exact", "search_ann"], ...] = (
+        "search_exact",
+    )
+    """Exact search, ScaNN's, or one after the other."""
     seed: int = 0
     """Seed of the requests' order."""
     json: Path | None = None
@@ -46,24 +47,24 @@ def main(arguments: list[str] | None = None) -> None:
     )
     from training.search import exported_folder
 
+    records = {}
     try:
-        record = load(
-            exported_folder(command.model),
-            command.requests,
-            threads=command.threads,
-            bad=command.bad,
-            signature=command.signature,
-            seed=command.seed,
-        )
+        for signature in command.signatures:
+            record = records[signature] = load(
+                exported_folder(command.model),
+                command.requests,
+                threads=command.threads,
+                bad=command.bad,
+                signature=signature,
+                seed=command.seed,
+            )
+            for name, value in record.items():
+                print(f"{name:>32}  {value}", flush=True)
     except (ImportError, OSError, ValueError) as error:
         sys.exit(f"error: {error}")
-    for name, value in record.items():
-        print(f"{name:>24}  {value}")
     if command.json is not None:
-        from training.runs.run_directory import write_json
-
-        write_json(command.json, record)
-    if record["different_answers"]:
+        _keep(command, records)
+    if any(record["different_answers"] for record in records.values()):
         sys.exit("error: answers differ from the single-threaded ones")
 
 
@@ -98,6 +99,11 @@ def load(
 
         import_scann()
     model = tf.saved_model.load(str(folder))
+    if signature not in model.signatures:
+        raise ValueError(
+            f"`signatures` must be ones of {str(folder)!r}, which has "
+            f"{', '.join(sorted(model.signatures))}. Received: {signature}."
+        )
     search = model.signatures[signature]
     generator = np.random.default_rng(seed)
     whole = whole_images(generator)
@@ -120,13 +126,8 @@ def load(
         told += list(pool.map(ask, chosen[half:]))
         seconds = time.monotonic() - start
     milliseconds = np.array([latency for latency, _ in told]) * 1000
-    now = datetime.datetime.now(datetime.UTC)
     return {
-        "date": now.isoformat(timespec="seconds"),
-        "seed": seed,
-        "signature": signature,
         "requests": requests,
-        "threads": threads,
         "bad_images": int(is_bad.sum()),
         "different_answers": int(sum(differs for _, differs in told)),
         "requests_per_s": round(requests / seconds, 1),
@@ -136,6 +137,27 @@ def load(
         },
         "memory_growth_mb_of_second_half": round(_resident_mb() - middle, 1),
     }
+
+
+def _keep(command, records):
+    from training.campaigns.report import keep_campaign
+    from training.results.records import Table
+
+    first = next(iter(records.values()))
+    rows = [
+        [name.replace("_", " "), *(str(r[name]) for r in records.values())]
+        for name in first
+    ]
+    keep_campaign(
+        command.json,
+        "load",
+        "Many clients at once",
+        "Threads ask one export for neighbours, one image a request, some of "
+        "them damaged; every answer is compared with the one that a single "
+        "thread got before. Latencies are those of a loaded machine.",
+        command,
+        [Table(("", *records), rows)],
+    )
 
 
 def _plain(answer):

@@ -9,7 +9,7 @@ from pathlib import Path
 _ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
 
 
-def is_archive(path) -> bool:
+def is_archive(path: Path) -> bool:
     """Whether the file's name ends like an archive's."""
     return str(path).lower().endswith(_ENDINGS)
 
@@ -26,7 +26,7 @@ def cache_folder() -> Path:
     return Path(base) / "keras_gsp"
 
 
-def unpacked(archive) -> Path:
+def unpacked(archive: str | Path) -> Path:
     """The folder with an archive's content, unpacked on first use.
 
     Args:

@@ -14,7 +14,7 @@ _LABELLED_TEST = "cars_test_annos_withlabels.mat"
 
 
 def cars196(
-    data_dir,
+    data_dir: str | Path,
     *,
     num_train_classes: int = 98,
     expected: Mapping[str, int] | None = COUNTS,

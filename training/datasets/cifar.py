@@ -1,6 +1,8 @@
 """CIFAR-10 and CIFAR-100: small pictures, the first classes to learn from."""
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +17,7 @@ _PIXELS = 32 * 32 * 3
 
 
 def cifar10(
-    data_dir, *, expected: Mapping[str, int] | None = CIFAR10_COUNTS
+    data_dir: str | Path, *, expected: Mapping[str, int] | None = CIFAR10_COUNTS
 ) -> RetrievalSplits:
     """Reads CIFAR-10: five classes to learn from, five unseen.
 
@@ -44,7 +46,9 @@ def cifar10(
 
 
 def cifar100(
-    data_dir, *, expected: Mapping[str, int] | None = CIFAR100_COUNTS
+    data_dir: str | Path,
+    *,
+    expected: Mapping[str, int] | None = CIFAR100_COUNTS,
 ) -> RetrievalSplits:
     """Reads CIFAR-100: fifty classes to learn from, fifty unseen.
 
@@ -70,7 +74,7 @@ def cifar100(
     return _splits("cifar100", files, names, 2, expected)
 
 
-def cifar100_root(data_dir):
+def cifar100_root(data_dir: str | Path) -> Any:
     """The folder with CIFAR-100's binary files."""
     return find_root(
         data_dir,
@@ -80,7 +84,7 @@ def cifar100_root(data_dir):
     )
 
 
-def binary_records(file, num_labels):
+def binary_records(file: Path, num_labels: int) -> tuple[Any, Any]:
     """Reads one binary file.
 
     Args:

@@ -1,6 +1,7 @@
 """Clutter: one picture on a canvas, before many smaller ones that distract."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +16,7 @@ PAPER = 235
 
 
 def clutter_splits(
-    data_dir,
+    data_dir: str | Path,
     *,
     canvas_size: int = 96,
     num_distractors: int = 8,
@@ -100,8 +101,8 @@ def _paste(canvas, picture, sizes, rng):
 
     side = len(canvas)
     size = max(1, round(side * rng.uniform(*sizes)))
-    small = Image.fromarray(picture).resize((size, size), Image.BILINEAR)
-    small = np.asarray(small)
+    bilinear = Image.Resampling.BILINEAR
+    small = np.asarray(Image.fromarray(picture).resize((size, size), bilinear))
     top, left = rng.integers(side - size + 1, size=2)
     window = canvas[top : top + size, left : left + size]
     is_drawn = (small < PAPER).any(axis=-1)

@@ -1,6 +1,8 @@
 """Collages: one picture that counts among three that distract."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +23,7 @@ _CELLS = 4
 
 
 def collage_splits(
-    data_dir,
+    data_dir: str | Path,
     *,
     cell_size: int = 32,
     images_per_class: int | None = None,
@@ -68,7 +70,7 @@ def collage_splits(
     return RetrievalSplits(name="collage", **made)
 
 
-def compose_collages(pictures, backgrounds, seed=0):
+def compose_collages(pictures: Any, backgrounds: Any, seed: int = 0) -> Any:
     """Places each picture in one cell of a 2 x 2 canvas among backgrounds.
 
     Backgrounds are dealt like cards: all are used before one is used again,
@@ -107,6 +109,41 @@ def compose_collages(pictures, backgrounds, seed=0):
     return canvas.reshape(count, 2 * height, 2 * width, channels)
 
 
+def cell_of_picture(collages: Any, pictures: Any) -> Any:
+    """Finds each picture in its 2 x 2 canvas.
+
+    Args:
+        collages: (num_images, 2 height, 2 width, channels).
+        pictures: (num_images, height, width, channels), each one cell of the
+            collage beside it, pixel by pixel.
+
+    Returns:
+        (num_images,), each in [0, 4): upper left, upper right, lower left,
+        lower right.
+
+    Raises:
+        ValueError: a picture is no cell of its collage.
+    """
+    count, height, width = pictures.shape[:3]
+    cells = np.stack(
+        [
+            (collages[:, top : top + height, left : left + width] == pictures)
+            .reshape(count, -1)
+            .all(axis=1)
+            for top in (0, height)
+            for left in (0, width)
+        ],
+        axis=1,
+    )
+    if not cells.any(axis=1).all():
+        first = int(np.flatnonzero(~cells.any(axis=1))[0])
+        raise ValueError(
+            "`pictures` must each be a cell of the collage beside it. "
+            f"Received: a picture {first} that is none of its cells."
+        )
+    return cells.argmax(axis=1)
+
+
 def _dealt(size, rows, columns, rng):
     per_deck = size // columns
     decks = [
@@ -131,7 +168,9 @@ def _cifar100_parts(root, images_per_class):
     files = [binary_records(root / f"{p}.bin", 2) for p in ("train", "test")]
     coarse, fine = np.concatenate([labels for labels, _ in files]).T
     images = np.concatenate([images for _, images in files])
-    parts = {split: ([], [], []) for split in _SHARES}
+    parts: dict[str, tuple[list, list, list]] = {
+        split: ([], [], []) for split in _SHARES
+    }
     for label, super_name in enumerate(super_names):
         subs = np.unique(fine[coarse == label])
         for part, run in zip(parts.values(), _runs(len(subs)), strict=True):
@@ -196,7 +235,7 @@ def _first(labels, classes, count):
 
 
 def load_pictures(
-    data_dir, cell_size: int, images_per_class: int | None = None
+    data_dir: str | Path, cell_size: int, images_per_class: int | None = None
 ) -> ImageSet:
     """The images of a folder in memory, squares of `cell_size` pixels."""
     images = merged_sides(image_folder(data_dir))

@@ -13,7 +13,11 @@ _SPLITS = ("train", "test", "query", "gallery", "validation")
 
 
 def csv_splits(
-    csv_file, *, num_train_classes: int | None = None, seed: int = 0
+    csv_file: str | Path,
+    *,
+    num_train_classes: int | None = None,
+    seed: int = 0,
+    on_missing: str = "raise",
 ) -> RetrievalSplits:
     """Reads a list with the columns `path`, `label` and perhaps `split`.
 
@@ -23,6 +27,8 @@ def csv_splits(
             `query` or `gallery`; without the column, classes are drawn.
         num_train_classes: Classes to train with where there is no `split`.
         seed: Seed of that draw.
+        on_missing: `"raise"`: every image must exist; `"skip"`: one of them
+            is enough, the others are left to whoever reads them.
 
     Returns:
         The splits; with `query` and `gallery`, `test` is both together.
@@ -40,7 +46,8 @@ def csv_splits(
     csv_file = Path(csv_file).expanduser()
     rows = _rows(csv_file)
     paths = [csv_file.parent / row["path"] for row in rows]
-    check_files(csv_file.name, paths)
+    if on_missing == "raise" or not any(path.exists() for path in paths):
+        check_files(csv_file.name, paths)
     names = [row["label"] for row in rows]
     if "split" not in rows[0]:
         return split_by_class(

@@ -1,6 +1,7 @@
 """CUB-200-2011: 200 bird species, the first 100 to learn from."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -12,7 +13,7 @@ COUNTS = {"train": 5864, "test": 5924}
 
 
 def cub(
-    data_dir,
+    data_dir: str | Path,
     *,
     num_train_classes: int = 100,
     expected: Mapping[str, int] | None = COUNTS,

@@ -1,12 +1,15 @@
-"""Zero-shot retrieval of letters among symbols, rendered on the spot."""
+"""Zero-shot retrieval of letters among symbols, rendered on the spot.
+
+Letters and symbols are those of the DejaVu fonts, one outline to each.
+"""
 
 import unicodedata
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-from training.datasets.glyph_outlines import OUTLINE_SIZE, distinct_outlines
 from training.datasets.image_set import ImageSet, RetrievalSplits
 
 CELL = 24
@@ -17,6 +20,19 @@ ROTATION = 15.0
 """Largest rotation to either side, degrees, uniform."""
 BLOCK = 250
 """Images rendered at a time."""
+OUTLINE_SIZE = 24
+"""Longer side of an outline, pixels."""
+
+# Stretched to a square of this many pixels, characters are compared: above
+# this correlation in some face, two are one. Latin A, Greek Alpha and Cyrillic
+# A are, and so are o and O, which differ in size and width alone.
+SHAPE_SIZE = 16
+SAME_SHAPE = 0.92
+# Symbols keep a wider distance to letters, as they must not pass for one.
+LIKE_A_LETTER = 0.85
+
+LETTERS = ("Lu", "Ll", "Lo")
+SYMBOLS = ("Sm", "So", "Sc", "Po", "Pd", "Ps", "Pe", "No", "Nd")
 
 
 @lru_cache(maxsize=4)
@@ -53,8 +69,58 @@ def load(
     Raises:
         ValueError: more letters are asked for than there are.
     """
+    sides = _sides(
+        (train_classes, validation_classes, test_classes),
+        (train_samples, test_samples, test_samples),
+        has_distractors,
+        seed,
+    )
+    return RetrievalSplits(
+        name="glyphs",
+        **{side: _render(*drawn) for side, drawn in sides.items()},
+    )
+
+
+def letter_cells(
+    side: str,
+    *,
+    train_classes: int = 150,
+    train_samples: int = 60,
+    validation_classes: int = 60,
+    test_classes: int = 100,
+    test_samples: int = 20,
+    has_distractors: bool = True,
+    seed: int = 0,
+) -> np.ndarray:
+    """Where the letters stand in the images that `load` gives.
+
+    Args:
+        side: `"train"`, `"validation"` or `"test"`.
+        train_classes: This and the others: those of `load`.
+        train_samples: See `load`.
+        validation_classes: See `load`.
+        test_classes: See `load`.
+        test_samples: See `load`.
+        has_distractors: See `load`.
+        seed: See `load`.
+
+    Returns:
+        (num_images,), each in [0, 4): upper left, upper right, lower left,
+        lower right.
+    """
+    # Every side has a generator of its own: the others need no rendering.
+    drawn = _sides(
+        (train_classes, validation_classes, test_classes),
+        (train_samples, test_samples, test_samples),
+        has_distractors,
+        seed,
+    )[side]
+    return _images_and_cells(*drawn)[1]
+
+
+def _sides(counts, samples, has_distractors, seed):
+    """What each side is rendered from, the arguments of `_render`."""
     letters, symbols = distinct_outlines()
-    counts = train_classes, validation_classes, test_classes
     if sum(counts) > len(letters):
         raise ValueError(
             "`train_classes + validation_classes + test_classes` must be at "
@@ -66,23 +132,20 @@ def load(
         ("train", "validation", "test"),
         _disjoint(letters, counts, generator),
         _disjoint(symbols, _shares(counts, len(symbols)), generator),
-        (train_samples, test_samples, test_samples),
+        samples,
         generator.spawn(3),
         strict=True,
     )
-    return RetrievalSplits(
-        name="glyphs",
-        **{
-            side: _render(
-                {c: letters[c] for c in of_letters},
-                [symbols[c] for c in of_symbols] if has_distractors else [],
-                samples,
-                child,
-                side,
-            )
-            for side, of_letters, of_symbols, samples, child in sides
-        },
-    )
+    return {
+        side: (
+            {c: letters[c] for c in of_letters},
+            [symbols[c] for c in of_symbols] if has_distractors else [],
+            count,
+            child,
+            side,
+        )
+        for side, of_letters, of_symbols, count, child in sides
+    }
 
 
 def _disjoint(characters, counts, generator):
@@ -95,21 +158,28 @@ def _shares(counts, total):
 
 
 def _render(letters, symbols, samples, generator, side):
+    images, _ = _images_and_cells(letters, symbols, samples, generator, side)
+    return ImageSet(
+        labels=np.repeat(np.arange(len(letters)), samples),
+        class_names=tuple(f"{c} {unicodedata.name(c)}" for c in letters),
+        images=np.repeat(images[..., None], 3, axis=-1),
+    )
+
+
+def _images_and_cells(letters, symbols, samples, generator, side):
+    """Canvases, and in which cell of each the letter stands."""
     labels = np.repeat(np.arange(len(letters)), samples)
     outlines = np.stack(list(letters.values()))
     images = np.empty((len(labels), 2 * CELL, 2 * CELL), "uint8")
+    cells = np.empty(len(labels), "int64")
     blocks = range(0, len(labels), BLOCK)
     for start in tqdm(blocks, desc=f"glyphs, {side}", leave=False):
         block = slice(start, start + BLOCK)
         drawn = outlines[labels[block], None]
         if symbols:
             drawn = np.hstack([drawn, _three_of(symbols, drawn, generator)])
-        images[block] = _canvases(drawn, generator)
-    return ImageSet(
-        labels=labels,
-        class_names=tuple(f"{c} {unicodedata.name(c)}" for c in letters),
-        images=np.repeat(images[..., None], 3, axis=-1),
-    )
+        images[block], cells[block] = _canvases(drawn, generator)
+    return images, cells
 
 
 def _three_of(symbols, drawn, generator):
@@ -126,7 +196,8 @@ def _canvases(drawn, generator):
         generator: Draws faces, cells and jitter.
 
     Returns:
-        (num_images, 2 * CELL, 2 * CELL), uint8.
+        (num_images, 2 * CELL, 2 * CELL), uint8, and the cell of each image's
+        first character, (num_images,).
     """
     count, characters, faces = drawn.shape[:3]
     face = generator.integers(faces, size=(count, characters))
@@ -139,7 +210,7 @@ def _canvases(drawn, generator):
         count, characters, CELL, CELL
     )
     canvas = canvas.reshape(count, 2, 2, CELL, CELL).transpose(0, 1, 3, 2, 4)
-    return 255 - canvas.reshape(count, 2 * CELL, 2 * CELL)
+    return 255 - canvas.reshape(count, 2 * CELL, 2 * CELL), cells[:, 0]
 
 
 def _jittered(outlines, generator):
@@ -176,3 +247,119 @@ def _bilinear(images, rows, columns):
         for row in (top, top + 1)
     )
     return np.rint(upper * (1 - down) + lower * down).astype("uint8")
+
+
+@lru_cache(maxsize=1)
+def distinct_outlines() -> tuple[dict, dict]:
+    """Outlines of all letters and symbols that can be told apart.
+
+    A character is taken when it is in all 12 DejaVu text faces that
+    matplotlib ships, is not composed of others (no accents), and does not
+    look like one taken before it; a symbol that looks like a letter goes.
+
+    Returns:
+        Letters and symbols, each a dict from character to its outlines
+        (num_faces, OUTLINE_SIZE, OUTLINE_SIZE), uint8, 255 is ink.
+    """
+    from PIL import ImageFont
+
+    files = _font_files()
+    fonts = [ImageFont.truetype(str(file), 48) for file in files]
+    common = _common_characters(files)
+    characters = [c for kind in (LETTERS, SYMBOLS) for c in common[kind]]
+    outlines, shapes = {}, {}
+    for character in tqdm(characters, desc="outlines", leave=False):
+        ink = [_ink(font, character) for font in fonts]
+        if all(one is not None for one in ink):
+            outlines[character] = np.stack([_outline(one) for one in ink])
+            shapes[character] = np.stack([_shape(one) for one in ink])
+    kept = _without_look_alikes(shapes, set(common[LETTERS]))
+    letters, symbols = (
+        {c: outlines[c] for c in common[kind] if c in kept}
+        for kind in (LETTERS, SYMBOLS)
+    )
+    return letters, symbols
+
+
+def _font_files():
+    import matplotlib
+
+    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    # The two Display faces hold a few mathematical signs only.
+    files = [f for f in folder.glob("DejaVu*.ttf") if "Display" not in f.name]
+    if len(files) != 12:
+        raise FileNotFoundError(
+            "The 12 DejaVu text faces of matplotlib must be in its font "
+            f"folder. Received: {len(files)} in {folder}. Reinstall it with "
+            "`pip install --force-reinstall matplotlib`."
+        )
+    return sorted(files)
+
+
+def _common_characters(files):
+    from fontTools.ttLib import TTFont
+
+    tables = [TTFont(file, lazy=True).getBestCmap().keys() for file in files]
+    common = [chr(code) for code in sorted(set.intersection(*map(set, tables)))]
+    simple = [c for c in common if not unicodedata.decomposition(c)]
+    return {
+        kind: [c for c in simple if unicodedata.category(c) in kind]
+        for kind in (LETTERS, SYMBOLS)
+    }
+
+
+def _ink(font, character):
+    """The cut-out ink of one character, or None where there is none."""
+    from PIL import Image
+
+    mask = font.getmask(character, mode="L")
+    if not all(mask.size):
+        return None
+    return Image.frombytes("L", mask.size, bytes(mask))
+
+
+def _outline(ink):
+    """The ink with its longer side scaled to OUTLINE_SIZE."""
+    from PIL import Image
+
+    factor = OUTLINE_SIZE / max(ink.size)
+    width, height = (max(1, round(side * factor)) for side in ink.size)
+    ink = ink.resize((width, height), Image.Resampling.LANCZOS)
+    square = Image.new("L", (OUTLINE_SIZE, OUTLINE_SIZE))
+    left, top = (OUTLINE_SIZE - width) // 2, (OUTLINE_SIZE - height) // 2
+    square.paste(ink, (left, top))
+    return np.asarray(square)
+
+
+def _shape(ink):
+    """The ink stretched to a square, to be compared with others."""
+    from PIL import Image
+
+    square = (SHAPE_SIZE, SHAPE_SIZE)
+    return np.asarray(ink.resize(square, Image.Resampling.BOX))
+
+
+def _without_look_alikes(shapes, letters):
+    """The characters that look like none that was kept before them."""
+    characters = list(shapes)
+    likeness = _likeness(np.stack(list(shapes.values())))
+    is_letter = np.array([c in letters for c in characters])
+    kept = np.zeros(len(characters), bool)
+    for index in range(len(characters)):
+        like_kept = np.where(kept, likeness[index], -1.0)
+        like_letter = like_kept[is_letter].max(initial=-1.0)
+        kept[index] = like_kept.max() < SAME_SHAPE and (
+            is_letter[index] or like_letter < LIKE_A_LETTER
+        )
+    return {c for c, is_kept in zip(characters, kept, strict=True) if is_kept}
+
+
+def _likeness(shapes):
+    """(count, count): largest correlation of two shapes in any face."""
+    pixels = shapes.reshape(*shapes.shape[:2], -1).astype("float32")
+    pixels -= pixels.mean(axis=-1, keepdims=True)
+    pixels /= np.linalg.norm(pixels, axis=-1, keepdims=True) + 1e-6
+    likeness = np.full((len(shapes), len(shapes)), -1.0, "float32")
+    for face in pixels.transpose(1, 0, 2):
+        np.maximum(likeness, face @ face.T, out=likeness)
+    return likeness

@@ -11,7 +11,7 @@ from training.datasets.image_set import ImageSet, RetrievalSplits
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 
 
-def image_folder(data_dir) -> ImageSet:
+def image_folder(data_dir: str | Path) -> ImageSet:
     """Reads a folder of images; a class is a folder that holds images.
 
     Args:
@@ -51,7 +51,10 @@ def image_folder(data_dir) -> ImageSet:
 
 
 def image_folder_splits(
-    data_dir, *, num_train_classes: int | None = None, seed: int = 0
+    data_dir: str | Path,
+    *,
+    num_train_classes: int | None = None,
+    seed: int | None = 0,
 ) -> RetrievalSplits:
     """Splits a folder of images by class.
 
@@ -88,7 +91,7 @@ def merged_sides(images: ImageSet) -> ImageSet:
     """One set of `train/CLASS` and `test/CLASS`, by class; others as is."""
     if {name.split("/")[0] for name in images.class_names} != {"train", "test"}:
         return images
-    names = [name.partition("/")[2] for name in images.class_names]
+    names = tuple(name.partition("/")[2] for name in images.class_names)
     merged, labels = np.unique(names, return_inverse=True)
     return ImageSet(
         labels=labels[images.labels],
@@ -118,7 +121,7 @@ def _named_sides(images):
 
 
 def _renamed(images):
-    names = [name.partition("/")[2] for name in images.class_names]
+    names = tuple(name.partition("/")[2] for name in images.class_names)
     return ImageSet(labels=images.labels, class_names=names, paths=images.paths)
 
 

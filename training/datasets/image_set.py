@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -29,10 +30,11 @@ class ImageSet:
 
     labels: np.ndarray
     class_names: tuple[str, ...]
-    images: np.ndarray | None = None
-    paths: tuple[str, ...] | None = None
+    # Any of None and what the class says: exactly one of them is there.
+    images: Any = None
+    paths: Any = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _set(self, "labels", np.asarray(self.labels, dtype="int64"))
         _set(self, "class_names", tuple(str(n) for n in self.class_names))
         if (self.images is None) == (self.paths is None):
@@ -64,7 +66,7 @@ class ImageSet:
         """(num_classes,), images per class."""
         return np.bincount(self.labels, minlength=self.num_classes)
 
-    def subset(self, indices: Sequence[int]) -> "ImageSet":
+    def subset(self, indices: Sequence[int] | np.ndarray) -> "ImageSet":
         """The images at `indices`; classes left without images are dropped.
 
         Args:
@@ -74,16 +76,16 @@ class ImageSet:
             An `ImageSet` whose labels are counted from 0 again, in the order
             of the classes here.
         """
-        indices = np.asarray(indices, dtype="int64")
-        kept, labels = np.unique(self.labels[indices], return_inverse=True)
+        places = np.asarray(indices, dtype="int64")
+        kept, labels = np.unique(self.labels[places], return_inverse=True)
         return ImageSet(
             labels=labels,
             class_names=tuple(self.class_names[label] for label in kept),
-            images=None if self.images is None else self.images[indices],
-            paths=self.paths and tuple(self.paths[i] for i in indices),
+            images=None if self.images is None else self.images[places],
+            paths=self.paths and tuple(self.paths[i] for i in places),
         )
 
-    def of_classes(self, classes: Sequence[int]) -> "ImageSet":
+    def of_classes(self, classes: Sequence[int] | np.ndarray) -> "ImageSet":
         """All images of the given classes, in the order they stand here."""
         return self.subset(np.flatnonzero(np.isin(self.labels, classes)))
 
@@ -135,11 +137,12 @@ class RetrievalSplits:
     name: str
     train: ImageSet
     test: ImageSet
-    query: ImageSet | None = None
-    gallery: ImageSet | None = None
-    validation: ImageSet | None = None
+    # `ImageSet` or None; what needs them says so where they are missing.
+    query: Any = None
+    gallery: Any = None
+    validation: Any = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.query is None) != (self.gallery is None):
             raise ValueError(
                 "`query` and `gallery` must be given together. Received: "

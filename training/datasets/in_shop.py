@@ -13,7 +13,7 @@ LIST = "list_eval_partition.txt"
 
 
 def in_shop(
-    data_dir, *, expected: Mapping[str, int] | None = COUNTS
+    data_dir: str | Path, *, expected: Mapping[str, int] | None = COUNTS
 ) -> RetrievalSplits:
     """Reads In-shop Clothes Retrieval in its original layout.
 
@@ -52,7 +52,7 @@ def in_shop(
     return check_counts(splits, expected)
 
 
-def partition(data_dir) -> list[tuple[str, str, str]]:
+def partition(data_dir: str | Path) -> list[tuple[str, str, str]]:
     """The lines of the published list: image, item, status."""
     try:
         file = find_root(data_dir, "In-shop", LIST) / LIST
@@ -72,7 +72,7 @@ def partition(data_dir) -> list[tuple[str, str, str]]:
     return rows
 
 
-def image_root(data_dir) -> Path:
+def image_root(data_dir: str | Path) -> Path:
     """The folder below which the images of the list lie."""
     archives = ["img.zip", "Img/img.zip"]
     try:

@@ -201,7 +201,7 @@ def look_at_file(path: str) -> Look:
 def _look_at_array(pixels):
     from PIL import Image
 
-    digest = hashlib.sha256(np.ascontiguousarray(pixels)).hexdigest()
+    digest = hashlib.sha256(pixels.tobytes()).hexdigest()
     if pixels.dtype != "uint8" or pixels.shape[2] != 3:
         return Look(digest, size=pixels.shape[1::-1])
     return _look(digest, Image.fromarray(pixels), pixels.shape[1::-1], False)
@@ -231,7 +231,7 @@ def _standardised(pixels):
 
 def _exact_pairs(looks):
     """The first image of each content with each of its copies."""
-    first = {}
+    first: dict[str, int] = {}
     pairs = []
     for place, look in enumerate(looks):
         if not look.digest:

@@ -8,7 +8,7 @@ from training.datasets.image_set import RetrievalSplits
 
 
 def find_root(
-    data_dir, name: str, marker: str, archives: Sequence[str] = ()
+    data_dir: str | Path, name: str, marker: str, archives: Sequence[str] = ()
 ) -> Path:
     """The folder that holds a data set in its original layout.
 

@@ -15,7 +15,7 @@ _PARTS = "train", "t10k"
 
 
 def mnist(
-    data_dir, *, expected: Mapping[str, int] | None = COUNTS
+    data_dir: str | Path, *, expected: Mapping[str, int] | None = COUNTS
 ) -> RetrievalSplits:
     """Reads MNIST's four original files.
 

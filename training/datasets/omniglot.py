@@ -14,7 +14,7 @@ _PARTS = {"train": "images_background", "test": "images_evaluation"}
 
 
 def omniglot(
-    data_dir, *, expected: Mapping[str, int] | None = COUNTS
+    data_dir: str | Path, *, expected: Mapping[str, int] | None = COUNTS
 ) -> RetrievalSplits:
     """Reads Omniglot in its original layout.
 

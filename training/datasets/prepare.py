@@ -36,7 +36,7 @@ class PrepareCommand:
     """Download what is missing."""
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
     command = tyro.cli(
         PrepareCommand,

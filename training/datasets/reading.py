@@ -3,7 +3,10 @@
 import hashlib
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
 
 import keras_gsp as gsp
 from training.datasets.archives import cache_folder
@@ -20,7 +23,7 @@ from training.datasets.mnist import mnist
 from training.datasets.omniglot import omniglot
 from training.datasets.stanford_online_products import stanford_online_products
 
-READERS = {
+READERS: dict[str, Callable[..., RetrievalSplits]] = {
     "cars": cars196,
     "cifar10": cifar10,
     "cifar100": cifar100,
@@ -38,11 +41,11 @@ READERS = {
 
 def read_splits(
     dataset: str,
-    data_dir,
+    data_dir: str | Path | None,
     *,
     source: str = "disk",
     on_corrupt: str = "raise",
-    **settings,
+    **settings: Any,
 ) -> RetrievalSplits:
     """Reads a data set and decodes every file of it once.
 
@@ -53,7 +56,8 @@ def read_splits(
         source: `"disk"`: the original layout; `"tfds"`: TensorFlow Datasets,
             already prepared.
         on_corrupt: `"raise"`: one error that names all unusable files;
-            `"skip"`: leave them out and warn with their number.
+            `"skip"`: leave them out and warn with their number; of a list
+            those that are missing as well.
         **settings: Arguments of that data set's reader.
 
     Returns:
@@ -74,6 +78,8 @@ def read_splits(
             f'`source` must be "disk" or "tfds". Received: source={source!r}.'
         )
     if source == "disk":
+        if dataset == "csv":
+            settings["on_missing"] = on_corrupt
         splits = READERS[dataset](data_dir, **settings)
     else:
         splits = _from_tfds(dataset, data_dir, settings)
@@ -123,6 +129,9 @@ def _readable(part, on_corrupt):
 def _fingerprint(paths):
     digest = hashlib.sha256()
     for path in paths:
+        if not os.path.exists(path):
+            digest.update(f"{path}: missing".encode())
+            continue
         status = os.stat(path)
         digest.update(f"{path}:{status.st_size}:{status.st_mtime_ns}".encode())
     return digest.hexdigest()

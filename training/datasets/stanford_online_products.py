@@ -1,6 +1,7 @@
 """Stanford Online Products: 22,634 products, split as published."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -11,7 +12,7 @@ COUNTS = {"train": 59551, "test": 60502}
 
 
 def stanford_online_products(
-    data_dir, *, expected: Mapping[str, int] | None = COUNTS
+    data_dir: str | Path, *, expected: Mapping[str, int] | None = COUNTS
 ) -> RetrievalSplits:
     """Reads Stanford Online Products in its original layout.
 

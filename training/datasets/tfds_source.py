@@ -3,6 +3,7 @@
 import shutil
 import socket
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,11 +42,11 @@ _HOST = "storage.googleapis.com", 443
 
 def tfds_splits(
     dataset: str,
-    data_dir=None,
+    data_dir: str | Path | None = None,
     *,
     download: bool = False,
-    manual_dir=None,
-    expected="published",
+    manual_dir: str | Path | None = None,
+    expected: Any = "published",
 ) -> RetrievalSplits:
     """Reads a prepared TFDS data set into retrieval splits.
 
@@ -145,8 +146,9 @@ def _image_set(builder, splits, label):
     read = _in_memory if is_fixed else _as_files
     parts = [read(builder, split, label) for split in splits]
     images = [image for images, _ in parts for image in images]
-    labels = [label for _, labels in parts for label in labels]
-    names, labels = np.unique(labels, return_inverse=True)
+    found = [label for _, labels in parts for label in labels]
+    values, labels = np.unique(found, return_inverse=True)
+    names = list(values)
     feature = builder.info.features[label]
     if hasattr(feature, "int2str"):
         names = [feature.int2str(int(name)) for name in names]

@@ -71,7 +71,8 @@ def finish(output: Path, plan: dict[str, Any]) -> dict[str, Any]:
     """
     import pyarrow.parquet as pq
 
-    shards, statuses = [], Counter()
+    shards: list[dict[str, Any]] = []
+    statuses: Counter[str] = Counter()
     for number in range(plan["num_shards"]):
         path = output / shard_name(number)
         found = pq.read_table(path, columns=["status"])["status"].to_pylist()

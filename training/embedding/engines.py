@@ -1,6 +1,7 @@
 """Who embeds the shards: this process, or the workers of Ray."""
 
 import os
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,7 +74,7 @@ def ray_engine(
             items, override_num_blocks=max(1, len(items))
         )
         found = rows.map(
-            ShardWriter,
+            ShardWriter,  # type: ignore[arg-type]
             fn_constructor_kwargs=options,
             compute=ray.data.ActorPoolStrategy(size=workers),
             num_cpus=cpus,
@@ -100,9 +101,17 @@ def _start(ray, address, workers, cpus):
         )
         return
     try:
+        _check_answers(address)
         ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise ConnectionError(
             f"`address` must be a Ray cluster that answers. To start one: "
             f"ray start --head. Received: {address}: {error}."
         ) from error
+
+
+def _check_answers(address):
+    """Ray itself would try for five minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()

@@ -36,7 +36,7 @@ class ShardWriter:
         import tensorflow as tf
 
         import keras_gsp  # noqa: F401, registers the layers
-        from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
+        from keras_gsp.retrieval.serving.served_retriever import ServedEncoder
 
         if threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -87,7 +87,7 @@ class ShardWriter:
         is_ok = np.array([word == OK for word in status])
         # An encoder that went astray must not look like a far neighbour.
         is_finite = np.isfinite(embeddings).all(axis=1)
-        for i in np.flatnonzero(is_ok & ~is_finite):
+        for i in np.flatnonzero(is_ok & ~is_finite).tolist():
             status[i] = "failed: the embedding is not finite"
         is_ok &= is_finite
         vectors = pa.FixedSizeListArray.from_arrays(

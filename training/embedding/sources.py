@@ -8,6 +8,7 @@ import csv
 import hashlib
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -185,8 +186,7 @@ def _parquet_shards(path, shard_size):
 def _check_ids(ids, source):
     if len(set(ids)) == len(ids):
         return
-    seen: set[str] = set()
-    twice = next(id_ for id_ in ids if id_ in seen or seen.add(id_))
+    twice = next(id_ for id_, count in Counter(ids).items() if count > 1)
     raise ValueError(
         f"Ids of {source} must all be different. Received: {twice!r} twice."
     )

@@ -1,4 +1,4 @@
-"""Pairs alone, pairs against one set of proxies, and alternating proxies.
+r"""Pairs alone, pairs against one set of proxies, and alternating proxies.
 
     python -m training.experiments.alternating_proxies
     python -m training.experiments.alternating_proxies \
@@ -24,23 +24,25 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import tyro
 
 import keras_gsp as gsp
+from training.datasets.image_set import RetrievalSplits
 from training.experiments.report import ExperimentSettings, run_experiment
 from training.pictures.palette import METHODS, SKY, picture
 from training.recipes import batches
+from training.recipes.choice import named_recipes
 from training.recipes.learner import build_learner
-from training.recipes.named import named_recipes
+from training.recipes.recipe import Recipe
 from training.results.markdown import markdown_table, mean_and_deviation, spread
 from training.runs.run_directory import RunDirectory
 from training.runs.train_run import train_run
 
 PLAIN, SINGLE, ALTERNATING = "C2", "C2 + single problem", "C2 + CCP"
-CCP = {PLAIN: "off", SINGLE: "single", ALTERNATING: "on"}
+CCP: dict[str, Any] = {PLAIN: "off", SINGLE: "single", ALTERNATING: "on"}
 COLORS = {PLAIN: METHODS["GAP"], SINGLE: SKY, ALTERNATING: METHODS["CCP"]}
 
 
@@ -75,7 +77,7 @@ class Settings(ExperimentSettings):
     timed_steps: int = 60
     """Steps of one timing."""
 
-    def small(self):
+    def small(self) -> "Settings":
         """A few steps with one seed."""
         return replace(
             self,
@@ -90,7 +92,9 @@ class Settings(ExperimentSettings):
         )
 
 
-def recipe_of(settings: Settings, method: str, seed: int, weights=None):
+def recipe_of(
+    settings: Settings, method: str, seed: int, weights: Any = None
+) -> Recipe:
     """The recipe of one of the three methods, from a pretrained backbone."""
     is_glyphs = settings.data_dir is None
     base = named_recipes()["glyphs" if is_glyphs else "folder-features"]
@@ -116,7 +120,7 @@ def recipe_of(settings: Settings, method: str, seed: int, weights=None):
     )
 
 
-def load(settings: Settings):
+def load(settings: Settings) -> RetrievalSplits:
     """The data set; of a folder the features, computed once."""
     if settings.data_dir is not None:
         from training.recipes.data import load_splits
@@ -138,7 +142,7 @@ def load(settings: Settings):
 def measure(settings: Settings) -> dict:
     """Trains every method with every seed, then times the steps."""
     splits = load(settings)
-    runs = {method: [] for method in CCP}
+    runs: dict[str, list] = {method: [] for method in CCP}
     for seed in settings.seeds:
         with tempfile.TemporaryDirectory() as folder:
             weights = _pretrained(settings, splits, seed, Path(folder))
@@ -200,7 +204,7 @@ def _pretrained(settings, splits, seed, folder):
     return path
 
 
-def step_cost(settings: Settings, splits) -> dict:
+def step_cost(settings: Settings, splits: RetrievalSplits) -> dict:
     """Times steps with and without proxies and anchors by turns.
 
     Returns:
@@ -214,10 +218,10 @@ def step_cost(settings: Settings, splits) -> dict:
     # From the second problem on, anchors pull.
     learner.anchored.start_problem(learner.encoder.trainable_variables)
     for method in learners:
-        _seconds_of_steps(*learners[method], settings.timed_steps)
+        _seconds_of_steps(learners[method], settings.timed_steps)
     seconds = [
         {
-            method: _seconds_of_steps(*pair, settings.timed_steps)
+            method: _seconds_of_steps(pair, settings.timed_steps)
             for method, pair in learners.items()
         }
         for _ in range(settings.timed_rounds)
@@ -245,7 +249,8 @@ def _learner_and_batches(settings, splits, method):
     return learner, few
 
 
-def _seconds_of_steps(learner, few_batches, steps):
+def _seconds_of_steps(learner_and_batches, steps):
+    learner, few_batches = learner_and_batches
     start = time.perf_counter()
     learner.fit(few_batches, steps_per_epoch=steps, shuffle=False, verbose=0)
     return time.perf_counter() - start
@@ -310,7 +315,7 @@ def table(results: dict) -> str:
     )
 
 
-def main(arguments=None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_experiment("alternating_proxies", settings, measure, draw, table)

@@ -14,6 +14,7 @@ folder, as `--data-dir`; by default the letters among symbols of `glyphs`.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tyro
@@ -41,9 +42,10 @@ SHOWN_IMAGES = 6
 class Settings(DistractedSettings):
     """Data and training."""
 
-    def small(self):
+    def small(self) -> "Settings":
         """Two steps, few prototypes."""
-        return replace(super().small(), num_prototypes=4)
+        small: Any = super().small()
+        return replace(small, num_prototypes=4)
 
 
 def measure(settings: Settings) -> dict:
@@ -146,7 +148,7 @@ def table(results: dict) -> str:
     return markdown_table(["", "MAP@R", "P@1"], rows)
 
 
-def main(arguments=None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_experiment("collage", settings, measure, draw, table)

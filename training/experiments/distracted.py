@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from training.experiments.report import ExperimentSettings
 from training.experiments.short_training import balanced_batch
@@ -21,12 +22,14 @@ class DistractedSettings(ExperimentSettings):
     steps: int = 600
     batch_size: int = 64
 
-    def small(self):
+    def small(self) -> "DistractedSettings":
         """A handful of steps."""
         return replace(self, seeds=(0,), steps=2, batch_size=8)
 
 
-def load_splits(settings: DistractedSettings, *, distilled: bool = False):
+def load_splits(
+    settings: DistractedSettings, *, distilled: bool = False
+) -> Any:
     """Collages of an image folder, or `glyphs`; small ones for a smoke test.
 
     Args:
@@ -39,20 +42,49 @@ def load_splits(settings: DistractedSettings, *, distilled: bool = False):
         return collage_splits(settings.data_dir, distilled=distilled)
     from training.datasets import glyphs
 
-    sizes = {}
-    if settings.smoke:
-        sizes = {
-            "train_classes": 4,
-            "train_samples": 8,
-            "validation_classes": 4,
-            "test_classes": 6,
-            "test_samples": 4,
-        }
-    return glyphs.load(has_distractors=not distilled, **sizes)
+    return glyphs.load(has_distractors=not distilled, **_sizes(settings))
+
+
+def subject_cells(settings: DistractedSettings, side: str) -> Any:
+    """In which cell of its canvas each image of `load_splits` shows its class.
+
+    Args:
+        settings: Names the folder.
+        side: `"train"` or `"test"`.
+
+    Returns:
+        (num_images,), each in [0, 4): upper left, upper right, lower left,
+        lower right.
+    """
+    if settings.data_dir is None:
+        from training.datasets import glyphs
+
+        return glyphs.letter_cells(side, **_sizes(settings))
+    from training.datasets.collage import cell_of_picture
+
+    pair = (load_splits(settings, distilled=one) for one in (False, True))
+    return cell_of_picture(*(getattr(splits, side).images for splits in pair))
+
+
+def _sizes(settings) -> dict[str, Any]:
+    """Those of `glyphs`; small ones for a smoke test."""
+    if not settings.smoke:
+        return {}
+    return {
+        "train_classes": 4,
+        "train_samples": 8,
+        "validation_classes": 4,
+        "test_classes": 6,
+        "test_samples": 4,
+    }
 
 
 def short_recipe(
-    base: Recipe, settings: DistractedSettings, images, seed: int, **changes
+    base: Recipe,
+    settings: DistractedSettings,
+    images: Any,
+    seed: int,
+    **changes: Any,
 ) -> Recipe:
     """A recipe with an experiment's budget.
 

@@ -1,4 +1,4 @@
-"""Average pooling as a convex combination of prototypes, and how well.
+r"""Average pooling as a convex combination of prototypes, and how well.
 
     python -m training.experiments.gap_as_prototypes
     python -m training.experiments.gap_as_prototypes \
@@ -18,6 +18,7 @@ MobileNetV2 on an image folder, another sample of images for each seed.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -25,18 +26,20 @@ import tyro
 from keras import ops
 
 import keras_gsp as gsp
-from training.experiments.gap_as_prototypes_picture import (
-    HARD_DOT,
-    HARD_L2,
-    SOFT_DOT,
-    SOFT_L2,
-    draw,
-)
 from training.experiments.report import ExperimentSettings, run_experiment
+from training.pictures.palette import BLACK, BLUE, GREEN, VERMILION, picture
 from training.recipes.backbone import build_backbone
 from training.recipes.recipe import Recipe
 from training.results.markdown import markdown_table, mean_and_deviation, spread
 
+HARD_L2, HARD_DOT = "nearest prototype", "largest dot product"
+SOFT_L2, SOFT_DOT = "softmax of -distance", "softmax of dot product"
+LOOKS = {
+    HARD_L2: (BLUE, "-", "o"),
+    SOFT_L2: (GREEN, "--", "s"),
+    HARD_DOT: (VERMILION, "-.", "^"),
+    SOFT_DOT: (BLACK, ":", "v"),
+}
 SHOWN_PROTOTYPES = 24
 """As many as Figure 3 of XML draws."""
 
@@ -55,14 +58,14 @@ class Settings(ExperimentSettings):
     inverse_temperature: float = 10.0
     """Sharpness of the soft histograms."""
 
-    def small(self):
+    def small(self) -> "Settings":
         """Few images and prototypes."""
         return replace(
             self, seeds=(0, 1), images=20, num_prototypes=(4, SHOWN_PROTOTYPES)
         )
 
 
-def local_features(settings: Settings, seed: int):
+def local_features(settings: Settings, seed: int) -> Any:
     """Local features of images, (images, height, width, channels)."""
     keras.utils.set_random_seed(seed)
     if settings.data_dir is None:
@@ -79,10 +82,8 @@ def local_features(settings: Settings, seed: int):
         backbone = build_backbone(Recipe(), images.shape[1:])
     else:
         images = _folder_images(settings, seed)
-        recipe = Recipe(
-            backbone="mobilenet-v2",
-            backbone_weights=settings.weights and str(settings.weights),
-        )
+        weights = str(settings.weights) if settings.weights else None
+        recipe = Recipe(backbone="mobilenet-v2", backbone_weights=weights)
         backbone = build_backbone(recipe, images.shape[1:])
     return backbone.predict(images, verbose=0)
 
@@ -91,15 +92,17 @@ def _folder_images(settings, seed):
     from training.datasets.image_folder import image_folder
 
     found = image_folder(settings.data_dir)
-    chosen = np.random.default_rng(seed).permutation(len(found))
-    chosen = found.subset(np.sort(chosen[: settings.images]))
+    order = np.random.default_rng(seed).permutation(len(found))
+    chosen = found.subset(np.sort(order[: settings.images]))
     batches = gsp.data.evaluation_batches(
         chosen.paths, size=224, resize=224, batch_size=100
     )
     return np.concatenate([batch.numpy() for batch in batches])
 
 
-def histograms(features, prototypes, inverse_temperature):
+def histograms(
+    features: Any, prototypes: Any, inverse_temperature: float
+) -> dict[str, Any]:
     """The four ways to give features to prototypes."""
     soft = {"inverse_temperature": inverse_temperature}
     hard_histogram = gsp.ops.hard_histogram
@@ -112,7 +115,9 @@ def histograms(features, prototypes, inverse_temperature):
     }
 
 
-def errors_and_radius(features, prototypes, inverse_temperature):
+def errors_and_radius(
+    features: Any, prototypes: Any, inverse_temperature: float
+) -> tuple[Any, Any]:
     """How far average features are from their combinations of prototypes.
 
     Returns:
@@ -186,7 +191,7 @@ def _rows(errors, radius, count):
 
 def _over_seeds(rows):
     """Joins the rows of one assignment and number of prototypes."""
-    joined = {}
+    joined: dict[tuple, list[dict]] = {}
     for row in rows:
         key = row["assignment"], row["num_prototypes"]
         joined.setdefault(key, []).append(row)
@@ -246,7 +251,76 @@ def table(results: dict) -> str:
     return markdown_table(headings, rows)
 
 
-def main(arguments=None) -> None:
+def draw(path: Path, results: dict) -> None:
+    """Draws errors and violations, and one image in the plane."""
+    with picture(path, 1, 3, figsize=(17, 5.4)) as axes:
+        error_axis, share_axis, plane_axis = axes[0]
+        for name, (color, style, marker) in LOOKS.items():
+            own = [r for r in results["rows"] if r["assignment"] == name]
+            look = {"color": color, "ls": style, "marker": marker}
+            _draw_curve(error_axis, own, "mean_error", name, look)
+            _draw_curve(share_axis, own, "violations", name, look, 100.0)
+        error_axis.fill_between(
+            [row["num_prototypes"] for row in own],
+            [row["radius"]["mean"] for row in own],
+            color="0.85",
+            label="below the covering radius",
+        )
+        error_axis.set_yscale("log")
+        error_axis.set_ylabel("|average - combination|, mean of images")
+        share_axis.set_ylabel("images that violate the bound, %")
+        share_axis.set_ylim(-3, 103)
+        for axis in (error_axis, share_axis):
+            axis.set_xscale("log", base=2)
+            axis.set_xlabel("number of prototypes")
+            counts = [row["num_prototypes"] for row in own]
+            axis.set_xticks(counts, counts)
+        error_axis.figure.legend(
+            *error_axis.get_legend_handles_labels(),
+            loc="outside lower center",
+            ncols=5,
+        )
+        _draw_plane(plane_axis, results["first_seed"])
+
+
+def _draw_curve(axis, rows, key, name, look, scale=1.0):
+    axis.errorbar(
+        [row["num_prototypes"] for row in rows],
+        [scale * row[key]["mean"] for row in rows],
+        [scale * (row[key]["std"] or 0.0) for row in rows],
+        label=name,
+        **look,
+    )
+
+
+def _draw_plane(axis, shown):
+    points = {key: np.array(v) for key, v in shown.items() if key != "combined"}
+    axis.plot(*points["features"].T, ".", color="0.85", ms=3)
+    axis.plot(
+        *points["image"].T, ".", color="0.45", label="an image's features"
+    )
+    axis.plot(
+        *points["prototypes"].T,
+        "D",
+        color="none",
+        markeredgecolor=GREEN,
+        label=f"{len(points['prototypes'])} prototypes",
+    )
+    axis.plot(
+        *points["average"].T, "*", color=BLACK, ms=15, label="their average"
+    )
+    for name, place in shown["combined"].items():
+        color, _, marker = LOOKS[name]
+        axis.plot(
+            *np.array(place).T, marker, color=color, ms=10, label=name, ls=""
+        )
+    axis.set_xlabel("principal component 1")
+    axis.set_ylabel("principal component 2")
+    axis.margins(y=0.3)
+    axis.legend(fontsize=11, loc="upper left")
+
+
+def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_experiment("gap_as_prototypes", settings, measure, draw, table)

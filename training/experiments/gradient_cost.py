@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tyro
@@ -58,7 +59,7 @@ class Settings(ExperimentSettings):
     repeats: int = 5
     """Timed runs for each seed; the median counts."""
 
-    def small(self):
+    def small(self) -> "Settings":
         """One seed, small maps, two numbers of rounds."""
         return replace(
             self,
@@ -71,7 +72,7 @@ class Settings(ExperimentSettings):
         )
 
 
-def draw_problem(settings: Settings, seed: int):
+def draw_problem(settings: Settings, seed: int) -> tuple[Any, Any]:
     """Costs of clustered features, and what is pulled from above.
 
     Returns:
@@ -91,7 +92,9 @@ def draw_problem(settings: Settings, seed: int):
     return costs, rng.normal(size=(batch, rows, count))
 
 
-def transport(method, num_rounds, ratio, temperature):
+def transport(
+    method: str, num_rounds: int, ratio: float, temperature: float
+) -> Any:
     """Returns costs -> residual and plan, joined, of one method."""
     options = {"transport_ratio": ratio, "inverse_temperature": temperature}
 
@@ -114,7 +117,7 @@ def transport(method, num_rounds, ratio, temperature):
             )
 
 
-def gradient_function(solve):
+def gradient_function(solve: Any) -> Any:
     """Returns (costs, pull) -> outputs and gradient, one TensorFlow graph."""
     import tensorflow as tf
 
@@ -146,7 +149,7 @@ def measure(settings: Settings) -> dict:
     return {"rows": rows}
 
 
-def exact_gradients(settings: Settings, problem) -> list:
+def exact_gradients(settings: Settings, problem: Any) -> list:
     """Costs, pull and the gradient in float64, for an image of each seed."""
     function = gradient_function(transport(OURS, 0, *problem))
     images = []
@@ -274,7 +277,7 @@ def table(results: dict) -> str:
     return markdown_table(["", "rounds", "ms", "peak MB", *errors], rows)
 
 
-def main(arguments=None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_experiment("gradient_cost", settings, measure, draw, table)

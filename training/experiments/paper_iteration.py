@@ -7,6 +7,7 @@ the package needs it: here it is what the package's solver is compared with.
 """
 
 import math
+from typing import Any
 
 from keras import ops
 
@@ -15,8 +16,12 @@ START = 0.0
 
 
 def iterated_transport(
-    costs, *, transport_ratio, inverse_temperature, num_rounds
-):
+    costs: Any,
+    *,
+    transport_ratio: float,
+    inverse_temperature: float,
+    num_rounds: int,
+) -> Any:
     """Partial transport by the paper's iteration, for autodiff to go through.
 
     Args:
@@ -44,8 +49,12 @@ def iterated_transport(
 
 
 def iterated_transport_in_closed_form(
-    costs, *, transport_ratio, inverse_temperature, num_rounds
-):
+    costs: Any,
+    *,
+    transport_ratio: float,
+    inverse_temperature: float,
+    num_rounds: int,
+) -> Any:
     """The same iteration with the paper's gradient instead of autodiff.
 
     Proposition 4.2, as corrected in `partial_transport`, is taken at the last

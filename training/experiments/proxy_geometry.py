@@ -2,6 +2,7 @@
 
     python -m training.experiments.proxy_geometry
     python -m training.experiments.proxy_geometry --data-dir mnist/
+    python -m training.experiments.proxy_geometry --embedding-size 64
 
 Figure 3.2 of the thesis on data at hand: two-dimensional embeddings in the
 unit ball, 4 proxies per class, the next proxies out of 16 samples per class.
@@ -10,12 +11,24 @@ Scikit-learn's digits by default; MNIST from its four original files with
 many steps as the four problems took. The largest distance of a training
 sample to the nearest converged proxy of its class is the covering radius,
 averaged over classes; the inter-class distance is the mean distance between
-the centres of two classes; MAP@R is of unseen images of the same classes.
+the centres of two classes; MAP@R is of unseen images of the same classes. In
+the thesis, on all of MNIST, it is 98.06 with CCP and 97.21 without.
+
+The chance constraint says how likely two samples may be on the wrong side of
+a distance, here half the negative margin (4.1): violations are the share of
+such pairs of unseen images, and of proxies with the training images; the bound
+of Markov's inequality beside each is the mean contrastive loss over the
+distance (4.2), which is what training lowers.
+
+More than two dimensions are drawn by t-SNE, each panel a map of its own,
+before training as well.
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -48,8 +61,17 @@ CLASS_COLORS = (
     "#8C6D46",
     "#9A9A9A",
 )
-MEASURES = ("map_at_r", "covering_radius", "inter_class_distance")
+MEASURES = {
+    "map_at_r": "MAP@R",
+    "covering_radius": "covering radius",
+    "inter_class_distance": "inter-class distance",
+    "violations": "violations",
+    "bound": "their bound",
+    "proxy_violations": "violations, proxies",
+    "proxy_bound": "their bound",
+}
 SINGLE = "single problem"
+START = "before training"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +83,8 @@ class Settings(ExperimentSettings):
     train_images: int = 900
     """Images to learn from; as many again are scored after training, and 400
     decide when a problem has converged."""
+    embedding_size: int = 2
+    """Dimensions; two are drawn as they are."""
     num_problems: int = 4
     """Problems that alternate."""
     proxies_per_class: int = 4
@@ -75,11 +99,11 @@ class Settings(ExperimentSettings):
     anchor_weight: float = 2e-4
     """Pull towards the last problem's solution."""
     negative_margin: float = 0.5
-    """Distance in the plane that other classes have to keep."""
+    """Distance that other classes have to keep."""
     learning_rate: float = 1e-3
     proxy_learning_rate: float = 1e-2
 
-    def small(self):
+    def small(self) -> "Settings":
         """Few images, two short problems, one seed."""
         return replace(
             self,
@@ -92,7 +116,7 @@ class Settings(ExperimentSettings):
         )
 
 
-def load_images(settings: Settings, seed: int):
+def load_images(settings: Settings, seed: int) -> Any:
     """Training, validation and test images with labels, shuffled by seed."""
     if settings.data_dir is None:
         from sklearn.datasets import load_digits
@@ -117,8 +141,8 @@ def load_images(settings: Settings, seed: int):
     return [(images[rows], labels[rows]) for rows in parts]
 
 
-def build_learner(settings: Settings, image_shape, seed: int):
-    """Two convolutions, a plane to look at, and proxies in it."""
+def build_learner(settings: Settings, image_shape: tuple, seed: int) -> Any:
+    """Two convolutions, a plane (or more) to look at, and proxies in it."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     encoder = keras.Sequential(
@@ -129,7 +153,7 @@ def build_learner(settings: Settings, image_shape, seed: int):
             keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
             keras.layers.Flatten(),
             keras.layers.Dense(64, activation="relu"),
-            keras.layers.Dense(2),
+            keras.layers.Dense(settings.embedding_size),
             gsp.layers.EmbeddingNormalization("ball"),
         ]
     )
@@ -163,20 +187,26 @@ class ProblemRecorder(keras.callbacks.Callback):
         describe: Function (encoder, proxies, next proxies or None) -> dict.
     """
 
-    def __init__(self, describe):
+    def __init__(self, describe: Any) -> None:
         super().__init__()
         self._describe = describe
         self._problem = 1
-        self.problems = []
+        self.start = None
+        self.problems: list[Any] = []
 
-    def on_epoch_begin(self, epoch, logs=None):
-        """Describes the last problem at the start of the next one."""
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Describes the start, and each problem when the next one begins."""
+        if self.start is None:
+            first = np.asarray(self.model.proxies.proxies)
+            self.start = self._describe(self.model.encoder, first, None)
         problem = int(self.model.anchored.problem)
         if problem != self._problem:
             self._problem = problem
             self._record(np.asarray(self.model.proxies.proxies))
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Describes the last problem."""
         self.model.progress.restore_best(self.model.encoder)
         self._record(None)
@@ -188,7 +218,7 @@ class ProblemRecorder(keras.callbacks.Callback):
         )
 
 
-def run(settings: Settings, seed: int, steps=None) -> dict:
+def run(settings: Settings, seed: int, steps: int | None = None) -> dict:
     """Trains with alternating proxies, or with a single set of them.
 
     Args:
@@ -197,11 +227,11 @@ def run(settings: Settings, seed: int, steps=None) -> dict:
         steps: Steps of a single problem; None alternates.
 
     Returns:
-        Problems, each described by `describe`, and the steps taken.
+        Start and problems, each described by `describe`, and the steps taken.
     """
     train, validation, test = load_images(settings, seed)
     learner = build_learner(settings, train[0].shape[1:], seed)
-    recorder = ProblemRecorder(partial(describe, train, test))
+    recorder = ProblemRecorder(partial(describe, settings, train, test))
     every = settings.steps_per_evaluation
     alternation = gsp.callbacks.ChanceConstrainedProgramming(
         train,
@@ -223,10 +253,14 @@ def run(settings: Settings, seed: int, steps=None) -> dict:
         verbose=0,
     )
     taken = every * len(history.epoch)
-    return {"problems": recorder.problems, "steps": taken}
+    return {
+        "start": recorder.start,
+        "problems": recorder.problems,
+        "steps": taken,
+    }
 
 
-def batches(train, seed):
+def batches(train: Any, seed: int) -> Any:
     """Endless batches, 10 classes x 4 images."""
     import tensorflow as tf
 
@@ -239,7 +273,47 @@ def batches(train, seed):
     )
 
 
-def describe(train, test, encoder, proxies, next_proxies) -> dict:
+def violations(
+    points: Any,
+    labels: Any,
+    references: Any,
+    reference_labels: Any,
+    margin: Any,
+) -> tuple[Any, Any]:
+    """How often pairs are on the wrong side of a distance, and its bound.
+
+    The distance is half of `margin`, and so is the slack of Markov's
+    inequality: its bound is the contrastive loss over that distance.
+
+    Args:
+        points: (num_points, size).
+        labels: (num_points,) integers.
+        references: (num_references, size); `points` itself leaves out pairs
+            of a point with itself.
+        reference_labels: (num_references,) integers.
+        margin: Distance that other classes have to keep.
+
+    Returns:
+        Share of violating pairs, and what bounds it from above.
+    """
+    half = margin / 2.0
+    distances = np.linalg.norm(points[:, None] - references, axis=-1)
+    is_same = labels[:, None] == reference_labels
+    excess = np.where(is_same, distances - half, half - distances)
+    if references is points:
+        excess = excess[~np.eye(len(points), dtype=bool)]
+    bound = np.maximum(excess + half, 0.0).mean() / half
+    return (excess >= 0.0).mean(), bound
+
+
+def describe(
+    settings: Any,
+    train: Any,
+    test: Any,
+    encoder: Any,
+    proxies: Any,
+    next_proxies: Any,
+) -> dict:
     """What is measured of a converged problem, and what is drawn of it."""
     points = encoder.predict(train[0], batch_size=450, verbose=0)
     unseen = encoder.predict(test[0], batch_size=450, verbose=0)
@@ -251,26 +325,61 @@ def describe(train, test, encoder, proxies, next_proxies) -> dict:
     centers = np.stack([own.mean(axis=0) for own in classes])
     between = np.linalg.norm(centers[:, None] - centers[None], axis=-1)
     scores = gsp.metrics.retrieval_scores(unseen, test[1])
+    margin = settings.negative_margin
+    share, bound = violations(unseen, test[1], unseen, test[1], margin)
+    kept = np.asarray(gsp.ops.unit_ball(proxies))
+    places = np.repeat(np.arange(10), kept.shape[1])
+    proxy_share, proxy_bound = violations(
+        points, train[1], kept.reshape(-1, kept.shape[-1]), places, margin
+    )
+    drawn = _in_the_plane(points, kept, next_proxies)
     return {
         "map_at_r": scores["map_at_r"],
         "covering_radius": np.mean(radii),
         "inter_class_distance": between[np.triu_indices(10, 1)].mean(),
-        "points": points,
+        "violations": share,
+        "bound": bound,
+        "proxy_violations": proxy_share,
+        "proxy_bound": proxy_bound,
         "labels": train[1],
-        "proxies": np.asarray(gsp.ops.unit_ball(proxies)),
-        "next_proxies": next_proxies,
+        **dict(zip(("points", "proxies", "next_proxies"), drawn, strict=True)),
     }
+
+
+def _in_the_plane(*groups):
+    """Groups of vectors, or None, as points of one plane."""
+    there = [np.asarray(group) for group in groups if group is not None]
+    size = there[0].shape[-1]
+    flat = np.concatenate([group.reshape(-1, size) for group in there])
+    if size > 2:
+        from sklearn.manifold import TSNE
+        from threadpoolctl import threadpool_limits
+
+        # Threads that wait for each other crawl on a machine that is busy.
+        with threadpool_limits(1):
+            flat = TSNE(random_state=0, init="pca").fit_transform(flat)
+        flat = flat / np.abs(flat).max()
+    places = iter(
+        np.split(flat, np.cumsum([g[..., 0].size for g in there])[:-1])
+    )
+    return [
+        None
+        if group is None
+        else next(places).reshape(*np.shape(group)[:-1], 2)
+        for group in groups
+    ]
 
 
 def measure(settings: Settings) -> dict:
     """Both ways with every seed, and the first seed's panels."""
-    alternating, single, steps = [], [], []
+    alternating, single, steps, starts = [], [], [], []
     for seed in settings.seeds:
         run_of_four = run(settings, seed)
         steps.append(run_of_four["steps"])
+        starts.append(run_of_four["start"])
         alternating.append(run_of_four["problems"])
         single.append(run(settings, seed, steps[-1])["problems"][0])
-    rows = [_row(SINGLE, single)]
+    rows = [_row(START, starts), _row(SINGLE, single)]
     for number in range(settings.num_problems):
         # A run that was not through by `largest_steps` has fewer problems.
         reached = [p[number] for p in alternating if len(p) > number]
@@ -279,7 +388,7 @@ def measure(settings: Settings) -> dict:
     return {
         "steps": mean_and_deviation(steps),
         "rows": rows,
-        "panels": {SINGLE: single[0]}
+        "panels": {START: starts[0], SINGLE: single[0]}
         | {
             f"CCP, problem {number}": problem
             for number, problem in enumerate(alternating[0], start=1)
@@ -296,17 +405,19 @@ def _row(name, problems):
 def draw(path: Path, results: dict) -> None:
     """One panel a problem: samples, converged proxies, next proxies."""
     panels = results["panels"]
-    with picture(
-        path, 1, len(panels), figsize=(4.4 * len(panels), 5.2)
-    ) as axes:
-        for axis, (name, panel) in zip(axes[0], panels.items(), strict=True):
+    columns = math.ceil(len(panels) / 2)
+    with picture(path, 2, columns, figsize=(4.4 * columns, 10.4)) as axes:
+        for axis, (name, panel) in zip(axes.flat, panels.items(), strict=False):
             _draw_panel(axis, panel)
             axis.set_title(
                 f"{name}\nMAP@R {panel['map_at_r']:.3f}, "
                 f"radius {panel['covering_radius']:.2f}"
             )
             axis.set_xlabel("first dimension")
-        axes[0][0].set_ylabel("second dimension")
+        for axis in axes[:, 0]:
+            axis.set_ylabel("second dimension")
+        for axis in axes.flat[len(panels) :]:
+            axis.set_axis_off()
         axes[0][0].figure.legend(
             handles=_legend(),
             loc="outside lower center",
@@ -366,17 +477,10 @@ def table(results: dict) -> str:
         ]
         for row in results["rows"]
     ]
-    headings = (
-        "proxies",
-        "runs",
-        "MAP@R",
-        "covering radius",
-        "inter-class distance",
-    )
-    return markdown_table(headings, rows)
+    return markdown_table(["proxies", "runs", *MEASURES.values()], rows)
 
 
-def main(arguments=None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_experiment("proxy_geometry", settings, measure, draw, table)

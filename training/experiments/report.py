@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-from training.results.records import plain, write_record
+from training.results.records import for_a_page, plain, write_record
 from training.runs.environment import environment
 
 
@@ -19,16 +20,21 @@ class ExperimentSettings:
     """Tiny sizes: seconds, to see that everything runs."""
     out: Path = Path("runs/experiments")
     """Folder for the numbers and the picture."""
+    json: Path | None = None
+    """File that keeps the numbers, `docs/results/NAME.json` for a page."""
 
     def small(self) -> "ExperimentSettings":
         """The same experiment with the sizes of a smoke test."""
         return self
 
 
+Settings = TypeVar("Settings", bound=ExperimentSettings)
+
+
 def run_experiment(
     name: str,
-    settings: ExperimentSettings,
-    measure: Callable[[ExperimentSettings], dict],
+    settings: Settings,
+    measure: Callable[[Settings], dict],
     draw: Callable[[Path, dict], None],
     table: Callable[[dict], str],
 ) -> dict:
@@ -45,21 +51,23 @@ def run_experiment(
     Returns:
         The results.
     """
-    if settings.smoke:
-        settings = settings.small()
+    # `small` answers in its own class.
+    sizes: Any = settings.small() if settings.smoke else settings
     facts = {
         "kind": "experiment",
         "experiment": name,
-        "settings": plain(asdict(settings)),
+        "settings": plain(asdict(sizes)),
         "environment": environment(),
     }
     _print_facts(facts)
     start = time.perf_counter()
-    results = plain(measure(settings))
+    results = plain(measure(sizes))
     seconds = round(time.perf_counter() - start, 1)
     numbers = settings.out / f"{name}.json"
     facts |= {"wall_seconds": seconds, "results": results}
     write_record(numbers, facts)
+    if settings.json is not None:
+        write_record(settings.json, for_a_page(facts))
     drawing = settings.out / f"{name}.png"
     draw(drawing, results)
     print(f"\n{table(results)}\n\n{seconds} s; {numbers}, {drawing}")

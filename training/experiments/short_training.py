@@ -1,5 +1,7 @@
 """A training of a fixed number of steps, for comparing methods."""
 
+from typing import Any
+
 import numpy as np
 
 import keras_gsp as gsp
@@ -11,7 +13,7 @@ from training.recipes.recipe import Recipe
 _BLOCK = 200
 
 
-def trained_encoder(recipe: Recipe, images: ImageSet):
+def trained_encoder(recipe: Recipe, images: ImageSet) -> Any:
     """Trains a recipe for `recipe.steps` steps, without validation.
 
     No weights are chosen by a score: methods are compared at equal cost, and
@@ -24,11 +26,7 @@ def trained_encoder(recipe: Recipe, images: ImageSet):
     Returns:
         The encoder.
     """
-    learner = build_learner(
-        recipe,
-        num_classes=images.num_classes,
-        image_shape=images.images.shape[1:],
-    )
+    learner = _learner(recipe, images)
     learner.fit(
         training_batches(recipe, images),
         epochs=1,
@@ -39,7 +37,12 @@ def trained_encoder(recipe: Recipe, images: ImageSet):
     return learner.encoder
 
 
-def encoded(encoder, images: ImageSet) -> dict:
+def untrained_encoder(recipe: Recipe, images: ImageSet) -> Any:
+    """The encoder that `trained_encoder` starts from."""
+    return _learner(recipe, images).encoder
+
+
+def encoded(encoder: Any, images: ImageSet) -> dict:
     """Embeddings and, where there are any, histograms of all images.
 
     Returns:
@@ -57,7 +60,7 @@ def encoded(encoder, images: ImageSet) -> dict:
     }
 
 
-def retrieval(encoder, images: ImageSet) -> dict:
+def retrieval(encoder: Any, images: ImageSet) -> dict:
     """MAP@R and P@1 of an encoder on a set of images."""
     found = encoded(encoder, images)["embedding"]
     scores = gsp.metrics.retrieval_scores(found, images.labels)
@@ -79,3 +82,11 @@ def balanced_batch(images: ImageSet, size: int) -> dict:
         "classes_per_batch": classes,
         "samples_per_class": max(2, size // classes),
     }
+
+
+def _learner(recipe, images):
+    return build_learner(
+        recipe,
+        num_classes=images.num_classes,
+        image_shape=images.images.shape[1:],
+    )

@@ -1,4 +1,4 @@
-"""How much the three numbers of GSP matter: prototypes, temperature, ratio.
+r"""How much the three numbers of GSP matter: prototypes, temperature, ratio.
 
     python -m training.experiments.sweep \
         --data-dir birds50.zip --weights mobilenet_v2.weights.h5
@@ -34,8 +34,8 @@ from training.results.markdown import markdown_table, mean_and_deviation, spread
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(ExperimentSettings):
-    """Data, grid and training."""
+class FeatureSettings(ExperimentSettings):
+    """Frozen features, and how long a head is trained over them."""
 
     data_dir: Path | None = None
     """Image folder or archive, `birds50.zip`."""
@@ -43,13 +43,19 @@ class Settings(ExperimentSettings):
     """Weights of MobileNetV2 (alpha 0.35, no top)."""
     split_seed: int = 0
     """Which half of the classes is learnt from."""
-    num_prototypes: tuple[int, ...] = (16, 32, 64, 128)
-    inverse_temperatures: tuple[float, ...] = (1.0, 5.0, 20.0)
-    transport_ratios: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7)
     steps: int = 150
     batch_size: int = 32
 
-    def small(self):
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(FeatureSettings):
+    """The grid."""
+
+    num_prototypes: tuple[int, ...] = (16, 32, 64, 128)
+    inverse_temperatures: tuple[float, ...] = (1.0, 5.0, 20.0)
+    transport_ratios: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7)
+
+    def small(self) -> "Settings":
         """A 2 x 2 grid of two steps."""
         return replace(
             self,
@@ -78,7 +84,7 @@ def _nearest(values, wanted):
     return min(values, key=lambda value: abs(value - wanted))
 
 
-def load_features(settings: Settings) -> RetrievalSplits:
+def load_features(settings: FeatureSettings) -> RetrievalSplits:
     """Features of all images, split by class."""
     if settings.data_dir is None:
         from training.datasets import glyphs
@@ -97,7 +103,7 @@ def load_features(settings: Settings) -> RetrievalSplits:
     from training.datasets.image_folder import image_folder_splits
 
     splits = image_folder_splits(settings.data_dir, seed=settings.split_seed)
-    weights = settings.weights and str(settings.weights)
+    weights = str(settings.weights) if settings.weights else None
     return with_features(replace(FEATURES, backbone_weights=weights), splits)
 
 
@@ -246,7 +252,7 @@ def table(results: dict) -> str:
     return markdown_table(["", *headings], rows)
 
 
-def main(arguments=None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_experiment("sweep", settings, measure, draw, table)

@@ -16,6 +16,7 @@ pooling falls behind is mostly a matter of the margin.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -23,6 +24,7 @@ import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
+from training.experiments.convex_hulls import hull
 from training.experiments.report import ExperimentSettings, run_experiment
 from training.pictures.palette import METHODS, picture
 from training.results.markdown import markdown_table, mean_and_deviation, spread
@@ -55,7 +57,7 @@ class Settings(ExperimentSettings):
     test_bags: int = 40
     """Bags of each class that are scored."""
 
-    def small(self):
+    def small(self) -> "Settings":
         """A handful of steps."""
         return replace(
             self,
@@ -69,7 +71,7 @@ class Settings(ExperimentSettings):
         )
 
 
-def draw_bags(settings: Settings, labels, rng):
+def draw_bags(settings: Settings, labels: Any, rng: np.random.Generator) -> Any:
     """Draws a bag for each label, (bags, bag_size), token numbers.
 
     The last `BACKGROUND_TOKENS` numbers are the background.
@@ -89,12 +91,12 @@ def draw_bags(settings: Settings, labels, rng):
 class InsideBox(keras.constraints.Constraint):
     """Keeps every entry of a weight in [-0.3, 0.3]."""
 
-    def __call__(self, value):
+    def __call__(self, value: Any) -> Any:
         """Clips."""
         return keras.ops.clip(value, -BOUND, BOUND)
 
 
-def build_model(settings: Settings, method: str, margin: float):
+def build_model(settings: Settings, method: str, margin: float) -> Any:
     """Tokens, then the pooling of the method, compiled."""
     num_tokens = CLASS_TOKENS * settings.num_classes + BACKGROUND_TOKENS
     tokens = keras.layers.Embedding(
@@ -222,16 +224,6 @@ def _draw_classes(axis, shown):
     axis.legend(loc="upper center", ncols=2, fontsize=11)
 
 
-def hull(points):
-    """Corners of the convex hull; the points where they have no area."""
-    from scipy.spatial import ConvexHull, QhullError
-
-    try:
-        return points[ConvexHull(points).vertices]
-    except QhullError:
-        return points
-
-
 def _draw_scores(axis, rows):
     margins = list(dict.fromkeys(row["negative_margin"] for row in rows))
     for side, method in ((-0.2, "GAP"), (0.2, "GSP")):
@@ -263,7 +255,7 @@ def table(results: dict) -> str:
     return markdown_table(["pooling", "negative margin", "MAP@R", "P@1"], rows)
 
 
-def main(arguments=None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_experiment("synthetic_tokens", settings, measure, draw, table)

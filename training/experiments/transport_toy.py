@@ -13,6 +13,7 @@ Generalized Sum Pooling for Metric Learning.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tyro
@@ -42,12 +43,12 @@ class Settings(ExperimentSettings):
         *(100.0, 200.0, 500.0, 1000.0),
     )
 
-    def small(self):
+    def small(self) -> "Settings":
         """Two seeds, the temperatures of the picture."""
         return replace(self, seeds=(0, 1), inverse_temperatures=SHOWN)
 
 
-def toy_map(noise: float, seed: int):
+def toy_map(noise: float, seed: int) -> tuple[Any, Any]:
     """Draws the map.
 
     Returns:
@@ -62,20 +63,20 @@ def toy_map(noise: float, seed: int):
     return pixels.clip(0.0, 1.0), is_object
 
 
-def costs_to_prototypes(pixels):
+def costs_to_prototypes(pixels: Any) -> Any:
     """Distances to red and blue, inside the unit ball, (2, 100)."""
     features = in_ball(pixels.reshape(-1, 3))
     prototypes = in_ball(np.array([RED, BLUE_PIXEL]))
     return np.linalg.norm(prototypes[:, None] - features[None], axis=-1)
 
 
-def in_ball(vectors):
+def in_ball(vectors: Any) -> Any:
     """Projects onto the unit ball, as the pooling does."""
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.maximum(norms, 1.0)
 
 
-def linear_plan(costs, transport_ratio: float):
+def linear_plan(costs: Any, transport_ratio: float) -> Any:
     """Solves the problem without entropy, (P1), by linear programming.
 
     Returns:
@@ -95,7 +96,9 @@ def linear_plan(costs, transport_ratio: float):
     return solved.x.reshape(costs.shape)
 
 
-def entropic_plan(costs, transport_ratio, inverse_temperature):
+def entropic_plan(
+    costs: Any, transport_ratio: float, inverse_temperature: float
+) -> Any:
     """Solves the smoothed problem, (P2), by `gsp.ops.partial_transport`."""
     import keras_gsp as gsp
 
@@ -107,7 +110,9 @@ def entropic_plan(costs, transport_ratio, inverse_temperature):
     return np.asarray(plan, "float64")
 
 
-def facts(plan, reference, costs, is_object):
+def facts(
+    plan: Any, reference: Any, costs: Any, is_object: Any
+) -> dict[str, Any]:
     """What a plan does with the object, and how far it is from (P1)."""
     weights = plan.sum(axis=0) / plan.sum()
     on_object = weights[is_object.ravel()]
@@ -124,13 +129,14 @@ def facts(plan, reference, costs, is_object):
 
 def measure(settings: Settings) -> dict:
     """Solves each problem on each seed's map."""
-    found, shown = {}, {}
+    found: dict[str, list] = {}
+    shown: dict[str, Any] = {}
     for seed in settings.seeds:
         pixels, is_object = toy_map(settings.noise, seed)
         costs = costs_to_prototypes(pixels)
         ratio = settings.transport_ratio
         linear = linear_plan(costs, ratio)
-        plans = {"linear program": linear}
+        plans: dict[Any, Any] = {"linear program": linear}
         for temperature in settings.inverse_temperatures:
             plans[temperature] = entropic_plan(costs, ratio, temperature)
         for name, plan in plans.items():
@@ -233,7 +239,7 @@ def table(results: dict) -> str:
     return markdown_table(["", *headings], rows)
 
 
-def main(arguments=None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_experiment("transport_toy", settings, measure, draw, table)

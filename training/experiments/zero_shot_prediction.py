@@ -1,19 +1,23 @@
 """Do regularised prototypes carry over to classes never seen?
 
     python -m training.experiments.zero_shot_prediction
+    python -m training.experiments.zero_shot_prediction --classes seen
     python -m training.experiments.zero_shot_prediction --data-dir cifar10.zip
 
-Generalized sum pooling with 8 prototypes, alone, with the zero-shot (ZSR) and
-with the cross-batch regulariser (XML), on collages; `glyphs` by default. What
-is looked at are histograms and embeddings of unseen classes, under 1,000
-random splits of these classes into two halves:
+Generalized sum pooling with 8 prototypes and ProxyNCA++, alone, with the
+zero-shot (ZSR) and with the cross-batch regulariser (XML), on collages;
+`glyphs` by default. What is looked at are histograms and embeddings of unseen
+classes, or of unseen images of the training classes (`--classes seen`, as in
+the papers), under 1,000 random splits of these classes into two halves:
 
 - class level: a ridge regression from the mean histogram of a class to its
   mean embedding is fitted to one half and predicts the other. Scored are the
   distance between predicted and true class embeddings, beside the distance of
   a guess that knows no histogram, the mean embedding of the first half; their
-  cosine; and their cosine after that mean is subtracted from both, which is
-  0 for what all classes have in common.
+  cosine; their cosine after that mean is subtracted from both, which is 0
+  for what all classes have in common; and how often the class embedding
+  nearest to the predicted one, among those of its half, is the true one, by
+  distance and by cosine (GSP, 2.3).
 - image level, for the first splits: `MAP_c`, MAP@R of the embeddings inside a
   half, and `MAP_x`, the same with each embedding expressed by the prototypes
   that were fitted to the other half (XML, (2.10)).
@@ -22,77 +26,77 @@ Thesis, section 5.3.3; XML, section 3.2. The thesis trains on CIFAR collages.
 """
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from training.experiments.distracted import (
-    DistractedSettings,
-    load_splits,
-    short_recipe,
+from training.experiments.few_prototypes import (
+    COLORS,
+    REGULARIZERS,
+    FewPrototypesSettings,
+    class_means,
+    known_and_examined,
+    train,
 )
 from training.experiments.report import run_experiment
-from training.experiments.short_training import encoded, trained_encoder
-from training.experiments.zero_shot_prediction_picture import MEASURES, draw
-from training.recipes.glyphs import GSP
+from training.experiments.short_training import encoded
+from training.pictures.palette import picture
 from training.results.markdown import markdown_table, mean_and_deviation, spread
 
-# Without regulariser the histogram is still wanted: weight 0 leaves it out.
-REGULARIZERS = {
-    "GSP": {"regularizer": "zsr", "regularizer_weight": 0.0},
-    "GSP+ZSR": {"regularizer": "zsr"},
-    "GSP+XML": {"regularizer": "xml"},
+MEASURES = {
+    "distance": "distance",
+    "distance_of_mean": "distance, mean of half",
+    "cosine": "cosine",
+    "centred_cosine": "cosine, centred",
+    "nearest": "nearest class",
+    "nearest_cosine": "nearest class, by cosine",
+    "map_c": "MAP_c",
+    "map_x": "MAP_x",
 }
 SHOWN_CLASSES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(DistractedSettings):
+class Settings(FewPrototypesSettings):
     """Data, training and splits."""
 
-    num_prototypes: int = 8
-    ridge: float = 0.05
-    """Of the regressions, here and in the losses."""
     class_splits: int = 1000
-    """Random splits of the unseen classes, class level."""
+    """Random splits of the classes looked at, class level."""
     retrieval_splits: int = 10
     """Of these, how many are scored by retrieval as well."""
 
-    def small(self):
+    def small(self) -> "Settings":
         """A handful of steps and splits."""
-        return replace(super().small(), class_splits=10, retrieval_splits=1)
+        small: Any = super().small()
+        return replace(small, class_splits=10, retrieval_splits=1)
 
 
-def ridge_map(histograms, targets, ridge: float):
+def ridge_map(histograms: Any, targets: Any, ridge: float) -> Any:
     """The regression from histograms to targets, (num_prototypes, size)."""
     gram = histograms.T @ histograms + ridge * np.eye(histograms.shape[1])
     return np.linalg.solve(gram, histograms.T @ targets)
 
 
-def class_means(values, labels):
-    """Mean of the rows of each class, (num_classes, size)."""
-    counts = np.bincount(labels)[:, None]
-    total = np.zeros((len(counts), values.shape[1]))
-    np.add.at(total, labels, values)
-    return total / counts
-
-
-def class_splits(num_classes: int, count: int, seed: int):
+def class_splits(num_classes: int, count: int, seed: int) -> Any:
     """Random halves of the classes, boolean (count, num_classes)."""
     first = np.arange(num_classes) < num_classes // 2
     rows = np.tile(first, (count, 1))
     return np.random.default_rng(seed).permuted(rows, axis=1)
 
 
-def predict_classes(histograms, embeddings, splits, ridge: float) -> dict:
+def predict_classes(
+    histograms: Any, embeddings: Any, splits: Any, ridge: float
+) -> dict:
     """Predicts the class embeddings of each half from the other half's.
 
     Returns:
         Means over splits and classes.
     """
-    found = {name: [] for name in list(MEASURES)[:4]}
+    found: dict[str, list] = {name: [] for name in list(MEASURES)[:6]}
     for first in splits:
         for known in (first, ~first):
             truth = embeddings[~known]
@@ -104,6 +108,10 @@ def predict_classes(histograms, embeddings, splits, ridge: float) -> dict:
             found["cosine"].append(_cosine(guess, truth).mean())
             centred = _cosine(guess - mean, truth - mean).mean()
             found["centred_cosine"].append(centred)
+            distances = _distance(guess[:, None], truth)
+            found["nearest"].append(_hits(-distances))
+            cosines = _cosine(guess[:, None], truth)
+            found["nearest_cosine"].append(_hits(cosines))
     return {name: np.mean(values) for name, values in found.items()}
 
 
@@ -112,13 +120,24 @@ def _distance(one, other):
 
 
 def _cosine(one, other):
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return np.sum(one * other, axis=1) / np.maximum(lengths, 1e-12)
+    lengths = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
+    return np.sum(one * other, axis=-1) / np.maximum(lengths, 1e-12)
 
 
-def retrieve_halves(histograms, embeddings, labels, splits, ridge) -> dict:
+def _hits(similarities):
+    """How often the largest of a row stands on the diagonal."""
+    return np.mean(similarities.argmax(axis=1) == np.arange(len(similarities)))
+
+
+def retrieve_halves(
+    histograms: Any,
+    embeddings: Any,
+    labels: Any,
+    splits: Any,
+    ridge: float,
+) -> dict:
     """`MAP_c` and `MAP_x`, means over splits and halves."""
-    found = {"map_c": [], "map_x": []}
+    found: dict[str, list] = {"map_c": [], "map_x": []}
     for first in splits:
         is_first = first[labels]
         for side in (is_first, ~is_first):
@@ -137,22 +156,14 @@ def retrieve_halves(histograms, embeddings, labels, splits, ridge) -> dict:
 
 def measure(settings: Settings) -> dict:
     """Trains every method for every seed, scores all splits."""
-    data = load_splits(settings)
-    unseen = data.test
+    known, unseen = known_and_examined(settings)
     splits = class_splits(unseen.num_classes, settings.class_splits, seed=0)
-    scores, shown = {}, {}
+    scores: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     for method in REGULARIZERS:
         runs = []
         for seed in tqdm(settings.seeds, desc=method):
-            recipe = short_recipe(
-                GSP,
-                settings,
-                data.train,
-                seed,
-                ridge=settings.ridge,
-                **REGULARIZERS[method],
-            )
-            found = encoded(trained_encoder(recipe, data.train), unseen)
+            found = encoded(train(settings, method, known, seed), unseen)
             histograms, embeddings = found["histogram"], found["embedding"]
             means = class_means(histograms, unseen.labels)
             runs.append(
@@ -187,7 +198,63 @@ def table(results: dict) -> str:
     return markdown_table(["", *MEASURES.values()], rows)
 
 
-def main(arguments=None) -> None:
+def draw(path: Path, results: dict) -> None:
+    """Draws histograms of unseen classes and the scores of every method."""
+    histograms = results["first_seed_histograms"]
+    largest = max(np.max(shown) for shown in histograms.values())
+    widths = [1.0] * len(histograms) + [2.2, 1.2]
+    with picture(
+        path, 1, len(widths), figsize=(17, 5.6), width_ratios=widths
+    ) as axes:
+        for axis, (method, shown) in zip(
+            axes[0], histograms.items(), strict=False
+        ):
+            image = axis.imshow(
+                shown, aspect="auto", cmap="viridis", vmin=0, vmax=largest
+            )
+            axis.set_title(method, color=COLORS[method])
+            axis.set_xlabel("prototype")
+            axis.set_yticks([])
+        axes[0, 0].set_ylabel("class looked at")
+        axes[0, 0].figure.colorbar(
+            image, ax=list(axes[0, :-2]), label="mean histogram", pad=0.02
+        )
+        groups = (
+            (
+                "centred_cosine",
+                "nearest",
+                "nearest_cosine",
+                "map_c",
+                "map_x",
+            ),
+            ("distance", "distance_of_mean"),
+        )
+        for axis, names in zip(axes[0, -2:], groups, strict=True):
+            _draw_scores(axis, results["scores"], names)
+        axes[0, -2].set_ylabel("cosine, share of classes, or MAP@R")
+        axes[0, -1].set_ylabel("distance to true class embedding")
+        axes[0, -2].legend(fontsize=11)
+
+
+def _draw_scores(axis, scores, names):
+    width = 0.8 / len(scores)
+    for number, (method, found) in enumerate(scores.items()):
+        places = np.arange(len(names)) + (number - 1) * width
+        axis.bar(
+            places,
+            [found[name]["mean"] for name in names],
+            0.95 * width,
+            yerr=[(found[name]["std"] or 0.0) for name in names],
+            color=COLORS[method],
+            ecolor="0.5",
+            label=method,
+        )
+    axis.set_xticks(
+        range(len(names)), [MEASURES[n].replace(", ", "\n") for n in names]
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_experiment("zero_shot_prediction", settings, measure, draw, table)

@@ -1,7 +1,10 @@
 """The demo's three pictures."""
 
+from pathlib import Path
+
 import numpy as np
 
+from training.datasets.image_set import RetrievalSplits
 from training.pictures.learning_curves import draw_learning_curves
 from training.pictures.pooling_weights import (
     draw_pooling_weights,
@@ -14,7 +17,9 @@ NUM_IMAGES = 8
 NUM_NEIGHBOURS = 8
 
 
-def draw_pictures(directories: dict, splits, folder) -> None:
+def draw_pictures(
+    directories: dict, splits: RetrievalSplits, folder: Path
+) -> None:
     """Draws learning curves, pooling weights and neighbours.
 
     Args:
@@ -22,7 +27,7 @@ def draw_pictures(directories: dict, splits, folder) -> None:
         splits: The `glyphs` splits; images are drawn from unseen letters.
         folder: Where the PNG files go.
     """
-    histories = {}
+    histories: dict[str, list] = {}
     for (method, _), directory in directories.items():
         histories.setdefault(method, []).append(directory.read_history())
     draw_learning_curves(folder / "learning_curves.png", histories)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ ALPHA = 0.65
 
 
 def draw_explanation(
-    path: Path, explain, query: bytes, answer: dict, folder: Path
+    path: Path, explain: Any, query: bytes, answer: dict, folder: Path
 ) -> None:
     """Draws a query and its nearest neighbour that is not the same image.
 
@@ -48,17 +49,19 @@ def draw_explanation(
         rows = [("query", query), ("neighbor", neighbor)]
         for row, (side, contents) in zip(axes, rows, strict=True):
             image = pixels(contents)
-            _overlay(
+            draw_overlay(
                 row[0],
                 image,
                 kept,
                 None,
                 name if row[0] is axes[1, 0] else side,
             )
-            _overlay(row[1], image, kept, shares[f"{side}_weights"], "weights")
+            draw_overlay(
+                row[1], image, kept, shares[f"{side}_weights"], "weights"
+            )
             for axis, prototype in zip(row[2:], strongest, strict=False):
                 part = shares[f"{side}_maps"][..., prototype]
-                _overlay(axis, image, kept, part, f"prototype {prototype}")
+                draw_overlay(axis, image, kept, part, f"prototype {prototype}")
         _bars(axes[:, -1], contributions, float(shares["similarity"]))
 
 
@@ -77,8 +80,18 @@ def _first_other(query, answer, folder):
     )
 
 
-def _overlay(axis, image, kept, weights, title):
-    """An image under a map of its centred square, as it was embedded."""
+def draw_overlay(
+    axis: Any, image: Any, kept: float, weights: Any, title: str = ""
+) -> None:
+    """Draws an image under a map of its centred square, as it was embedded.
+
+    Args:
+        axis: Where to draw.
+        image: (height, width, 3), uint8.
+        kept: Side of that square, as a share of the shorter side.
+        weights: (rows, columns), or None for the image alone.
+        title: What stands above it.
+    """
     height, width = image.shape[:2]
     if kept is not None:
         height = width = max(1, round(min(height, width) * kept))

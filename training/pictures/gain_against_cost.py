@@ -25,7 +25,7 @@ def draw_gain_against_cost(
         gains: A study's results, as the repository keeps them: its rows hold
             paired differences to the baseline with their 95 % interval.
         loss: Whose rows to draw.
-        case: Which of the benchmark's cases, the first by default.
+        case: Which of the benchmark's tables, the first by default.
         baseline: The pooling that the others are compared with.
 
     Returns:
@@ -34,7 +34,8 @@ def draw_gain_against_cost(
     Raises:
         ValueError: no pooling has both numbers.
     """
-    measured = json.loads(costs.read_text())["cases"][case]["poolings"]
+    tables = json.loads(costs.read_text())["tables"]
+    measured = tables[case]["numbers"]["poolings"]
     rows = json.loads(gains.read_text())["rows"]
     found = {
         row["method"]: row["differences"][baseline]

@@ -1,7 +1,9 @@
 """One look for all pictures: Okabe-Ito colours, one for each method."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 BLACK = "#000000"
 ORANGE = "#E69F00"
@@ -11,6 +13,8 @@ YELLOW = "#F0E442"
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
 PURPLE = "#CC79A7"
+GREY = "#999999"
+WINE = "#661100"
 
 METHODS = {
     "GAP": BLACK,
@@ -20,6 +24,9 @@ METHODS = {
     "CCP": ORANGE,
 }
 """Colour of each method, the same in every picture."""
+
+PROTOTYPES = (ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE, BLACK)
+"""Colours of few prototypes, where each has to be told from the others."""
 
 RIGHT, WRONG, QUERY = BLUE, VERMILION, BLACK
 """Frames of retrieved images; blue and red-orange, never green and red."""
@@ -37,7 +44,9 @@ STYLE = {
 
 
 @contextmanager
-def picture(path: Path, rows: int = 1, columns: int = 1, **subplots):
+def picture(
+    path: Path, rows: int = 1, columns: int = 1, **subplots: Any
+) -> Iterator[Any]:
     """Draws into a PNG file, on any machine, with or without a display.
 
     Args:

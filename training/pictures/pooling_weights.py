@@ -1,15 +1,19 @@
 """Where a pooling looks: its weights laid over the images."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from training.pictures.palette import picture
 
 ALPHA = 0.65
+_BLOCK = 200
 
 
-def draw_pooling_weights(path: Path, images, weights, titles) -> None:
+def draw_pooling_weights(
+    path: Path, images: Any, weights: Any, titles: Any
+) -> None:
     """Draws images above the same images under their pooling weights.
 
     Args:
@@ -48,7 +52,7 @@ def draw_pooling_weights(path: Path, images, weights, titles) -> None:
         )
 
 
-def pooling_weights(encoder, images):
+def pooling_weights(encoder: Any, images: Any) -> Any:
     """Weights of a GSP encoder's pooling, (num_images, rows, columns).
 
     Args:
@@ -62,3 +66,26 @@ def pooling_weights(encoder, images):
     features = keras.Model(encoder.inputs, pooling.input)
     weights = pooling.pooling_weights(features.predict_on_batch(images))
     return keras.ops.convert_to_numpy(weights)
+
+
+def prototype_maps(encoder: Any, images: Any) -> Any:
+    """The part of each pooling weight that goes to each prototype.
+
+    Args:
+        encoder: See `pooling_weights`.
+        images: (num_images, height, width, 3), uint8.
+
+    Returns:
+        (num_images, rows, columns, num_prototypes); each image's sum to 1,
+        and over the places to its histogram.
+    """
+    import keras
+
+    pooling = encoder.get_layer("pooling")
+    features = keras.Model(encoder.inputs[0], pooling.input)
+    maps = []
+    for start in range(0, len(images), _BLOCK):
+        block = features(images[start : start + _BLOCK], training=False)
+        plan = pooling.transport_plan(block) / pooling.ratio
+        maps.append(keras.ops.convert_to_numpy(plan))
+    return np.concatenate(maps)

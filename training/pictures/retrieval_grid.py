@@ -1,13 +1,16 @@
 """Queries and what was found for them, framed right or wrong."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from training.pictures.palette import QUERY, RIGHT, WRONG, picture
 
 
-def draw_retrieval_grid(path: Path, queries, neighbours, is_right) -> None:
+def draw_retrieval_grid(
+    path: Path, queries: Any, neighbours: Any, is_right: Any
+) -> None:
     """Draws a row per query: the query, then its neighbours, nearest first.
 
     Args:

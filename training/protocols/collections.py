@@ -1,14 +1,16 @@
 """Scores of ensembles: one model of every fold, in all combinations."""
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 
+from training.datasets.image_set import RetrievalSplits
 from training.results.markdown import mean_and_deviation
 from training.runs.kept_embeddings import score_test_embeddings
 
 
-def collection_scores(embeddings, splits) -> dict:
+def collection_scores(embeddings: Any, splits: RetrievalSplits) -> dict:
     """Scores every collection of one model per fold.
 
     A model is scored on its own ("average": the mean of the collection's
@@ -48,7 +50,7 @@ def collection_scores(embeddings, splits) -> dict:
     }
 
 
-def concatenated(models) -> dict[str, np.ndarray]:
+def concatenated(models: Any) -> dict[str, np.ndarray]:
     """Embeddings of several models side by side, for every side."""
     return {
         side: np.concatenate([found[side] for found in models], axis=1)
@@ -56,7 +58,7 @@ def concatenated(models) -> dict[str, np.ndarray]:
     }
 
 
-def summary(scores, embedding_size: int) -> dict:
+def summary(scores: Any, embedding_size: int) -> dict:
     """Mean and sample standard deviation of every measure.
 
     Args:

@@ -21,7 +21,7 @@ class Ledger:
         folder: The cell's folder.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         self.file = self.folder / "ledger.jsonl"
 

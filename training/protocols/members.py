@@ -1,6 +1,7 @@
 """The models that a protocol trains, and which of them are missing."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
@@ -22,7 +23,7 @@ class Member:
     recipe: Recipe
     protocol: str
 
-    def splits(self, splits: RetrievalSplits):
+    def splits(self, splits: RetrievalSplits) -> Any:
         """What it is trained with, chosen on and scored on."""
         if self.protocol == "conventional":
             return TestSelectedSplits(splits)
@@ -45,7 +46,7 @@ class TestSelectedSplits:
 
     __test__ = False  # no test, whatever its name says to pytest
 
-    def __init__(self, splits: RetrievalSplits):
+    def __init__(self, splits: RetrievalSplits) -> None:
         self.name = splits.name
         self.train = splits.train
         self.test = self.validation = splits.test

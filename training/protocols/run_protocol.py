@@ -8,6 +8,7 @@ from training.protocols.ledger import Ledger
 from training.protocols.members import NUM_FOLDS, Member, members_of
 from training.protocols.query_scores import save_query_scores
 from training.recipes.recipe import Recipe
+from training.runs.distribution import NONE, Distribution
 from training.runs.kept_embeddings import (
     load_test_embeddings,
     score_test_embeddings,
@@ -22,19 +23,30 @@ SELECTED_ON = {
 }
 
 
-def train_recipe(recipe: Recipe, directory: RunDirectory) -> dict:
+def train_recipe(
+    recipe: Recipe,
+    directory: RunDirectory,
+    *,
+    distribution: Distribution = NONE,
+) -> dict:
     """Reads a recipe's data and runs its protocol; see `train_run`."""
     from training.recipes.data import load_splits, read_recipe
 
     if recipe.protocol == "single":
-        return train_run(recipe, load_splits(recipe), directory)
+        return train_run(
+            recipe, load_splits(recipe), directory, distribution=distribution
+        )
     splits = read_recipe(recipe)
-    directory.begin(run_settings(recipe))
-    return run_protocol(recipe, splits, directory)
+    directory.begin(run_settings(recipe, distribution))
+    return run_protocol(recipe, splits, directory, distribution=distribution)
 
 
 def run_protocol(
-    recipe: Recipe, splits: Any, directory: RunDirectory
+    recipe: Recipe,
+    splits: Any,
+    directory: RunDirectory,
+    *,
+    distribution: Distribution = NONE,
 ) -> dict[str, Any]:
     """Trains the members of a protocol that are missing, scores them all.
 
@@ -52,6 +64,7 @@ def run_protocol(
             side counts for the protocol `"single"` only.
         directory: Holds `members/`, `ledger.jsonl` and `scores.json`. It
             has begun already; see `RunDirectory.begin`.
+        distribution: Devices to train on; one by default.
 
     Returns:
         What stands in `scores.json`.
@@ -67,17 +80,24 @@ def run_protocol(
         done = len(members) - len(missing)
         print(f"{directory.path}: {done} of {len(members)} models are there")
     for member in missing:
-        train_member(member, splits, ledger)
+        train_member(member, splits, ledger, distribution=distribution)
     return score_members(recipe, splits, directory)
 
 
-def train_member(member: Member, splits: Any, ledger: Ledger) -> None:
+def train_member(
+    member: Member,
+    splits: Any,
+    ledger: Ledger,
+    *,
+    distribution: Distribution = NONE,
+) -> None:
     """Trains one model of a protocol, or goes on with it.
 
     Args:
         member: Which one.
         splits: The data set, see `run_protocol`.
         ledger: Account of its cell.
+        distribution: Devices to train on; one by default.
     """
     directory = ledger.directory(member)
     if not directory.is_finished:
@@ -88,6 +108,7 @@ def train_member(member: Member, splits: Any, ledger: Ledger) -> None:
             directory,
             label=f"{ledger.folder.name} {member.name}",
             keep_embeddings=True,
+            distribution=distribution,
         )
         ledger.record(member, time.monotonic() - begin, scores)
     save_query_scores(directory.path, splits)

@@ -1,10 +1,12 @@
 """Batches of a recipe: what is trained on, and what is scored."""
 
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
 import keras_gsp as gsp
+from keras_gsp.data.untuned import untuned
 from training.datasets.image_set import ImageSet, RetrievalSplits
 from training.recipes.recipe import Recipe
 
@@ -13,13 +15,21 @@ CROPS = {"none": None, "mlrc": "side", "mlrc-area": "area"}
 RESIZE_OVER_CROP = 256 / 227
 
 
-def training_batches(recipe: Recipe, images: ImageSet, *, first_step=0):
+def training_batches(
+    recipe: Recipe,
+    images: ImageSet,
+    *,
+    first_step: int = 0,
+    positions: np.ndarray | None = None,
+) -> Any:
     """Endless class-balanced batches, a function of (seed, step).
 
     Args:
         recipe: Sizes of a batch, augmentation, seed.
         images: What to draw from.
         first_step: Steps to pass over, for a run that goes on.
+        positions: Those of each batch that are wanted, the part of one of
+            several processes; all by default.
 
     Returns:
         `tf.data.Dataset` of (images, labels), uint8 and int64.
@@ -34,10 +44,12 @@ def training_batches(recipe: Recipe, images: ImageSet, *, first_step=0):
         seed=recipe.seed,
         first_step=first_step,
     )
-    return _cut_at_random(recipe, images, indices, recipe.seed, first_step)
+    return _cut_at_random(
+        recipe, images, indices, recipe.seed, first_step, positions
+    )
 
 
-def pool_of(recipe: Recipe, images: ImageSet):
+def pool_of(recipe: Recipe, images: ImageSet) -> Any:
     """Where chance constrained programming draws its samples from.
 
     Returns:
@@ -69,7 +81,9 @@ def pool_of(recipe: Recipe, images: ImageSet):
     return pool
 
 
-def evaluation_batches(recipe: Recipe, images: ImageSet, *, batch_size=100):
+def evaluation_batches(
+    recipe: Recipe, images: ImageSet, *, batch_size: int = 100
+) -> Any:
     """All images once, in order, cut as they are scored.
 
     Returns:
@@ -80,16 +94,17 @@ def evaluation_batches(recipe: Recipe, images: ImageSet, *, batch_size=100):
 
         indices = tf.data.Dataset.range(len(images)).batch(batch_size)
         return _gathered(images, indices)
+    crop_size: Any = recipe.crop_size  # None only of images kept whole
     return gsp.data.evaluation_batches(
         images.paths if images.images is None else images.images,
         images.labels,
-        size=recipe.crop_size,
+        size=crop_size,
         resize=resize_of(recipe),
         batch_size=batch_size,
     )
 
 
-def image_shape(recipe: Recipe, images: ImageSet):
+def image_shape(recipe: Recipe, images: ImageSet) -> tuple[Any, Any, Any]:
     """(height, width, 3) of the images as the network gets them."""
     if _is_whole(recipe):
         return images.images.shape[1:]
@@ -98,7 +113,8 @@ def image_shape(recipe: Recipe, images: ImageSet):
 
 def resize_of(recipe: Recipe) -> int:
     """The shorter side, in pixels, from which the crop is cut."""
-    return recipe.resize or round(recipe.crop_size * RESIZE_OVER_CROP)
+    crop_size: Any = recipe.crop_size
+    return recipe.resize or round(crop_size * RESIZE_OVER_CROP)
 
 
 def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
@@ -109,7 +125,7 @@ def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
         splits: Images in memory or on disk.
     """
     recipe = replace(recipe, cache_images=False)
-    found = {}
+    found: dict[str, Any] = {}
     for field in fields(splits):
         images = getattr(splits, field.name)
         if isinstance(images, ImageSet):
@@ -119,8 +135,10 @@ def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
     return replace(splits, **found)
 
 
-def _cut_at_random(recipe, images, indices, seed, first_step=0):
+def _cut_at_random(recipe, images, indices, seed, first_step=0, positions=None):
     if _is_whole(recipe):
+        if positions is not None:
+            indices = indices.map(lambda rows: _gather(rows, positions))
         return _gathered(images, indices)
     return gsp.data.augmented_batches(
         images.paths if images.images is None else images.images,
@@ -132,7 +150,14 @@ def _cut_at_random(recipe, images, indices, seed, first_step=0):
         flip=recipe.augmentation != "none",
         seed=seed,
         first_step=first_step,
+        positions=positions,
     )
+
+
+def _gather(rows, positions):
+    import tensorflow as tf
+
+    return tf.gather(rows, positions)
 
 
 def _is_whole(recipe):
@@ -152,7 +177,8 @@ def _gathered(images, indices):
         )
     pixels = tf.constant(images.images)
     labels = tf.constant(images.labels)
-    return indices.map(
+    batches = indices.map(
         lambda rows: (tf.gather(pixels, rows), tf.gather(labels, rows)),
         num_parallel_calls=1,
-    ).prefetch(4)
+    )
+    return untuned(batches.prefetch(4))

@@ -1,8 +1,11 @@
 """What watches a run: scores, alternation, best weights, records."""
 
+from typing import Any
+
 import keras
 
 import keras_gsp as gsp
+from training.datasets.image_set import RetrievalSplits
 from training.recipes.batches import evaluation_batches, pool_of
 from training.recipes.optimizer import RateOnPlateau
 from training.recipes.recipe import Recipe
@@ -10,7 +13,12 @@ from training.runs.progress import History, ProgressBar
 from training.runs.run_directory import RunDirectory
 
 
-def build_callbacks(recipe: Recipe, splits, directory: RunDirectory, label):
+def build_callbacks(
+    recipe: Recipe,
+    splits: RetrievalSplits,
+    directory: RunDirectory,
+    label: str,
+) -> Any:
     """Returns a run's callbacks, but for the one that makes it resumable.
 
     Args:
@@ -51,6 +59,7 @@ class MemoryFill(keras.callbacks.Callback):
         memory = self.model.memory
         filled = int(keras.ops.convert_to_numpy(memory.num_filled))
         is_warm = bool(keras.ops.convert_to_numpy(memory.is_warm))
+        logs = {} if logs is None else logs
         logs["memory_fill"] = filled / memory.capacity if is_warm else 0.0
 
 
@@ -67,7 +76,7 @@ def _plateau(recipe):
 
 
 def _alternation(recipe, splits):
-    if recipe.ccp == "off":
+    if not recipe.samples_proxies:
         return []
     pool = pool_of(recipe, splits.train)
     is_recent = recipe.ccp == "on" and recipe.ccp_pool == "recent"

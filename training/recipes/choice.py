@@ -1,12 +1,13 @@
-"""The first word of a command line: which recipe to start from."""
+"""Recipes by name: what a command line may start from and change."""
 
 import difflib
 import sys
 import textwrap
 from dataclasses import dataclass, fields
 from itertools import groupby
+from typing import Any
 
-from training.recipes.named import named_recipes
+from training.recipes import glyphs, own_images, published
 from training.recipes.recipe import (
     SECTIONS,
     ImageSettings,
@@ -16,6 +17,24 @@ from training.recipes.recipe import (
     Recipe,
     TrainingSettings,
 )
+
+
+def named_recipes() -> dict[str, Recipe]:
+    """Recipes by name, those of the embedded data set first."""
+    return {**glyphs.RECIPES, **own_images.RECIPES, **published.RECIPES}
+
+
+def run_name(name: str, recipe: Recipe) -> str:
+    """A run's name: its recipe, every changed setting, and the seed."""
+    base = named_recipes()[name]
+    changed = [
+        # Of a file its name alone: a run's name is a folder's.
+        f"{field}={str(getattr(recipe, field)).rpartition('/')[2]}"
+        for field in vars(base)
+        if getattr(recipe, field) != getattr(base, field)
+        and field not in ("seed", "data_dir")
+    ]
+    return ",".join([name, *changed, f"seed={recipe.seed}"])
 
 
 @dataclass(frozen=True)
@@ -37,7 +56,7 @@ class RecipeOptions:
     training: TrainingSettings
 
     @classmethod
-    def of(cls, recipe: Recipe, **others) -> "RecipeOptions":
+    def of(cls, recipe: Recipe, **others: Any) -> "RecipeOptions":
         """The settings of a recipe, to start from.
 
         Args:
@@ -58,13 +77,15 @@ class RecipeOptions:
     @property
     def recipe(self) -> Recipe:
         """The recipe with these settings, checked."""
-        values = {}
+        values: dict[str, Any] = {}
         for name in SECTIONS:
             values |= vars(getattr(self, name))
         return Recipe(**values)
 
 
-def choose_recipe(arguments, usage: str) -> tuple[str, Recipe, list]:
+def choose_recipe(
+    arguments: list[str] | None, usage: str
+) -> tuple[str, Recipe, list]:
     """Splits a command line into a recipe and the options after it.
 
     Without a recipe, or with `--help` before one, the recipes are listed and

@@ -1,9 +1,10 @@
 """The data set of a recipe."""
 
 from pathlib import Path
+from typing import Any
 
 from training.datasets.image_set import RetrievalSplits
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import HUB_PREFIX, Recipe
 
 
 def load_splits(recipe: Recipe) -> RetrievalSplits:
@@ -15,16 +16,27 @@ def load_splits(recipe: Recipe) -> RetrievalSplits:
 
     Raises:
         ValueError: `data_dir` is needed and missing, or the data set has
-            fewer training classes than a batch takes.
+            fewer training classes than a batch or the folds take.
         FileNotFoundError: the data set is not there.
     """
     splits = read_recipe(recipe)
     if splits.validation is None:
+        if splits.train.num_classes < recipe.validation_folds:
+            raise ValueError(
+                "`validation_folds` must be at most the training classes. "
+                f"Received: validation_folds={recipe.validation_folds} for "
+                f"{splits.train.num_classes} training classes of "
+                f"{splits.name}."
+            )
         splits = splits.with_validation(
             recipe.validation_folds, recipe.validation_fold
         )
     check_classes(recipe, splits)
     return splits
+
+
+# Data sets whose images are files of any size.
+_FILES = ("cub", "cars", "sop", "inshop", "folder", "csv", "omniglot")
 
 
 def _check_named(recipe):
@@ -33,6 +45,12 @@ def _check_named(recipe):
         raise ValueError(
             f"`data_dir` must name the folder of {recipe.dataset}. "
             "Received: data_dir=None."
+        )
+    is_file = recipe.dataset in _FILES and recipe.source == "disk"
+    if is_file and recipe.crop_size is None:
+        raise ValueError(
+            f"`crop_size` must be given for dataset={recipe.dataset}, whose "
+            "images are files of any size. Received: crop_size=None."
         )
     if is_read and recipe.frozen != "none" and recipe.backbone_weights is None:
         raise ValueError(
@@ -46,10 +64,15 @@ def check_sources(recipe: Recipe) -> None:
     """Checks that images and weights are named and there, and reads none.
 
     Raises:
-        ValueError: `data_dir` or `backbone_weights` is needed and missing.
+        ValueError: `data_dir`, `crop_size` or `backbone_weights` is needed
+            and missing, or the backbone's library is.
         FileNotFoundError: nothing of that name.
     """
     _check_named(recipe)
+    if recipe.backbone.startswith(HUB_PREFIX):
+        from training.recipes.hub_backbone import check_installed
+
+        check_installed(recipe.backbone)
     places = {"backbone_weights": recipe.backbone_weights}
     if recipe.source == "disk":
         places["data_dir"] = recipe.data_dir
@@ -82,7 +105,7 @@ def read_recipe(recipe: Recipe) -> RetrievalSplits:
         return glyphs.load()
     from training.datasets.reading import read_splits
 
-    own = {}
+    own: dict[str, Any] = {}
     if recipe.train_classes is not None:
         own["num_train_classes"] = recipe.train_classes
     if recipe.images_per_class is not None:

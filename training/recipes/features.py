@@ -3,11 +3,13 @@
 import hashlib
 import os
 from dataclasses import fields, replace
+from typing import Any
 
 import keras
 import numpy as np
 from tqdm import tqdm
 
+from keras_gsp.embeddings.processes import predictor
 from keras_gsp.storage.whole import whole_file
 from training.datasets.archives import cache_folder
 from training.datasets.image_set import ImageSet, RetrievalSplits
@@ -43,7 +45,7 @@ def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
     return replace(splits, **found)
 
 
-def complete_encoder(recipe: Recipe, encoder):
+def complete_encoder(recipe: Recipe, encoder: Any) -> Any:
     """Puts the backbone before an encoder that was trained on its features.
 
     Args:
@@ -80,10 +82,10 @@ def _of_set(recipe, backbone, images):
 
 def _computed(recipe, backbone, images):
     batches = evaluation_batches(recipe, images)
-    parts = []
+    parts, predict = [], predictor(backbone)
     with tqdm(total=len(images), desc="features", unit="image") as bar:
         for pixels, _ in batches.as_numpy_iterator():
-            features = backbone.predict_on_batch(pixels)
+            features = predict(pixels)
             parts.append(features.astype("float16"))
             bar.update(len(features))
     return np.concatenate(parts)

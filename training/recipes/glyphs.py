@@ -1,9 +1,15 @@
 """Every method on the embedded data set, as data."""
 
 from dataclasses import replace
+from typing import Any
 
-from training.recipes.published_losses import LOSSES
-from training.recipes.recipe import PAIR_LOSSES, PROXY_LOSSES, Recipe
+from training.recipes.published import LOSSES
+from training.recipes.recipe import (
+    CLASSIFIER_LOSSES,
+    PAIR_LOSSES,
+    PROXY_LOSSES,
+    Recipe,
+)
 
 # From scratch the network itself learns fast: at the papers' 100 times its
 # rate, proxies would leap further than they are long.
@@ -19,6 +25,28 @@ XML = replace(GAP, regularizer="xml")
 CCP = replace(
     GAP, ccp="on", ccp_warmup=4, proxies_per_class=4, normalization="ball"
 )
+
+# A proxy loss learns from single images, so that many small batches teach more
+# than half as many of twice the size.
+PROXY_LEARNING: dict[str, Any] = {
+    "samples_per_class": 2,
+    "steps": 1800,
+    "steps_per_evaluation": 200,
+    "learning_rate": 3e-3,
+    "proxy_learning_rate_multiplier": 1.0,
+    "ramp_steps": 50,
+    "schedule": "cosine",
+    "fall_share": 0.25,
+}
+
+
+def with_loss(recipe: Recipe, loss: str) -> Recipe:
+    """A recipe with another loss, and with how that loss is trained."""
+    own: dict[str, Any] = {"loss": loss}
+    if loss in PROXY_LOSSES:
+        own |= PROXY_LEARNING
+    return replace(recipe, **own)
+
 
 RECIPES = {
     "glyphs": GAP,
@@ -37,11 +65,11 @@ RECIPES = {
 
 # Every loss alone, those of the papers with every method as well.
 RECIPES |= {
-    f"glyphs-{loss}": replace(GAP, loss=loss)
-    for loss in (*PAIR_LOSSES, *PROXY_LOSSES)
+    f"glyphs-{loss}": with_loss(GAP, loss)
+    for loss in (*PAIR_LOSSES, *PROXY_LOSSES, *CLASSIFIER_LOSSES)
 }
 RECIPES |= {
-    name: replace(recipe, loss=loss)
+    name: with_loss(recipe, loss)
     for loss in LOSSES
     for name, recipe in {
         f"glyphs-{loss}-gsp": GSP,

@@ -1,5 +1,6 @@
 """Backbones of keras-hub, whatever they are, as uint8 images to a map."""
 
+import importlib.util
 import math
 from typing import Any
 
@@ -7,8 +8,20 @@ import keras
 import numpy as np
 
 import keras_gsp as gsp
+from training.recipes.recipe import HUB_PREFIX
 
-PREFIX = "hub:"
+
+def check_installed(backbone: str) -> None:
+    """Raises `ValueError` where keras-hub is missing.
+
+    Args:
+        backbone: What a recipe asks for.
+    """
+    if importlib.util.find_spec("keras_hub") is None:
+        raise ValueError(
+            '`backbone` must be one that is installed: pip install "keras-gsp'
+            f'[hub]". Received: backbone={backbone}.'
+        )
 
 
 def build_hub_network(preset: str) -> tuple[keras.Model, Any]:
@@ -29,7 +42,9 @@ def build_hub_network(preset: str) -> tuple[keras.Model, Any]:
     Raises:
         ValueError: keras-hub is missing, or the preset is no image model.
     """
-    hub = _keras_hub()
+    check_installed(HUB_PREFIX + preset)
+    import keras_hub as hub
+
     network = hub.models.Backbone.from_preset(preset)
     network = getattr(network, "vision_encoder", network)
     inputs = keras.Input(_image_shape(network, preset), name="pixels")
@@ -59,17 +74,6 @@ def feature_part(network: keras.Model) -> keras.Model:
         f"Received: {network.name} with outputs of shape "
         f"{tuple(network.outputs[0].shape)}."
     )
-
-
-def _keras_hub():
-    try:
-        import keras_hub
-    except ImportError as error:
-        raise ValueError(
-            '`backbone` must be one that is installed: pip install "keras-gsp'
-            f'[hub]". Received: {error}.'
-        ) from error
-    return keras_hub
 
 
 def _image_shape(network, preset):

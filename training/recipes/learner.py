@@ -1,9 +1,13 @@
 """The compiled learner of a recipe."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import keras
 import numpy as np
 
 import keras_gsp as gsp
+from keras_gsp.embeddings.processes import predictor
 from training.recipes.backbone import build_backbone
 from training.recipes.loss import (
     build_loss,
@@ -11,14 +15,22 @@ from training.recipes.loss import (
     build_regularizer,
 )
 from training.recipes.optimizer import build_optimizer
-from training.recipes.pooling import build_histogram, build_pooling
+from training.recipes.pooling import (
+    POOLED_FIRST,
+    build_histogram,
+    build_pooling,
+)
 from training.recipes.recipe import Recipe
 
 # The papers' shares of the loss.
 REGULARIZER_WEIGHTS = {"none": 0.0, "zsr": 0.1, "xml": 0.01}
+# Images of a batch that settle its statistics.
+SETTLED = 64
 
 
-def build_learner(recipe: Recipe, *, num_classes: int, image_shape):
+def build_learner(
+    recipe: Recipe, *, num_classes: int, image_shape: tuple
+) -> Any:
     """Builds and compiles everything that a recipe trains.
 
     Sets Keras's seed and dtype policy: the same recipe, the same initial
@@ -45,14 +57,14 @@ def build_learner(recipe: Recipe, *, num_classes: int, image_shape):
         regularizer_weight=weight,
         memory=_memory(recipe),
         class_embeddings=_class_embeddings(recipe, num_classes),
-        anchor_weight=0.0 if recipe.ccp == "off" else recipe.anchor_weight,
+        anchor_weight=recipe.anchor_weight if recipe.samples_proxies else 0.0,
         anchor_decay=recipe.anchor_decay,
         in_batch_weight=recipe.in_batch_weight,
         seed=recipe.seed,
         recent=_recent(recipe, num_classes),
         batch_chunks=recipe.batch_chunks,
         log_regularizer_share=recipe.log_regularizer_share,
-        loss_layer=build_loss_layer(recipe),
+        loss_layer=build_loss_layer(recipe, num_classes),
     )
     learner.compile(
         optimizer=build_optimizer(recipe, learner),
@@ -62,7 +74,7 @@ def build_learner(recipe: Recipe, *, num_classes: int, image_shape):
     return learner
 
 
-def build_recipe_encoder(recipe: Recipe, image_shape):
+def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
     """Builds the encoder of a recipe, untrained.
 
     Args:
@@ -78,6 +90,7 @@ def build_recipe_encoder(recipe: Recipe, image_shape):
         pooling=build_pooling(recipe),
         normalization=recipe.normalization,
         histogram=build_histogram(recipe),
+        pool_first=recipe.pooling in POOLED_FIRST,
     )
 
 
@@ -89,7 +102,38 @@ def _raw_encoder(recipe, image_shape):
     return keras.Model(backbone.inputs, outputs, name="encoder")
 
 
-def start_prototypes(recipe: Recipe, learner, batches, *, num_batches=32):
+def settle_statistics(
+    recipe: Recipe, learner: Any, batches: Any, *, num_batches: int = 32
+) -> None:
+    """Lets batch normalisation see training images before the first step.
+
+    Its moving averages start at mean 0 and variance 1, which are no network's.
+    Until these are forgotten, validation scores a network that training does
+    not know, and prototypes start from features of that one. Does nothing
+    with a weights file, which has statistics of its own, and on JAX, where
+    several processes may hold a part of the network each.
+
+    Args:
+        recipe: The learner's recipe.
+        learner: What `build_learner` returned.
+        batches: `tf.data.Dataset` of (images, labels) of training classes.
+        num_batches: How many of them are looked at.
+    """
+    kind = keras.layers.BatchNormalization
+    if keras.backend.backend() != "tensorflow":
+        return
+    if recipe.backbone_weights is not None or recipe.cache_features:
+        return
+    if not any(isinstance(one, kind) for one in _layers(learner.encoder)):
+        return
+    for images, _ in batches.take(num_batches).as_numpy_iterator():
+        # A batch of many chunks would not fit as a whole.
+        learner.encoder(images[:SETTLED], training=True)
+
+
+def start_prototypes(
+    recipe: Recipe, learner: Any, batches: Any, *, num_batches: int = 32
+) -> None:
     """Starts the prototypes from local features of training images.
 
     Does nothing where no layer has prototypes, or with
@@ -106,11 +150,20 @@ def start_prototypes(recipe: Recipe, learner, batches, *, num_batches=32):
     if recipe.prototype_start == "random" or not hasattr(layer, "adapt"):
         return
     features = keras.Model(learner.encoder.inputs, layer.input)
+    predict = predictor(features)
     found = [
-        features.predict_on_batch(images)
+        predict(images)
         for images, _ in batches.take(num_batches).as_numpy_iterator()
     ]
     layer.adapt(np.concatenate(found), seed=recipe.seed)
+
+
+def _layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
+    """All layers of a model, those of models inside it as well."""
+    for layer in model.layers:
+        yield layer
+        if isinstance(layer, keras.Model):
+            yield from _layers(layer)
 
 
 def _proxies(recipe, num_classes):

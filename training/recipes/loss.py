@@ -1,91 +1,112 @@
 """The loss of a recipe."""
 
+from typing import Any
+
 import keras_gsp as gsp
-from training.recipes.recipe import LIST_LOSSES, Recipe
+from training.recipes.recipe import Recipe
+
+# Word -> its loss, and which field of a recipe each argument takes.
+LOSSES: dict[str, tuple[type, dict[str, str]]] = {
+    "c1": (gsp.losses.CosineContrastiveLoss, {"margin": "cosine_margin"}),
+    "c2": (
+        gsp.losses.ContrastiveLoss,
+        {
+            "positive_margin": "positive_margin",
+            "negative_margin": "negative_margin",
+        },
+    ),
+    "triplet": (gsp.losses.TripletLoss, {"margin": "triplet_margin"}),
+    "ms": (
+        gsp.losses.MultiSimilarityLoss,
+        {
+            "alpha": "ms_alpha",
+            "beta": "ms_beta",
+            "base": "ms_base",
+            "mining_margin": "ms_mining_margin",
+        },
+    ),
+    "supcon": (gsp.losses.SupConLoss, {"temperature": "contrast_temperature"}),
+    "ntxent": (gsp.losses.NTXentLoss, {"temperature": "contrast_temperature"}),
+    "circle": (
+        gsp.losses.CircleLoss,
+        {"margin": "circle_margin", "scale": "circle_scale"},
+    ),
+    "margin": (
+        gsp.losses.MarginLoss,
+        {
+            "margin": "boundary_margin",
+            "beta": "boundary",
+            "learn_beta": "learn_boundary",
+        },
+    ),
+    "lifted": (
+        gsp.losses.LiftedStructureLoss,
+        {"negative_margin": "lifted_margin"},
+    ),
+    "n-pair": (gsp.losses.NPairLoss, {}),
+    "potential-field": (
+        gsp.losses.PotentialFieldLoss,
+        {"radius": "field_radius", "decay": "field_decay"},
+    ),
+    "smooth-ap": (gsp.losses.SmoothAPLoss, {"temperature": "rank_temperature"}),
+    "recall-at-k": (
+        gsp.losses.RecallAtKLoss,
+        {"temperature": "rank_temperature"},
+    ),
+    "proxy-nca": (
+        gsp.losses.ProxyNCALoss,
+        {"temperature": "proxy_temperature"},
+    ),
+    "proxy-anchor": (
+        gsp.losses.ProxyAnchorLoss,
+        {"margin": "anchor_margin", "alpha": "anchor_alpha"},
+    ),
+    "soft-triple": (
+        gsp.losses.SoftTripleLoss,
+        {
+            "scale": "soft_triple_scale",
+            "gamma": "soft_triple_gamma",
+            "margin": "soft_triple_margin",
+        },
+    ),
+    "arcface": (
+        gsp.losses.ArcFaceLoss,
+        {"margin": "arcface_margin", "scale": "face_scale"},
+    ),
+    "cosface": (
+        gsp.losses.CosFaceLoss,
+        {"margin": "cosface_margin", "scale": "face_scale"},
+    ),
+    "normalized-softmax": (
+        gsp.losses.NormalizedSoftmaxLoss,
+        {"temperature": "softmax_temperature"},
+    ),
+    "libc": (gsp.losses.IntraBatchLoss, {}),
+}
 
 
-def build_loss(recipe: Recipe):
+def build_loss(recipe: Recipe) -> Any:
     """Returns the pair or proxy loss that a recipe names."""
-    losses = gsp.losses
-    norm = {"normalization": recipe.normalization}
-    if recipe.loss not in LIST_LOSSES and recipe.miner != "none":
-        norm |= {"miner": recipe.miner.replace("-", "_"), "seed": recipe.seed}
-    match recipe.loss:
-        case "c1":
-            return losses.CosineContrastiveLoss(recipe.cosine_margin, **norm)
-        case "c2":
-            return losses.ContrastiveLoss(
-                recipe.positive_margin, recipe.negative_margin, **norm
-            )
-        case "triplet":
-            return losses.TripletLoss(recipe.triplet_margin, **norm)
-        case "ms":
-            return losses.MultiSimilarityLoss(
-                recipe.ms_alpha,
-                recipe.ms_beta,
-                recipe.ms_base,
-                mining_margin=recipe.ms_mining_margin,
-                **norm,
-            )
-        case "proxy-nca":
-            return losses.ProxyNCALoss(recipe.proxy_temperature)
-        case "proxy-anchor":
-            return losses.ProxyAnchorLoss(
-                recipe.anchor_margin, recipe.anchor_alpha
-            )
-        case "soft-triple":
-            return losses.SoftTripleLoss(
-                recipe.soft_triple_scale,
-                recipe.soft_triple_gamma,
-                recipe.soft_triple_margin,
-            )
-        case "supcon":
-            return losses.SupConLoss(recipe.contrast_temperature, **norm)
-        case "ntxent":
-            return losses.NTXentLoss(recipe.contrast_temperature, **norm)
-        case "circle":
-            return losses.CircleLoss(
-                recipe.circle_margin, recipe.circle_scale, **norm
-            )
-        case "margin":
-            return losses.MarginLoss(
-                recipe.boundary_margin,
-                recipe.boundary,
-                learn_beta=recipe.learn_boundary,
-                **norm,
-            )
-        case "lifted":
-            return losses.LiftedStructureLoss(
-                negative_margin=recipe.lifted_margin, **norm
-            )
-        case "n-pair":
-            return losses.NPairLoss(**norm)
-        case "potential-field":
-            return losses.PotentialFieldLoss(
-                recipe.field_radius, recipe.field_decay, **norm
-            )
-        case "smooth-ap":
-            return losses.SmoothAPLoss(recipe.rank_temperature, **norm)
-        case "recall-at-k":
-            return losses.RecallAtKLoss(
-                temperature=recipe.rank_temperature, **norm
-            )
-        case "arcface":
-            return losses.ArcFaceLoss(recipe.arcface_margin, recipe.face_scale)
-        case "cosface":
-            return losses.CosFaceLoss(recipe.cosface_margin, recipe.face_scale)
-        case "normalized-softmax":
-            return losses.NormalizedSoftmaxLoss(recipe.softmax_temperature)
+    kind, fields = LOSSES[recipe.loss]
+    chosen = {name: getattr(recipe, field) for name, field in fields.items()}
+    if recipe.uses_pairs:
+        chosen["normalization"] = recipe.normalization
+    if recipe.miner != "none":
+        miner = recipe.miner.replace("-", "_")
+        chosen |= {"miner": miner, "seed": recipe.seed}
+    return kind(**chosen)
 
 
-def build_loss_layer(recipe: Recipe):
+def build_loss_layer(recipe: Recipe, num_classes: int) -> Any:
     """Returns the layer that holds a loss's own weights, or None."""
+    if recipe.loss == "libc":
+        return gsp.layers.IntraBatchClassifier(num_classes)
     if recipe.loss == "margin" and recipe.learn_boundary:
         return gsp.layers.LearntBoundary(initial_boundary=recipe.boundary)
     return None
 
 
-def build_regularizer(recipe: Recipe):
+def build_regularizer(recipe: Recipe) -> Any:
     """Returns the zero-shot or cross-batch loss of a recipe, or None.
 
     Cross-batch learning takes the recipe's own loss, on the embeddings of

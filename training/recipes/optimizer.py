@@ -28,7 +28,9 @@ class CoupledAdam(keras.optimizers.Adam):
         **kwargs: Other arguments of `keras.optimizers.Adam`.
     """
 
-    def __init__(self, learning_rate: Any = 0.001, l2: float = 0.0, **kwargs):
+    def __init__(
+        self, learning_rate: Any = 0.001, l2: float = 0.0, **kwargs: Any
+    ) -> None:
         super().__init__(learning_rate, **kwargs)
         self.l2 = l2
 
@@ -59,16 +61,19 @@ class Rate(keras.optimizers.schedules.LearningRateSchedule):
     r"""A learning rate that waits, rises, and falls.
 
     .. math:: r_t = r \cdot f \cdot \min(1, (t + 1 - w) / a)
-        \cdot \tfrac12 (1 + \cos(\pi t / T))
+        \cdot \tfrac12 \left(1 + \cos\left(\pi
+        \max\left(0, \tfrac{t - s}{T - s}\right)\right)\right)
 
-    with w `hold` steps at 0, a `ramp` steps of rise, T `fall` steps to 0 and
-    f a factor that `RateOnPlateau` lowers.
+    with w `hold` steps at 0, a `ramp` steps of rise, s `fall_start` and T
+    `fall` the steps at which the fall begins and ends, and f a factor that
+    `RateOnPlateau` lowers.
 
     Args:
         peak: r, the learning rate.
         hold: First steps without any training.
         ramp: Steps in which the rate rises to `peak`; 0 is at once.
         fall: Step at which a cosine reaches 0; None stays.
+        fall_start: Step at which it begins, below `fall`.
     """
 
     def __init__(
@@ -77,11 +82,13 @@ class Rate(keras.optimizers.schedules.LearningRateSchedule):
         hold: int = 0,
         ramp: int = 0,
         fall: int | None = None,
-    ):
+        fall_start: int = 0,
+    ) -> None:
         self.peak = peak
         self.hold = hold
         self.ramp = ramp
         self.fall = fall
+        self.fall_start = fall_start
         self.factor = keras.Variable(1.0, trainable=False, name="rate_factor")
 
     def __call__(self, step: Any) -> Any:
@@ -90,7 +97,8 @@ class Rate(keras.optimizers.schedules.LearningRateSchedule):
         risen = ops.clip((step + 1 - self.hold) / max(self.ramp, 1), 0.0, 1.0)
         rate = self.peak * self.factor * risen
         if self.fall is not None:
-            share = ops.minimum(step / self.fall, 1.0)
+            length = self.fall - self.fall_start
+            share = ops.clip((step - self.fall_start) / length, 0.0, 1.0)
             rate = rate * 0.5 * (1.0 + ops.cos(math.pi * share))
         return rate
 
@@ -101,6 +109,7 @@ class Rate(keras.optimizers.schedules.LearningRateSchedule):
             "hold": self.hold,
             "ramp": self.ramp,
             "fall": self.fall,
+            "fall_start": self.fall_start,
         }
 
 
@@ -120,7 +129,7 @@ class RateOnPlateau(keras.callbacks.Callback):
             would go on with the rate it was compiled with.
     """
 
-    def __init__(self, monitor: str, patience: int, factor: float):
+    def __init__(self, monitor: str, patience: int, factor: float) -> None:
         super().__init__()
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
@@ -140,6 +149,7 @@ class RateOnPlateau(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Watches the score."""
+        logs = {} if logs is None else logs
         score = logs[self._monitor]
         self._waited += 1
         if score > self._best:
@@ -211,8 +221,11 @@ def _adam(recipe):
 def _rate(recipe, peak, hold=0):
     if recipe.schedule == "constant" and not hold and not recipe.ramp_steps:
         return peak
-    fall = recipe.steps if recipe.schedule == "cosine" else None
-    return Rate(peak, hold, recipe.ramp_steps, fall)
+    if recipe.schedule != "cosine":
+        return Rate(peak, hold, recipe.ramp_steps)
+    length = max(1, round(recipe.steps * recipe.fall_share))
+    start = recipe.steps - length
+    return Rate(peak, hold, recipe.ramp_steps, recipe.steps, start)
 
 
 def _head(learner):

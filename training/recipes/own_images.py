@@ -1,11 +1,25 @@
 """Starting points for images of one's own, and for small data at hand."""
 
 from dataclasses import replace
+from typing import Any
 
-from training.recipes.published_losses import LOSSES
+from training.recipes.published import LOSSES
 from training.recipes.recipe import PAIR_LOSSES, Recipe
 
 # A frozen MobileNetV2 under a trained head: minutes on two cores.
+# Any image folder, end to end.
+FOLDER = Recipe(
+    dataset="folder",
+    backbone="mobilenet-v2",
+    frozen="batch-norm",
+    augmentation="mlrc-area",
+    crop_size=224,
+    transport_ratio=0.3,
+    inverse_temperature=5.0,
+    learning_rate=1e-4,
+    classes_per_batch=8,
+)
+
 FEATURES = Recipe(
     dataset="folder",
     backbone="mobilenet-v2",
@@ -22,30 +36,9 @@ FEATURES = Recipe(
 )
 
 RECIPES = {
-    # Any image folder, end to end.
-    "folder": Recipe(
-        dataset="folder",
-        backbone="mobilenet-v2",
-        frozen="batch-norm",
-        augmentation="mlrc-area",
-        crop_size=224,
-        transport_ratio=0.3,
-        inverse_temperature=5.0,
-        learning_rate=1e-4,
-        classes_per_batch=8,
-    ),
+    "folder": FOLDER,
     "folder-features": FEATURES,
-    "csv": Recipe(
-        dataset="csv",
-        backbone="mobilenet-v2",
-        frozen="batch-norm",
-        augmentation="mlrc-area",
-        crop_size=224,
-        transport_ratio=0.3,
-        inverse_temperature=5.0,
-        learning_rate=1e-4,
-        classes_per_batch=8,
-    ),
+    "csv": replace(FOLDER, dataset="csv"),
     "collage": Recipe(dataset="collage", classes_per_batch=4),
     "omniglot": Recipe(dataset="omniglot", crop_size=48),
     "cifar10": Recipe(dataset="cifar10", classes_per_batch=4, crop_size=32),
@@ -54,6 +47,7 @@ RECIPES = {
 }
 
 # Alternating proxies with each pair loss, and their single-problem twins.
+_PROXIES: tuple[tuple[str, Any], ...] = (("proxies", "single"), ("ccp", "on"))
 RECIPES |= {
     f"{base}-{loss}-{ending}": replace(
         RECIPES[base],
@@ -65,5 +59,5 @@ RECIPES |= {
     for base in ("folder", "folder-features")
     for loss in LOSSES
     if loss in PAIR_LOSSES
-    for ending, ccp in (("proxies", "single"), ("ccp", "on"))
+    for ending, ccp in _PROXIES
 }

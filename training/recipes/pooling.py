@@ -1,12 +1,14 @@
 """The pooling and the histogram of a recipe."""
 
+from typing import Any
+
 import keras
 
 import keras_gsp as gsp
 from training.recipes.recipe import Recipe
 
 # Further arguments of GSP, by word.
-GSP_OPTIONS = {
+GSP_OPTIONS: dict[str, dict[str, Any]] = {
     "gsp": {},
     "gem-gsp": {},
     "gmp-gsp": {"add_max": True},
@@ -14,6 +16,20 @@ GSP_OPTIONS = {
     "gsp-learnt": {"learn_ratio": True},
     "gsp-unary": {"use_unary_costs": True},
 }
+# Poolings that the papers' comparison lets see the backbone's own features;
+# the pooled vector is projected. The others see projected ones.
+POOLED_FIRST = (
+    "gmp",
+    "gem",
+    "gem-gsp",
+    "gap-gmp",
+    "cbam",
+    "crow",
+    "delf",
+    "gemax",
+    "smk",
+    "solar",
+)
 # The sizes of the papers' comparison: 8 x 16 and 64 x 128.
 FEW, MANY = 8, 64
 
@@ -30,6 +46,7 @@ def build_pooling(recipe: Recipe) -> keras.layers.Layer:
             recipe.transport_ratio,
             recipe.inverse_temperature,
             power=recipe.power if word == "gem-gsp" else 1.0,
+            learn_power=word == "gem-gsp",
             return_histogram=recipe.regularizer != "none",
             name="pooling",
             **GSP_OPTIONS[word],
@@ -57,7 +74,10 @@ def _without_prototypes(recipe):
     kinds = {
         "gap": (keras.layers.GlobalAveragePooling2D, {}),
         "gmp": (keras.layers.GlobalMaxPooling2D, {}),
-        "gem": (layers.GeneralizedMeanPooling, {"power": recipe.power}),
+        "gem": (
+            layers.GeneralizedMeanPooling,
+            {"power": recipe.power, "learn_power": True},
+        ),
         "gap-gmp": (layers.AverageMaxPooling, {}),
         "attention": (layers.AttentionPooling, {}),
         # Kernel size as in the papers' comparison.

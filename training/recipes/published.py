@@ -2,22 +2,152 @@
 
 GSP, CCP and XML are the papers, with their supplements; the thesis holds the
 first two again. "code" is the papers' public reference code, for what they
-leave open. The losses' own settings are in `published_losses`, the papers'
-results in `training/results/published.csv`.
+leave open. C2's, the triplet loss's and SoftTriple's constants are the optima
+of "A Metric Learning Reality Check". The papers' results are in
+`training/results/published.csv`.
 
 Where a recipe differs: Adam's second moment decays with 0.999, as in the
-code, where the papers print 0.99.
+code, where the papers print 0.99; SoftTriple's gamma is printed in two ways,
+0.1 and 19.18 or 47.9, of which the latter are inverses (of a temperature) and
+stand here as such.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from training.recipes.published_losses import (
-    CONSTANTS,
-    LOSSES,
-    per_dataset,
-)
 from training.recipes.recipe import PROXY_LOSSES, Recipe
-from training.recipes.setting import LARGE, SMALL, Setting
+
+SMALL = ("cub", "cars")
+LARGE = ("sop", "inshop")
+DATASETS = SMALL + LARGE
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Values of recipe fields, and where they are printed.
+
+    Args:
+        values: Recipe field -> value.
+        source: Paper and section, or file of the reference code where the
+            papers leave the choice open.
+        datasets: The data sets for which it holds.
+    """
+
+    values: dict[str, Any]
+    source: str
+    datasets: tuple[str, ...] = DATASETS
+
+
+_GSP_LOSSES = "GSP, supplement 1.1.7; thesis 5.3.4.1"
+_CCP_LOSSES = "CCP, supplement A.2; thesis 3.3.2.1"
+
+
+def per_dataset(
+    names: Sequence[str], source: str, **values: Sequence[Any]
+) -> tuple[Setting, ...]:
+    """One setting for each data set.
+
+    Args:
+        names: Recipe fields.
+        source: Where the values are printed.
+        **values: Data set -> a value for each field.
+    """
+    return tuple(
+        Setting(dict(zip(names, row, strict=True)), source, (dataset,))
+        for dataset, row in values.items()
+    )
+
+
+# A batch of one image of each class, the embedding alone in the first epoch
+# (of three quarters of the training images), proxies at 100 times the rate.
+PROXY_TRAINING = (
+    Setting(
+        {
+            "classes_per_batch": 32,
+            "samples_per_class": 1,
+            "proxy_learning_rate_multiplier": 100.0,
+        },
+        _GSP_LOSSES,
+    ),
+    *per_dataset(
+        ("warmup_steps",),
+        _GSP_LOSSES,
+        cub=(137,),
+        cars=(189,),
+        sop=(1396,),
+        inshop=(607,),
+    ),
+)
+# Of a loss the numbers alone, without how it is trained.
+CONSTANTS = {
+    "c1": (Setting({"cosine_margin": 0.5}, _GSP_LOSSES),),
+    "c2": per_dataset(
+        ("positive_margin", "negative_margin"),
+        _GSP_LOSSES,
+        cub=(0.0, 0.3841),
+        cars=(0.2652, 0.5409),
+        sop=(0.2858, 0.5130),
+        inshop=(0.2858, 0.5130),
+    ),
+    "triplet": per_dataset(
+        ("triplet_margin",),
+        _GSP_LOSSES,
+        cub=(0.0961,),
+        cars=(0.1190,),
+        sop=(0.0451,),
+        inshop=(0.0451,),
+    ),
+    "ms": per_dataset(
+        ("ms_alpha", "ms_beta", "ms_base"),
+        _GSP_LOSSES,
+        cub=(2.0, 40.0, 0.5),
+        cars=(14.35, 75.83, 0.66),
+        sop=(2.0, 40.0, 0.5),
+        inshop=(8.49, 57.38, 0.41),
+    ),
+    "proxy-anchor": (
+        Setting({"anchor_margin": 0.1, "anchor_alpha": 32.0}, _GSP_LOSSES),
+    ),
+    # 0.1 in CCP, supplement A.2.
+    "proxy-nca": (Setting({"proxy_temperature": 0.11}, _GSP_LOSSES),),
+    "soft-triple": per_dataset(
+        (
+            "soft_triple_scale",
+            "soft_triple_gamma",
+            "soft_triple_tau",
+            "soft_triple_margin",
+        ),
+        _CCP_LOSSES,
+        cub=(20.0, 0.1, 0.2, 0.01),
+        cars=(17.69, 1 / 19.18, 0.0669, 0.3588),
+        sop=(100.0, 1 / 47.9, 0.2, 0.3145),
+        inshop=(20.0, 0.1, 0.2, 0.01),
+    ),
+}
+LOSSES: dict[Any, tuple[Setting, ...]] = {
+    **{loss: CONSTANTS[loss] for loss in ("c1", "c2", "triplet", "ms")},
+    "proxy-anchor": (
+        *CONSTANTS["proxy-anchor"],
+        *PROXY_TRAINING,
+        Setting({"learning_rate": 5e-6}, _GSP_LOSSES, ("sop",)),
+    ),
+    "proxy-nca": (*CONSTANTS["proxy-nca"], *PROXY_TRAINING),
+    # "L": many centres of a class; "S" is one.
+    "soft-triple": (
+        *CONSTANTS["soft-triple"],
+        *PROXY_TRAINING,
+        *per_dataset(
+            ("proxies_per_class",),
+            "CCP, section 5.3",
+            cub=(10,),
+            cars=(10,),
+            sop=(4,),
+            inshop=(4,),
+        ),
+    ),
+}
+
 
 _GSP_TRAINING = "GSP, supplement 1.1.4; thesis 5.3.4.1"
 _CCP_TRAINING = "CCP, supplement A.2"
@@ -297,7 +427,7 @@ def base_recipe(dataset: str, protocol: str = "fair") -> Recipe:
         )
     chosen = [SHARED, *losses, (rate,), _GSP, memory, conventional]
     values = _values([s for part in chosen for s in part], dataset)
-    return Recipe(dataset=dataset, **values)
+    return Recipe(**{"dataset": dataset, **values})
 
 
 def _values(settings, dataset):

@@ -18,6 +18,7 @@ class Range:
     at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
+    below: float | None = None
 
     def __contains__(self, number: float) -> bool:
         return (
@@ -25,9 +26,12 @@ class Range:
             and (self.at_least is None or number >= self.at_least)
             and (self.above is None or number > self.above)
             and (self.at_most is None or number <= self.at_most)
+            and (self.below is None or number < self.below)
         )
 
     def __str__(self) -> str:
+        if self.below is not None:
+            return f"in ({self.above:g}, {self.below:g})"
         if self.at_most is not None:
             lower = f"({self.above:g}" if self.at_least is None else None
             return f"in {lower or f'[{self.at_least:g}'}, {self.at_most:g}]"
@@ -63,13 +67,15 @@ def check_fields(record: Any) -> None:
 
     Args:
         record: Instance of a dataclass with words (`Literal`), ranged
-            numbers, flags and texts.
+            numbers, flags, texts and paths.
 
     Raises:
         ValueError: a word, a number or a kind of value that the field may
             not hold. Truth values are no numbers, and 2.5 is no integer.
     """
-    for field, (kinds, words, numbers) in field_rules(type(record)).items():
+    record_type: Any = type(record)
+    rules = field_rules(record_type)
+    for field, (kinds, words, numbers) in rules.items():
         value = getattr(record, field)
         if value is None and NoneType in kinds:
             continue

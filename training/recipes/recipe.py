@@ -5,7 +5,7 @@ type is a number without one fails the tests, so nothing is unchecked.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from training.recipes.ranges import (
     OpenWord,
@@ -42,6 +42,8 @@ Backbone = Literal[
     "resnet50",
     "bn-inception",
 ]
+# What stands before the name of a preset of keras-hub.
+HUB_PREFIX = "hub:"
 Pooling = Literal[
     "gap",
     "gmp",
@@ -92,6 +94,8 @@ ProxyLossName = Literal[
     "cosface",
     "normalized-softmax",
 ]
+# Neither pairs nor proxies: a classifier of its own.
+ClassifierLossName = Literal["libc"]
 Miner = Literal[
     "none",
     "batch-hard",
@@ -103,8 +107,10 @@ Miner = Literal[
 LIST_LOSSES = ("smooth-ap", "recall-at-k")
 # Their classes are drawn here; those of the others are published.
 OWN_SPLITS = ("folder", "csv")
-PAIR_LOSSES = get_args(PairLossName)
-PROXY_LOSSES = get_args(ProxyLossName)
+# Words, which type checkers would take for any text.
+PAIR_LOSSES: tuple[Any, ...] = get_args(PairLossName)
+PROXY_LOSSES: tuple[Any, ...] = get_args(ProxyLossName)
+CLASSIFIER_LOSSES: tuple[Any, ...] = get_args(ClassifierLossName)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +157,7 @@ class ImageSettings:
 class NetworkSettings:
     """From an image to its embedding."""
 
-    backbone: Annotated[Backbone | str, OpenWord("hub:")] = "glyph-cnn"
+    backbone: Annotated[Backbone | str, OpenWord(HUB_PREFIX)] = "glyph-cnn"
     """Network from images to a feature map; `hub:PRESET` is any image model
     of keras-hub, at the image size that it was made for."""
     backbone_width: Annotated[float, positive] = 0.35
@@ -177,7 +183,8 @@ class NetworkSettings:
     inverse_temperature: Annotated[float, positive] = 10.0
     """Sharpness of GSP's selection."""
     power: Annotated[float, Range(above=1)] = 3.0
-    """Exponent of the generalised mean, above 1."""
+    """Exponent of the generalised mean, above 1; of gem and gem-gsp, which
+    learn it, the first one."""
     embedding_size: Annotated[int, positive] = 128
     """Width of the embedding."""
     normalization: Literal["l2", "ball"] = "l2"
@@ -188,9 +195,10 @@ class NetworkSettings:
 class LossSettings:
     """What is learnt: the loss, and each loss's own numbers."""
 
-    loss: PairLossName | ProxyLossName = "c2"
+    loss: PairLossName | ProxyLossName | ClassifierLossName = "c2"
     """Contrastive (Euclidean c2, cosine c1), triplet, multi-similarity and
-    other pair losses, two on whole lists, or a proxy loss."""
+    other pair losses, two on whole lists, a proxy loss, or messages between
+    the samples of a batch (libc)."""
     miner: Miner = "none"
     """Which pairs a pair loss is told of; not for losses on whole lists."""
     positive_margin: Annotated[float, not_negative] = 0.0
@@ -275,9 +283,9 @@ class MethodSettings:
     """Embeddings in it."""
     memory_warmup_steps: Annotated[int, not_negative] = 100
     """Steps before it is used."""
-    ccp: Literal["off", "single", "on"] = "off"
-    """Proxies that start from samples, for a pair loss as well: none, those
-    of one problem, or alternating ones."""
+    ccp: Literal["off", "learnt", "single", "on"] = "off"
+    """Proxies for a pair loss as well: none; learnt ones that start at random;
+    ones that start from samples, of one problem or alternating."""
     proxies_per_class: Annotated[int, positive] = 1
     """Proxies (or soft-triple centres) per class."""
     ccp_pool_size: Annotated[int, positive] = 12
@@ -328,6 +336,9 @@ class TrainingSettings:
     whenever the validation score stands still."""
     ramp_steps: Annotated[int, not_negative] = 0
     """First steps, in which the rates rise from 0."""
+    fall_share: Annotated[float, up_to_one] = 1.0
+    """cosine: last share of the steps, in which the rates fall, in (0, 1];
+    before it they stay."""
     plateau_patience: Annotated[int, positive] = 4
     """plateau: evaluations without a gain before the rates are lowered."""
     plateau_factor: Annotated[float, up_to_one] = 0.5
@@ -389,6 +400,16 @@ class Recipe(
         return self.loss in PROXY_LOSSES
 
     @property
+    def uses_pairs(self) -> bool:
+        """Whether the loss compares samples with each other."""
+        return self.loss in PAIR_LOSSES
+
+    @property
+    def samples_proxies(self) -> bool:
+        """Whether proxies start from samples."""
+        return self.ccp in ("single", "on")
+
+    @property
     def batch_size(self) -> int:
         """Images in a training batch."""
         return self.classes_per_batch * self.samples_per_class
@@ -401,45 +422,13 @@ class Recipe(
 
 def _check_combination(recipe):
     """Raises `ValueError` for fields that contradict each other."""
-    require(
-        recipe,
-        "steps",
-        recipe.steps % recipe.steps_per_evaluation == 0,
-        f"a multiple of steps_per_evaluation={recipe.steps_per_evaluation}",
-    )
-    require(
-        recipe,
-        "validation_fold",
-        recipe.validation_fold < recipe.validation_folds,
-        f"in [0, validation_folds={recipe.validation_folds})",
-    )
-    for name, off in (
-        ("memory", "none"),
-        ("ccp_warmup", 0),
-    ):
-        is_met = not recipe.uses_proxy_loss or getattr(recipe, name) == off
-        require(recipe, name, is_met, f"{off} with loss={recipe.loss}")
-    has_pairs = not recipe.uses_proxy_loss
-    has_references = recipe.ccp != "off" or recipe.memory != "none"
-    require(
-        recipe,
-        "in_batch_weight",
-        recipe.in_batch_weight is None or (has_pairs and has_references),
-        "None without a pair loss beside ccp or a memory",
-    )
-    require(
-        recipe,
-        "miner",
-        recipe.miner == "none"
-        or (has_pairs and recipe.loss not in LIST_LOSSES),
-        f"none with loss={recipe.loss}",
-    )
-    require(
-        recipe,
-        "memory",
-        recipe.memory == "none" or recipe.ccp == "off",
-        f"`none` with ccp={recipe.ccp}",
-    )
+    _check_images(recipe)
+    _check_batches(recipe)
+    _check_methods(recipe)
+    _check_evaluations(recipe)
+
+
+def _check_images(recipe):
     require(
         recipe,
         "train_classes",
@@ -452,6 +441,12 @@ def _check_combination(recipe):
         recipe.images_per_class is None
         or recipe.dataset in ("clutter", "collage"),
         f"None with dataset={recipe.dataset}",
+    )
+    require(
+        recipe,
+        "validation_fold",
+        recipe.validation_fold < recipe.validation_folds,
+        f"in [0, validation_folds={recipe.validation_folds})",
     )
     require(
         recipe,
@@ -479,6 +474,9 @@ def _check_combination(recipe):
         "False unless augmentation=none, with a crop_size and without "
         "cache_features",
     )
+
+
+def _check_batches(recipe):
     require(
         recipe,
         "classes_per_batch",
@@ -488,8 +486,73 @@ def _check_combination(recipe):
     require(
         recipe,
         "samples_per_class",
-        recipe.samples_per_class > 1 or recipe.uses_proxy_loss,
+        recipe.samples_per_class > 1 or not recipe.uses_pairs,
         f"2 or more with loss={recipe.loss}, which learns from pairs",
+    )
+    require(
+        recipe,
+        "batch_chunks",
+        recipe.batch_size % recipe.batch_chunks == 0,
+        f"a divisor of the batch of {recipe.batch_size}",
+    )
+
+
+def _check_methods(recipe):
+    """What a loss, a memory, a miner and sampled proxies leave each other."""
+    for name, off in (
+        ("memory", "none"),
+        ("ccp_warmup", 0),
+    ):
+        is_met = recipe.uses_pairs or getattr(recipe, name) == off
+        require(recipe, name, is_met, f"{off} with loss={recipe.loss}")
+    require(
+        recipe,
+        "ccp",
+        not (recipe.uses_proxy_loss and recipe.ccp == "learnt"),
+        f"off, single or on with loss={recipe.loss}, whose proxies are learnt "
+        "anyway",
+    )
+    require(
+        recipe,
+        "ccp",
+        recipe.loss not in CLASSIFIER_LOSSES or recipe.ccp == "off",
+        f"off with loss={recipe.loss}, which has no proxies",
+    )
+    has_pairs = recipe.uses_pairs
+    has_references = recipe.ccp != "off" or recipe.memory != "none"
+    require(
+        recipe,
+        "in_batch_weight",
+        recipe.in_batch_weight is None or (has_pairs and has_references),
+        "None without a pair loss beside ccp or a memory",
+    )
+    require(
+        recipe,
+        "miner",
+        recipe.miner == "none"
+        or (has_pairs and recipe.loss not in LIST_LOSSES),
+        f"none with loss={recipe.loss}",
+    )
+    require(
+        recipe,
+        "memory",
+        recipe.memory == "none" or recipe.ccp == "off",
+        f"`none` with ccp={recipe.ccp}",
+    )
+    require(
+        recipe,
+        "log_regularizer_share",
+        not recipe.log_regularizer_share or recipe.regularizer != "none",
+        "False with regularizer=none",
+    )
+
+
+def _check_evaluations(recipe):
+    require(
+        recipe,
+        "steps",
+        recipe.steps % recipe.steps_per_evaluation == 0,
+        f"a multiple of steps_per_evaluation={recipe.steps_per_evaluation}",
     )
     # An evaluation per problem that improves, `ccp_patience` that do not, and
     # one of the second problem: fewer train one fixed set of proxies.
@@ -510,16 +573,4 @@ def _check_combination(recipe):
         or recipe.patience > recipe.ccp_patience,
         f"above ccp_patience={recipe.ccp_patience} with ccp=on, or training "
         "stops where the second problem would begin",
-    )
-    require(
-        recipe,
-        "batch_chunks",
-        recipe.batch_size % recipe.batch_chunks == 0,
-        f"a divisor of the batch of {recipe.batch_size}",
-    )
-    require(
-        recipe,
-        "log_regularizer_share",
-        not recipe.log_regularizer_share or recipe.regularizer != "none",
-        "False with regularizer=none",
     )

@@ -6,16 +6,24 @@ the most telling first, one seed of all of them before the next.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 from training.recipes.glyphs import GAP as GLYPHS
+from training.recipes.glyphs import PROXY_LEARNING
 from training.recipes.own_images import FEATURES, RECIPES
-from training.recipes.pooling_study import POOLINGS, pooling_cells
-from training.recipes.published import published_recipe
-from training.recipes.published_losses import LOSSES
-from training.recipes.recipe import PROXY_LOSSES, Recipe
-from training.recipes.setting import LARGE, SMALL
+from training.recipes.published import LARGE, LOSSES, SMALL, published_recipe
+from training.recipes.recipe import (
+    CLASSIFIER_LOSSES,
+    PAIR_LOSSES,
+    PROXY_LOSSES,
+    Pooling,
+    Recipe,
+)
 
+# Average pooling first: all others are compared with it; then the papers'
+# own, then the others by name.
+POOLINGS: tuple[Any, ...] = get_args(Pooling)
+POOLING_LOSSES: tuple[Any, ...] = ("c2", "proxy-nca")
 UNTRAINED = ("-", "untrained")
 _SHARE = {"log_regularizer_share": True}
 METHODS: dict[str, dict[str, Any]] = {
@@ -25,8 +33,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "zsr": {"regularizer": "zsr", **_SHARE},
     "xml": {"regularizer": "xml", **_SHARE},
     "xbm": {"memory": "xbm", "in_batch_weight": 1.0},
+    "learnt": {"ccp": "learnt"},
     "single": {"ccp": "single"},
     "ccp": {"ccp": "on"},
+    "ccp-recent": {"ccp": "on", "ccp_pool": "recent"},
     "ccp-gsp": {"ccp": "on", "pooling": "gsp"},
 }
 # What a method is compared with: what it adds one thing to.
@@ -36,8 +46,10 @@ BASELINES = {
     "zsr": ("gap",),
     "xml": ("gap",),
     "xbm": ("gap",),
+    "learnt": ("gap",),
     "single": ("gap",),
     "ccp": ("gap", "single"),
+    "ccp-recent": ("gap", "ccp"),
     "ccp-gsp": ("gap", "ccp"),
     **{word: ("gap",) for word in POOLINGS if word not in ("gap", "gsp")},
 }
@@ -52,26 +64,31 @@ SAMPLED = {
     "in_batch_weight": 1.0,
     "proxy_learning_rate_multiplier": 1.0,
 }
-SAMPLED_METHODS = ("single", "ccp", "ccp-gsp")
+SAMPLED_METHODS = ("learnt", "single", "ccp", "ccp-recent", "ccp-gsp")
 FULL = ("gap", "single", "ccp", "gsp", "xbm", "gsp-zsr", "xml", "ccp-gsp")
 SHORT = ("gap", "ccp", "gsp")
 PAIRS = ("ms", "c2", "c1")
 OTHERS = ("proxy-anchor", "proxy-nca", "soft-triple", "triplet")
 # Losses that no table of the papers has.
-FURTHER = (
-    "arcface",
-    "cosface",
-    "normalized-softmax",
-    "supcon",
-    "ntxent",
-    "circle",
-    "margin",
-    "lifted",
-    "n-pair",
-    "potential-field",
-    "smooth-ap",
-    "recall-at-k",
+FURTHER = tuple(
+    word
+    for word in (*PROXY_LOSSES, *PAIR_LOSSES, *CLASSIFIER_LOSSES)
+    if word not in LOSSES
 )
+# Losses of which there is more than one form: miners, sub-centres, a boundary
+# that is learnt.
+FORMS: dict[str, dict[str, Any]] = {
+    "soft-triple": {"loss": "soft-triple", "proxies_per_class": 2},
+    "arcface-2-centres": {"loss": "arcface", "proxies_per_class": 2},
+    "ms-mined": {"loss": "ms", "ms_mining_margin": 0.1},
+    "triplet-batch-hard": {"loss": "triplet", "miner": "batch-hard"},
+    "triplet-semi-hard": {"loss": "triplet", "miner": "semi-hard"},
+    "margin-drawn": {
+        "loss": "margin",
+        "miner": "distance-weighted",
+        "learn_boundary": True,
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -82,10 +99,15 @@ class Study:
         title: What stands above the table.
         cells: (row, method) -> recipe, in the order of training; a row is a
             loss, perhaps with what else is changed in it.
+        factors: Row -> level of each factor, for rows that are a design: the
+            effect of a factor is then shown beside the rows.
+        about: What a reader of its page has to know.
     """
 
     title: str
     cells: Mapping[tuple[str, str], Recipe] = field(default_factory=dict)
+    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    about: str = ""
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -152,6 +174,27 @@ def grid(
     return Study(title, cells)
 
 
+def pooling_cells(base: Recipe) -> dict[tuple[str, str], Recipe]:
+    """(loss, pooling) -> recipe, pooling by pooling.
+
+    Args:
+        base: What all cells share. Proxy losses take the papers' temperature
+            of the transport, 0.5 instead of 5, a tenth of the base's.
+    """
+    temperatures = dict.fromkeys(POOLING_LOSSES, base.inverse_temperature)
+    temperatures["proxy-nca"] = base.inverse_temperature / 10.0
+    return {
+        (loss, word): replace(
+            base,
+            loss=loss,
+            pooling=word,
+            inverse_temperature=temperatures[loss],
+        )
+        for word in POOLINGS
+        for loss in POOLING_LOSSES
+    }
+
+
 def _poolings(dataset, base):
     """Every pooling with both losses on one data set, as another study."""
     return Study(
@@ -180,7 +223,7 @@ def _published(dataset):
 
 # Many classes with few images each, the regime of Online Products; the
 # backbone learns. 96 pixels of the whole drawing, no augmentation.
-CENTERS = {"soft-triple": {"loss": "soft-triple", "proxies_per_class": 2}}
+CENTERS = {"soft-triple": FORMS["soft-triple"]}
 EMOJI = replace(
     RECIPES["folder"],
     augmentation="none",
@@ -219,11 +262,63 @@ BLOCKS = (
     (OTHERS, ("gap", "ccp")),
     (PAIRS, FULL[4:]),
     (OTHERS, ("gsp",)),
+    # Proxies chosen from what training has just embedded: score and cost.
+    (PAIRS, ("ccp-recent",)),
 )
+FROZEN_BIRDS = replace(
+    FEATURES, steps=400, steps_per_evaluation=10, protocol="fair", repeats=1
+)
+# The half fraction of the papers' screening: each factor at two levels, each
+# pair of levels as often as any other.
+SCREENED = tuple(
+    {
+        "num_prototypes": prototypes,
+        "transport_ratio": ratio,
+        "inverse_temperature": temperature,
+        "regularizer_weight": weight,
+    }
+    for prototypes, ratio, temperature, weight in (
+        (16, 0.3, 0.5, 0.1),
+        (16, 0.7, 0.5, 0.5),
+        (128, 0.3, 0.5, 0.5),
+        (128, 0.7, 0.5, 0.1),
+        (16, 0.3, 20.0, 0.5),
+        (16, 0.7, 20.0, 0.1),
+        (128, 0.3, 20.0, 0.1),
+        (128, 0.7, 20.0, 0.5),
+    )
+)
+TEMPERATURES = (0.5, 5.0, 20.0)
+# Batches of 32 for every loss: 8 x 4 where pairs are compared, else 16 x 2.
+GLYPHS = replace(
+    GLYPHS,
+    **{
+        **PROXY_LEARNING,
+        "classes_per_batch": 8,
+        "samples_per_class": 4,
+        "steps": 1200,
+        "steps_per_evaluation": 100,
+    },
+    repeats=3,
+)
+GLYPH_ROWS = {
+    row: {**own, "classes_per_batch": 16, "samples_per_class": 2}
+    if own["loss"] in PROXY_LOSSES
+    else own
+    for row, own in (
+        {loss: {"loss": loss} for loss in PROXY_LOSSES} | FORMS
+    ).items()
+}
 SIZES = (16, 32, 64, 128)
 NUMBERS = (1, 2, 4, 8)
 POOLS = (4, 7, 12)
 ANCHORS = (2e-6, 2e-4, 2e-2)
+_SCREENING_ROWS: dict[str, dict[str, Any]] = {
+    "{}-m{num_prototypes}-r{transport_ratio}-e{inverse_temperature:g}"
+    "-w{regularizer_weight}".format(loss, **levels): {"loss": loss} | levels
+    for loss in ("c2", "proxy-nca")
+    for levels in SCREENED
+}
 
 STUDIES = {
     "emoji": grid(
@@ -251,7 +346,10 @@ STUDIES = {
         "emoji, proxies of a class, samples to choose from, anchors",
         EMOJI,
         [
-            (("c2",), ("gap", "single")),
+            (("c2",), ("gap", "learnt", "single", "ccp")),
+            # Learnt proxies as proxy losses have them: one, or as many as
+            # above, learning a hundred times faster than the network.
+            (("c2-rate100", "c2-1rate100"), ("learnt",)),
             (
                 [f"c2-{n}of{pool}" for n in NUMBERS for pool in POOLS],
                 ("ccp",),
@@ -269,6 +367,14 @@ STUDIES = {
             }
             for n in NUMBERS
             for pool in POOLS
+        }
+        | {
+            f"c2-{words}rate100": {
+                "loss": "c2",
+                "proxies_per_class": n,
+                "proxy_learning_rate_multiplier": 100.0,
+            }
+            for words, n in (("", 4), ("1", 1))
         }
         | {
             f"c2-{n}at{weight:g}": {
@@ -297,33 +403,72 @@ STUDIES = {
     ),
     "birds50-frozen": grid(
         "birds50, frozen MobileNetV2 features",
-        replace(
-            FEATURES,
-            steps=400,
-            steps_per_evaluation=10,
-            protocol="fair",
-            repeats=1,
-        ),
+        FROZEN_BIRDS,
         (
             (("c2", "ms", "proxy-anchor"), ("gap", "gsp", "ccp")),
             (("c2", "ms"), ("single", "gsp-zsr", "xbm", "xml")),
         ),
         methods=dict.fromkeys(SAMPLED_METHODS, {"ccp_pool_size": 12}),
     ),
-    # Nothing below is pretrained: proxies begin as samples once pairs within
-    # the batch have taught the network something.
-    "glyphs": grid(
-        "glyphs, every loss",
-        replace(GLYPHS, steps=600, steps_per_evaluation=50, repeats=3),
-        (
-            (PAIRS, ("gap", "gsp")),
-            (OTHERS, ("gap", "gsp")),
-            (FURTHER, ("gap",)),
-            (PAIRS, ("single", "ccp", "gsp-zsr", "xbm", "xml")),
+    "screening": replace(
+        grid(
+            "birds50, frozen MobileNetV2 features, screening of GSP and ZSR",
+            FROZEN_BIRDS,
+            (
+                (("c2", "proxy-nca"), ("gap",)),
+                (_SCREENING_ROWS, ("gsp-zsr",)),
+            ),
+            rows=_SCREENING_ROWS,
         ),
-        rows=CENTERS,
-        methods=dict.fromkeys(
-            SAMPLED_METHODS, {"ccp_warmup": 4, "ccp_pool_size": 12}
+        factors={
+            row: {name: v for name, v in own.items() if name != "loss"}
+            for row, own in _SCREENING_ROWS.items()
+        },
+    ),
+    "temperature": grid(
+        "birds50, frozen MobileNetV2 features, temperature of GSP",
+        FROZEN_BIRDS,
+        (
+            (("c2", "ms", "proxy-nca", "proxy-anchor"), ("gap",)),
+            (
+                [
+                    f"{loss}-at{eps:g}"
+                    for eps in TEMPERATURES
+                    for loss in ("c2", "ms", "proxy-nca", "proxy-anchor")
+                ],
+                ("gsp",),
+            ),
+        ),
+        rows={
+            f"{loss}-at{eps:g}": {"loss": loss, "inverse_temperature": eps}
+            for eps in TEMPERATURES
+            for loss in ("c2", "ms", "proxy-nca", "proxy-anchor")
+        },
+    ),
+    # Nothing below is pretrained: proxies begin as samples once pairs within
+    # the batch have taught the network something. `--methods gap` trains every
+    # loss of the package once, three times over.
+    "glyphs": replace(
+        grid(
+            "glyphs, every loss",
+            GLYPHS,
+            (
+                ((*PAIRS, *OTHERS, *FURTHER, *FORMS), ("gap",)),
+                ((*PAIRS, *OTHERS), ("gsp",)),
+                (PAIRS, ("single", "ccp", "gsp-zsr", "xbm", "xml")),
+            ),
+            rows=GLYPH_ROWS,
+            methods=dict.fromkeys(
+                SAMPLED_METHODS, {"ccp_warmup": 4, "ccp_pool_size": 12}
+            ),
+        ),
+        about=(
+            "A small network learns from random weights, every loss set as its "
+            "recipe has it, with the same learning rate and the same number of "
+            "images. A row that stays beside `untrained` has not begun to "
+            "learn in these steps; that says how a loss starts from nothing, "
+            "not how well it fine-tunes a pretrained network, as most of "
+            "them are used."
         ),
     ),
     "collage": grid(

@@ -86,7 +86,8 @@ def shown_search(
             ).tolist(),
             "right": searched.is_right[query, :SHOWN].tolist(),
         }
-    shown = {"queries": answers, "weights": {}, "parts": {}, "shape": None}
+    shown: dict[str, Any] = {"queries": answers, "weights": {}, "parts": {}}
+    shown["shape"] = None
     involved = sorted(
         set(queries).union(*(a["neighbors"] for a in answers.values()))
     )

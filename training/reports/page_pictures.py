@@ -78,4 +78,4 @@ def map_text(weights: np.ndarray, largest: float) -> str:
         largest: The weight that becomes 255.
     """
     levels = np.clip(weights / max(largest, 1e-12), 0, 1) * 255
-    return base64.b64encode(np.round(levels).astype("uint8")).decode()
+    return base64.b64encode(np.round(levels).astype("uint8").tobytes()).decode()

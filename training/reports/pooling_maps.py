@@ -124,10 +124,10 @@ def prototype_patches(searched: Searched) -> list[dict[str, Any]] | None:
         cells.append(distances.argmin(axis=1))
     shape = plan.shape[1:3]
     mass = np.concatenate(masses).mean(axis=0)
-    nearest, cells = np.concatenate(nearest), np.concatenate(cells)
+    apart, places = np.concatenate(nearest), np.concatenate(cells)
     rows = []
     for prototype in np.argsort(-mass)[:PROTOTYPES].tolist():
-        order = np.argsort(nearest[:, prototype], kind="stable")[:PATCHES]
+        order = np.argsort(apart[:, prototype], kind="stable")[:PATCHES]
         images = chosen[order]
         pixels = searched.images.pixels(images)
         rows.append(
@@ -135,11 +135,11 @@ def prototype_patches(searched: Searched) -> list[dict[str, Any]] | None:
                 "prototype": prototype,
                 "mass": float(mass[prototype] / mass.sum()),
                 "images": images.tolist(),
-                "distances": nearest[order, prototype].tolist(),
+                "distances": apart[order, prototype].tolist(),
                 "patches": [
                     patch(one, cell, shape)
                     for one, cell in zip(
-                        pixels, cells[order, prototype], strict=True
+                        pixels, places[order, prototype], strict=True
                     )
                 ],
             }

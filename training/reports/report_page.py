@@ -177,11 +177,10 @@ def _check_scores(run, searched):
 
 def _detailed(methods, searched, notes):
     """The first run of each method, as far as they search the same images."""
-    firsts = [
-        next((run.name for run in method.runs if run.name in searched), None)
-        for method in methods
-    ]
-    firsts = [name for name in firsts if name is not None]
+    firsts = []
+    for method in methods:
+        names = [run.name for run in method.runs if run.name in searched]
+        firsts += names[:1]
     kept: dict[str, Searched] = {}
     for name in firsts:
         one = searched[name]

@@ -64,7 +64,7 @@ def score_rows(
     for method in methods:
         found = [searched[r.name] for r in method.runs if r.name in searched]
         for measure, name in MEASURES.items():
-            row = {"method": method.name, "measure": name}
+            row: dict[str, Any] = {"method": method.name, "measure": name}
             if found:
                 scores = [one.by_query[measure] for one in found]
                 zeros = [np.where(np.isnan(s), np.nan, 0.0) for s in scores]
@@ -138,8 +138,9 @@ def written_score(run: ReadRun, measure: str) -> float | None:
     for part in ("single", "average"):
         if value is None and isinstance(scores.get(part), dict):
             value = scores[part].get(measure, {}).get("mean")
-    is_number = isinstance(value, int | float) and math.isfinite(value)
-    return float(value) if is_number else None
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    return None
 
 
 def _interval(scores, others, searched):

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from training.results.pages import DOCS, write_pages
-from training.results.records import write_record
+from training.results.records import for_a_page, write_record
 from training.results.study_results import study_results
 
 
@@ -42,35 +42,25 @@ def take_in(source: Path, docs: Path) -> Path:
             f"{source}."
         )
     else:
-        record, name = json.loads(source.read_text()), source.stem
+        record, name = _json_of(source), source.stem
         if not isinstance(record, dict) or "kind" not in record:
             raise ValueError(
                 "`sources` must be records that a study, an experiment or a "
                 f"benchmark wrote. Received: {source}, which has no `kind`."
             )
-    if "settings" in record:
-        record["settings"] = _without_places(record["settings"])
-    if "environment" in record:
-        # Of the machine what numbers depend on.
-        record["environment"] = {
-            key: value
-            for key, value in record["environment"].items()
-            if key != "platform"
-        }
     path = docs / f"{name}.json"
-    write_record(path, record)
+    write_record(path, for_a_page(record))
     return path
 
 
-def _without_places(settings):
-    """Of a path its name: where it lay says nothing to a reader."""
-    return {
-        name: Path(value).name
-        if isinstance(value, str) and "/" in value
-        else value
-        for name, value in settings.items()
-        if name not in ("out", "smoke")
-    }
+def _json_of(source):
+    try:
+        return json.loads(source.read_text())
+    except ValueError as error:
+        raise ValueError(
+            "`sources` must be records that a study, an experiment or a "
+            f"benchmark wrote. Received: {source}, which is no JSON."
+        ) from error
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -11,10 +11,12 @@ from training.pictures.palette import (
     BLACK,
     BLUE,
     GREEN,
+    GREY,
     ORANGE,
     PURPLE,
     SKY,
     VERMILION,
+    WINE,
     YELLOW,
 )
 
@@ -27,7 +29,9 @@ COLORS = {
     "xbm": PURPLE,
     "single": SKY,
     "ccp": ORANGE,
+    "ccp-recent": GREY,
     "ccp-gsp": YELLOW,
+    "learnt": WINE,
 }
 WIDTH, HEIGHT, MARGIN, COLUMNS = 300, 200, 40, 3
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from training.results.curves_drawing import curves_drawing
-from training.results.markdown import markdown_table
 from training.results.published_results import shipped_results
+from training.results.records import Table
 from training.results.study_table import study_tables
 from training.runs.run_directory import write_text
 
@@ -80,8 +80,9 @@ def _study(record):
     study = record["study"]
     steps = sorted({r["steps"] for r in record["rows"] if r["steps"]})
     words = " or ".join(f"{one:,}" for one in steps)
+    data = "" if record["dataset"] == "glyphs" else " --data-dir DATA"
     return [
-        f"    python -m training.study {study} --data-dir DATA",
+        f"    python -m training.study {study}{data}",
         record.get("about", ""),
         f"{words} steps; the weights with the best validation score are "
         "scored once on the test classes. `untrained` are the backbone's raw "
@@ -93,30 +94,36 @@ def _study(record):
 def _experiment(record):
     name = record["experiment"]
     module = importlib.import_module(f"training.experiments.{name}")
-    title, _, about = module.__doc__.strip().partition("\n")
-    settings = ", ".join(
-        f"{key} {value}" for key, value in record["settings"].items()
-    )
+    title, _, about = (module.__doc__ or "").strip().partition("\n")
     return [
         title,
         about.strip("\n"),
         module.table(record["results"]),
-        f"Settings: {settings}.",
+        _settings(record),
     ]
 
 
 def _benchmark(record):
-    settings = ", ".join(
-        f"{key} {value}" for key, value in record["settings"].items()
-    )
-    return [
-        f"    {record['command']}",
-        record["about"],
-        markdown_table(
-            record["headings"], record["rows"], num_left=record["num_left"]
-        ),
-        f"Settings: {settings}." if settings else "",
-    ]
+    parts = [f"    {record['command']}", record["about"]]
+    for kept in record["tables"]:
+        table = Table(**kept)
+        parts += [f"## {table.title}" if table.title else "", table.markdown()]
+    return [*parts, _settings(record), _machine(record)]
+
+
+def _settings(record):
+    said = ", ".join(f"{k} {v}" for k, v in record["settings"].items())
+    return f"Settings: {said}." if said else ""
+
+
+def _machine(record):
+    """Times depend on the device, and on what else ran on it."""
+    said = f"Measured on {record['device']}"
+    if record["load"] is not None:
+        # A campaign says it when it writes its record.
+        when = "end" if record["kind"] == "campaign" else "beginning"
+        said += f", load {record['load']:.1f} at its {when}"
+    return f"{said}."
 
 
 def _environment(record):
@@ -135,6 +142,7 @@ def _index(titles):
         ("study", "Studies"),
         ("experiment", "Experiments"),
         ("benchmark", "Benchmarks"),
+        ("campaign", "Campaigns"),
     ):
         lines = [
             f"- [{title}]({name}.md)"

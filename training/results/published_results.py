@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import get_args
 
 from training.recipes import published
-from training.recipes.recipe import PAIR_LOSSES, PROXY_LOSSES, Pooling
+from training.recipes.recipe import (
+    CLASSIFIER_LOSSES,
+    PAIR_LOSSES,
+    PROXY_LOSSES,
+    Pooling,
+)
 from training.recipes.studies import METHODS
 
 SHIPPED = Path(__file__).with_name("published.csv")
@@ -15,7 +20,7 @@ COLUMNS = ("dataset", "loss", "method", "part", "measure", "percent")
 PARTS = ("single", "average", "concatenated")
 MEASURES = ("precision_at_1", "precision_at_r", "map_at_r")
 # What papers compare with and no recipe trains.
-OTHER_LOSSES = ("libc", "margin", "-")
+OTHER_LOSSES = (*CLASSIFIER_LOSSES, "-")
 OTHER_METHODS = (
     "gem-gsp-zsr",
     "gmp-gsp-zsr",

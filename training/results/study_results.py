@@ -1,7 +1,6 @@
 """A study's folder as one small record: scores, differences, curves."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,13 @@ import numpy as np
 from training.protocols.ledger import Ledger
 from training.protocols.members import members_of
 from training.protocols.query_scores import MEASURES, load_query_scores
-from training.recipes.studies import BASELINES, STUDIES, UNTRAINED
+from training.recipes.studies import BASELINES, STUDIES, UNTRAINED, Study
 from training.results.markdown import mean_and_deviation
 from training.runs.run_directory import RunDirectory
 
 # What of a method has to be seen at work, by its name in the history; which
 # evaluation says it.
-ACTIVITY = {
+ACTIVITY: dict[str, Callable[[list], Any]] = {
     "ccp_problem": max,
     "memory_fill": max,
     "regularizer_share": lambda values: float(np.mean(values)),
@@ -54,10 +53,11 @@ def study_results(folder: Path | str) -> dict[str, Any]:
             "`folder` must hold a finished run of a protocol. Received: "
             f"{folder}. Train one with `python -m training.study`."
         )
-    settings = json.loads(next(iter(cells.values())).settings.read_text())
+    settings = next(iter(cells.values())).read_settings()
     study = settings.get("study", folder.name)
-    order = list(STUDIES[study].cells) if study in STUDIES else []
-    order = {words: place for place, words in enumerate(_by_row(order))}
+    known = STUDIES.get(study, Study(study))
+    by_row = _by_row(list(known.cells))
+    order = {words: place for place, words in enumerate(by_row)}
     queries = {
         words: _query_scores(directory) for words, directory in cells.items()
     }
@@ -68,11 +68,52 @@ def study_results(folder: Path | str) -> dict[str, Any]:
     return {
         "kind": "study",
         "study": study,
-        "title": STUDIES[study].title if study in STUDIES else study,
+        "title": known.title,
+        "about": known.about,
         "dataset": settings["recipe"]["dataset"],
         "environment": settings["environment"],
+        "effects": _effects(known.factors, rows),
         "rows": rows,
     }
+
+
+def _effects(factors, rows):
+    """Loss -> factor -> its levels, and what the upper one adds to MAP@R.
+
+    Of a two-level design: mean over the rows at the upper level minus mean
+    over those at the lower. Losses of which a row is missing are left out.
+    """
+    effects: dict[str, Any] = {}
+    for loss in dict.fromkeys(row["loss"] for row in rows):
+        scores = {
+            row["row"]: _score(row)
+            for row in rows
+            if row["loss"] == loss and row["row"] in factors
+        }
+        wanted = [name for name in factors if name.startswith(f"{loss}-")]
+        if not wanted or set(wanted) != set(scores):
+            continue
+        effects[loss] = {}
+        for name in factors[wanted[0]]:
+            levels = sorted({factors[row][name] for row in wanted})
+            means = [
+                float(
+                    np.mean(
+                        [scores[r] for r in wanted if factors[r][name] == level]
+                    )
+                )
+                for level in levels
+            ]
+            effects[loss][name] = {
+                "levels": levels,
+                "effect": means[-1] - means[0],
+            }
+    return effects
+
+
+def _score(row):
+    part = next(p for p in ("average", "single") if p in row["parts"])
+    return row["parts"][part][DIFFERENCE]["mean"]
 
 
 def _finished(directory):
@@ -203,13 +244,21 @@ def _seconds(ledger, runs):
 
 
 def _activity(runs):
-    found = {}
+    found: dict[str, list] = {}
     for run in runs:
         history = run.read_history()
         for name, choose in ACTIVITY.items():
             values = [line[name] for line in history if name in line]
             if values:
                 found.setdefault(name, []).append(choose(values))
+        problems = {
+            line["ccp_problem"]: line["ccp_steps"]
+            for line in history
+            if line.get("ccp_problem")
+        }
+        if problems:
+            # The last problem is cut off by the end of training.
+            found.setdefault("ccp_steps", []).append(list(problems.values()))
     return found
 
 

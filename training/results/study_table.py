@@ -34,7 +34,7 @@ def study_tables(
         published: What papers print, to stand beside ours.
     """
     baseline = [r for r in results["rows"] if r["method"] == "untrained"]
-    found = {}
+    found: dict[str, list] = {}
     for row in results["rows"]:
         found.setdefault(row["protocol"], []).append(row)
     # The untrained baseline stands above the table of every protocol.
@@ -44,10 +44,31 @@ def study_tables(
             for protocol, rows in found.items()
             if rows != baseline
         }
-    return "\n\n".join(
+    tables = [
         _table(results, rows, published or PublishedResults())
         for rows in found.values()
-    )
+    ]
+    return "\n\n".join([*tables, *_effects(results.get("effects", {}))])
+
+
+def _effects(effects):
+    """A table of a design's factors: what the upper level adds."""
+    if not effects:
+        return []
+    factors = next(iter(effects.values()))
+    rows = [
+        [
+            name.replace("_", " "),
+            " or ".join(f"{level:g}" for level in factors[name]["levels"]),
+            *(f"{100 * own[name]['effect']:+.2f}" for own in effects.values()),
+        ]
+        for name in factors
+    ]
+    headings = ["factor", "levels", *(f"{loss}, MAP@R" for loss in effects)]
+    return [
+        "What the upper level of a factor adds, the mean over the others:",
+        markdown_table(headings, rows, num_left=2),
+    ]
 
 
 def _table(results, rows, published):
@@ -146,6 +167,11 @@ def _at_work(activity):
             low, high = (form.format(f(values)) for f in (min, max))
             numbers = low if low == high else f"{low}-{high}"
             texts.append(f"{word} {numbers}")
+    whole = [n for run in activity.get("ccp_steps", ()) for n in run[:-1]]
+    if whole:
+        low, high = (f"{f(whole):.0f}" for f in (min, max))
+        steps = low if low == high else f"{low}-{high}"
+        texts.insert(1, f"each of {steps} steps")
     return ", ".join(texts)
 
 

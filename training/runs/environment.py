@@ -1,5 +1,6 @@
-"""What a run depends on besides its recipe: versions and commit."""
+"""What a run depends on besides its recipe: versions, commit, device."""
 
+import os
 import platform
 import subprocess
 from importlib import metadata
@@ -28,6 +29,37 @@ def environment() -> dict:
         },
         "commit": _commit(),
     }
+
+
+def device_name() -> str:
+    """The device that the backend computes on, in its maker's words.
+
+    Brings the backend along, and on an accelerator its memory: ask after the
+    measurement.
+    """
+    import keras
+
+    if keras.backend.backend() == "jax":
+        import jax
+
+        device = jax.devices()[0]
+        if device.platform != "cpu":
+            return device.device_kind
+    elif keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        for device in tf.config.list_physical_devices("GPU"):
+            details = tf.config.experimental.get_device_details(device)
+            return details.get("device_name", device.name)
+    return _processor()
+
+
+def _processor():
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text().splitlines() if facts.exists() else []
+    names = [x.partition(": ")[2] for x in lines if x.startswith("model name")]
+    name = names[0] if names else platform.processor()
+    return f"{name}, {os.cpu_count()} cores"
 
 
 def _version(package):

@@ -1,15 +1,20 @@
 """Embeddings of the test side: kept by every member, scored together."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from training.datasets.image_set import RetrievalSplits
+from training.recipes.recipe import Recipe
 from training.runs.scoring import embed
 
 FILE = "test_embeddings.npz"
 
 
-def save_test_embeddings(folder: Path, encoder, recipe, splits) -> None:
+def save_test_embeddings(
+    folder: Path, encoder: Any, recipe: Recipe, splits: RetrievalSplits
+) -> None:
     """Embeds what is scored and keeps it in a run's folder.
 
     Args:
@@ -23,12 +28,18 @@ def save_test_embeddings(folder: Path, encoder, recipe, splits) -> None:
         side: embed(encoder, recipe, getattr(splits, side))
         for side in _sides(splits)
     }
-    # Through a handle, or NumPy would add its own ending to the name.
     # The package brings Keras along: not for an error or --help.
+    from keras_gsp.embeddings.processes import from_first_process
+
+    from_first_process(lambda: _write(folder / FILE, found))
+
+
+def _write(path, arrays):
     from keras_gsp.storage.whole import whole_file
 
-    with whole_file(folder / FILE) as aside, aside.open("wb") as file:
-        np.savez(file, **found)
+    # Through a handle, or NumPy would add its own ending to the name.
+    with whole_file(path) as aside, aside.open("wb") as file:
+        np.savez(file, **arrays)
 
 
 def load_test_embeddings(folder: Path) -> dict[str, np.ndarray]:
@@ -37,7 +48,9 @@ def load_test_embeddings(folder: Path) -> dict[str, np.ndarray]:
         return dict(found)
 
 
-def score_test_embeddings(embeddings, splits) -> dict[str, float]:
+def score_test_embeddings(
+    embeddings: Any, splits: RetrievalSplits
+) -> dict[str, float]:
     """Scores embeddings of the test side.
 
     Args:

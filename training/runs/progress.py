@@ -3,10 +3,12 @@
 import importlib.util
 import json
 import time
+from typing import Any
 
 import keras
 from tqdm import tqdm
 
+from keras_gsp.embeddings.processes import is_first_process
 from training.runs.run_directory import RunDirectory, write_text
 
 
@@ -20,28 +22,40 @@ class ProgressBar(keras.callbacks.Callback):
         steps_per_epoch: Steps between two evaluations.
     """
 
-    def __init__(self, name, steps_per_epoch):
+    def __init__(self, name: str, steps_per_epoch: int) -> None:
         super().__init__()
         self._name = name
         self._steps_per_epoch = steps_per_epoch
-        self._bar = None
+        self._bar: Any = None
         self._best = float("-inf")
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Shows the bar."""
         total = self.params["epochs"] * self._steps_per_epoch
-        self._bar = tqdm(total=total, desc=self._name, unit="step")
+        # Of several processes the first one speaks; None leaves the bar out
+        # where standard error is no terminal.
+        disable = None if is_first_process() else True
+        self._bar = tqdm(
+            total=total, desc=self._name, unit="step", disable=disable
+        )
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Starts where a resumed run starts."""
         self._bar.update(epoch * self._steps_per_epoch - self._bar.n)
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Counts a step."""
         self._bar.update()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Shows loss and score."""
+        logs = logs or {}
         self._best = max(self._best, logs["val_map_at_r"])
         shown = {
             "loss": f"{logs['loss']:.3f}",
@@ -49,12 +63,12 @@ class ProgressBar(keras.callbacks.Callback):
             "best": f"{self._best:.3f}",
         }
         self._bar.set_postfix(shown)
-        if self._bar.disable:
+        if self._bar.disable and is_first_process():
             step = (epoch + 1) * self._steps_per_epoch
             facts = ", ".join(f"{name} {text}" for name, text in shown.items())
             print(f"{self._name}: step {step}, {facts}", flush=True)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Leaves the bar as it is."""
         self._bar.close()
 
@@ -69,32 +83,37 @@ class History(keras.callbacks.Callback):
         steps_per_epoch: Steps between two evaluations.
     """
 
-    def __init__(self, directory: RunDirectory, steps_per_epoch):
+    def __init__(self, directory: RunDirectory, steps_per_epoch: int) -> None:
         super().__init__()
         self._directory = directory
         self._steps_per_epoch = steps_per_epoch
-        self._writer = None
-        self._since = None
+        self._writer: Any = None
+        self._since = 0.0
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Opens TensorBoard's log, where TensorFlow is there to write it."""
         self._since = time.monotonic()
-        if importlib.util.find_spec("tensorflow") is None:
+        is_there = importlib.util.find_spec("tensorflow") is not None
+        if not is_there or not is_first_process():
             return
         import tensorflow as tf
 
         folder = str(self._directory.tensorboard)
         self._writer = tf.summary.create_file_writer(folder)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Adds a line.
 
         Raises:
             FileNotFoundError: the run's folder went away.
         """
+        if not is_first_process():
+            return
         self._directory.check_is_there()
         step = (epoch + 1) * self._steps_per_epoch
-        scalars = {name: float(value) for name, value in logs.items()}
+        scalars = {name: float(value) for name, value in (logs or {}).items()}
         lines = self._directory.read_history()
         lines = [line for line in lines if line["step"] < step]
         # Seconds of training: the time between two processes is no part.
@@ -107,7 +126,7 @@ class History(keras.callbacks.Callback):
         if self._writer is not None:
             self._show(step, scalars)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Closes TensorBoard's log."""
         if self._writer is not None:
             self._writer.close()

@@ -21,7 +21,7 @@ class RunDirectory:
 
     path: Path
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path))
 
     @property
@@ -153,6 +153,7 @@ class RunDirectory:
 
         Raises:
             FileNotFoundError: the folder holds no run.
+            ValueError: `settings.json` is damaged.
         """
         if not self.settings.exists():
             raise FileNotFoundError(
@@ -160,7 +161,24 @@ class RunDirectory:
                 f"Received: {self.path}. Train one with "
                 "`python -m training.train glyphs-gsp`."
             )
-        return Recipe(**json.loads(self.settings.read_text())["recipe"])
+        return Recipe(**self.read_settings()["recipe"])
+
+    def read_settings(self) -> dict:
+        """What `settings.json` holds.
+
+        Raises:
+            ValueError: it is damaged, or says nothing of a recipe.
+        """
+        try:
+            settings = json.loads(self.settings.read_text())
+            if isinstance(settings.get("recipe"), dict):
+                return settings
+            reason = "no recipe"
+        except (ValueError, AttributeError) as error:
+            reason = str(error)
+        raise ValueError(
+            f"{self.settings} must hold a run's settings. Received: {reason}."
+        )
 
     def read_scores(self) -> dict:
         """The test scores of a finished run."""
@@ -181,7 +199,7 @@ class RunDirectory:
         )
 
     def _check_same_recipe(self, settings):
-        saved = json.loads(self.settings.read_text())["recipe"]
+        saved = self.read_settings()["recipe"]
         given = settings["recipe"]
         differing = [
             f"{name}: {saved.get(name)!r} there, {given.get(name)!r} now"

@@ -5,7 +5,7 @@ import os
 import platform
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 FILE = ".training.lock"
 
@@ -107,12 +107,14 @@ def _lock(handle):
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                 raise
     elif os.name == "nt":
-        import msvcrt
+        import msvcrt  # its functions are there on Windows alone
+
+        lock: Any = msvcrt
 
         # A byte behind the text, which others may then still read.
         os.lseek(handle, 4096, os.SEEK_SET)
         try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+            lock.locking(handle, lock.LK_NBLCK, 1)
         except OSError as error:
             raise BlockingIOError(str(error)) from error
         finally:

@@ -1,10 +1,18 @@
 """A run's encoder, its embeddings, and their retrieval scores."""
 
+from typing import Any
+
 from training.recipes.recipe import Recipe
 from training.runs.run_directory import RunDirectory
 
 
-def score(encoder, recipe: Recipe, images, query=None, gallery=None) -> dict:
+def score(
+    encoder: Any,
+    recipe: Recipe,
+    images: Any,
+    query: Any = None,
+    gallery: Any = None,
+) -> dict:
     """Embeds images and scores their retrieval.
 
     Args:
@@ -37,15 +45,15 @@ def score(encoder, recipe: Recipe, images, query=None, gallery=None) -> dict:
     }
 
 
-def embed(encoder, recipe: Recipe, images):
+def embed(encoder: Any, recipe: Recipe, images: Any) -> Any:
     """Embeddings of an `ImageSet`, (num_images, embedding_size), float32."""
-    from keras_gsp.embeddings.encoding import encoded
+    from keras_gsp.embeddings.labelled_batches import encoded
     from training.recipes.batches import evaluation_batches
 
     return encoded(encoder, evaluation_batches(recipe, images))[0]
 
 
-def load_encoder(directory: RunDirectory):
+def load_encoder(directory: RunDirectory) -> Any:
     """The trained encoder of a run.
 
     Raises:

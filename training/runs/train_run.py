@@ -1,8 +1,11 @@
 """One training run: begin or go on, keep the best weights, score them once."""
 
+import contextlib
 from dataclasses import asdict
 
+from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
+from training.runs.distribution import NONE, Distribution
 from training.runs.environment import environment
 from training.runs.run_directory import RunDirectory, write_json
 from training.runs.run_lock import RunLock
@@ -13,11 +16,12 @@ ERRORS = (ValueError, TypeError, OSError)
 
 def train_run(
     recipe: Recipe,
-    splits,
+    splits: RetrievalSplits,
     directory: RunDirectory,
     *,
-    label=None,
-    keep_embeddings=False,
+    label: str | None = None,
+    keep_embeddings: bool = False,
+    distribution: Distribution = NONE,
 ) -> dict:
     """Trains one encoder, keeps its best weights, scores it once.
 
@@ -32,6 +36,7 @@ def train_run(
         label: What stands before the progress bar; the run's name by
             default.
         keep_embeddings: Keep the test embeddings too, for ensembles.
+        distribution: Devices to train on; one by default.
 
     Returns:
         The test scores, which are in `scores.json` as well.
@@ -43,61 +48,101 @@ def train_run(
         FileNotFoundError: the directory went away.
         PermissionError: it cannot be written to.
         OSError: the disk is full.
+        ValueError: the run cannot be distributed so.
     """
-    settings = run_settings(recipe)
+    distribution.check(recipe, splits.train.num_classes)
+    settings = run_settings(recipe, distribution)
     # TensorFlow takes seconds to import: not for an error or for --help.
-    with directory.being_written():
-        directory.begin(settings)
-        with RunLock(directory.path):
-            # Another process may have begun it, or finished it, just now.
-            directory.check(settings)
-            return _train(recipe, splits, directory, label, keep_embeddings)
-
-
-def _train(recipe, splits, directory, label, keep_embeddings):
     import keras
 
+    from keras_gsp.embeddings.processes import from_first_process
+
+    keras.backend.clear_session()
+    with (
+        distribution.scope(),
+        directory.being_written(),
+        contextlib.ExitStack() as held,
+    ):
+        from_first_process(lambda: _begin(directory, settings, held))
+        return _train(
+            recipe,
+            splits,
+            directory,
+            label=label or directory.path.name,
+            keep_embeddings=keep_embeddings,
+            distribution=distribution,
+        )
+
+
+def _begin(directory, settings, held):
+    """Makes the folder, locked for as long as `held` is open."""
+    directory.begin(settings)
+    held.enter_context(RunLock(directory.path))
+    # Another process may have begun it, or finished it, just now.
+    directory.check(settings)
+
+
+def _train(recipe, splits, directory, *, label, keep_embeddings, distribution):
+    """Trains, keeps and scores; returns the scores."""
     import keras_gsp as gsp
+    from keras_gsp.embeddings.processes import from_first_process
     from training.recipes import batches
     from training.recipes.callbacks import build_callbacks
     from training.recipes.features import complete_encoder
-    from training.recipes.learner import build_learner, start_prototypes
+    from training.recipes.learner import (
+        build_learner,
+        settle_statistics,
+        start_prototypes,
+    )
     from training.runs.kept_embeddings import save_test_embeddings
     from training.runs.scoring import score
 
     train = splits.train
     shape = batches.image_shape(recipe, train)
-    keras.backend.clear_session()
     learner = build_learner(
         recipe, num_classes=train.num_classes, image_shape=shape
     )
-    callbacks = build_callbacks(
-        recipe, splits, directory, label=label or directory.path.name
-    )
+    callbacks = build_callbacks(recipe, splits, directory, label=label)
     resume = gsp.callbacks.ExactResume(
-        directory.checkpoint, callbacks=callbacks, settings=asdict(recipe)
+        directory.checkpoint,
+        callbacks=callbacks,
+        settings=asdict(recipe) | distribution.settings,
     )
     first_step = resume.restore(learner)
     if not first_step:
-        start_prototypes(
-            recipe, learner, batches.training_batches(recipe, train)
-        )
+        first = batches.training_batches(recipe, train)
+        settle_statistics(recipe, learner, first)
+        start_prototypes(recipe, learner, first)
     learner.fit(
-        batches.training_batches(recipe, train, first_step=first_step),
+        batches.training_batches(
+            recipe,
+            train,
+            first_step=first_step,
+            positions=distribution.positions(recipe.batch_size),
+        ),
         epochs=recipe.steps // recipe.steps_per_evaluation,
         steps_per_epoch=recipe.steps_per_evaluation,
         callbacks=[*callbacks, resume],
         shuffle=False,
         verbose=0,
     )
-    directory.check_is_there()
-    complete_encoder(recipe, learner.encoder).save(directory.encoder)
+    encoder = complete_encoder(recipe, learner.encoder)
+    from_first_process(lambda: _save(directory, encoder))
     if keep_embeddings:
         save_test_embeddings(directory.path, learner.encoder, recipe, splits)
     scores = score(
         learner.encoder, recipe, splits.test, splits.query, splits.gallery
     )
-    if recipe.ccp != "off":
+    return from_first_process(lambda: _finish(recipe, directory, scores))
+
+
+def _save(directory, encoder):
+    directory.check_is_there()
+    encoder.save(directory.encoder)
+
+
+def _finish(recipe, directory, scores):
+    if recipe.samples_proxies:
         # The weights may be those of an earlier problem: ask the history.
         scores["num_problems"] = max(
             line.get("ccp_problem", 0) for line in directory.read_history()
@@ -107,6 +152,10 @@ def _train(recipe, splits, directory, label, keep_embeddings):
     return scores
 
 
-def run_settings(recipe: Recipe) -> dict:
-    """What `settings.json` holds: recipe, versions and commit."""
-    return {"recipe": asdict(recipe), "environment": environment()}
+def run_settings(recipe: Recipe, distribution: Distribution = NONE) -> dict:
+    """What `settings.json` holds: recipe, versions and commit, devices."""
+    return {
+        "recipe": asdict(recipe),
+        "environment": environment(),
+        **distribution.settings,
+    }

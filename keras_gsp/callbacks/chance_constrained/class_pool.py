@@ -7,7 +7,8 @@ import keras
 import numpy as np
 
 from keras_gsp.embeddings.labelled_batches import batches_of
-from keras_gsp.models.scalar import scalar
+from keras_gsp.embeddings.processes import as_numpy
+from keras_gsp.models.problems import scalar
 from keras_gsp.ops.tensor import Tensor
 
 # In place of a data set: what training has embedded last.
@@ -142,8 +143,8 @@ def recent_class_pool(
     Raises:
         ValueError: as `embed_class_pool`, but for a class without a sample.
     """
-    embeddings = keras.ops.convert_to_numpy(memory.embeddings)
-    labels = keras.ops.convert_to_numpy(memory.labels)
+    embeddings = as_numpy(memory.embeddings)
+    labels = as_numpy(memory.labels)
     age = np.arange(scalar(memory.num_filled))
     newest_first = (scalar(memory.position) - 1 - age) % memory.capacity
     _check_labels(labels[newest_first], num_classes)

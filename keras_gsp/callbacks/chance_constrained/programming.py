@@ -15,7 +15,7 @@ from keras_gsp.callbacks.chance_constrained.proxy_alternation import (
     start_first_problem,
     start_next_problem,
 )
-from keras_gsp.models.scalar import scalar
+from keras_gsp.models.problems import scalar
 from keras_gsp.ops.arguments import check_count, check_not_negative
 from keras_gsp.ops.tensor import Tensor
 
@@ -144,7 +144,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         pool: Tensor,
         *,
         pool_size: int = 12,
-        patience: int = 3,
+        patience: int | None = 3,
         warmup_epochs: int = 0,
         monitor: str = "val_map_at_r",
         mode: str = "max",

@@ -13,9 +13,13 @@ from keras_gsp.callbacks.chance_constrained.class_pool import (
     pool_batches,
     recent_class_pool,
 )
-from keras_gsp.embeddings.encoding import embedding_of
-from keras_gsp.models.problem_progress import moving_variables
-from keras_gsp.models.scalar import scalar
+from keras_gsp.embeddings.labelled_batches import embedding_of
+from keras_gsp.embeddings.processes import (
+    as_numpy,
+    from_first_process,
+    predictor,
+)
+from keras_gsp.models.problems import moving_variables, scalar
 from keras_gsp.ops.covering import covering_radius, greedy_k_center
 from keras_gsp.ops.normalization import normalize
 from keras_gsp.ops.tensor import Tensor
@@ -60,7 +64,7 @@ def _initial_slots(optimizer, variable):
     own.build([variable])
     names = {slot.name for slot in shared.variables}
     return {
-        slot.name: keras.ops.convert_to_numpy(slot)
+        slot.name: as_numpy(slot)
         for slot in own.variables
         if slot.name not in names
     }
@@ -95,7 +99,7 @@ class ProxyChoice:
                 that the new ones are added to.
             problem: number of the problem that begins.
         """
-        present = ops.convert_to_numpy(learner.proxies.proxies)
+        present = as_numpy(learner.proxies.proxies)
         per_class = present.shape[1]
         pool, is_there = self._pool(learner, problem)
         normalization = getattr(learner.loss, "normalization", "l2")
@@ -103,8 +107,15 @@ class ProxyChoice:
         # Recent embeddings may lack a class: it keeps the proxies it has.
         if not seen.any():
             return present, 0.0
-        chosen, radius = next_proxies(
-            pool[seen], is_there[seen], existing[seen], per_class, normalization
+        # Unlike processors may break a tie differently.
+        chosen, radius = from_first_process(
+            lambda: next_proxies(
+                pool[seen],
+                is_there[seen],
+                existing[seen],
+                per_class,
+                normalization,
+            )
         )
         proxies = present.copy()
         proxies[seen] = chosen
@@ -130,8 +141,10 @@ class ProxyChoice:
                 batch_size=self.batch_size,
             )
 
+        predict = predictor(learner.encoder)
+
         def embed(images):
-            outputs = learner.encoder.predict_on_batch(images)
+            outputs = predict(images)
             # Under tf.distribute every replica answers the whole batch.
             return np.asarray(embedding_of(outputs))[: len(images)]
 
@@ -247,7 +260,7 @@ def start_next_problem(
         progress.restore_best(learner.encoder)
     problem = scalar(learner.anchored.problem) + 1
     try:
-        existing = ops.convert_to_numpy(progress.best_proxies)
+        existing = as_numpy(progress.best_proxies)
         chosen = choice.choose(learner, existing, problem)
     except Exception:
         # Without a pool there is no switch: leave what was trained.

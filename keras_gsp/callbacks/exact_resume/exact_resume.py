@@ -1,5 +1,7 @@
 """Checkpoints from which a killed run goes on as if nothing had happened."""
 
+import contextlib
+import json
 import os
 import warnings
 from collections.abc import Sequence
@@ -7,8 +9,6 @@ from functools import partial
 from typing import Any
 
 import keras
-import numpy as np
-from keras import ops
 
 from keras_gsp.callbacks.exact_resume.callback_state import (
     callback_state,
@@ -16,19 +16,11 @@ from keras_gsp.callbacks.exact_resume.callback_state import (
     set_callback_state,
     unpack,
 )
-from keras_gsp.callbacks.exact_resume.checkpoint_folder import (
+from keras_gsp.callbacks.exact_resume.checkpoints import (
     newest_checkpoint,
     save_checkpoint,
 )
-from keras_gsp.callbacks.exact_resume.resume_settings import (
-    check_equal,
-    check_settings,
-    settings_as_json,
-)
-from keras_gsp.callbacks.exact_resume.training_variables import (
-    check_same_variables,
-    training_variables,
-)
+from keras_gsp.embeddings.processes import as_numpy, from_first_process
 from keras_gsp.ops.arguments import check_count
 
 FORMAT = "keras_gsp exact resume 1"
@@ -60,6 +52,7 @@ class ExactResume(keras.callbacks.Callback):
 
     Args:
         directory: folder of the checkpoints of one run; made when missing.
+            Of several processes the first reads and writes it.
         callbacks: the callbacks of the same `fit` that remember something
             (`EarlyStopping`, `ReduceLROnPlateau`, `ModelCheckpoint`), always
             in the same order. Each is asked for `get_state()` if it has such
@@ -150,9 +143,9 @@ class ExactResume(keras.callbacks.Callback):
             there is no checkpoint yet.
         """
         variables = training_variables(model)
-        found = newest_checkpoint(
-            self.directory,
-            partial(self._check, model=model, variables=variables),
+        check = partial(self._check, model=model, variables=variables)
+        found = from_first_process(
+            lambda: newest_checkpoint(self.directory, check)
         )
         self._restored_model = model
         if found is None:
@@ -219,7 +212,7 @@ class ExactResume(keras.callbacks.Callback):
 
     def _save(self):
         arrays = {
-            name: np.asarray(ops.convert_to_numpy(variable))
+            name: as_numpy(variable)
             for name, variable in training_variables(self.model).items()
         }
         states = [callback_state(callback) for callback in self.callbacks]
@@ -234,8 +227,10 @@ class ExactResume(keras.callbacks.Callback):
             "callbacks": _class_names(self.callbacks),
             "callback_states": pack(states, arrays, "callbacks"),
         }
-        save_checkpoint(
-            self.directory, self.step, manifest, arrays, keep=self.keep
+        from_first_process(
+            lambda: save_checkpoint(
+                self.directory, self.step, manifest, arrays, keep=self.keep
+            )
         )
 
     def _check(self, manifest, arrays, model, variables):
@@ -260,3 +255,104 @@ class ExactResume(keras.callbacks.Callback):
 
 def _class_names(callbacks):
     return [type(callback).__name__ for callback in callbacks]
+
+
+def settings_as_json(settings: dict[str, Any] | None) -> Any:
+    """Returns what settings look like when they are read back.
+
+    Raises:
+        TypeError: settings that JSON cannot hold.
+    """
+    try:
+        return json.loads(json.dumps(settings))
+    except TypeError as error:
+        raise TypeError(
+            "`settings` must be a dictionary that JSON can hold. "
+            f"Received: settings={settings!r} ({error})."
+        ) from error
+
+
+def check_settings(saved: Any, given: Any) -> None:
+    """Raises `ValueError` for settings unlike the checkpoint's, by name.
+
+    Args:
+        saved: dictionary of the checkpoint, `None` compares nothing.
+        given: dictionary of this run, `None` compares nothing.
+    """
+    if saved is None or given is None:
+        return
+    differing = [
+        f"{key}: {saved.get(key)!r} in the checkpoint, {given.get(key)!r} now"
+        for key in sorted(saved.keys() | given.keys())
+        if saved.get(key) != given.get(key)
+    ]
+    if differing:
+        raise ValueError(
+            "`settings` must be those of the checkpoint. Received: "
+            + "; ".join(differing)
+            + "."
+        )
+
+
+def check_equal(what: str, saved: Any, given: Any) -> None:
+    """Raises `ValueError` unless a fact is as in the checkpoint."""
+    if saved != given:
+        raise ValueError(
+            f"{what} must be as in the checkpoint, {saved!r}. "
+            f"Received: {given!r}."
+        )
+
+
+def training_variables(model: keras.Model) -> dict:
+    """Returns every variable of a model and its optimizer by name.
+
+    Weights, states of random generators, optimizer slots and counters; not
+    the metrics, which begin anew each epoch. Names are positions, not paths:
+    Keras numbers the paths anew in every process.
+
+    Args:
+        model: built and compiled; its optimizer is built if it is not.
+
+    Raises:
+        RuntimeError: the model is not built or not compiled.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None or not model.built:
+        raise RuntimeError(
+            "The model must be built and compiled before its state can be "
+            "restored. Call it on one batch, and `compile`."
+        )
+    if not optimizer.built:
+        strategy = getattr(model, "distribute_strategy", None)
+        scope = strategy.scope() if strategy else contextlib.nullcontext()
+        with scope:
+            optimizer.build(model.trainable_variables)
+    named = {f"model/{i}": v for i, v in enumerate(model.variables)}
+    slots = {f"optimizer/{i}": v for i, v in enumerate(optimizer.variables)}
+    return named | slots
+
+
+def check_same_variables(arrays: dict, variables: dict) -> None:
+    """Raises `ValueError` unless arrays fit variables in dtype and shape.
+
+    Args:
+        arrays: by name; those of callbacks, `"callbacks/..."`, are left out.
+        variables: what `training_variables` returned.
+    """
+    saved = {
+        name: f"{array.dtype.name} {array.shape}"
+        for name, array in arrays.items()
+        if not name.startswith("callbacks")
+    }
+    given = {
+        name: f"{variable.dtype} {tuple(variable.shape)}"
+        for name, variable in variables.items()
+    }
+    for name in sorted(saved.keys() | given.keys()):
+        if saved.get(name) != given.get(name):
+            path = variables[name].path if name in variables else name
+            raise ValueError(
+                "The model and its optimizer must have the variables of the "
+                f"checkpoint. Received: `{path}`, {given.get(name)}; in the "
+                f"checkpoint, {saved.get(name)}."
+            )

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from keras_gsp.layers.pooling.feature_shape import (
+from keras_gsp.layers.pooling.feature_pooling import (
+    FeaturePooling,
     check_mask,
     flat_features,
     known_channels,

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from keras_gsp.ops.masked_reductions import masked_mean, num_kept
-from keras_gsp.ops.normalization import vector_norm
+from keras_gsp.ops.normalization import unit_sphere
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -72,12 +72,12 @@ class CroWPooling(FeaturePooling):
 
 def _root_of_share(strengths):
     """Roots of a unit vector, with slope 0 where a place is silent."""
-    is_silent = strengths == 0.0
+    shares = unit_sphere(strengths)
+    # Also where the share is too small for its dtype.
+    is_silent = shares == 0.0
     # Double `where`: sqrt never sees the zero whose gradient is infinite.
-    safe = ops.where(is_silent, ops.ones_like(strengths), strengths)
-    length = vector_norm(strengths)
-    length = ops.where(length == 0.0, ops.ones_like(length), length)
-    return ops.where(is_silent, 0.0, ops.sqrt(safe / length))
+    safe = ops.where(is_silent, ops.ones_like(shares), shares)
+    return ops.where(is_silent, 0.0, ops.sqrt(safe))
 
 
 def _rarity(responses, kept):

@@ -91,10 +91,11 @@ class GeneralizedMaxPooling(FeaturePooling):
 
     def _solve(self, gram, right_hand_side, size):
         identity = ops.eye(size, dtype=gram.dtype)
-        # Cholesky on TensorFlow raises for the whole batch; a NaN stays in
-        # its own image this way.
+        # Cholesky and its gradient on TensorFlow raise for the whole batch; a
+        # NaN stays in its own image this way.
         is_finite = ops.all(ops.isfinite(gram), axis=(1, 2), keepdims=True)
         gram = ops.where(is_finite, gram, identity)
+        right_hand_side = ops.where(is_finite, right_hand_side, 0.0)
         # Rounding must not make the matrix of huge features indefinite.
         trace = ops.trace(gram, axis1=1, axis2=2)[:, None, None]
         ridge = self.ridge + 4.0 * unit_roundoff(gram) * trace

@@ -6,27 +6,32 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from keras_gsp.layers.pooling.feature_shape import (
+from keras_gsp.layers.pooling.feature_pooling import (
+    FeaturePooling,
     check_mask,
     flat_features,
     spatial_shape,
 )
+from keras_gsp.layers.pooling.learnt_power import (
+    add_power_weight,
+    checked_power,
+    power_of,
+)
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.generalized_mean import check_power, generalized_mean
+from keras_gsp.ops.covering import prototype_cover
 from keras_gsp.ops.masked_reductions import (
+    generalized_mean,
     kept_from_mask,
     masked_max,
     zero_where_empty,
 )
 from keras_gsp.ops.precision import at_least_float32
-from keras_gsp.ops.prototype_cover import prototype_cover
-from keras_gsp.ops.selection import check_transport_ratio
 from keras_gsp.ops.tensor import Tensor
 from keras_gsp.ops.transport import (
     BallTransport,
     ball_transport,
     check_inverse_temperature,
+    check_transport_ratio,
     kept_features,
 )
 
@@ -62,6 +67,8 @@ class GeneralizedSumPooling(FeaturePooling):
         power: exponent of generalised-mean pooling applied to the weighted
             features, at least 1. Default 1.0, the weighted sum. Above 1,
             features are clipped below at 1e-6, as in GeM.
+        learn_power: whether that exponent is a weight, `log_power_excess`;
+            see `GeneralizedMeanPooling`. Default `False`.
         return_histogram: whether a call also returns the histogram of mass
             over prototypes, which the zero-shot and cross-batch regularisers
             take. Default `False`.
@@ -123,6 +130,7 @@ class GeneralizedSumPooling(FeaturePooling):
         inverse_temperature: float = 5.0,
         *,
         power: float = 1.0,
+        learn_power: bool = False,
         return_histogram: bool = False,
         add_max: bool = False,
         prototype_role: str = "subject",
@@ -139,7 +147,8 @@ class GeneralizedSumPooling(FeaturePooling):
         self.inverse_temperature = check_inverse_temperature(
             inverse_temperature
         )
-        self.power = check_power(power)
+        self.power = checked_power(power, learn_power)
+        self.learn_power = learn_power
         self.return_histogram = return_histogram
         self.add_max = add_max
         self.prototype_role = prototype_role
@@ -163,6 +172,7 @@ class GeneralizedSumPooling(FeaturePooling):
             # Costs rounded to half precision move the weights visibly.
             autocast=False,
         )
+        add_power_weight(self)
         if self.learn_ratio:
             ratio = self.transport_ratio
             start = math.log(ratio) - math.log1p(-ratio)
@@ -281,6 +291,7 @@ class GeneralizedSumPooling(FeaturePooling):
             "transport_ratio": self.transport_ratio,
             "inverse_temperature": self.inverse_temperature,
             "power": self.power,
+            "learn_power": self.learn_power,
             "return_histogram": self.return_histogram,
             "add_max": self.add_max,
             "prototype_role": self.prototype_role,
@@ -353,7 +364,7 @@ class GeneralizedSumPooling(FeaturePooling):
             count = kept_features(weights, mask)
             scaled = ops.expand_dims(weights * count, -1) * flat
             kept = None if mask is None else ops.cast(mask, flat.dtype)
-            pooled = generalized_mean(scaled, self.power, kept=kept)
+            pooled = generalized_mean(scaled, power_of(self), kept=kept)
         if self.add_max:
             kept = kept_from_mask(mask, flat.dtype)
             pooled = pooled + masked_max(flat, kept)

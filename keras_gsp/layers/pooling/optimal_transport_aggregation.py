@@ -5,8 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from keras_gsp.layers.pooling.feature_shape import num_features
+from keras_gsp.layers.pooling.feature_pooling import (
+    FeaturePooling,
+    num_features,
+)
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.masked_reductions import num_kept
 from keras_gsp.ops.normalization import unit_sphere
@@ -161,7 +163,8 @@ class OptimalTransportAggregation(FeaturePooling):
         if kept is None and features.shape[1] is not None:
             self.check_size(features.shape)
         else:
-            require(
+            count = require(
+                count,
                 ops.all(count > self.num_clusters),
                 _TOO_FEW,
                 num_features=ops.min(count),

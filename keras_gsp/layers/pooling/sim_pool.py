@@ -6,8 +6,11 @@ import keras
 from keras import ops
 
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from keras_gsp.ops.generalized_mean import check_power
-from keras_gsp.ops.masked_reductions import masked_mean, masked_softmax
+from keras_gsp.ops.masked_reductions import (
+    check_power,
+    masked_mean,
+    masked_softmax,
+)
 from keras_gsp.ops.tensor import Tensor
 
 # What the smallest value is lifted to, so that its power has a slope.

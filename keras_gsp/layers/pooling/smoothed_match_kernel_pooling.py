@@ -5,8 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from keras_gsp.layers.pooling.feature_shape import flat_features
+from keras_gsp.layers.pooling.feature_pooling import (
+    FeaturePooling,
+    flat_features,
+)
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.masked_reductions import masked_mean
 from keras_gsp.ops.normalization import vector_norm

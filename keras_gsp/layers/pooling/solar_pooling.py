@@ -7,8 +7,11 @@ from keras import ops
 
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.generalized_mean import check_power, generalized_mean
-from keras_gsp.ops.masked_reductions import masked_softmax
+from keras_gsp.ops.masked_reductions import (
+    check_power,
+    generalized_mean,
+    masked_softmax,
+)
 from keras_gsp.ops.tensor import Tensor
 
 

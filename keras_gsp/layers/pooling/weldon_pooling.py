@@ -5,8 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from keras_gsp.layers.pooling.feature_shape import num_features
+from keras_gsp.layers.pooling.feature_pooling import (
+    FeaturePooling,
+    num_features,
+)
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.preconditions import require
 from keras_gsp.ops.tensor import Tensor
@@ -82,7 +84,8 @@ class WELDONPooling(FeaturePooling):
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns mean of the largest + mean of the smallest."""
         if features.shape[1] is None:
-            require(
+            features = require(
+                features,
                 ops.shape(features)[1] >= self._most,
                 "There must be at least `num_largest` and `num_smallest` "
                 "features.",

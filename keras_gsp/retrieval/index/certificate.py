@@ -5,13 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.encoding import encoded
-from keras_gsp.embeddings.labelled_batches import LabelledBatches
+from keras_gsp.embeddings.labelled_batches import LabelledBatches, encoded
 from keras_gsp.embeddings.labelled_embeddings import checked_labels
-from keras_gsp.metrics.ranked_scores import ranked_scores
+from keras_gsp.metrics.retrieval import ranked_scores
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.retrieval.index.neighbors import Neighbors, neighbors_at
-from keras_gsp.retrieval.index.protocol import SearchIndex
+from keras_gsp.retrieval.index.search_index import (
+    Neighbors,
+    SearchIndex,
+    neighbors_at,
+)
 
 
 def certificate(

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.origin import nearby_origin
+from keras_gsp.embeddings.labelled_embeddings import nearby_origin
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.precision import full_precision_matmul
 from keras_gsp.retrieval.index import host_scan
@@ -22,20 +22,23 @@ from keras_gsp.retrieval.index.nearest import (
     nearest_candidates,
     ordered_exactly,
 )
-from keras_gsp.retrieval.index.neighbors import Neighbors, neighbors_at
-from keras_gsp.retrieval.index.search_arguments import (
+from keras_gsp.retrieval.index.search_index import (
+    GalleryIndex,
+    Neighbors,
     check_filled,
     checked_queries,
     excluded_positions,
+    neighbors_at,
 )
 from keras_gsp.retrieval.index.where import Where
+from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.storage.whole import whole_folder
 
 # Queries compared with a shard at once on a device: 64 MB of products.
 QUERY_ROWS = 256
 
 
-class ExactIndex:
+class ExactIndex(GalleryIndex):
     """Finds the nearest gallery items of a query by comparing with all.
 
     Distances are Euclidean, between the embeddings as given; equal distances
@@ -58,6 +61,9 @@ class ExactIndex:
             them to 11 bits in half the memory, `"int8"` to 8 bits in a
             quarter; `certificate` measures what that costs. Default
             `"float32"`.
+        match: `MatchThreshold` calibrated for the encoder: searches then
+            answer `is_match` too, and it is saved with the index. It may be
+            assigned later. Default `None`.
 
     Raises:
         TypeError: labels, ids or attributes that are neither numbers nor
@@ -96,46 +102,17 @@ class ExactIndex:
         *,
         attributes: Mapping[str, Any] | None = None,
         storage: str = "float32",
+        match: MatchThreshold | None = None,
     ) -> None:
-        self.gallery = Gallery(embeddings, labels, ids, attributes, storage)
+        self.gallery = Gallery(
+            embeddings, labels, ids, attributes, storage, match
+        )
 
     @classmethod
-    def from_encoder(
-        cls,
-        encoder: Any,
-        dataset: Any,
-        *,
-        ids: Any = None,
-        batch_size: int = 64,
-        attributes: Mapping[str, Any] | None = None,
-        storage: str = "float32",
-    ) -> "ExactIndex":
-        """Embeds a data set and indexes it.
-
-        Args:
-            encoder: Keras model, images to embeddings (or to a dict with
-                `"embedding"`).
-            dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
-                (images, labels) batches, or a tuple of two arrays.
-            ids: one id for each image, in order. Default `None`: positions.
-            batch_size: images embedded at once when arrays are given.
-            attributes: as for the class.
-            storage: as for the class.
-
-        Returns:
-            An `ExactIndex`.
-        """
-        index = cls(storage=storage)
-        index.gallery.add_encoded(encoder, dataset, ids, batch_size, attributes)
+    def _over(cls, gallery, **options):
+        index = cls(**options)
+        index.gallery = gallery
         return index
-
-    def __len__(self) -> int:
-        return len(self.gallery)
-
-    @property
-    def embedding_size(self) -> int | None:
-        """Size of the embeddings, `None` while the index is empty."""
-        return self.gallery.embedding_size
 
     def add(
         self,
@@ -177,15 +154,6 @@ class ExactIndex:
             How many were there.
         """
         return len(self.gallery.delete(ids))
-
-    def count(self, where: Where | None = None) -> int:
-        """Counts the items that a filter lets through.
-
-        Args:
-            where: as for `search`.
-        """
-        selected = self.gallery.selected(where)
-        return len(self) if selected is None else int(selected.sum())
 
     def search(
         self,
@@ -269,9 +237,7 @@ class ExactIndex:
             ValueError: another kind of index, arrays that do not fit their
                 description, damaged files, or pickled objects.
         """
-        index = cls()
-        index.gallery, _ = load_gallery(path, cls.kind, mmap=mmap)
-        return index
+        return cls._over(load_gallery(path, cls.kind, mmap=mmap)[0])
 
     def origin(self) -> np.ndarray:
         """Returns the point that distances are computed from, (size,)."""

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.encoding import encoded_batches
-from keras_gsp.embeddings.labelled_batches import LabelledBatches
+from keras_gsp.embeddings.labelled_batches import (
+    LabelledBatches,
+    encoded_batches,
+)
 from keras_gsp.embeddings.labelled_embeddings import (
     checked_embeddings,
     checked_labels,
@@ -20,12 +22,14 @@ from keras_gsp.retrieval.index.stored_vectors import (
     check_storage,
 )
 from keras_gsp.retrieval.index.where import Where, is_selected
+from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 
 # Rows whose lengths are computed at once; they fit a cache.
 SQUARE_ROWS = 4096
 # Rows that are written, and collected from an encoder, at once.
 SHARD_ROWS = 2**16
-FORMAT = 2
+FORMAT = 3
+_OWN_CHECKSUM = "sha256_of_this_file"
 RESERVED = {"id", "label", "embedding", "embeddings", "distance"}
 
 
@@ -42,6 +46,8 @@ class Gallery:
         attributes: arrays (items,) of numbers or strings by name, to filter
             by. Default `None`: none.
         storage: `"float32"`, `"float16"` or `"int8"`; see `StoredVectors`.
+        match: `MatchThreshold` of the encoder, kept beside the embeddings.
+            Default `None`.
 
     Raises:
         TypeError: labels, ids or attributes that are neither numbers nor
@@ -58,9 +64,11 @@ class Gallery:
         ids: Any = None,
         attributes: Mapping[str, Any] | None = None,
         storage: str = "float32",
+        match: MatchThreshold | None = None,
     ) -> None:
         check_storage(storage)
         self.storage = storage
+        self.match = checked_match(match)
         self.shards: list[StoredVectors] = []
         self.labels = np.zeros(0, "U1")
         self.ids = np.zeros(0, "int64")
@@ -455,11 +463,12 @@ def save_gallery(gallery: Gallery, folder: Any, **facts: Any) -> None:
         "added": gallery._num_added,
         "low": low.tolist(),
         "high": high.tolist(),
+        "match_threshold": gallery.match and gallery.match.get_config(),
         "sha256": {
             path.name: _checksum(path) for path in sorted(folder.glob("*.npy"))
         },
     }
-    text = json.dumps(facts, indent=2)
+    text = json.dumps(facts | {_OWN_CHECKSUM: _facts_checksum(facts)}, indent=2)
     (folder / "index.json").write_text(text + "\n", encoding="utf-8")
 
 
@@ -515,7 +524,10 @@ def load_gallery(
             "attributes": {n: columns[f"attribute.{n}"] for n in names},
         }
     )
+    _check_facts(folder, facts)
     gallery._num_added = facts["added"]
+    if facts.get("match_threshold") is not None:
+        gallery.match = MatchThreshold.from_config(facts["match_threshold"])
     return gallery, facts
 
 
@@ -558,6 +570,21 @@ def _write_vectors(gallery, folder):
                 scales.append(part)
     if gallery.storage == "int8":
         np.save(folder / "scales.npy", np.concatenate(scales))
+
+
+def _facts_checksum(facts):
+    """Of what a description says, in whatever order it says it."""
+    own = {name: fact for name, fact in facts.items() if name != _OWN_CHECKSUM}
+    return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+
+
+def _check_facts(folder, facts):
+    if facts.get(_OWN_CHECKSUM) != _facts_checksum(facts):
+        raise ValueError(
+            "The files of an index must be as they were saved. Received: "
+            f"{str(folder / 'index.json')!r}, which was changed: its SHA-256 "
+            "is not the one in it."
+        )
 
 
 def _checksum(path):
@@ -613,6 +640,13 @@ def _read_facts(folder, kind):
 
 def _load_array(folder, name, facts, mmap=False):
     path = folder / f"{name}.npy"
+    # Before it is read: what is damaged may claim any size.
+    if not mmap and _checksum(path) != facts["sha256"].get(path.name):
+        raise ValueError(
+            "The files of an index must be as they were saved. "
+            f"Received: {str(path)!r}, which is damaged or was exchanged: its "
+            "SHA-256 is not the one in index.json."
+        )
     try:
         array = np.load(path, "r" if mmap else None, allow_pickle=False)
     except (ValueError, EOFError) as error:
@@ -621,12 +655,6 @@ def _load_array(folder, name, facts, mmap=False):
             "pickled objects can run code and are never loaded. "
             f"Received: {str(path)!r}: {error}"
         ) from error
-    if not mmap and _checksum(path) != facts["sha256"].get(path.name):
-        raise ValueError(
-            "The files of an index must be as they were saved. "
-            f"Received: {str(path)!r}, which is damaged or was exchanged: its "
-            "SHA-256 is not the one in index.json."
-        )
     return array
 
 

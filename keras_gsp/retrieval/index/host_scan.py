@@ -13,8 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-# A block of products, 16 MB.
-BLOCK_ROWS = 4096
+# A block of products, 17 MB. Not 4096: rows a power of two apart fall on the
+# same places of a cache, and the product and the pass over it took a fifth
+# longer.
+BLOCK_ROWS = 4160
 QUERY_ROWS = 1024
 # At least so many groups of rows, and two for each of the k best, bound these
 # from below in a first block.

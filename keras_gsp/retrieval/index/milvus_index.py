@@ -1,5 +1,6 @@
 """A gallery in Milvus: embedded in this process, or a cluster."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,18 +19,21 @@ from keras_gsp.retrieval.index.nearest import (
     SPARE_CANDIDATES,
     ordered_exactly,
 )
-from keras_gsp.retrieval.index.neighbors import Neighbors
-from keras_gsp.retrieval.index.search_arguments import (
+from keras_gsp.retrieval.index.search_index import (
+    Neighbors,
     one_id_each,
     queries_of_size,
 )
 from keras_gsp.retrieval.index.where import Where, milvus_expression
+from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 
 # Rows in one message: Milvus refuses more than 64 MB.
 BATCH_NUMBERS = 2**21
 MAX_TEXT = 65_535
 # What Milvus returns to one query, at most.
 MAX_NEIGHBORS = 16_384
+# The collection's property that keeps the match threshold, as JSON.
+MATCH = "match_threshold"
 HNSW = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
 
 
@@ -97,6 +101,7 @@ class MilvusIndex:
         self._client = _connected(self.uri, token, timeout)
         self._fields: dict[str, str] = {}
         self._size: int | None = None
+        self._match: MatchThreshold | None = None
         self._read_schema()
 
     def __len__(self) -> int:
@@ -106,6 +111,20 @@ class MilvusIndex:
     def embedding_size(self) -> int | None:
         """Size of the embeddings, `None` before the first `upsert`."""
         return self._size
+
+    @property
+    def match(self) -> MatchThreshold | None:
+        """The threshold up to which a neighbour is a match, or `None`.
+
+        What is assigned is kept in the collection, for all who open it.
+        """
+        return self._match
+
+    @match.setter
+    def match(self, match: MatchThreshold | None) -> None:
+        self._match = checked_match(match)
+        if self._size is not None:
+            self._keep_match()
 
     def upsert(
         self,
@@ -233,7 +252,7 @@ class MilvusIndex:
             found.append(
                 self._neighbors(answers, queries[some], excluded[some], k)
             )
-        return Neighbors(
+        return self._told(
             *(np.concatenate(parts) for parts in zip(*found, strict=True))
         )
 
@@ -285,7 +304,7 @@ class MilvusIndex:
             for row in indices
         ]
         nobody = [None] * len(queries)
-        return Neighbors(*self._neighbors(answers, queries, nobody, k))
+        return self._told(*self._neighbors(answers, queries, nobody, k))
 
     def delete(self, ids: Any) -> int:
         """Removes items by id.
@@ -362,6 +381,18 @@ class MilvusIndex:
         finally:
             iterator.close()
 
+    def _told(self, ids, labels, distances, indices, counts):
+        match = self._match
+        is_match = None if match is None else match.is_match(distances)
+        return Neighbors(ids, labels, distances, indices, counts, is_match)
+
+    def _keep_match(self):
+        config = self._match and self._match.get_config()
+        self._asked(
+            "alter_collection_properties",
+            properties={MATCH: json.dumps(config)},
+        )
+
     def _neighbors(self, answers, queries, excluded, k):
         """Ids, labels, distances, indices and counts of Milvus' answers."""
         width = max((len(hits) for hits in answers), default=0)
@@ -412,7 +443,8 @@ class MilvusIndex:
     def _read_schema(self):
         if not self._asked("has_collection"):
             return
-        for field in self._asked("describe_collection")["fields"]:
+        description = self._asked("describe_collection")
+        for field in description["fields"]:
             kind = field["type"].name
             if kind == "FLOAT_VECTOR" and field["name"] == "embedding":
                 self._size = int(field["params"]["dim"])
@@ -424,6 +456,9 @@ class MilvusIndex:
                 "`collection` must have the fields id, label and embedding. "
                 f"Received: {self.collection!r} with {sorted(self._fields)}."
             )
+        config = json.loads(description.get("properties", {}).get(MATCH, "0"))
+        if config:
+            self._match = MatchThreshold.from_config(config)
         if self._asked("list_indexes"):
             self._asked("load_collection")
 
@@ -453,6 +488,8 @@ class MilvusIndex:
             schema.add_field(name, types[kind], **options)
         self._asked("create_collection", schema=schema)
         self._read_schema()
+        if self._match is not None:
+            self._keep_match()
         # Searchable from the first item on; `build` makes the graph.
         self.build({"index_type": "FLAT", "params": {}})
 

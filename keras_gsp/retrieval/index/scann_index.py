@@ -15,13 +15,17 @@ from keras_gsp.retrieval.index.gallery import (
     save_gallery,
 )
 from keras_gsp.retrieval.index.nearest import ordered_exactly
-from keras_gsp.retrieval.index.neighbors import Neighbors, neighbors_at
-from keras_gsp.retrieval.index.search_arguments import (
+from keras_gsp.retrieval.index.search_index import (
+    GalleryIndex,
+    Neighbors,
     check_filled,
     checked_queries,
     excluded_positions,
+    neighbors_at,
 )
 from keras_gsp.retrieval.index.where import Where
+from keras_gsp.retrieval.matching import MatchThreshold
+from keras_gsp.storage.checksums import check_whole, write_checksums
 from keras_gsp.storage.whole import whole_folder
 
 # Below this size comparing with all is as fast as any index.
@@ -42,7 +46,7 @@ STEPS = (
 FEW_SELECTED = 50_000
 
 
-class ScannIndex:
+class ScannIndex(GalleryIndex):
     """Finds most of the nearest gallery items of a query, in large galleries.
 
     Needs ScaNN (`pip install 'keras-gsp[ann]'`, Linux). Distances are
@@ -57,6 +61,7 @@ class ScannIndex:
         attributes: as for `ExactIndex`.
         storage: as for `ExactIndex`, what exact distances are computed from;
             ScaNN keeps a copy of its own. Default `"float32"`.
+        match: as for `ExactIndex`.
         num_neighbors: neighbours that searches will mostly ask for, at least
             1; automatic settings are made for it. Default 10.
         settings: dict from steps of ScaNN's builder (`"tree"`, `"score_ah"`,
@@ -101,11 +106,12 @@ class ScannIndex:
         *,
         attributes: Mapping[str, Any] | None = None,
         storage: str = "float32",
+        match: MatchThreshold | None = None,
         num_neighbors: int = 10,
         settings: Mapping[str, Any] | None = None,
         training_threads: int = 0,
     ) -> None:
-        gallery = Gallery(embeddings, labels, ids, attributes, storage)
+        gallery = Gallery(embeddings, labels, ids, attributes, storage, match)
         self._start(gallery, num_neighbors, settings, training_threads)
 
     def _start(self, gallery, num_neighbors, settings, training_threads):
@@ -121,36 +127,11 @@ class ScannIndex:
         self._rebuild()
 
     @classmethod
-    def from_encoder(
-        cls,
-        encoder: Any,
-        dataset: Any,
-        *,
-        ids: Any = None,
-        batch_size: int = 64,
-        attributes: Mapping[str, Any] | None = None,
-        storage: str = "float32",
-        **options: Any,
-    ) -> "ScannIndex":
-        """Embeds a data set and indexes it.
-
-        Args:
-            encoder: Keras model, images to embeddings (or to a dict with
-                `"embedding"`).
-            dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
-                (images, labels) batches, or a tuple of two arrays.
-            ids: one id for each image, in order. Default `None`: positions.
-            batch_size: images embedded at once when arrays are given.
-            attributes: as for the class.
-            storage: as for the class.
-            **options: the other keyword arguments of the class.
-
-        Returns:
-            A `ScannIndex`.
-        """
+    def _check_engine(cls):
         import_scann()
-        gallery = Gallery(storage=storage)
-        gallery.add_encoded(encoder, dataset, ids, batch_size, attributes)
+
+    @classmethod
+    def _over(cls, gallery, **options):
         index = cls.__new__(cls)
         defaults = {
             "num_neighbors": 10,
@@ -159,14 +140,6 @@ class ScannIndex:
         }
         index._start(gallery, **(defaults | options))
         return index
-
-    def __len__(self) -> int:
-        return len(self.gallery)
-
-    @property
-    def embedding_size(self) -> int | None:
-        """Size of the embeddings."""
-        return self.gallery.embedding_size
 
     def upsert(
         self,
@@ -213,15 +186,6 @@ class ScannIndex:
         positions = self.gallery.delete(ids)
         self._forget(positions)
         return len(positions)
-
-    def count(self, where: Where | None = None) -> int:
-        """Counts the items that a filter lets through.
-
-        Args:
-            where: as for `ExactIndex.search`.
-        """
-        selected = self.gallery.selected(where)
-        return len(self) if selected is None else int(selected.sum())
 
     def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
         """Finds the nearest items of each query by comparing with all.
@@ -345,6 +309,7 @@ class ScannIndex:
             )
             (folder / "scann").mkdir()
             self._searcher.serialize(str(folder / "scann"), relative_path=True)
+            write_checksums(folder / "scann")
 
     @classmethod
     def load(cls, path: Any, *, mmap: bool = False) -> "ScannIndex":
@@ -362,7 +327,7 @@ class ScannIndex:
             FileNotFoundError: no index there.
             ImportError: ScaNN is not installed.
             ValueError: another kind of index, arrays that do not fit their
-                description, or pickled objects.
+                description, damaged files, or pickled objects.
         """
         scann = import_scann()
         index = cls.__new__(cls)
@@ -376,6 +341,8 @@ class ScannIndex:
                 "A saved index must not hold pickled ids: pickled objects can "
                 f"run code and are never loaded. Received: {str(pickles[0])!r}."
             )
+        # ScaNN itself notices some damage, and says it in many ways.
+        check_whole(Path(path) / "scann")
         index._searcher = scann.scann_ops_pybind.load_searcher(
             str(Path(path) / "scann")
         )

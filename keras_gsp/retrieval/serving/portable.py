@@ -13,18 +13,21 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.encoding import embedding_of
+from keras_gsp.embeddings.labelled_batches import embedding_of
 from keras_gsp.retrieval.index.gallery import save_gallery
-from keras_gsp.retrieval.serving.artefact_facts import METADATA, exported_facts
-from keras_gsp.retrieval.serving.model_card import model_card
-from keras_gsp.retrieval.serving.served_encoder import (
+from keras_gsp.retrieval.serving.artefact_facts import (
+    CARD,
+    METADATA,
+    exported_facts,
+    model_card,
+)
+from keras_gsp.retrieval.serving.served_retriever import (
     ServedEncoder,
 )
 from keras_gsp.storage.checksums import check_whole, write_checksums
 from keras_gsp.storage.whole import whole_folder
 
 ONNX, LITERT = "encoder.onnx", "encoder.tflite"
-CARD = "README.md"
 GALLERY = "gallery"
 # Largest difference to Keras, of embeddings on the unit sphere.
 TOLERANCE = 1e-5
@@ -268,6 +271,8 @@ def _export(
             (folder / GALLERY).mkdir()
             save_gallery(index.gallery, folder / GALLERY, kind="exact")
             facts["gallery_size"] = len(index)
+            if index.gallery.match is not None:
+                facts["match_threshold"] = index.gallery.match.get_config()
         text = json.dumps(facts, indent=2) + "\n"
         (folder / METADATA).write_text(text, encoding="utf-8")
         (folder / CARD).write_text(model_card(facts), encoding="utf-8")

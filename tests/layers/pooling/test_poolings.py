@@ -50,8 +50,11 @@ def row(name, *arguments, constant=None, size=CHANNELS, near=False, **options):
 gsp = "GeneralizedSumPooling"
 POOLINGS = {
     "gem": row("GeneralizedMeanPooling", 2.0, constant="equal"),
+    "gem-learnt": row(
+        "GeneralizedMeanPooling", 2.0, learn_power=True, constant="equal"
+    ),
     "gsp": row(gsp, 4, constant="equal"),
-    "gsp-power": row(gsp, 4, power=2.0, constant="equal"),
+    "gsp-power": row(gsp, 4, power=2.0, learn_power=True, constant="equal"),
     "gsp-max": row(gsp, 4, add_max=True, constant="parallel"),
     "gsp-background": row(
         gsp, 4, prototype_role="background", constant="equal"

@@ -1,5 +1,6 @@
 """ExactIndex against sorting all distances in float64."""
 
+import hashlib
 import json
 
 import keras
@@ -191,8 +192,16 @@ def test_loading_refuses_pickles_other_kinds_and_other_shapes(tmp_path):
     rewrite(embedding_size=9)
     with pytest.raises(ValueError, match=r"\(3, 9\).*\(3, 6\)"):
         ExactIndex.load(path)
+    rewrite(added=7)
+    with pytest.raises(ValueError, match=r"index\.json.*was changed"):
+        ExactIndex.load(path)
     rewrite()
     np.save(path / "ids.npy", np.array([{}, 1, 2], object), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"ids\.npy.*damaged"):
+        ExactIndex.load(path)
+    # Whoever exchanges a file on purpose can exchange its checksum too.
+    digest = hashlib.sha256((path / "ids.npy").read_bytes()).hexdigest()
+    rewrite(sha256=facts["sha256"] | {"ids.npy": digest})
     with pytest.raises(ValueError, match=r"never loaded.*ids\.npy"):
         ExactIndex.load(path)
 

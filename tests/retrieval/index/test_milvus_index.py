@@ -1,5 +1,6 @@
 """MilvusIndex on the embedded engine: the same answers as exact search."""
 
+import subprocess
 import sys
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from keras_gsp.retrieval import (
     ExactIndex,
+    MatchThreshold,
     MilvusIndex,
     SearchIndex,
     certificate,
@@ -83,10 +85,17 @@ def test_changes_hold_and_survive_the_process(index, tmp_path):
         one.upsert(new, labels[10:14], ids[10:14], facts)
     assert len(index) == len(exact) == 54
     same(index.search(rows, 5, ef=200), exact.search(rows, 5))
+    assert index.search(rows[:2]).is_match is None
+    index.match = exact.match = MatchThreshold(1.0, 0.1, 0.9, 10, 10)
     index.close()
     again = MilvusIndex(tmp_path / "gallery.db", "things")
-    same(again.search(rows, 5, ef=200), exact.search(rows, 5))
+    found, expected = again.search(rows, 5, ef=200), exact.search(rows, 5)
+    same(found, expected)
+    assert again.match == exact.match
+    np.testing.assert_array_equal(found.is_match, expected.is_match)
+    again.match = None
     again.close()
+    assert MilvusIndex(tmp_path / "gallery.db", "things").match is None
 
 
 def test_integer_ids_and_ties_in_the_order_of_ids(index):
@@ -120,6 +129,36 @@ def test_an_upsert_that_stopped_half_way_can_be_repeated(index, monkeypatch):
     assert len(index) == 50
     exact = ExactIndex(rows, labels, ids)
     same(index.search(rows, 5), exact.search(rows, 5))
+
+
+@pytest.mark.slow
+def test_a_client_killed_in_the_middle_of_an_upsert_repeats_it(tmp_path):
+    path = tmp_path / "gallery.db"
+    script = f"""
+import os
+from tests.retrieval.index.test_milvus_index import MilvusIndex, columns
+from keras_gsp.retrieval.index import milvus_index
+milvus_index.BATCH_NUMBERS = 80
+index = MilvusIndex({str(path)!r}, "things")
+real, calls = index._client.upsert, []
+def killed(*arguments, **options):
+    calls.append(1)
+    if len(calls) == 3:
+        os.kill(os.getpid(), 9)
+    return real(*arguments, **options)
+index._client.upsert = killed
+index.upsert(*columns(50))
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode == -9
+    rows, labels, ids, attributes = columns(50)
+    index = MilvusIndex(path, "things")
+    assert len(index) < 50
+    index.upsert(rows, labels, ids, attributes)
+    assert len(index) == 50
+    exact = ExactIndex(rows, labels, ids)
+    same(index.search(rows, 5), exact.search(rows, 5))
+    index.close()
 
 
 def test_an_empty_index_says_so(index):

@@ -8,7 +8,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_gsp.retrieval import ExactIndex, ScannIndex, export_retriever
+from keras_gsp.retrieval import (
+    ExactIndex,
+    MatchThreshold,
+    ScannIndex,
+    export_retriever,
+)
 from keras_gsp.retrieval.index import scann_index
 from keras_gsp.retrieval.index.scann_index import automatic_settings
 from tests.retrieval.serving.served_artefact import (
@@ -90,12 +95,15 @@ def test_an_image_can_be_left_out_and_k_may_exceed_the_gallery():
 @needs_scann
 def test_saved_and_loaded_index_answers_alike(tmp_path):
     rows, labels = clustered(1500)
-    index = ScannIndex(rows, labels, settings=SETTINGS)
+    match = MatchThreshold(1.0, 0.1, 0.9, 10, 10)
+    index = ScannIndex(rows, labels, settings=SETTINGS, match=match)
     index.save(tmp_path / "index")
     loaded = ScannIndex.load(tmp_path / "index")
     assert loaded.settings == SETTINGS
+    assert loaded.match == match
     one, two = index.search(rows[:9], 5), loaded.search(rows[:9], 5)
     np.testing.assert_array_equal(one.indices, two.indices)
+    np.testing.assert_array_equal(one.is_match, match.is_match(two.distances))
     assert not list((tmp_path / "index").rglob("*.pkl"))
     with pytest.raises(FileExistsError, match="overwrite=True"):
         index.save(tmp_path / "index")

@@ -355,8 +355,10 @@ def test_matches_are_told_and_a_class_is_enrolled_without_training(tmp_path):
     nearest = np.linalg.norm(embeddings[2] - embeddings[:2], axis=1).min()
     match = gsp.retrieval.MatchThreshold(float(nearest) / 2, 0.01, 1.0, 1, 1)
 
+    index.match = match
+
     def answered(folder):
-        options = {"match": match, "neighbors": 1}
+        options = {"neighbors": 1}
         export_retriever(encoder, index, tmp_path / folder, **options)
         model = tf.saved_model.load(str(tmp_path / folder))
         return model.signatures["search_exact"](image_bytes=tf.stack(photos))

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(
 )
 # Rounding of another engine's sums, on embeddings of length 1.
 TOLERANCE = 1e-5
+MATCH = gsp.retrieval.MatchThreshold(0.5, 0.01, 1.0, 1, 1)
 LARGEST = {None: TOLERANCE, "float16": 5e-3, "int8": 0.1}
 
 
@@ -24,7 +25,7 @@ def exported(export, folder, **options):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (5, 24, 24, 3)).astype("float32")
     index = gsp.retrieval.ExactIndex.from_encoder(
-        encoder, (images, ["cat", "cat", "cow", "cow", "dog"])
+        encoder, (images, ["cat", "cat", "cow", "cow", "dog"]), match=MATCH
     )
     export(encoder, folder / "e", index=index, **options)
     embeddings = encoder.predict(images, verbose=0)["embedding"]
@@ -44,7 +45,9 @@ def check_folder(folder, images, embeddings, tolerance):
     )
     labels = np.load(gallery / "labels.npy").tolist()
     assert labels == ["cat", "cat", "cow", "cow", "dog"]
-    assert len(gsp.retrieval.ExactIndex.load(gallery)) == 5
+    index = gsp.retrieval.ExactIndex.load(gallery)
+    assert len(index) == 5 and index.match == MATCH
+    assert portable.facts["match_threshold"] == MATCH.get_config()
     card = (folder / "e" / "README.md").read_text()
     for words in ("# Model card", "Intended use", "Limits", "0.5000", "glyphs"):
         assert words in card

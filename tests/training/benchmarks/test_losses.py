@@ -1,6 +1,5 @@
 """The benchmark of losses asks both sides for what it lists."""
 
-import json
 import re
 
 import keras
@@ -8,6 +7,7 @@ import pytest
 
 import keras_gsp as gsp
 from training.benchmarks import losses
+from training.results.pages import pages
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("the benchmark compiles by XLA", allow_module_level=True)
@@ -41,12 +41,19 @@ def test_cases_fit_what_the_losses_can_take():
             assert case["batch_size"] == case["samples_per_class"] ** 2
 
 
-def test_a_kept_table_names_its_command_and_no_place(tmp_path):
-    settings = losses.Settings(
-        batch_sizes=(32,), pml_python=tmp_path, json=tmp_path / "losses.json"
-    )
-    losses.keep(settings, [["contrastive", *["1"] * 7]])
-    record = json.loads(settings.json.read_text())
-    assert record["command"].endswith("--pml-python PYTHON --batch-sizes 32")
-    assert str(tmp_path) not in settings.json.read_text()
-    assert record["headings"] == list(losses.HEADINGS)
+def test_what_differs_is_named_and_kept(tmp_path, monkeypatch):
+    """A table is printed and makes a page, and the command fails all the same.
+
+    The contenders, processes of their own, are not started here.
+    """
+    found = {
+        "ours": {"value": 1.0, "seconds": [1.0]},
+        "theirs": {"value": 1.1, "seconds": [2.0]},
+        "gradient_difference": 0.0,
+    }
+    monkeypatch.setattr(losses, "compare", lambda cases, _: [found] * 3)
+    with pytest.raises(SystemExit, match="contrastive at a batch of 16, "):
+        losses.main(["--smoke", "--json", str(tmp_path / "losses.json")])
+    page = pages(tmp_path)["losses.md"]
+    for word in ("proxy_nca", "2e+03", "9.1e-02", "losses --smoke"):
+        assert word in page

@@ -39,7 +39,7 @@ def test_every_pooling_is_timed_forward_and_backward(dtype, capsys, tmp_path):
     names = (pooling.UNIT, *words, "paper's 3 rounds")
     for name in names:
         assert f"| {name} |" in printed
-    found = json.loads(file.read_text())["cases"][0]
+    found = json.loads(file.read_text())["tables"][0]["numbers"]
     assert found["size"] == [2, 3, 3, 8, 2]
     assert tuple(found["poolings"]) == names
     assert found["poolings"][pooling.UNIT]["time"] == 1.0
@@ -66,7 +66,8 @@ def test_gain_is_drawn_against_cost(tmp_path):
         name: {"time": time}
         for name, time in (("gap", 0.4), ("gsp", 1.2), ("solar", 9.0))
     }
-    costs.write_text(json.dumps({"cases": [{"poolings": measured}]}))
+    table = {"numbers": {"poolings": measured}}
+    costs.write_text(json.dumps({"tables": [table]}))
     gains.write_text(json.dumps({"rows": [study_row("gsp"), study_row("x")]}))
     file = tmp_path / "picture.png"
     assert draw_gain_against_cost(file, costs, gains) == ["gsp"]

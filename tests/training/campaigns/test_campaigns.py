@@ -1,5 +1,7 @@
 """Short forms of the campaigns; the long ones are commands."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from tests.retrieval.serving.served_artefact import small_encoder
 if keras.backend.backend() != "tensorflow":
     pytest.skip("exports are TensorFlow's", allow_module_level=True)
 
-from training.campaigns import fuzz, load
+from training.campaigns import damage, fuzz, load
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +30,49 @@ def test_damaged_images_change_no_answer(exported, tmp_path, capsys):
     arguments = [str(exported), "--images", "120", "--json", str(record)]
     fuzz.main(arguments)
     assert "wrong_answers  0" in capsys.readouterr().out
-    assert '"damaged_images": 120' in record.read_text()
-    assert '"unnoticed_damages": 0' in record.read_text()
+    kept = json.loads(record.read_text())
+    assert kept["kind"] == "campaign"
+    assert ["damaged images", "120"] in kept["tables"][0]["rows"]
+    assert kept["settings"]["date"]
 
 
 def test_many_threads_get_the_answers_of_one(exported, tmp_path):
     record = tmp_path / "load.json"
     options = ["--requests", "100", "--threads", "4", "--bad", "0.2"]
     load.main([str(exported), *options, "--json", str(record)])
-    assert '"different_answers": 0' in record.read_text()
+    (table,) = json.loads(record.read_text())["tables"]
+    assert ["different answers", "0"] in table["rows"]
+
+
+def test_damaged_artefacts_are_refused_or_whole(exported, tmp_path):
+    record = tmp_path / "damage.json"
+    options = ["--times", "2", "--json", str(record)]
+    damage.main([str(exported), *options])
+    (table,) = json.loads(record.read_text())["tables"]
+    assert {row[0] for row in table["rows"]} > {"checkpoint", "export"}
+
+
+def test_damage_that_nobody_notices_is_counted(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(f"content of {name}")
+    found = damage.damage(
+        tmp_path / "one",
+        tmp_path / "two",
+        lambda folder: (folder / "file").read_bytes(),
+        3,
+        np.random.default_rng(0),
+    )
+    assert found["refused"] == 1  # A missing file.
+    assert found["silently wrong"] >= 10
+    assert not found["whole"]
+
+
+def test_a_search_that_the_export_lacks_is_named(exported):
+    pytest.importorskip("scann")
+    options = ["--requests", "2", "--signatures", "search_ann"]
+    with pytest.raises(SystemExit, match="search_exact.*search_ann"):
+        load.main([str(exported), *options])
 
 
 def test_an_export_that_is_not_there_is_named(tmp_path):

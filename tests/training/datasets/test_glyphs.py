@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
-from training.datasets import glyph_outlines, glyphs
-from training.datasets.glyph_outlines import (
+from training.datasets import glyphs
+from training.datasets.glyphs import (
     LIKE_A_LETTER,
     OUTLINE_SIZE,
     SAME_SHAPE,
@@ -26,13 +26,10 @@ def outlines():
 
 def correlations(one, other):
     """Pearson correlation in each face, of shapes stretched to a square."""
-    fonts = [
-        ImageFont.truetype(str(f), 48) for f in glyph_outlines._font_files()
-    ]
+    fonts = [ImageFont.truetype(str(f), 48) for f in glyphs._font_files()]
     for font in fonts:
         a, b = (
-            glyph_outlines._shape(glyph_outlines._ink(font, c)).ravel()
-            for c in (one, other)
+            glyphs._shape(glyphs._ink(font, c)).ravel() for c in (one, other)
         )
         yield np.corrcoef(a, b)[0, 1]
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -246,6 +247,21 @@ def test_without_ray_the_error_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(SystemExit, match=r"keras-gsp\[ray\]"):
         run(encoder, images, tmp_path / "out", "--engine=ray")
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_a_cluster_that_does_not_answer_is_told_at_once(
+    encoder, images, tmp_path, scheme
+):
+    pytest.importorskip("ray")
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))  # Nobody listens.
+        address = f"{scheme}127.0.0.1:{one.getsockname()[1]}"
+        with pytest.raises(SystemExit, match="ray start --head"):
+            run(
+                *(encoder, images, tmp_path / "out"),
+                *("--engine=ray", f"--address={address}"),
+            )
 
 
 @pytest.mark.slow

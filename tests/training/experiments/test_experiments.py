@@ -10,13 +10,16 @@ if keras.backend.backend() != "tensorflow":
 
 from training.experiments import (
     collage,
+    dominant_prototypes,
     gap_as_prototypes,
     gradient_cost,
+    solver_rounds,
     sweep,
     synthetic_tokens,
     transport_toy,
     zero_shot_prediction,
 )
+from training.results.pages import pages
 
 EXPERIMENTS = [
     transport_toy,
@@ -24,7 +27,13 @@ EXPERIMENTS = [
     synthetic_tokens,
     gap_as_prototypes,
 ]
-SLOW = [zero_shot_prediction, collage, sweep]
+SLOW = [
+    zero_shot_prediction,
+    dominant_prototypes,
+    collage,
+    solver_rounds,
+    sweep,
+]
 TIMED = ("milliseconds", "megabytes")
 
 
@@ -33,7 +42,8 @@ def name_of(module):
 
 
 def report_of(module, folder):
-    module.main(["--smoke", "--out", str(folder)])
+    record = folder / "docs" / f"{name_of(module)}.json"
+    module.main(["--smoke", "--out", str(folder), "--json", str(record)])
     return json.loads((folder / f"{name_of(module)}.json").read_text())
 
 
@@ -72,6 +82,13 @@ def test_a_smoke_run_writes_numbers_and_a_picture(smoke_run):
     assert report["environment"]["packages"]["keras"] == keras.__version__
     picture = folder / f"{name_of(module)}.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_kept_record_has_a_page(smoke_run):
+    module, folder, report = smoke_run
+    page = pages(folder / "docs")[f"{name_of(module)}.md"]
+    assert module.table(report["results"]) in page
+    assert "smoke True" in page and str(folder) not in page
 
 
 @pytest.mark.slow

@@ -3,32 +3,73 @@
 import json
 
 import keras
+import numpy as np
 import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("experiments train on TensorFlow", allow_module_level=True)
 
 from training.experiments import alternating_proxies, proxy_geometry
+from training.experiments.proxy_geometry import violations
+from training.results.pages import pages
 
 
 def results_of(module, folder):
-    module.main(["--smoke", "--out", str(folder)])
     name = module.__name__.rpartition(".")[2]
+    record = folder / "docs" / f"{name}.json"
+    module.main(["--smoke", "--out", str(folder), "--json", str(record)])
     assert (folder / f"{name}.png").stat().st_size > 10_000
     report = json.loads((folder / f"{name}.json").read_text())
+    assert module.table(report["results"]) in pages(record.parent)[f"{name}.md"]
     return report["results"]
 
 
 def test_proxy_geometry_measures_and_draws_every_problem(tmp_path, capsys):
     results = results_of(proxy_geometry, tmp_path)
     names = [row["name"] for row in results["rows"]]
-    assert names == ["single problem", "CCP, problem 1", "CCP, problem 2"]
+    problems = ["CCP, problem 1", "CCP, problem 2"]
+    assert names == ["before training", "single problem", *problems]
     assert names == list(results["panels"])
     for row in results["rows"]:
         for measure in proxy_geometry.MEASURES:
             assert row[measure]["mean"] > 0.0
+        for share, bound in (
+            ("violations", "bound"),
+            ("proxy_violations", "proxy_bound"),
+        ):
+            assert row[share]["mean"] <= row[bound]["mean"]
     assert results["panels"]["CCP, problem 1"]["next_proxies"] is not None
     assert "covering radius" in capsys.readouterr().out
+
+
+def test_violations_are_those_of_a_loop():
+    rng = np.random.default_rng(0)
+    points, labels = rng.normal(size=(12, 3)), np.arange(12) % 3
+    others, classes = rng.normal(size=(5, 3)), np.arange(5) % 3
+    for references, known in ((points, labels), (others, classes)):
+        wrong, losses = [], []
+        for i, one in enumerate(points):
+            for j, other in enumerate(references):
+                if references is points and i == j:
+                    continue
+                distance = np.sqrt(sum((one - other) ** 2))
+                if labels[i] == known[j]:
+                    wrong.append(distance >= 1.0)
+                    losses.append(distance)
+                else:
+                    wrong.append(distance <= 1.0)
+                    losses.append(max(0.0, 2.0 - distance))
+        found = violations(points, labels, references, known, margin=2.0)
+        np.testing.assert_allclose(found, [np.mean(wrong), np.mean(losses)])
+
+
+def test_more_than_two_dimensions_are_drawn_as_a_map(tmp_path):
+    arguments = ["--smoke", "--out", str(tmp_path), "--embedding-size", "3"]
+    proxy_geometry.main(arguments)
+    report = json.loads((tmp_path / "proxy_geometry.json").read_text())
+    panel = report["results"]["panels"]["CCP, problem 1"]
+    assert np.shape(panel["points"]) == (200, 2)
+    assert np.shape(panel["next_proxies"]) == (10, 4, 2)
 
 
 @pytest.mark.slow

@@ -10,11 +10,11 @@ from training.datasets.image_set import ImageSet, RetrievalSplits
 from training.protocols import run_protocol as run_protocol_module
 from training.protocols.ledger import Ledger
 from training.protocols.members import members_of
-from training.protocols.report import protocol_report
 from training.protocols.run_protocol import run_protocol
 from training.recipes.recipe import Recipe
 from training.runs.kept_embeddings import FILE
 from training.runs.run_directory import RunDirectory, write_json
+from training.train import protocol_report
 
 
 def image_set(name, num_classes):
@@ -33,7 +33,9 @@ def trained(monkeypatch):
     """Stands in for training; returns the list of what was trained."""
     done = []
 
-    def train_run(recipe, splits, directory, *, label, keep_embeddings):
+    def train_run(
+        recipe, splits, directory, *, label, keep_embeddings, distribution
+    ):
         assert keep_embeddings
         if len(done) == trained_at_most[0]:
             raise KeyboardInterrupt

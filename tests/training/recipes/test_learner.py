@@ -13,7 +13,11 @@ if keras.backend.backend() != "tensorflow":
 
 from training.recipes.backbone import build_backbone
 from training.recipes.glyphs import RECIPES
-from training.recipes.learner import build_learner, start_prototypes
+from training.recipes.learner import (
+    build_learner,
+    settle_statistics,
+    start_prototypes,
+)
 from training.recipes.recipe import Recipe
 
 SMALL = {"embedding_size": 8, "num_prototypes": 4, "memory_capacity": 32}
@@ -96,7 +100,12 @@ def test_the_same_seed_gives_the_same_weights():
 
 
 def test_proxies_move_faster_than_the_network():
-    rates = {"learning_rate": 1e-3, "proxy_learning_rate_multiplier": 100.0}
+    rates = {
+        "learning_rate": 1e-3,
+        "proxy_learning_rate_multiplier": 100.0,
+        "ramp_steps": 0,
+        "schedule": "constant",
+    }
     learner = learner_of(replace(RECIPES["glyphs-proxy-nca"], **rates))
     before = learner.get_weights()
     images, labels = batch()
@@ -180,12 +189,43 @@ def test_prototypes_start_from_training_images(name, layer):
     np.testing.assert_array_equal(found[1], found[2])
 
 
+@pytest.mark.parametrize("weights", [None, "network.weights.h5"])
+def test_statistics_are_settled_unless_weights_bring_their_own(weights):
+    """Scored and trained, the network is then the same but for rounding."""
+    import tensorflow as tf
+
+    recipe = replace(RECIPES["glyphs-gap"], **SMALL)
+    learner = learner_of(recipe)
+    images, labels = batch()
+    batches = tf.data.Dataset.from_tensors((images, labels)).repeat(100)
+    before = [v.numpy() for v in learner.encoder.non_trainable_variables]
+    loaded = replace(recipe, backbone_weights=weights)
+    settle_statistics(loaded, learner, batches, num_batches=100)
+    after = [v.numpy() for v in learner.encoder.non_trainable_variables]
+    if weights is not None:
+        assert all(map(np.array_equal, before, after))
+        return
+    scored = np.asarray(learner.encoder(images, training=False))
+    trained = np.asarray(learner.encoder(images, training=True))
+    np.testing.assert_allclose(scored, trained, atol=5e-3)
+
+
 def test_the_weight_within_the_batch_is_used_as_it_is_set():
     xbm = replace(RECIPES["glyphs-xbm"], in_batch_weight=0.25)
     assert learner_of(xbm).in_batch_weight == 0.25
     assert learner_of(RECIPES["glyphs-xbm"]).in_batch_weight is None
     ccp = replace(RECIPES["glyphs-ccp"], in_batch_weight=0.1)
     assert learner_of(ccp).in_batch_weight == 0.1
+
+
+def test_learnt_proxies_start_at_random_and_have_no_anchor():
+    learnt = learner_of(replace(RECIPES["glyphs-ccp"], ccp="learnt"))
+    sampled = learner_of(replace(RECIPES["glyphs-ccp"], ccp="single"))
+    assert learnt.proxies.proxies.shape == sampled.proxies.proxies.shape
+    assert learnt.anchor_weight == 0.0 < sampled.anchor_weight
+    before = learnt.proxies.proxies.numpy()
+    learnt.train_on_batch(*batch())
+    assert not np.array_equal(learnt.proxies.proxies.numpy(), before)
 
 
 def test_a_recent_pool_has_a_memory_of_its_own():

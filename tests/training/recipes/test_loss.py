@@ -6,14 +6,36 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from training.recipes.loss import build_loss, build_loss_layer
+from training.recipes.loss import LOSSES, build_loss, build_loss_layer
 from training.recipes.recipe import (
+    CLASSIFIER_LOSSES,
     LIST_LOSSES,
     PAIR_LOSSES,
     PROXY_LOSSES,
     Miner,
     Recipe,
 )
+
+
+def test_every_word_has_its_line():
+    words = {*PAIR_LOSSES, *PROXY_LOSSES, *CLASSIFIER_LOSSES}
+    assert set(LOSSES) == words
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_argument_comes_from_its_field(loss):
+    kind, fields = LOSSES[loss]
+    values = {
+        field: not getattr(Recipe(), field)
+        if field == "learn_boundary"
+        else 0.3 + 0.01 * place
+        for place, field in enumerate(fields.values())
+    }
+    built = build_loss(Recipe(loss=loss, **values))
+    assert type(built) is kind
+    assert {name: getattr(built, name) for name in fields} == {
+        name: values[field] for name, field in fields.items()
+    }
 
 
 @pytest.mark.parametrize("loss", PAIR_LOSSES)
@@ -31,6 +53,13 @@ def test_words_of_proxy_losses_make_proxy_losses(loss):
     assert isinstance(build_loss(Recipe(loss=loss)), gsp.losses.ProxyLoss)
 
 
+@pytest.mark.parametrize("loss", CLASSIFIER_LOSSES)
+def test_words_of_classifiers_make_a_loss_with_its_layer(loss):
+    assert build_loss(Recipe(loss=loss)).needs == ("loss_layer",)
+    layer = build_loss_layer(Recipe(loss=loss), 3)
+    assert layer.num_classes == 3
+
+
 @pytest.mark.parametrize(
     "miner", [word for word in get_args(Miner) if word != "none"]
 )
@@ -43,5 +72,5 @@ def test_words_of_miners_make_miners(miner):
 def test_a_learnt_boundary_has_its_layer():
     recipe = Recipe(loss="margin", learn_boundary=True, boundary=1.1)
     assert build_loss(recipe).learn_beta
-    assert build_loss_layer(recipe).initial_boundary == 1.1
-    assert build_loss_layer(Recipe(loss="margin")) is None
+    assert build_loss_layer(recipe, 3).initial_boundary == 1.1
+    assert build_loss_layer(Recipe(loss="margin"), 3) is None

@@ -42,12 +42,13 @@ def test_the_optimizer_can_be_copied_and_saved():
     config = CoupledAdam(0.1, l2=0.5, clipnorm=1.0).get_config()
     again = CoupledAdam.from_config(config)
     assert (again.l2, again.clipnorm) == (0.5, 1.0)
-    rate = Rate(0.1, hold=2, ramp=3, fall=9)
+    rate = Rate(0.1, hold=2, ramp=3, fall=9, fall_start=4)
     assert Rate.from_config(rate.get_config()).get_config() == {
         "peak": 0.1,
         "hold": 2,
         "ramp": 3,
         "fall": 9,
+        "fall_start": 4,
     }
 
 
@@ -60,6 +61,9 @@ def test_a_rate_waits_rises_and_falls():
     np.testing.assert_allclose(
         found, 1 + np.cos(np.pi * np.minimum(np.arange(6) / 4, 1)), atol=1e-6
     )
+    rate = Rate(2.0, fall=6, fall_start=4)
+    found = [float(rate(step)) for step in range(8)]
+    np.testing.assert_allclose(found, [2, 2, 2, 2, 2, 1, 0, 0], atol=1e-6)
 
 
 def test_settings_reach_the_optimizer():

@@ -27,6 +27,18 @@ def test_every_word_makes_an_encoder_of_the_embedding_size(word):
     assert encoder.get_layer("pooling").name == "pooling"
 
 
+def test_gem_learns_its_power_on_what_the_backbone_gives():
+    for word in ("gem", "gem-gsp"):
+        recipe = replace(SMALL, pooling=word)
+        encoder = build_recipe_encoder(recipe, SHAPE)
+        pooling = encoder.get_layer("pooling")
+        backbone = build_backbone(recipe, SHAPE)
+        assert pooling.input.shape == backbone.output.shape
+        names = [weight.name for weight in pooling.trainable_weights]
+        assert "log_power_excess" in names
+        assert encoder.get_layer("projection").output.shape == (None, 16)
+
+
 def test_gsp_of_any_kind_gives_a_regularisers_histogram():
     for word in ("gmp-gsp", "gsp-learnt", "solar"):
         recipe = replace(SMALL, pooling=word, regularizer="zsr")

@@ -7,10 +7,9 @@ its supplement, CCP with its supplement, XML. `code` is their public code.
 import pytest
 
 from training.recipes import published
-from training.recipes.named import named_recipes
-from training.recipes.published_losses import LOSSES
+from training.recipes.choice import named_recipes
+from training.recipes.published import DATASETS, LOSSES
 from training.recipes.recipe import PROXY_LOSSES, Recipe
-from training.recipes.setting import DATASETS
 
 ALL = "cub cars sop inshop"
 SMALL, LARGE = "cub cars", "sop inshop"

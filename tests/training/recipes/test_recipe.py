@@ -3,9 +3,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from training.recipes.choice import RecipeOptions
+from training.recipes.choice import RecipeOptions, named_recipes, run_name
 from training.recipes.glyphs import RECIPES
-from training.recipes.named import named_recipes, run_name
 from training.recipes.ranges import literal_words
 from training.recipes.recipe import SECTIONS, Recipe
 

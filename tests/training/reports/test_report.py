@@ -245,6 +245,13 @@ def test_a_list_with_missing_images_says_so(reported, tmp_path, capsys):
     report.main([str(run)])
     assert "8 of 8 missing" in capsys.readouterr().out
     assert 'id="curves"' in (run / "report.html").read_text()
+    found = sorted(reported.images.rglob("*.jpg"))
+    rows = ["path,label", f"{tmp_path}/gone.jpg,{found[0].parent.name}"]
+    rows += [f"{path},{path.parent.name}" for path in found]
+    (tmp_path / "list.csv").write_text("\n".join(rows))
+    report.main([str(run)])
+    assert "1 unusable images of list" in capsys.readouterr().out
+    assert 'id="queries"' in (run / "report.html").read_text()
 
 
 def test_a_foreign_folder_is_named_and_the_others_reported(

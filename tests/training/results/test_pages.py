@@ -1,12 +1,22 @@
 """Pages say what their records say, and nothing else."""
 
 import json
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from training.results.__main__ import main
 from training.results.pages import DOCS, pages, write_pages
-from training.results.records import keep_table, write_record
+from training.results.records import (
+    Table,
+    benchmark_record,
+    command_line,
+    for_a_page,
+    keep_table,
+    record_text,
+    write_record,
+)
 
 SCORE = {"mean": 0.25, "std": 0.01, "values": [0.24, 0.26]}
 ROW = {
@@ -73,6 +83,50 @@ def test_a_kept_table_has_a_page(tmp_path):
     )
     page = pages(tmp_path)["b.md"]
     assert "| ours | 1.00 |" in page and "    python -m x" in page
+
+
+def test_tables_have_headings_of_their_own(tmp_path):
+    tables = [
+        Table(["", "ratio"], [["ours", "1.00"]], title="small"),
+        Table(["", "ratio"], [["ours", "2.00"]], title="large"),
+    ]
+    record = benchmark_record("b", tables, command="python -m x", load=0.25)
+    write_record(tmp_path / "b.json", record)
+    page = pages(tmp_path)["b.md"]
+    assert page.index("## small") < page.index("## large")
+    assert "| ours | 2.00 |" in page
+    assert f"{record['device']}, load 0.2 at its beginning" in page
+
+
+def test_small_numbers_keep_their_digits():
+    text = record_text({"times": [1.23456789e-5, 12.3456789]})
+    assert json.loads(text) == {"times": [1.23457e-5, 12.345679]}
+
+
+def test_a_smoke_run_says_so_and_folders_are_left_out():
+    record = {"settings": {"smoke": True, "out": "a/b", "json": None}}
+    assert for_a_page(record)["settings"] == {"smoke": True}
+    record = {"settings": {"smoke": False, "data_dir": Path("a/b")}}
+    assert for_a_page(record)["settings"] == {"data_dir": "b"}
+
+
+def test_a_command_names_what_is_not_default():
+    @dataclass
+    class Settings:
+        sizes: tuple[tuple[int, int], ...] = ((1, 2),)
+        names: tuple[str, ...] = ()
+        use_it: bool = True
+        repeats: int = 3
+        json: Path | None = None
+
+    assert command_line("x", Settings()) == "python -m x"
+    assert command_line("x", Settings(names=("d/e.zip",))) == (
+        "python -m x --names e.zip"
+    )
+    settings = Settings(((1, 2), (3, 4)), ("a b",), False, json=Path("c"))
+    assert command_line("x", settings) == (
+        "python -m x --sizes 1 2 3 4 --names 'a b' --no-use-it"
+    )
 
 
 def test_records_are_taken_in(tmp_path, capsys):

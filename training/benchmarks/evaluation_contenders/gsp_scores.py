@@ -15,12 +15,12 @@ import numpy as np
 import keras_gsp as gsp
 
 
-def peak_megabytes():
+def peak_megabytes() -> float:
     """Returns the process's largest resident memory so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def main():
+def main() -> None:
     """Warms up on a small part, then measures."""
     with np.load(sys.argv[1]) as arrays:
         embeddings, labels = arrays["embeddings"], arrays["labels"]

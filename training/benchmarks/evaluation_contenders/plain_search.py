@@ -10,6 +10,7 @@ import json
 import resource
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,12 +19,12 @@ import tensorflow as tf
 BLOCK_NUMBERS = 2**24
 
 
-def peak_megabytes():
+def peak_megabytes() -> float:
     """Returns the process's largest resident memory so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def search(embeddings, num_neighbors):
+def search(embeddings: Any, num_neighbors: int) -> Any:
     """Returns the nearest items of each, (items, num_neighbors)."""
     gallery = tf.constant(embeddings.T)
     half_squares = tf.reduce_sum(tf.square(gallery), axis=0) / 2
@@ -36,7 +37,7 @@ def search(embeddings, num_neighbors):
     return np.concatenate(found)
 
 
-def main():
+def main() -> None:
     """Warms up on a small part, then measures."""
     with np.load(sys.argv[1]) as arrays:
         embeddings, labels = arrays["embeddings"], arrays["labels"]

@@ -11,6 +11,7 @@ import json
 import resource
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,12 +22,12 @@ from pytorch_metric_learning.utils.accuracy_calculator import (
 from pytorch_metric_learning.utils.inference import CustomKNN
 
 
-def peak_megabytes():
+def peak_megabytes() -> float:
     """Returns the process's largest resident memory so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def calculator():
+def calculator() -> Any:
     """Returns the calculator of the scores that keras_gsp computes."""
     search = None
     if importlib.util.find_spec("faiss") is None:
@@ -44,7 +45,7 @@ def calculator():
     )
 
 
-def main():
+def main() -> None:
     """Warms up on a small part, then measures."""
     with np.load(sys.argv[1]) as arrays:
         embeddings = torch.from_numpy(arrays["embeddings"])

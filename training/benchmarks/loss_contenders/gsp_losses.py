@@ -4,10 +4,12 @@ Given the folder of problems, prints one JSON object a line for each: value
 and seconds a step. The gradients are left beside the problem.
 """
 
+import gc
 import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -50,7 +52,7 @@ LOSSES = {
 }
 
 
-def compiled_step(case, problem):
+def compiled_step(case: dict[str, Any], problem: Any) -> Any:
     """Returns a function that computes value and gradients."""
     loss = LOSSES[case["loss"]]()
     labels = tf.constant(problem["labels"])
@@ -80,7 +82,7 @@ def compiled_step(case, problem):
     return lambda: step(labels)
 
 
-def measured(case, path):
+def measured(case: dict[str, Any], path: Path) -> dict[str, Any]:
     """Returns the value, and the seconds a step of each repetition."""
     with np.load(path) as problem:
         step = compiled_step(case, problem)
@@ -101,13 +103,15 @@ def measured(case, path):
     return {"value": value, "seconds": seconds}
 
 
-def main():
+def main() -> None:
     """Measures every case, in order."""
     folder = Path(sys.argv[1])
     cases = json.loads((folder / "cases.json").read_text())
     for number, case in enumerate(cases):
         found = measured(case, folder / f"{number}.npz")
         print(json.dumps(found), flush=True)
+        # What a case leaves behind slows those after it.
+        gc.collect()
 
 
 if __name__ == "__main__":

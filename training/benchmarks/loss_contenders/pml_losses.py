@@ -6,17 +6,19 @@ seconds a step, or null for a loss which that library does not have. The
 gradients are left beside the problem.
 """
 
+import gc
 import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from pytorch_metric_learning import distances, losses, miners, reducers
 
 
-def cosine_contrastive(case):
+def cosine_contrastive(case: dict[str, Any]) -> Any:
     """C1: hinges on cosines, their sum divided by the anchors."""
     loss = losses.ContrastiveLoss(
         pos_margin=1.0 - 1e-5,
@@ -27,7 +29,7 @@ def cosine_contrastive(case):
     return lambda embeddings, labels: loss(embeddings, labels) / len(labels)
 
 
-def mined(case):
+def mined(case: dict[str, Any]) -> Any:
     """Multi-similarity with its miner."""
     miner = miners.MultiSimilarityMiner(epsilon=0.1)
     loss = losses.MultiSimilarityLoss(alpha=2.0, beta=40.0, base=0.5)
@@ -36,7 +38,7 @@ def mined(case):
     )
 
 
-def batch_hard(case):
+def batch_hard(case: dict[str, Any]) -> Any:
     """The hardest triplet of each anchor."""
     miner = miners.BatchHardMiner()
     loss = losses.TripletMarginLoss(margin=0.2)
@@ -45,7 +47,7 @@ def batch_hard(case):
     )
 
 
-def contrastive_mined(case):
+def contrastive_mined(case: dict[str, Any]) -> Any:
     """Contrastive loss on the pairs of the multi-similarity miner."""
     miner = miners.MultiSimilarityMiner(epsilon=0.1)
     loss = losses.ContrastiveLoss(pos_margin=0.0, neg_margin=1.0)
@@ -54,7 +56,7 @@ def contrastive_mined(case):
     )
 
 
-def margin_distance_weighted(case):
+def margin_distance_weighted(case: dict[str, Any]) -> Any:
     """Margin loss on triplets drawn by distance."""
     miner = miners.DistanceWeightedMiner(cutoff=0.5, nonzero_loss_cutoff=1.4)
     loss = losses.MarginLoss()
@@ -126,7 +128,7 @@ LOSSES = {
 }
 
 
-def set_proxies(loss, proxies):
+def set_proxies(loss: Any, proxies: Any) -> None:
     """Gives the loss our proxies, in its own layout."""
     rows = torch.tensor(proxies.reshape(-1, proxies.shape[-1]))
     columns = next((n for n in ("fc", "W") if hasattr(loss, n)), None)
@@ -136,7 +138,7 @@ def set_proxies(loss, proxies):
         loss.proxies.data = rows
 
 
-def eager_step(case, problem, dtype):
+def eager_step(case: dict[str, Any], problem: Any, dtype: str) -> Any:
     """Returns a function that computes value and gradients."""
     loss = LOSSES[case["loss"]](case)
     if case["num_classes"]:
@@ -165,7 +167,7 @@ def eager_step(case, problem, dtype):
     return step, gradients
 
 
-def measured(case, path):
+def measured(case: dict[str, Any], path: Path) -> Any:
     """Returns the value, and the seconds a step of each repetition."""
     if case["loss"] not in LOSSES:
         return None
@@ -189,13 +191,15 @@ def measured(case, path):
     return {"value": value, "seconds": seconds}
 
 
-def main():
+def main() -> None:
     """Measures every case, in order."""
     folder = Path(sys.argv[1])
     cases = json.loads((folder / "cases.json").read_text())
     for number, case in enumerate(cases):
         found = measured(case, folder / f"{number}.npz")
         print(json.dumps(found), flush=True)
+        # What a case leaves behind slows those after it.
+        gc.collect()
 
 
 if __name__ == "__main__":

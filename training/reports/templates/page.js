@@ -134,6 +134,8 @@ const page = (() => {
     say("Table copied as Markdown");
     setTimeout(() => { button.textContent = words; }, 1500);
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraws.forEach((redraw) => redraw()));
+  for (const query of ["(prefers-color-scheme: dark)", "(max-width: 700px)"]) {
+    matchMedia(query).addEventListener("change", () => redraws.forEach((redraw) => redraw()));
+  }
   return { make, find, say, color, isDark, overlay, redraws, applyTheme, showWhy };
 })();

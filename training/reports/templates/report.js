@@ -97,7 +97,7 @@
       line: { color: seriesColor(one.method), width: 2 },
       hovertemplate: "step %{x}: %{y:.4f}",
     })), {
-      showlegend: several, legend: { orientation: "h", y: 1.12 }, hovermode: "x unified",
+      showlegend: several, legend: { orientation: "h", y: 1.02, yanchor: "bottom" }, hovermode: "x unified",
       xaxis: { title: { text: "training step" } },
       yaxis: { title: { text: curveWords(measure) }, rangemode: "tozero" },
     });
@@ -135,22 +135,28 @@
   if (find("c-differences")) {
     const rows = [...find("t-differences").tBodies[0].rows].map((row) =>
       [...row.cells].map((cell) => cell.textContent.trim()));
+    const numbers = new Map([...find("t-scores").tBodies[0].rows].map((row) =>
+      [row.cells[0].textContent.trim(), Number(row.querySelector(".key").className.match(/k(\d+)/)[1])]));
     redraws.push(() => {
-      const names = rows.map((row) => `${row[0]} · ${row[2]}`);
+      const most = innerWidth > 700 ? 30 : 10;
+      const names = rows.map((row) =>
+        `${row[0].length > most ? `${row[0].slice(0, most - 1)}…` : row[0]} · ${row[2]}`);
+      const colors = rows.map((row) => seriesColor(numbers.get(row[0]) || 0));
       const middle = rows.map((row) => parseFloat(row[3]));
       const ends = rows.map((row) => row[4].split(" to ").map(parseFloat));
-      draw("c-differences", [{
-        x: middle, y: names, type: "scatter", mode: "markers",
-        marker: { size: 11, color: color("--s0") },
+      draw("c-differences", rows.map((_, i) => ({
+        x: [middle[i]], y: [i], name: names[i], type: "scatter", mode: "markers",
+        marker: { size: 11, color: colors[i] },
         error_x: {
-          type: "data", symmetric: false, color: color("--s0"), thickness: 2,
-          array: ends.map((pair, i) => (pair.length > 1 ? pair[1] - middle[i] : 0)),
-          arrayminus: ends.map((pair, i) => (pair.length > 1 ? middle[i] - pair[0] : 0)),
+          type: "data", symmetric: false, color: colors[i], thickness: 2,
+          array: [ends[i].length > 1 ? ends[i][1] - middle[i] : 0],
+          arrayminus: [ends[i].length > 1 ? middle[i] - ends[i][0] : 0],
         },
-        hovertemplate: "%{y}: %{x:+.1f}<extra></extra>",
-      }], {
+        hovertemplate: `${names[i]}: %{x:+.1f}<extra></extra>`,
+      })), {
         xaxis: { title: { text: "percentage points" }, zeroline: true, zerolinewidth: 2, zerolinecolor: color("--quiet") },
-        yaxis: { autorange: "reversed" }, showlegend: false,
+        yaxis: { autorange: "reversed", tickmode: "array", tickvals: rows.map((_, i) => i), ticktext: names },
+        showlegend: false,
       });
     });
   }
@@ -205,6 +211,7 @@
   const explainable = data.searches.some((search) => search.shape);
   find("overlay").closest("label").hidden = !explainable;
   find("overlay-legend").hidden = !explainable;
+  find("how-to-explain").hidden = !explainable;
   find("overlay").addEventListener("change", drawQueries);
   find("query-list").addEventListener("change", drawQueries);
   drawQueries();

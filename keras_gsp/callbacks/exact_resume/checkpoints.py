@@ -1,0 +1,191 @@
+"""Checkpoints on disk: each whole or absent, the last few of a run kept.
+
+A file is a plain NPZ archive: named arrays and a JSON text under
+`manifest`. Nothing in it is pickled, so that a foreign file cannot run code.
+"""
+
+import hashlib
+import json
+import os
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from keras_gsp.storage.whole import whole_file
+
+MANIFEST = "manifest"
+
+
+def write_checkpoint(
+    path: str | os.PathLike, manifest: dict, arrays: dict
+) -> None:
+    """Writes a checkpoint in one step: afterwards it is there, or it is not.
+
+    See `keras_gsp.storage.whole.whole_file`.
+
+    Args:
+        path: where to; a file already there is replaced.
+        manifest: anything JSON can hold.
+        arrays: NumPy arrays by name; bfloat16 and float8 are allowed.
+    """
+    described = {
+        "manifest": manifest,
+        "arrays": {
+            name: {"shape": array.shape, "dtype": array.dtype.name}
+            for name, array in arrays.items()
+        },
+        "sha256": _digest(arrays),
+    }
+    text = np.frombuffer(json.dumps(described).encode(), "uint8")
+    content: dict[str, Any] = {MANIFEST: text}
+    content |= {name: _storable(array) for name, array in arrays.items()}
+    # Through a handle, or NumPy would add its own ending to the name.
+    with whole_file(path) as aside, open(aside, "wb") as file:
+        np.savez(file, **content)
+
+
+def read_checkpoint(path: str | os.PathLike) -> tuple[dict, dict]:
+    """Reads a checkpoint back and checks every byte of it.
+
+    Args:
+        path: a file written by `write_checkpoint`.
+
+    Returns:
+        The manifest and the arrays by name.
+
+    Raises:
+        ValueError: the file is truncated, damaged or no checkpoint.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            described = json.loads(archive[MANIFEST].tobytes())
+            arrays = {
+                name: _restored(archive[name], **description)
+                for name, description in described["arrays"].items()
+            }
+            manifest, expected = described["manifest"], described["sha256"]
+    except (
+        AttributeError,
+        EOFError,
+        KeyError,
+        # A damaged header may ask for any size.
+        MemoryError,
+        OSError,
+        # An archive of a later version, or one with a password.
+        RuntimeError,
+        TypeError,
+        ValueError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise ValueError(
+            f"`{path}` is truncated, damaged or no checkpoint: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if _digest(arrays) != expected:
+        raise ValueError(f"`{path}` is damaged: its checksum does not match.")
+    return manifest, arrays
+
+
+def _digest(arrays):
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.shape} {array.dtype.name} ".encode())
+        digest.update(_storable(array).tobytes())
+    return digest.hexdigest()
+
+
+def _storable(array):
+    """NPZ keeps NumPy's own dtypes only; bfloat16 travels as bytes."""
+    # Not `isbuiltin`, which is 0 of a dtype that came by way of pickle.
+    if array.dtype.type.__module__ == "numpy":
+        return array
+    return np.frombuffer(array.tobytes(), "uint8")
+
+
+def _restored(array, shape, dtype):
+    if array.dtype.name == dtype:
+        return array
+    dtype = getattr(ml_dtypes, dtype)
+    return np.frombuffer(array.tobytes(), dtype).reshape(shape)
+
+
+def save_checkpoint(
+    folder: str | os.PathLike,
+    step: int,
+    manifest: dict[str, Any],
+    arrays: dict[str, Any],
+    *,
+    keep: int,
+) -> None:
+    """Writes the checkpoint of a step and removes those that are too old.
+
+    Args:
+        folder: of the checkpoints of one run; made when missing.
+        step: steps done, at least 0.
+        manifest: anything JSON can hold.
+        arrays: NumPy arrays by name.
+        keep: number of checkpoints to keep, this one included.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_checkpoint(folder / f"step-{step:09d}.npz", manifest, arrays)
+    # One of a later step was refused when this run began: not counted.
+    done = [path for path in _paths(folder) if _step(path) <= step]
+    for path in [*done[:-keep], *folder.glob("*.partial")]:
+        path.unlink()
+
+
+def newest_checkpoint(
+    folder: str | os.PathLike, check: Callable[[dict, dict], None]
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Returns the newest checkpoint that can be read and passes a check.
+
+    Those refused before it are named in warnings and left as they are.
+
+    Args:
+        folder: of the checkpoints of one run.
+        check: called with manifest and arrays; raises `ValueError` with the
+            reason when they do not fit.
+
+    Returns:
+        Manifest and arrays, or `None` when the folder holds no checkpoint.
+
+    Raises:
+        ValueError: there are checkpoints, but none can be used.
+    """
+    refused = []
+    for path in reversed(_paths(Path(folder))):
+        try:
+            manifest, arrays = read_checkpoint(path)
+            check(manifest, arrays)
+        except ValueError as error:
+            refused.append(f"{path.name}: {error}")
+            continue
+        for reason in refused:
+            warnings.warn(f"Refused a checkpoint, {reason}", stacklevel=3)
+        return manifest, arrays
+    if refused:
+        raise ValueError(
+            f"None of the checkpoints in `{folder}` can be resumed from; they "
+            "are left as they are. Use the settings and the model they were "
+            "made with, or another directory to start anew. "
+            + " ".join(refused)
+        )
+    return None
+
+
+def _paths(folder):
+    """Checkpoints, oldest first."""
+    return sorted(folder.glob("step-*.npz"), key=_step)
+
+
+def _step(path):
+    digits = path.stem.removeprefix("step-")
+    return int(digits) if digits.isdigit() else -1

@@ -1,0 +1,163 @@
+"""Several processes of one training: what each does, and what they share.
+
+They are those of `keras.distribution` on JAX. Weights are held by all of
+them, rows of proxies may be held by some; the first process writes files.
+Everything here is plain in a training of one process. Where there are
+several, all of them have to make the same calls in the same order.
+"""
+
+import pickle
+from collections.abc import Callable
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, ref
+
+import keras
+import numpy as np
+from keras import ops, tree
+
+Result = TypeVar("Result")
+
+# Compiled once for each encoder.
+_FORWARD: WeakKeyDictionary = WeakKeyDictionary()
+
+
+def num_processes() -> int:
+    """Processes that train together; 1 without a distribution."""
+    distribution = _distribution()
+    return 1 if distribution is None else distribution.num_processes
+
+
+def is_first_process() -> bool:
+    """Whether this process writes what one process has to write."""
+    if num_processes() == 1:
+        return True
+    import jax
+
+    return jax.process_index() == 0
+
+
+def from_first_process(compute: Callable[[], Result]) -> Result:
+    """Computes in the first process and returns it, or raises it, in all.
+
+    Args:
+        compute: function without arguments; its result can be pickled.
+    """
+    if num_processes() == 1:
+        return compute()
+    answer: Any = None
+    if is_first_process():
+        try:
+            answer = compute(), None
+        except Exception as error:  # noqa: BLE001, raised in every process
+            answer = None, error
+    result, failure = _broadcast(answer)
+    if failure is not None:
+        raise failure
+    return result
+
+
+def as_numpy(tensor: Any) -> np.ndarray:
+    """Returns a tensor or variable, whole where processes hold its parts."""
+    value = getattr(tensor, "value", tensor)
+    is_in_parts = num_processes() > 1 and not (
+        value.is_fully_addressable or value.is_fully_replicated
+    )
+    if not is_in_parts:
+        return np.asarray(ops.convert_to_numpy(tensor))
+    from jax.experimental import multihost_utils
+
+    return multihost_utils.process_allgather(value, tiled=True)
+
+
+def predictor(encoder: keras.Model) -> Callable[[Any], Any]:
+    """Returns `encoder.predict_on_batch`, done by all processes together.
+
+    Each holds a copy of the weights as they are now on its own devices and
+    embeds a part of the batch; all of them get the whole.
+
+    Args:
+        encoder: built Keras model.
+
+    Returns:
+        Function from (batch, ...), the same in every process, to NumPy
+        arrays in the structure of the encoder's outputs.
+    """
+    if num_processes() == 1:
+        return encoder.predict_on_batch
+    import jax
+    from jax.experimental import multihost_utils
+
+    mesh = jax.sharding.Mesh(np.array(jax.local_devices()), ("rows",))
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    cut = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("rows"))
+    # By way of the host: an array that JAX copied to devices of several
+    # processes does not say what this one's hold.
+    weights = jax.device_put(
+        [
+            [as_numpy(variable) for variable in variables]
+            for variables in (
+                encoder.trainable_variables,
+                encoder.non_trainable_variables,
+            )
+        ],
+        whole,
+    )
+    forward = _forward(encoder)
+
+    def predict(images):
+        images = np.asarray(images)
+        length = len(images)
+        # As many rows for every device; what is too many is cut off again.
+        rows = -(-length // jax.device_count()) * jax.local_device_count()
+        filled = np.arange(rows * jax.process_count()) % length
+        mine = filled.reshape(-1, rows)[jax.process_index()]
+        # Layers would ask the distribution where its devices are.
+        with _no_distribution():
+            outputs = forward(*weights, jax.device_put(images[mine], cut))
+        outputs = tree.map_structure(np.asarray, outputs)
+        outputs = multihost_utils.process_allgather(outputs, tiled=True)
+        return tree.map_structure(lambda output: output[:length], outputs)
+
+    return predict
+
+
+def _forward(encoder):
+    import jax
+
+    if encoder not in _FORWARD:
+        known = ref(encoder)  # What is kept must not keep its encoder.
+
+        def call(*args):
+            kept: Any = known()
+            return kept.stateless_call(*args, training=False)[0]
+
+        _FORWARD[encoder] = jax.jit(call)
+    return _FORWARD[encoder]
+
+
+def _broadcast(answer):
+    """What the first process has, by way of bytes."""
+    from jax.experimental import multihost_utils
+
+    content = np.frombuffer(pickle.dumps(answer), "uint8")
+    length = multihost_utils.broadcast_one_to_all(np.int32(len(content)))
+    # A few lengths, because each is compiled anew.
+    sent = np.resize(content, 1 << int(length).bit_length())
+    return pickle.loads(multihost_utils.broadcast_one_to_all(sent).tobytes())
+
+
+def _distribution():
+    if keras.backend.backend() != "jax":
+        return None
+    return keras.distribution.distribution()
+
+
+class _no_distribution:
+    """Keras's distribution is set aside for a while."""
+
+    def __enter__(self):
+        self._distribution = keras.distribution.distribution()
+        keras.distribution.set_distribution(None)
+
+    def __exit__(self, *error):
+        keras.distribution.set_distribution(self._distribution)

@@ -1,0 +1,276 @@
+"""What every index can do: how it is asked, and what it answers."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+from keras import ops
+
+from keras_gsp.embeddings.labelled_embeddings import checked_embeddings
+from keras_gsp.retrieval.index.gallery import Gallery
+from keras_gsp.retrieval.index.where import Where
+from keras_gsp.retrieval.matching import MatchThreshold, checked_match
+
+
+@dataclasses.dataclass(frozen=True)
+class Neighbors:
+    """The nearest gallery items of each query, nearest first.
+
+    All arrays are (queries, k), with k at most the number of gallery items.
+    Row i holds `counts[i]` neighbours; what stands behind them is padding:
+    index -1, distance infinity, id and label -1 or the empty string.
+
+    Attributes:
+        ids: ids of the gallery items.
+        labels: their labels.
+        distances: Euclidean distances, float32.
+        indices: positions in the gallery; -1 throughout where the gallery is
+            kept by an engine that has none.
+        counts: (queries,), number of neighbours found.
+        is_match: whether each is near enough to be of the query's class, by
+            the index's threshold `match`; `None` for an index without one.
+    """
+
+    ids: np.ndarray
+    labels: np.ndarray
+    distances: np.ndarray
+    indices: np.ndarray
+    counts: np.ndarray
+    is_match: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+@runtime_checkable
+class SearchIndex(Protocol):
+    """A gallery of embeddings that is searched and kept up to date.
+
+    `ExactIndex`, `ScannIndex` and `MilvusIndex` keep it. Distances are
+    Euclidean between the embeddings as given, and exact for what is returned;
+    equal distances are ordered by position, or by id where an engine knows no
+    positions. An engine may miss neighbours: `certificate` says how many.
+
+    Attributes:
+        kind: name of the engine.
+        embedding_size: size of the embeddings, `None` while empty.
+        match: `MatchThreshold` that is kept with the gallery and by which
+            searches answer `is_match`, or `None`; may be assigned.
+    """
+
+    kind: str
+    match: MatchThreshold | None
+
+    @property
+    def embedding_size(self) -> int | None:
+        """Size of the embeddings, `None` while empty."""
+
+    def __len__(self) -> int:
+        """Number of items."""
+
+    def search(
+        self,
+        queries: Any,
+        k: int = 10,
+        *,
+        exclude_ids: Any = None,
+        where: Where | None = None,
+    ) -> Neighbors:
+        """Finds near items of each query.
+
+        Args:
+            queries: (queries, size), or (size,) for a single one.
+            k: number of neighbours, at least 1.
+            exclude_ids: one id for each query that must not be returned.
+            where: which items may be returned, a dict from `"label"`, `"id"`
+                or an attribute to a value, a list of values, or a slice.
+        """
+
+    def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
+        """Finds the nearest items of each query by comparing with all."""
+
+    def upsert(
+        self,
+        embeddings: Any,
+        labels: Any,
+        ids: Any,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Adds items, in place of those of the same id."""
+
+    def delete(self, ids: Any) -> int:
+        """Removes items by id and returns how many there were."""
+
+    def count(self, where: Where | None = None) -> int:
+        """Number of items that a filter lets through."""
+
+
+class GalleryIndex:
+    """What an index has that keeps its items in a `Gallery` of this process.
+
+    A subclass says how to search, and in `_over` how it is made of a gallery.
+    """
+
+    gallery: Gallery
+
+    @classmethod
+    def from_encoder(
+        cls,
+        encoder: Any,
+        dataset: Any,
+        *,
+        ids: Any = None,
+        batch_size: int = 64,
+        attributes: Mapping[str, Any] | None = None,
+        storage: str = "float32",
+        match: MatchThreshold | None = None,
+        **options: Any,
+    ) -> Self:
+        """Embeds a data set and indexes it.
+
+        Args:
+            encoder: Keras model, images to embeddings (or to a dict with
+                `"embedding"`).
+            dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
+                (images, labels) batches, or a tuple of two arrays.
+            ids: one id for each image, in order. Default `None`: positions.
+            batch_size: images embedded at once when arrays are given.
+            attributes: as for the class.
+            storage: as for the class.
+            match: as for the class.
+            **options: the other keyword arguments of the class.
+
+        Returns:
+            The index.
+        """
+        cls._check_engine()
+        gallery = Gallery(storage=storage, match=match)
+        gallery.add_encoded(encoder, dataset, ids, batch_size, attributes)
+        return cls._over(gallery, **options)
+
+    def __len__(self) -> int:
+        return len(self.gallery)
+
+    @property
+    def embedding_size(self) -> int | None:
+        """Size of the embeddings, `None` while the index is empty."""
+        return self.gallery.embedding_size
+
+    @property
+    def match(self) -> MatchThreshold | None:
+        """The threshold up to which a neighbour is a match, or `None`."""
+        return self.gallery.match
+
+    @match.setter
+    def match(self, match: MatchThreshold | None) -> None:
+        self.gallery.match = checked_match(match)
+
+    def count(self, where: Where | None = None) -> int:
+        """Counts the items that a filter lets through.
+
+        Args:
+            where: as for `ExactIndex.search`.
+        """
+        selected = self.gallery.selected(where)
+        return len(self) if selected is None else int(selected.sum())
+
+    @classmethod
+    def _over(cls, gallery: Gallery, **options: Any) -> Self:
+        raise NotImplementedError(f"{cls.__name__} has no `_over`.")
+
+    @classmethod
+    def _check_engine(cls) -> None:
+        """Raises `ImportError` before a data set is embedded in vain."""
+
+
+def neighbors_at(
+    gallery: Gallery, indices: np.ndarray, distances: np.ndarray
+) -> Neighbors:
+    """Looks ids and labels up; an index of -1 stands for no neighbour."""
+    is_missing = indices < 0
+
+    def looked_up(values):
+        found = values[np.maximum(indices, 0)]
+        missing = "" if found.dtype.kind == "U" else -1
+        return np.where(is_missing, np.array(missing, found.dtype), found)
+
+    distances = np.where(is_missing, np.inf, distances).astype("float32")
+    return Neighbors(
+        ids=looked_up(gallery.ids),
+        labels=looked_up(gallery.labels),
+        distances=distances,
+        indices=np.where(is_missing, -1, indices),
+        counts=np.sum(~is_missing, axis=1),
+        is_match=None
+        if gallery.match is None
+        else gallery.match.is_match(distances),
+    )
+
+
+def checked_queries(queries: Any, gallery: Gallery) -> np.ndarray:
+    """Returns queries as (queries, size), float32, refusing a wrong size."""
+    check_filled(gallery)
+    return queries_of_size(queries, gallery.embedding_size)
+
+
+def queries_of_size(queries: Any, size: int | None) -> np.ndarray:
+    """Returns queries as (queries, size), float32.
+
+    Args:
+        queries: (queries, size), or (size,) for a single one.
+        size: of the gallery's embeddings.
+
+    Raises:
+        ValueError: NaN or infinity, or another size.
+    """
+    if not isinstance(queries, np.ndarray):
+        queries = ops.convert_to_numpy(queries)
+    queries = queries[None] if queries.ndim == 1 else queries
+    queries = checked_embeddings(queries, "queries").astype("float32")
+    if queries.shape[1] != size:
+        raise ValueError(
+            "`queries` must have the size of the gallery's embeddings, "
+            f"{size}. Received: shape {queries.shape}."
+        )
+    return queries
+
+
+def check_filled(gallery: Gallery) -> None:
+    """Raises `RuntimeError` for an index that nothing was added to."""
+    if not len(gallery):
+        raise RuntimeError(
+            "The index must hold at least one item. Received: an empty "
+            "gallery; call `add` first."
+        )
+
+
+def excluded_positions(
+    exclude_ids: Any, gallery: Gallery, count: int
+) -> np.ndarray:
+    """Returns the position each query must not return, -2 for none."""
+    ids = one_id_each(exclude_ids, count)
+    positions = gallery.positions_of(ids)
+    return np.where(positions < 0, -2, positions)
+
+
+def one_id_each(exclude_ids: Any, count: int) -> list[Any]:
+    """Returns the id that each query must not return, `None` for none.
+
+    Args:
+        exclude_ids: one id for each query, or `None`.
+        count: number of queries.
+
+    Raises:
+        ValueError: another number of ids than of queries.
+    """
+    if exclude_ids is None:
+        return [None] * count
+    if isinstance(exclude_ids, str | bytes) or np.ndim(exclude_ids) == 0:
+        exclude_ids = [exclude_ids]
+    if len(exclude_ids) != count:
+        raise ValueError(
+            "`exclude_ids` must hold one id for each query. "
+            f"Received: {len(exclude_ids)} ids for {count} queries."
+        )
+    return list(exclude_ids)

@@ -1,0 +1,431 @@
+"""What an export runs: bytes or pixels to embeddings to neighbours.
+
+TensorFlow graphs alone. One bad file at a time: what cannot be read does not
+stop the others.
+"""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_gsp.data.crops import evaluation_window
+from keras_gsp.data.decoding import MAX_PIXELS, cut_encoded, num_pixels
+from keras_gsp.embeddings.labelled_batches import embedding_of
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.tensor import Tensor
+from keras_gsp.retrieval.index.exact import ExactIndex
+from keras_gsp.retrieval.index.gallery import SHARD_ROWS
+from keras_gsp.retrieval.index.nearest import (
+    SPARE_CANDIDATES,
+    exact_order,
+    nearest_candidates,
+)
+from keras_gsp.retrieval.index.scann_index import import_scann
+from keras_gsp.retrieval.matching import MatchThreshold
+
+
+class ServedGallery:
+    """The variables of a gallery, and the searches that run on them.
+
+    Args:
+        index: `ExactIndex` or `ScannIndex`, not empty.
+        neighbors: k of every search, at least 1.
+        match: `MatchThreshold`, or `None` for answers without `is_match`.
+
+    Attributes:
+        variables: what a `tf.Module` must track, a dict.
+        has_ann: whether `near` is there.
+    """
+
+    def __init__(
+        self, index: Any, neighbors: int, match: MatchThreshold | None = None
+    ) -> None:
+        import tensorflow as tf
+
+        gallery = index.gallery
+        exact = ExactIndex()
+        exact.gallery = gallery
+        self.neighbors = min(neighbors, len(gallery))
+        self.match = match
+        self.origin = exact.origin()
+        rows = gallery.embeddings - self.origin
+        halves = np.sum(np.square(rows), axis=1) / 2
+        with tf.device("/CPU:0"):
+            self.variables = {
+                "rows": tf.Variable(rows, trainable=False),
+                "half_squares": tf.Variable(halves, trainable=False),
+                # For those who search the rows themselves.
+                "origin": tf.Variable(self.origin, trainable=False),
+                "ids": tf.Variable(gallery.ids.astype("U").astype(object)),
+                "labels": tf.Variable(
+                    gallery.labels.astype("U").astype(object)
+                ),
+            }
+        self.has_ann = index.kind == "scann"
+        if self.has_ann:
+            scann = import_scann()
+            self._candidates = index.candidates
+            searcher = index.built_with(scann.scann_ops.builder)
+            self.variables["scann"] = searcher.serialize_to_module()
+
+    def nearest(self, embeddings: Tensor) -> tuple[Any, Any]:
+        """Exact search.
+
+        Args:
+            embeddings: (batch, size).
+
+        Returns:
+            Distances and indices, (batch, neighbors).
+        """
+        queries = embeddings - self.origin
+        rows, halves = self.variables["rows"], self.variables["half_squares"]
+        num_items = rows.shape[0]
+        kept = min(self.neighbors + 1 + SPARE_CANDIDATES, num_items)
+        best: Any = None
+        for start in range(0, num_items, SHARD_ROWS):
+            shard = slice(start, start + SHARD_ROWS)
+            best = nearest_candidates(
+                queries,
+                rows[shard],
+                halves[shard],
+                kept,
+                None if best is None else (best, start),
+            )
+        distances, indices = self._ordered(queries, best[1])
+        return distances[:, : self.neighbors], indices[:, : self.neighbors]
+
+    def near(self, embeddings: Tensor, num_neighbors: int | None = None) -> Any:
+        """ScaNN's search; its distances are computed again exactly.
+
+        Args:
+            embeddings: (batch, size).
+            num_neighbors: how many, at most the items. Default `None`:
+                `neighbors`.
+
+        Returns:
+            Distances and indices, (batch, num_neighbors), -1 for none.
+        """
+        import tensorflow as tf
+
+        wanted = num_neighbors or self.neighbors
+        scann = import_scann()
+        searcher = scann.scann_ops.searcher_from_module(self.variables["scann"])
+        indices, distances = searcher.search_batched(
+            embeddings,
+            final_num_neighbors=wanted,
+            pre_reorder_num_neighbors=self._candidates(wanted),
+        )
+        indices = tf.where(tf.math.is_nan(distances), -1, indices)
+        # ScaNN leaves columns out that no query fills.
+        missing = wanted - tf.shape(indices)[1]
+        indices = tf.pad(indices, [[0, 0], [0, missing]], constant_values=-1)
+        indices = tf.ensure_shape(indices, (None, wanted))
+        return self._ordered(embeddings - self.origin, indices)
+
+    def described(
+        self, distances: Tensor, indices: Tensor, is_read: Tensor
+    ) -> Any:
+        """Looks up ids and labels; an unreadable image has no neighbours.
+
+        Args:
+            distances: (batch, neighbors).
+            indices: (batch, neighbors), -1 for none.
+            is_read: (batch,), boolean.
+
+        Returns:
+            A dict of tensors: `ids`, `labels`, `distances` (batch, neighbors)
+            and `counts` (batch,); with a threshold also `is_match` (batch,
+            neighbors).
+        """
+        import tensorflow as tf
+
+        is_found = (indices >= 0) & is_read[:, None]
+        places = tf.where(is_found, indices, 0)
+        found = {
+            name: tf.where(
+                is_found, tf.gather(self.variables[name], places), ""
+            )
+            for name in ("ids", "labels")
+        }
+        if self.match is not None:
+            found["is_match"] = is_found & (distances <= self.match.distance)
+        return found | {
+            "distances": tf.where(is_found, distances, np.inf),
+            "counts": tf.reduce_sum(tf.cast(is_found, "int32"), axis=1),
+        }
+
+    def _ordered(self, queries, indices):
+        import tensorflow as tf
+
+        vectors = tf.gather(self.variables["rows"], tf.maximum(indices, 0))
+        return exact_order(queries, vectors, indices)
+
+
+OK = "ok"
+UNREADABLE = "unreadable: not a whole JPEG, PNG, GIF, BMP or WebP image"
+
+
+class ServedEncoder:
+    """What every served signature begins with.
+
+    Args:
+        encoder: built Keras model of one image input.
+        image_size: side of the images the encoder takes, pixels, or (height,
+            width). Default `None`: as the encoder's input says.
+        crop_fraction: side of the centred square that is kept of an encoded
+            image, as a fraction of its shorter side, in (0, 1]; `None` keeps
+            the whole image.
+        max_pixels: pixels above which an encoded image is refused.
+
+    Raises:
+        RuntimeError: another backend than TensorFlow.
+        ValueError: an encoder without one image input, an image size that is
+            unknown or not the encoder's, a fraction outside (0, 1].
+    """
+
+    def __init__(
+        self,
+        encoder: keras.Model,
+        image_size: int | tuple[int, int] | None = None,
+        crop_fraction: float | None = 1.0,
+        max_pixels: int = MAX_PIXELS,
+    ) -> None:
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                "Exports need the TensorFlow backend. Received: "
+                f"{keras.backend.backend()!r}. Save the encoder as .keras and "
+                "export it in a process with KERAS_BACKEND=tensorflow."
+            )
+        check_crop_fraction(crop_fraction)
+        check_count(max_pixels=max_pixels)
+        self.encoder = encoder
+        self.crop_fraction = crop_fraction and float(crop_fraction)
+        self.max_pixels = int(max_pixels)
+        self._decode: Any = None
+        self.height, self.width, self.channels = image_shape_of(
+            encoder, image_size
+        )
+        self.embedding_size = embedding_of(
+            encoder.compute_output_spec(encoder.inputs[0])
+        ).shape[-1]
+
+    @property
+    def variables(self) -> list[Any]:
+        """The encoder's weights as TensorFlow variables, for tracking."""
+        return [variable.value for variable in self.encoder.variables]
+
+    def decoded(self, image_bytes: Any) -> tuple[Any, Any]:
+        """Flattens and decodes encoded images.
+
+        Args:
+            image_bytes: strings of bytes, any shape.
+
+        Returns:
+            Images (batch, height, width, channels), uint8, and status
+            (batch,), `"ok"` or what is wrong.
+        """
+        import tensorflow as tf
+
+        if self._decode is None:
+            # Traced once, called by every signature.
+            self._decode = tf.function(
+                lambda contents: decoded_images(
+                    contents,
+                    self.height,
+                    self.width,
+                    self.channels,
+                    self.crop_fraction,
+                    self.max_pixels,
+                ),
+                input_signature=[tf.TensorSpec([None], "string")],
+                autograph=False,
+            )
+        return self._decode(tf.reshape(image_bytes, [-1]))
+
+    def embedded(self, images: Any) -> Any:
+        """Embeds pixels of the encoder's size.
+
+        Args:
+            images: (..., height, width, channels), in [0, 255] as the
+                encoder was trained on; any number of leading axes.
+
+        Returns:
+            (batch, embedding_size), float32, leading axes flattened.
+        """
+        import tensorflow as tf
+
+        size = (self.height, self.width, self.channels)
+        tf.debugging.assert_equal(
+            tf.shape(images)[-3:],
+            tf.constant(size),
+            f"`images` must have the encoder's size {size}.",
+        )
+        images = tf.cast(images, self.encoder.inputs[0].dtype)
+        flat = tf.reshape(images, (-1, *size))
+        outputs = embedding_of(self.encoder(flat, training=False))
+        return tf.cast(outputs, "float32")
+
+
+def like_leading(values: Any, inputs: Any, num_own: int = 0) -> Any:
+    """Gives the answers of a flat batch the leading shape of the question.
+
+    A single image gets a single answer, a batch gets a batch.
+
+    Args:
+        values: (batch, ...).
+        inputs: what was asked, any shape.
+        num_own: axes at its end that belong to one item. Default 0.
+
+    Returns:
+        (leading axes, ...).
+    """
+    import tensorflow as tf
+
+    shape = tf.shape(inputs)
+    leading = shape[: tf.size(shape) - num_own]
+    return tf.reshape(values, tf.concat([leading, tf.shape(values)[1:]], 0))
+
+
+def check_crop_fraction(crop_fraction: float | None) -> None:
+    """Raises `ValueError` unless it is `None` or in (0, 1]."""
+    if crop_fraction is not None and not 0.0 < crop_fraction <= 1.0:
+        raise ValueError(
+            "`crop_fraction` must be in (0, 1], or None. "
+            f"Received: crop_fraction={crop_fraction}."
+        )
+
+
+def image_shape_of(
+    encoder: keras.Model, image_size: int | tuple[int, int] | None = None
+) -> tuple[int, int, int]:
+    """Height, width and channels of the images that an encoder takes.
+
+    Args:
+        encoder: built Keras model of one image input.
+        image_size: side in pixels or (height, width); `None`: as the
+            encoder's input says.
+
+    Raises:
+        ValueError: an encoder without one image input, or a size that is
+            unknown or not the encoder's.
+    """
+    shapes = [tuple(tensor.shape) for tensor in encoder.inputs or []]
+    if len(shapes) != 1 or len(shapes[0]) != 4 or shapes[0][3] is None:
+        raise ValueError(
+            "`encoder` must have one input (batch, height, width, channels). "
+            f"Received: inputs of shape {shapes}."
+        )
+    _, *own, channels = shapes[0]
+    sizes: tuple[Any, ...]
+    if image_size is None:
+        sizes = tuple(own)
+    elif isinstance(image_size, int):
+        sizes = (image_size, image_size)
+    else:
+        sizes = tuple(image_size)
+    fits = all(
+        mine in (None, theirs) for mine, theirs in zip(own, sizes, strict=True)
+    )
+    if None in sizes or not fits:
+        raise ValueError(
+            "`image_size` must be given where the encoder leaves it open, and "
+            f"equal to it otherwise. Received: image_size={sizes}, the "
+            f"encoder takes {tuple(own)}."
+        )
+    return (*sizes, channels)
+
+
+def decoded_images(
+    contents: Any,
+    height: int,
+    width: int,
+    channels: int,
+    crop_fraction: float | None,
+    max_pixels: int = MAX_PIXELS,
+) -> tuple[Any, Any]:
+    """Decodes encoded images; one that cannot be read does not stop others.
+
+    Each is prepared as `gsp.data.evaluation_batches` prepares images that are
+    scored, by the same function.
+
+    The decoders of TensorFlow raise, and a raised error ends the whole batch.
+    Inside a tf.data pipeline an element that raises can be dropped instead:
+    that is done here, and the places of dropped ones are filled with black.
+
+    Args:
+        contents: (batch,), strings of bytes.
+        height: height of the result, pixels.
+        width: width of the result, pixels.
+        channels: 1 or 3.
+        crop_fraction: side of the centred square that is kept, as a fraction
+            of the image's shorter side, in (0, 1]; `None` keeps the whole
+            image.
+        max_pixels: pixels above which an image is refused before it is
+            decoded.
+
+    Returns:
+        Images (batch, height, width, channels), uint8, and status (batch,),
+        strings: `"ok"` or what is wrong.
+    """
+    import tensorflow as tf
+
+    window = evaluation_window(crop_fraction)
+
+    def decode(content):
+        return cut_encoded(
+            content,
+            (height, width),
+            window,
+            channels=channels,
+            max_pixels=max_pixels,
+        )
+
+    with tf.device("/CPU:0"):
+        nothing = tf.zeros((height, width, channels), "uint8")
+        images, is_read = _each(contents, decode, nothing)
+        status = tf.where(is_read, OK, UNREADABLE)
+        # Header by header, and only where something could not be read.
+        status = tf.cond(
+            tf.reduce_all(is_read),
+            lambda: status,
+            lambda: _too_large(contents, status, max_pixels),
+        )
+    return tf.ensure_shape(images, (None, height, width, channels)), status
+
+
+def _too_large(contents, status, max_pixels):
+    """Says which of the images were refused for their size."""
+    import tensorflow as tf
+
+    pixels, is_read = _each(contents, num_pixels, tf.zeros([], "int64"))
+    said = tf.strings.join(
+        [
+            "too large: ",
+            tf.strings.as_string(pixels),
+            f" pixels, the limit is {max_pixels}",
+        ]
+    )
+    return tf.where(is_read & (pixels > max_pixels), said, status)
+
+
+def _each(contents, function, nothing):
+    """Maps each string; one that raises gets `nothing`, and `False`."""
+    import tensorflow as tf
+
+    count = tf.size(contents, out_type="int64")
+    elements = tf.data.Dataset.from_tensor_slices((tf.range(count), contents))
+    mapped = elements.map(
+        lambda position, content: (position, function(content)),
+        num_parallel_calls=tf.data.AUTOTUNE,
+    ).ignore_errors(log_warning=False)
+    # An element of its own keeps the pipeline from ending up empty.
+    last = tf.data.Dataset.from_tensors((count, nothing))
+    positions, values = (
+        mapped.concatenate(last).batch(count + 1).get_single_element()
+    )
+    places = positions[:, None]
+    shape = tf.concat([[count + 1], tf.shape(values, "int64")[1:]], axis=0)
+    values = tf.scatter_nd(places, values, shape)[:-1]
+    ones = tf.ones_like(positions)
+    return values, tf.scatter_nd(places, ones, [count + 1])[:-1] > 0

@@ -1,0 +1,117 @@
+"""A checkpoint file is read back whole or refused."""
+
+import os
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from keras_gsp.callbacks.exact_resume.checkpoints import (
+    read_checkpoint,
+    write_checkpoint,
+)
+
+ARRAYS = {
+    "model/0": np.arange(6.0, dtype="float32").reshape(2, 3),
+    "model/1": np.array(7, dtype="int32"),
+    "model/2": np.array([True, False]),
+    "model/3": np.array([[1.5, -2.0]], dtype=ml_dtypes.bfloat16),
+    "model/4": np.array([1, 2**32 - 1], dtype="uint32"),
+    "model/5": np.zeros((0, 4)),
+    # Its dtype is no longer NumPy's own object, but says the same.
+    "model/6": pickle.loads(pickle.dumps(np.ones(3, "float32"))),
+}
+MANIFEST = {"epoch": 3, "settings": {"name": "run"}, "best": float("inf")}
+
+
+def test_round_trip_keeps_every_bit_shape_and_dtype(tmp_path):
+    write_checkpoint(tmp_path / "a.npz", MANIFEST, ARRAYS)
+    manifest, arrays = read_checkpoint(tmp_path / "a.npz")
+    assert manifest == MANIFEST
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert arrays[name].dtype == array.dtype
+        assert arrays[name].shape == array.shape
+        assert arrays[name].tobytes() == array.tobytes()
+
+
+def test_nothing_else_is_left_in_the_folder(tmp_path):
+    write_checkpoint(tmp_path / "a.npz", MANIFEST, ARRAYS)
+    write_checkpoint(tmp_path / "a.npz", MANIFEST, ARRAYS)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    write_checkpoint(tmp_path / "a.npz", MANIFEST, ARRAYS)
+
+    def no_space(descriptor):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OSError, match="No space"):
+        write_checkpoint(tmp_path / "a.npz", {"epoch": 4}, {})
+    assert read_checkpoint(tmp_path / "a.npz")[0] == MANIFEST
+
+
+def test_truncated_anywhere_is_refused(tmp_path):
+    write_checkpoint(tmp_path / "a.npz", MANIFEST, ARRAYS)
+    whole = (tmp_path / "a.npz").read_bytes()
+    for length in range(0, len(whole), 97):
+        (tmp_path / "b.npz").write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="truncated, damaged"):
+            read_checkpoint(tmp_path / "b.npz")
+
+
+@pytest.mark.parametrize("place", [4, 6])
+def test_any_bit_of_an_entry_is_refused_or_harmless(tmp_path, place):
+    """The version that an entry asks for, and whether it is encrypted."""
+    write_checkpoint(tmp_path / "a.npz", MANIFEST, ARRAYS)
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    entry = content.index(b"PK\x01\x02")
+    for bit in range(8):
+        changed = bytearray(content)
+        changed[entry + place + 2] ^= 1 << bit
+        changed[place] ^= 1 << bit
+        (tmp_path / "b.npz").write_bytes(changed)
+        try:
+            manifest, _ = read_checkpoint(tmp_path / "b.npz")
+        except ValueError as error:
+            assert "truncated, damaged" in str(error)
+        else:
+            assert manifest == MANIFEST
+
+
+def test_changed_array_is_refused_by_the_checksum(tmp_path):
+    write_checkpoint(tmp_path / "a.npz", MANIFEST, ARRAYS)
+    with np.load(tmp_path / "a.npz") as archive:
+        content = {name: archive[name] for name in archive.files}
+    content["model/0"][0, 0] += 1.0
+    np.savez(tmp_path / "a.npz", **content)
+    with pytest.raises(ValueError, match="checksum"):
+        read_checkpoint(tmp_path / "a.npz")
+
+
+def test_pickles_are_not_loaded(tmp_path):
+    objects = np.array([{"a": 1}], dtype=object)
+    np.savez(tmp_path / "a.npz", manifest=objects)
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        read_checkpoint(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not an archive", b"\x80\x04N.", b"\x93NUMPY"]
+)
+def test_foreign_files_are_refused(tmp_path, content):
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(ValueError, match="no checkpoint"):
+        read_checkpoint(tmp_path / "a.npz")
+
+
+def test_foreign_archives_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", weights=np.zeros(3))
+    with pytest.raises(ValueError, match="manifest"):
+        read_checkpoint(tmp_path / "a.npz")
+    np.save(tmp_path / "b.npy", np.zeros(3))
+    with pytest.raises(ValueError, match="no checkpoint"):
+        read_checkpoint(tmp_path / "b.npy")

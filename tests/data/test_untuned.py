@@ -1,0 +1,49 @@
+"""Pipelines that end at once: no autotuner that would be waited for."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.data.untuned import untuned
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="tf.data pipelines"
+)
+PIXELS = np.zeros((4, 8, 8, 3), "uint8")
+LABELS = np.array([0, 0, 1, 1])
+
+
+def indices():
+    return gsp.data.class_balanced(
+        LABELS, classes_per_batch=2, samples_per_class=1
+    )
+
+
+PIPELINES = {
+    "class_balanced": indices,
+    "augmented_batches": lambda: gsp.data.augmented_batches(
+        PIXELS, LABELS, indices(), size=4, resize=6
+    ),
+    "evaluation_batches": lambda: gsp.data.evaluation_batches(
+        PIXELS, LABELS, size=4, resize=6
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_public_pipelines_have_none(name):
+    batches = PIPELINES[name]()
+    assert batches.options().autotune.enabled is False
+    # What is built on them has none either.
+    longer = batches.map(lambda *elements: elements)
+    assert longer.options().autotune.enabled is False
+
+
+def test_elements_stay_as_they_are():
+    import tensorflow as tf
+
+    numbers = tf.data.Dataset.range(5).map(
+        lambda x: 2 * x, num_parallel_calls=tf.data.AUTOTUNE
+    )
+    assert list(untuned(numbers).as_numpy_iterator()) == [0, 2, 4, 6, 8]

@@ -1,0 +1,150 @@
+"""Classification with messages within a batch: value, training, errors."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.losses.metric_loss import StepParts
+from tests.compiled import trains_compiled
+
+LABELS = np.array([0, 2, 1, 0, 2])
+
+
+def parts_of(num_classes=3):
+    embeddings = np.random.default_rng(0).normal(size=(5, 4))
+    classifier = gsp.layers.IntraBatchClassifier(num_classes, num_heads=2)
+    embeddings = embeddings.astype("float32")
+    classifier.build(embeddings.shape)
+    return StepParts(
+        labels=LABELS, embeddings=embeddings, loss_layer=classifier
+    )
+
+
+def cross_entropies(logits, smoothing):
+    """A term a sample, by loops."""
+    terms = []
+    for row, label in zip(np.asarray(logits, "float64"), LABELS, strict=True):
+        logs = [x - np.log(sum(np.exp(y) for y in row)) for x in row]
+        wanted = [smoothing / len(row)] * len(row)
+        wanted[label] += 1.0 - smoothing
+        terms.append(-sum(w * x for w, x in zip(wanted, logs, strict=True)))
+    return np.array(terms)
+
+
+@pytest.mark.parametrize("smoothing, weight", [(0.0, 0.0), (0.1, 1.0)])
+def test_equals_a_loop(smoothing, weight):
+    parts = parts_of()
+    loss = gsp.losses.IntraBatchLoss(smoothing, weight)
+    plain, refined = parts.loss_layer(parts.embeddings)
+    plain = cross_entropies(plain, smoothing)
+    terms = cross_entropies(refined, smoothing) + weight * plain
+    np.testing.assert_allclose(
+        loss.training_loss(parts), terms.mean(), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        loss.validation_loss(parts), plain.mean(), rtol=1e-5
+    )
+    inside = np.array([True, False, True, False, False])
+    np.testing.assert_allclose(
+        loss.inside_loss(parts, inside), terms[inside].mean(), rtol=1e-5
+    )
+    assert float(loss.inside_loss(parts, np.zeros(5, bool))) == 0.0
+
+
+def test_the_classifier_refines_by_messages():
+    parts = parts_of()
+    classifier = parts.loss_layer
+    plain, refined = classifier(parts.embeddings)
+    again = classifier.messages(parts.embeddings)
+    kernel, bias = (np.asarray(w) for w in classifier.refined_weights)
+    np.testing.assert_allclose(refined, again @ kernel + bias, atol=1e-5)
+    # Alone in its batch, a sample has other neighbours but the same logits.
+    first, changed = classifier(parts.embeddings[:1])
+    np.testing.assert_allclose(first, plain[:1], atol=1e-5)
+    assert np.abs(np.asarray(changed) - refined[:1]).max() > 1e-3
+
+
+def test_configs_are_complete():
+    loss = gsp.losses.IntraBatchLoss(0.2, 0.5, name="x")
+    classifier = gsp.layers.IntraBatchClassifier(7, 2, 3, hidden_factor=1)
+    for one in (loss, classifier):
+        again = type(one).from_config(one.get_config())
+        assert again.get_config() == one.get_config()
+    symbolic = classifier(keras.Input((6,)))
+    found = classifier(np.zeros((4, 6), "float32"))
+    for one, other in zip(symbolic, found, strict=True):
+        assert one.shape[1:] == other.shape[1:] == (7,)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("is_cross_batch", [False, True])
+def test_trains_alone_and_inside_cross_batch_learning(dtype, is_cross_batch):
+    keras.config.set_dtype_policy(dtype)
+    inputs = keras.Input((6,))
+    outputs = {
+        "embedding": keras.layers.Dense(4)(inputs),
+        "histogram": keras.layers.Dense(3, "softmax")(inputs),
+    }
+    regularizer = None
+    if is_cross_batch:
+        regularizer = gsp.losses.CrossBatchLoss(gsp.losses.IntraBatchLoss())
+    learner = gsp.models.MetricLearner(
+        keras.Model(inputs, outputs),
+        loss_layer=gsp.layers.IntraBatchClassifier(3, num_heads=2),
+        regularizer=regularizer,
+        regularizer_weight=0.5,
+        seed=0,
+    )
+    learner.compile(
+        keras.optimizers.SGD(0.1),
+        loss=gsp.losses.IntraBatchLoss(),
+        jit_compile=trains_compiled(True),
+    )
+    images = np.random.default_rng(0).normal(size=(12, 6))
+    labels = np.arange(12) % 3
+    first = learner.train_on_batch(images, labels)
+    for _ in range(4):
+        last = learner.train_on_batch(images, labels)
+    assert last < first
+    assert np.isfinite(learner.test_on_batch(images, labels))
+
+
+def test_an_unknown_class_is_an_error():
+    parts = parts_of(num_classes=2)
+    with pytest.raises(ValueError, match="`labels` must be"):
+        gsp.losses.IntraBatchLoss().training_loss(parts)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"label_smoothing": 1.0}, "`label_smoothing` must be in"),
+        ({"label_smoothing": -0.1}, "`label_smoothing`"),
+        ({"plain_weight": -1.0}, "`plain_weight`"),
+    ],
+)
+def test_numbers_outside_their_range_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        gsp.losses.IntraBatchLoss(**settings)
+
+
+def test_sizes_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="`num_classes`"):
+        gsp.layers.IntraBatchClassifier(0)
+    with pytest.raises(ValueError, match="`num_heads` must divide"):
+        gsp.layers.IntraBatchClassifier(3, num_heads=3).build((None, 4))
+
+
+def test_the_layer_has_to_be_there_and_nothing_else():
+    encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
+    learner = gsp.models.MetricLearner(encoder)
+    with pytest.raises(ValueError, match="loss_layer"):
+        learner.compile("sgd", loss=gsp.losses.IntraBatchLoss())
+    learner = gsp.models.MetricLearner(
+        encoder,
+        loss_layer=gsp.layers.IntraBatchClassifier(3),
+        memory=gsp.layers.EmbeddingMemory(8),
+    )
+    with pytest.raises(ValueError, match="memory"):
+        learner.compile("sgd", loss=gsp.losses.IntraBatchLoss())

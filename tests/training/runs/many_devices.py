@@ -1,0 +1,213 @@
+"""The same steps on one device and on several; see test_distribution.py."""
+
+import json
+import os
+import pathlib
+import pickle
+import sys
+
+import keras
+import numpy as np
+
+import keras_gsp as gsp
+from keras_gsp.embeddings.processes import as_numpy
+from training.runs.distribution import PROCESS_ID, Distribution
+
+NUM_CLASSES = 4
+ANCHORED = {"anchor_weight": 0.5, "in_batch_weight": 0.1}
+
+
+def proxies():
+    return gsp.layers.ClassProxies(
+        NUM_CLASSES, proxies_per_class=2, name="class_proxies"
+    )
+
+
+CASES = {
+    "multi_similarity": lambda: (gsp.losses.MultiSimilarityLoss(), {}),
+    "proxy_anchor": lambda: (
+        gsp.losses.ProxyAnchorLoss(),
+        {"proxies": proxies()},
+    ),
+    "zsr": lambda: (
+        gsp.losses.MultiSimilarityLoss(),
+        {
+            "regularizer": gsp.losses.ZeroShotLoss(),
+            "regularizer_weight": 0.5,
+            "class_embeddings": gsp.layers.ClassEmbeddings(
+                NUM_CLASSES, 5, name="class_embeddings"
+            ),
+        },
+    ),
+    "xml": lambda: (
+        gsp.losses.MultiSimilarityLoss(),
+        {
+            "regularizer": gsp.losses.CrossBatchLoss(
+                gsp.losses.ContrastiveLoss()
+            ),
+            "regularizer_weight": 0.5,
+        },
+    ),
+    "xbm": lambda: (
+        gsp.losses.ContrastiveLoss(),
+        {"memory": gsp.layers.EmbeddingMemory(24, warmup_steps=1)},
+    ),
+    "ccp": lambda: (
+        gsp.losses.MultiSimilarityLoss(),
+        {"proxies": proxies(), **ANCHORED},
+    ),
+}
+MIRRORED_NORM = ("multi_similarity", True)
+CUT_BY_CLASS = ("proxy_anchor", "zsr", "ccp")
+
+
+def encoder(batch_norm=True):
+    """With batch normalisation, whose statistics have to be the batch's."""
+    inputs = keras.Input((6,))
+    features = keras.layers.Dense(8, name="features")(inputs)
+    if batch_norm:
+        features = keras.layers.BatchNormalization()(features)
+    embedding = keras.layers.Dense(5, name="projection")(features)
+    histogram = keras.layers.Dense(4, "softmax", name="histogram")(features)
+    outputs = {
+        "embedding": embedding,
+        "pooled": features,
+        "histogram": histogram,
+    }
+    return keras.Model(inputs, outputs)
+
+
+class Losses(keras.callbacks.Callback):
+    """Keeps the mean loss of the steps so far, after each."""
+
+    def __init__(self):
+        super().__init__()
+        self.means = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.means.append(float(logs["loss"]))
+
+
+def steps(case, kind, num_steps=3, batch_norm=True):
+    """Losses, weights by path, and the shares that a device holds."""
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(0)
+    random = np.random.default_rng(0)
+    images = random.normal(size=(num_steps, 16, 6)).astype("float32")
+    labels = np.tile(np.repeat(np.arange(NUM_CLASSES), 4), (num_steps, 1))
+    distribution = Distribution(kind)
+    with distribution.scope():
+        mine = distribution.positions(16)
+        if mine is not None:
+            images, labels = images[:, mine], labels[:, mine]
+        loss, parts = CASES[case]()
+        learner = gsp.models.MetricLearner(encoder(batch_norm), seed=0, **parts)
+        learner.compile(keras.optimizers.SGD(0.02, momentum=0.9), loss=loss)
+        if case == "ccp":
+            trained = learner.encoder.trainable_variables
+            learner.anchored.start_problem(
+                [keras.ops.convert_to_numpy(v) + 0.3 for v in trained]
+            )
+        losses = Losses()
+        # `train_on_batch` does not cut the batch.
+        learner.fit(
+            images.reshape(-1, 6),
+            labels.reshape(-1),
+            batch_size=labels.shape[1],
+            shuffle=False,
+            callbacks=[losses],
+            verbose=0,
+        )
+        weights = {
+            f"{number}/{variable.path}": as_numpy(variable)
+            for number, variable in enumerate(learner.variables)
+            if variable.dtype == "float32"
+        }
+        return losses.means, weights, shares(learner)
+
+
+def shares(learner):
+    """Size of a device's piece over the whole, by path, slots included."""
+    if keras.backend.backend() != "jax":
+        return {}
+    variables = [*learner.variables, *learner.optimizer.variables]
+    return {
+        variable.path: variable.value.addressable_shards[0].data.size
+        / variable.value.size
+        for variable in variables
+        if variable.value.size
+    }
+
+
+def gap(found, expected):
+    found, expected = np.asarray(found), np.asarray(expected)
+    with np.errstate(invalid="ignore"):  # A best score begins at -inf.
+        gaps = np.where(found == expected, 0.0, np.abs(found - expected))
+    return float(gaps.max(initial=0.0))
+
+
+def difference(found, expected):
+    """The largest of the losses, relative, and of all weights."""
+    return {
+        "loss": gap(found[0], expected[0]) / max(1.0, max(expected[0])),
+        "weights": max(
+            gap(found[1][name], expected[1][name]) for name in expected[1]
+        ),
+        "moved": max(expected[0]) - min(expected[0]),
+        "shares": found[2],
+    }
+
+
+def on_jax(path):
+    found, expected = {}, {}
+    for case in CASES:
+        one = expected[case] = steps(case, "none")
+        found[f"data/{case}"] = difference(steps(case, "data"), one)
+        if case in CUT_BY_CLASS:
+            found[f"model/{case}"] = difference(steps(case, "model"), one)
+    path.with_suffix(".one").write_bytes(pickle.dumps(expected))
+    return found
+
+
+def in_processes(path):
+    """Compared with what one device has left in a file."""
+    with Distribution("data").together():
+        expected = pickle.loads(path.with_suffix(".one").read_bytes())
+        found = {}
+        for case in CASES:
+            kinds = ["data", "model"] if case in CUT_BY_CLASS else ["data"]
+            for kind in kinds:
+                many = steps(case, kind)
+                found[f"{kind}/{case}"] = difference(many, expected[case])
+    return found
+
+
+def on_tensorflow():
+    """Two processors, without and then with batch normalisation."""
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    halves = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(cpu, halves)
+    found = {}
+    for case, batch_norm in [*((case, False) for case in CASES), MIRRORED_NORM]:
+        one = steps(case, "none", batch_norm=batch_norm)
+        both = steps(case, "mirrored", batch_norm=batch_norm)
+        name = f"{case}, normalised" if batch_norm else case
+        found[f"mirrored/{name}"] = difference(both, one)
+    return found
+
+
+def main(path):
+    if keras.backend.backend() == "tensorflow":
+        found = on_tensorflow()
+    elif Distribution("data").num_processes > 1:
+        found = in_processes(path)
+        path = path.with_suffix(f".{os.environ[PROCESS_ID]}")
+    else:
+        found = on_jax(path)
+    path.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))

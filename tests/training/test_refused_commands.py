@@ -1,0 +1,105 @@
+"""What a command cannot do it says in a sentence, before it begins."""
+
+import importlib
+import importlib.util
+
+import pytest
+
+PLAIN = ["--backbone", "glyph-cnn", "--frozen", "none"]
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """A folder with an empty run, a damaged one, and a file that is none."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "damaged", "other", "images"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "damaged" / "settings.json").write_text("{")
+    (tmp_path / "other" / "settings.json").write_text('{"seed": 1}')
+    (tmp_path / "words.txt").write_text("no image")
+    return tmp_path
+
+
+REFUSED = [
+    ("train glyphs-gps", "Similar: glyphs-gsp"),
+    ("train glyphs-gsp --steps -5", "`steps` must be 0 or more"),
+    ("train glyphs-gsp --transport-ratio 2", "`transport_ratio` must be in"),
+    ("train glyphs-gsp --learning-rate nan", "`learning_rate` must be pos"),
+    ("train folder", "`data_dir` must name"),
+    ("train folder --data-dir images --crop-size None", "`crop_size` must be"),
+    ("train folder --data-dir images", "`backbone_weights` must name"),
+    ("train folder --data-dir gone PLAIN", "`data_dir` must exist"),
+    ("train folder --data-dir images --resize 10", "`resize` must be"),
+    ("train glyphs --backbone-weights gone.h5", "`backbone_weights` must ex"),
+    ("evaluate gone", "must hold settings.json. Received: gone"),
+    ("evaluate empty", "must hold settings.json. Received: empty"),
+    ("evaluate damaged", "settings.json must hold a run's settings"),
+    ("evaluate other", "settings. Received: no recipe"),
+    ("export damaged", "settings.json must hold a run's settings"),
+    ("search gone words.txt", "must be an exported retriever"),
+    ("study nothing", "`study` must be one of"),
+    ("study emoji", "`data_dir` must name"),
+    ("study emoji --data-dir images --losses xx", "`losses` must be of"),
+    ("tables gone", "must hold a finished run"),
+    ("report gone", "A report needs at least one run"),
+    ("browse empty", "must be an exported retriever"),
+    ("doctor --data-dir gone", "`data_dir` must"),
+    ("doctor --data-dir words.txt", "`data_dir` must be a folder"),
+    ("embed empty --images images --output out", "must be the directory"),
+    ("results.__main__ words.txt", "must be records"),
+    ("results.__main__ gone", "`sources` must be"),
+]
+# Refused while the options are read: to the screen, with the way to --help.
+MISREAD = [
+    ("train glyphs-gsp --loss mss", "mss"),
+    ("train glyphs-gsp --seed x", "--seed"),
+    ("evaluate", "required"),
+    ("export empty --neighbors -1", "`neighbors` must be positive"),
+    ("export empty --images-per-class 0", "`images_per_class` must be"),
+    ("export empty --false-accept-rate 2", "must be in (0, 1)"),
+    ("export empty --minimum-recall 3", "must be in [0, 1]"),
+    ("export empty --held-out 1", "must be in (0, 1)"),
+    ("search empty words.txt --top 0", "`top` must be at least 1"),
+    ("study emoji --seeds -1", "`seeds` must be positive"),
+    ("browse empty --port -3", "`port` must be in"),
+    ("doctor --data-dir images --min-side -3", "`min_side` must be positive"),
+    ("embed empty --images images --output o --batch-size -2", "batch_size"),
+    ("demo --seeds 0", "`seeds` must be"),
+]
+
+
+def run(line):
+    name, *arguments = line.replace("PLAIN", " ".join(PLAIN)).split()
+    importlib.import_module(f"training.{name}").main(arguments)
+
+
+@pytest.mark.parametrize("line, sentence", REFUSED, ids=[x for x, _ in REFUSED])
+def test_it_is_said_in_a_sentence(line, sentence, places):
+    with pytest.raises(SystemExit) as stopped:
+        run(line)
+    assert sentence in str(stopped.value.code)
+    assert not (places / "runs").exists()
+
+
+def test_a_backbone_whose_library_is_missing(places, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *own: None if name == "keras_hub" else find(name, *own),
+    )
+    with pytest.raises(SystemExit) as stopped:
+        run("train glyphs --backbone hub:siglip_base_patch16_224")
+    assert 'pip install "keras-gsp[hub]"' in str(stopped.value.code)
+    assert not (places / "runs").exists()
+
+
+@pytest.mark.parametrize("line, words", MISREAD, ids=[x for x, _ in MISREAD])
+def test_a_wrong_option_is_named(line, words, places, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run(line)
+    printed = capsys.readouterr()
+    # The box around it is as wide as the screen.
+    said = f"{stopped.value.code} {printed.err}{printed.out}"
+    said = " ".join(said.replace("│", " ").split())
+    assert words in said

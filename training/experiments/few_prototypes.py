@@ -1,0 +1,131 @@
+"""GSP with few prototypes, alone and with each regulariser, trained alike."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from training.datasets.image_set import ImageSet
+from training.experiments.distracted import (
+    DistractedSettings,
+    load_splits,
+    short_recipe,
+    subject_cells,
+)
+from training.experiments.short_training import (
+    trained_encoder,
+    untrained_encoder,
+)
+from training.pictures.palette import METHODS
+from training.recipes.glyphs import GSP
+
+COLORS = {**METHODS, "GSP+XML": METHODS["XML"]}
+# Without regulariser the histogram is still wanted: weight 0 leaves it out.
+REGULARIZERS: dict[str, dict[str, Any]] = {
+    "GSP": {"regularizer": "zsr", "regularizer_weight": 0.0},
+    "GSP+ZSR": {"regularizer": "zsr"},
+    "GSP+XML": {"regularizer": "xml"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewPrototypesSettings(DistractedSettings):
+    """Data and training."""
+
+    num_prototypes: int = 8
+    loss: Literal["proxy-nca", "c2"] = "proxy-nca"
+    """What the network is trained with."""
+    classes: Literal["unseen", "seen"] = "unseen"
+    """Whether the classes that are looked at are those of training: half of
+    the images of every class are then kept from it."""
+    ridge: float = 0.05
+    """Of the regressions of the losses, and of those fitted afterwards."""
+
+
+def train(
+    settings: FewPrototypesSettings, method: str, images: ImageSet, seed: int
+) -> Any:
+    """Trains one method of `REGULARIZERS`.
+
+    Returns:
+        The encoder; it gives embeddings and histograms.
+    """
+    return trained_encoder(_recipe(settings, method, images, seed), images)
+
+
+def untrained(
+    settings: FewPrototypesSettings, images: ImageSet, seed: int
+) -> Any:
+    """The encoder that every method starts from."""
+    recipe = _recipe(settings, "GSP", images, seed)
+    return untrained_encoder(recipe, images)
+
+
+def known_and_examined(
+    settings: FewPrototypesSettings,
+) -> tuple[ImageSet, ImageSet]:
+    """Images to learn from, and those that are looked at afterwards.
+
+    Of unseen classes; or, with `classes="seen"`, the other half of the images
+    of each class, those of training and those of the test.
+    """
+    data = load_splits(settings)
+    if settings.classes == "unseen":
+        return data.train, data.test
+    sides = data.train, data.test
+    labels = _joined_labels(sides)
+    names = (*sides[0].class_names, *sides[1].class_names)
+    images = np.concatenate([side.images for side in sides])
+    known, examined = (
+        ImageSet(labels[rows], names, images=images[rows])
+        for rows in halves_of_classes(labels)
+    )
+    return known, examined
+
+
+def examined_subject_cells(settings: FewPrototypesSettings) -> Any:
+    """In which cell each image that is looked at shows its class.
+
+    Returns:
+        (num_images,), in [0, 4), in the order of `known_and_examined`.
+    """
+    if settings.classes == "unseen":
+        return subject_cells(settings, "test")
+    data = load_splits(settings)
+    cells = [subject_cells(settings, side) for side in ("train", "test")]
+    rows = halves_of_classes(_joined_labels((data.train, data.test)))[1]
+    return np.concatenate(cells)[rows]
+
+
+def halves_of_classes(labels: Any, seed: int = 0) -> tuple[Any, Any]:
+    """Rows of half the images of every class, and of the others."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    is_known = np.arange(len(order)) % 2 == 0
+    return order[is_known], order[~is_known]
+
+
+def class_means(values: Any, labels: Any) -> Any:
+    """Mean of the rows of each class, (num_classes, size)."""
+    counts = np.bincount(labels)[:, None]
+    total = np.zeros((len(counts), values.shape[1]))
+    np.add.at(total, labels, values)
+    return total / counts
+
+
+def _recipe(settings, method, images, seed):
+    return short_recipe(
+        GSP,
+        settings,
+        images,
+        seed,
+        loss=settings.loss,
+        ridge=settings.ridge,
+        **REGULARIZERS[method],
+    )
+
+
+def _joined_labels(sides):
+    return np.concatenate(
+        [sides[0].labels, sides[1].labels + sides[0].num_classes]
+    )

@@ -1,0 +1,376 @@
+"""One run on all devices of a host, by the engines that Keras brings.
+
+| word | engine | proxies and class embeddings |
+| --- | --- | --- |
+| `none` | one device | whole |
+| `data` | `keras.distribution.DataParallel`, JAX | a copy a device |
+| `model` | `keras.distribution.ModelParallel`, JAX | cut by class |
+| `mirrored` | `tf.distribute.MirroredStrategy` | a copy a device |
+
+The loss sees the global batch in all of them, so a recipe has the same
+numbers; batch normalisation under `mirrored` is the exception, see
+`docs/guides/distribute.md`.
+
+On JAX the devices may belong to several processes, on one host or on many:
+each feeds its part of the batch and embeds its part of what is evaluated, and
+the first one writes. See `keras_gsp.embeddings.processes`.
+"""
+
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from training.recipes.recipe import Recipe
+
+Kind = Literal["none", "data", "model", "mirrored"]
+BACKENDS = {"data": "jax", "model": "jax", "mirrored": "tensorflow"}
+GUIDE = "docs/guides/distribute.md"
+ON_JAX = "`KERAS_BACKEND=jax python -m training.train RECIPE --distribution {}`"
+
+# What Keras reads.
+NUM_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
+PROCESS_ID = "KERAS_DISTRIBUTION_PROCESS_ID"
+ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
+# Seconds to wait for the first process.
+PATIENCE = "KERAS_GSP_CONNECT_SECONDS"
+# What JAX's errors say when another process is gone.
+LOST = ("Gloo", "UNAVAILABLE", "DEADLINE_EXCEEDED", "oordination", "eartbeat")
+
+# Weights with a row for each class, by path, and how their axes are cut. An
+# optimizer gives its slots the layout of their weight.
+CLASS_AXES = {
+    r".*proxies": ("model", None, None),
+    r".*class_embeddings/embeddings": ("model", None),
+}
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How a run is spread over devices; no part of its recipe.
+
+    Args:
+        kind: `"none"`, or the engine: see the module.
+        model_devices: model: number of parts that proxies and class
+            embeddings are cut into, at least 2; divides the devices. The
+            batch is cut by the other axis of the mesh.
+    """
+
+    kind: Kind = "none"
+    model_devices: int = 2
+
+    @property
+    def num_processes(self) -> int:
+        """Processes that train together, as the environment says."""
+        if self.kind == "none":
+            return 1
+        return int(os.environ.get(NUM_PROCESSES, "1"))
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process prints what is found."""
+        return self.num_processes == 1 or os.environ.get(PROCESS_ID) == "0"
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Brings the processes together and ends this one with the others.
+
+        To be entered before anything is computed. Does nothing for a single
+        process.
+
+        Raises:
+            ValueError: another backend than JAX, an environment that does
+                not say who and where the processes are.
+            ConnectionError: nobody answers where the first process should.
+        """
+        if self.num_processes == 1 or self.kind == "mirrored":
+            yield
+            return
+        _check_backend(self.kind)
+        _meet_other_processes()
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001, the process ends
+            _end_process(error)
+
+    def check(self, recipe: Recipe, num_classes: int | None = None) -> None:
+        """Raises, before anything is trained, unless it can work.
+
+        Args:
+            recipe: What is to be trained.
+            num_classes: Training classes, once they are known.
+
+        Raises:
+            ValueError: another backend than the engine's, several processes
+                where it has none, a single device, a batch, classes or
+                devices that cannot be cut evenly, a setting that the engine
+                cannot have.
+        """
+        if self.kind == "none":
+            return
+        _check_backend(self.kind)
+        self._check_processes(recipe)
+        devices = devices_of(self.kind)
+        if len(devices) < 2:
+            raise ValueError(
+                f"`--distribution {self.kind}` needs 2 devices or more. "
+                f"Received: {', '.join(devices)}. Leave the option out, or "
+                "try JAX on a processor in parts: XLA_FLAGS="
+                "--xla_force_host_platform_device_count=2."
+            )
+        self._check_parts(recipe, len(devices), num_classes)
+        if self.kind == "mirrored":
+            _check_mirrored(recipe)
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Makes what is built and trained inside use the devices.
+
+        Keras forgets it in `clear_session`: enter it afterwards.
+        """
+        if self.kind == "none":
+            return nullcontext()
+        if self.kind == "mirrored":
+            return _mirrored_strategy(tuple(devices_of(self.kind))).scope()
+        return self._on_jax().scope()
+
+    def positions(self, batch_size: int) -> np.ndarray | None:
+        """Those of a batch that this process feeds; `None` for all.
+
+        Args:
+            batch_size: Length of the whole batch.
+        """
+        if self.num_processes == 1:
+            return None
+        import keras
+
+        layout = keras.distribution.distribution().get_data_layout(
+            (batch_size,)
+        )
+        sharding = layout.backend_layout
+        parts = sharding.addressable_devices_indices_map((batch_size,))
+        rows = np.arange(batch_size)
+        return np.unique([rows[part] for part in parts.values()])
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What a run notes of it: nothing for `"none"`.
+
+        A killed run goes on bit by bit on as many devices only.
+        """
+        if self.kind == "none":
+            return {}
+        count = f"{self.kind} on {len(devices_of(self.kind))} devices"
+        if self.num_processes > 1:
+            count += f" of {self.num_processes} processes"
+        if self.kind == "model":
+            count += f", {self.model_devices} for the classes"
+        return {"distribution": count}
+
+    def _on_jax(self):
+        import keras
+
+        if self.kind == "data":
+            return keras.distribution.DataParallel(auto_shard_dataset=False)
+        devices = devices_of(self.kind)
+        mesh = keras.distribution.DeviceMesh(
+            shape=self._mesh(len(devices)),
+            axis_names=["batch", "model"],
+            devices=devices,
+        )
+        layout = keras.distribution.LayoutMap(mesh)
+        for path, axes in CLASS_AXES.items():
+            layout[path] = axes
+        return keras.distribution.ModelParallel(
+            layout_map=layout, batch_dim_name="batch", auto_shard_dataset=False
+        )
+
+    def _mesh(self, num_devices):
+        return num_devices // self.model_devices, self.model_devices
+
+    def _check_processes(self, recipe):
+        if self.kind == "mirrored" and os.environ.get("TF_CONFIG"):
+            raise ValueError(
+                "`--distribution mirrored` must run on one host. Received: "
+                "TF_CONFIG in the environment; TensorFlow's "
+                "MultiWorkerMirroredStrategy fails inside Keras 3 "
+                "(keras-team/keras#20585). Unset it, or train on JAX: "
+                f"{ON_JAX.format('data')}; {GUIDE} says how on several hosts."
+            )
+        if self.num_processes == 1:
+            return
+        if self.kind == "mirrored":
+            raise ValueError(
+                "`--distribution mirrored` must run in one process. Received: "
+                f"{NUM_PROCESSES}={self.num_processes}. Unset it, or train on "
+                f"JAX: {ON_JAX.format('data')}; {GUIDE} says how."
+            )
+        if recipe.protocol != "single":
+            raise ValueError(
+                "`protocol` must be single in several processes: a protocol "
+                "trains many models, give each its own machine. Received: "
+                f"protocol={recipe.protocol}, "
+                f"{NUM_PROCESSES}={self.num_processes}."
+            )
+
+    def _check_parts(self, recipe, num_devices, num_classes):
+        """Engines cut evenly or not at all."""
+        parts = num_devices
+        if self.kind == "model":
+            if self.model_devices < 2 or num_devices % self.model_devices:
+                raise ValueError(
+                    "`--model-devices` must be at least 2 and divide the "
+                    f"{num_devices} devices. "
+                    f"Received: model_devices={self.model_devices}."
+                )
+            parts = self._mesh(num_devices)[0]
+            if num_classes is not None and num_classes % self.model_devices:
+                raise ValueError(
+                    "`--model-devices` must divide the number of training "
+                    f"classes, {num_classes}. "
+                    f"Received: model_devices={self.model_devices}. Use "
+                    "`--distribution data`, which keeps them whole."
+                )
+            if not (recipe.uses_proxies or recipe.regularizer == "zsr"):
+                raise ValueError(
+                    "`--distribution model` cuts proxies or class embeddings "
+                    "by class. Received: a recipe with neither, "
+                    f"loss={recipe.loss}. Use `--distribution data`."
+                )
+        if recipe.batch_size % (parts * recipe.batch_chunks):
+            chunks = "" if recipe.batch_chunks == 1 else " and its chunks"
+            raise ValueError(
+                f"The batch must be cut evenly by {parts} devices{chunks}. "
+                f"Received: classes_per_batch={recipe.classes_per_batch}, "
+                f"samples_per_class={recipe.samples_per_class}, "
+                f"batch_chunks={recipe.batch_chunks}."
+            )
+
+
+NONE = Distribution()
+"""One device, as if the option were not there."""
+
+
+@cache
+def _mirrored_strategy(devices):
+    """One a process: a second one's reductions meet those of the first."""
+    import tensorflow as tf
+
+    return tf.distribute.MirroredStrategy(devices)
+
+
+def devices_of(kind: Kind) -> list[str]:
+    """Names of the devices an engine takes: accelerators if there are any."""
+    if kind == "mirrored":
+        import tensorflow as tf
+
+        found = tf.config.list_logical_devices("GPU")
+        found = found or tf.config.list_logical_devices("CPU")
+        return [device.name for device in found]
+    import keras
+
+    return list(keras.distribution.list_devices())
+
+
+def _check_backend(kind):
+    import keras
+
+    found, needed = keras.backend.backend(), BACKENDS[kind]
+    if found != needed:
+        other = "data" if needed == "tensorflow" else "mirrored"
+        raise ValueError(
+            f"`--distribution {kind}` needs the backend {needed}. Received: "
+            f"{found}. Set KERAS_BACKEND={needed}, or use `--distribution "
+            f"{other}`."
+        )
+
+
+def _meet_other_processes():
+    """As Keras documents it, with the errors said in time."""
+    _check_environment()
+    import jax
+    import keras
+
+    # For processors; accelerators bring their own collectives.
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    keras.distribution.initialize()
+
+
+def _check_environment():
+    number, addresses = os.environ.get(PROCESS_ID), os.environ.get(ADDRESSES)
+    count = os.environ[NUM_PROCESSES]
+    numbers = [str(i) for i in range(int(count))]
+    first = (addresses or "").split(",")[0]
+    if number not in numbers or not first.rpartition(":")[2].isdigit():
+        raise ValueError(
+            f"Several processes need {ADDRESSES}=HOST:PORT, where the first "
+            f"one listens, and {PROCESS_ID} in 0 to {numbers[-1]}, a number "
+            f"for each. Received: {ADDRESSES}={addresses}, "
+            f"{PROCESS_ID}={number}."
+        )
+    if number != "0":
+        _wait_for_first(first)
+
+
+def _wait_for_first(address, seconds=None):
+    """JAX itself would wait for minutes and end with a stack trace."""
+    host, _, port = address.rpartition(":")
+    seconds = float(seconds or os.environ.get(PATIENCE, "120"))
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+            return
+        except OSError as error:
+            if time.monotonic() > end:
+                raise ConnectionError(
+                    f"The first process must listen at {ADDRESSES}="
+                    f"{address}. Received after {seconds:g} s: {error}. Give "
+                    f"the same command there with {PROCESS_ID}=0."
+                ) from error
+            time.sleep(0.2)
+
+
+def _end_process(error):
+    """Says why and goes at once.
+
+    An exit in good order waits for all processes, and one that failed alone
+    would wait for the others, who wait for it.
+    """
+    if any(word in str(error) for word in LOST):
+        print(
+            "error: another process of this training has ended. Give the "
+            "same command to all of them: training goes on from the last "
+            f"evaluation. {type(error).__name__}: {error}",
+            file=sys.stderr,
+        )
+    elif isinstance(error, ValueError | TypeError | OSError):
+        print(f"error: {error}", file=sys.stderr)
+    else:
+        traceback.print_exception(error)
+    sys.stderr.flush()
+    sys.stdout.flush()
+    if os.environ[PROCESS_ID] == "0":
+        # With it goes the service by which the others live: they first.
+        time.sleep(2)
+    os._exit(1)
+
+
+def _check_mirrored(recipe):
+    for name, reason in (
+        ("jit_compile", "XLA cannot read a replica's variables"),
+        ("log_regularizer_share", "it would be that of one replica's part"),
+    ):
+        if getattr(recipe, name):
+            raise ValueError(
+                f"`{name}` must be False with `--distribution mirrored`: "
+                f"{reason}. Received: {name}=True. On JAX it works: "
+                f"{ON_JAX.format('data')}."
+            )
