@@ -51,6 +51,9 @@ class StudyCommand:
     """Name of the study's folder; by default its own."""
     runs: Path = Path("runs")
     """Folder that holds the study's folder."""
+    kept: Path | None = None
+    """Models finished elsewhere, `docs/results/STUDY.tar.xz`: those of the
+    chosen cells are not trained again."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -67,10 +70,11 @@ def run_study(command: StudyCommand) -> Path:
 
     Raises:
         ValueError: an unknown study, row or method, too few classes for a
-            batch, or a cell's folder that holds another recipe; all before
-            anything is trained.
-        FileNotFoundError: no such data or weights.
+            batch, a cell's folder or kept models of another recipe; all
+            before anything is trained.
+        FileNotFoundError: no such data, weights or kept models.
     """
+    from training.protocols.kept_study import bring_back
     from training.protocols.ledger import Ledger
     from training.protocols.members import members_of
     from training.protocols.run_protocol import score_members, train_member
@@ -82,6 +86,12 @@ def run_study(command: StudyCommand) -> Path:
         directory = RunDirectory(folder / f"{row}.{method}")
         _check_same(directory, recipe)
         cells[directory] = recipe
+    if command.kept:
+        bring_back(
+            command.kept,
+            folder,
+            {one.path.name: recipe for one, recipe in cells.items()},
+        )
     queue = _rounds(
         [(directory, one) for one in members_of(recipe)]
         for directory, recipe in cells.items()
@@ -93,19 +103,21 @@ def run_study(command: StudyCommand) -> Path:
     ]
     done = len(queue) - len(missing)
     print(f"{folder}: {done} of {len(queue)} models are there", flush=True)
-    if not missing:
+    unscored = [one for one in cells.items() if _lacks_scores(*one)]
+    if not missing and not unscored:
         return folder
     splits = _splits(next(iter(cells.values())))
     for directory, recipe in cells.items():
         for member in members_of(recipe):
             check_classes(recipe, member.splits(splits))
         _begin(directory, recipe, command)
+    for directory, recipe in unscored:
+        score_members(recipe, splits, directory)
     for directory, member in missing:
         ledger = Ledger(directory.path)
         train_member(member, splits, ledger)
-        recipe = cells[directory]
-        if all(ledger.is_finished(one) for one in members_of(recipe)):
-            score_members(recipe, splits, directory)
+        if _lacks_scores(directory, cells[directory]):
+            score_members(cells[directory], splits, directory)
         done += 1
         found = ledger.directory(member).read_scores()["map_at_r"]
         print(
@@ -175,6 +187,19 @@ def _splits(recipe):
 
     # The cells of a study share data set and crop.
     return read_recipe(recipe)
+
+
+def _lacks_scores(directory, recipe):
+    """Whether a cell's models are all there, but not their scores."""
+    from training.protocols.ledger import Ledger
+    from training.protocols.members import members_of
+
+    members = members_of(recipe)
+    if not all(map(Ledger(directory.path).is_finished, members)):
+        return False
+    return not directory.is_finished or directory.read_scores()[
+        "num_models"
+    ] != len(members)
 
 
 def _begin(directory, recipe, command):

@@ -1,7 +1,9 @@
 """A study is a table of recipes; its finished models stay as they are."""
 
 import itertools
+import zipfile
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,15 +11,21 @@ import pytest
 import keras_gsp as gsp
 import training.protocols.run_protocol as protocol
 from training import study
+from training.datasets.archives import unpacked
 from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.protocols.kept_study import ENDING, keep_study
 from training.protocols.query_scores import save_query_scores
 from training.recipes.loss import build_loss
 from training.recipes.published import LARGE, SMALL
 from training.recipes.recipe import PROXY_LOSSES
 from training.recipes.studies import BASELINES, STUDIES, UNTRAINED
+from training.results.__main__ import take_in
+from training.results.pages import DOCS
+from training.results.records import for_a_page, record_text
 from training.results.study_results import study_results
 from training.runs.kept_embeddings import FILE
-from training.runs.run_directory import write_json, write_text
+from training.runs.run_directory import RunDirectory, write_json, write_text
+from training.runs.train_run import run_settings
 from training.study import StudyCommand, chosen_cells, run_study
 from training.tables import main as tables_main
 from training.tables import study_table
@@ -59,6 +67,7 @@ def trained(monkeypatch):
             for step, problem in ((10, 1), (20, 2))
         ]
         write_text(directory.history, "".join(lines))
+        write_json(directory.settings, run_settings(member.recipe))
         write_json(directory.scores, {"map_at_r": 0.1})
         ledger.record(member, 60.0, {"map_at_r": 0.1})
 
@@ -158,6 +167,112 @@ def test_cells_of_another_recipe_are_refused(tmp_path, trained, places):
     run_study(command(tmp_path, methods=("gap",), seeds=1, **places))
     with pytest.raises(ValueError, match="another steps"):
         run_study(command(tmp_path, methods=("gap",), steps=50, **places))
+
+
+def test_a_study_goes_on_elsewhere_from_what_was_kept(
+    tmp_path, trained, places
+):
+    methods = ("gap", "single")
+    here = run_study(
+        command(tmp_path / "here", methods=methods, seeds=2, **places)
+    )
+    take_in(here, tmp_path / "docs")
+    kept = tmp_path / "docs" / f"emoji{ENDING}"
+    trained.clear()
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("data", "weights"):
+        (tmp_path / name).rename(moved / name)
+    places = {name: str(moved / Path(p).name) for name, p in places.items()}
+    there = run_study(
+        command(
+            tmp_path / "there",
+            methods=(*methods, "ccp"),
+            seeds=2,
+            kept=kept,
+            **places,
+        )
+    )
+    assert trained == ["c2.ccp seed0", "c2.ccp seed1"]
+    found, rows = study_results(there)["rows"], study_results(here)["rows"]
+    assert found[: len(rows)] == rows
+    assert found[-1]["differences"]["single"]["num_seeds"] == 2
+    recipe = RunDirectory(there / "c2.gap" / "members" / "seed0").read_recipe()
+    assert recipe.data_dir == places["data_dir"]
+    # A second time nothing is missing, and the same bytes are kept.
+    trained.clear()
+    run_study(
+        command(
+            tmp_path / "there", methods=methods, seeds=2, kept=kept, **places
+        )
+    )
+    assert not trained
+    assert keep_study(here, tmp_path / f"again{ENDING}")
+    assert (tmp_path / f"again{ENDING}").read_bytes() == kept.read_bytes()
+    # Nothing says where the data lay.
+    assert (
+        str(tmp_path)
+        not in (unpacked(kept) / "c2.gap" / "settings.json").read_text()
+    )
+
+
+def test_kept_models_of_another_study_are_refused(tmp_path, trained, places):
+    here = run_study(
+        command(tmp_path / "here", methods=("gap",), seeds=1, **places)
+    )
+    kept = tmp_path / f"emoji{ENDING}"
+    keep_study(here, kept)
+    there = tmp_path / "there"
+    chosen = {"methods": ("gap",), "seeds": 1, "kept": kept}
+    with pytest.raises(ValueError, match="steps=1500 instead of 50"):
+        run_study(command(there, steps=50, **chosen, **places))
+    other = tmp_path / "other.zip"
+    other.touch()
+    with pytest.raises(ValueError, match="data_dir='data' instead of 'other'"):
+        run_study(command(there, **chosen, **places | {"data_dir": str(other)}))
+    with pytest.raises(ValueError, match="'folder' instead of 'glyphs'"):
+        run_study(StudyCommand("glyphs", losses=("c2",), runs=there, kept=kept))
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("a.txt", "a")
+    with pytest.raises(ValueError, match="has none of its cells"):
+        run_study(command(there, **chosen | {"kept": other}, **places))
+    kept.write_bytes(kept.read_bytes()[:-200])
+    with pytest.raises(ValueError, match="whole zip or tar"):
+        run_study(command(there, **chosen, **places))
+    chosen["kept"] = tmp_path / "lost.tar.xz"
+    with pytest.raises(FileNotFoundError, match="lost.tar.xz"):
+        run_study(command(there, **chosen, **places))
+    assert not there.exists()
+
+
+def test_a_fair_study_keeps_no_models(tmp_path, trained, places):
+    folder = run_study(
+        command(tmp_path, "birds50-frozen", methods=("gap",), seeds=1, **places)
+    )
+    untrained = f"untrained{ENDING}"
+    assert keep_study(folder, tmp_path / untrained)
+    names = {path.name for path in unpacked(tmp_path / untrained).iterdir()}
+    assert names == {"-.untrained"}
+
+
+def test_scores_of_a_cell_are_made_up_for(tmp_path, trained, places):
+    one = command(tmp_path, methods=("gap",), seeds=1, **places)
+    directory = RunDirectory(run_study(one) / "c2.gap")
+    before = directory.scores.read_text()
+    # Killed between its last model and its scores.
+    directory.scores.unlink()
+    run_study(one)
+    assert directory.scores.read_text() == before
+
+
+@pytest.mark.parametrize(
+    "path", sorted(DOCS.glob(f"*{ENDING}")), ids=lambda path: path.name
+)
+def test_a_record_is_what_its_kept_models_say(path, tmp_path):
+    source = tmp_path / path.name.removesuffix(ENDING)
+    source.symlink_to(unpacked(path))
+    record = path.with_name(f"{source.name}.json").read_text()
+    assert record_text(for_a_page(study_results(source))) == record
 
 
 @pytest.mark.parametrize(

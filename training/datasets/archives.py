@@ -1,12 +1,21 @@
 """Data sets inside archives: unpacked once into a cache."""
 
 import hashlib
+import lzma
 import os
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 
-_ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
+_DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    EOFError,
+    lzma.LZMAError,
+    zlib.error,
+)
+_ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 
 def is_archive(path: Path) -> bool:
@@ -62,7 +71,7 @@ def _unpack_aside(archive, folder):
 
         with whole_folder(folder) as aside:
             _unpack(archive, aside)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+    except _DAMAGED as error:
         raise ValueError(
             f"{archive} must be a whole zip or tar file. Received: {error}."
         ) from error

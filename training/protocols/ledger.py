@@ -13,9 +13,9 @@ from training.runs.run_directory import RunDirectory
 class Ledger:
     """Keeps account of the members of one study cell.
 
-    A member is finished when its folder holds its scores, its test
-    embeddings and the scores of every query; `ledger.jsonl` says how long it
-    took.
+    A member is finished when its folder holds its scores, the scores of
+    every query and, where models are joined to collections, its test
+    embeddings; `ledger.jsonl` says how long it took.
 
     Args:
         folder: The cell's folder.
@@ -32,8 +32,9 @@ class Ledger:
     def is_finished(self, member: Member) -> bool:
         """Whether nothing of the member is missing."""
         directory = self.directory(member)
+        needed = [QUERY_FILE] + [FILE] * (member.protocol == "fair")
         return directory.is_finished and all(
-            (directory.path / file).exists() for file in (FILE, QUERY_FILE)
+            (directory.path / file).exists() for file in needed
         )
 
     def record(self, member: Member, seconds: float, scores: dict) -> None:

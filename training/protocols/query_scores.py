@@ -32,21 +32,47 @@ def save_query_scores(folder: Path, splits: Any) -> None:
         }
     found = gsp.metrics.retrieval_scores(
         queries, labels, per_query=True, **gallery
-    )["per_query"]
-    scores = {name: found[name] for name in MEASURES}
+    )
+    single = found.pop("per_query")
+    rates = {
+        name: value
+        for name, value in found.items()
+        if not name.startswith("num_")
+    }
     # The package brings Keras along: not for an error or --help.
     from keras_gsp.storage.whole import whole_file
 
     with whole_file(folder / FILE) as aside, aside.open("wb") as file:
-        np.savez(file, labels=labels, **scores)
+        np.savez(
+            file,
+            labels=labels,
+            embedding_size=queries.shape[1],
+            rate_names=np.array(list(rates)),
+            rates=np.array(list(rates.values())),
+            **{name: single[name] for name in MEASURES},
+        )
 
 
 def load_query_scores(folder: Path) -> dict[str, np.ndarray]:
-    """Reads what `save_query_scores` kept.
+    """Reads the single scores that `save_query_scores` kept.
 
     Returns:
         Dict of `labels` and one array for each of `MEASURES`, all (queries,);
         NaN for a query without a positive.
     """
     with np.load(folder / FILE) as found:
-        return dict(found)
+        return {name: found[name] for name in ("labels", *MEASURES)}
+
+
+def load_rates(folder: Path) -> tuple[dict[str, float], int]:
+    """Reads the means that `save_query_scores` kept.
+
+    Returns:
+        The rates of `gsp.metrics.retrieval_scores`, without its counts, and
+        the embeddings' size.
+    """
+    with np.load(folder / FILE) as found:
+        names, rates = found["rate_names"].tolist(), found["rates"].tolist()
+        return dict(zip(names, rates, strict=True)), int(
+            found["embedding_size"]
+        )

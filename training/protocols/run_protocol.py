@@ -6,13 +6,10 @@ from typing import Any
 from training.protocols.collections import collection_scores, summary
 from training.protocols.ledger import Ledger
 from training.protocols.members import NUM_FOLDS, Member, members_of
-from training.protocols.query_scores import save_query_scores
+from training.protocols.query_scores import load_rates, save_query_scores
 from training.recipes.recipe import Recipe
 from training.runs.distribution import NONE, Distribution
-from training.runs.kept_embeddings import (
-    load_test_embeddings,
-    score_test_embeddings,
-)
+from training.runs.kept_embeddings import load_test_embeddings
 from training.runs.run_directory import RunDirectory, write_json
 from training.runs.train_run import run_settings, train_run
 
@@ -138,18 +135,15 @@ def score_members(
 
 
 def _scored(recipe, members, splits, ledger):
-    found = [
-        load_test_embeddings(ledger.directory(member).path)
-        for member in members
-    ]
+    folders = [ledger.directory(member).path for member in members]
     if recipe.protocol != "fair":
-        size = next(iter(found[0].values())).shape[1]
-        scores = [score_test_embeddings(one, splits) for one in found]
-        part = {"single": summary(scores, size)}
+        scores, sizes = zip(*map(load_rates, folders), strict=True)
+        part = {"single": summary(scores, sizes[0])}
         if recipe.protocol == "conventional":
             # What conventional tables print.
             part["best"] = max(scores, key=lambda one: one[recipe.chosen_by])
         return part
+    found = [load_test_embeddings(folder) for folder in folders]
     repeats = recipe.repeats
     folds = [
         found[fold * repeats : (fold + 1) * repeats]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from training.protocols.kept_study import ENDING, keep_study
 from training.results.pages import DOCS, write_pages
 from training.results.records import for_a_page, write_record
 from training.results.study_results import study_results
@@ -30,12 +31,15 @@ class ResultsCommand:
 def take_in(source: Path, docs: Path) -> Path:
     """Copies a study's or an experiment's numbers to the pages' folder.
 
+    Beside a study's record goes what it is made of; see `keep_study`.
+
     Raises:
         FileNotFoundError: no such file, or no finished model of a study.
         ValueError: a file that is no record.
     """
     if source.is_dir():
         record, name = study_results(source), source.name
+        keep_study(source, docs / f"{name}{ENDING}")
     elif not source.is_file():
         raise FileNotFoundError(
             "`sources` must be folders of studies or JSON files. Received: "

@@ -2,10 +2,12 @@
 
 import importlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from training.protocols.kept_study import ENDING
 from training.results.curves_drawing import curves_drawing
 from training.results.published_results import shipped_results
 from training.results.records import Table
@@ -38,7 +40,13 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
             drawing = curves_drawing(record)
         if drawing:
             made[f"{name}.svg"] = drawing
-        made[f"{name}.md"] = _page(name, record, bool(drawing))
+        kept = folder / f"{name}{ENDING}"
+        made[f"{name}.md"] = _page(
+            name,
+            record,
+            has_drawing=bool(drawing),
+            kept=kept.name if kept.exists() else "",
+        )
         titles[name] = _title(name, record), record["kind"]
     made[INDEX] = _index(titles)
     return made
@@ -60,7 +68,9 @@ def _title(name, record):
     return record.get("title") or name.replace("_", " ")
 
 
-def _page(name: str, record: Mapping[str, Any], has_drawing: bool) -> str:
+def _page(
+    name: str, record: Mapping[str, Any], *, has_drawing: bool, kept: str
+) -> str:
     parts = [_MADE.format(name=name), f"# {_title(name, record)}"]
     match record["kind"]:
         case "study":
@@ -72,6 +82,11 @@ def _page(name: str, record: Mapping[str, Any], has_drawing: bool) -> str:
     if has_drawing:
         alternative = "Validation MAP@R against training steps"
         parts += [f"![{alternative}]({name}.svg)"]
+    if kept:
+        parts.append(
+            f"Settings, evaluations and every query's score: [{kept}]({kept}). "
+            f"`--kept docs/results/{kept}` goes on from these models."
+        )
     parts.append(_environment(record))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -138,6 +153,7 @@ def _environment(record):
 
 def _index(titles):
     parts = ["<!-- Made by `python -m training.results`. -->", "# Results"]
+    shown = Counter(title for title, _ in titles.values())
     for kind, heading in (
         ("study", "Studies"),
         ("experiment", "Experiments"),
@@ -145,7 +161,7 @@ def _index(titles):
         ("campaign", "Campaigns"),
     ):
         lines = [
-            f"- [{title}]({name}.md)"
+            f"- [{title}{f' ({name})' * (shown[title] > 1)}]({name}.md)"
             for name, (title, own) in titles.items()
             if own == kind
         ]
