@@ -193,7 +193,8 @@ class ExactIndex(GalleryIndex):
         # One more than asked for, to be dropped where an item is excluded.
         kept = min(int(k) + 1 + SPARE_CANDIDATES, len(self))
         nearest = _on_device if _has_device() else _on_host
-        candidates = nearest(self, queries, kept, selected)
+        needed = min(int(k) + (exclude_ids is not None), len(self))
+        candidates = nearest(self, queries, kept, selected, needed)
         distances, indices = self._ordered(queries, candidates, excluded)
         shown = slice(0, min(int(k), len(self)))
         return neighbors_at(
@@ -270,14 +271,18 @@ def _has_device():
     return False
 
 
-def _on_host(index, queries, kept, selected):
-    blocks = index.gallery.blocks(host_scan.BLOCK_ROWS, selected)
+def _on_host(index, queries, kept, selected, needed):
+    num_rows = len(index) if selected is None else int(selected.sum())
+    block_rows = host_scan.rows_of_a_block(num_rows)
+    blocks = index.gallery.blocks(block_rows, selected)
     origin = index.origin()
     halves = index.gallery.half_squares(origin)
-    return host_scan.nearest_on_host(queries, blocks, origin, kept, halves)
+    return host_scan.nearest_on_host(
+        queries, blocks, origin, kept, halves, needed
+    )
 
 
-def _on_device(index, queries, kept, selected):
+def _on_device(index, queries, kept, selected, needed):
     """The same through Keras' backend, a shard at a time."""
     origin = index.origin()
     tensors = [

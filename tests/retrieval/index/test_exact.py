@@ -54,6 +54,13 @@ def test_equals_sorting_all_distances(num_shards, k, engine):
     assert found.counts.tolist() == [min(k, 100)] * 9
 
 
+@pytest.fixture
+def three_threads(monkeypatch):
+    """Searches as on three processors, however small they are."""
+    monkeypatch.setattr(host_scan, "_num_processors", lambda: 3)
+    monkeypatch.setattr(host_scan, "THREAD_PRODUCTS", 1)
+
+
 @pytest.mark.parametrize("is_device", [False, True])
 @pytest.mark.parametrize("block", [50, 4096])
 def test_ties_are_broken_by_index_across_shards(is_device, block, monkeypatch):
@@ -78,6 +85,63 @@ def test_many_rows_at_once_are_searched_like_few(is_device, k, monkeypatch):
     found = ExactIndex(rows).search(queries, k)
     for i, (order, _) in enumerate(slow_search(queries, rows, k)):
         np.testing.assert_array_equal(found.indices[i], order)
+
+
+@pytest.mark.parametrize("block", [50, 300, 4096])
+def test_threads_find_what_one_finds(block, three_threads, monkeypatch):
+    monkeypatch.setattr(host_scan, "BLOCK_ROWS", block)
+    rng = np.random.default_rng(0)
+    # Equal rows too, which other threads may have seen before.
+    rows = random_rows(500, 5)[rng.integers(500, size=3001)]
+    queries = random_rows(40, 5, seed=1)
+    index = ExactIndex(rows, attributes={"even": np.arange(3001) % 2 == 0})
+    for where in (None, {"even": True}):
+        found = index.search(queries, 30, where=where)
+        step = 1 if where is None else 2
+        expected = slow_search(queries, rows[::step], 30)
+        for i, (order, _) in enumerate(expected):
+            np.testing.assert_array_equal(found.indices[i], step * order)
+
+
+def test_equal_rows_pass_no_bound_twice(three_threads, monkeypatch):
+    monkeypatch.setattr(host_scan, "BLOCK_ROWS", 260)
+    passed = []
+    places = host_scan._set_places
+    monkeypatch.setattr(
+        host_scan,
+        "_set_places",
+        lambda found: passed.append(found.sum()) or places(found),
+    )
+    found = ExactIndex(np.ones((5200, 4), "float32")).search(np.eye(4)[:2], 5)
+    assert found.indices.tolist() == [[0, 1, 2, 3, 4]] * 2
+    # The first block of a thread passes whole, and those that a thread looks
+    # at before it has as many of its own.
+    assert sum(passed) <= 3 * 2 * 2 * 260
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_spare_candidates_are_looked_at_where_rounding_could_matter(scale):
+    rng = np.random.default_rng(0)
+    queries = rng.normal(size=(20, 64)).astype("float32") * scale
+    # Twelve rows whose distances to the first query are clear, while their
+    # products with it differ by less than is rounded; all others are clear.
+    lengths = 1e-2 * scale * (1 + 1e-3 * rng.permutation(12))
+    near = queries[0] + lengths[:, None] * np.eye(64)[:12]
+    rows = np.concatenate([rng.normal(size=(400, 64)) * scale, near])
+    rows = rows.astype("float32")
+    found = ExactIndex(rows).search(queries, k=3)
+    for i, (order, _) in enumerate(slow_search(queries, rows, 3)):
+        np.testing.assert_array_equal(found.indices[i], order)
+    origin = np.zeros(64, "float32")
+    halves = np.square(rows).sum(axis=1) / 2
+    blocks = [(rows, np.arange(len(rows)))]
+    kept = host_scan.nearest_on_host(queries, blocks, origin, 20, halves, 3)
+    assert 12 <= kept.shape[1] < 20
+    clear = host_scan.nearest_on_host(
+        queries[1:], blocks, origin, 20, halves, 3
+    )
+    assert clear.shape[1] < 12
+    np.testing.assert_array_equal(kept[1:, :3], clear[:, :3])
 
 
 def test_near_duplicates_far_from_the_origin_keep_their_order():
