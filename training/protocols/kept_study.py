@@ -45,7 +45,9 @@ def keep_study(folder: Path, file: Path) -> bool:
         recipe = directory.read_recipe()
         ledger = Ledger(path)
         finished = [m for m in members_of(recipe) if ledger.is_finished(m)]
-        if recipe.protocol == "fair" or not finished:
+        if recipe.protocol == "fair":
+            return False
+        if not finished:
             continue
         files = [ledger.file, directory.settings]
         for member in finished:
