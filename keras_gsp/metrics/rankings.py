@@ -13,6 +13,8 @@ that nothing depends on luck.
 """
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations_with_replacement
 from typing import Any
 
 import keras
@@ -20,6 +22,8 @@ import numpy as np
 from keras import ops
 
 from keras_gsp.embeddings.labelled_embeddings import moved_to_origin
+from keras_gsp.host.processors import num_processors
+from keras_gsp.host.set_places import set_places
 from keras_gsp.metrics.relevance import Relevance
 from keras_gsp.ops.precision import full_precision_matmul
 
@@ -134,9 +138,9 @@ class _Search:
         """Tells whether each product may serve two queries."""
         if not self.is_square or self.sample is None or not len(queries):
             return False
-        depth = int(self.depths[queries].max())
-        expected = self._sampled_rank(depth) * len(self.gallery)
-        expected *= len(queries) / len(self.sample)
+        depths, counts = np.unique(self.depths[queries], return_counts=True)
+        expected = np.sum(self._sampled_rank(depths) * counts)
+        expected *= len(self.gallery) / len(self.sample)
         is_most = 2 * len(queries) > len(self.gallery)
         return is_most and expected < MAX_CANDIDATES / 2
 
@@ -150,36 +154,57 @@ class _Search:
         bounds = np.full(len(self.gallery), np.inf, self.left.dtype)
         for rows in _blocks(queries, self.num_rows):
             bounds[rows] = self._sampled_bounds(rows)
-        found, num_found = [], 0
+        found: list[tuple] = []
+        num_found = 0
         items = np.arange(len(self.gallery), dtype="int32")
         tiles = list(_blocks(items, self._tile_rows))
-        rights = [ops.convert_to_tensor(self.right[tile].T) for tile in tiles]
-        for i, rows in enumerate(tiles):
-            left = ops.convert_to_tensor(self.left[rows])
-            for columns, right in zip(tiles[i:], rights[i:], strict=True):
-                nearness = _product(left, right)
-                near = nearness >= bounds[rows, None]
-                found.append(_pairs(near, nearness, rows, columns))
-                num_found += len(found[-1][0])
-                if columns[0] != rows[0]:
-                    near = nearness >= bounds[columns]
-                    items, others, values = _pairs(
-                        near, nearness, rows, columns
-                    )
-                    found.append((others, items, values))
-                    num_found += len(items)
-            if num_found > MAX_CANDIDATES:
-                # Many equal items: no bound parts them.
-                del found
-                yield from self.nearest(queries)
-                return
-        del rights
+        pairs = combinations_with_replacement(range(len(tiles)), 2)
+
+        def candidates_of(pair):
+            rows, columns = (tiles[i] for i in pair)
+            right = ops.convert_to_tensor(self.right[columns].T)
+            return self._tile_candidates(rows, columns, right, bounds)
+
+        # While one thread waits for a product, another looks through its own.
+        with ThreadPoolExecutor(num_processors()) as pool:
+            for part in pool.map(candidates_of, pairs):
+                found += part
+                num_found += sum(len(owners) for owners, *_ in part)
+                if num_found > MAX_CANDIDATES:
+                    pool.shutdown(cancel_futures=True)
+                    break
+        if num_found > MAX_CANDIDATES:
+            # Many equal items: no bound parts them.
+            del found
+            yield from self.nearest(queries)
+            return
         candidates = [np.concatenate(part) for part in zip(*found, strict=True)]
         del found
         for rows in _blocks(queries, 2**14):
             chosen = np.isin(candidates[0], rows)
             part = [values[chosen] for values in candidates]
             yield from self._hits(rows, part, bounds, is_guess=True)
+
+    def _tile_candidates(self, rows, columns, right, bounds):
+        """What passes the bounds of the rows, and what those of the columns.
+
+        Args:
+            rows: (rows,), items; the left side of the product.
+            columns: (columns,), items, the same or later ones.
+            right: the right side of the product.
+            bounds: by item.
+
+        Returns:
+            A list of queries, items and nearness, one or two.
+        """
+        nearness = _product(ops.convert_to_tensor(self.left[rows]), right)
+        near = nearness >= bounds[rows, None]
+        found = [_pairs(near, nearness, rows, columns)]
+        if columns[0] != rows[0]:
+            np.greater_equal(nearness, bounds[columns], out=near)
+            items, others, values = _pairs(near, nearness, rows, columns)
+            found.append((others, items, values))
+        return found
 
     def complete(self, queries):
         """Yields hits of queries in rankings of the whole gallery."""
@@ -283,7 +308,7 @@ class _Search:
             ops.convert_to_tensor(self.left[rows]),
             ops.convert_to_tensor(self.sample.T),
         )
-        rank = self._sampled_rank(int(self.depths[rows].max()))
+        rank = int(self._sampled_rank(self.depths[rows].max()))
         # The largest of each eight are as good a guess, and found faster.
         if 64 * rank < nearness.shape[1]:
             eighth = nearness.shape[1] // 8
@@ -295,7 +320,7 @@ class _Search:
         """Place in the sample behind which all wanted items surely are."""
         expected = depth * len(self.sample) / len(self.gallery)
         # Three standard deviations: one query in some hundred is too many.
-        return int(np.ceil(expected + 3 * np.sqrt(expected) + 1))
+        return np.ceil(expected + 3 * np.sqrt(expected) + 1)
 
     def _squared_distances(self, queries, items):
         """Of pairs, in float64: equal for equal items, wherever they are."""
@@ -332,7 +357,7 @@ def _complete_hits(rows, nearness, positive):
 
 def _pairs(near, nearness, rows, columns):
     """Queries, items and nearness of the places where `near` is true."""
-    places = np.flatnonzero(near)
+    places = set_places(near)
     across, down = places % near.shape[1], places // near.shape[1]
     return rows[down], columns[across], nearness.reshape(-1)[places]
 

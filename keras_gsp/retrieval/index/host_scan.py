@@ -11,14 +11,14 @@ of its own would wait for the next product in a loop, on the processor that
 should look through the last one.
 """
 
-import os
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from keras_gsp.retrieval.index.blas_threads import one_blas_thread
+from keras_gsp.host.blas_threads import one_blas_thread
+from keras_gsp.host.processors import SharedIterator, num_processors
+from keras_gsp.host.set_places import set_places
 
 # Rows and queries of a product, 4 MB. Not powers of two: rows so far apart
 # fall on the same places of a cache.
@@ -38,7 +38,7 @@ NOTHING = np.iinfo("int64").max
 
 def rows_of_a_block(num_rows: int) -> int:
     """Rows to read at a time of so many, at most `BLOCK_ROWS`."""
-    blocks = BLOCKS_OF_A_THREAD * _num_processors()
+    blocks = BLOCKS_OF_A_THREAD * num_processors()
     share = -(-num_rows // blocks)
     return min(BLOCK_ROWS, max(share, 4 * GROUPS))
 
@@ -74,12 +74,12 @@ def nearest_on_host(
     np.subtract(queries, origin, out=left[:, :size])
     scan = _Scan(left, origin, num_candidates, half_squares)
     workers = min(
-        _num_processors(), len(queries) * BLOCK_ROWS // THREAD_PRODUCTS
+        num_processors(), len(queries) * BLOCK_ROWS // THREAD_PRODUCTS
     )
     if scan.is_of_few or workers <= 1:
-        best = scan.best_of(iter(blocks))
+        best = scan.best_of(blocks)
     else:
-        shared = _Shared(iter(blocks))
+        shared = SharedIterator(blocks)
         with one_blas_thread(), ThreadPoolExecutor(workers) as pool:
             parts = list(pool.map(scan.best_of, [shared] * workers))
         best = np.concatenate(parts, axis=1)
@@ -92,21 +92,6 @@ def nearest_on_host(
         terms = lengths * longest + longest**2 / 2
         best = best[:, : _num_in_doubt(best, num_needed, size * terms)]
     return np.where(best == NOTHING, -1, best & 0xFFFFFFFF)
-
-
-class _Shared:
-    """An iterator for several threads."""
-
-    def __init__(self, iterator: Iterator) -> None:
-        self.iterator = iterator
-        self.lock = threading.Lock()
-
-    def __iter__(self) -> Iterator:
-        return self
-
-    def __next__(self) -> tuple[np.ndarray, np.ndarray]:
-        with self.lock:
-            return next(self.iterator)
 
 
 class _Scan:
@@ -188,15 +173,9 @@ def _num_in_doubt(best, num_needed, terms):
     return max(num_needed, int((nearness >= bound[:, None]).sum(1).max()))
 
 
-def _num_processors():
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _keep_best(nearness, positions, best, bound):
     """Puts what a block has to offer into `best`, and raises the bound."""
-    hits = _set_places(_passes(nearness, best, bound))
+    hits = set_places(_passes(nearness, best, bound))
     if not len(hits):
         return
     num_rows, kept = nearness.shape[1], best.shape[1]
@@ -216,16 +195,6 @@ def _keep_best(nearness, positions, best, bound):
     is_full = best[:, -1:] < NOTHING
     last = np.where(is_full, _nearness(best[:, -1:]), bound)
     np.maximum(bound, last, out=bound)
-
-
-def _set_places(passes):
-    """`np.flatnonzero`, of whole words first: nearly all are empty."""
-    flat = passes.reshape(-1)
-    if flat.size % 8:
-        return np.flatnonzero(flat)
-    words = np.flatnonzero(flat.view("uint64") != 0)
-    inside = np.flatnonzero(flat.reshape(-1, 8)[words])
-    return words[inside >> 3] * 8 + (inside & 7)
 
 
 def _passes(nearness, best, bound):

@@ -57,7 +57,7 @@ def test_equals_sorting_all_distances(num_shards, k, engine):
 @pytest.fixture
 def three_threads(monkeypatch):
     """Searches as on three processors, however small they are."""
-    monkeypatch.setattr(host_scan, "_num_processors", lambda: 3)
+    monkeypatch.setattr(host_scan, "num_processors", lambda: 3)
     monkeypatch.setattr(host_scan, "THREAD_PRODUCTS", 1)
 
 
@@ -106,10 +106,10 @@ def test_threads_find_what_one_finds(block, three_threads, monkeypatch):
 def test_equal_rows_pass_no_bound_twice(three_threads, monkeypatch):
     monkeypatch.setattr(host_scan, "BLOCK_ROWS", 260)
     passed = []
-    places = host_scan._set_places
+    places = host_scan.set_places
     monkeypatch.setattr(
         host_scan,
-        "_set_places",
+        "set_places",
         lambda found: passed.append(found.sum()) or places(found),
     )
     found = ExactIndex(np.ones((5200, 4), "float32")).search(np.eye(4)[:2], 5)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import threadpoolctl
 
+from keras_gsp.host.blas_threads import one_blas_thread
 from keras_gsp.retrieval import ExactIndex
-from keras_gsp.retrieval.index.blas_threads import one_blas_thread
 
 
 def num_threads():

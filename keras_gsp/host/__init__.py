@@ -1,0 +1,1 @@
+"""Work that NumPy does on the host: its threads, and sparse masks."""

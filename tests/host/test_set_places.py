@@ -1,0 +1,21 @@
+"""Positions of what is set are those that NumPy finds."""
+
+import numpy as np
+import pytest
+
+from keras_gsp.host.set_places import set_places
+
+
+@pytest.mark.parametrize(
+    "shape", [(0,), (7,), (8,), (5, 16), (3, 5), (2, 4, 8)]
+)
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])
+def test_equals_flatnonzero(shape, share):
+    mask = np.random.default_rng(0).random(shape) < share
+    np.testing.assert_array_equal(set_places(mask), np.flatnonzero(mask))
+
+
+def test_a_view_with_gaps_is_looked_at_as_it_is():
+    mask = np.random.default_rng(0).random((16, 16)) < 0.3
+    for view in (mask[:, ::2], mask.T, mask[3:, 1:9]):
+        np.testing.assert_array_equal(set_places(view), np.flatnonzero(view))
