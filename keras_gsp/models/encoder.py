@@ -56,12 +56,13 @@ def build_encoder(
             `None`: as the image's height and width and the number of tokens
             have it; a sequence where these do not tell.
         pool_first: whether the backbone's own features are pooled and the
-            pooled vector is projected. Default `False`: features are
-            projected by a 1x1 convolution and then pooled, as GSP, NetVLAD,
+            pooled vector is projected, without a bias, so that its length
+            does not matter. Default `False`: features are projected by a 1x1
+            convolution and then pooled, as GSP, NetVLAD,
             OTK and WELDON are defined. Maximum, GeM, CroW, CBAM, DELF, SOLAR
             and generalised max pooling are defined the other way round: they
             want features as the last activation gives them, never negative.
-            For average pooling both are the same function.
+            For average pooling both are the same function but for the bias.
         name: name of the model. Default `"encoder"`.
 
     Returns:
@@ -226,7 +227,11 @@ def _projection(features, embedding_size, pool_first):
     """The layer that projects; a dense one takes vectors and maps alike."""
     if len(features.shape) == 4 and not pool_first:
         return keras.layers.Conv2D(embedding_size, 1, name="projection")
-    return keras.layers.Dense(embedding_size, name="projection")
+    # What is pooled may be short, as by generalised max pooling: a bias soon
+    # outweighs it, and all embeddings are one.
+    return keras.layers.Dense(
+        embedding_size, use_bias=not pool_first, name="projection"
+    )
 
 
 def _pool(features, pooling, histogram, last=None):

@@ -276,9 +276,31 @@ def test_pool_first_projects_the_pooled_vector(backbone):
     inputs = np.random.default_rng(0).normal(size=(3, *network.input_shape[1:]))
     features = np.maximum(np.asarray(network(inputs)), 1e-6)
     features = features.reshape(3, -1, 6)
-    kernel, bias = encoder.get_layer("projection").get_weights()
-    expected = np.sqrt(np.mean(features**2, axis=1)) @ kernel + bias
+    (kernel,) = encoder.get_layer("projection").get_weights()
+    expected = np.sqrt(np.mean(features**2, axis=1)) @ kernel
     np.testing.assert_allclose(encoder(inputs), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_pool_first_learns_whatever_the_length_of_what_is_pooled(scale):
+    """A bias would make one embedding of all that is pooled to short ones."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), 8)
+    centres = rng.normal(size=(4, 6))
+    points = centres[labels] + 0.5 * rng.normal(size=(32, 6))
+    inputs = keras.Input((2, 2, 6))
+    features = keras.layers.Rescaling(scale)(inputs)
+    encoder = gsp.models.build_encoder(
+        keras.Model(inputs, features), embedding_size=8, pool_first=True
+    )
+    learner = gsp.models.MetricLearner(encoder)
+    learner.compile(
+        keras.optimizers.Adam(1e-2), loss=gsp.losses.TripletLoss(0.3)
+    )
+    images = np.broadcast_to(points[:, None, None], (32, 2, 2, 6))
+    learner.fit(images, labels, batch_size=32, epochs=60, verbose=0)
+    scores = gsp.metrics.retrieval_scores(np.asarray(encoder(images)), labels)
+    assert scores["map_at_r"] > 0.9
 
 
 def test_average_pooling_is_the_same_before_and_after_the_projection():
@@ -289,8 +311,8 @@ def test_average_pooling_is_the_same_before_and_after_the_projection():
         )
         for pool_first in (True, False)
     )
-    kernel, bias = first.get_layer("projection").get_weights()
-    last.get_layer("projection").set_weights([kernel[None, None], bias])
+    (kernel,) = first.get_layer("projection").get_weights()
+    last.get_layer("projection").set_weights([kernel[None, None], np.zeros(8)])
     np.testing.assert_allclose(first(images()), last(images()), atol=1e-6)
 
 
@@ -306,9 +328,8 @@ def test_pool_first_gives_a_histogram_of_projected_features():
             pool_first=pool_first,
         )
         kernel = np.arange(48.0).reshape(6, 8) % 5 - 2
-        bias = np.linspace(-1, 1, 8)
         encoder.get_layer("projection").set_weights(
-            [kernel if pool_first else kernel[None, None], bias]
+            [kernel] if pool_first else [kernel[None, None], np.zeros(8)]
         )
         histogram = next(
             one for one in encoder.layers if isinstance(one, PrototypeHistogram)
@@ -342,13 +363,9 @@ def test_pool_first_projects_class_tokens_too():
     )
     tokens = np.random.default_rng(1).normal(size=(2, 10, 5))
     features = np.asarray(token_backbone_of(encoder)(tokens))
-    kernel, bias = encoder.get_layer("projection").get_weights()
+    (kernel,) = encoder.get_layer("projection").get_weights()
     expected = np.concatenate(
-        [
-            features[:, 1:].mean(1) @ kernel + bias,
-            features[:, 0] @ kernel + bias,
-        ],
-        axis=1,
+        [features[:, 1:].mean(1) @ kernel, features[:, 0] @ kernel], axis=1
     )
     np.testing.assert_allclose(encoder(tokens), expected, atol=1e-5)
 

@@ -9,6 +9,7 @@ import importlib
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -150,11 +151,28 @@ def train_and_die(
     )
 
 
-def train_silently(*arguments: Any) -> None:
-    """`train_and_die` without a progress bar: for one among thousands."""
+def train_silently(folder: str, *arguments: Any) -> None:
+    """`train_and_die` without a progress bar: for one among thousands.
+
+    An error goes into `error.txt` beside the run's folder.
+    """
+    before = sys.stdout, sys.stderr
     with open(os.devnull, "w") as nowhere:
         sys.stdout = sys.stderr = nowhere
-        train_and_die(*arguments)
+        try:
+            train_and_die(folder, *arguments)
+        except Exception:
+            file = error_file(folder)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(traceback.format_exc())
+            raise
+        finally:
+            sys.stdout, sys.stderr = before
+
+
+def error_file(folder: str | Path) -> Path:
+    """Where an error of a run is written."""
+    return Path(folder).parent / "error.txt"
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 import tyro
 
-from training.campaigns.killed_run import train_silently
+from training.campaigns.killed_run import error_file, train_silently
 
 ABOUT = """
 A small network trains with GSP, ZSR and chance constrained programming or a
@@ -145,7 +145,7 @@ def run_campaign(command: KillsCommand) -> Iterator[KilledRun]:
             if recipe not in alone:
                 # A run remembers its folder's name: the same one for all.
                 whole = Path(folder) / "whole" / recipe
-                _require_finished(_train(command, whole, recipe))
+                _require_finished(_train(command, whole, recipe), whole)
                 alone[recipe] = outcome(whole)
             killed = Path(folder) / f"killed-{number}" / recipe
             places = _kill_until_finished(command, killed, recipe, draw)
@@ -231,10 +231,10 @@ def _kill_until_finished(command, folder, recipe, draw):
         wait = draw.uniform(0, 12) if place == "any" else None
         code = _train(command, folder, recipe, place, number, wait)
         if code != -signal.SIGKILL:
-            _require_finished(code)
+            _require_finished(code, folder, places)
             return places
         places.append(f"{place} {number}" if number else place)
-    _require_finished(_train(command, folder, recipe))
+    _require_finished(_train(command, folder, recipe), folder, places)
     return places
 
 
@@ -260,12 +260,14 @@ def _train(command, folder, recipe, place="any", number=0, wait=None):
     return process.exitcode
 
 
-def _require_finished(code):
+def _require_finished(code, folder, places=()):
     if code:
+        file = error_file(folder)
+        found = file.read_text() if file.exists() else "no error of Python\n"
+        killed = f" after kills in {', '.join(places)}" if places else ""
         raise RuntimeError(
-            "A run that is left alone must end with 0. Received: "
-            f"{code}. Run `python -m training.campaigns.killed_run FOLDER` "
-            "to see why."
+            f"A run that is left alone must end with 0. Received: {code}"
+            f"{killed}. It said:\n{found}"
         )
 
 

@@ -34,6 +34,8 @@ COLORS = {
     "learnt": WINE,
 }
 WIDTH, HEIGHT, MARGIN, COLUMNS = 300, 200, 40, 3
+WORD, LINE = 100, 18
+"""Width and height of a method's name above the panels."""
 
 
 def curves_drawing(results: Mapping[str, Any]) -> str:
@@ -62,33 +64,45 @@ def curves_drawing(results: Mapping[str, Any]) -> str:
         dict.fromkeys(row["method"] for rows in panels.values() for row in rows)
     )
     columns = min(COLUMNS, len(panels))
-    height = HEIGHT * -(-len(panels) // columns) + 30
+    colors = _colors(methods)
+    words = WIDTH * columns // WORD
+    top = LINE * -(-len(methods) // words) + 12
+    height = HEIGHT * -(-len(panels) // columns) + top
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" '
         f'viewBox="0 0 {WIDTH * columns} {height}" '
         'font-family="sans-serif" font-size="12">',
         f"<title>Validation MAP@R against steps, {results['title']}</title>",
         '<rect width="100%" height="100%" fill="white"/>',
-        *_legend(methods),
+        *_legend(colors, words),
     ]
     for number, (name, rows) in enumerate(panels.items()):
         left = WIDTH * (number % columns)
-        top = 30 + HEIGHT * (number // columns)
-        parts.append(f'<g transform="translate({left} {top})">')
-        parts += _panel(name, rows, low, max(high, low + 1e-3))
+        down = top + HEIGHT * (number // columns)
+        parts.append(f'<g transform="translate({left} {down})">')
+        parts += _panel(name, rows, low, max(high, low + 1e-3), colors)
         parts.append("</g>")
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _legend(methods):
-    return [
-        f'<text x="{10 + 75 * place}" y="18" '
-        f'fill="{COLORS.get(method, BLACK)}">{method}</text>'
+def _colors(methods):
+    """Their own, or one after the other: then names tell more than colours."""
+    every = list(dict.fromkeys(COLORS.values()))
+    return {
+        method: COLORS.get(method, every[place % len(every)])
         for place, method in enumerate(methods)
+    }
+
+
+def _legend(colors, words):
+    return [
+        f'<text x="{10 + WORD * (place % words)}" '
+        f'y="{LINE * (place // words + 1)}" fill="{color}">{method}</text>'
+        for place, (method, color) in enumerate(colors.items())
     ]
 
 
-def _panel(name, rows, low, high):
+def _panel(name, rows, low, high, colors):
     inner_width, inner_height = WIDTH - 1.5 * MARGIN, HEIGHT - 1.5 * MARGIN
     last = max(row["curve"]["steps"][-1] for row in rows)
 
@@ -118,9 +132,8 @@ def _panel(name, rows, low, high):
                 row["curve"]["steps"], row["curve"]["val_map_at_r"], strict=True
             )
         )
-        color = COLORS.get(row["method"], BLACK)
         parts.append(
-            f'<polyline points="{points}" fill="none" stroke="{color}" '
-            'stroke-width="1.5"/>'
+            f'<polyline points="{points}" fill="none" '
+            f'stroke="{colors[row["method"]]}" stroke-width="1.5"/>'
         )
     return parts

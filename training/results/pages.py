@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from training.protocols.kept_study import ENDING
+from training.results.cost_drawing import cost_drawing
 from training.results.curves_drawing import curves_drawing
 from training.results.published_results import shipped_results
 from training.results.records import Table
@@ -16,6 +17,9 @@ from training.runs.run_directory import write_text
 
 DOCS = Path(__file__).parents[2] / "docs" / "results"
 INDEX = "index.md"
+POOLING = "pooling.json"
+CURVES = "Validation MAP@R against training steps"
+COSTS = "MAP@R gained over average pooling against time"
 _MADE = (
     "<!-- Made by `python -m training.results` from {name}.json; change that "
     "file or the command, not this page. -->"
@@ -32,19 +36,24 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
         A page for each record, the drawings that pages show, and the index.
     """
     made, titles = {}, {}
+    costs = None
+    if (folder / POOLING).exists():
+        costs = json.loads((folder / POOLING).read_text(encoding="utf-8"))
     for path in sorted(folder.glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         name = path.stem
-        drawing = ""
+        pictures = {}
         if record["kind"] == "study":
-            drawing = curves_drawing(record)
-        if drawing:
-            made[f"{name}.svg"] = drawing
+            pictures[f"{name}.svg"] = (CURVES, curves_drawing(record))
+        if record.get("study", "").startswith("poolings") and costs:
+            pictures[f"{name}-cost.svg"] = COSTS, cost_drawing(record, costs)
+        pictures = {file: two for file, two in pictures.items() if two[1]}
+        made |= {file: drawing for file, (_, drawing) in pictures.items()}
         kept = folder / f"{name}{ENDING}"
         made[f"{name}.md"] = _page(
             name,
             record,
-            has_drawing=bool(drawing),
+            pictures={file: words for file, (words, _) in pictures.items()},
             kept=kept.name if kept.exists() else "",
         )
         titles[name] = _title(name, record), record["kind"]
@@ -69,7 +78,11 @@ def _title(name, record):
 
 
 def _page(
-    name: str, record: Mapping[str, Any], *, has_drawing: bool, kept: str
+    name: str,
+    record: Mapping[str, Any],
+    *,
+    pictures: Mapping[str, str],
+    kept: str,
 ) -> str:
     parts = [_MADE.format(name=name), f"# {_title(name, record)}"]
     match record["kind"]:
@@ -79,9 +92,7 @@ def _page(
             parts += _experiment(record)
         case _:
             parts += _benchmark(record)
-    if has_drawing:
-        alternative = "Validation MAP@R against training steps"
-        parts += [f"![{alternative}]({name}.svg)"]
+    parts += [f"![{words}]({file})" for file, words in pictures.items()]
     if kept:
         parts.append(
             f"Settings, evaluations and every query's score: [{kept}]({kept}). "

@@ -54,28 +54,3 @@ def test_every_pooling_of_a_recipe_is_a_contender():
     made = pooling.contenders(words, size, 3, "float32")
     assert set(words) < set(made)
     assert {"gsp", "gap", "solar", "otk-large"} < set(words)
-
-
-def test_gain_is_drawn_against_cost(tmp_path):
-    from PIL import Image
-
-    from training.pictures.gain_against_cost import draw_gain_against_cost
-
-    costs, gains = tmp_path / "costs.json", tmp_path / "gains.json"
-    measured = {
-        name: {"time": time}
-        for name, time in (("gap", 0.4), ("gsp", 1.2), ("solar", 9.0))
-    }
-    table = {"numbers": {"poolings": measured}}
-    costs.write_text(json.dumps({"tables": [table]}))
-    gains.write_text(json.dumps({"rows": [study_row("gsp"), study_row("x")]}))
-    file = tmp_path / "picture.png"
-    assert draw_gain_against_cost(file, costs, gains) == ["gsp"]
-    assert Image.open(file).size == (1080, 720)
-    with pytest.raises(ValueError, match="loss=ms"):
-        draw_gain_against_cost(file, costs, gains, loss="ms")
-
-
-def study_row(method):
-    gain = {"difference": 0.02, "low": 0.01, "high": 0.03}
-    return {"loss": "c2", "method": method, "differences": {"gap": gain}}

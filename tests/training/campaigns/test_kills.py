@@ -8,7 +8,7 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("the batches are tf.data's", allow_module_level=True)
 
-from training.campaigns import kills
+from training.campaigns import killed_run, kills
 
 
 @pytest.mark.slow
@@ -31,6 +31,17 @@ def test_a_bit_that_differs_or_is_missing_is_found():
     assert kills.differences(whole, dict(whole)) == []
     assert kills.differences(whole, {"a": b"\x00", "b": b"\x03"}) == ["b", "c"]
     assert kills.differences({}, whole) == ["a", "b", "c"]
+
+
+def test_what_a_failing_run_said_is_told(tmp_path):
+    folder = tmp_path / "a" / "ccp"
+    with pytest.raises(KeyError):
+        killed_run.train_silently(str(folder), "unknown", 0)
+    told = r"after kills in step 2, any\. It said:(.|\n)*KeyError: 'unknown'"
+    with pytest.raises(RuntimeError, match=told):
+        kills._require_finished(1, folder, ["step 2", "any"])
+    with pytest.raises(RuntimeError, match="-11. It said:\nno error of Python"):
+        kills._require_finished(-11, tmp_path / "b" / "ccp")
 
 
 def test_no_runs_are_refused():
