@@ -50,6 +50,7 @@ def keep_study(folder: Path, file: Path) -> bool:
         if not finished:
             continue
         files = [ledger.file, directory.settings]
+        files += [directory.scores] if directory.is_finished else []
         for member in finished:
             run = ledger.directory(member)
             files += [run.settings, run.scores, run.path / FILE]
