@@ -131,18 +131,12 @@ def _search(command, folder, contents):
 
 
 def _loaded(folder, command):
-    import json
-
     from keras_gsp.storage.checksums import check_whole
+    from training.artefacts.served_export import export_facts, load_export
 
     check_whole(folder)
-    facts = json.loads((folder / "metadata.json").read_text())
-    if "search_ann" in facts["signatures"]:
-        # Its operations must be known before the graph is read.
-        from keras_gsp.retrieval.index.scann_index import import_scann
-
-        import_scann()
-    elif command.ann:
+    facts = export_facts(folder)
+    if command.ann and "search_ann" not in facts["signatures"]:
         raise ValueError(
             "`ann` must be left out: the export has no ScaNN index. "
             f"Received: {folder}."
@@ -160,9 +154,7 @@ def _loaded(folder, command):
             f"Received: {folder}. "
             f"{facts.get('no_explain', '')}".strip()
         )
-    import tensorflow as tf
-
-    model = tf.saved_model.load(str(folder))
+    model = load_export(folder)
     return model, model.signatures
 
 

@@ -1,12 +1,12 @@
 """Searches an export in ways its signatures leave open: any k, one class."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from training.artefacts.served_export import export_facts, load_export
 from training.pictures.gallery_images import gallery_bytes
 
 
@@ -39,22 +39,14 @@ class ExportSearch:
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
-        self.facts = json.loads((self.folder / "metadata.json").read_text())
+        self.facts = export_facts(self.folder)
         signatures = self.facts.get("signatures", [])
         if "search_exact" not in signatures:
             raise ValueError(
                 "`model` must be exported with an index. "
                 f"Received: {folder}, which holds an encoder alone."
             )
-        if "search_ann" in signatures:
-            # Its operations must be known before the graph is read.
-            from keras_gsp.retrieval.index.scann_index import import_scann
-
-            import_scann()
-        import tensorflow as tf
-
-        # The functions of a SavedModel live as long as the model does.
-        self._model = tf.saved_model.load(str(self.folder))
+        self._model = load_export(self.folder)
         gallery = self._model.gallery_variables
         self.labels = np.array(
             [label.decode() for label in gallery["labels"].numpy()]

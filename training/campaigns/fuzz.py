@@ -92,11 +92,10 @@ def fuzz(
         The record, a dict of JSON values; `wrong_answers` counts whole images
         whose neighbours changed, which must be none.
     """
-    import tensorflow as tf
-
     import keras_gsp as gsp
+    from training.artefacts.served_export import load_export
 
-    model = tf.saved_model.load(str(folder))
+    model = load_export(folder)
     signatures = model.signatures
     generator = np.random.default_rng(seed)
     whole = whole_images(generator)

@@ -92,13 +92,10 @@ def load(
     """
     import tensorflow as tf
 
+    from training.artefacts.served_export import load_export
     from training.campaigns.fuzz import damage, whole_images
 
-    if signature == "search_ann":
-        from keras_gsp.retrieval.index.scann_index import import_scann
-
-        import_scann()
-    model = tf.saved_model.load(str(folder))
+    model = load_export(folder)
     if signature not in model.signatures:
         raise ValueError(
             f"`signatures` must be ones of {str(folder)!r}, which has "

@@ -35,7 +35,8 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
     Returns:
         A page for each record, the drawings that pages show, and the index.
     """
-    made, titles = {}, {}
+    made: dict[str, str] = {}
+    titles = {}
     costs = None
     if (folder / POOLING).exists():
         costs = json.loads((folder / POOLING).read_text(encoding="utf-8"))

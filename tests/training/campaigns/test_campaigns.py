@@ -1,11 +1,15 @@
 """Short forms of the campaigns; the long ones are commands."""
 
 import json
+import pathlib
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
 
+import keras_gsp as gsp
 from keras_gsp.retrieval import ExactIndex, export_retriever
 from tests.retrieval.serving.served_artefact import small_encoder
 
@@ -13,6 +17,8 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("exports are TensorFlow's", allow_module_level=True)
 
 from training.campaigns import damage, fuzz, load
+
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +79,33 @@ def test_a_search_that_the_export_lacks_is_named(exported):
     options = ["--requests", "2", "--signatures", "search_ann"]
     with pytest.raises(SystemExit, match="search_exact.*search_ann"):
         load.main([str(exported), *options])
+
+
+def test_an_export_with_scann_loads_where_nothing_imported_scann(tmp_path):
+    pytest.importorskip("scann")
+    rng = np.random.default_rng(0)
+    rows, images = rng.normal(size=(300, 6)), rng.uniform(size=(9, 24, 24, 3))
+    index = gsp.retrieval.ScannIndex(rows, labels=np.arange(300) % 5)
+    folder = tmp_path / "retriever"
+    export_retriever(
+        small_encoder(),
+        index,
+        folder,
+        neighbors=3,
+        held_out=(255 * images, np.arange(9) % 5),
+        minimum_recall=0.1,
+    )
+    record = tmp_path / "load.json"
+    options = ["--requests", "40", "--threads", "4", "--json", str(record)]
+    subprocess.run(
+        [sys.executable, "-m", "training.campaigns.load", str(folder)]
+        + [*options, "--signatures", "search_exact", "search_ann"],
+        check=True,
+        cwd=ROOT,
+    )
+    (table,) = json.loads(record.read_text())["tables"]
+    assert table["headings"][1:] == ["search_exact", "search_ann"]
+    assert ["different answers", "0", "0"] in table["rows"]
 
 
 def test_an_export_that_is_not_there_is_named(tmp_path):
