@@ -7,6 +7,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+_PARTIAL = ".partial"
+
+
+def is_left_behind(path: Path) -> bool:
+    """Whether a process that was killed in `whole_file` left this file."""
+    return path.name.startswith(".") and path.name.endswith(_PARTIAL)
+
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike) -> Iterator[Path]:
@@ -25,7 +32,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    aside = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
     try:
         yield aside
         # To be written to, or Windows cannot force it to the disk.

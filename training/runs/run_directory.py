@@ -83,7 +83,7 @@ class RunDirectory:
             )
         if self.settings.exists():
             self._check_same_recipe(settings)
-        elif self.path.exists() and any(self.path.iterdir()):
+        elif self.path.exists() and self._holds_other_files():
             raise FileExistsError(
                 "A run directory must be new, empty or a run's own. "
                 f"Received: {self.path}, which has no {self.settings.name}."
@@ -190,6 +190,13 @@ class RunDirectory:
             return []
         lines = self.history.read_text().splitlines()
         return [json.loads(line) for line in lines]
+
+    def _holds_other_files(self):
+        """Whether there is more than a run leaves that was killed at once."""
+        # The package brings Keras along: not for an error or --help.
+        from keras_gsp.storage.whole import is_left_behind
+
+        return not all(map(is_left_behind, self.path.iterdir()))
 
     def _holds(self, file):
         """Whether a file is, or may be, one of the run's."""

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
+from keras_gsp.storage.whole import whole_file
 from training.recipes.recipe import Recipe
 from training.runs.environment import environment
 from training.runs.run_directory import RunDirectory, write_json
@@ -48,6 +49,16 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
     with pytest.raises(FileExistsError, match="has no settings.json"):
         RunDirectory(tmp_path).begin(SETTINGS)
     assert [p.name for p in tmp_path.iterdir()] == ["holiday.jpg"]
+
+
+def test_a_run_killed_in_its_first_file_may_go_on(tmp_path):
+    run = RunDirectory(tmp_path)
+    with whole_file(run.settings) as aside:
+        aside.write_text("{")
+        left = aside.name
+    run.settings.rename(tmp_path / left)
+    run.begin(SETTINGS)
+    assert run.read_recipe() == Recipe(seed=3)
 
 
 def test_checking_writes_nothing(tmp_path):
