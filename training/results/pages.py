@@ -13,9 +13,11 @@ from training.results.curves_drawing import curves_drawing
 from training.results.published_results import shipped_results
 from training.results.records import Table
 from training.results.study_table import study_tables
+from training.results.summary import summary, with_summary
 from training.runs.run_directory import write_text
 
 DOCS = Path(__file__).parents[2] / "docs" / "results"
+README = DOCS.parents[1] / "README.md"
 INDEX = "index.md"
 POOLING = "pooling.json"
 CURVES = "Validation MAP@R against training steps"
@@ -63,15 +65,33 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
 
 
 def write_pages(folder: Path = DOCS) -> list[Path]:
-    """Writes what `pages` makes; returns the files that have changed."""
+    """Writes what `pages` makes, and the table in the README.
+
+    Returns:
+        The files that have changed.
+    """
     changed = []
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pages(folder).items():
-        path = folder / name
+    texts = {folder / name: text for name, text in pages(folder).items()}
+    if folder == DOCS:
+        texts[README] = readme()
+    for path, text in texts.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
             changed.append(path)
     return changed
+
+
+def readme(folder: Path = DOCS) -> str:
+    """The README with the table of what each method adds."""
+    records = {
+        path.stem: json.loads(path.read_text(encoding="utf-8"))
+        for path in folder.glob("*.json")
+    }
+    place = folder.relative_to(README.parent).as_posix()
+    return with_summary(
+        README.read_text(encoding="utf-8"), summary(records), place
+    )
 
 
 def _title(name, record):
