@@ -22,16 +22,20 @@ demo: $(INSTALLED)
 
 test: lint test-tf test-jax
 
+# A file stays with one worker; in the order of tests/conftest.py, not that of
+# their numbers of tests.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 test-tf: $(INSTALLED)
-	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m "" -n 2 --dist loadfile
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m "" $(WORKERS)
 
 test-jax: $(INSTALLED)
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile \
+	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) \
 		tests/ops tests/layers tests/losses \
 		tests/models/test_batch_chunks.py::test_chunks_take_the_steps_of_the_whole_batch \
 		tests/models/test_metric_learner.py tests/training/test_train.py \

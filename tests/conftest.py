@@ -28,6 +28,11 @@ settings.register_profile(
 settings.load_profile("quick")
 
 
+def pytest_collection_modifyitems(items):
+    """Commands first: their files take longest, and workers end together."""
+    items.sort(key=lambda item: "training" not in item.path.parts)
+
+
 @pytest.fixture(autouse=True)
 def fresh_session():
     """Every test starts from the same seed and ordinary precision."""
