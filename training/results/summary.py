@@ -24,6 +24,7 @@ METHODS = {
     "xbm": "memory (XBM)",
     "single": "one set of sampled proxies",
     "ccp": "CCP",
+    "ccp-recent": "CCP from recent embeddings",
     "ccp-gsp": "CCP + GSP",
 }
 LOSSES = {"c1": "C1", "c2": "C2", "ms": "MS", "proxy-anchor": "ProxyAnchor"}
