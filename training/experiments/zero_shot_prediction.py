@@ -250,7 +250,11 @@ def _draw_scores(axis, scores, names):
             label=method,
         )
     axis.set_xticks(
-        range(len(names)), [MEASURES[n].replace(", ", "\n") for n in names]
+        range(len(names)),
+        [
+            MEASURES[n].replace(", ", "\n").replace("nearest ", "nearest\n")
+            for n in names
+        ],
     )
 
 
