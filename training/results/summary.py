@@ -39,13 +39,15 @@ def summary(records: Mapping[str, Mapping[str, Any]]) -> str:
 
     Returns:
         A row for each study and method, a column for each loss; bold where
-        the 95 % interval leaves zero out. Empty where there is no study.
+        the 95 % interval leaves zero out. Cells that lack seeds are left out.
+        Empty where there is no study.
     """
     rows = []
     for name, title in STUDIES.items():
         found = {
             (row["row"], row["method"]): row["differences"].get(BASELINE)
             for row in records.get(name, {}).get("rows", ())
+            if row["is_finished"]
         }
         for method, words in METHODS.items():
             cells = [_cell(found.get((loss, method))) for loss in LOSSES]
