@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 import threadpoolctl
 
+from keras_gsp.host import blas_threads
 from keras_gsp.host.blas_threads import one_blas_thread
 from keras_gsp.retrieval import ExactIndex
 
 
 def num_threads():
-    """Threads of every BLAS in the process."""
+    """Threads of every BLAS that was there at the first search."""
     return [
         library["num_threads"]
-        for library in threadpoolctl.threadpool_info()
+        for library in blas_threads._libraries().info()
         if library["user_api"] == "blas"
     ]
 
