@@ -176,6 +176,9 @@ def test_a_study_goes_on_elsewhere_from_what_was_kept(
     here = run_study(
         command(tmp_path / "here", methods=methods, seeds=2, **places)
     )
+    # Power went while a line was written.
+    with (here / "c2.gap" / "ledger.jsonl").open("a") as file:
+        file.write('{"member": "se')
     take_in(here, tmp_path / "docs")
     kept = tmp_path / "docs" / f"emoji{ENDING}"
     trained.clear()

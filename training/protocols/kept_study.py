@@ -113,14 +113,12 @@ def _bring_back_cell(source, folder, recipe):
         for member in members_of(source.read_recipe())
         if kept.is_finished(member) and not here.is_finished(member)
     ]
-    lines = kept.file.read_text().splitlines(keepends=True)
     for member in missing:
         _copy(kept.directory(member), here.directory(member), recipe)
-        mine = [
-            line for line in lines if json.loads(line)["member"] == member.name
-        ]
         with here.file.open("a") as file:
-            file.writelines(mine)
+            for line in kept.lines():
+                if line["member"] == member.name:
+                    file.write(json.dumps(line) + "\n")
     target = RunDirectory(folder)
     if missing and not target.settings.exists():
         write_text(target.settings, _placed(source, recipe))

@@ -49,13 +49,17 @@ class Ledger:
             file.flush()
             os.fsync(file.fileno())
 
-    def seconds(self) -> float:
-        """Seconds of all recorded members; a cut last line is passed over."""
-        total = 0.0
+    def lines(self) -> list[dict]:
+        """What was recorded, oldest first; a cut last line is passed over."""
+        found = []
         lines = self.file.read_text().splitlines() if self.file.exists() else []
         for line in lines:
             try:
-                total += json.loads(line)["seconds"]
+                found.append(json.loads(line))
             except json.JSONDecodeError:
                 continue
-        return total
+        return found
+
+    def seconds(self) -> float:
+        """Seconds of all recorded members."""
+        return sum(line["seconds"] for line in self.lines())

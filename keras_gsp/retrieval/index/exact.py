@@ -192,9 +192,11 @@ class ExactIndex(GalleryIndex):
         selected = self.gallery.selected(where)
         # One more than asked for, to be dropped where an item is excluded.
         kept = min(int(k) + 1 + SPARE_CANDIDATES, len(self))
-        nearest = _on_device if _has_device() else _on_host
         needed = min(int(k) + (exclude_ids is not None), len(self))
-        candidates = nearest(self, queries, kept, selected, needed)
+        if _has_device():
+            candidates = _on_device(self, queries, kept, selected)
+        else:
+            candidates = _on_host(self, queries, kept, selected, needed)
         distances, indices = self._ordered(queries, candidates, excluded)
         shown = slice(0, min(int(k), len(self)))
         return neighbors_at(
@@ -282,7 +284,7 @@ def _on_host(index, queries, kept, selected, needed):
     )
 
 
-def _on_device(index, queries, kept, selected, needed):
+def _on_device(index, queries, kept, selected):
     """The same through Keras' backend, a shard at a time."""
     origin = index.origin()
     tensors = [
