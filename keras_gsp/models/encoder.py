@@ -63,6 +63,8 @@ def build_encoder(
             and generalised max pooling are defined the other way round: they
             want features as the last activation gives them, never negative.
             For average pooling both are the same function but for the bias.
+            `GeneralizedSumPooling` matches projected features even so, and
+            pools the backbone's in their places: GeM + GSP of its paper.
         name: name of the model. Default `"encoder"`.
 
     Returns:
@@ -148,6 +150,19 @@ def histogram_of(outputs: Tensor) -> Any:
 def pooled_of(outputs: Any) -> Any:
     """Returns what an encoder's histogram describes, `None` without."""
     return outputs.get("pooled") if isinstance(outputs, dict) else None
+
+
+def features_before(
+    encoder: keras.Model, layer: keras.layers.Layer
+) -> keras.Model:
+    """Returns the model from an encoder's inputs to what a layer sees.
+
+    Args:
+        encoder: functional model.
+        layer: a pooling or a histogram that it calls once; of a pooling that
+            also takes values, what it matches.
+    """
+    return keras.Model(encoder.inputs, keras.tree.flatten(layer.input)[0])
 
 
 def patch_grid(inputs: Any, tokens: Any, prefix_tokens: int = 0) -> Any:
@@ -243,7 +258,10 @@ def _pool(features, pooling, histogram, last=None):
     is_average = pooling is None
     if is_average:
         pooling = _average_pooling(features, "pooling")
-    pooled = pooling(features)
+    if last is not None and getattr(pooling, "takes_values", False):
+        pooled = pooling(last(features), values=features)
+    else:
+        pooled = pooling(features)
     histograms = None
     if isinstance(pooled, (list, tuple)):
         pooled, histograms = pooled

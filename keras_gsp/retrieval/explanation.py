@@ -192,7 +192,7 @@ def _pooling_behind(embedding):
     for _ in range(2):
         layer = tensor._keras_history.operation
         if hasattr(layer, "transport_plan"):
-            _check_power(layer)
+            _check_pools_its_features(layer)
             return layer, tensor
         if not _is_normalization(layer):
             break
@@ -211,7 +211,7 @@ def _is_normalization(layer):
     return hasattr(layer, "normalization")
 
 
-def _check_power(pooling):
+def _check_pools_its_features(pooling):
     if pooling.power != 1.0:
         raise ValueError(
             "`encoder` must pool with power=1: a generalised mean is no sum "
@@ -223,4 +223,9 @@ def _check_power(pooling):
             "`encoder` must pool what its prototypes take, and nothing else. "
             f"Received: a pooling with add_max={pooling.add_max}, "
             f"prototype_role={pooling.prototype_role!r}."
+        )
+    if isinstance(pooling.input, list):
+        raise ValueError(
+            "`encoder` must pool the features that it matches. "
+            "Received: a pooling with values of its own."
         )

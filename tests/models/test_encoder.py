@@ -342,14 +342,35 @@ def test_pool_first_gives_a_histogram_of_projected_features():
         )
 
 
-def test_pool_first_with_gsp_has_prototypes_among_the_backbones_channels():
-    pooling = GeneralizedSumPooling(5, return_histogram=True)
+@pytest.mark.parametrize("backbone", [feature_backbone, token_backbone])
+def test_pool_first_with_gsp_matches_projected_features(backbone):
+    """GeM + GSP: the mean of the backbone's features, projected."""
+    pooling = GeneralizedSumPooling(5, power=2.0, return_histogram=True)
+    network = backbone()
     encoder = gsp.models.build_encoder(
-        feature_backbone(), embedding_size=8, pooling=pooling, pool_first=True
+        network,
+        embedding_size=8,
+        pooling=pooling,
+        normalization=None,
+        pool_first=True,
     )
-    assert pooling.prototypes.shape == (5, 6)
-    assert encoder.output["histogram"].shape == (None, 5)
-    assert encoder.output["pooled"].shape == (None, 8)
+    assert pooling.prototypes.shape == (5, 8)
+    inputs = np.random.default_rng(0).normal(size=(3, *network.input_shape[1:]))
+    features = np.asarray(network(inputs))
+    (kernel,) = encoder.get_layer("projection").get_weights()
+    alone = GeneralizedSumPooling(5, return_histogram=True)
+    alone.build((None, None, 8))
+    alone.set_weights(pooling.get_weights())
+    matched = features @ kernel
+    _, histogram = alone(matched)
+    weights = np.asarray(alone.pooling_weights(matched)).reshape(3, -1, 1)
+    flat = features.reshape(3, -1, 6)
+    scaled = np.maximum(flat.shape[1] * weights * flat, 1e-6)
+    expected = np.sqrt(np.mean(scaled**2, axis=1)) @ kernel
+    outputs = encoder(inputs)
+    np.testing.assert_allclose(outputs["embedding"], expected, atol=1e-5)
+    np.testing.assert_allclose(outputs["pooled"], expected, atol=1e-5)
+    np.testing.assert_allclose(outputs["histogram"], histogram, atol=1e-5)
 
 
 def test_pool_first_projects_class_tokens_too():

@@ -103,6 +103,14 @@ def test_an_image_is_as_similar_to_itself_as_can_be():
     )
 
 
+def matched_apart_from_what_is_pooled():
+    inputs = keras.Input((8, 8, 3))
+    matched = keras.layers.Conv2D(6, 3)(inputs)
+    return keras.Model(
+        inputs, pooling()(matched, values=keras.layers.ReLU()(matched))
+    )
+
+
 def stacked_behind_the_pooling():
     inner = encoder_with(pooling())
     return keras.Model(inner.inputs, keras.layers.Dense(4)(inner.output))
@@ -116,6 +124,7 @@ def stacked_behind_the_pooling():
             "from GlobalAveragePooling2D",
         ),
         (lambda: encoder_with(pooling(power=3.0)), "power=3.0"),
+        (matched_apart_from_what_is_pooled, "values of its own"),
         (stacked_behind_the_pooling, "from Dense"),
         (lambda: keras.layers.Dense(3), "Received: Dense"),
     ],

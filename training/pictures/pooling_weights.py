@@ -62,8 +62,10 @@ def pooling_weights(encoder: Any, images: Any) -> Any:
     """
     import keras
 
+    from keras_gsp.models.encoder import features_before
+
     pooling = encoder.get_layer("pooling")
-    features = keras.Model(encoder.inputs, pooling.input)
+    features = features_before(encoder, pooling)
     weights = pooling.pooling_weights(features.predict_on_batch(images))
     return keras.ops.convert_to_numpy(weights)
 
@@ -81,8 +83,10 @@ def prototype_maps(encoder: Any, images: Any) -> Any:
     """
     import keras
 
+    from keras_gsp.models.encoder import features_before
+
     pooling = encoder.get_layer("pooling")
-    features = keras.Model(encoder.inputs[0], pooling.input)
+    features = features_before(encoder, pooling)
     maps = []
     for start in range(0, len(images), _BLOCK):
         block = features(images[start : start + _BLOCK], training=False)

@@ -8,6 +8,7 @@ import numpy as np
 
 import keras_gsp as gsp
 from keras_gsp.embeddings.processes import predictor
+from keras_gsp.models.encoder import features_before
 from training.recipes.backbone import build_backbone
 from training.recipes.loss import (
     build_loss,
@@ -149,7 +150,7 @@ def start_prototypes(
     layer = layers.get("histogram") or layers["pooling"]
     if recipe.prototype_start == "random" or not hasattr(layer, "adapt"):
         return
-    features = keras.Model(learner.encoder.inputs, layer.input)
+    features = features_before(learner.encoder, layer)
     predict = predictor(features)
     found = [
         predict(images)

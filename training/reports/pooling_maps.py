@@ -28,10 +28,12 @@ def weights_of_images(
     encoder: Any, images: ScoredImages, chosen: list[int]
 ) -> np.ndarray | None:
     """Pooling weights, (chosen, rows, columns); None without such a pooling."""
+    from keras_gsp.models.encoder import features_before
+
     pooling = pooling_of(encoder, "pooling_weights")
     if pooling is None:
         return None
-    features = _features(encoder, pooling)
+    features = features_before(encoder, pooling)
     return np.concatenate(
         [
             _array(pooling.pooling_weights(features(pixels, training=False)))
@@ -109,11 +111,15 @@ def prototype_patches(searched: Searched) -> list[dict[str, Any]] | None:
         `images` and `distances`; None without such a pooling, or with
         tokens that lie on no grid.
     """
+    from keras_gsp.models.encoder import features_before
+
     pooling = pooling_of(searched.encoder, "transport_plan")
-    if pooling is None or len(pooling.input.shape) != 4:
+    if pooling is None:
+        return None
+    features = features_before(searched.encoder, pooling)
+    if len(features.output_shape) != 4:
         return None
     chosen = whole_classes(searched.images.labels, IMAGES)[:IMAGES]
-    features = _features(searched.encoder, pooling)
     masses, nearest, cells = [], [], []
     for pixels in searched.images.batches(chosen):
         found = _array(features(pixels, training=False))
@@ -185,12 +191,6 @@ def _ball_distances(features, prototypes):
 def _in_ball(vectors):
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.maximum(norms, 1)
-
-
-def _features(encoder, pooling):
-    import keras
-
-    return keras.Model(encoder.inputs[0], pooling.input)
 
 
 def _array(values):

@@ -94,18 +94,24 @@ class GeneralizedSumPooling(FeaturePooling):
         mask: optional boolean (batch, tokens), for 3-D features: a masked
             token gets weight 0 and the ratio is taken of the kept ones. An
             all-masked row is pooled to zeros.
+        values: optional, of the features' shape but for the channels: what
+            is pooled, where `features` decide how much of it. GeM + GSP of
+            the paper matches projected features and takes the generalised
+            mean of the backbone's own. Default `None`: the features.
 
     Input shape:
         (batch, height, width, channels) or (batch, tokens, channels); batch
         and spatial sizes may be unknown.
 
     Output shape:
-        (batch, channels), and with `return_histogram=True` a second output
-        (batch, num_prototypes) in float32 or float64.
+        (batch, channels), the channels those of `values` if given; and with
+        `return_histogram=True` a second output (batch, num_prototypes) in
+        float32 or float64.
 
     Raises:
         ValueError: an argument outside its range, features of another rank,
-            unknown channels, a mask on a feature map.
+            unknown channels, a mask on a feature map, values that do not lie
+            where the features do.
 
     Example:
 
@@ -122,6 +128,9 @@ class GeneralizedSumPooling(FeaturePooling):
         supplement B.2. Unlike the reference code, the solver does not
         stop after a number of projections: the weights always sum to 1.
     """
+
+    # `values` may be pooled where features are matched.
+    takes_values = True
 
     def __init__(
         self,
@@ -184,10 +193,18 @@ class GeneralizedSumPooling(FeaturePooling):
                 "leaving_direction", (channels,), "zeros"
             )
 
-    def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Pools features; see the class."""
+    def call(
+        self,
+        features: Tensor,
+        mask: Tensor | None = None,
+        values: Tensor | None = None,
+    ) -> Tensor:
+        """Pools features, or values in their places; see the class."""
+        if values is None:
+            values = features
+        _check_places(features.shape, values.shape)
         transport = self._transport(features, mask)
-        flat = at_least_float32(flat_features(features))
+        flat = at_least_float32(flat_features(values))
         pooled = self._pool(flat, self._weights(transport), mask)
         pooled = ops.cast(pooled, self.compute_dtype)
         if not self.return_histogram:
@@ -272,12 +289,14 @@ class GeneralizedSumPooling(FeaturePooling):
             return self.transport_ratio
         return ops.sigmoid(ops.convert_to_tensor(self.ratio_logit))
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
+    def compute_output_shape(
+        self, features_shape: tuple, values_shape: tuple | None = None
+    ) -> tuple:
         """Returns (batch, channels), with the histogram's shape if asked."""
-        pooled = super().compute_output_shape(input_shape)
+        pooled = super().compute_output_shape(values_shape or features_shape)
         if not self.return_histogram:
             return pooled
-        return pooled, (input_shape[0], self.num_prototypes)
+        return pooled, (features_shape[0], self.num_prototypes)
 
     def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> Any:
         """Returns no mask: the tokens are gone."""
@@ -369,3 +388,17 @@ class GeneralizedSumPooling(FeaturePooling):
             kept = kept_from_mask(mask, flat.dtype)
             pooled = pooled + masked_max(flat, kept)
         return zero_where_empty(pooled, mask)
+
+
+def _check_places(features, values):
+    """Raises where two shapes are known to differ before the channels."""
+    differ = len(features) != len(values) or any(
+        None not in (one, other) and one != other
+        for one, other in zip(features[:-1], values[:-1], strict=True)
+    )
+    if differ:
+        raise ValueError(
+            "`values` must have the shape of the features but for the "
+            f"channels. Received: features of shape {tuple(features)}, "
+            f"values of shape {tuple(values)}."
+        )

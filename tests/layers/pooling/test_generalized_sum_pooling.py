@@ -138,6 +138,85 @@ def test_power_is_generalised_mean_of_weighted_features():
     np.testing.assert_allclose(pooled, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("power", [1.0, 3.0])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_values_are_pooled_where_features_are_matched(shape, power):
+    features, values = features_of(shape), features_of((*shape[:-1], 9), 1)
+    layer = GeneralizedSumPooling(
+        7, 0.3, power=power, add_max=True, return_histogram=True
+    )
+    pooled, histogram = layer(features, values=values)
+    weights = np.asarray(layer.pooling_weights(features)).reshape(3, 20)
+    flat = values.reshape(3, 20, 9).astype("float64")
+    for sample in range(3):
+        terms = weights[sample][:, None] * flat[sample]
+        if power > 1.0:
+            terms = np.maximum(20 * terms, 1e-6) ** power / 20
+        expected = terms.sum(axis=0) ** (1 / power) + flat[sample].max(axis=0)
+        np.testing.assert_allclose(pooled[sample], expected, atol=1e-4)
+    np.testing.assert_allclose(histogram, layer(features)[1], atol=1e-6)
+
+
+def test_values_that_are_the_features_change_nothing():
+    features = features_of(SHAPES[1])
+    mask = np.arange(20) < np.array([[20], [7], [0]])
+    layer = GeneralizedSumPooling(7)
+    np.testing.assert_array_equal(
+        layer(features, mask=mask, values=features), layer(features, mask=mask)
+    )
+
+
+def test_values_of_masked_tokens_do_not_count():
+    features, values = features_of(SHAPES[1]), features_of((3, 20, 9), 1)
+    mask = np.arange(20) < np.array([[20], [7], [3]])
+    layer = GeneralizedSumPooling(7, power=2.0)
+    expected = layer(features, mask=mask, values=values)
+    values[~mask] = 100.0
+    np.testing.assert_allclose(
+        layer(features, mask=mask, values=values), expected, rtol=1e-6
+    )
+
+
+def test_both_features_and_values_have_gradients():
+    features = features_of((2, 5, 6), dtype="float64")
+    values = features_of((2, 5, 3), 1, "float64")
+    layer = GeneralizedSumPooling(4, 0.4, dtype="float64")
+    layer.build(features.shape)
+
+    def loss(features, values):
+        return ops.sum(ops.square(layer(features, values=values)))
+
+    found = gradients(loss, features, values)
+    for one, expected in zip(
+        found, central_differences(loss, features, values), strict=True
+    ):
+        assert np.abs(one).max() > 1e-3
+        np.testing.assert_allclose(one, expected, atol=1e-6)
+
+
+def test_a_model_with_values_has_their_shape_and_survives_saving(tmp_path):
+    inputs = keras.Input((None, 4, 6))
+    values = keras.layers.Conv2D(9, 1)(inputs)
+    outputs = GeneralizedSumPooling(7, return_histogram=True)(
+        inputs, values=values
+    )
+    model = keras.Model(inputs, outputs)
+    assert [tuple(one.shape) for one in outputs] == [(None, 9), (None, 7)]
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    features = features_of(SHAPES[0])
+    for one, other in zip(model(features), loaded(features), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("shape", [(3, 19, 6), (2, 20, 6), (3, 5, 4, 6)])
+def test_values_that_lie_elsewhere_are_refused(shape):
+    with pytest.raises(ValueError, match="`values` must have the shape"):
+        GeneralizedSumPooling(7)(
+            features_of(SHAPES[1]), values=features_of(shape)
+        )
+
+
 def test_large_power_neither_overflows_nor_underflows():
     features = np.abs(features_of(SHAPES[0])) * 100
     features[..., 0] = 0.0

@@ -170,7 +170,12 @@ def test_backbone_weights_come_from_the_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, layer", [("glyphs-gsp", "pooling"), ("glyphs-xml", "histogram")]
+    "name, layer",
+    [
+        ("glyphs-gsp", "pooling"),
+        ("glyphs-gem-gsp", "pooling"),
+        ("glyphs-xml", "histogram"),
+    ],
 )
 def test_prototypes_start_from_training_images(name, layer):
     import tensorflow as tf
