@@ -177,7 +177,7 @@ def test_values_of_masked_tokens_do_not_count():
     )
 
 
-def test_both_features_and_values_have_gradients():
+def test_both_features_and_values_have_gradients(double_precision):
     features = features_of((2, 5, 6), dtype="float64")
     values = features_of((2, 5, 3), 1, "float64")
     layer = GeneralizedSumPooling(4, 0.4, dtype="float64")
