@@ -27,6 +27,7 @@ POOLED_FIRST = (
     "crow",
     "delf",
     "gemax",
+    "sim-pool",
     "smk",
     "solar",
 )
@@ -79,12 +80,19 @@ def _without_prototypes(recipe):
             {"power": recipe.power, "learn_power": True},
         ),
         "gap-gmp": (layers.AverageMaxPooling, {}),
-        "attention": (layers.AttentionPooling, {}),
+        # Its map of values is the encoder's projection.
+        "attention": (
+            layers.AttentionPooling,
+            {"use_value_projection": False},
+        ),
         # Kernel size as in the papers' comparison.
         "cbam": (layers.CBAMPooling, {"kernel_size": 3}),
         "crow": (layers.CroWPooling, {}),
         "delf": (layers.DELFPooling, {}),
-        "gemax": (layers.GeneralizedMaxPooling, {}),
+        "gemax": (
+            layers.GeneralizedMaxPooling,
+            {"ridge": recipe.gemax_ridge},
+        ),
         "gsop": (layers.GSoPPooling, {}),
         "netvlad": (layers.NetVLADPooling, {"num_clusters": FEW, **part}),
         "netvlad-large": (layers.NetVLADPooling, {"num_clusters": MANY}),
@@ -94,7 +102,7 @@ def _without_prototypes(recipe):
         ),
         "otk": (layers.OTKPooling, {"num_references": FEW, **part}),
         "otk-large": (layers.OTKPooling, {"num_references": MANY}),
-        "sim-pool": (layers.SimPool, {}),
+        "sim-pool": (layers.SimPool, {"power": 2.0}),
         "smk": (layers.SmoothedMatchKernelPooling, {}),
         "solar": (layers.SOLARPooling, {"power": recipe.power}),
         "weldon": (layers.WELDONPooling, {}),

@@ -185,6 +185,9 @@ class NetworkSettings:
     power: Annotated[float, Range(above=1)] = 3.0
     """Exponent of the generalised mean, above 1; of gem and gem-gsp, which
     learn it, the first one."""
+    gemax_ridge: Annotated[float, positive] = 1.0
+    """gemax: ridge of its regression, in squared features; a large one gives
+    the average's direction."""
     embedding_size: Annotated[int, positive] = 128
     """Width of the embedding."""
     normalization: Literal["l2", "ball"] = "l2"

@@ -24,6 +24,10 @@ from training.recipes.recipe import (
 # own, then the others by name.
 POOLINGS: tuple[Any, ...] = get_args(Pooling)
 POOLING_LOSSES: tuple[Any, ...] = ("c2", "proxy-nca")
+# Pretrained MobileNetV2 gives features some 40 long, for which the papers'
+# ridge of 1 is none: MAP@R on validation classes of birds (frozen, c2) is .07
+# with it, .55 with 1e4, .64 with 1e5 and 1e6.
+GEMAX_RIDGE = 1e5
 UNTRAINED = ("-", "untrained")
 _SHARE = {"log_regularizer_share": True}
 METHODS: dict[str, dict[str, Any]] = {
@@ -182,8 +186,13 @@ def pooling_cells(base: Recipe) -> dict[tuple[str, str], Recipe]:
             proxy losses the papers have a tenth of it, which is behind on
             validation classes of birds (the study `temperature`).
     """
+    own = {}
+    if base.backbone == "mobilenet-v2":
+        own["gemax"] = {"gemax_ridge": GEMAX_RIDGE}
     return {
-        (loss, word): replace(base, loss=loss, pooling=word)
+        (loss, word): replace(
+            base, loss=loss, pooling=word, **own.get(word, {})
+        )
         for word in POOLINGS
         for loss in POOLING_LOSSES
     }

@@ -12,10 +12,13 @@ from training.pictures.palette import BLACK, BLUE
 
 OURS = "gsp"
 BASELINE = "gap"
-WIDTH, HEIGHT = 680, 420
-LEFT, RIGHT, TOP, BOTTOM = 60, 90, 34, 44
-LINE = 13
-"""Height of a name, and how far two of them have to be apart."""
+WIDTH, HEIGHT = 760, 470
+LEFT, RIGHT, TOP, BOTTOM = 50, 100, 34, 44
+LETTER, LINE = 6.7, 13
+"""Width of a letter, taken large, and height of a name."""
+RADIUS = 3.5
+STEPS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""Between two numbers of the axis."""
 
 
 def cost_drawing(study: Mapping[str, Any], benchmark: Mapping[str, Any]) -> str:
@@ -44,6 +47,10 @@ def cost_drawing(study: Mapping[str, Any], benchmark: Mapping[str, Any]) -> str:
             )
     if not panels:
         return ""
+    if BASELINE in times:
+        nothing = dict.fromkeys(("difference", "low", "high"), 0.0)
+        for points in panels.values():
+            points.append((BASELINE, times[BASELINE], nothing))
     title = f"MAP@R gained over average pooling against time, {study['title']}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" '
@@ -79,39 +86,50 @@ def _panel(loss, points, case):
         return TOP + (bottom - TOP) * share
 
     parts = [
-        f'<text x="{LEFT}" y="18" font-weight="bold">{loss}</text>',
-        f'<path d="M{LEFT} {TOP}V{bottom}H{WIDTH - 20}" fill="none" '
+        f'<text x="{LEFT}" y="18"><tspan font-weight="bold">{loss}</tspan>: '
+        "MAP@R over average pooling, points, with 95 % intervals</text>",
+        f'<path d="M{LEFT} {TOP}V{bottom}H{WIDTH - 10}" fill="none" '
         'stroke="black"/>',
-        f'<path d="M{LEFT} {y(0.0):.1f}H{WIDTH - 20}" stroke="black" '
+        f'<path d="M{LEFT} {y(0.0):.1f}H{WIDTH - 10}" stroke="black" '
         'stroke-dasharray="4 3"/>',
-        f'<text x="{WIDTH - 20}" y="{bottom + 34}" text-anchor="end">'
+        f'<text x="{WIDTH - 10}" y="{bottom + 34}" text-anchor="end">'
         f"time, multiples of a 1x1 convolution; {case}</text>",
-        f'<text x="{LEFT}" y="{bottom + 34}">MAP@R over average pooling, '
-        "points</text>",
     ]
     for time in _marks(points[0][1], points[-1][1]):
         parts.append(
             f'<text x="{x(time):.1f}" y="{bottom + 16}" '
             f'text-anchor="middle">{time:g}</text>'
         )
-    for gain in sorted({lowest, 0.0, highest}):
+    for gain in _levels(lowest, highest):
         parts.append(
             f'<text x="{LEFT - 4}" y="{y(gain) + 4:.1f}" '
-            f'text-anchor="end">{100 * gain:+.1f}</text>'
+            f'text-anchor="end">{100 * gain:+g}</text>'
         )
     places = [(x(time), y(gain["difference"])) for _, time, gain in points]
-    for (name, _, gain), (across, down), label in zip(
-        points, places, _apart(places), strict=True
+    names = [name for name, *_ in points]
+    labels = _labels(names, places, bottom)
+    for (name, _, gain), (across, down), (left, base) in zip(
+        points, places, labels, strict=True
     ):
         colour = BLUE if name.startswith(OURS) else BLACK
+        end = left if left > across else left + LETTER * len(name)
         parts.append(
             f'<path d="M{across:.1f} {y(gain["low"]):.1f}V'
-            f'{y(gain["high"]):.1f}" stroke="{colour}"/>'
-            f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3.5" '
-            f'fill="{colour}"/><text x="{across + 6:.1f}" '
-            f'y="{label + 4:.1f}" fill="{colour}">{name}</text>'
+            f'{y(gain["high"]):.1f}" stroke="{colour}" opacity="0.4"/>'
+            f'<path d="M{across:.1f} {down:.1f}L{end:.1f} {base - 4:.1f}" '
+            f'stroke="{colour}" stroke-width="0.5"/>'
+            f'<circle cx="{across:.1f}" cy="{down:.1f}" r="{RADIUS}" '
+            f'fill="{colour}"/><text x="{left:.1f}" '
+            f'y="{base:.1f}" fill="{colour}">{name}</text>'
         )
     return parts
+
+
+def _levels(lowest: float, highest: float) -> list[float]:
+    """Round numbers within a range, nine at most."""
+    step = next((s for s in STEPS if highest - lowest <= 8 * s), STEPS[-1])
+    first, last = math.ceil(lowest / step), math.floor(highest / step)
+    return [round(step * k, 4) for k in range(first, last + 1)]
 
 
 def _marks(first: float, last: float) -> list[float]:
@@ -125,19 +143,51 @@ def _marks(first: float, last: float) -> list[float]:
     return marks or [first, last]
 
 
-def _apart(places: Sequence[tuple[float, float]]) -> list[float]:
-    """Heights of the names: moved where they would lie over another."""
-    taken: list[tuple[float, float]] = []
-    heights = []
-    for across, down in places:
-        for step in range(2 * len(places)):
-            # In turn below and above, further and further.
-            height = down + (step + 1) // 2 * LINE * (-1) ** step
-            if all(
-                abs(across - other) > RIGHT or abs(height - level) >= LINE
-                for other, level in taken
-            ):
-                break
-        taken.append((across, height))
-        heights.append(height)
-    return heights
+def _labels(
+    names: Sequence[str], places: Sequence[tuple[float, float]], bottom: float
+) -> list[tuple[float, float]]:
+    """Where names begin, (left, base line): as near as leaves all readable."""
+    taken = [
+        (x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in places
+    ]
+    found = []
+    for name, (across, down) in zip(names, places, strict=True):
+        width = LETTER * len(name)
+        free = [
+            (left, base)
+            for left, base in _around(across, down, width)
+            if left >= LEFT
+            and left + width <= WIDTH
+            and TOP <= base - LINE + 3
+            and base + 3 <= bottom
+            and not any(
+                _overlap(_box(left, base, width), other) for other in taken
+            )
+        ]
+        left, base = free[0] if free else (across + 6, down + 4)
+        taken.append(_box(left, base, width))
+        found.append((left, base))
+    return found
+
+
+def _around(across, down, width):
+    """Places for a name around a point, the nearest first."""
+    for far in range(40):
+        for turn in (1, -1):
+            base = down + 4 + turn * far * LINE / 2
+            aside = 6 + far
+            yield across + aside, base
+            yield across - aside - width, base
+
+
+def _box(left, base, width):
+    return left, base - LINE + 3, left + width, base + 3
+
+
+def _overlap(one, other):
+    return (
+        one[0] < other[2]
+        and other[0] < one[2]
+        and one[1] < other[3]
+        and other[1] < one[3]
+    )

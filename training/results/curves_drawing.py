@@ -33,7 +33,9 @@ COLORS = {
     "ccp-gsp": YELLOW,
     "learnt": WINE,
 }
-WIDTH, HEIGHT, MARGIN, COLUMNS = 300, 200, 40, 3
+BASELINE = "gap"
+PALE = "#cccccc"
+WIDTH, HEIGHT, MARGIN, COLUMNS, MANY_COLUMNS = 300, 200, 40, 3, 5
 WORD, LINE = 100, 18
 """Width and height of a method's name above the panels."""
 
@@ -41,32 +43,35 @@ WORD, LINE = 100, 18
 def curves_drawing(results: Mapping[str, Any]) -> str:
     """Validation MAP@R against steps: a panel a loss, a line a method.
 
+    With more methods than colours it is a panel a method, a line a loss, and
+    in each panel average pooling's lines are pale.
+
     Args:
         results: A study's record.
 
     Returns:
         The text of an SVG file; empty where no curve has two points.
     """
-    panels: dict[str, list] = {}
-    for row in results["rows"]:
-        if len(row["curve"]["val_map_at_r"]) > 1:
-            panels.setdefault(row["row"], []).append(row)
-    if not panels:
-        return ""
-    scores = [
-        score
-        for rows in panels.values()
-        for row in rows
-        for score in row["curve"]["val_map_at_r"]
+    drawn = [
+        row for row in results["rows"] if len(row["curve"]["val_map_at_r"]) > 1
     ]
-    low, high = min(scores), max(scores)
-    methods = list(
-        dict.fromkeys(row["method"] for rows in panels.values() for row in rows)
-    )
-    columns = min(COLUMNS, len(panels))
-    colors = _colors(methods)
+    if not drawn:
+        return ""
+    scores = [s for row in drawn for s in row["curve"]["val_map_at_r"]]
+    low, high = min(scores), max(max(scores), min(scores) + 1e-3)
+    methods = _words(drawn, "method")
+    # Too many colours to tell apart: a panel a method, a colour a loss.
+    by_method = len(methods) > len(set(COLORS.values()))
+    title, line = ("method", "row") if by_method else ("row", "method")
+    panels = {name: [] for name in _words(drawn, title)}
+    for row in drawn:
+        panels[row[title]].append(row)
+    lines = _words(drawn, line)
+    colors = _colors(lines)
+    compared = _baseline(drawn) if by_method else []
+    columns = min(MANY_COLUMNS if by_method else COLUMNS, len(panels))
     words = WIDTH * columns // WORD
-    top = LINE * -(-len(methods) // words) + 12
+    top = LINE * -(-len(lines) // words) + 12
     height = HEIGHT * -(-len(panels) // columns) + top
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" '
@@ -79,10 +84,20 @@ def curves_drawing(results: Mapping[str, Any]) -> str:
     for number, (name, rows) in enumerate(panels.items()):
         left = WIDTH * (number % columns)
         down = top + HEIGHT * (number // columns)
+        shown = [(row, colors[row[line]]) for row in rows]
         parts.append(f'<g transform="translate({left} {down})">')
-        parts += _panel(name, rows, low, max(high, low + 1e-3), colors)
+        parts += _panel(name, compared + shown, low, high)
         parts.append("</g>")
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _words(rows, key):
+    return list(dict.fromkeys(row[key] for row in rows))
+
+
+def _baseline(rows):
+    """Average pooling's curves, grey in every method's panel."""
+    return [(row, PALE) for row in rows if row["method"] == BASELINE]
 
 
 def _colors(methods):
@@ -102,9 +117,9 @@ def _legend(colors, words):
     ]
 
 
-def _panel(name, rows, low, high, colors):
+def _panel(name, shown, low, high):
     inner_width, inner_height = WIDTH - 1.5 * MARGIN, HEIGHT - 1.5 * MARGIN
-    last = max(row["curve"]["steps"][-1] for row in rows)
+    last = max(row["curve"]["steps"][-1] for row, _ in shown)
 
     def x(step):
         return MARGIN + inner_width * step / last
@@ -125,7 +140,7 @@ def _panel(name, rows, low, high, colors):
         f'text-anchor="end">{score:.2f}</text>'
         for score in (low, high)
     ]
-    for row in rows:
+    for row, color in shown:
         points = " ".join(
             f"{x(step):.1f},{y(score):.1f}"
             for step, score in zip(
@@ -134,6 +149,6 @@ def _panel(name, rows, low, high, colors):
         )
         parts.append(
             f'<polyline points="{points}" fill="none" '
-            f'stroke="{colors[row["method"]]}" stroke-width="1.5"/>'
+            f'stroke="{color}" stroke-width="1.5"/>'
         )
     return parts

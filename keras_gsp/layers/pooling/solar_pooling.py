@@ -27,12 +27,13 @@ class SOLARPooling(FeaturePooling):
 
     and :math:`\text{pooled} = (\frac{1}{n} \sum_j \max(g_j, 10^{-6})^p)^{1 /
     p}`. N is batch normalisation. Memory grows with the square of the number
-    of features.
+    of features. W_o and b_o start at zero: at first this is the power mean of
+    the features themselves.
 
     Args:
         power: exponent p, at least 1. Default 3.0.
         attention_size: d, the size of queries, keys and values. Default
-            `None`: the channels.
+            `None`: half the channels.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
@@ -59,7 +60,8 @@ class SOLARPooling(FeaturePooling):
     Reference:
         SOLAR: Second-Order Loss and Attention for Image Retrieval, (2) to
         (4), one block before GeM. Batch normalisation is on queries and keys
-        alone, as in its code and in the metric learning comparison.
+        alone, as in its code and in the metric learning comparison; d and the
+        start of W_o are its code's.
     """
 
     def __init__(
@@ -76,9 +78,9 @@ class SOLARPooling(FeaturePooling):
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates the maps to queries, keys and values, and the one back."""
-        size = self.attention_size or channels
-        self._create_map("value", channels, size)
-        self._create_map("output", size, channels)
+        size = self.attention_size or max(1, channels // 2)
+        self._create_map("value", channels, size, "glorot_uniform")
+        self._create_map("output", size, channels, "zeros")
         for name in ("query", "key"):
             # Without bias: the normalisation behind it would remove it.
             kernel = self.full_precision_weight(
@@ -114,8 +116,10 @@ class SOLARPooling(FeaturePooling):
             "attention_size": self.attention_size,
         }
 
-    def _create_map(self, name, inputs, outputs):
-        kernel = self.full_precision_weight(f"{name}_kernel", (inputs, outputs))
+    def _create_map(self, name, inputs, outputs, start):
+        kernel = self.full_precision_weight(
+            f"{name}_kernel", (inputs, outputs), start
+        )
         bias = self.full_precision_weight(f"{name}_bias", (outputs,), "zeros")
         setattr(self, f"{name}_kernel", kernel)
         setattr(self, f"{name}_bias", bias)

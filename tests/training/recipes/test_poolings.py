@@ -41,6 +41,12 @@ def test_gem_learns_its_power_on_what_the_backbone_gives():
         assert encoder.output_shape == (None, 16)
 
 
+def test_gemax_has_the_ridge_that_is_set():
+    recipe = replace(SMALL, pooling="gemax", gemax_ridge=20.0)
+    pooling = build_recipe_encoder(recipe, SHAPE).get_layer("pooling")
+    assert pooling.ridge == 20.0
+
+
 def test_gsp_of_any_kind_gives_a_regularisers_histogram():
     for word in ("gmp-gsp", "gsp-learnt", "solar"):
         recipe = replace(SMALL, pooling=word, regularizer="zsr")

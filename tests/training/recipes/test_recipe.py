@@ -21,6 +21,7 @@ from training.recipes.recipe import SECTIONS, Recipe
         {"inverse_temperature": -1.0},
         {"regularizer_weight": 1.2},
         {"power": 1.0},
+        {"gemax_ridge": 0.0},
         {"samples_per_class": 1},
         {"patience": 0},
         {"seed": -1},
