@@ -158,6 +158,13 @@ def test_solar_equals_the_formula(size):
     check(layer, naive)
 
 
+def test_solar_starts_as_the_generalised_mean():
+    features = np.random.default_rng(0).normal(size=(2, 4, 3, 6))
+    solar, gem = layers.SOLARPooling(2.0), layers.GeneralizedMeanPooling(2.0)
+    np.testing.assert_allclose(solar(features), gem(features), rtol=1e-5)
+    assert solar.value_kernel.shape == (6, 3)
+
+
 def test_sim_pool_equals_the_formula():
     def naive(features, w):
         mean = features.mean(1, keepdims=True)

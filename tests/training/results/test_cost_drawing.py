@@ -1,6 +1,7 @@
 """What poolings gain and cost is drawn from two records, and from no more."""
 
 import re
+from itertools import combinations
 from xml.etree import ElementTree
 
 import pytest
@@ -38,7 +39,7 @@ def study(gains):
 
 def texts(drawing):
     root = ElementTree.fromstring(drawing)
-    return [one for one in root.iter() if one.tag.endswith("text")]
+    return [one for one in root.iter() if one.tag.endswith(("text", "tspan"))]
 
 
 def test_a_pooling_with_both_numbers_is_a_point():
@@ -47,22 +48,57 @@ def test_a_pooling_with_both_numbers_is_a_point():
     words = [one.text for one in texts(drawing)]
     assert {"c2", "gsp", "solar"} <= {*words} and "x" not in words
     circles = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', drawing)
-    (left, high), (right, low) = [(float(x), float(y)) for x, y in circles]
+    # Average pooling is the origin.
+    first, gsp, solar = [(float(x), float(y)) for x, y in circles]
     # Dearer is further right, better is higher up.
-    assert left < right and high < low
+    assert first[0] < gsp[0] < solar[0]
+    assert gsp[1] < first[1] < solar[1]
     assert any("a case" in (word or "") for word in words)
-    assert "+3.0" in words and "-4.0" in words
+    assert {"-4", "-3", "-1", "+0", "+1", "+3"} <= {*words}
 
 
 def test_names_do_not_lie_over_each_other():
     gains = [("c2", name, 0.02) for name in ("gsp", "gmp", "solar")]
     drawing = cost_drawing(study(gains), benchmark())
-    heights = {
-        one.text: float(one.get("y"))
+    names = [one for one in texts(drawing) if one.text in TIMES]
+    assert len(names) == 4
+    boxes = [
+        (
+            float(one.get("x")),
+            float(one.get("y")) - 10,
+            float(one.get("x")) + 6 * len(one.text),
+            float(one.get("y")),
+        )
+        for one in names
+    ]
+    for one, other in combinations(boxes, 2):
+        assert (
+            one[2] <= other[0]
+            or other[2] <= one[0]
+            or one[3] <= other[1]
+            or other[3] <= one[1]
+        )
+    width, height = map(
+        float, re.search(r'"0 0 (\d+) (\d+)"', drawing).groups()
+    )
+    assert all(
+        0 <= left and right <= width and 0 <= top and bottom <= height
+        for left, top, right, bottom in boxes
+    )
+
+
+def test_a_crowd_keeps_its_names_apart():
+    times = {f"pooling-{k}": 1.0 + 0.01 * k for k in range(12)}
+    gains = [("c2", name, 0.001 * k) for k, name in enumerate(times)]
+    drawing = cost_drawing(study(gains), benchmark(times))
+    places = [
+        (float(one.get("x")), float(one.get("y")))
         for one in texts(drawing)
-        if one.text in TIMES
-    }
-    assert abs(heights["gsp"] - heights["gmp"]) >= 13
+        if one.text in times
+    ]
+    assert len(places) == 12
+    for one, other in combinations(places, 2):
+        assert abs(one[0] - other[0]) >= 50 or abs(one[1] - other[1]) >= 13
 
 
 @pytest.mark.parametrize("gains", [[], [("c2", "x", 0.1)]])
@@ -128,4 +164,4 @@ def test_a_page_of_poolings_shows_it(tmp_path):
     page = (tmp_path / "poolings-birds50.md").read_text()
     assert "](poolings-birds50-cost.svg)" in page
     drawing = (tmp_path / "poolings-birds50-cost.svg").read_text()
-    assert drawing.count("<circle") == 2
+    assert drawing.count("<circle") == 2 * len(("gap", "gsp"))
