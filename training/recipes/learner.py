@@ -16,12 +16,8 @@ from training.recipes.loss import (
     build_regularizer,
 )
 from training.recipes.optimizer import build_optimizer
-from training.recipes.pooling import (
-    POOLED_FIRST,
-    build_histogram,
-    build_pooling,
-)
-from training.recipes.recipe import Recipe
+from training.recipes.pooling import build_histogram, build_pooling
+from training.recipes.recipe import POOLED_FIRST, Recipe
 
 # The papers' shares of the loss.
 REGULARIZER_WEIGHTS = {"none": 0.0, "zsr": 0.1, "xml": 0.01}

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 import keras_gsp as gsp
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import FEW, MANY, Recipe
 
 # Further arguments of GSP, by word.
 GSP_OPTIONS: dict[str, dict[str, Any]] = {
@@ -16,23 +16,6 @@ GSP_OPTIONS: dict[str, dict[str, Any]] = {
     "gsp-learnt": {"learn_ratio": True},
     "gsp-unary": {"use_unary_costs": True},
 }
-# Poolings that the papers' comparison lets see the backbone's own features;
-# the pooled vector is projected. The others see projected ones.
-POOLED_FIRST = (
-    "gmp",
-    "gem",
-    "gem-gsp",
-    "gap-gmp",
-    "cbam",
-    "crow",
-    "delf",
-    "gemax",
-    "sim-pool",
-    "smk",
-    "solar",
-)
-# The sizes of the papers' comparison: 8 x 16 and 64 x 128.
-FEW, MANY = 8, 64
 
 
 def build_pooling(recipe: Recipe) -> keras.layers.Layer:

@@ -71,6 +71,24 @@ Pooling = Literal[
     "solar",
     "weldon",
 ]
+# Poolings that the papers' comparison lets see the backbone's own features,
+# and SimPool, which is defined so; the pooled vector is projected. The others
+# see projected features.
+POOLED_FIRST = (
+    "gmp",
+    "gem",
+    "gem-gsp",
+    "gap-gmp",
+    "cbam",
+    "crow",
+    "delf",
+    "gemax",
+    "sim-pool",
+    "smk",
+    "solar",
+)
+# The sizes of the papers' comparison: 8 x 16 and 64 x 128.
+FEW, MANY = 8, 64
 PairLossName = Literal[
     "c1",
     "c2",

@@ -14,7 +14,10 @@ from training.recipes.own_images import FEATURES, RECIPES
 from training.recipes.published import LARGE, LOSSES, SMALL, published_recipe
 from training.recipes.recipe import (
     CLASSIFIER_LOSSES,
+    FEW,
+    MANY,
     PAIR_LOSSES,
+    POOLED_FIRST,
     PROXY_LOSSES,
     Pooling,
     Recipe,
@@ -186,7 +189,7 @@ def pooling_cells(base: Recipe) -> dict[tuple[str, str], Recipe]:
             proxy losses the papers have a tenth of it, which is behind on
             validation classes of birds (the study `temperature`).
     """
-    own = {}
+    own: dict[str, dict[str, Any]] = {}
     if base.backbone == "mobilenet-v2":
         own["gemax"] = {"gemax_ridge": GEMAX_RIDGE}
     return {
@@ -200,9 +203,23 @@ def pooling_cells(base: Recipe) -> dict[tuple[str, str], Recipe]:
 
 def _poolings(dataset, base):
     """Every pooling with both losses on one data set, as another study."""
+    cells = pooling_cells(base)
+    ridge = cells[POOLING_LOSSES[0], "gemax"].gemax_ridge
     return Study(
         f"{dataset}, every pooling",
-        {UNTRAINED: untrained(base), **pooling_cells(base)},
+        {UNTRAINED: untrained(base), **cells},
+        about=(
+            "Every pooling takes the place of the average, all else is the "
+            f"same. {', '.join(POOLED_FIRST)} see what the backbone gives, and "
+            "what they pool is projected, without a bias; the others see "
+            f"projected features. netvlad-large and otk-large keep {MANY} "
+            "vectors of the embedding's width, netvlad, otk and "
+            f"ot-aggregation {FEW} that make up its width together. GSP has "
+            f"{base.num_prototypes} prototypes, a ratio of "
+            f"{base.transport_ratio:g} and a temperature of 1/"
+            f"{base.inverse_temperature:g} with every loss; GeMax a ridge of "
+            f"{ridge:g}. Nothing else was tuned for any of them."
+        ),
     )
 
 

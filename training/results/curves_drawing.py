@@ -63,7 +63,7 @@ def curves_drawing(results: Mapping[str, Any]) -> str:
     # Too many colours to tell apart: a panel a method, a colour a loss.
     by_method = len(methods) > len(set(COLORS.values()))
     title, line = ("method", "row") if by_method else ("row", "method")
-    panels = {name: [] for name in _words(drawn, title)}
+    panels: dict[str, list] = {name: [] for name in _words(drawn, title)}
     for row in drawn:
         panels[row[title]].append(row)
     lines = _words(drawn, line)

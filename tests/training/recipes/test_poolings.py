@@ -12,8 +12,7 @@ if keras.backend.backend() != "tensorflow":
 
 from training.recipes.backbone import build_backbone
 from training.recipes.learner import build_recipe_encoder
-from training.recipes.pooling import MANY
-from training.recipes.recipe import Pooling, Recipe
+from training.recipes.recipe import MANY, Pooling, Recipe
 
 SMALL = Recipe(embedding_size=16, num_prototypes=4)
 SHAPE = (32, 32, 3)
