@@ -166,8 +166,9 @@ def prototype_cover(
     count = min(int(max_features), flat.shape[0])
     if count < num_prototypes:
         raise ValueError(
-            "`adapt` needs at least `num_prototypes` local features. "
-            f"Received: {count} features for num_prototypes={num_prototypes}."
+            "`adapt` needs at least as many local features as it sets "
+            f"prototypes. Received: {count} features for {num_prototypes} "
+            "prototypes."
         )
     order = keras.random.shuffle(ops.arange(flat.shape[0]), seed=seed)
     pool = ops.take(flat, order[:count], axis=0)

@@ -194,8 +194,8 @@ class NetworkSettings:
     num_prototypes: Annotated[int, positive] = 64
     """Prototypes of GSP, ZSR and XML."""
     prototype_start: Literal["data", "random"] = "data"
-    """Prototypes start from local features that cover the data, by greedy
-    k-centre, or at random."""
+    """Prototypes, and OTK's references, start from local features that cover
+    the data, by greedy k-centre, or at random."""
     transport_ratio: Annotated[float, up_to_one] = 0.2
     """Fraction of the features that GSP pools, in (0, 1]."""
     inverse_temperature: Annotated[float, positive] = 10.0

@@ -6,11 +6,16 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.layers.pooling.feature_pooling import (
+    FeaturePooling,
+    flat_features,
+)
 from keras_gsp.ops.arguments import check_count, check_positive
+from keras_gsp.ops.covering import prototype_cover
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.masked_reductions import num_kept
 from keras_gsp.ops.normalization import unit_sphere
+from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.sinkhorn import sinkhorn_plan
 from keras_gsp.ops.tensor import Tensor
 
@@ -72,8 +77,8 @@ class OTKPooling(FeaturePooling):
         A Trainable Optimal Transport Embedding for Feature Aggregation, (3)
         and (4), with the features themselves as their kernel embedding; (P4)
         and (B.1) of Generalized Sum Pooling for Metric Learning. Sinkhorn's
-        scaling runs in the logarithmic domain, and the comparison's start of
-        the references from a memory of features is left out.
+        scaling runs in the logarithmic domain; `adapt` starts the references
+        from features, as the comparison starts them from a memory of some.
     """
 
     def __init__(
@@ -109,8 +114,7 @@ class OTKPooling(FeaturePooling):
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns what each reference receives, one after the other."""
-        if self.projection_size is not None:
-            features = ops.matmul(features, self.projection)
+        features = self._projected(features)
         costs = pairwise_distances(
             unit_sphere(ops.convert_to_tensor(self.references)),
             unit_sphere(features),
@@ -132,6 +136,37 @@ class OTKPooling(FeaturePooling):
         size = self.num_references * features.shape[-1]
         return ops.reshape(received, (-1, size))
 
+    def adapt(
+        self, features: Tensor, *, max_features: int = 20_000, seed: int = 0
+    ) -> None:
+        """Sets the references to features that cover the data.
+
+        Greedy k-centre on the unit sphere, behind the projection; see
+        `GeneralizedSumPooling.adapt`.
+
+        Args:
+            features: (batch, height, width, channels) or (batch, tokens,
+                channels), as the layer will see them.
+            max_features: number of local features looked at, drawn without
+                replacement, at least `num_references`. Default 20,000.
+            seed: integer seed of that draw. Default 0.
+
+        Raises:
+            ValueError: fewer local features than references.
+        """
+        features = ops.convert_to_tensor(features)
+        if not self.built:
+            self.build(features.shape)
+        flat = at_least_float32(flat_features(features))
+        self.references.assign(
+            prototype_cover(
+                unit_sphere(self._projected(flat)),
+                self.num_references,
+                max_features=max_features,
+                seed=seed,
+            )
+        )
+
     def output_size(self, channels: int) -> int:
         """Returns references times the size of a feature."""
         return self.num_references * (self.projection_size or channels)
@@ -145,3 +180,8 @@ class OTKPooling(FeaturePooling):
             "inverse_temperature": self.inverse_temperature,
             "num_iterations": self.num_iterations,
         }
+
+    def _projected(self, features):
+        if self.projection_size is None:
+            return features
+        return ops.matmul(features, self.projection)

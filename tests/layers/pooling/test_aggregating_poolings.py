@@ -131,6 +131,29 @@ def test_otk_references_sum_to_average_pooling():
     np.testing.assert_allclose(pooled.sum(1), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("projection_size", [None, 4])
+def test_otk_references_start_where_features_are(projection_size):
+    """Four directions of any length: a reference each, on the unit sphere."""
+    generator = np.random.default_rng(0)
+    directions = np.eye(6, dtype="float32")[:4]
+    lengths = generator.uniform(0.1, 20.0, (30, 9, 1)).astype("float32")
+    features = lengths * directions[generator.integers(0, 4, (30, 9))]
+    layer = layers.OTKPooling(4, projection_size=projection_size)
+    layer.adapt(features, max_features=200, seed=1)
+    seen = directions
+    if projection_size:
+        seen = directions @ np.asarray(layer.projection)
+    near = unit(np.asarray(layer.references)) @ unit(seen).T
+    np.testing.assert_allclose(np.sort(near.max(axis=1)), 1.0, atol=1e-5)
+    assert sorted(near.argmax(axis=1)) == [0, 1, 2, 3]
+    assert layer(features).shape == (30, 4 * (projection_size or 6))
+
+
+def test_otk_with_fewer_features_than_references_is_refused():
+    with pytest.raises(ValueError, match="6 features for 7 prototypes"):
+        layers.OTKPooling(7).adapt(features_of((2, 3, 6)))
+
+
 def test_optimal_transport_aggregation_equals_the_formula():
     def naive(features, w):
         hidden = relu(features @ w["hidden_kernel"] + w["hidden_bias"])
