@@ -59,6 +59,11 @@ BASELINES = {
     "ccp-recent": ("gap", "ccp"),
     "ccp-gsp": ("gap", "ccp"),
     **{word: ("gap",) for word in POOLINGS if word not in ("gap", "gsp")},
+    "gem-gsp": ("gap", "gem"),
+    **{
+        word: ("gap", "gsp")
+        for word in ("gmp-gsp", "gsp-background", "gsp-learnt", "gsp-unary")
+    },
 }
 # Sampled proxies of a pair loss, the same with and without alternation: as
 # many and from as many samples as the papers take for many small classes,
@@ -316,8 +321,8 @@ GLYPHS = replace(
         **PROXY_LEARNING,
         "classes_per_batch": 8,
         "samples_per_class": 4,
-        "steps": 1200,
-        "steps_per_evaluation": 100,
+        "steps": 2400,
+        "steps_per_evaluation": 150,
     },
     repeats=3,
 )
