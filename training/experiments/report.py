@@ -21,7 +21,8 @@ class ExperimentSettings:
     out: Path = Path("runs/experiments")
     """Folder for the numbers and the picture."""
     json: Path | None = None
-    """File that keeps the numbers, `docs/results/NAME.json` for a page."""
+    """File that keeps the numbers, `docs/results/NAME.json` for a page; its
+    picture is drawn beside it."""
 
     def small(self) -> "ExperimentSettings":
         """The same experiment with the sizes of a smoke test."""
@@ -68,6 +69,7 @@ def run_experiment(
     write_record(numbers, facts)
     if settings.json is not None:
         write_record(settings.json, for_a_page(facts))
+        draw(settings.json.with_suffix(".png"), results)
     drawing = settings.out / f"{name}.png"
     draw(drawing, results)
     print(f"\n{table(results)}\n\n{seconds} s; {numbers}, {drawing}")

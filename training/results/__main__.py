@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from training.protocols.kept_study import ENDING, keep_study
+from training.results.experiment_pictures import draw_pictures
 from training.results.pages import DOCS, write_pages
 from training.results.records import for_a_page, write_record
 from training.results.study_results import study_results
@@ -54,6 +55,8 @@ def take_in(source: Path, docs: Path) -> Path:
             )
     path = docs / f"{name}.json"
     write_record(path, for_a_page(record))
+    if record["kind"] == "experiment":
+        draw_pictures(name, record, docs)
     return path
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from training.protocols.kept_study import ENDING
 from training.results.cost_drawing import cost_drawing
 from training.results.curves_drawing import curves_drawing
+from training.results.experiment_pictures import draw_missing, pictures_of
 from training.results.published_results import shipped_results
 from training.results.records import Table
 from training.results.study_table import study_tables
@@ -35,7 +36,8 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
         folder: Holds the records, `NAME.json`.
 
     Returns:
-        A page for each record, the drawings that pages show, and the index.
+        A page for each record, the drawings that studies' pages show, and
+        the index. An experiment's page shows the pictures that lie there.
     """
     made: dict[str, str] = {}
     titles = {}
@@ -52,6 +54,11 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
             pictures[f"{name}-cost.svg"] = COSTS, cost_drawing(record, costs)
         pictures = {file: two for file, two in pictures.items() if two[1]}
         made |= {file: drawing for file, (_, drawing) in pictures.items()}
+        if record["kind"] == "experiment":
+            pictures = {
+                one.name: (one.stem.replace("_", " "), "")
+                for one in pictures_of(name, folder)
+            }
         kept = folder / f"{name}{ENDING}"
         made[f"{name}.md"] = _page(
             name,
@@ -70,8 +77,8 @@ def write_pages(folder: Path = DOCS) -> list[Path]:
     Returns:
         The files that have changed.
     """
-    changed = []
     folder.mkdir(parents=True, exist_ok=True)
+    changed = draw_missing(folder)
     texts = {folder / name: text for name, text in pages(folder).items()}
     if folder == DOCS:
         texts[README] = readme()

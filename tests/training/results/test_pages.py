@@ -1,12 +1,14 @@
 """Pages say what their records say, and nothing else."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from training.results.__main__ import main
+from training.results.experiment_pictures import pictures_of
 from training.results.pages import DOCS, pages, write_pages
 from training.results.records import (
     Table,
@@ -71,6 +73,44 @@ def test_a_study_has_its_numbers_and_its_curves(tmp_path):
     assert (tmp_path / "a.svg").read_text().count("<polyline") == 1
     assert "[a study](a.md)" in (tmp_path / "index.md").read_text()
     assert not write_pages(tmp_path)
+
+
+def test_every_experiment_shows_its_pictures():
+    for path in DOCS.glob("*.json"):
+        if json.loads(path.read_text())["kind"] != "experiment":
+            continue
+        page = (DOCS / f"{path.stem}.md").read_text()
+        shown = re.findall(r"\]\(([^)]*\.png)\)", page)
+        assert f"{path.stem}.png" in shown
+        for file in shown:
+            assert (DOCS / file).read_bytes()[1:4] == b"PNG"
+
+
+def test_an_experiments_picture_is_drawn_from_its_record_once(tmp_path):
+    record = (DOCS / "transport_toy.json").read_text()
+    for name in ("toy", "toy_larger"):
+        (tmp_path / f"{name}.json").write_text(record)
+    changed = write_pages(tmp_path)
+    assert {tmp_path / "toy.png", tmp_path / "toy_larger.png"} < {*changed}
+    page = (tmp_path / "toy.md").read_text()
+    assert "](toy.png)" in page and "toy_larger" not in page
+    before = (tmp_path / "toy.png").stat().st_mtime_ns
+    assert not write_pages(tmp_path)
+    assert (tmp_path / "toy.png").stat().st_mtime_ns == before
+    # A record that is taken in brings a new one.
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "toy.json").write_text(record)
+    main([str(tmp_path / "from" / "toy.json"), "--docs", str(tmp_path)])
+    assert (tmp_path / "toy.png").stat().st_mtime_ns > before
+
+
+def test_parts_of_a_picture_belong_to_their_record_alone(tmp_path):
+    for name in ("a.png", "a_maps.png", "a_b.json", "a_b.png", "a_b_maps.png"):
+        (tmp_path / name).touch()
+    names = [one.name for one in pictures_of("a", tmp_path)]
+    assert names == ["a.png", "a_maps.png"]
+    names = [one.name for one in pictures_of("a_b", tmp_path)]
+    assert names == ["a_b.png", "a_b_maps.png"]
 
 
 def test_a_kept_table_has_a_page(tmp_path):
