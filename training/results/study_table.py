@@ -17,6 +17,13 @@ PARTS = {
     "average": "{}-D, mean of models",
     "concatenated": "{}-D, concatenated",
 }
+# Of a comparison of poolings, what the papers print of theirs: MAP@R, wherever
+# it was measured. Their GSP has its regulariser.
+PRINTED = {
+    "collage": ("papers, CIFAR collage", "single"),
+    "cub": ("papers, CUB", "average"),
+}
+PRINTED_WORDS = {"gsp": "gsp-zsr"}
 ACTIVITY = {
     "ccp_problem": ("problems", "{:.0f}"),
     "memory_fill": ("memory", "{:.0%}"),
@@ -92,6 +99,10 @@ def _table(results, rows, published):
     headings += ["MAP@R against the baseline", "against its part", "at work"]
     headings += ["models", "minutes each"]
     lines = [_row(results, row, parts, published) for row in rows]
+    if _compares_poolings(results):
+        headings += [heading for heading, _ in PRINTED.values()]
+        for line, row in zip(lines, rows, strict=True):
+            line += _printed(row, published)
     # Columns that say nothing here are left out.
     kept = [
         place
@@ -136,6 +147,20 @@ def _row(results, row, parts, published):
         str(row["models"]),
         f"{minutes:.1f}",
     ]
+
+
+def _compares_poolings(results):
+    return results.get("study", "").startswith("poolings")
+
+
+def _printed(row, published):
+    """What the papers print of a pooling, a cell for each data set."""
+    word = PRINTED_WORDS.get(row["method"], row["method"])
+    found = [
+        published.find((dataset, row["loss"], word, part, "map_at_r"))
+        for dataset, (_, part) in PRINTED.items()
+    ]
+    return ["" if one is None else f"{one.percent:.2f}" for one in found]
 
 
 def _differences(row):
@@ -188,6 +213,12 @@ def _note(results, rows):
         text += (
             "; differences are paired, query by query, with their 95 % "
             "interval over classes and seeds"
+        )
+    if _compares_poolings(results):
+        text += (
+            "; papers: Table 4 of Generalized Sum Pooling, ResNet20 on "
+            "collages and BN-Inception on CUB, their GSP with its "
+            "regulariser, to compare orders with"
         )
     best = [row for row in rows if row.get("best")]
     if best:

@@ -7,6 +7,7 @@ from training.results.published_results import (
     read_published_results,
     shipped_results,
 )
+from training.results.study_table import study_tables
 
 FAIR = {"protocol": "fair", "backbone": "bn-inception"}
 
@@ -77,3 +78,52 @@ def test_a_list_of_ones_own_may_say_more(tmp_path):
         26.5, source="mine", protocol="fair", deviation=0.2
     )
     assert found.find(place, protocol="conventional").percent == 27.5
+
+
+def test_poolings_stand_beside_what_the_papers_print_of_them():
+    row = {
+        "row": "c2",
+        "loss": "c2",
+        "protocol": "fair",
+        "backbone": "mobilenet-v2",
+        "models": 1,
+        "is_finished": True,
+        "seconds": 9.0,
+        "activity": {},
+        "differences": {},
+        "parts": {
+            "average": {
+                "embedding_size": 128,
+                **dict.fromkeys(
+                    ("map_at_r", "precision_at_r", "precision_at_1"),
+                    {"mean": 0.25, "std": None, "values": [0.25]},
+                ),
+            }
+        },
+    }
+    record = {
+        "study": "poolings-birds50-frozen",
+        "title": "t",
+        "dataset": "folder",
+        "rows": [
+            row | {"method": word} for word in ("gap", "gsp", "otk-large", "x")
+        ],
+    }
+    table = study_tables(record, shipped_results())
+    lines = {
+        line.split("|")[2].strip(): [
+            cell.strip() for cell in line.split("|")[-3:-1]
+        ]
+        for line in table.splitlines()
+        if line.startswith("| c2")
+    }
+    # GSP's Table 4.
+    assert lines == {
+        "gap": ["8.09", "20.58"],
+        "gsp": ["22.68", "21.52"],
+        "otk-large": ["", "20.88"],
+        "x": ["", ""],
+    }
+    assert "papers, CUB" in table and "Table 4" in table
+    plain = study_tables(record | {"study": "birds50"}, shipped_results())
+    assert "papers, CUB" not in plain
