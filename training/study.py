@@ -1,5 +1,6 @@
 """Trains a whole table: `python -m training.study emoji --data-dir ...`."""
 
+import contextlib
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -86,12 +87,15 @@ def run_study(command: StudyCommand) -> Path:
         directory = RunDirectory(folder / f"{row}.{method}")
         _check_same(directory, recipe)
         cells[directory] = recipe
+    brought = {}
     if command.kept:
-        bring_back(
-            command.kept,
-            folder,
-            {one.path.name: recipe for one, recipe in cells.items()},
-        )
+        chosen = {one.path.name: recipe for one, recipe in cells.items()}
+        others = _other_cells(command, chosen)
+        along = bring_back(command.kept, folder, chosen, others)
+        brought = {
+            RunDirectory(folder / name): recipe
+            for name, recipe in along.items()
+        }
     queue = _rounds(
         [(directory, one) for one in members_of(recipe)]
         for directory, recipe in cells.items()
@@ -103,7 +107,7 @@ def run_study(command: StudyCommand) -> Path:
     ]
     done = len(queue) - len(missing)
     print(f"{folder}: {done} of {len(queue)} models are there", flush=True)
-    unscored = [one for one in cells.items() if _lacks_scores(*one)]
+    unscored = [one for one in (cells | brought).items() if _lacks_scores(*one)]
     if not missing and not unscored:
         return folder
     splits = _splits(next(iter(cells.values())))
@@ -156,6 +160,18 @@ def chosen_cells(command: StudyCommand) -> dict[tuple[str, str], Recipe]:
             and method in (command.methods or [method])
         )
     }
+
+
+def _other_cells(command, chosen):
+    """Folder's name -> recipe of the cells that a command does not name."""
+    others = {}
+    for (row, method), recipe in STUDIES[command.study].cells.items():
+        name = f"{row}.{method}"
+        # What these steps allow no recipe for was never trained with them.
+        with contextlib.suppress(ValueError):
+            if name not in chosen:
+                others[name] = _changed(recipe, command)
+    return others
 
 
 def _changed(recipe, command):

@@ -202,6 +202,37 @@ def test_a_study_goes_on_elsewhere_from_what_was_kept(
     assert found[-1]["differences"]["single"]["num_seeds"] == 2
     recipe = RunDirectory(there / "c2.gap" / "members" / "seed0").read_recipe()
     assert recipe.data_dir == places["data_dir"]
+    # Cells that are not asked for come along, or the next to be kept would
+    # lack them.
+    alone = run_study(
+        command(
+            tmp_path / "alone", methods=("ccp",), seeds=1, kept=kept, **places
+        )
+    )
+    assert [row["method"] for row in study_results(alone)["rows"]] == [
+        "untrained",
+        *methods,
+        "ccp",
+    ]
+    assert study_results(alone)["rows"][:3] == rows
+    # Of other settings they stay where they are.
+    trained.clear()
+    shorter = run_study(
+        command(
+            tmp_path / "shorter",
+            losses=("c1",),
+            methods=("gap",),
+            steps=50,
+            seeds=1,
+            kept=kept,
+            **places,
+        )
+    )
+    assert trained == ["c1.gap seed0"]
+    assert sorted(one.name for one in shorter.iterdir()) == [
+        "-.untrained",
+        "c1.gap",
+    ]
     # A second time nothing is missing, and the same bytes are kept.
     trained.clear()
     run_study(

@@ -8,6 +8,7 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +71,24 @@ def keep_study(folder: Path, file: Path) -> bool:
     return bool(kept)
 
 
-def bring_back(file: Path, folder: Path, cells: Mapping[str, Recipe]) -> int:
+def bring_back(
+    file: Path,
+    folder: Path,
+    cells: Mapping[str, Recipe],
+    others: Mapping[str, Recipe],
+) -> dict[str, Recipe]:
     """Puts kept models into a study's folder where it lacks them.
 
     Args:
         file: What `keep_study` wrote.
         folder: The study's folder.
-        cells: Name of a cell's folder -> the recipe to go on with; others
-            stay in the file.
+        cells: Name of a cell's folder -> the recipe to go on with.
+        others: Likewise of the study's other cells. They come along, so that
+            what is kept of the folder next has them too; those of another
+            recipe or data set stay in the file.
 
     Returns:
-        How many models the folder did not have.
+        Which of the others came along, and the recipes of their models.
 
     Raises:
         FileNotFoundError: no such file.
@@ -88,22 +96,39 @@ def bring_back(file: Path, folder: Path, cells: Mapping[str, Recipe]) -> int:
             another recipe or data set; before anything is written.
     """
     source = unpacked(file)
-    found = {
-        name: RunDirectory(source / name)
-        for name in cells
-        if (source / name / "settings.json").is_file()
-    }
-    if not found:
+    found, along = (
+        {
+            name: RunDirectory(source / name)
+            for name in names
+            if (source / name / "settings.json").is_file()
+        }
+        for names in (cells, others)
+    )
+    if not found and not along:
         raise ValueError(
             "`kept` must be a file that `python -m training.results` wrote "
             f"for this study. Received: {file}, which has none of its cells."
         )
     for name, directory in found.items():
-        _check_same(directory, cells[name], file)
-    return sum(
+        differing = _differing(directory, cells[name])
+        if differing:
+            raise ValueError(
+                "`kept` must hold models of this very study. Received: "
+                f"{file}, where {name} has {differing}."
+            )
+    for name, directory in found.items():
         _bring_back_cell(directory, folder / name, cells[name])
-        for name, directory in found.items()
-    )
+    brought = {}
+    for name, directory in along.items():
+        differing = _differing(directory, others[name])
+        if differing:
+            print(f"{name} stays in {file.name}: it has {differing}")
+            continue
+        brought[name] = replace(
+            others[name], repeats=directory.read_recipe().repeats
+        )
+        _bring_back_cell(directory, folder / name, brought[name])
+    return brought
 
 
 def _bring_back_cell(source, folder, recipe):
@@ -122,7 +147,6 @@ def _bring_back_cell(source, folder, recipe):
     target = RunDirectory(folder)
     if missing and not target.settings.exists():
         write_text(target.settings, _placed(source, recipe))
-    return len(missing)
 
 
 def _copy(source: RunDirectory, target: RunDirectory, recipe: Recipe) -> None:
@@ -134,7 +158,8 @@ def _copy(source: RunDirectory, target: RunDirectory, recipe: Recipe) -> None:
             (target.path / file.name).write_bytes(file.read_bytes())
 
 
-def _check_same(directory, recipe, file):
+def _differing(directory, recipe):
+    """The first setting that differs, as words; empty where none does."""
     saved = directory.read_recipe()
     for name, value in vars(recipe).items():
         there, ours = getattr(saved, name), value
@@ -143,11 +168,8 @@ def _check_same(directory, recipe, file):
         if name in PLACES:
             there, ours = _stem(there), _stem(ours)
         if there != ours:
-            raise ValueError(
-                "`kept` must hold models of this very study. Received: "
-                f"{file}, where {directory.path.name} has {name}={there!r} "
-                f"instead of {ours!r}."
-            )
+            return f"{name}={there!r} instead of {ours!r}"
+    return ""
 
 
 def _stem(place):
