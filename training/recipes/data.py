@@ -110,6 +110,8 @@ def read_recipe(recipe: Recipe) -> RetrievalSplits:
         own["num_train_classes"] = recipe.train_classes
     if recipe.images_per_class is not None:
         own["images_per_class"] = recipe.images_per_class
+    if recipe.canvas_size is not None:
+        own["canvas_size"] = recipe.canvas_size
     splits = read_splits(
         recipe.dataset,
         recipe.data_dir,

@@ -145,6 +145,8 @@ class ImageSettings:
     """folder, csv: classes to learn from, drawn at random; None is half."""
     images_per_class: Annotated[int | None, positive] = None
     """collage, clutter: at most so many images of each class; None is all."""
+    canvas_size: Annotated[int | None, positive] = None
+    """clutter: side of its canvases in pixels; None is 96."""
     corrupt_images: Literal["raise", "skip"] = "raise"
     """Name unreadable files in one error, or leave them out."""
     protocol: Literal["single", "fair", "conventional"] = "single"
@@ -461,6 +463,12 @@ def _check_images(recipe):
         "images_per_class",
         recipe.images_per_class is None
         or recipe.dataset in ("clutter", "collage"),
+        f"None with dataset={recipe.dataset}",
+    )
+    require(
+        recipe,
+        "canvas_size",
+        recipe.canvas_size is None or recipe.dataset == "clutter",
         f"None with dataset={recipe.dataset}",
     )
     require(

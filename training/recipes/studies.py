@@ -265,8 +265,15 @@ EMOJI = replace(
     memory_warmup_steps=200,
     repeats=3,
 )
+# Canvases of 160 pixels make maps of 5 x 5, so that there is something to
+# choose from; at 96 they have 3 x 3.
 CLUTTER = replace(
-    EMOJI, dataset="clutter", crop_size=None, resize=None, cache_images=False
+    EMOJI,
+    dataset="clutter",
+    crop_size=None,
+    resize=None,
+    canvas_size=160,
+    cache_images=False,
 )
 BIRDS = replace(
     RECIPES["folder"],

@@ -4,7 +4,10 @@ import keras
 import numpy as np
 import pytest
 
+from tests.training.datasets import layouts
 from training.datasets.clutter import clutter_splits, compose_clutter
+from training.recipes.data import read_recipe
+from training.recipes.recipe import Recipe
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("images are read by tf.data", allow_module_level=True)
@@ -59,3 +62,9 @@ def test_distractors_and_classes_are_split(tmp_path):
     assert len(few.train) == 9
     with pytest.raises(ValueError, match="must hold an image"):
         clutter_splits(tmp_path, canvas_size=16, images_per_class=1)
+
+
+def test_a_recipe_sets_the_side_of_the_canvas(tmp_path):
+    layouts.folder(tmp_path, [f"class {i}" for i in range(10)], images=4)
+    recipe = Recipe(dataset="clutter", data_dir=str(tmp_path), canvas_size=16)
+    assert read_recipe(recipe).test.images.shape[1:] == (16, 16, 3)

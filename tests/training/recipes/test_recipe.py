@@ -22,6 +22,7 @@ from training.recipes.recipe import SECTIONS, Recipe
         {"regularizer_weight": 1.2},
         {"power": 1.0},
         {"gemax_ridge": 0.0},
+        {"canvas_size": 160},
         {"samples_per_class": 1},
         {"patience": 0},
         {"seed": -1},
