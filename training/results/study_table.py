@@ -90,14 +90,15 @@ def _table(results, rows, published):
         )
         for part in parts
     }
-    headings = ["loss", "method"]
-    headings += [
+    first, *scores = [
         f"{measure} ({PARTS[part].format(sizes[part])})"
         for part in parts
         for measure in MEASURES.values()
     ]
-    headings += ["MAP@R against the baseline", "against its part", "at work"]
-    headings += ["models", "minutes each"]
+    # What a reader came for stands first.
+    headings = ["loss", "method", first]
+    headings += ["MAP@R against the baseline", "against its part", *scores]
+    headings += ["at work", "models", "minutes each"]
     lines = [_row(results, row, parts, published) for row in rows]
     if _compares_poolings(results):
         headings += [heading for heading, _ in PRINTED.values()]
@@ -138,11 +139,13 @@ def _row(results, row, parts, published):
                 text += f" ({printed.source} {printed.percent:.2f})"
             cells.append(text)
     minutes = row["seconds"] / 60 / max(1, row["models"])
+    first, *scores = cells
     return [
         row["row"],
         row["method"],
-        *cells,
+        first,
         *_differences(row),
+        *scores,
         _at_work(row["activity"]),
         str(row["models"]),
         f"{minutes:.1f}",
