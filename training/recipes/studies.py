@@ -456,6 +456,13 @@ STUDIES = {
             row: {name: v for name, v in own.items() if name != "loss"}
             for row, own in _SCREENING_ROWS.items()
         },
+        about=(
+            "In a row's name m is the number of prototypes, r the transport "
+            "ratio, e the inverse temperature and w the weight of the "
+            "zero-shot regulariser: half of all combinations of two levels "
+            "each, chosen so that every pair of levels comes as often as any "
+            "other."
+        ),
     ),
     "temperature": grid(
         "birds50, frozen MobileNetV2 features, temperature of GSP",
