@@ -215,6 +215,12 @@ def test_a_study_goes_on_elsewhere_from_what_was_kept(
         "ccp",
     ]
     assert study_results(alone)["rows"][:3] == rows
+    # What has gone on with more seeds keeps them when the file is given again.
+    more = {"methods": ("gap",), "seeds": 3, "kept": kept}
+    run_study(command(tmp_path / "alone", **more, **places))
+    again = {"methods": ("ccp",), "seeds": 1, "kept": kept}
+    run_study(command(tmp_path / "alone", **again, **places))
+    assert RunDirectory(alone / "c2.gap").read_scores()["num_models"] == 3
     # Of other settings they stay where they are.
     trained.clear()
     shorter = run_study(

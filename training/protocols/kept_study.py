@@ -124,8 +124,12 @@ def bring_back(
         if differing:
             print(f"{name} stays in {file.name}: it has {differing}")
             continue
+        here = RunDirectory(folder / name)
+        # The folder may have gone on with more seeds.
+        there = [one for one in (directory, here) if one.settings.exists()]
         brought[name] = replace(
-            others[name], repeats=directory.read_recipe().repeats
+            others[name],
+            repeats=max(one.read_recipe().repeats for one in there),
         )
         _bring_back_cell(directory, folder / name, brought[name])
     return brought

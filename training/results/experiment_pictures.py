@@ -13,11 +13,7 @@ def pictures_of(name: str, folder: Path) -> list[Path]:
         name: The record's.
         folder: Holds records and pictures.
     """
-    longer = [
-        one.stem
-        for one in folder.glob(f"{name}_*.json")
-        if one.stem.startswith(f"{name}_")
-    ]
+    longer = [one.stem for one in folder.glob(f"{name}_*.json")]
     parts = [
         one
         for one in sorted(folder.glob(f"{name}_*.png"))
