@@ -25,7 +25,7 @@ _CELLS = 4
 def collage_splits(
     data_dir: str | Path,
     *,
-    cell_size: int = 32,
+    canvas_size: int = 64,
     images_per_class: int | None = None,
     distilled: bool = False,
     seed: int = 0,
@@ -41,7 +41,7 @@ def collage_splits(
     Args:
         data_dir: CIFAR-100's binary files or their archive, or an image
             folder or its archive.
-        cell_size: Side of a cell in pixels; a collage has twice that side.
+        canvas_size: Side of a collage in pixels, twice that of its cells.
         images_per_class: At most so many images of each class.
         distilled: Return the pictures that count without distractors: an
             upper bound.
@@ -52,17 +52,26 @@ def collage_splits(
 
     Raises:
         FileNotFoundError: neither is there.
-        ValueError: fewer than four classes to recognise.
+        ValueError: fewer than four classes to recognise, or a canvas that
+            does not halve.
 
     Reference:
         Thesis, section 5.3.2.
     """
+    if canvas_size < 2 or canvas_size % 2:
+        raise ValueError(
+            "`canvas_size` must be even, the side of two cells. Received: "
+            f"canvas_size={canvas_size}."
+        )
+    cell_size = canvas_size // 2
     rng = np.random.default_rng(seed)
     try:
-        parts = _cifar100_parts(cifar100_root(data_dir), images_per_class)
+        root = cifar100_root(data_dir)
     except FileNotFoundError:
         images = load_pictures(data_dir, cell_size, images_per_class)
         parts = folder_parts(images, rng)
+    else:
+        parts = _cifar100_parts(root, cell_size, images_per_class)
     made = {
         split: _made(foreground, background, distilled, rng)
         for split, (foreground, background) in parts.items()
@@ -162,7 +171,7 @@ def _made(foreground, background, distilled, rng):
     )
 
 
-def _cifar100_parts(root, images_per_class):
+def _cifar100_parts(root, cell_size, images_per_class):
     names = (root / "fine_label_names.txt").read_text().split()
     super_names = (root / "coarse_label_names.txt").read_text().split()
     files = [binary_records(root / f"{p}.bin", 2) for p in ("train", "test")]
@@ -175,6 +184,7 @@ def _cifar100_parts(root, images_per_class):
         subs = np.unique(fine[coarse == label])
         for part, run in zip(parts.values(), _runs(len(subs)), strict=True):
             found = images[_first(fine, subs[run], images_per_class)]
+            found = _resized(found, cell_size)
             if super_name in BACKGROUNDS:
                 part[2].append(found)
             else:
@@ -241,8 +251,14 @@ def load_pictures(
     images = merged_sides(image_folder(data_dir))
     kept = _first(images.labels, range(images.num_classes), images_per_class)
     images = images.subset(kept)
+    return replace(images, images=_resized(images.paths, cell_size), paths=None)
+
+
+def _resized(images, size):
+    """(num_images, size, size, channels) of paths or of pixels."""
+    if isinstance(images, np.ndarray) and images.shape[1:3] == (size, size):
+        return images
     batches = gsp.data.evaluation_batches(
-        images.paths, size=cell_size, resize=cell_size, batch_size=256
+        images, size=size, resize=size, batch_size=256
     )
-    pixels = np.concatenate([batch.numpy() for batch in batches])
-    return replace(images, images=pixels, paths=None)
+    return np.concatenate([batch.numpy() for batch in batches])

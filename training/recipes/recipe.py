@@ -125,6 +125,8 @@ Miner = Literal[
 LIST_LOSSES = ("smooth-ap", "recall-at-k")
 # Their classes are drawn here; those of the others are published.
 OWN_SPLITS = ("folder", "csv")
+# Data sets that are composed of pictures.
+CANVASES = ("collage", "clutter")
 # Words, which type checkers would take for any text.
 PAIR_LOSSES: tuple[Any, ...] = get_args(PairLossName)
 PROXY_LOSSES: tuple[Any, ...] = get_args(ProxyLossName)
@@ -146,7 +148,7 @@ class ImageSettings:
     images_per_class: Annotated[int | None, positive] = None
     """collage, clutter: at most so many images of each class; None is all."""
     canvas_size: Annotated[int | None, positive] = None
-    """clutter: side of its canvases in pixels; None is 96."""
+    """collage, clutter: side of the canvases in pixels; None is 64 and 96."""
     corrupt_images: Literal["raise", "skip"] = "raise"
     """Name unreadable files in one error, or leave them out."""
     protocol: Literal["single", "fair", "conventional"] = "single"
@@ -461,14 +463,13 @@ def _check_images(recipe):
     require(
         recipe,
         "images_per_class",
-        recipe.images_per_class is None
-        or recipe.dataset in ("clutter", "collage"),
+        recipe.images_per_class is None or recipe.dataset in CANVASES,
         f"None with dataset={recipe.dataset}",
     )
     require(
         recipe,
         "canvas_size",
-        recipe.canvas_size is None or recipe.dataset == "clutter",
+        recipe.canvas_size is None or recipe.dataset in CANVASES,
         f"None with dataset={recipe.dataset}",
     )
     require(

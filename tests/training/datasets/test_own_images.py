@@ -163,6 +163,19 @@ def test_cifar100_collages_follow_the_thesis(tmp_path):
     assert set().union(*found) == set(range(100))
 
 
+def test_collages_of_larger_cells(tmp_path):
+    splits = collage_splits(layouts.cifar100(tmp_path), canvas_size=80)
+    assert splits.validation.images.shape == (32, 80, 80, 3)
+    # Each cell is one picture, of one value throughout.
+    cells = splits.validation.images.reshape(32, 2, 40, 2, 40, 3)
+    np.testing.assert_array_equal(
+        cells.min(axis=(2, 4, 5)), cells.max(axis=(2, 4, 5))
+    )
+    for size in (0, 63):
+        with pytest.raises(ValueError, match=f"canvas_size={size}"):
+            collage_splits(tmp_path, canvas_size=size)
+
+
 def test_distilled_collages_have_no_distractors(tmp_path):
     splits = collage_splits(layouts.cifar100(tmp_path), distilled=True)
     assert splits.train.images.shape == (64, 32, 32, 3)
@@ -172,7 +185,7 @@ def test_distilled_collages_have_no_distractors(tmp_path):
 def test_any_image_folder_makes_collages(tmp_path):
     for side in ("train", "test"):
         layouts.folder(tmp_path / side, list("abcdefghij"), images=5)
-    splits = collage_splits(tmp_path, cell_size=8, seed=3)
+    splits = collage_splits(tmp_path, canvas_size=16, seed=3)
     names = [
         set(part.class_names)
         for part in (splits.train, splits.validation, splits.test)
@@ -180,7 +193,7 @@ def test_any_image_folder_makes_collages(tmp_path):
     assert [len(part) for part in names] == [3, 2, 3]
     assert not names[0] & names[2]
     assert splits.train.images.shape == (30, 16, 16, 3)
-    fewer = collage_splits(tmp_path, cell_size=8, seed=3, images_per_class=8)
+    fewer = collage_splits(tmp_path, canvas_size=16, seed=3, images_per_class=8)
     assert len(fewer.train) == 24
 
 
