@@ -14,7 +14,7 @@ STUDIES = {
     "birds50": "birds, fine-tuned",
     "birds50-frozen": "birds, frozen features",
     "omniglot": "Omniglot, from scratch",
-    "collage": "CIFAR collage, from scratch",
+    "collage": "CIFAR collage, frozen features",
     "glyphs": "glyphs, from scratch",
 }
 METHODS = {
