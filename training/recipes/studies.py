@@ -265,6 +265,17 @@ EMOJI = replace(
     memory_warmup_steps=200,
     repeats=3,
 )
+# The same on features of the pretrained network, from drawings enlarged to 160
+# pixels: maps of 5 x 5. Trained in half a minute, flat after 1,000 steps.
+EMOJI_FEATURES = replace(
+    EMOJI,
+    frozen="all",
+    cache_images=False,
+    cache_features=True,
+    crop_size=160,
+    resize=160,
+    learning_rate=FEATURES.learning_rate,
+)
 # Canvases of 160 pixels make maps of 5 x 5, so that there is something to
 # choose from; at 96 they have 3 x 3.
 CLUTTER = replace(
@@ -274,6 +285,13 @@ CLUTTER = replace(
     resize=None,
     canvas_size=160,
     cache_images=False,
+)
+CLUTTER_FEATURES = replace(
+    EMOJI_FEATURES,
+    dataset="clutter",
+    crop_size=None,
+    resize=None,
+    canvas_size=224,
 )
 BIRDS = replace(
     RECIPES["folder"],
@@ -383,6 +401,9 @@ STUDIES = {
     "emoji": grid(
         "emoji, MobileNetV2 fine-tuned end to end", EMOJI, BLOCKS, CENTERS
     ),
+    "emoji-frozen": grid(
+        "emoji, frozen MobileNetV2 features", EMOJI_FEATURES, BLOCKS, CENTERS
+    ),
     "emoji-clutter": grid(
         "emoji among distractors, MobileNetV2 fine-tuned end to end",
         CLUTTER,
@@ -393,8 +414,8 @@ STUDIES = {
         ),
     ),
     "emoji-batch": grid(
-        "emoji, images in a batch",
-        EMOJI,
+        "emoji, frozen MobileNetV2 features, images in a batch",
+        EMOJI_FEATURES,
         [((f"c2-batch{size}" for size in SIZES), ("gap", "ccp"))],
         rows={
             f"c2-batch{size}": {"loss": "c2", "classes_per_batch": size // 4}
@@ -402,8 +423,9 @@ STUDIES = {
         },
     ),
     "emoji-proxies": grid(
-        "emoji, proxies of a class, samples to choose from, anchors",
-        EMOJI,
+        "emoji, frozen MobileNetV2 features, proxies of a class, samples to "
+        "choose from, anchors",
+        EMOJI_FEATURES,
         [
             (("c2",), ("gap", "learnt", "single", "ccp")),
             # Learnt proxies as proxy losses have them: one, or as many as
@@ -446,8 +468,9 @@ STUDIES = {
         },
     ),
     "components": grid(
-        "emoji among distractors, components of GSP",
-        CLUTTER,
+        "emoji among distractors, frozen MobileNetV2 features, components of "
+        "GSP",
+        CLUTTER_FEATURES,
         [(("c2", "proxy-nca"), ("gap", "gsp", "zsr", "gsp-zsr"))],
     ),
     # 25 classes to learn from, 25 unseen.
@@ -577,5 +600,6 @@ STUDIES |= {
         "-birds50": "birds50",
         "-birds50-frozen": "birds50-frozen",
         "-emoji": "emoji",
+        "-emoji-frozen": "emoji-frozen",
     }.items()
 }

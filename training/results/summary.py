@@ -10,6 +10,7 @@ END = "<!-- End of what is made. -->"
 # Name of the record -> what a reader calls it.
 STUDIES = {
     "emoji": "emoji, fine-tuned",
+    "emoji-frozen": "emoji, frozen features",
     "emoji-clutter": "emoji among others, fine-tuned",
     "birds50": "birds, fine-tuned",
     "birds50-frozen": "birds, frozen features",
