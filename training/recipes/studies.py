@@ -206,19 +206,20 @@ def pooling_cells(base: Recipe) -> dict[tuple[str, str], Recipe]:
     }
 
 
-def _poolings(dataset, base, about):
-    """Every pooling with both losses on one data set, as another study."""
+def _poolings(study):
+    """Every pooling with both losses where a study has the average."""
+    base = study.cells["c2", "gap"]
     cells = pooling_cells(base)
     ridge = cells[POOLING_LOSSES[0], "gemax"].gemax_ridge
     return Study(
-        f"{dataset}, every pooling",
+        f"{study.title}: every pooling",
         {UNTRAINED: untrained(base), **cells},
         about=(
-            f"{about} Every pooling takes the place of the average, all else "
-            f"is the same. {', '.join(POOLED_FIRST)} see what the backbone "
-            "gives, and what they pool is projected, without a bias; the "
-            "others see projected features. netvlad-large and otk-large keep "
-            f"{MANY} vectors of the embedding's width, netvlad, otk and "
+            f"{study.about} Every pooling takes the place of the average, all "
+            f"else is the same. {', '.join(POOLED_FIRST)} see what the "
+            "backbone gives, and what they pool is projected, without a bias; "
+            "the others see projected features. netvlad-large and otk-large "
+            f"keep {MANY} vectors of the embedding's width, netvlad, otk and "
             f"ot-aggregation {FEW} that make up its width together. GSP has "
             f"{base.num_prototypes} prototypes, a ratio of "
             f"{base.transport_ratio:g} and a temperature of 1/"
@@ -468,8 +469,7 @@ STUDIES = {
         },
     ),
     "components": grid(
-        "emoji among distractors, frozen MobileNetV2 features, components of "
-        "GSP",
+        "emoji among distractors, frozen MobileNetV2 features",
         CLUTTER_FEATURES,
         [(("c2", "proxy-nca"), ("gap", "gsp", "zsr", "gsp-zsr"))],
     ),
@@ -539,7 +539,7 @@ STUDIES = {
     # loss of the package once, three times over.
     "glyphs": replace(
         grid(
-            "glyphs, every loss",
+            "glyphs, from random weights",
             GLYPHS,
             (
                 ((*PAIRS, *OTHERS, *FURTHER, *FORMS), ("gap",)),
@@ -591,9 +591,7 @@ STUDIES = {
 }
 # `poolings` is the papers' own comparison; one study for each data set.
 STUDIES |= {
-    f"poolings{suffix}": _poolings(
-        name, STUDIES[name].cells["c2", "gap"], STUDIES[name].about
-    )
+    f"poolings{suffix}": _poolings(STUDIES[name])
     for suffix, name in {
         "": "collage",
         "-glyphs": "glyphs",
@@ -601,5 +599,6 @@ STUDIES |= {
         "-birds50-frozen": "birds50-frozen",
         "-emoji": "emoji",
         "-emoji-frozen": "emoji-frozen",
+        "-clutter-frozen": "components",
     }.items()
 }
