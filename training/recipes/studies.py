@@ -287,12 +287,18 @@ CLUTTER = replace(
     canvas_size=160,
     cache_images=False,
 )
+# Temperature, ratio and weight of the regulariser are ahead of the others' on
+# validation classes: what is looked for fills a quarter of a canvas. With the
+# others' the regulariser gave less than a hundredth of the gradient.
 CLUTTER_FEATURES = replace(
     EMOJI_FEATURES,
     dataset="clutter",
     crop_size=None,
     resize=None,
     canvas_size=224,
+    transport_ratio=0.2,
+    inverse_temperature=20.0,
+    regularizer_weight=0.5,
 )
 BIRDS = replace(
     RECIPES["folder"],
@@ -468,10 +474,17 @@ STUDIES = {
             for weight in ANCHORS
         },
     ),
-    "components": grid(
-        "emoji among distractors, frozen MobileNetV2 features",
-        CLUTTER_FEATURES,
-        [(("c2", "proxy-nca"), ("gap", "gsp", "zsr", "gsp-zsr"))],
+    "components": replace(
+        grid(
+            "emoji among distractors, frozen MobileNetV2 features",
+            CLUTTER_FEATURES,
+            [(("c2", "proxy-nca"), ("gap", "gsp", "zsr", "gsp-zsr"))],
+        ),
+        about=(
+            "Every drawing lies on a canvas among eight smaller ones that only "
+            "distract. GSP's ratio and temperature and the regulariser's "
+            "weight were chosen on validation classes."
+        ),
     ),
     # 25 classes to learn from, 25 unseen.
     "birds50": grid(
