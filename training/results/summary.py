@@ -12,6 +12,7 @@ STUDIES = {
     "emoji": "emoji, fine-tuned",
     "emoji-frozen": "emoji, frozen features",
     "emoji-clutter": "emoji among others, fine-tuned",
+    "components": "emoji among others, frozen features",
     "birds50": "birds, fine-tuned",
     "birds50-frozen": "birds, frozen features",
     "omniglot": "Omniglot, from scratch",
@@ -21,6 +22,7 @@ STUDIES = {
 METHODS = {
     "gsp": "GSP",
     "gsp-zsr": "GSP + ZSR",
+    "zsr": "ZSR",
     "xml": "XML",
     "xbm": "memory (XBM)",
     "single": "one set of sampled proxies",
@@ -28,7 +30,13 @@ METHODS = {
     "ccp-recent": "CCP from recent embeddings",
     "ccp-gsp": "CCP + GSP",
 }
-LOSSES = {"c1": "C1", "c2": "C2", "ms": "MS", "proxy-anchor": "ProxyAnchor"}
+LOSSES = {
+    "c1": "C1",
+    "c2": "C2",
+    "ms": "MS",
+    "proxy-anchor": "ProxyAnchor",
+    "proxy-nca": "ProxyNCA++",
+}
 BASELINE = "gap"
 
 
