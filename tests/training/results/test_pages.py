@@ -64,6 +64,20 @@ def test_every_page_is_the_one_of_its_record():
     assert made == kept, "run `python -m training.results`"
 
 
+def test_guides_say_what_the_pages_they_name_say():
+    interval = re.compile(r"[+-]\d+\.\d+ \[[^\]]+\](?: of \d+\.\d+)?")
+    found = 0
+    for guide in (DOCS.parent / "guides").glob("*.md"):
+        for line in guide.read_text(encoding="utf-8").splitlines():
+            said = [one.split(" of ") for one in interval.findall(line)]
+            names = re.findall(r"\(\.\./results/([\w-]+\.md)\)", line)
+            text = "".join((DOCS / name).read_text("utf-8") for name in names)
+            missing = [x for one in said for x in one if x not in text]
+            assert not missing, f"{guide.name}: {missing} not on {names}"
+            found += len(said)
+    assert found
+
+
 def test_a_study_has_its_numbers_and_its_curves(tmp_path):
     write_record(tmp_path / "a.json", STUDY)
     write_pages(tmp_path)
