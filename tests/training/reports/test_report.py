@@ -281,6 +281,7 @@ def test_data_that_is_gone_leaves_curves_and_settings(
 
 def test_the_page_works_in_a_browser(reported):
     skip_without_browser()
+    from selenium.common.exceptions import StaleElementReferenceException
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -291,7 +292,10 @@ def test_the_page_works_in_a_browser(reported):
             return driver.find_element(By.CSS_SELECTOR, selector)
 
         def wait(condition):
-            return WebDriverWait(driver, 30).until(lambda _: condition())
+            # What is drawn anew while it is looked at is looked at again.
+            return WebDriverWait(
+                driver, 30, ignored_exceptions=[StaleElementReferenceException]
+            ).until(lambda _: condition())
 
         driver.get(reported.page.as_uri())
         wait(lambda: first("#map-charts .plot-container"))
@@ -337,10 +341,15 @@ def test_the_page_works_in_a_browser(reported):
         assert len(driver.find_elements(By.CSS_SELECTOR, ".members .tile")) == 4
         Select(first("#map-method")).select_by_visible_text("t-SNE")
         wait(lambda: "t-SNE" in first("#map-charts h3").text)
-        point = first("#map-charts .points path")
         driver.execute_script("arguments[0].scrollIntoView()", first("#map"))
-        webdriver_move(driver, point)
-        wait(lambda: first("#tooltip").is_displayed())
+
+        def is_told():
+            # The chart may still be on its way to where its points belong.
+            webdriver_move(driver, first("#map h2, #map h3"))
+            webdriver_move(driver, first("#map-charts .points path"))
+            return first("#tooltip").is_displayed()
+
+        wait(is_told)
         keep_screenshot(driver, "report-map")
 
         # A table as Markdown; the clipboard is asked for by the page itself.
