@@ -326,9 +326,9 @@ FROZEN_BIRDS = replace(
     FEATURES, steps=400, steps_per_evaluation=10, protocol="fair", repeats=1
 )
 # Settings of GSP are the papers' for their collages, ahead of the others' on
-# validation classes too; learning from three classes is over after 50 steps.
-# Without pretrained weights, or fine-tuned, nothing that holds for unseen
-# classes is learnt from so few.
+# validation classes too, where nearly all curves are past their best before
+# the last step. Without pretrained weights, or fine-tuned, nothing that holds
+# for unseen classes was learnt from so few.
 COLLAGE = replace(
     FEATURES,
     dataset="collage",
