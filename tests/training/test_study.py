@@ -18,7 +18,7 @@ from training.protocols.query_scores import save_query_scores
 from training.recipes.loss import build_loss
 from training.recipes.published import LARGE, SMALL
 from training.recipes.recipe import PROXY_LOSSES
-from training.recipes.studies import BASELINES, STUDIES, UNTRAINED
+from training.recipes.studies import BASELINES, SIZES, STUDIES, UNTRAINED
 from training.results.__main__ import take_in
 from training.results.pages import DOCS
 from training.results.records import for_a_page, record_text
@@ -146,6 +146,18 @@ def test_a_comparison_changes_one_thing():
         for one, other, changed in pairs:
             first, second = vars(cells[row, one]), vars(cells[row, other])
             assert {k for k in first if first[k] != second[k]} == changed
+
+
+def test_every_batch_size_is_trained_with_and_without_proxies():
+    pairs = set(itertools.product(SIZES, ("gap", "ccp")))
+    cells = STUDIES["emoji-batch"].cells
+    assert {*cells} == {UNTRAINED} | {
+        (f"c2-batch{size}", method) for size, method in pairs
+    }
+    for size, method in pairs:
+        recipe = cells[f"c2-batch{size}", method]
+        images = recipe.classes_per_batch * recipe.samples_per_class
+        assert (images, recipe.loss) == (size, "c2")
 
 
 def test_one_seed_of_all_is_trained_before_the_next(tmp_path, trained, places):

@@ -177,6 +177,7 @@ def grid(
     """
     cells = {UNTRAINED: untrained(base)}
     for names, words in blocks:
+        names = tuple(names)
         for method in words:
             for row in names:
                 own = dict((rows or {}).get(row, {"loss": row}))
