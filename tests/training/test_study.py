@@ -422,10 +422,50 @@ def test_the_table_says_what_was_gained_and_what_was_at_work(
     ):
         text = f"{name} {100 * gained[name]['difference']:+.2f} ["
         assert rows[3][header.index(column)].startswith(text)
-    at_work = "problems 2, each of 10 steps"
+    at_work = "problems 2, each of 10 steps, scored in 2"
     assert rows[3][7:] == [at_work, "2", "1.0"]
     assert "(made up 26.50)" in rows[3][2]
     assert "paired" in table and "neither trained with nor scored" in table
+    assert "over the seeds that both have" in table
+    assert "1 is a single set of proxies" in table
+    for number, problems in ((2, "single"), (3, "ccp")):
+        scores = RunDirectory(folder / f"c2.{problems}").read_scores()
+        assert results[number]["best_steps"] == [20, 20]
+        assert scores["num_problems"] == scores["scored_problem"] == [2, 2]
+    assert "num_problems" not in RunDirectory(folder / "c2.gap").read_scores()
+
+
+def test_a_baseline_with_fewer_seeds_is_paired_with_those(
+    tmp_path, trained, places
+):
+    one = {"methods": ("gap", "single"), "seeds": 1}
+    folder = run_study(command(tmp_path, **one, **places))
+    assert "for a row with one model over classes alone" in study_table(folder)
+    more = {"methods": ("single",), "seeds": 3}
+    run_study(command(tmp_path, **more, **places))
+    row = study_results(folder)["rows"][-1]
+    assert (row["method"], row["models"]) == ("single", 3)
+    found = row["differences"]
+    # Its own score differs from seed to seed; that of the features does not.
+    assert found["gap"]["num_seeds"] == 1
+    assert found["untrained"]["num_seeds"] == 3
+
+
+def test_a_record_names_every_commit(tmp_path, trained, places):
+    methods = ("gap", "single", "ccp")
+    folder = run_study(command(tmp_path, methods=methods, seeds=1, **places))
+    for name, commit in (("ccp", "b" * 40), ("gap", "a" * 40)):
+        directory = RunDirectory(folder / f"c2.{name}")
+        settings = directory.read_settings()
+        settings["environment"]["commit"] = commit
+        write_json(directory.settings, settings)
+    first = study_results(folder)
+    assert {"a" * 40, "b" * 40} < {*first["commits"]}
+    assert len(first["commits"]) == 3
+    # The order in which a disk lists its folders makes no difference.
+    (folder / "c2.ccp").rename(folder / "x")
+    (folder / "x").rename(folder / "c2.ccp")
+    assert study_results(folder) == first
 
 
 def test_a_design_is_balanced():

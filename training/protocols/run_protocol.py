@@ -8,6 +8,7 @@ from training.protocols.ledger import Ledger
 from training.protocols.members import NUM_FOLDS, Member, members_of
 from training.protocols.query_scores import load_rates, save_query_scores
 from training.recipes.recipe import Recipe
+from training.runs.best_evaluation import solved_problems
 from training.runs.distribution import NONE, Distribution
 from training.runs.kept_embeddings import load_test_embeddings
 from training.runs.run_directory import RunDirectory, write_json
@@ -130,6 +131,10 @@ def score_members(
         "seconds": round(ledger.seconds(), 1),
         **_scored(recipe, members, splits, ledger),
     }
+    if recipe.samples_proxies:
+        histories = [ledger.directory(m).read_history() for m in members]
+        found = [solved_problems(h, recipe.chosen_by) for h in histories]
+        scores |= {name: [one[name] for one in found] for name in found[0]}
     write_json(directory.scores, scores)
     return scores
 

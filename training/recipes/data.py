@@ -39,9 +39,19 @@ def load_splits(recipe: Recipe) -> RetrievalSplits:
 _FILES = ("cub", "cars", "sop", "inshop", "folder", "csv", "omniglot")
 
 
-def _check_named(recipe):
+def needed_sources(recipe: Recipe) -> tuple[str, ...]:
+    """Which of `data_dir` and `backbone_weights` have to be named."""
+    needed = {
+        "data_dir": recipe.source == "disk",
+        "backbone_weights": recipe.frozen != "none",
+    }
     is_read = recipe.dataset != "glyphs"
-    if is_read and recipe.data_dir is None and recipe.source == "disk":
+    return tuple(name for name, is_it in needed.items() if is_it and is_read)
+
+
+def _check_named(recipe):
+    needed = needed_sources(recipe)
+    if "data_dir" in needed and recipe.data_dir is None:
         raise ValueError(
             f"`data_dir` must name the folder of {recipe.dataset}. "
             "Received: data_dir=None."
@@ -52,7 +62,7 @@ def _check_named(recipe):
             f"`crop_size` must be given for dataset={recipe.dataset}, whose "
             "images are files of any size. Received: crop_size=None."
         )
-    if is_read and recipe.frozen != "none" and recipe.backbone_weights is None:
+    if "backbone_weights" in needed and recipe.backbone_weights is None:
         raise ValueError(
             "`backbone_weights` must name a file (or imagenet) with "
             f"frozen={recipe.frozen}: what is frozen would stay random. "

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from training.protocols.kept_study import ENDING
+from training.recipes.data import needed_sources
+from training.recipes.studies import STUDIES
 from training.results.cost_drawing import cost_drawing
 from training.results.curves_drawing import curves_drawing
 from training.results.experiment_pictures import draw_missing, pictures_of
 from training.results.published_results import shipped_results
 from training.results.records import Table
-from training.results.study_table import study_tables
+from training.results.study_table import missing_cells, study_tables
 from training.results.summary import summary, with_summary
 from training.runs.run_directory import write_text
 
@@ -134,15 +138,78 @@ def _study(record):
     study = record["study"]
     steps = sorted({r["steps"] for r in record["rows"] if r["steps"]})
     words = " or ".join(f"{one:,}" for one in steps)
-    data = "" if record["dataset"] == "glyphs" else " --data-dir DATA"
     return [
-        f"    python -m training.study {study}{data}",
+        f"    {study_command(study)}",
         record.get("about", ""),
         f"{words} steps; the weights with the best validation score are "
         "scored once on the test classes. `untrained` are the backbone's raw "
-        "features, pooled by average and normalised.",
+        "features, pooled by average and normalised. "
+        + " ".join(filter(None, [_flattened(record), _changed(record)])),
         study_tables(record, shipped_results()),
+        missing_cells(record),
     ]
+
+
+def study_command(study: str) -> str:
+    """What trains a study, with what has to be named by whoever runs it."""
+    command = f"python -m training.study {study}"
+    if study not in STUDIES:
+        return command
+    needed = {
+        name
+        for recipe in STUDIES[study].cells.values()
+        for name in needed_sources(recipe)
+        if getattr(recipe, name) is None
+    }
+    words = {"data_dir": "DATA", "backbone_weights": "WEIGHTS"}
+    for name, word in words.items():
+        if name in needed:
+            command += f" --{name.replace('_', '-')} {word}"
+    return command
+
+
+def _flattened(record):
+    """Whether training was long enough, from the curves alone."""
+    curves = [
+        np.asarray(row["curve"]["val_map_at_r"])
+        for row in record["rows"]
+        if row["steps"]
+    ]
+    curves = [curve for curve in curves if len(curve) >= 10]
+    if not curves:
+        return ""
+    # Means of the last fifth of the evaluations and of the one before it.
+    gains = [
+        100 * (curve[-fifth:].mean() - curve[-2 * fifth : -fifth].mean())
+        for curve, fifth in ((c, len(c) // 5) for c in curves)
+    ]
+    text = (
+        "In the last fifth of training the rows' validation MAP@R changed by "
+        f"{min(gains):+.1f} to {max(gains):+.1f} points, "
+        f"{np.median(gains):+.1f} in the median"
+    )
+    last = [
+        step == row["steps"]
+        for row in record["rows"]
+        for step in row.get("best_steps", ())
+    ]
+    if last:
+        text += (
+            f"; {sum(last)} of {len(last)} models were best at their last "
+            "evaluation"
+        )
+    return f"{text}."
+
+
+def _changed(record):
+    """What the command does otherwise now, of a study set anew since."""
+    known = STUDIES.get(record["study"])
+    now = sorted({r.steps for r in known.cells.values()} - {0}) if known else []
+    then = sorted({row["steps"] for row in record["rows"]} - {0})
+    if not now or set(then) <= set(now):
+        return ""
+    words = " or ".join(f"{steps:,}" for steps in now)
+    return f"Since this record the command trains for {words} steps."
 
 
 def _experiment(record):
@@ -184,10 +251,12 @@ def _environment(record):
     found = record["environment"]
     packages = ", ".join(f"{k} {v}" for k, v in found["packages"].items())
     commit = found.get("commit") or "unknown"
-    changed = " with changes" if commit.endswith("-dirty") else ""
-    return (
-        f"Python {found['python']}, {packages}; commit {commit[:12]}{changed}."
-    )
+    said = [
+        one[:12] + (" with changes" if one.endswith("-dirty") else "")
+        for one in record.get("commits") or [commit]
+    ]
+    word = "commits" if len(said) > 1 else "commit"
+    return f"Python {found['python']}, {packages}; {word} {', '.join(said)}."
 
 
 def _index(titles):

@@ -1,5 +1,6 @@
 """A study's folder as one small record: scores, differences, curves."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from training.protocols.members import members_of
 from training.protocols.query_scores import MEASURES, load_query_scores
 from training.recipes.studies import BASELINES, STUDIES, UNTRAINED, Study
 from training.results.markdown import mean_and_deviation
+from training.runs.best_evaluation import best_evaluation, solved_problems
 from training.runs.run_directory import RunDirectory
 
 # What of a method has to be seen at work, by its name in the history; which
@@ -42,7 +44,7 @@ def study_results(folder: Path | str) -> dict[str, Any]:
     folder = Path(folder)
     paths = [folder] if (folder / "members").is_dir() else []
     if folder.is_dir():
-        paths += [path for path in folder.iterdir() if path.is_dir()]
+        paths += sorted(path for path in folder.iterdir() if path.is_dir())
     cells = {}
     for path in paths:
         directory = RunDirectory(path)
@@ -53,7 +55,8 @@ def study_results(folder: Path | str) -> dict[str, Any]:
             "`folder` must hold a finished run of a protocol. Received: "
             f"{folder}. Train one with `python -m training.study`."
         )
-    settings = next(iter(cells.values())).read_settings()
+    every = [directory.read_settings() for directory in cells.values()]
+    settings = every[0]
     study = settings.get("study", folder.name)
     known = STUDIES.get(study, Study(study))
     by_row = _by_row(list(known.cells))
@@ -72,9 +75,16 @@ def study_results(folder: Path | str) -> dict[str, Any]:
         "about": known.about,
         "dataset": settings["recipe"]["dataset"],
         "environment": settings["environment"],
+        "commits": _commits(every),
         "effects": _effects(known.factors, rows),
         "rows": rows,
     }
+
+
+def _commits(settings):
+    """Those that cells were begun with, the most frequent first."""
+    found = Counter(one["environment"].get("commit") for one in settings)
+    return [commit for commit, _ in found.most_common() if commit]
 
 
 def _effects(factors, rows):
@@ -160,8 +170,13 @@ def _row(words, directory, queries):
         "evaluations": recipe.evaluations,
         "seconds": round(_seconds(ledger, runs), 1),
         "parts": _parts(directory, recipe, queries[words]),
-        "activity": _activity(runs),
+        "activity": _activity(recipe, runs),
         "curve": _curve(runs),
+        "best_steps": [
+            best_evaluation(run.read_history(), recipe.chosen_by)["step"]
+            for run in runs
+            if recipe.steps
+        ],
         "differences": {},
     }
     if directory.is_finished:
@@ -178,6 +193,9 @@ def _row(words, directory, queries):
             row["differences"][method] = _difference(queries[words], other)
     other = queries.get(UNTRAINED)
     if other is not None and words != UNTRAINED:
+        # One of pretrained features stands for every seed.
+        if len(other) == 1:
+            other = dict.fromkeys(queries[words], *other.values())
         row["differences"]["untrained"] = _difference(queries[words], other)
     return row
 
@@ -220,9 +238,6 @@ def _difference(ours, theirs):
     import keras_gsp as gsp
 
     shared = [name for name in ours if name in theirs]
-    if len(theirs) == 1:  # pretrained features are the same for every seed
-        (only,) = theirs.values()
-        shared, theirs = list(ours), dict.fromkeys(ours, only)
     if not shared:
         return None
     found = gsp.metrics.paired_difference(
@@ -243,7 +258,7 @@ def _seconds(ledger, runs):
     return ledger.seconds()
 
 
-def _activity(runs):
+def _activity(recipe, runs):
     found: dict[str, list] = {}
     for run in runs:
         history = run.read_history()
@@ -251,6 +266,10 @@ def _activity(runs):
             values = [line[name] for line in history if name in line]
             if values:
                 found.setdefault(name, []).append(choose(values))
+        if recipe.ccp == "on":
+            solved = solved_problems(history, recipe.chosen_by)
+            scored = solved["scored_problem"]
+            found.setdefault("ccp_scored", []).append(scored)
         problems = {
             line["ccp_problem"]: line["ccp_steps"]
             for line in history

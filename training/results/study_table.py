@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from training.recipes.studies import BASELINES
+from training.recipes.studies import BASELINES, STUDIES, UNTRAINED
 from training.results.markdown import markdown_table, spread
 from training.results.published_results import PublishedResults
 
@@ -195,6 +195,11 @@ def _at_work(activity):
             low, high = (form.format(f(values)) for f in (min, max))
             numbers = low if low == high else f"{low}-{high}"
             texts.append(f"{word} {numbers}")
+    scored = activity.get("ccp_scored")
+    if scored:
+        low, high = min(scored), max(scored)
+        numbers = str(low) if low == high else f"{low}-{high}"
+        texts.insert(1, f"scored in {numbers}")
     whole = [n for run in activity.get("ccp_steps", ()) for n in run[:-1]]
     if whole:
         low, high = (f"{f(whole):.0f}" for f in (min, max))
@@ -214,8 +219,17 @@ def _note(results, rows):
         text += f" over {collections} collections of 4 models"
     if any(row["differences"] for row in rows):
         text += (
-            "; differences are paired, query by query, with their 95 % "
-            "interval over classes and seeds"
+            "; differences are paired, query by query, over the seeds that "
+            "both have, with their 95 % interval over classes and seeds"
+        )
+        trained = [row for row in rows if row["steps"]]
+        if collections == 1 and any(row["models"] == 1 for row in trained):
+            text += ", for a row with one model over classes alone"
+    if any(row["activity"].get("ccp_scored") for row in rows):
+        text += (
+            "; `problems` are those that CCP began, `scored in` is the one "
+            "whose weights were best on the validation classes: 1 is a "
+            "single set of proxies"
         )
     if _compares_poolings(results):
         text += (
@@ -233,3 +247,18 @@ def _note(results, rows):
     if not all(row["is_finished"] for row in rows):
         text += "; not finished: rows with fewer models are going on"
     return text + "."
+
+
+def missing_cells(results: Mapping[str, Any]) -> str:
+    """Names the cells that a study has and its record has not, or nothing."""
+    known = STUDIES.get(results["study"])
+    there = {(row["row"], row["method"]) for row in results["rows"]}
+    there.add(UNTRAINED)
+    lacking: dict[str, list[str]] = {}
+    for row, method in known.cells if known else ():
+        if (row, method) not in there:
+            lacking.setdefault(row, []).append(method)
+    if not lacking:
+        return ""
+    words = [f"{row} with {', '.join(m)}" for row, m in lacking.items()]
+    return f"Not trained here: {'; '.join(words)}."

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
+from training.runs.best_evaluation import solved_problems
 from training.runs.distribution import NONE, Distribution
 from training.runs.environment import environment
 from training.runs.run_directory import RunDirectory, write_json
@@ -144,9 +145,7 @@ def _save(directory, encoder):
 def _finish(recipe, directory, scores):
     if recipe.samples_proxies:
         # The weights may be those of an earlier problem: ask the history.
-        scores["num_problems"] = max(
-            line.get("ccp_problem", 0) for line in directory.read_history()
-        )
+        scores |= solved_problems(directory.read_history(), recipe.chosen_by)
     directory.check_is_there()
     write_json(directory.scores, scores)
     return scores

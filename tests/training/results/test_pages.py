@@ -2,14 +2,16 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from training.recipes.data import check_sources
+from training.recipes.studies import STUDIES
 from training.results.__main__ import main
 from training.results.experiment_pictures import pictures_of
-from training.results.pages import DOCS, pages, write_pages
+from training.results.pages import DOCS, pages, study_command, write_pages
 from training.results.records import (
     Table,
     benchmark_record,
@@ -87,6 +89,65 @@ def test_a_study_has_its_numbers_and_its_curves(tmp_path):
     assert (tmp_path / "a.svg").read_text().count("<polyline") == 1
     assert "[a study](a.md)" in (tmp_path / "index.md").read_text()
     assert not write_pages(tmp_path)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_studys_command_names_what_has_to_be_named(name, tmp_path):
+    words = study_command(name).split()
+    assert words[:4] == ["python", "-m", "training.study", name]
+    named = {
+        "--data-dir": {"data_dir": str(tmp_path)},
+        "--backbone-weights": {"backbone_weights": str(tmp_path)},
+    }
+    given = {k: v for w in words if w in named for k, v in named[w].items()}
+    recipes = STUDIES[name].cells.values()
+    for recipe in recipes:
+        check_sources(replace(recipe, **given))
+    # And nothing that is not needed.
+    for left_out in given:
+        fewer = {k: v for k, v in given.items() if k != left_out}
+        with pytest.raises(ValueError, match=f"`{left_out}` must name"):
+            for recipe in recipes:
+                check_sources(replace(recipe, **fewer))
+
+
+def test_a_page_says_whether_training_was_long_enough(tmp_path):
+    steps = list(range(10, 110, 10))
+    rising = [0.01 * i for i in range(10)]
+    rows = [
+        ROW
+        | {
+            "method": method,
+            "steps": 100,
+            "best_steps": best,
+            "curve": {"steps": steps, "val_map_at_r": curve},
+        }
+        for method, curve, best in (
+            ("gap", rising, [100, 90]),
+            ("gsp", [0.1] * 10, [10, 10]),
+        )
+    ]
+    write_record(tmp_path / "a.json", STUDY | {"rows": rows})
+    page = pages(tmp_path)["a.md"]
+    assert "changed by +0.0 to +2.0 points, +1.0 in the median" in page
+    assert "1 of 4 models were best at their last evaluation" in page
+    # The command has 1,500 steps, and the other cells.
+    assert "Since this record the command trains for 1,500 steps." in page
+    assert "Not trained here: ms with gap, single" in page
+    assert "c2 with single, ccp, " in page
+
+
+def test_a_page_of_the_study_as_it_is_says_nothing_of_others(tmp_path):
+    cells = STUDIES["components"].cells
+    rows = [
+        ROW | {"row": row, "method": method, "steps": recipe.steps}
+        for (row, method), recipe in cells.items()
+    ]
+    record = STUDY | {"study": "components", "rows": rows}
+    write_record(tmp_path / "a.json", record | {"commits": ["a" * 40, "b" * 9]})
+    page = pages(tmp_path)["a.md"]
+    assert "Since this record" not in page and "Not trained here" not in page
+    assert f"commits {'a' * 12}, {'b' * 9}." in page
 
 
 def test_every_experiment_shows_its_pictures():
