@@ -148,6 +148,19 @@ def test_a_comparison_changes_one_thing():
             assert {k for k in first if first[k] != second[k]} == changed
 
 
+@pytest.mark.parametrize("name", STUDIES)
+def test_no_cell_is_trained_twice(name):
+    recipes = [tuple(vars(r).items()) for r in STUDIES[name].cells.values()]
+    assert len({*recipes}) == len(recipes)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_proxies_are_chosen_from_enough_samples(name):
+    for recipe in STUDIES[name].cells.values():
+        if recipe.samples_proxies:
+            assert recipe.ccp_pool_size >= recipe.proxies_per_class
+
+
 def test_every_batch_size_is_trained_with_and_without_proxies():
     pairs = set(itertools.product(SIZES, ("gap", "ccp")))
     cells = STUDIES["emoji-batch"].cells

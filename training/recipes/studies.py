@@ -395,9 +395,28 @@ GLYPH_ROWS = {
     ).items()
 }
 SIZES = (16, 32, 64, 128)
-NUMBERS = (1, 2, 4, 8)
-POOLS = (4, 7, 12)
-ANCHORS = (2e-6, 2e-4, 2e-2)
+# Proxies of a class and samples that they are chosen from: as many, which is
+# to draw them at random, or more, up to what classes of 5 to 8 images have.
+# `ccp` itself has 4 of 7.
+POOLED = ((1, 1), (1, 4), (1, 7), (2, 2), (2, 4), (2, 7), (4, 4), (7, 7))
+# The weight of `ccp` lies between them.
+ANCHORED = ((1, 2e-6), (1, 2e-2), (4, 2e-6), (4, 2e-2))
+_POOLED_ROWS: dict[str, dict[str, Any]] = {
+    f"c2-{number}of{pool}": {
+        "loss": "c2",
+        "proxies_per_class": number,
+        "ccp_pool_size": pool,
+    }
+    for number, pool in POOLED
+}
+_ANCHORED_ROWS: dict[str, dict[str, Any]] = {
+    f"c2-{number}at{weight:g}": {
+        "loss": "c2",
+        "proxies_per_class": number,
+        "anchor_weight": weight,
+    }
+    for number, weight in ANCHORED
+}
 _SCREENING_ROWS: dict[str, dict[str, Any]] = {
     "{}-m{num_prototypes}-r{transport_ratio}-e{inverse_temperature:g}"
     "-w{regularizer_weight}".format(loss, **levels): {"loss": loss} | levels
@@ -439,24 +458,10 @@ STUDIES = {
             # Learnt proxies as proxy losses have them: one, or as many as
             # above, learning a hundred times faster than the network.
             (("c2-rate100", "c2-1rate100"), ("learnt",)),
-            (
-                [f"c2-{n}of{pool}" for n in NUMBERS for pool in POOLS],
-                ("ccp",),
-            ),
-            (
-                [f"c2-{n}at{w:g}" for n in (1, 4) for w in ANCHORS],
-                ("ccp",),
-            ),
+            ([*_POOLED_ROWS, *_ANCHORED_ROWS], ("ccp",)),
         ],
-        rows={
-            f"c2-{n}of{pool}": {
-                "loss": "c2",
-                "proxies_per_class": n,
-                "ccp_pool_size": pool,
-            }
-            for n in NUMBERS
-            for pool in POOLS
-        }
+        rows=_POOLED_ROWS
+        | _ANCHORED_ROWS
         | {
             f"c2-{words}rate100": {
                 "loss": "c2",
@@ -464,15 +469,6 @@ STUDIES = {
                 "proxy_learning_rate_multiplier": 100.0,
             }
             for words, n in (("", 4), ("1", 1))
-        }
-        | {
-            f"c2-{n}at{weight:g}": {
-                "loss": "c2",
-                "proxies_per_class": n,
-                "anchor_weight": weight,
-            }
-            for n in (1, 4)
-            for weight in ANCHORS
         },
     ),
     "components": replace(
