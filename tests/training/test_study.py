@@ -411,7 +411,8 @@ def test_the_table_says_what_was_gained_and_what_was_at_work(
         tmp_path, "folder,c2,ccp,single,map_at_r,26.5,made up"
     )
     table = study_table(folder, known)
-    lines = [line for line in table.splitlines() if line.startswith("| ")]
+    main_table, *_ = table.partition("Steps of each problem")
+    lines = [x for x in main_table.splitlines() if x.startswith("| ")]
     rows = [[cell.strip() for cell in x.split("|")[1:-1]] for x in lines[2:]]
     assert [row[1] for row in rows] == ["untrained", *methods]
     results = study_results(folder)["rows"]
@@ -441,6 +442,8 @@ def test_the_table_says_what_was_gained_and_what_was_at_work(
     assert "paired" in table and "neither trained with nor scored" in table
     assert "over the seeds that both have" in table
     assert "1 is a single set of proxies" in table
+    assert "| c2 | ccp | 10, 10; 10, 10 |" in table
+    assert "| c2 | single | 10" not in table
     for number, problems in ((2, "single"), (3, "ccp")):
         scores = RunDirectory(folder / f"c2.{problems}").read_scores()
         assert results[number]["best_steps"] == [20, 20]
@@ -462,6 +465,25 @@ def test_a_baseline_with_fewer_seeds_is_paired_with_those(
     # Its own score differs from seed to seed; that of the features does not.
     assert found["gap"]["num_seeds"] == 1
     assert found["untrained"]["num_seeds"] == 3
+
+
+def test_temperatures_are_compared_with_one_another(tmp_path, trained, places):
+    rows = ("c2", "c2-at0.5", "c2-at5", "c2-at20")
+    folder = run_study(
+        command(tmp_path, "temperature", rows, **places, seeds=1)
+    )
+    found = {row["row"]: row for row in study_results(folder)["rows"]}
+    for row in ("c2-at0.5", "c2-at20"):
+        means = [
+            found[name]["parts"]["average"]["map_at_r"]["mean"]
+            for name in (row, "c2-at5")
+        ]
+        gained = found[row]["differences"]["c2-at5"]
+        assert gained["difference"] == pytest.approx(means[0] - means[1])
+        assert f"| c2-at5 {100 * gained['difference']:+.2f} [" in study_table(
+            folder
+        )
+    assert "c2-at5" not in found["c2-at5"]["differences"]
 
 
 def test_a_record_names_every_commit(tmp_path, trained, places):

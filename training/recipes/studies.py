@@ -114,12 +114,15 @@ class Study:
         factors: Row -> level of each factor, for rows that are a design: the
             effect of a factor is then shown beside the rows.
         about: What a reader of its page has to know.
+        compared: Row -> the row whose difference to it is shown, method by
+            method, beside that to its baseline.
     """
 
     title: str
     cells: Mapping[tuple[str, str], Recipe] = field(default_factory=dict)
     factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     about: str = ""
+    compared: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -374,6 +377,7 @@ SCREENED = tuple(
     )
 )
 TEMPERATURES = (0.5, 5.0, 20.0)
+TEMPERED = ("c2", "ms", "proxy-nca", "proxy-anchor")
 # Batches of 32 for every loss: 8 x 4 where pairs are compared, else 16 x 2.
 GLYPHS = replace(
     GLYPHS,
@@ -524,24 +528,32 @@ STUDIES = {
             "other."
         ),
     ),
-    "temperature": grid(
-        "birds50, frozen MobileNetV2 features, temperature of GSP",
-        FROZEN_BIRDS,
-        (
-            (("c2", "ms", "proxy-nca", "proxy-anchor"), ("gap",)),
+    "temperature": replace(
+        grid(
+            "birds50, frozen MobileNetV2 features, temperature of GSP",
+            FROZEN_BIRDS,
             (
-                [
-                    f"{loss}-at{eps:g}"
-                    for eps in TEMPERATURES
-                    for loss in ("c2", "ms", "proxy-nca", "proxy-anchor")
-                ],
-                ("gsp",),
+                (TEMPERED, ("gap",)),
+                (
+                    [
+                        f"{loss}-at{e:g}"
+                        for e in TEMPERATURES
+                        for loss in TEMPERED
+                    ],
+                    ("gsp",),
+                ),
             ),
+            rows={
+                f"{loss}-at{e:g}": {"loss": loss, "inverse_temperature": e}
+                for e in TEMPERATURES
+                for loss in TEMPERED
+            },
         ),
-        rows={
-            f"{loss}-at{eps:g}": {"loss": loss, "inverse_temperature": eps}
-            for eps in TEMPERATURES
-            for loss in ("c2", "ms", "proxy-nca", "proxy-anchor")
+        compared={
+            f"{loss}-at{e:g}": f"{loss}-at5"
+            for e in TEMPERATURES
+            for loss in TEMPERED
+            if e != 5
         },
     ),
     # Nothing below is pretrained: proxies begin as samples once pairs within

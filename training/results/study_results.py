@@ -65,7 +65,7 @@ def study_results(folder: Path | str) -> dict[str, Any]:
         words: _query_scores(directory) for words, directory in cells.items()
     }
     rows = [
-        _row(words, cells[words], queries)
+        _row(words, cells[words], queries, known.compared)
         for words in sorted(cells, key=lambda w: (order.get(w, len(order)), w))
     ]
     return {
@@ -153,7 +153,7 @@ def _by_row(cells):
     )
 
 
-def _row(words, directory, queries):
+def _row(words, directory, queries, compared):
     recipe = directory.read_recipe()
     ledger = Ledger(directory.path)
     members = _finished(directory)
@@ -191,6 +191,10 @@ def _row(words, directory, queries):
         )
         if other is not None:
             row["differences"][method] = _difference(queries[words], other)
+    other = queries.get((compared.get(words[0]), words[1]))
+    if other is not None:
+        row["compared"] = compared[words[0]]
+        row["differences"][row["compared"]] = _difference(queries[words], other)
     other = queries.get(UNTRAINED)
     if other is not None and words != UNTRAINED:
         # One of pretrained features stands for every seed.

@@ -55,7 +55,31 @@ def study_tables(
         _table(results, rows, published or PublishedResults())
         for rows in found.values()
     ]
-    return "\n\n".join([*tables, *_effects(results.get("effects", {}))])
+    tables += _effects(results.get("effects", {}))
+    return "\n\n".join([*tables, *_problems(results["rows"])])
+
+
+def _problems(rows):
+    """A table of how long each problem took, model by model."""
+    found = [
+        [
+            row["row"],
+            row["method"],
+            "; ".join(
+                ", ".join(f"{number:.0f}" for number in steps)
+                for steps in row["activity"]["ccp_steps"]
+            ),
+        ]
+        for row in rows
+        if row["activity"].get("ccp_scored")
+    ]
+    if not found:
+        return []
+    return [
+        "Steps of each problem until its set of proxies was exchanged, model "
+        "by model; the last is cut off by the end of training:",
+        markdown_table(["loss", "method", "steps"], found, num_left=3),
+    ]
 
 
 def _effects(effects):
@@ -171,7 +195,7 @@ def _differences(row):
     found = row["differences"]
     first, *others = [*BASELINES.get(row["method"], ()), None]
     first = first or "untrained"
-    second = next((name for name in others if name), None)
+    second = next((name for name in others if name), row.get("compared"))
     return [
         _difference(first, found.get(first)),
         _difference(second, found.get(second)),
