@@ -106,9 +106,10 @@ def settle_statistics(
 
     Its moving averages start at mean 0 and variance 1, which are no network's.
     Until these are forgotten, validation scores a network that training does
-    not know, and prototypes start from features of that one. Does nothing
-    with a weights file, which has statistics of its own, and on JAX, where
-    several processes may hold a part of the network each.
+    not know, and prototypes start from features of that one. A weights
+    file brings the backbone's statistics along: then those of the pooling are
+    settled, if it has any. Does nothing on JAX, where several processes may
+    hold a part of the network each.
 
     Args:
         recipe: The learner's recipe.
@@ -119,13 +120,18 @@ def settle_statistics(
     kind = keras.layers.BatchNormalization
     if keras.backend.backend() != "tensorflow":
         return
+    settled, before = learner.encoder, None
     if recipe.backbone_weights is not None or recipe.cache_features:
-        return
-    if not any(isinstance(one, kind) for one in _layers(learner.encoder)):
+        settled = settled.get_layer("pooling")
+        if not any("moving" in v.name for v in settled.non_trainable_variables):
+            return
+        before = predictor(features_before(learner.encoder, settled))
+    elif not any(isinstance(one, kind) for one in _layers(settled)):
         return
     for images, _ in batches.take(num_batches).as_numpy_iterator():
         # A batch of many chunks would not fit as a whole.
-        learner.encoder(images[:SETTLED], training=True)
+        inputs = images[:SETTLED]
+        settled(inputs if before is None else before(inputs), training=True)
 
 
 def start_prototypes(

@@ -14,6 +14,9 @@ from keras_gsp.ops.masked_reductions import (
 )
 from keras_gsp.ops.tensor import Tensor
 
+# The reference's, as in GSoP.
+MOMENTUM = 0.9
+
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class SOLARPooling(FeaturePooling):
@@ -88,7 +91,9 @@ class SOLARPooling(FeaturePooling):
             )
             setattr(self, f"{name}_kernel", kernel)
             layer = keras.layers.BatchNormalization(
-                name=f"{name}_normalization", dtype=self.full_precision
+                momentum=MOMENTUM,
+                name=f"{name}_normalization",
+                dtype=self.full_precision,
             )
             layer.build((None, None, size))
             setattr(self, f"{name}_normalization", layer)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.models.encoder import features_before
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training runs on TensorFlow", allow_module_level=True)
@@ -214,6 +215,35 @@ def test_statistics_are_settled_unless_weights_bring_their_own(weights):
     scored = np.asarray(learner.encoder(images, training=False))
     trained = np.asarray(learner.encoder(images, training=True))
     np.testing.assert_allclose(scored, trained, atol=5e-3)
+
+
+@pytest.mark.parametrize("pooling", ["gsop", "solar", "gap"])
+def test_statistics_of_the_pooling_are_settled_beside_weights(pooling):
+    """What is scored is then what was trained, from the first step on."""
+    import tensorflow as tf
+
+    recipe = replace(RECIPES["glyphs-gap"], **SMALL, pooling=pooling)
+    learner = learner_of(recipe)
+    images, labels = batch()
+    batches = tf.data.Dataset.from_tensors((images, labels)).repeat(100)
+    layer = learner.encoder.get_layer("pooling")
+    moving = [v for v in layer.non_trainable_variables if "moving" in v.name]
+    assert bool(moving) == (pooling != "gap")
+    of_backbone = [
+        v
+        for v in learner.encoder.non_trainable_variables
+        if not any(v is one for one in moving)
+    ]
+    before = [v.numpy() for v in of_backbone]
+    loaded = replace(recipe, backbone_weights="network.weights.h5")
+    settle_statistics(loaded, learner, batches, num_batches=100)
+    after = [v.numpy() for v in of_backbone]
+    assert all(map(np.array_equal, before, after))
+    features = features_before(learner.encoder, layer)(images)
+    scored = np.asarray(layer(features, training=False))
+    trained = np.asarray(layer(features, training=True))
+    scale = np.abs(trained).max()
+    np.testing.assert_allclose(scored / scale, trained / scale, atol=5e-3)
 
 
 def test_the_weight_within_the_batch_is_used_as_it_is_set():
