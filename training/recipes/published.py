@@ -6,10 +6,26 @@ leave open. C2's, the triplet loss's and SoftTriple's constants are the optima
 of "A Metric Learning Reality Check". The papers' results are in
 `training/results/published.csv`.
 
-Where a recipe differs: Adam's second moment decays with 0.999, as in the
-code, where the papers print 0.99; SoftTriple's gamma is printed in two ways,
-0.1 and 19.18 or 47.9, of which the latter are inverses (of a temperature) and
-stand here as such.
+Where a recipe differs from print:
+
+- Adam's second moment decays with 0.999, as in the code, for 0.99.
+- SoftTriple's gamma is printed in two ways, 0.1 and 19.18 or 47.9, of which
+  the latter are inverses (of a temperature) and stand here as such.
+- CCP keeps a tenth of the loss within the batch, as its code does.
+- CCP's models are trained three times each, so that their differences from
+  the baseline's are paired. CCP, supplement A.2, trains each once; the thesis
+  (table 5.1) prints it with deviations, as GSP's.
+- The conventional protocol has the code's margins of C2 and the triplet loss
+  and the code's sizes of the memory.
+
+Where print leaves a choice: no paper trains a proxy loss in the conventional
+protocol. Its section, GSP 1.1.4, names batches and rates by data set for
+every loss, and they hold for proxy losses too: 4 images of a class, and 1e-4
+for ProxyAnchor on SOP, whose 5e-6 (1.1.7) goes with batches of single images
+and halves the fair protocol's rate.
+
+The code cuts crops by area, 0.16 to 1 of an image (`mlrc-area`); the papers
+print sides of 40 to 256 pixels, and so it stands here (`mlrc`).
 """
 
 from collections.abc import Sequence
@@ -173,8 +189,8 @@ SHARED = (
         "A Metric Learning Reality Check, section 4",
     ),
     Setting(
-        {"augmentation": "mlrc-area", "crop_size": 227},
-        "CCP code, utilities/dataset_utils.py",
+        {"augmentation": "mlrc", "crop_size": 227},
+        "GSP, supplement 1.1.1; CCP, supplement A.2; thesis 5.3.4.1",
     ),
     Setting({"protocol": "fair", "repeats": 3}, _GSP_TRAINING),
     Setting(
@@ -327,15 +343,6 @@ CONVENTIONAL = (
     Setting({"memory_capacity": 50 * 128}, "GSP code, bninception", SMALL),
     Setting({"memory_capacity": 1400 * 128}, "GSP code, bninception", LARGE),
 )
-# One epoch of all training images.
-_CONVENTIONAL_WARMUP = per_dataset(
-    ("warmup_steps",),
-    "GSP, supplement 1.1.7",
-    cub=(46,),
-    cars=(63,),
-    sop=(465,),
-    inshop=(202,),
-)
 # "we use global max pooling as well as global average pooling".
 _WITH_MAX = "GSP, supplement 1.3; thesis 5.3.4.2"
 CONVENTIONAL_POOLINGS = {
@@ -360,6 +367,9 @@ BACKBONES = {
         _GSP_TRAINING,
     ),
 }
+# Images to learn from. A warm-up is one epoch (GSP, supplement 1.1.7), here
+# of all of them.
+TRAINING_IMAGES = {"cub": 5_864, "cars": 8_054, "sop": 59_551, "inshop": 25_882}
 
 
 def published_recipe(
@@ -383,7 +393,17 @@ def published_recipe(
     Returns:
         The recipe. It has no weights file: the papers start from ImageNet
         weights, to be named as `backbone_weights`.
+
+    Raises:
+        ValueError: `xbm-s` in the conventional protocol, where no size of a
+            small memory is printed.
     """
+    if method == "xbm-s" and protocol == "conventional":
+        raise ValueError(
+            "`protocol` must be fair with method=xbm-s: the conventional "
+            "protocol has one size of the memory, that of xbm. "
+            f"Received: protocol={protocol}."
+        )
     switches, settings = METHODS[method]
     loss = loss or switches.get("loss", "c2")
     if switches.get("pooling") == "gsp" and loss in PROXY_LOSSES:
@@ -391,8 +411,6 @@ def published_recipe(
     conventional: tuple[Setting, ...] = ()
     if protocol == "conventional":
         conventional = (*CONVENTIONAL, BACKBONES[backbone])
-        if loss in PROXY_LOSSES:
-            conventional += _CONVENTIONAL_WARMUP
     values = _values(
         (*SHARED, *LOSSES[loss], *settings, *conventional), dataset
     )
@@ -400,6 +418,9 @@ def published_recipe(
     if conventional:
         pooling = CONVENTIONAL_POOLINGS[switches.get("pooling", "gap")]
         values |= pooling.values
+    if conventional and loss in PROXY_LOSSES:
+        batch_size = values["classes_per_batch"] * values["samples_per_class"]
+        values["warmup_steps"] = round(TRAINING_IMAGES[dataset] / batch_size)
     return Recipe(**{**values, "dataset": dataset, "loss": loss})
 
 

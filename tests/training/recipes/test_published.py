@@ -33,7 +33,11 @@ FAIR = [
     (LARGE, ANY, "gap gsp", "GSP 1.1.4", {"patience": 10}),
     (ALL, ANY, "gap", "GSP 1.1.4", {"protocol": "fair", "repeats": 3}),
     (ALL, ANY, "gap", "GSP 1.1.3", {"chosen_by": "map_at_r"}),
-    (ALL, ANY, "gap", "code", {"clip_norm": 10.0, "crop_size": 227}),
+    (ALL, ANY, "gap gsp", "GSP 1.1.1", {"crop_size": 227}),
+    # Sides of 40 to 256 pixels.
+    (ALL, ANY, "gap gsp", "GSP 1.1.1", {"augmentation": "mlrc"}),
+    (ALL, PAIRS, "ccp ccp-s", "CCP A.2", {"augmentation": "mlrc"}),
+    (ALL, ANY, "gap", "code", {"clip_norm": 10.0}),
     # Losses.
     (ALL, "c1", "gap", "GSP 1.1.7", {"cosine_margin": 0.5}),
     ("cub", "c2", "gap gsp ccp", "GSP 1.1.7", {"positive_margin": 0.0}),
@@ -189,6 +193,8 @@ FAIR = [
         {"proxy_learning_rate_multiplier": 1.0},
     ),
     (ALL, PAIRS, "ccp ccp-s", "code", {"in_batch_weight": 0.1}),
+    # Once in CCP A.2.
+    (ALL, PAIRS, "ccp ccp-s", "thesis 5.1", {"repeats": 3}),
 ]
 CONVENTIONAL = [
     (ALL, "c2 c1", "gap xbm", "GSP 1.1.3", {"chosen_by": "precision_at_1"}),
@@ -205,6 +211,10 @@ CONVENTIONAL = [
         "GSP 1.1.4",
         {"learning_rate": 1e-4},
     ),
+    # 5e-6 in the fair protocol.
+    ("sop", "proxy-anchor", "gap", "GSP 1.1.4", {"learning_rate": 1e-4}),
+    (ALL, PROXIES, "gap", "GSP 1.1.4", {"samples_per_class": 4}),
+    (ALL, "c2 c1", "gap xbm ccp", "GSP 1.1.1", {"augmentation": "mlrc"}),
     (SMALL, "c2", "gap ccp", "GSP 1.1.4", {"steps_per_evaluation": 25}),
     (LARGE, "c2", "gap ccp", "GSP 1.1.4", {"steps_per_evaluation": 250}),
     (SMALL, "c2", "gap ccp", "GSP 1.1.4", {"patience": 15}),
@@ -212,6 +222,8 @@ CONVENTIONAL = [
     (ALL, "c2", "gap", "code", {"positive_margin": 0, "negative_margin": 1}),
     (ALL, "triplet", "gap", "code", {"triplet_margin": 0.2}),
     (ALL, "c2", "gap", "code", {"plateau_factor": 0.5}),
+    (SMALL, "c1", "xbm", "code", {"memory_capacity": 50 * 128}),
+    (LARGE, "c1", "xbm", "code", {"memory_capacity": 1400 * 128}),
     (ALL, "c2 c1", "gap xbm ccp", "GSP 1.3", {"pooling": "gap-gmp"}),
     (ALL, "c1", "xbm-gsp-zsr", "GSP 1.3", {"pooling": "gmp-gsp"}),
 ]
@@ -272,8 +284,8 @@ def test_every_setting_is_held_against_the_papers():
     assert all(setting.source for setting in settings)
     named = {name for setting in settings for name in setting.values}
     assert named <= {*Recipe.__dataclass_fields__}
-    # How long at most, and what the code's preprocessing does.
-    assert named - held == {"steps", "frozen", "augmentation"}
+    # How long at most, and what the benchmark freezes.
+    assert named - held == {"steps", "frozen"}
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -304,10 +316,27 @@ def test_a_base_recipe_switches_nothing_on():
     assert recipes["cars"].ms_alpha == 14.35
 
 
-def test_warm_up_of_the_conventional_protocol_is_an_epoch_of_its_batches():
-    for loss in PROXY_LOSSES:
-        if loss in LOSSES:
-            recipe = published.published_recipe(
-                "cub", loss=loss, protocol="conventional"
-            )
-            assert recipe.warmup_steps == round(5864 / 128)
+# One epoch of 5,864, 8,054, 59,551 and 25,882 images, by the batch.
+WARM_UPS = {
+    "bn-inception": {"cub": 46, "cars": 63, "sop": 465, "inshop": 202},
+    "resnet50": {"cub": 52, "cars": 72, "sop": 532, "inshop": 231},
+}
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_warm_up_of_the_conventional_protocol_is_an_epoch_of_its_batches(
+    backbone, dataset
+):
+    for loss in LOSSES:
+        recipe = published.published_recipe(
+            dataset, loss=loss, protocol="conventional", backbone=backbone
+        )
+        needed = WARM_UPS[backbone][dataset] if loss in PROXY_LOSSES else 0
+        assert recipe.warmup_steps == needed
+
+
+@pytest.mark.parametrize("loss", ["c1", "c2"])
+def test_a_small_memory_has_no_conventional_size(loss):
+    with pytest.raises(ValueError, match="xbm-s.*protocol=conventional"):
+        published.published_recipe("cub", "xbm-s", loss, "conventional")
