@@ -17,8 +17,15 @@ from training.protocols.kept_study import ENDING, keep_study
 from training.protocols.query_scores import save_query_scores
 from training.recipes.loss import build_loss
 from training.recipes.published import LARGE, SMALL
+from training.recipes.published import METHODS as PUBLISHED
 from training.recipes.recipe import PROXY_LOSSES
-from training.recipes.studies import BASELINES, SIZES, STUDIES, UNTRAINED
+from training.recipes.studies import (
+    BASELINES,
+    METHODS,
+    SIZES,
+    STUDIES,
+    UNTRAINED,
+)
 from training.results.__main__ import take_in
 from training.results.pages import DOCS
 from training.results.records import for_a_page, record_text
@@ -100,8 +107,29 @@ def test_every_study_begins_with_the_untrained_baseline(name):
         assert (recipe.ccp == "on") == method.startswith("ccp")
         assert (recipe.steps == 0) == (method == "untrained")
         assert {*BASELINES.get(method, ())[:1]} <= {*table.methods}
-    if name not in SMALL + LARGE:
-        assert cells[0] == UNTRAINED
+    assert cells[0] == UNTRAINED
+
+
+@pytest.mark.parametrize("name", SMALL + LARGE)
+def test_published_memories_and_proxies_stand_beside_each_other(name):
+    cells = STUDIES[name].cells
+    for loss in ("c1", "c2"):
+        for size in ("", "-s"):
+            memory, proxies = (
+                cells[loss, f"{word}{size}"] for word in ("xbm", "ccp")
+            )
+            assert (memory.memory, memory.ccp) == ("xbm", "off")
+            assert (proxies.memory, proxies.ccp) == ("none", "on")
+        assert cells[loss, "ccp-s"].proxies_per_class == 1
+
+
+def test_a_methods_word_means_the_same_in_every_table():
+    """With or without ZSR, above all, where a paper's word leaves it open."""
+    names = ("pooling", "regularizer", "memory", "ccp")
+    for method, (switches, _) in PUBLISHED.items():
+        named = {k: v for k, v in METHODS.get(method, {}).items() if k in names}
+        published = {k: v for k, v in switches.items() if k in names}
+        assert method not in METHODS or named == published
 
 
 def test_the_glyphs_study_has_every_loss_of_the_package():

@@ -291,7 +291,8 @@ METHODS: dict[str, tuple[dict[str, Any], tuple[Setting, ...]]] = {
     "xml": ({"regularizer": "xml"}, _XML),
     "ccp": ({"ccp": "on"}, (*_CCP, *_CCP_L)),
     "ccp-s": ({"ccp": "on"}, (*_CCP, *_CCP_S)),
-    "ccp-gsp": (
+    # Printed as C1+CCP+GSP (thesis, table 5.1), where GSP is with ZSR.
+    "ccp-gsp-zsr": (
         {"ccp": "on", "pooling": "gsp", "regularizer": "zsr"},
         (*_CCP, *_CCP_L, *_GSP, _ZSR),
     ),

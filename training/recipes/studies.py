@@ -53,11 +53,15 @@ BASELINES = {
     "zsr": ("gap",),
     "xml": ("gap",),
     "xbm": ("gap",),
+    "xbm-s": ("gap",),
+    "xbm-gsp-zsr": ("gap", "xbm"),
     "learnt": ("gap",),
     "single": ("gap",),
     "ccp": ("gap", "single"),
     "ccp-recent": ("gap", "ccp"),
+    "ccp-s": ("gap",),
     "ccp-gsp": ("gap", "ccp"),
+    "ccp-gsp-zsr": ("gap", "ccp"),
     **{word: ("gap",) for word in POOLINGS if word not in ("gap", "gsp")},
     "gem-gsp": ("gap", "gem"),
     **{
@@ -234,17 +238,22 @@ def _poolings(study):
 
 
 def _published(dataset):
-    """The cells that the papers print, the baselines of all losses first."""
+    """The cells that the papers print, the baselines of all losses first.
+
+    A memory and proxies stand beside each other in both of their sizes.
+    """
     losses = tuple(LOSSES)
     cells = [(loss, "gap") for loss in losses]
     cells += [(loss, "ccp") for loss in ("c1", "c2", "ms", "triplet")]
     cells += [(loss, "gsp-zsr") for loss in losses if loss != "soft-triple"]
     cells += [("c1", "xbm"), ("c2", "xbm"), ("c2", "xml")]
     cells += [("proxy-anchor", "xml"), ("c2", "gsp"), ("c1", "xbm-gsp-zsr")]
-    cells += [("c1", "ccp-gsp"), ("c1", "xbm-s"), ("c2", "xbm-s")]
+    cells += [("c1", "ccp-gsp-zsr"), ("c1", "xbm-s"), ("c2", "xbm-s")]
+    cells += [("c1", "ccp-s"), ("c2", "ccp-s")]
     return Study(
         f"{dataset}, published settings",
-        {
+        {UNTRAINED: untrained(published_recipe(dataset))}
+        | {
             (loss, method): published_recipe(dataset, method, loss)
             for loss, method in cells
         },

@@ -166,6 +166,13 @@ FAIR = [
             "pooling": "gap",
         },
     ),
+    (
+        ALL,
+        "c1",
+        "ccp-gsp-zsr",
+        "thesis 5.1, GSP 4.4",
+        {"pooling": "gsp", "regularizer": "zsr", "regularizer_weight": 0.1},
+    ),
     (SMALL, "c1 c2", "xbm", "CCP A.2 (L)", {"memory_capacity": 25 * 32}),
     ("inshop", "c1 c2", "xbm", "CCP A.2 (L)", {"memory_capacity": 400 * 32}),
     ("sop", "c1 c2", "xbm", "CCP A.2 (L)", {"memory_capacity": 1400 * 32}),

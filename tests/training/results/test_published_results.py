@@ -22,7 +22,7 @@ FAIR = {"protocol": "fair", "backbone": "bn-inception"}
         ("cub", "c2", "xml", "average", 128, 22.03, "XML"),
         ("cars", "c1", "xbm", "average", 128, None, "GSP"),
         ("sop", "c1", "ccp", "average", 128, 48.07, "CCP"),
-        ("cub", "c1", "ccp-gsp", "average", 128, None, "thesis"),
+        ("cub", "c1", "ccp-gsp-zsr", "average", 128, None, "thesis"),
     ],
 )
 def test_a_cell_has_the_number_of_its_own_paper(
