@@ -10,6 +10,7 @@ from training.recipes.recipe import (
     PROXY_LOSSES,
     Recipe,
 )
+from training.recipes.sampled_proxies import SAMPLED
 
 # From scratch the network itself learns fast: at the papers' 100 times its
 # rate, proxies would leap further than they are long.
@@ -22,8 +23,16 @@ GAP = Recipe(
 GSP = replace(GAP, pooling="gsp")
 ZSR = replace(GSP, regularizer="zsr")
 XML = replace(GAP, regularizer="xml")
+# As in the study `glyphs`: classes are large enough for 12 samples.
 CCP = replace(
-    GAP, ccp="on", ccp_warmup=4, proxies_per_class=4, normalization="ball"
+    GAP,
+    **{
+        **SAMPLED,
+        "ccp": "on",
+        "ccp_warmup": 4,
+        "ccp_pool_size": 12,
+        "normalization": "ball",
+    },
 )
 
 # A proxy loss learns from single images, so that many small batches teach more

@@ -5,6 +5,7 @@ from typing import Any
 
 from training.recipes.published import LOSSES
 from training.recipes.recipe import PAIR_LOSSES, Recipe
+from training.recipes.sampled_proxies import SAMPLED
 
 # A frozen MobileNetV2 under a trained head: minutes on two cores.
 # Any image folder, end to end.
@@ -51,10 +52,7 @@ _PROXIES: tuple[tuple[str, Any], ...] = (("proxies", "single"), ("ccp", "on"))
 RECIPES |= {
     f"{base}-{loss}-{ending}": replace(
         RECIPES[base],
-        loss=loss,
-        ccp=ccp,
-        proxies_per_class=4,
-        normalization="ball",
+        **{**SAMPLED, "loss": loss, "ccp": ccp, "normalization": "ball"},
     )
     for base in ("folder", "folder-features")
     for loss in LOSSES

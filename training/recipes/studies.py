@@ -22,6 +22,7 @@ from training.recipes.recipe import (
     Pooling,
     Recipe,
 )
+from training.recipes.sampled_proxies import SAMPLED
 
 # Average pooling first: all others are compared with it; then the papers'
 # own, then the others by name.
@@ -68,17 +69,6 @@ BASELINES = {
         word: ("gap", "gsp")
         for word in ("gmp-gsp", "gsp-background", "gsp-learnt", "gsp-unary")
     },
-}
-# Sampled proxies of a pair loss, the same with and without alternation: as
-# many and from as many samples as the papers take for many small classes,
-# beside the loss within the batch.
-SAMPLED = {
-    "proxies_per_class": 4,
-    "ccp_pool_size": 7,
-    # Evaluations; 100 steps of the studies below, 75 in the papers.
-    "ccp_patience": 2,
-    "in_batch_weight": 1.0,
-    "proxy_learning_rate_multiplier": 1.0,
 }
 SAMPLED_METHODS = ("learnt", "single", "ccp", "ccp-recent", "ccp-gsp")
 FULL = ("gap", "single", "ccp", "gsp", "xbm", "gsp-zsr", "xml", "ccp-gsp")

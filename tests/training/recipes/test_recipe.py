@@ -3,10 +3,12 @@ from dataclasses import fields, replace
 
 import pytest
 
+from training.recipes import own_images
 from training.recipes.choice import RecipeOptions, named_recipes, run_name
 from training.recipes.glyphs import RECIPES
 from training.recipes.ranges import literal_words
 from training.recipes.recipe import SECTIONS, Recipe
+from training.recipes.studies import SAMPLED, STUDIES
 
 
 @pytest.mark.parametrize(
@@ -103,3 +105,20 @@ def test_a_recipe_that_cannot_alternate_says_what_to_do():
         Recipe(ccp="on", steps=200, steps_per_evaluation=50)
     Recipe(ccp="single", steps=200, steps_per_evaluation=50)
     Recipe(ccp="on", steps=200, steps_per_evaluation=40)
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES | own_images.RECIPES))
+def test_sampled_proxies_are_trained_as_the_studies_found(name):
+    recipe = named_recipes()[name]
+    if recipe.samples_proxies:
+        found = {field: getattr(recipe, field) for field in SAMPLED}
+        size = 12 if recipe.dataset == "glyphs" else SAMPLED["ccp_pool_size"]
+        assert found == SAMPLED | {"ccp_pool_size": size}
+    else:
+        assert not name.endswith(("ccp", "ccp-gsp", "proxies"))
+
+
+def test_glyphs_start_proxies_from_as_many_samples_as_their_study():
+    study = STUDIES["glyphs"].cells["c2", "ccp"]
+    for field in (*SAMPLED, "ccp_warmup"):
+        assert getattr(RECIPES["glyphs-ccp"], field) == getattr(study, field)
