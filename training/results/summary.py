@@ -20,6 +20,7 @@ STUDIES = {
     "glyphs": "glyphs, from scratch",
 }
 METHODS = {
+    "gap": "averaging, over the untrained network",
     "gsp": "GSP",
     "gsp-zsr": "GSP + ZSR",
     "zsr": "ZSR",
@@ -38,6 +39,7 @@ LOSSES = {
     "proxy-nca": "ProxyNCA++",
 }
 BASELINE = "gap"
+UNTRAINED = "untrained"
 
 
 def summary(records: Mapping[str, Mapping[str, Any]]) -> str:
@@ -47,14 +49,17 @@ def summary(records: Mapping[str, Mapping[str, Any]]) -> str:
         records: Name -> record of a study; others are left out.
 
     Returns:
-        A row for each study and method, a column for each loss; bold where
+        A row for each study and method, a column for each loss; the first row
+        of a study is what its loss adds to the untrained network; bold where
         the 95 % interval leaves zero out. Cells that lack seeds are left out.
         Empty where there is no study.
     """
     rows = []
     for name, title in STUDIES.items():
         found = {
-            (row["row"], row["method"]): row["differences"].get(BASELINE)
+            (row["row"], row["method"]): row["differences"].get(
+                UNTRAINED if row["method"] == BASELINE else BASELINE
+            )
             for row in records.get(name, {}).get("rows", ())
             if row["is_finished"]
         }

@@ -47,6 +47,16 @@ def test_a_row_is_a_method_and_a_column_a_loss():
     assert "| +1.41 [-0.51, +3.34] | **+1.54 [+1.01, +2.06]** |" in lines[3]
 
 
+def test_the_first_row_is_what_the_loss_itself_adds():
+    rows = record(rows=[("c2", "gsp", gain(0.1, 0.0, 0.2)), ("c2", "gap", 0)])
+    gap = rows["rows"][1]
+    gap["differences"] = {"untrained": gain(-0.05, -0.06, -0.04)}
+    first, second = summary({"emoji": rows}).splitlines()[2:]
+    assert "averaging, over the untrained network" in first
+    assert "**-5.00 [-6.00, -4.00]**" in first
+    assert "| GSP |" in second
+
+
 def test_nothing_is_made_of_nothing():
     assert summary({}) == ""
     assert summary({"emoji": record(rows=[("c2", "gap", None)])}) == ""
