@@ -10,6 +10,11 @@ them by. Memory is what XLA plans
 beside inputs and outputs, known on JAX alone. Aims, compiled by XLA at (32,
 7, 7, 128) with 64 prototypes: at most 1.5 times that unit, and never slower
 than 100 rounds of the paper's iteration. JAX always compiles with XLA.
+
+Tables of heads have everything between the backbone's channels and the
+embedding, in the order in which recipes place it: some poolings see projected
+features, some see what the backbone gives. There the unit is the convolution to
+the embedding's width, which projects.
 """
 
 import math
@@ -27,6 +32,7 @@ from tqdm import tqdm
 from training.benchmarks.iterated_pooling import IteratedSumPooling
 from training.benchmarks.ratio_table import Measurement, ratios
 from training.benchmarks.report import BenchmarkSettings, run_benchmark
+from training.recipes.learner import build_head
 from training.recipes.pooling import build_pooling
 from training.recipes.recipe import Pooling, Recipe
 from training.results.records import Table
@@ -47,6 +53,11 @@ class Settings(BenchmarkSettings):
         (8, 56, 56, 128, 128),
     )
     """Batch, height, width, channels, prototypes."""
+    heads: tuple[tuple[int, int, int, int, int, int], ...] = (
+        (32, 5, 5, 1280, 64, 128),
+    )
+    """Batch, height, width, the backbone's channels, prototypes, embedding
+    size."""
     dtypes: tuple[Literal["float32", "bfloat16"], ...] = (
         "float32",
         "bfloat16",
@@ -69,6 +80,7 @@ class Settings(BenchmarkSettings):
         return replace(
             self,
             sizes=((2, 3, 3, 8, 2),),
+            heads=((2, 3, 3, 8, 2, 4),),
             dtypes=("float32",),
             xla=(False,),
             poolings=("gap", OURS),
@@ -112,6 +124,39 @@ def contenders(
                 num_prototypes, num_rounds=num_rounds
             ),
         }
+    finally:
+        keras.config.set_dtype_policy(former)
+
+
+def heads(
+    words: Sequence[Pooling], size: Sequence[int], policy: str
+) -> dict[str, Any]:
+    """Heads of recipes by their pooling's name, the unit first.
+
+    Args:
+        words: poolings as recipes name them.
+        size: batch, height, width, channels, prototypes, embedding size.
+        policy: Keras dtype policy.
+    """
+    _, *shape, num_prototypes, embedding_size = size
+    former = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        found: dict[str, Any] = {
+            UNIT: keras.layers.Conv2D(embedding_size, 1, use_bias=False)
+        }
+        for word in words:
+            recipe = Recipe(
+                pooling=word,
+                embedding_size=embedding_size,
+                num_prototypes=num_prototypes,
+                transport_ratio=0.3,
+                inverse_temperature=5.0,
+            )
+            inputs = keras.Input(shape)
+            features = keras.layers.Identity()(inputs)
+            found[word] = build_head(recipe, keras.Model(inputs, features))
+        return found
     finally:
         keras.config.set_dtype_policy(former)
 
@@ -181,14 +226,18 @@ def compare(
     size: Sequence[int], dtype: str, use_xla: bool, settings: Settings
 ) -> list[Measurement]:
     """Times all contenders in turn, so that a slow spell hits them all."""
-    *shape, _ = size
+    shape, is_head = size[:4], len(size) > 5
     generator = np.random.default_rng(settings.seed)
     keras.utils.set_random_seed(settings.seed)
     features = generator.normal(size=shape) / math.sqrt(shape[-1])
     features = ops.convert_to_tensor(features, dtype=dtype)
-    layers = contenders(
-        settings.poolings, size, settings.num_rounds, POLICIES[dtype]
-    )
+    policy = POLICIES[dtype]
+    if is_head:
+        layers = heads(settings.poolings, size, policy)
+    else:
+        layers = contenders(
+            settings.poolings, size, settings.num_rounds, policy
+        )
     steps, memory = {}, {}
     for name, layer in layers.items():
         made = step_of(layer, features, use_xla, generator)
@@ -204,7 +253,11 @@ def compare(
             name,
             tuple(s),
             {
-                "to the paper's": f"{np.median(s) / paper:.2f}",
+                **(
+                    {}
+                    if is_head
+                    else {"to the paper's": f"{np.median(s) / paper:.2f}"}
+                ),
                 "memory": _times(memory[name], memory[UNIT]),
                 "parameters": str(layers[name].count_params()),
             },
@@ -224,7 +277,8 @@ def numbers(
     """One table as numbers: what `--json` keeps for each case.
 
     Args:
-        size: batch, height, width, channels, prototypes.
+        size: batch, height, width, channels, prototypes, perhaps the
+            embedding's size.
         dtype: of features and gradients.
         use_xla: whether XLA compiled the steps.
         rows: what `compare` returned.
@@ -232,6 +286,7 @@ def numbers(
     unit = np.median(rows[0].seconds)
     return {
         "size": list(size),
+        "is_head": len(size) > 5,
         "dtype": dtype,
         "xla": use_xla,
         "poolings": {
@@ -267,20 +322,21 @@ def measure(settings: Settings) -> Iterator[Table]:
     backend = keras.backend.backend()
     cases = [
         (size, dtype, use_xla)
-        for size in settings.sizes
+        for size in (*settings.sizes, *settings.heads)
         for dtype in settings.dtypes
         for use_xla in ((True,) if backend == "jax" else settings.xla)
     ]
     for size, dtype, use_xla in tqdm(cases, desc="poolings"):
         rows = compare(size, dtype, use_xla, settings)
-        *shape, num_prototypes = size
+        *shape, num_prototypes = size[:5]
         compiler = "XLA" if use_xla else "no XLA"
-        table = ratios(
-            rows,
+        title = (
             f"{tuple(shape)}, {num_prototypes} prototypes, {dtype}, "
-            f"{backend}, {compiler}",
-            "pooling",
+            f"{backend}, {compiler}"
         )
+        if len(size) > 5:
+            title = f"head of {size[5]}, {title}"
+        table = ratios(rows, title, "pooling")
         yield replace(table, numbers=numbers(size, dtype, use_xla, rows))
 
 

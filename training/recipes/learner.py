@@ -81,8 +81,13 @@ def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
     """
     if recipe.steps == 0:
         return _raw_encoder(recipe, image_shape)
+    return build_head(recipe, build_backbone(recipe, image_shape))
+
+
+def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
+    """Puts projection, pooling and normalisation of a recipe on a backbone."""
     return gsp.models.build_encoder(
-        build_backbone(recipe, image_shape),
+        backbone,
         embedding_size=recipe.embedding_size,
         pooling=build_pooling(recipe),
         normalization=recipe.normalization,

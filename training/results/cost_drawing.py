@@ -27,13 +27,16 @@ def cost_drawing(study: Mapping[str, Any], benchmark: Mapping[str, Any]) -> str:
     Args:
         study: A study's record, whose rows hold paired differences to average
             pooling with their 95 % interval.
-        benchmark: The record of `training.benchmarks.pooling`; its first
-            table is taken, times as multiples of a 1x1 convolution.
+        benchmark: The record of `training.benchmarks.pooling`; the first of
+            its tables of heads is taken, of none its first, times as
+            multiples of a 1x1 convolution.
 
     Returns:
         The text of an SVG file; empty where no pooling has both numbers.
     """
-    table = benchmark["tables"][0]
+    tables = benchmark["tables"]
+    heads = (one for one in tables if one["numbers"].get("is_head"))
+    table = next(heads, tables[0])
     times = {
         name: found["time"]
         for name, found in table["numbers"]["poolings"].items()

@@ -32,6 +32,7 @@ def test_every_pooling_is_timed_forward_and_backward(dtype, capsys, tmp_path):
     words = ("gap", "gem", pooling.OURS, "netvlad")
     pooling.main(
         ["--sizes", "2", "3", "3", "8", "2", "--dtypes", dtype]
+        + ["--heads", "2", "3", "3", "8", "2", "4"]
         + ["--xla", "False", "--num-rounds", "3", "--poolings", *words]
         + ["--repeats", "1", "--seconds", "0.001", "--json", str(file)]
     )
@@ -44,8 +45,29 @@ def test_every_pooling_is_timed_forward_and_backward(dtype, capsys, tmp_path):
     assert tuple(found["poolings"]) == names
     assert found["poolings"][pooling.UNIT]["time"] == 1.0
     assert found["poolings"]["gap"]["parameters"] == 0
+    head = json.loads(file.read_text())["tables"][1]["numbers"]
+    assert head["is_head"] and not found["is_head"]
+    assert tuple(head["poolings"]) == names[:-1]
+    # The projection and what GSP has of its own.
+    projected = head["poolings"]["gap"]["parameters"]
+    assert projected == 8 * 4 + 4
+    assert head["poolings"][pooling.UNIT]["parameters"] == 8 * 4
+    assert head["poolings"]["gsp"]["parameters"] == projected + 2 * 4
     if keras.backend.backend() == "jax":
         assert found["poolings"][pooling.UNIT]["memory"] == 1.0
+
+
+def test_a_head_pools_where_its_recipe_does():
+    made = pooling.heads(("gap", "gem"), (2, 3, 3, 8, 2, 4), "float32")
+    kinds = {
+        word: [type(layer).__name__ for layer in made[word].layers]
+        for word in ("gap", "gem")
+    }
+    gem = kinds["gem"].index("GeneralizedMeanPooling")
+    gap = kinds["gap"].index("GlobalAveragePooling2D")
+    assert made["gem"].layers[gem].input.shape[-1] == 8
+    assert made["gap"].layers[gap].input.shape[-1] == 4
+    assert made["gem"].output.shape == made["gap"].output.shape == (None, 4)
 
 
 def test_every_pooling_of_a_recipe_is_a_contender():

@@ -57,6 +57,16 @@ def test_a_pooling_with_both_numbers_is_a_point():
     assert {"-4", "-3", "-1", "+0", "+1", "+3"} <= {*words}
 
 
+def test_heads_as_they_are_trained_come_before_layers_alone():
+    layers, heads = benchmark(), benchmark({"gap": 1.0, "gsp": 0.5})
+    heads["tables"][0]["title"] = "heads"
+    heads["tables"][0]["numbers"]["is_head"] = True
+    both = {"tables": [*layers["tables"], *heads["tables"]]}
+    gains = study([("c2", "gsp", 0.02)])
+    assert cost_drawing(gains, both) == cost_drawing(gains, heads)
+    assert cost_drawing(gains, both) != cost_drawing(gains, layers)
+
+
 def test_names_do_not_lie_over_each_other():
     gains = [("c2", name, 0.02) for name in ("gsp", "gmp", "solar")]
     drawing = cost_drawing(study(gains), benchmark())
