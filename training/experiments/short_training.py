@@ -7,7 +7,7 @@ import numpy as np
 import keras_gsp as gsp
 from training.datasets.image_set import ImageSet
 from training.recipes.batches import training_batches
-from training.recipes.learner import build_learner
+from training.recipes.learner import build_learner, start_from_data
 from training.recipes.recipe import Recipe
 
 _BLOCK = 200
@@ -85,8 +85,10 @@ def balanced_batch(images: ImageSet, size: int) -> dict:
 
 
 def _learner(recipe, images):
-    return build_learner(
+    learner = build_learner(
         recipe,
         num_classes=images.num_classes,
         image_shape=images.images.shape[1:],
     )
+    start_from_data(recipe, learner, training_batches(recipe, images))
+    return learner
