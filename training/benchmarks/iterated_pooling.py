@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 import keras_gsp as gsp
+from keras_gsp.ops.covering import prototype_cover
 from training.experiments.paper_iteration import (
     iterated_transport,
     iterated_transport_in_closed_form,
@@ -75,3 +76,16 @@ class IteratedSumPooling(keras.layers.Layer):
         weights = (1.0 / (height * width) - residual) / self.transport_ratio
         pooled = ops.matmul(weights[:, None, :], flat)[:, 0]
         return ops.cast(pooled, self.compute_dtype)
+
+    def adapt(
+        self, features: Any, *, max_features: int = 20_000, seed: int = 0
+    ) -> None:
+        """Sets the prototypes as `GeneralizedSumPooling.adapt` does."""
+        self.prototypes.assign(
+            prototype_cover(
+                features,
+                self.num_prototypes,
+                max_features=max_features,
+                seed=seed,
+            )
+        )

@@ -25,8 +25,9 @@ from training.experiments.distracted import (
     load_splits,
     short_recipe,
 )
+from training.experiments.regularizer_share import columns, over_seeds
 from training.experiments.report import run_experiment
-from training.experiments.short_training import retrieval, trained_encoder
+from training.experiments.short_training import retrieval, trained
 from training.pictures.palette import METHODS, SKY, picture
 from training.pictures.pooling_weights import pooling_weights
 from training.recipes.glyphs import GAP, GSP, ZSR
@@ -35,6 +36,7 @@ from training.results.markdown import markdown_table, mean_and_deviation, spread
 UPPER = "GAP, no distractors"
 RECIPES = {"GAP": GAP, "GSP": GSP, "GSP+ZSR": ZSR, UPPER: GAP}
 COLORS = {**METHODS, UPPER: SKY}
+MEASURES = {"map_at_r": "MAP@R", "precision_at_1": "P@1"}
 SHOWN_IMAGES = 6
 
 
@@ -56,10 +58,11 @@ def measure(settings: Settings) -> dict:
     shown = {"images": _shown(data.test), "weights": {}}
     for method, base in RECIPES.items():
         splits = distilled if method == UPPER else data
-        runs = []
+        runs, notes = [], []
         for seed in tqdm(settings.seeds, desc=method):
             recipe = short_recipe(base, settings, splits.train, seed)
-            encoder = trained_encoder(recipe, splits.train)
+            encoder, note = trained(recipe, splits.train)
+            notes.append(note)
             runs.append(retrieval(encoder, splits.test))
             if base.pooling == "gsp" and method not in shown["weights"]:
                 shown["weights"][method] = pooling_weights(
@@ -68,7 +71,7 @@ def measure(settings: Settings) -> dict:
         scores[method] = {
             name: mean_and_deviation([run[name] for run in runs])
             for name in runs[0]
-        }
+        } | over_seeds(notes)
     return {"scores": scores, "first_seed": shown}
 
 
@@ -141,11 +144,13 @@ def _draw_scores(axis, scores):
 
 def table(results: dict) -> str:
     """One row a method."""
+    scores = results["scores"]
+    headings, cells = columns(list(scores.values()))
     rows = [
-        [method, *(spread(numbers, digits=3) for numbers in found.values())]
-        for method, found in results["scores"].items()
+        [method, *(spread(found[name], digits=3) for name in MEASURES), *own]
+        for (method, found), own in zip(scores.items(), cells, strict=True)
     ]
-    return markdown_table(["", "MAP@R", "P@1"], rows)
+    return markdown_table(["", *MEASURES.values(), *headings], rows)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -6,7 +6,11 @@ from typing import Any
 
 from training.experiments.report import ExperimentSettings
 from training.experiments.short_training import balanced_batch
+from training.recipes.learner import REGULARIZER_WEIGHTS
 from training.recipes.recipe import Recipe
+
+COLLAGE_WEIGHT = 0.5
+"""Of the zero-shot regulariser on CIFAR collages (GSP, supplement)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +23,9 @@ class DistractedSettings(ExperimentSettings):
     inverse_temperature: float = 10.0
     transport_ratio: float = 0.2
     """The picture that counts fills a quarter of the canvas."""
+    regularizer_weight: float | None = None
+    """Of the zero-shot regulariser, in [0, 1], its share of the loss; by
+    default the papers' 0.5 on collages, the recipe's 0.1 on `glyphs`."""
     steps: int = 600
     batch_size: int = 64
 
@@ -88,6 +95,9 @@ def short_recipe(
 ) -> Recipe:
     """A recipe with an experiment's budget.
 
+    What a regulariser does is logged; the zero-shot one has the weight of the
+    settings, unless the recipe has one of its own.
+
     Args:
         base: What is compared.
         settings: Prototypes, steps and batches.
@@ -95,7 +105,7 @@ def short_recipe(
         seed: Of weights and batches.
         **changes: Further fields of the recipe.
     """
-    return replace(
+    recipe = replace(
         base,
         **balanced_batch(images, settings.batch_size),
         num_prototypes=settings.num_prototypes,
@@ -106,3 +116,20 @@ def short_recipe(
         seed=seed,
         **changes,
     )
+    weight = recipe.regularizer_weight
+    if recipe.regularizer == "none" or weight == 0.0:
+        return recipe
+    if recipe.regularizer == "zsr" and weight is None:
+        weight = zero_shot_weight(settings)
+    return replace(
+        recipe, regularizer_weight=weight, log_regularizer_share=True
+    )
+
+
+def zero_shot_weight(settings: DistractedSettings) -> float:
+    """The zero-shot regulariser's share of the loss."""
+    if settings.regularizer_weight is not None:
+        return settings.regularizer_weight
+    if settings.data_dir is not None:
+        return COLLAGE_WEIGHT
+    return REGULARIZER_WEIGHTS["zsr"]

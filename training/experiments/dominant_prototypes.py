@@ -60,6 +60,7 @@ from training.experiments.few_prototypes import (
     train,
     untrained,
 )
+from training.experiments.regularizer_share import columns, over_seeds
 from training.experiments.report import run_experiment
 from training.experiments.short_training import retrieval
 from training.pictures.gallery_images import pixels
@@ -231,17 +232,19 @@ def measure(settings: Settings) -> dict:
     rows: list[dict] = []
     panels: dict[str, dict] = {}
     for method in (UNTRAINED, *REGULARIZERS):
-        runs = []
+        runs: list[dict] = []
+        notes: list[dict] = []
         for seed in tqdm(settings.seeds, desc=method):
             if method == UNTRAINED:
                 encoder = untrained(settings, known, seed)
             else:
-                encoder = train(settings, method, known, seed)
+                encoder, note = train(settings, method, known, seed)
+                notes.append(note)
             found = _examine(encoder, examined, cells, settings.active_share)
             runs.append(found[0])
             if method != UNTRAINED:
                 panels.setdefault(method, found[1])
-        rows.append({"method": method} | _over_seeds(runs))
+        rows.append({"method": method} | _over_seeds(runs) | over_seeds(notes))
     names = [name.split()[0].rstrip(":") for name in examined.class_names]
     return {
         "rows": rows,
@@ -327,6 +330,13 @@ def table(results: dict) -> str:
             for r in rows
         ]
         for name, said in MEASURES.items()
+    ]
+    headings, cells = columns(rows)
+    lines += [
+        [heading, *line]
+        for heading, line in zip(
+            headings, zip(*cells, strict=True), strict=True
+        )
     ]
     return markdown_table(["", *(row["method"] for row in rows)], lines)
 

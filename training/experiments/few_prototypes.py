@@ -13,7 +13,7 @@ from training.experiments.distracted import (
     subject_cells,
 )
 from training.experiments.short_training import (
-    trained_encoder,
+    trained,
     untrained_encoder,
 )
 from training.pictures.palette import METHODS
@@ -44,13 +44,14 @@ class FewPrototypesSettings(DistractedSettings):
 
 def train(
     settings: FewPrototypesSettings, method: str, images: ImageSet, seed: int
-) -> Any:
+) -> tuple[Any, dict[str, Any]]:
     """Trains one method of `REGULARIZERS`.
 
     Returns:
-        The encoder; it gives embeddings and histograms.
+        The encoder, which gives embeddings and histograms, and what is noted
+        of the regulariser's share.
     """
-    return trained_encoder(_recipe(settings, method, images, seed), images)
+    return trained(_recipe(settings, method, images, seed), images)
 
 
 def untrained(

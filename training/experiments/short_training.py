@@ -6,14 +6,15 @@ import numpy as np
 
 import keras_gsp as gsp
 from training.datasets.image_set import ImageSet
+from training.experiments.regularizer_share import noted
 from training.recipes.batches import training_batches
-from training.recipes.learner import build_learner
+from training.recipes.learner import build_learner, start_from_data
 from training.recipes.recipe import Recipe
 
 _BLOCK = 200
 
 
-def trained_encoder(recipe: Recipe, images: ImageSet) -> Any:
+def trained(recipe: Recipe, images: ImageSet) -> tuple[Any, dict[str, Any]]:
     """Trains a recipe for `recipe.steps` steps, without validation.
 
     No weights are chosen by a score: methods are compared at equal cost, and
@@ -24,21 +25,26 @@ def trained_encoder(recipe: Recipe, images: ImageSet) -> Any:
         images: What to learn from, in memory.
 
     Returns:
-        The encoder.
+        The encoder, and what is noted of the regulariser's share.
     """
     learner = _learner(recipe, images)
-    learner.fit(
+    history = learner.fit(
         training_batches(recipe, images),
         epochs=1,
         steps_per_epoch=recipe.steps,
         shuffle=False,
         verbose=0,
     )
-    return learner.encoder
+    return learner.encoder, noted(learner, history.history)
+
+
+def trained_encoder(recipe: Recipe, images: ImageSet) -> Any:
+    """The encoder alone that `trained` returns."""
+    return trained(recipe, images)[0]
 
 
 def untrained_encoder(recipe: Recipe, images: ImageSet) -> Any:
-    """The encoder that `trained_encoder` starts from."""
+    """The encoder that `trained` starts from."""
     return _learner(recipe, images).encoder
 
 
@@ -85,8 +91,10 @@ def balanced_batch(images: ImageSet, size: int) -> dict:
 
 
 def _learner(recipe, images):
-    return build_learner(
+    learner = build_learner(
         recipe,
         num_classes=images.num_classes,
         image_shape=images.images.shape[1:],
     )
+    start_from_data(recipe, learner, training_batches(recipe, images))
+    return learner

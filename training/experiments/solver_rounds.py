@@ -30,6 +30,7 @@ from training.experiments.short_training import balanced_batch, retrieval
 from training.experiments.sweep import FeatureSettings, load_features
 from training.pictures.palette import BLACK, BLUE, VERMILION, picture
 from training.recipes.batches import training_batches
+from training.recipes.learner import start_from_data
 from training.recipes.own_images import FEATURES
 from training.results.markdown import markdown_table, mean_and_deviation, spread
 
@@ -77,13 +78,16 @@ def contenders(settings: Settings) -> dict:
             settings.num_prototypes,
             num_rounds=rounds,
             is_closed_form=is_closed_form,
+            name="pooling",
             **options,
         )
 
     found = {
-        (AVERAGE, 0): keras.layers.GlobalAveragePooling2D,
+        (AVERAGE, 0): lambda: keras.layers.GlobalAveragePooling2D(
+            name="pooling"
+        ),
         (EXACT, 0): lambda: gsp.layers.GeneralizedSumPooling(
-            settings.num_prototypes, **options
+            settings.num_prototypes, name="pooling", **options
         ),
     }
     for rounds in settings.rounds:
@@ -95,7 +99,7 @@ def contenders(settings: Settings) -> dict:
 def trained(
     settings: Settings, images: Any, make_pooling: Any, seed: int
 ) -> tuple[Any, Any]:
-    """Trains one head.
+    """Trains one head, whose prototypes start as a recipe's do.
 
     Returns:
         The encoder, and the median milliseconds of a step.
@@ -118,9 +122,11 @@ def trained(
     recipe = replace(
         FEATURES, **balanced_batch(images, settings.batch_size), seed=seed
     )
+    batches = training_batches(recipe, images)
+    start_from_data(recipe, learner, batches)
     timer = StepTimer()
     learner.fit(
-        training_batches(recipe, images),
+        batches,
         epochs=1,
         steps_per_epoch=settings.steps,
         shuffle=False,

@@ -42,6 +42,7 @@ from training.experiments.few_prototypes import (
     known_and_examined,
     train,
 )
+from training.experiments.regularizer_share import columns, over_seeds
 from training.experiments.report import run_experiment
 from training.experiments.short_training import encoded
 from training.pictures.palette import picture
@@ -161,9 +162,11 @@ def measure(settings: Settings) -> dict:
     scores: dict[str, Any] = {}
     shown: dict[str, Any] = {}
     for method in REGULARIZERS:
-        runs = []
+        runs, notes = [], []
         for seed in tqdm(settings.seeds, desc=method):
-            found = encoded(train(settings, method, known, seed), unseen)
+            encoder, note = train(settings, method, known, seed)
+            notes.append(note)
+            found = encoded(encoder, unseen)
             histograms, embeddings = found["histogram"], found["embedding"]
             means = class_means(histograms, unseen.labels)
             runs.append(
@@ -185,17 +188,19 @@ def measure(settings: Settings) -> dict:
         scores[method] = {
             name: mean_and_deviation([run[name] for run in runs])
             for name in MEASURES
-        }
+        } | over_seeds(notes)
     return {"scores": scores, "first_seed_histograms": shown}
 
 
 def table(results: dict) -> str:
     """One row a method."""
+    scores = results["scores"]
+    headings, cells = columns(list(scores.values()))
     rows = [
-        [method, *(spread(found[name], digits=3) for name in MEASURES)]
-        for method, found in results["scores"].items()
+        [method, *(spread(found[name], digits=3) for name in MEASURES), *own]
+        for (method, found), own in zip(scores.items(), cells, strict=True)
     ]
-    return markdown_table(["", *MEASURES.values()], rows)
+    return markdown_table(["", *MEASURES.values(), *headings], rows)
 
 
 def draw(path: Path, results: dict) -> None:

@@ -104,6 +104,20 @@ def _raw_encoder(recipe, image_shape):
     return keras.Model(backbone.inputs, outputs, name="encoder")
 
 
+def start_from_data(recipe: Recipe, learner: Any, batches: Any) -> None:
+    """Does with training images what a recipe wants before the first step.
+
+    Not for a training that goes on: its weights have been there.
+
+    Args:
+        recipe: The learner's recipe.
+        learner: What `build_learner` returned.
+        batches: `tf.data.Dataset` of (images, labels) of training classes.
+    """
+    settle_statistics(recipe, learner, batches)
+    start_prototypes(recipe, learner, batches)
+
+
 def settle_statistics(
     recipe: Recipe, learner: Any, batches: Any, *, num_batches: int = 32
 ) -> None:

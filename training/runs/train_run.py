@@ -90,11 +90,7 @@ def _train(recipe, splits, directory, *, label, keep_embeddings, distribution):
     from training.recipes import batches
     from training.recipes.callbacks import build_callbacks
     from training.recipes.features import complete_encoder
-    from training.recipes.learner import (
-        build_learner,
-        settle_statistics,
-        start_prototypes,
-    )
+    from training.recipes.learner import build_learner, start_from_data
     from training.runs.kept_embeddings import save_test_embeddings
     from training.runs.scoring import score
 
@@ -112,8 +108,7 @@ def _train(recipe, splits, directory, *, label, keep_embeddings, distribution):
     first_step = resume.restore(learner)
     if not first_step:
         first = batches.training_batches(recipe, train)
-        settle_statistics(recipe, learner, first)
-        start_prototypes(recipe, learner, first)
+        start_from_data(recipe, learner, first)
     learner.fit(
         batches.training_batches(
             recipe,

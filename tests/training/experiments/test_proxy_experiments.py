@@ -28,8 +28,10 @@ def test_proxy_geometry_measures_and_draws_every_problem(tmp_path, capsys):
     results = results_of(proxy_geometry, tmp_path)
     names = [row["name"] for row in results["rows"]]
     problems = ["CCP, problem 1", "CCP, problem 2"]
-    assert names == ["before training", "single problem", *problems]
-    assert names == list(results["panels"])
+    others = ["samples, problem 1", "samples, problem 2"]
+    assert names == ["before training", "single problem", *problems, *others]
+    assert [*names[:4], names[-1]] == list(results["panels"])
+    assert results["sample_steps"]["mean"] >= 2.0
     for row in results["rows"]:
         for measure in proxy_geometry.MEASURES:
             assert row[measure]["mean"] > 0.0
@@ -40,6 +42,52 @@ def test_proxy_geometry_measures_and_draws_every_problem(tmp_path, capsys):
             assert row[share]["mean"] <= row[bound]["mean"]
     assert results["panels"]["CCP, problem 1"]["next_proxies"] is not None
     assert "covering radius" in capsys.readouterr().out
+
+
+def test_the_papers_numbers_are_of_samples_and_of_proxies():
+    said = " ".join(proxy_geometry.__doc__.split())
+    assert "98.06 when samples are trained with and 97.21 with proxies" in said
+
+
+def sample_learner():
+    settings = proxy_geometry.Settings(proxies_per_class=2)
+    images, labels = proxy_geometry.load_images(settings, 0)[0]
+    learner = proxy_geometry.build_learner(
+        settings, images.shape[1:], 0, use_samples=True
+    )
+    return learner, images, labels
+
+
+def test_samples_are_found_by_their_embeddings():
+    learner, images, labels = sample_learner()
+    chosen = [np.flatnonzero(labels == label)[3:5] for label in range(10)]
+    embeddings = learner.encoder.predict(images, batch_size=64, verbose=0)
+    learner.proxies.proxies.assign(embeddings[np.array(chosen)])
+    learner.proxies.take(images, labels)
+    expected = images[np.concatenate(chosen)]
+    np.testing.assert_array_equal(learner.proxies.samples, expected)
+
+
+def test_samples_stay_and_are_embedded_anew_with_a_gradient():
+    import tensorflow as tf
+
+    learner, images, labels = sample_learner()
+    layer = learner.proxies
+    assert not layer.trainable_variables
+    layer.samples.assign(images[:20])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.square(layer.flat_proxies()))
+    weights = learner.encoder.trainable_variables
+    assert all(g is not None for g in tape.gradient(loss, weights))
+    layer.note()
+    before = np.array(layer.proxies)
+    learner.train_on_batch(images[:40], labels[:40])
+    np.testing.assert_array_equal(layer.proxies, before)
+    np.testing.assert_array_equal(layer.samples, images[:20])
+    layer.note()
+    assert not np.allclose(layer.proxies, before, atol=1e-6)
+    now = np.asarray(learner.encoder(images[:20]))
+    np.testing.assert_allclose(now.reshape(10, 2, 2), layer.proxies, atol=1e-6)
 
 
 def test_violations_are_those_of_a_loop():
