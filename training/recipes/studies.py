@@ -397,6 +397,8 @@ GLYPH_ROWS = {
 SIZES = (16, 32, 64, 128)
 NUMBERS = (1, 2, 4, 8)
 POOLS = (4, 7, 12)
+# Proxies are chosen among samples of which there are as many or more.
+CHOICES = [(n, pool) for n in NUMBERS for pool in POOLS if n <= pool]
 ANCHORS = (2e-6, 2e-4, 2e-2)
 _SCREENING_ROWS: dict[str, dict[str, Any]] = {
     "{}-m{num_prototypes}-r{transport_ratio}-e{inverse_temperature:g}"
@@ -440,7 +442,7 @@ STUDIES = {
             # above, learning a hundred times faster than the network.
             (("c2-rate100", "c2-1rate100"), ("learnt",)),
             (
-                [f"c2-{n}of{pool}" for n in NUMBERS for pool in POOLS],
+                [f"c2-{n}of{pool}" for n, pool in CHOICES],
                 ("ccp",),
             ),
             (
@@ -454,8 +456,7 @@ STUDIES = {
                 "proxies_per_class": n,
                 "ccp_pool_size": pool,
             }
-            for n in NUMBERS
-            for pool in POOLS
+            for n, pool in CHOICES
         }
         | {
             f"c2-{words}rate100": {
