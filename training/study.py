@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from training.recipes.data import check_classes, check_sources
+from training.recipes.data import check_sources
 from training.recipes.ranges import check_fields, not_negative, positive
 from training.recipes.recipe import Recipe
 from training.recipes.studies import STUDIES, UNTRAINED
@@ -111,10 +111,8 @@ def run_study(command: StudyCommand) -> Path:
     unscored = [one for one in (cells | brought).items() if _lacks_scores(*one)]
     if not missing and not unscored:
         return folder
-    splits = _splits(next(iter(cells.values())))
+    splits = _splits([*cells.values()])
     for directory, recipe in cells.items():
-        for member in members_of(recipe):
-            check_classes(recipe, member.splits(splits))
         _begin(directory, recipe, command)
     for directory, recipe in unscored:
         score_members(recipe, splits, directory)
@@ -199,11 +197,12 @@ def _rounds(queues):
     ]
 
 
-def _splits(recipe):
+def _splits(recipes):
+    from training.protocols.members import check_members
     from training.recipes.data import read_recipe
 
     # The cells of a study share data set and crop.
-    return read_recipe(recipe)
+    return read_recipe(recipes[0], lambda found: check_members(recipes, found))
 
 
 def _lacks_scores(directory, recipe):

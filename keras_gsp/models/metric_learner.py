@@ -107,8 +107,10 @@ class MetricLearner(keras.Model):
         memory: optional `EmbeddingMemory`, for pair losses. The reference
             code adds the loss against the memory to the loss within the
             batch; so does this class, see `in_batch_weight`.
-        anchor_weight: lambda, at least 0. Default 0, no anchors; 2e-4 in the
-            papers.
+        anchor_weight: lambda, at least 0; 2e-4 in the papers. With 0 the
+            anchors are kept and do not pull: proxies alternate, and each
+            problem begins where the last one ended, free from there (the
+            papers' ablation). Default `None`: no anchors, no alternation.
         class_embeddings: `ClassEmbeddings`, needed by `ZeroShotLoss`.
         in_batch_weight: weight of the loss within the batch beside proxies or
             memory, at least 0. Default `None`: 1 with a memory, 0 with
@@ -179,7 +181,7 @@ class MetricLearner(keras.Model):
         regularizer: Any = None,
         regularizer_weight: float = 0.1,
         memory: Any = None,
-        anchor_weight: float = 0.0,
+        anchor_weight: float | None = None,
         class_embeddings: Tensor | None = None,
         in_batch_weight: Any = None,
         anchor_decay: float = 1.0,
@@ -213,7 +215,7 @@ class MetricLearner(keras.Model):
             self._share = keras.metrics.Mean(name="regularizer_share")
         self.halves_seed = keras.random.SeedGenerator(seed)
         self.anchored = self.progress = None
-        if anchor_weight > 0.0:
+        if anchor_weight is not None:
             self.anchored = AnchoredWeights(
                 anchor_weight, decay=anchor_decay, name="anchored"
             )
@@ -566,7 +568,8 @@ class MetricLearner(keras.Model):
 
     def _check_weights(self):
         _check_range("regularizer_weight", self.regularizer_weight, 0.0, 1.0)
-        _check_range("anchor_weight", self.anchor_weight, 0.0, float("inf"))
+        if self.anchor_weight is not None:
+            _check_range("anchor_weight", self.anchor_weight, 0.0, float("inf"))
         if not 0.0 < self.anchor_decay <= 1.0:
             raise ValueError(
                 "`anchor_decay` must be in (0, 1]. "

@@ -68,14 +68,26 @@ def test_one_step_per_problem_is_the_moving_average_less_the_error_term():
 
 
 def test_nothing_pulls_in_the_first_problem():
-    plain = train(quadratic_learner(0.0))
+    plain = train(quadratic_learner(None))
     np.testing.assert_array_equal(train(quadratic_learner(0.3)), plain)
+
+
+def test_anchors_without_a_weight_leave_the_plain_optimum():
+    # Lambda 0 in the optimum below: (t + 0 theta*) / (1 + 0).
+    learner = quadratic_learner(0.0, learning_rate=0.4)
+    learner.anchored.start_problem([ANCHOR])
+    first = train(learner)
+    np.testing.assert_array_equal(
+        first, train(quadratic_learner(None, learning_rate=0.4))
+    )
+    np.testing.assert_allclose(first, START - 0.4 * (START - TARGET), atol=1e-6)
+    np.testing.assert_allclose(train(learner, 60), TARGET, atol=1e-6)
 
 
 def test_the_first_step_from_the_anchor_is_a_plain_step():
     learner = quadratic_learner(0.3)
     learner.anchored.start_problem([START])
-    plain = train(quadratic_learner(0.0))
+    plain = train(quadratic_learner(None))
     np.testing.assert_allclose(train(learner), plain, atol=1e-6)
 
 

@@ -5,6 +5,9 @@ import importlib.util
 
 import pytest
 
+import keras_gsp as gsp
+from tests.training.datasets import layouts
+
 PLAIN = ["--backbone", "glyph-cnn", "--frozen", "none"]
 
 
@@ -29,6 +32,9 @@ REFUSED = [
     ("train folder --data-dir images --crop-size None", "`crop_size` must be"),
     ("train folder --data-dir images", "`backbone_weights` must name"),
     ("train folder --data-dir gone PLAIN", "`data_dir` must exist"),
+    ("train glyphs-xbm --memory-capacity 16", "`memory_capacity` must be 64"),
+    ("train glyphs-xbm --steps 100", "`memory_warmup_steps` must be below"),
+    ("train glyphs --warmup-steps 900", "`warmup_steps` must be below"),
     ("train folder --data-dir images --resize 10", "`resize` must be"),
     ("train glyphs --backbone-weights gone.h5", "`backbone_weights` must ex"),
     ("evaluate gone", "must hold settings.json. Received: gone"),
@@ -78,6 +84,24 @@ def test_it_is_said_in_a_sentence(line, sentence, places):
     with pytest.raises(SystemExit) as stopped:
         run(line)
     assert sentence in str(stopped.value.code)
+    assert not (places / "runs").exists()
+
+
+@pytest.mark.parametrize("protocol", ["single", "fair", "conventional"])
+@pytest.mark.parametrize("dataset", ["folder", "collage"])
+def test_too_few_classes_are_named_before_images_are_decoded(
+    protocol, dataset, places, monkeypatch
+):
+    layouts.folder(places / "images", [f"class {i:02}" for i in range(16)])
+
+    def decode(*arguments, **settings):
+        raise AssertionError("an image was decoded")
+
+    for function in ("readable_images", "evaluation_batches"):
+        monkeypatch.setattr(gsp.data, function, decode)
+    settings = f"--protocol {protocol} --classes-per-batch 32 PLAIN"
+    with pytest.raises(SystemExit, match="classes_per_batch=32 for"):
+        run(f"train {dataset} --data-dir images {settings}")
     assert not (places / "runs").exists()
 
 

@@ -3,6 +3,7 @@
 import itertools
 import zipfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import keras_gsp as gsp
 import training.protocols.run_protocol as protocol
+from tests.training.datasets import layouts
 from training import study
 from training.datasets.archives import unpacked
 from training.datasets.image_set import ImageSet, RetrievalSplits
@@ -79,7 +81,7 @@ def trained(monkeypatch):
         ledger.record(member, 60.0, {"map_at_r": 0.1})
 
     monkeypatch.setattr(protocol, "train_member", train_member)
-    monkeypatch.setattr(study, "_splits", lambda recipe: SPLITS)
+    monkeypatch.setattr(study, "_splits", lambda recipes: SPLITS)
     return done
 
 
@@ -394,14 +396,38 @@ def test_missing_sources_are_refused_before_anything_is_read(tmp_path, places):
         run_study(command(tmp_path, **lost))
 
 
-def test_too_few_classes_for_a_batch_are_refused(
-    tmp_path, trained, places, monkeypatch
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        # 10 classes to learn from, 3 of 4 folds of them in training.
+        ("emoji-batch", "classes_per_batch=32 for 7"),
+        ("emoji", "classes_per_batch=8 for 7"),
+        # 20 classes: 4 distract, 6 to learn from.
+        ("components", "classes_per_batch=8 for 6"),
+        ("collage", "classes_per_batch=24 for 6"),
+    ],
+)
+def test_too_few_classes_for_a_batch_are_refused_before_images_are_decoded(
+    tmp_path, places, monkeypatch, name, words
 ):
-    few = RetrievalSplits("x", image_set("train", 9), image_set("test", 6))
-    monkeypatch.setattr(study, "_splits", lambda recipe: few)
-    with pytest.raises(ValueError, match="classes_per_batch=8 for 6"):
-        run_study(command(tmp_path, **places))
-    assert not trained and not (tmp_path / "emoji").exists()
+    classes = [f"class {i:02}" for i in range(20)]
+    layouts.folder(Path(places["data_dir"]), classes)
+
+    def decode(*arguments, **settings):
+        raise AssertionError("an image was decoded")
+
+    for function in ("readable_images", "evaluation_batches"):
+        monkeypatch.setattr(gsp.data, function, decode)
+    recipes = dict(STUDIES[name].cells)
+    if name == "collage":
+        for cell, recipe in recipes.items():
+            recipes[cell] = replace(recipe, classes_per_batch=24)
+        table = replace(STUDIES[name], cells=recipes)
+        monkeypatch.setitem(study.STUDIES, name, table)
+    rows = ("c2",) if name != "emoji-batch" else ()
+    with pytest.raises(ValueError, match=words):
+        run_study(command(tmp_path, name, rows, **places))
+    assert not (tmp_path / name).exists()
 
 
 def test_settings_of_a_command_reach_every_cell(tmp_path):
@@ -409,8 +435,8 @@ def test_settings_of_a_command_reach_every_cell(tmp_path):
         command(
             tmp_path,
             data_dir="x",
-            steps=200,
-            steps_per_evaluation=20,
+            steps=400,
+            steps_per_evaluation=40,
             seeds=2,
             first_seed=3,
         )
@@ -419,7 +445,7 @@ def test_settings_of_a_command_reach_every_cell(tmp_path):
     for (_, method), recipe in chosen.items():
         assert (recipe.data_dir, recipe.seed) == ("x", 3)
         if method != "untrained":
-            assert (recipe.steps, recipe.steps_per_evaluation) == (200, 20)
+            assert (recipe.steps, recipe.steps_per_evaluation) == (400, 40)
             assert recipe.repeats == 2
 
 

@@ -84,6 +84,15 @@ def cifar100_root(data_dir: str | Path) -> Any:
     )
 
 
+def has_cifar100(data_dir: str | Path) -> bool:
+    """Whether CIFAR-100's binary files are there."""
+    try:
+        cifar100_root(data_dir)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def binary_records(file: Path, num_labels: int) -> tuple[Any, Any]:
     """Reads one binary file.
 

@@ -248,10 +248,36 @@ def load_pictures(
     data_dir: str | Path, cell_size: int, images_per_class: int | None = None
 ) -> ImageSet:
     """The images of a folder in memory, squares of `cell_size` pixels."""
+    images = _listed(data_dir, images_per_class)
+    return replace(images, images=_resized(images.paths, cell_size), paths=None)
+
+
+def folder_classes(
+    data_dir: str | Path, images_per_class: int | None = None
+) -> RetrievalSplits:
+    """The classes of an image folder's collages, without reading a picture.
+
+    Args:
+        data_dir: Image folder or its archive.
+        images_per_class: As for `collage_splits`.
+
+    Returns:
+        The splits that collages and clutter have with their own seed, with
+        one black pixel for each image.
+    """
+    images = _listed(data_dir, images_per_class)
+    black = np.zeros((len(images), 1, 1, 3), "uint8")
+    parts = folder_parts(
+        replace(images, images=black, paths=None), np.random.default_rng(0)
+    )
+    sides = {split: foreground for split, (foreground, _) in parts.items()}
+    return RetrievalSplits(name=Path(data_dir).name.split(".")[0], **sides)
+
+
+def _listed(data_dir, images_per_class):
     images = merged_sides(image_folder(data_dir))
     kept = _first(images.labels, range(images.num_classes), images_per_class)
-    images = images.subset(kept)
-    return replace(images, images=_resized(images.paths, cell_size), paths=None)
+    return images.subset(kept)
 
 
 def _resized(images, size):

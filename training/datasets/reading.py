@@ -11,9 +11,9 @@ from typing import Any
 import keras_gsp as gsp
 from training.datasets.archives import cache_folder
 from training.datasets.cars196 import cars196
-from training.datasets.cifar import cifar10, cifar100
+from training.datasets.cifar import cifar10, cifar100, has_cifar100
 from training.datasets.clutter import clutter_splits
-from training.datasets.collage import collage_splits
+from training.datasets.collage import collage_splits, folder_classes
 from training.datasets.csv_list import csv_splits
 from training.datasets.cub import cub
 from training.datasets.image_folder import image_folder_splits
@@ -37,6 +37,8 @@ READERS: dict[str, Callable[..., RetrievalSplits]] = {
     "omniglot": omniglot,
     "sop": stanford_online_products,
 }
+# Composed of an image folder's pictures, which takes decoding all of them.
+COMPOSED = ("clutter", "collage")
 
 
 def read_splits(
@@ -45,6 +47,7 @@ def read_splits(
     *,
     source: str = "disk",
     on_corrupt: str = "raise",
+    check: Callable[[RetrievalSplits], Any] | None = None,
     **settings: Any,
 ) -> RetrievalSplits:
     """Reads a data set and decodes every file of it once.
@@ -58,6 +61,8 @@ def read_splits(
         on_corrupt: `"raise"`: one error that names all unusable files;
             `"skip"`: leave them out and warn with their number; of a list
             those that are missing as well.
+        check: Called with the splits before a file is decoded, to refuse
+            their classes; not where no folder and no list tells them.
         **settings: Arguments of that data set's reader.
 
     Returns:
@@ -80,9 +85,15 @@ def read_splits(
     if source == "disk":
         if dataset == "csv":
             settings["on_missing"] = on_corrupt
+        if check and dataset in COMPOSED and data_dir is not None:
+            if not has_cifar100(data_dir):
+                count = settings.get("images_per_class")
+                check(folder_classes(data_dir, count))
         splits = READERS[dataset](data_dir, **settings)
     else:
         splits = _from_tfds(dataset, data_dir, settings)
+    if check is not None:
+        check(splits)
     return readable_splits(splits, on_corrupt)
 
 

@@ -86,7 +86,7 @@ class Settings(ExperimentSettings):
             steps=8,
             steps_per_evaluation=2,
             patience=1,
-            pool_size=2,
+            pool_size=4,
             timed_rounds=1,
             timed_steps=2,
         )

@@ -1,9 +1,11 @@
 """The models that a protocol trains, and which of them are missing."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from training.datasets.image_set import RetrievalSplits
+from training.recipes.data import check_classes
 from training.recipes.recipe import Recipe
 
 NUM_FOLDS = 4
@@ -69,6 +71,29 @@ def members_of(recipe: Recipe) -> list[Member]:
         for fold in folds
         for repeat in range(recipe.repeats)
     ]
+
+
+def check_members(recipes: Iterable[Recipe], splits: RetrievalSplits) -> None:
+    """Checks that the training classes of every member fill its batches.
+
+    Args:
+        recipes: What is to be trained.
+        splits: The data set of all of them, as it is.
+
+    Raises:
+        ValueError: fewer classes than a batch or the folds take.
+    """
+    largest: dict[tuple, Member] = {}
+    for recipe in recipes:
+        for member in members_of(recipe):
+            # Splitting is slow: once for all members that are split alike.
+            one = member.recipe
+            key = member.protocol, one.validation_folds, one.validation_fold
+            other = largest.setdefault(key, member)
+            if one.classes_per_batch > other.recipe.classes_per_batch:
+                largest[key] = member
+    for member in largest.values():
+        check_classes(member.recipe, member.splits(splits))
 
 
 def _member(recipe, fold, repeat):

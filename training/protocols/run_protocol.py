@@ -5,7 +5,12 @@ from typing import Any
 
 from training.protocols.collections import collection_scores, summary
 from training.protocols.ledger import Ledger
-from training.protocols.members import NUM_FOLDS, Member, members_of
+from training.protocols.members import (
+    NUM_FOLDS,
+    Member,
+    check_members,
+    members_of,
+)
 from training.protocols.query_scores import load_rates, save_query_scores
 from training.recipes.recipe import Recipe
 from training.runs.best_evaluation import solved_problems
@@ -34,7 +39,7 @@ def train_recipe(
         return train_run(
             recipe, load_splits(recipe), directory, distribution=distribution
         )
-    splits = read_recipe(recipe)
+    splits = read_recipe(recipe, lambda found: check_members([recipe], found))
     directory.begin(run_settings(recipe, distribution))
     return run_protocol(recipe, splits, directory, distribution=distribution)
 

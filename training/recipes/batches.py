@@ -54,12 +54,10 @@ def pool_of(recipe: Recipe, images: ImageSet) -> Any:
 
     Returns:
         A function of (classes, number of the problem) to a data set with
-        `ccp_pool_size` images of each class, one class per batch, times the
-        proxies of a class where these are more; of a smaller class some
-        images come twice.
+        `ccp_pool_size` images of each class, one class per batch; of a
+        smaller class some images come twice.
     """
-    size, proxies = recipe.ccp_pool_size, recipe.proxies_per_class
-    size = size if size >= proxies else size * proxies
+    size = recipe.ccp_pool_size
     rows_of_class = np.split(
         np.argsort(images.labels, kind="stable"),
         np.cumsum(images.class_sizes)[:-1],

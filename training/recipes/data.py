@@ -1,5 +1,6 @@
 """The data set of a recipe."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,12 @@ def load_splits(recipe: Recipe) -> RetrievalSplits:
             fewer training classes than a batch or the folds take.
         FileNotFoundError: the data set is not there.
     """
-    splits = read_recipe(recipe)
+    checked = read_recipe(recipe, lambda found: _validated(recipe, found))
+    return _validated(recipe, checked)
+
+
+def _validated(recipe, splits):
+    """Splits with a validation side, whose training classes fill a batch."""
     if splits.validation is None:
         if splits.train.num_classes < recipe.validation_folds:
             raise ValueError(
@@ -106,13 +112,28 @@ def check_classes(recipe: Recipe, splits: RetrievalSplits) -> None:
         )
 
 
-def read_recipe(recipe: Recipe) -> RetrievalSplits:
-    """The data set of a recipe as it is, perhaps without validation."""
+def read_recipe(
+    recipe: Recipe, check: Callable[[RetrievalSplits], Any] | None = None
+) -> RetrievalSplits:
+    """The data set of a recipe as it is, perhaps without validation.
+
+    Args:
+        recipe: The settings.
+        check: Raises where the classes will not do. It is called as soon as
+            they are known, before an image is decoded wherever folders and
+            lists tell them, and again when unusable files are left out,
+            before features are computed. Its splits may have no pixels yet.
+
+    Returns:
+        The splits.
+    """
     _check_named(recipe)
     if recipe.dataset == "glyphs":
         from training.datasets import glyphs
 
-        return glyphs.load()
+        splits = glyphs.load()
+        _apply(check, splits)
+        return splits
     from training.datasets.reading import read_splits
 
     own: dict[str, Any] = {}
@@ -127,8 +148,10 @@ def read_recipe(recipe: Recipe) -> RetrievalSplits:
         recipe.data_dir,
         source=recipe.source,
         on_corrupt=recipe.corrupt_images,
+        check=check,
         **own,
     )
+    _apply(check, splits)
     if recipe.cache_features:
         from training.recipes.features import with_features
 
@@ -138,3 +161,8 @@ def read_recipe(recipe: Recipe) -> RetrievalSplits:
 
         return with_pixels(recipe, splits)
     return splits
+
+
+def _apply(check, splits):
+    if check is not None:
+        check(splits)

@@ -54,7 +54,7 @@ def build_learner(
         regularizer_weight=weight,
         memory=_memory(recipe),
         class_embeddings=_class_embeddings(recipe, num_classes),
-        anchor_weight=recipe.anchor_weight if recipe.samples_proxies else 0.0,
+        anchor_weight=recipe.anchor_weight if recipe.samples_proxies else None,
         anchor_decay=recipe.anchor_decay,
         in_batch_weight=recipe.in_batch_weight,
         seed=recipe.seed,

@@ -71,6 +71,15 @@ Pooling = Literal[
     "solar",
     "weldon",
 ]
+# Those whose own histogram a regulariser takes.
+GSP_POOLINGS = (
+    "gsp",
+    "gem-gsp",
+    "gmp-gsp",
+    "gsp-background",
+    "gsp-learnt",
+    "gsp-unary",
+)
 # Poolings that the papers' comparison lets see the backbone's own features,
 # and SimPool, which is defined so; the pooled vector is projected. The others
 # see projected features.
@@ -301,11 +310,11 @@ class MethodSettings:
     log_regularizer_share: bool = False
     """Note the regulariser's share of the gradient in the history."""
     histogram_inverse_temperature: Annotated[float, positive] = 10.0
-    """xml: sharpness of the prototype histogram."""
+    """zsr, xml without GSP: sharpness of the prototype histogram."""
     memory: Literal["none", "xbm"] = "none"
     """Compare with a memory of past embeddings as well."""
     memory_capacity: Annotated[int, positive] = 1024
-    """Embeddings in it."""
+    """Embeddings in it, a batch or more."""
     memory_warmup_steps: Annotated[int, not_negative] = 100
     """Steps before it is used."""
     ccp: Literal["off", "learnt", "single", "on"] = "off"
@@ -314,14 +323,16 @@ class MethodSettings:
     proxies_per_class: Annotated[int, positive] = 1
     """Proxies (or soft-triple centres) per class."""
     ccp_pool_size: Annotated[int, positive] = 12
-    """Samples per class among which the next proxies are chosen."""
+    """Samples per class among which the next proxies are chosen, as many as
+    the proxies or more."""
     ccp_patience: Annotated[int, positive] = 3
     """Evaluations without a gain after which the next problem starts."""
     ccp_warmup: Annotated[int, not_negative] = 0
     """Evaluations before proxies start from samples, trained on pairs within
     the batch; a network from scratch needs some."""
     anchor_weight: Annotated[float, not_negative] = 2e-4
-    """Pull of the weights towards the last problem's solution."""
+    """Pull of the weights towards the last problem's solution; 0 alternates
+    proxies alone."""
     anchor_decay: Annotated[float, up_to_one] = 1.0
     """Factor on that pull from problem to problem, in (0, 1]."""
     ccp_pool: Literal["data", "recent"] = "data"
@@ -451,6 +462,7 @@ def _check_combination(recipe):
     _check_batches(recipe)
     _check_methods(recipe)
     _check_evaluations(recipe)
+    _check_begun(recipe)
 
 
 def _check_images(recipe):
@@ -571,9 +583,70 @@ def _check_methods(recipe):
     )
     require(
         recipe,
+        "memory_capacity",
+        recipe.memory == "none" or recipe.memory_capacity >= recipe.batch_size,
+        f"{recipe.batch_size} or more, a batch of classes_per_batch * "
+        "samples_per_class. Make it larger or the batch smaller",
+    )
+    require(
+        recipe,
+        "ccp_pool",
+        recipe.ccp != "single" or recipe.ccp_pool == "data",
+        "`data` with ccp=single, whose only problem has no recent samples. "
+        "Set ccp=on to choose proxies from them",
+    )
+    require(
+        recipe,
+        "ccp_pool_size",
+        not recipe.samples_proxies
+        or recipe.ccp_pool_size >= recipe.proxies_per_class,
+        f"proxies_per_class={recipe.proxies_per_class} or more, which are "
+        "chosen among them. Make it larger or take fewer proxies",
+    )
+    default = Recipe.histogram_inverse_temperature
+    require(
+        recipe,
+        "histogram_inverse_temperature",
+        recipe.regularizer == "none"
+        or recipe.pooling not in GSP_POOLINGS
+        or recipe.histogram_inverse_temperature == default,
+        f"{default:g}, its default, with pooling={recipe.pooling}, whose own "
+        f"histogram regularizer={recipe.regularizer} takes. Set "
+        "inverse_temperature",
+    )
+    require(
+        recipe,
         "log_regularizer_share",
         not recipe.log_regularizer_share or recipe.regularizer != "none",
         "False with regularizer=none",
+    )
+
+
+def _check_begun(recipe):
+    """What begins after some steps has to begin before the last one."""
+    if recipe.steps == 0:
+        return
+    in_time = f"below steps={recipe.steps}, or"
+    way_out = "Train longer or lower it"
+    require(
+        recipe,
+        "memory_warmup_steps",
+        recipe.memory == "none" or recipe.memory_warmup_steps < recipe.steps,
+        f"{in_time} the memory is never used. {way_out}",
+    )
+    require(
+        recipe,
+        "warmup_steps",
+        recipe.warmup_steps < recipe.steps,
+        f"{in_time} the backbone never learns. {way_out}; frozen=all keeps it "
+        "as it is",
+    )
+    require(
+        recipe,
+        "ccp_warmup",
+        recipe.ccp != "single" or recipe.ccp_warmup < recipe.evaluations,
+        f"below the {recipe.evaluations} evaluations, or no proxy is ever "
+        f"sampled. {way_out}, or evaluate more often",
     )
 
 

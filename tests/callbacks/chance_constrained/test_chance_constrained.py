@@ -113,6 +113,30 @@ def test_next_problem_starts_after_patience_evaluations_without_a_gain():
     assert history["ccp_steps"] == [2, 4, 6, 8, 2, 4, 6, 8, 10, 2]
 
 
+def test_without_a_pull_proxies_alternate_and_steps_are_plain():
+    scores = [0.4, 0.3, 0.2, 0.1, 0.1]
+    learner, weights = build_learner(anchor_weight=0.0), Weights()
+    history = fit(learner, scores, weights)
+    assert history["ccp_problem"] == [1, 1, 1, 2, 2]
+    assert history["ccp_anchor_distance"][-1] > 0.0
+    assert is_among(weights.proxies[0][0], weights.proxies[3][0]).sum() == 0
+    # An epoch from where the second problem has come to, far from anchors.
+    found = []
+    for weight in (0.0, None, 0.5):
+        one = build_learner(anchor_weight=weight)
+        start = one.encoder.get_weights()
+        one.encoder.set_weights(weights.encoder[3])
+        one.proxies.set_weights([weights.proxies[3]])
+        if weight is not None:
+            anchors = build_learner().encoder.trainable_variables
+            one.anchored.start_problem(anchors)
+        one.fit(IMAGES, LABELS, batch_size=12, shuffle=False, verbose=0)
+        found.append([*one.encoder.get_weights(), *one.proxies.get_weights()])
+    free, plain, pulled = found
+    assert all(map(np.array_equal, free, plain))
+    assert np.abs(pulled[0] - start[0]).max() < np.abs(free[0] - start[0]).max()
+
+
 def test_proxies_of_a_proxy_loss_alternate_too():
     loss = gsp.losses.ProxyAnchorLoss()
     learner, weights = build_learner(learning_rate=0.01, loss=loss), Weights()
@@ -421,8 +445,8 @@ def test_a_learner_without_proxies_or_anchors_is_refused_before_training():
     plain.compile("sgd", loss=gsp.losses.ContrastiveLoss())
     with pytest.raises(ValueError, match="proxies=None"):
         fit(plain, [0.1])
-    with pytest.raises(ValueError, match="anchor_weight=0.0"):
-        fit(build_learner(anchor_weight=0.0), [0.1])
+    with pytest.raises(ValueError, match="anchor_weight=None"):
+        fit(build_learner(anchor_weight=None), [0.1])
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     with pytest.raises(TypeError, match="Received: a Sequential"):

@@ -18,6 +18,8 @@ def test_the_memory_counts_once_it_is_warm():
     recipe = replace(
         RECIPES["glyphs-xbm"],
         embedding_size=8,
+        classes_per_batch=4,
+        samples_per_class=2,
         memory_capacity=32,
         memory_warmup_steps=2,
     )

@@ -21,7 +21,7 @@ from training.recipes.learner import (
 )
 from training.recipes.recipe import Recipe
 
-SMALL = {"embedding_size": 8, "num_prototypes": 4, "memory_capacity": 32}
+SMALL = {"embedding_size": 8, "num_prototypes": 4, "memory_capacity": 64}
 SHAPE = (16, 16, 3)
 COMBINATIONS = [
     name
@@ -258,7 +258,9 @@ def test_learnt_proxies_start_at_random_and_have_no_anchor():
     learnt = learner_of(replace(RECIPES["glyphs-ccp"], ccp="learnt"))
     sampled = learner_of(replace(RECIPES["glyphs-ccp"], ccp="single"))
     assert learnt.proxies.proxies.shape == sampled.proxies.proxies.shape
-    assert learnt.anchor_weight == 0.0 < sampled.anchor_weight
+    assert learnt.anchor_weight is None and sampled.anchor_weight > 0.0
+    free = replace(RECIPES["glyphs-ccp"], anchor_weight=0.0)
+    assert learner_of(free).progress is not None
     before = learnt.proxies.proxies.numpy()
     learnt.train_on_batch(*batch())
     assert not np.array_equal(learnt.proxies.proxies.numpy(), before)

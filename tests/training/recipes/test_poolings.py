@@ -12,7 +12,8 @@ if keras.backend.backend() != "tensorflow":
 
 from training.recipes.backbone import build_backbone
 from training.recipes.learner import build_recipe_encoder
-from training.recipes.recipe import MANY, Pooling, Recipe
+from training.recipes.pooling import GSP_OPTIONS, build_histogram
+from training.recipes.recipe import GSP_POOLINGS, MANY, Pooling, Recipe
 
 SMALL = Recipe(embedding_size=16, num_prototypes=4)
 SHAPE = (32, 32, 3)
@@ -24,6 +25,13 @@ def test_every_word_makes_an_encoder_of_the_embedding_size(word):
     size = 16 * MANY if word.endswith("large") else 16
     assert encoder.output_shape == (None, size)
     assert encoder.get_layer("pooling").name == "pooling"
+
+
+def test_gsp_alone_brings_its_own_histogram():
+    assert {*GSP_POOLINGS} == {*GSP_OPTIONS}
+    for word in get_args(Pooling):
+        recipe = replace(SMALL, pooling=word, regularizer="xml")
+        assert (build_histogram(recipe) is None) == (word in GSP_POOLINGS)
 
 
 def test_gem_learns_its_power_on_what_the_backbone_gives():

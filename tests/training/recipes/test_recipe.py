@@ -41,12 +41,52 @@ from training.recipes.studies import SAMPLED, STUDIES
         {"log_regularizer_share": True},
         {"memory": "xbm", "ccp": "on"},
         {"classes_per_batch": 1, "regularizer": "zsr"},
+        {"memory_capacity": 63, "memory": "xbm"},
+        {"memory_warmup_steps": 900, "memory": "xbm"},
+        {"warmup_steps": 900},
+        {"ccp_warmup": 9, "ccp": "single"},
+        {"ccp_pool": "recent", "ccp": "single"},
+        {"ccp_pool_size": 3, "ccp": "on", "proxies_per_class": 4},
+        {
+            "histogram_inverse_temperature": 5.0,
+            "regularizer": "xml",
+            "pooling": "gem-gsp",
+        },
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_its_value(arguments):
     name, value = next(iter(arguments.items()))
     with pytest.raises(ValueError, match=f"`{name}` must be .*{name}={value}"):
         Recipe(**arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        # Nothing is trained: nothing has to begin.
+        {
+            "steps": 0,
+            "warmup_steps": 9,
+            "memory": "xbm",
+            "memory_warmup_steps": 9,
+        },
+        {"steps": 0, "ccp": "single", "ccp_warmup": 9},
+        {"memory_capacity": 64, "memory": "xbm", "memory_warmup_steps": 899},
+        {"memory_capacity": 1, "memory_warmup_steps": 900},
+        {"warmup_steps": 899},
+        {"ccp_warmup": 8, "ccp": "single"},
+        {"ccp_pool": "recent", "ccp": "on"},
+        {"ccp_pool_size": 4, "ccp": "on", "proxies_per_class": 4},
+        {"ccp_pool_size": 3, "proxies_per_class": 4, "loss": "soft-triple"},
+        {"anchor_weight": 0.0, "ccp": "on"},
+        {"histogram_inverse_temperature": 5.0, "pooling": "gsp"},
+        {"histogram_inverse_temperature": 5.0, "regularizer": "xml"},
+        {"histogram_inverse_temperature": 5.0, "regularizer": "zsr"},
+    ],
+)
+def test_what_has_an_effect_or_is_not_used_is_allowed(arguments):
+    recipe = Recipe(**arguments)
+    assert {name: getattr(recipe, name) for name in arguments} == arguments
 
 
 def test_every_word_of_every_field_makes_a_recipe():
