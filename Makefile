@@ -4,7 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-# tensorflow-cpu has wheels for x86-64 alone; elsewhere the full package.
+# What the wheel is tried with: tensorflow-cpu has wheels for x86-64 alone;
+# elsewhere the full package.
 ifneq (,$(filter x86_64 AMD64,$(shell uname -m)))
 TF ?= tf-cpu
 else
@@ -55,7 +56,9 @@ $(INSTALLED): setup.cfg pyproject.toml
 	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else "Python 3.11-3.13 is needed, this is %d.%d; name one with make PYTHON=..." % v)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e ".[$(TF),jax,ann,milvus,onnx,ray,training,test,docs]"
+# Not tf-cpu: keras-hub asks for the full TensorFlow, and both of them would be
+# unpacked over one another.
+	$(BIN)/python -m pip install --quiet -e ".[tf,jax,ann,hub,milvus,onnx,ray,training,test,docs]"
 	touch $@
 
 clean:

@@ -234,8 +234,9 @@ def _prefix(tokens, count):
             "The number of tokens must be known with "
             f'prefix="concatenate". Received: shape {tuple(tokens.shape)}.'
         )
-    behind = (0, tokens.shape[1] - count)
-    return keras.layers.Cropping1D(behind, name="prefix")(tokens)
+    # From the front: the number of tokens that a backbone states beforehand
+    # is not always the one it gives.
+    return tokens[:, :count]
 
 
 def _projection(features, embedding_size, pool_first):

@@ -1,8 +1,11 @@
 """Every foundation model's tokens lie where their patches lay.
 
-The models are small and random; one patch of the image is changed at a time,
-and the feature that changes most has to be the one in its place.
+The models are small, and what mixes tokens is set to zero: a feature then
+depends on the patch in its place and on no other. One patch of the image is
+changed at a time; that feature has to change, and all others have to stay.
 """
+
+import re
 
 import keras
 import numpy as np
@@ -10,56 +13,68 @@ import pytest
 
 import keras_gsp as gsp
 
-SIDE, PATCH = 32, 8
+PATCH = 8
+SQUARE, WIDE = (32, 32, 3), (24, 32, 3)
 SMALL = {"num_layers": 1, "num_heads": 2, "hidden_dim": 32}
-WIDE = {"intermediate_dim": 16, "image_shape": (SIDE, SIDE, 3)}
 REGISTERS = 2
+# The last layer of each branch beside a residual connection.
+MIXING = re.compile(
+    "attention_output|attention_projection|dense_2|fc2|layer_scale"
+)
 
 
-def hub_model(name, **options):
+def hub_model(name, image_shape, **options):
     hub = pytest.importorskip(
         "keras_hub", reason="the extra [hub] is not installed"
     )
-    return getattr(hub.models, name)(**options)
+    return getattr(hub.models, name)(image_shape=image_shape, **options)
 
 
 def vit():
-    return hub_model(
-        "ViTBackbone",
-        image_shape=(SIDE, SIDE, 3),
-        patch_size=PATCH,
-        mlp_dim=16,
-        **SMALL,
-    )
+    return hub_model("ViTBackbone", WIDE, patch_size=PATCH, mlp_dim=16, **SMALL)
 
 
 def dino_v2():
     return hub_model(
         "DINOV2Backbone",
+        SQUARE,
         patch_size=PATCH,
         num_register_tokens=REGISTERS,
-        position_embedding_shape=(SIDE, SIDE, 3),
+        position_embedding_shape=SQUARE,
+        intermediate_dim=16,
         **SMALL,
-        **WIDE,
     )
 
 
 def dino_v3():
     return hub_model(
         "DINOV3Backbone",
+        WIDE,
         patch_size=PATCH,
         num_register_tokens=REGISTERS,
+        intermediate_dim=16,
         **SMALL,
-        **WIDE,
     )
 
 
 def clip():
-    return hub_model("CLIPVisionEncoder", patch_size=PATCH, **SMALL, **WIDE)
+    return hub_model(
+        "CLIPVisionEncoder",
+        SQUARE,
+        patch_size=PATCH,
+        intermediate_dim=16,
+        **SMALL,
+    )
 
 
 def siglip():
-    pooled = hub_model("SigLIPVisionEncoder", patch_size=PATCH, **SMALL, **WIDE)
+    pooled = hub_model(
+        "SigLIPVisionEncoder",
+        SQUARE,
+        patch_size=PATCH,
+        intermediate_dim=16,
+        **SMALL,
+    )
     # It pools by itself; its tokens are those before.
     tokens = pooled.get_layer("post_layer_norm").output
     return keras.Model(pooled.inputs, tokens)
@@ -68,7 +83,7 @@ def siglip():
 def swin():
     return hub_model(
         "SwinTransformerBackbone",
-        image_shape=(SIDE, SIDE, 3),
+        (32, 48, 3),
         embed_dim=8,
         depths=(1, 1),
         num_heads=(2, 2),
@@ -79,44 +94,50 @@ def swin():
 
 def convnext():
     return keras.applications.ConvNeXtTiny(
-        include_top=False, weights=None, input_shape=(96, 96, 3)
+        include_top=False, weights=None, input_shape=(96, 128, 3)
     )
 
 
-# Builder, leading tokens, what has to be said about the grid.
+# Builder, rows and columns, leading tokens, what has to be said of the grid.
+# DINOv2, CLIP and SigLIP take square images alone.
 MODELS = {
-    "vit": (vit, 1, {}),
-    "dino-v2": (dino_v2, 1 + REGISTERS, {}),
-    "dino-v3": (dino_v3, 1 + REGISTERS, {}),
-    "clip": (clip, 1, {}),
-    # keras-hub states one token more than the model gives.
-    "siglip": (siglip, 0, {"grid_shape": (4, 4)}),
-    "swin": (swin, 0, {}),
-    "convnext": (convnext, 0, {}),
+    "vit": (vit, (3, 4), 1, {}),
+    "dino-v2": (dino_v2, (4, 4), 1 + REGISTERS, {}),
+    # keras-hub states the tokens of a square image,
+    "dino-v3": (dino_v3, (3, 4), 1 + REGISTERS, {"grid_shape": (3, 4)}),
+    "clip": (clip, (4, 4), 1, {}),
+    # and here one token more than the model gives.
+    "siglip": (siglip, (4, 4), 0, {"grid_shape": (4, 4)}),
+    "swin": (swin, (4, 6), 0, {}),
+    "convnext": (convnext, (3, 4), 0, {}),
 }
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_changed_patch_changes_the_feature_in_its_place(name, tmp_path):
-    build, prefix_tokens, options = MODELS[name]
+    build, grid, prefix_tokens, options = MODELS[name]
     pooling = gsp.layers.GeneralizedSumPooling(4, name="pooling")
     encoder = gsp.models.build_encoder(
-        build(),
+        without_mixing(build()),
         embedding_size=16,
         pooling=pooling,
         prefix_tokens=prefix_tokens,
         **options,
     )
-    rows, columns = pooling.input.shape[1:3]
-    assert rows == columns >= 3
-    side = encoder.inputs[0].shape[1]
-    images = one_changed_patch(side, rows)
+    assert pooling.input.shape[1:3] == grid
+    images = one_changed_patch(encoder.inputs[0].shape[1:], grid)
     maps = keras.Model(encoder.inputs, pooling.input).predict(images, verbose=0)
     changes = np.linalg.norm(maps[1:] - maps[:1], axis=-1)
-    found = changes.reshape(rows * columns, -1).argmax(axis=1)
-    np.testing.assert_array_equal(found, np.arange(rows * columns))
-    weights = np.asarray(pooling.pooling_weights(maps))
-    assert weights.shape == (len(maps), rows, columns)
+    changes = changes.reshape(len(changes), -1)
+    # Rounding of what did not change, far below what did.
+    np.testing.assert_array_equal(changes > 1e-4, np.eye(len(changes)))
+    # The pooling's map: what a prototype is like counts most.
+    row, column = grid[0] - 1, 1
+    changed = maps[1 + row * grid[1] + column][None]
+    pooling.prototypes.assign(np.tile(changed[0, row, column], (4, 1)))
+    weights = np.asarray(pooling.pooling_weights(changed))[0]
+    assert weights.shape == grid
+    assert weights.argmax() == row * grid[1] + column
     if name == "convnext":
         return
     encoder.save(tmp_path / "encoder.keras")
@@ -128,22 +149,74 @@ def test_a_changed_patch_changes_the_feature_in_its_place(name, tmp_path):
     )
 
 
-def one_changed_patch(side, rows):
+def without_mixing(network):
+    """The network with every residual branch set to zero."""
+    for weight in network.weights:
+        if MIXING.search(weight.path):
+            weight.assign(np.zeros(weight.shape))
+    return network
+
+
+def one_changed_patch(image_shape, grid):
     """An image of noise, then that image with one patch inverted each."""
     generator = np.random.default_rng(0)
-    image = generator.normal(size=(side, side, 3)).astype("float32")
-    step = side // rows
+    image = generator.normal(size=image_shape).astype("float32")
+    height, width = (
+        side // count for side, count in zip(image_shape[:2], grid, strict=True)
+    )
     images = [image]
-    for row in range(rows):
-        for column in range(rows):
-            changed = image.copy()
-            place = (
-                slice(row * step, (row + 1) * step),
-                slice(column * step, (column + 1) * step),
-            )
-            changed[place] = 2.0 - 3.0 * changed[place]
-            images.append(changed)
+    for row, column in np.ndindex(*grid):
+        changed = image.copy()
+        place = (
+            slice(row * height, (row + 1) * height),
+            slice(column * width, (column + 1) * width),
+        )
+        changed[place] = 2.0 - 3.0 * changed[place]
+        images.append(changed)
     return np.stack(images)
+
+
+def test_tokens_before_the_patches_are_appended_as_they_are(tmp_path):
+    backbone = dino_v3()
+    encoder = gsp.models.build_encoder(
+        backbone,
+        embedding_size=16,
+        normalization=None,
+        prefix_tokens=1 + REGISTERS,
+        prefix="concatenate",
+        grid_shape=(3, 4),
+    )
+    encoder.save(tmp_path / "encoder.keras")
+    loaded = keras.saving.load_model(tmp_path / "encoder.keras")
+    images = one_changed_patch(WIDE, (3, 4))[:1]
+    tokens = backbone({"pixel_values": images})
+    tokens = np.asarray(encoder.get_layer("projection")(tokens))
+    found = np.asarray(loaded(images))[0]
+    np.testing.assert_allclose(
+        found[16:], np.ravel(tokens[0, : 1 + REGISTERS]), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        found[:16], np.mean(tokens[0, 1 + REGISTERS :], axis=0), atol=1e-5
+    )
+
+
+def test_the_extras_for_tokens_search_and_both_frameworks_go_together():
+    hub = pytest.importorskip(
+        "keras_hub", reason="the extra [hub] is not installed"
+    )
+    scann = pytest.importorskip("scann", reason="[ann] is not installed")
+    text = pytest.importorskip("tensorflow_text")
+    jax = pytest.importorskip("jax")
+    import tensorflow as tf
+
+    assert hub.models.ViTBackbone
+    assert text.__version__.split(".")[:2] == tf.__version__.split(".")[:2]
+    assert jax.numpy.ones(2).sum() == 2.0
+    # Its compiled operations fit one TensorFlow alone.
+    vectors = np.eye(4, dtype="float32")
+    builder = scann.scann_ops.builder(vectors, 1, "dot_product")
+    found, _ = builder.score_brute_force().build().search_batched(vectors)
+    np.testing.assert_array_equal(np.asarray(found)[:, 0], np.arange(4))
 
 
 def test_a_model_that_pools_by_itself_is_refused_with_the_way_out():

@@ -38,7 +38,7 @@ def build_backbone(recipe: Recipe, image_shape: tuple) -> Any:
     if recipe.frozen == "all":
         network.trainable = False
     if recipe.frozen == "batch-norm":
-        for layer in network.layers:
+        for layer in _layers_within(network):
             if isinstance(layer, keras.layers.BatchNormalization):
                 layer.trainable = False
     return keras.Model(images, network(pixels), name="backbone")
@@ -49,7 +49,7 @@ def _network(recipe, image_shape, pixels):
     weights = recipe.backbone_weights
     if recipe.backbone.startswith(HUB_PREFIX):
         preset = recipe.backbone.removeprefix(HUB_PREFIX)
-        network, scaling = hub_backbone.build_hub_network(preset)
+        network, scaling = hub_backbone.build_hub_network(preset, image_shape)
         side = network.input.shape[1:3]
         if side != tuple(image_shape[:2]):
             pixels = keras.layers.Resizing(*side, name="to_preset")(pixels)
@@ -81,6 +81,13 @@ def _network(recipe, image_shape, pixels):
             return network, keras.layers.Rescaling(1.0, RESNET_OFFSET)(
                 blue_first
             )
+
+
+def _layers_within(network):
+    """All layers of a model, those of the models in it too."""
+    for layer in network.layers:
+        yield layer
+        yield from _layers_within(layer) if hasattr(layer, "layers") else ()
 
 
 def _application(build, image_shape, weights):

@@ -1,7 +1,7 @@
 """Backbones of keras-hub, whatever they are, as uint8 images to a map."""
 
 import importlib.util
-import math
+import warnings
 from typing import Any
 
 import keras
@@ -24,7 +24,9 @@ def check_installed(backbone: str) -> None:
         )
 
 
-def build_hub_network(preset: str) -> tuple[keras.Model, Any]:
+def build_hub_network(
+    preset: str, image_shape: tuple
+) -> tuple[keras.Model, Any]:
     """Loads a preset of keras-hub and ends it at its features.
 
     Of a model of images and texts the vision encoder is taken; a model that
@@ -33,6 +35,8 @@ def build_hub_network(preset: str) -> tuple[keras.Model, Any]:
 
     Args:
         preset: name, handle or folder, as `keras_hub` takes it.
+        image_shape: (height, width, 3) of the images, which is also the size
+            of a preset that takes any.
 
     Returns:
         A model from (batch, height, width, 3), in the size and range that
@@ -40,17 +44,22 @@ def build_hub_network(preset: str) -> tuple[keras.Model, Any]:
         from pixels of 0 to 255 to that range.
 
     Raises:
-        ValueError: keras-hub is missing, or the preset is no image model.
+        ValueError: keras-hub is missing, the preset is no image model, or it
+            does not say how its tokens make a map.
     """
     check_installed(HUB_PREFIX + preset)
     import keras_hub as hub
 
-    network = hub.models.Backbone.from_preset(preset)
+    network = _loaded(hub, preset, image_shape)
     network = getattr(network, "vision_encoder", network)
-    inputs = keras.Input(_image_shape(network, preset), name="pixels")
+    own_shape = _image_shape(network, preset)
+    sides = [
+        own or given for own, given in zip(own_shape, image_shape, strict=True)
+    ]
+    inputs = keras.Input(sides, name="pixels")
     outputs = feature_part(network)(_as_given(network, inputs))
     if len(outputs.shape) == 3:
-        outputs = _as_map(network, outputs, inputs)
+        outputs = token_map(network, outputs, inputs)
     return keras.Model(inputs, outputs, name="hub"), _scaling(hub, preset)
 
 
@@ -76,6 +85,45 @@ def feature_part(network: keras.Model) -> keras.Model:
     )
 
 
+def token_map(network: keras.Model, tokens: Any, inputs: Any) -> Any:
+    """Patches as a map; what stands before them is dropped.
+
+    Args:
+        network: the backbone; its `patch_size` says what the grid is, its
+            `num_register_tokens` or `use_class_token` what is no patch.
+        tokens: what it gives, (batch, tokens, channels).
+        inputs: what it gives that for, (batch, height, width, 3).
+
+    Raises:
+        ValueError: no patch size is said, or the tokens are more or fewer
+            than what is said.
+    """
+    grid = _grid_shape(network, inputs.shape[1:3])
+    counted = _count_tokens(tokens, inputs)
+    prefix_tokens = counted - grid[0] * grid[1]
+    stated = _stated_prefix(network, max(prefix_tokens, 0))
+    if prefix_tokens != stated:
+        raise ValueError(
+            "The tokens of `backbone` must be its patches behind its class "
+            f"and register tokens. Received: {network.name} with {counted} "
+            f"tokens, {grid[0]} x {grid[1]} patches and {stated} before them."
+        )
+    return gsp.layers.TokenGrid(
+        grid, prefix_tokens=prefix_tokens, name="patches"
+    )(tokens)
+
+
+def _loaded(hub, preset, image_shape):
+    """A preset's backbone, of the images' size where it must hear one."""
+    load = hub.models.Backbone.from_preset
+    try:
+        return load(preset)
+    except TypeError:
+        # DINOv3 computes with the image's sides, and a preset may leave them
+        # open.
+        return load(preset, image_shape=tuple(image_shape))
+
+
 def _image_shape(network, preset):
     images = [
         x.shape for x in network.inputs if len(x.shape) == 4 and x.shape[3] == 3
@@ -95,32 +143,57 @@ def _as_given(network, images):
     return images
 
 
-def _as_map(network, tokens, inputs):
-    """Patches as a map; what stands before them is dropped.
+def _grid_shape(network, sides):
+    """Rows and columns of patches, from what the model says of itself.
 
-    The tokens are counted on a blank image: what a model says beforehand is
-    not always what it gives.
+    Their number alone does not tell: nine tokens are a grid of 3 x 3, or one
+    of 2 x 2 behind a class token and four registers.
     """
-    height, width = inputs.shape[1:3]
-    blank = np.zeros((1, height, width, 3), "float32")
-    counted = keras.Model(inputs, tokens).predict(blank, verbose=0).shape[1]
-    # The largest grid of the image's proportions; fewer tokens are left over
-    # than another row would need.
-    part = math.gcd(height, width)
-    ratio = height // part, width // part
-    times = math.isqrt(counted // (ratio[0] * ratio[1]))
-    grid = ratio[0] * times, ratio[1] * times
-    prefix_tokens = counted - grid[0] * grid[1]
-    return gsp.layers.TokenGrid(
-        grid, prefix_tokens=prefix_tokens, name="patches"
-    )(tokens)
+    patch = getattr(network, "patch_size", None)
+    if patch is None:
+        raise ValueError(
+            "A `backbone` that gives tokens must say its `patch_size`. "
+            f"Received: {network.name}, which does not. Take one that gives "
+            "a feature map, or lay its tokens out yourself: "
+            "keras_gsp.models.build_encoder(..., prefix_tokens=..., "
+            "grid_shape=...)."
+        )
+    if isinstance(patch, int):
+        patch = patch, patch
+    # Each stage but the first merges two by two patches.
+    merged = 2 ** (len(getattr(network, "depths", (1,))) - 1)
+    return tuple(
+        side // (size * merged) for side, size in zip(sides, patch, strict=True)
+    )
+
+
+def _count_tokens(tokens, inputs):
+    """The number of tokens of a blank image.
+
+    What a model says beforehand is not always what it gives.
+    """
+    blank = np.zeros((1, *inputs.shape[1:]), "float32")
+    return keras.Model(inputs, tokens).predict(blank, verbose=0).shape[1]
+
+
+def _stated_prefix(network, found):
+    """Leading tokens by the model's own words; those found if it has none."""
+    registers = getattr(network, "num_register_tokens", None)
+    if registers is not None:
+        return 1 + registers
+    return int(getattr(network, "use_class_token", found))
 
 
 def _scaling(hub, preset):
-    """The preset's own range of pixels; -1 to 1 where it says none."""
+    """The preset's own range of pixels; -1 to 1, aloud, where it has none."""
     try:
         converter = hub.layers.ImageConverter.from_preset(preset)
     except (ValueError, FileNotFoundError):
+        warnings.warn(
+            f"The preset {preset} does not say which range of pixels it was "
+            "trained on: they are scaled to [-1, 1].",
+            stacklevel=2,
+        )
         return keras.layers.Rescaling(1 / 127.5, -1.0)
     scale = 1.0 if converter.scale is None else converter.scale
     offset = 0.0 if converter.offset is None else converter.offset

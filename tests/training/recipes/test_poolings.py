@@ -1,5 +1,6 @@
 """Every pooling word of a recipe makes an encoder; hub presets a backbone."""
 
+import json
 from dataclasses import replace
 from typing import get_args
 
@@ -80,6 +81,9 @@ def test_hub_preset_becomes_a_map_without_its_class_token(tmp_path):
         mlp_dim=16,
     )
     vit.save_to_preset(tmp_path)
+    hub.layers.ViTImageConverter(scale=1 / 127.5, offset=-1.0).save_to_preset(
+        tmp_path
+    )
     recipe = replace(SMALL, backbone=f"hub:{tmp_path}", frozen="all")
     # Images of another size are resized to the preset's.
     backbone = build_backbone(recipe, SHAPE)
@@ -91,6 +95,83 @@ def test_hub_preset_becomes_a_map_without_its_class_token(tmp_path):
     np.testing.assert_allclose(
         found, np.reshape(tokens[:, 1:], (2, 4, 3, 8)), atol=1e-4
     )
+
+
+def test_a_preset_without_a_range_of_pixels_says_what_it_is_given(tmp_path):
+    hub = pytest.importorskip(
+        "keras_hub", reason="the extra [hub] is not installed"
+    )
+    resnet = hub.models.ResNetBackbone(
+        input_conv_filters=[64],
+        input_conv_kernel_sizes=[3],
+        stackwise_num_filters=[64],
+        stackwise_num_blocks=[1],
+        stackwise_num_strides=[1],
+        block_type="basic_block",
+    )
+    resnet.save_to_preset(tmp_path)
+    recipe = replace(SMALL, backbone=f"hub:{tmp_path}", frozen="batch-norm")
+    with pytest.warns(UserWarning, match=r"are scaled to \[-1, 1\]"):
+        backbone = build_backbone(recipe, SHAPE)
+    # It takes images of any size: they stay as they are.
+    images = np.random.default_rng(0).integers(0, 256, (2, *SHAPE), "uint8")
+    np.testing.assert_allclose(
+        backbone(images), resnet(images / 127.5 - 1.0), atol=1e-4
+    )
+    trained = {
+        weight.path.split("/")[-1] for weight in backbone.trainable_weights
+    }
+    assert "kernel" in trained
+    assert not trained & {"gamma", "beta"}
+
+
+def dino(hub, image_shape):
+    return hub.models.DINOV3Backbone(
+        image_shape=image_shape,
+        patch_size=8,
+        num_register_tokens=4,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=8,
+        intermediate_dim=16,
+    )
+
+
+@pytest.mark.filterwarnings("ignore:The preset")
+def test_tokens_of_a_preset_of_any_size_lie_on_the_images_grid(tmp_path):
+    hub = pytest.importorskip(
+        "keras_hub", reason="the extra [hub] is not installed"
+    )
+    dino(hub, (16, 16, 3)).save_to_preset(tmp_path)
+    # keras-hub itself cannot build one of any size; a file may ask for it.
+    file = tmp_path / "config.json"
+    saved = json.loads(file.read_text())
+    saved["config"]["image_shape"] = [None, None, 3]
+    file.write_text(json.dumps(saved))
+    recipe = replace(SMALL, backbone=f"hub:{tmp_path}")
+    backbone = build_backbone(recipe, (16, 24, 3))
+    assert backbone(np.zeros((2, 16, 24, 3), "uint8")).shape == (2, 2, 3, 8)
+
+
+def test_a_grid_is_what_the_backbone_says_and_never_guessed():
+    hub = pytest.importorskip(
+        "keras_hub", reason="the extra [hub] is not installed"
+    )
+    from training.recipes.hub_backbone import token_map
+
+    network = dino(hub, (16, 16, 3))
+    images = keras.Input((16, 16, 3))
+    tokens = network({"pixel_values": images})
+    # Nine tokens: 2 x 2 behind five, not 3 x 3.
+    assert token_map(network, tokens, images).shape == (None, 2, 2, 8)
+    network.num_register_tokens = 0
+    with pytest.raises(
+        ValueError, match="9 tokens, 2 x 2 patches and 1 before"
+    ):
+        token_map(network, tokens, images)
+    network.patch_size = None
+    with pytest.raises(ValueError, match="`patch_size`"):
+        token_map(network, tokens, images)
 
 
 def test_hub_model_that_pools_is_tapped_before(tmp_path):
