@@ -204,11 +204,13 @@ def table(results: dict) -> str:
     """One row a method."""
     scores = results["scores"]
     headings, cells = columns(list(scores.values()))
+    kept = [name for name in MEASURES if name in next(iter(scores.values()))]
     rows = [
-        [method, *(spread(found[name], digits=3) for name in MEASURES), *own]
+        [method, *(spread(found[name], digits=3) for name in kept), *own]
         for (method, found), own in zip(scores.items(), cells, strict=True)
     ]
-    return markdown_table(["", *MEASURES.values(), *headings], rows)
+    measures = [MEASURES[name] for name in kept]
+    return markdown_table(["", *measures, *headings], rows)
 
 
 def draw(path: Path, results: dict) -> None:
