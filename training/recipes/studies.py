@@ -412,6 +412,12 @@ _POOLED_ROWS: dict[str, dict[str, Any]] = {
     }
     for number, pool in POOLED
 }
+# Weights of the loss within the batch: none, and the papers' code's. `ccp` has
+# one.
+_WITHIN_ROWS: dict[str, dict[str, Any]] = {
+    f"c2-within{weight:g}": {"loss": "c2", "in_batch_weight": weight}
+    for weight in (0.0, 0.1)
+}
 _ANCHORED_ROWS: dict[str, dict[str, Any]] = {
     f"c2-{number}at{weight:g}": {
         "loss": "c2",
@@ -430,6 +436,13 @@ _SCREENING_ROWS: dict[str, dict[str, Any]] = {
 STUDIES = {
     "emoji": grid(
         "emoji, MobileNetV2 fine-tuned end to end", EMOJI, BLOCKS, CENTERS
+    ),
+    # Twice as long, so that the last losses flatten and more problems are
+    # solved.
+    "emoji-long": grid(
+        "emoji, MobileNetV2 fine-tuned end to end, longer",
+        replace(EMOJI, steps=3000),
+        ((PAIRS[::-1], ("gap", "single", "ccp")),),
     ),
     "emoji-frozen": grid(
         "emoji, frozen MobileNetV2 features", EMOJI_FEATURES, BLOCKS, CENTERS
@@ -454,7 +467,7 @@ STUDIES = {
     ),
     "emoji-proxies": grid(
         "emoji, frozen MobileNetV2 features, proxies of a class, samples to "
-        "choose from, anchors",
+        "choose from, anchors, the loss within the batch",
         EMOJI_FEATURES,
         [
             (("c2",), ("gap", "learnt", "single", "ccp")),
@@ -462,9 +475,11 @@ STUDIES = {
             # above, learning a hundred times faster than the network.
             (("c2-rate100", "c2-1rate100"), ("learnt",)),
             ([*_POOLED_ROWS, *_ANCHORED_ROWS], ("ccp",)),
+            (_WITHIN_ROWS, ("single", "ccp")),
         ],
         rows=_POOLED_ROWS
         | _ANCHORED_ROWS
+        | _WITHIN_ROWS
         | {
             f"c2-{words}rate100": {
                 "loss": "c2",

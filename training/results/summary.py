@@ -10,6 +10,7 @@ END = "<!-- End of what is made. -->"
 # Name of the record -> what a reader calls it.
 STUDIES = {
     "emoji": "emoji, fine-tuned",
+    "emoji-long": "emoji, fine-tuned twice as long",
     "emoji-frozen": "emoji, frozen features",
     "emoji-clutter": "emoji among others, fine-tuned",
     "components": "emoji among others, frozen features",
