@@ -66,6 +66,23 @@ def test_cbam_equals_the_formula():
     check(layers.CBAMPooling(2, kernel_size=3), naive)
 
 
+@pytest.mark.parametrize(
+    "built_for, called_on",
+    [((2, 4, 3, 6), (2, 12, 6)), ((2, 12, 6), (2, 4, 3, 6))],
+)
+def test_cbam_is_for_the_rank_that_it_was_built_for(built_for, called_on):
+    layer = layers.CBAMPooling(2, kernel_size=3)
+    layer.build(built_for)
+    with pytest.raises(ValueError, match="that the layer was built for"):
+        layer(features_of(called_on))
+    # Without neighbours it is the same to both.
+    layer = layers.CBAMPooling(2, kernel_size=1)
+    layer.build(built_for)
+    np.testing.assert_allclose(
+        layer(FEATURES), layer(FEATURES.reshape(2, 12, 6)), rtol=1e-5
+    )
+
+
 def test_crow_equals_the_formula():
     def naive(features, w):
         positive = relu(features)

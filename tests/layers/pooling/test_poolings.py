@@ -407,6 +407,11 @@ def test_seen_from_a_table_it_is_public(name):
         ("OTKPooling", {"num_references": 0}, "num_references=0"),
         ("OTKPooling", {"num_iterations": 0}, "num_iterations=0"),
         ("OTKPooling", {"inverse_temperature": 0}, "inverse_temperature=0"),
+        (
+            "OTKPooling",
+            {"inverse_temperature": float("inf")},
+            "inverse_temperature=inf",
+        ),
         ("OptimalTransportAggregation", {"num_clusters": 0}, "clusters=0"),
         ("SOLARPooling", {"power": 0.5}, "power=0.5"),
         ("SOLARPooling", {"attention_size": 0}, "attention_size=0"),
