@@ -8,6 +8,7 @@ from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.layers.intra_batch_classifier import IntraBatchClassifier
 from keras_gsp.layers.learnt_boundary import LearntBoundary
+from keras_gsp.layers.patch_tokens import PatchTokens
 from keras_gsp.layers.pooling.attention_pooling import AttentionPooling
 from keras_gsp.layers.pooling.average_max_pooling import AverageMaxPooling
 from keras_gsp.layers.pooling.cbam_pooling import CBAMPooling
@@ -58,6 +59,7 @@ __all__ = [
     "NetVLADPooling",
     "OTKPooling",
     "OptimalTransportAggregation",
+    "PatchTokens",
     "PrototypeHistogram",
     "SOLARPooling",
     "SimPool",

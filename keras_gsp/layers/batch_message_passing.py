@@ -25,7 +25,8 @@ class BatchMessagePassing(keras.layers.Layer):
     with queries, keys and values linear in the embeddings. For training
     alone: the loss of the refined embeddings reaches the plain ones through
     the whole batch, and the plain ones are what is kept, scored and served.
-    What comes out depends on which samples came in.
+    What comes out depends on which samples came in. With `groups` the sum
+    runs over the samples of i's own group: each group is a batch of its own.
 
     Args:
         num_steps: rounds of messages, each with weights of its own, at least
@@ -33,6 +34,11 @@ class BatchMessagePassing(keras.layers.Layer):
         num_heads: H, at least 1, divides the embedding's size. Default 4.
         hidden_factor: width of the perceptron, in embedding sizes. Default 4.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Call arguments:
+        embeddings: see input shape.
+        groups: optional (batch,), booleans or integers; messages pass only
+            between samples of equal ones. Default `None`: between all.
 
     Input shape:
         (batch, embedding_size), the size known.
@@ -96,11 +102,15 @@ class BatchMessagePassing(keras.layers.Layer):
             self._round(number, size) for number in range(self.num_steps)
         ]
 
-    def call(self, embeddings: Tensor) -> Tensor:
+    def call(self, embeddings: Tensor, groups: Tensor | None = None) -> Tensor:
         """Returns the refined embeddings."""
         refined = at_least_float32(embeddings)
+        is_heard = None
+        if groups is not None:
+            groups = ops.convert_to_tensor(groups)
+            is_heard = groups[:, None] == groups[None, :]
         for weights in self.rounds:
-            messages = self._messages(weights, refined)
+            messages = self._messages(weights, refined, is_heard)
             refined = weights["message_normalization"](refined + messages)
             hidden = ops.relu(
                 ops.matmul(refined, weights["hidden_kernel"])
@@ -137,16 +147,17 @@ class BatchMessagePassing(keras.layers.Layer):
             "output_kernel": (hidden, size),
             "output_bias": (size,),
         }
+        dtype = "float64" if self.compute_dtype == "float64" else "float32"
         weights = {
             name: self.add_weight(
                 name=f"{name}_{number}",
                 shape=shape,
                 initializer="zeros" if "bias" in name else "glorot_uniform",
+                dtype=dtype,
                 autocast=False,
             )
             for name, shape in shapes.items()
         }
-        dtype = "float64" if self.compute_dtype == "float64" else "float32"
         for name in ("message_normalization", "output_normalization"):
             layer = keras.layers.LayerNormalization(
                 epsilon=1e-5, name=f"{name}_{number}", dtype=dtype
@@ -156,14 +167,18 @@ class BatchMessagePassing(keras.layers.Layer):
             setattr(self, f"{name}_{number}", layer)
         return weights
 
-    def _messages(self, weights, embeddings):
+    def _messages(self, weights, embeddings, is_heard):
         """What each sample is told, (batch, embedding_size)."""
         queries, keys, values = (
             self._heads(ops.matmul(embeddings, weights[f"{name}_kernel"]))
             for name in ("query", "key", "value")
         )
         scores = ops.matmul(queries, ops.swapaxes(keys, 1, 2))
-        shares = ops.softmax(scores * queries.shape[-1] ** -0.5, axis=-1)
+        scores = scores * queries.shape[-1] ** -0.5
+        if is_heard is not None:
+            # Everyone hears itself: no row is left without a score.
+            scores = ops.where(is_heard, scores, -float("inf"))
+        shares = ops.softmax(scores, axis=-1)
         told = ops.swapaxes(ops.matmul(shares, values), 0, 1)
         told = ops.reshape(told, (-1, embeddings.shape[-1]))
         return ops.matmul(told, weights["message_kernel"])

@@ -27,6 +27,10 @@ class IntraBatchClassifier(keras.layers.Layer):
         hidden_factor: see there.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
+    Call arguments:
+        embeddings: see input shape.
+        groups: optional (batch,), see `BatchMessagePassing`.
+
     Input shape:
         (batch, embedding_size), the size known.
 
@@ -74,23 +78,28 @@ class IntraBatchClassifier(keras.layers.Layer):
     def build(self, input_shape: tuple) -> None:
         """Creates the rounds of messages and both classifiers."""
         self.messages.build(input_shape)
+        dtype = "float64" if self.compute_dtype == "float64" else "float32"
         for name in ("plain", "refined"):
             kernel = self.add_weight(
                 name=f"{name}_kernel",
                 shape=(input_shape[-1], self.num_classes),
+                dtype=dtype,
                 autocast=False,
             )
             bias = self.add_weight(
                 name=f"{name}_bias",
                 shape=(self.num_classes,),
                 initializer="zeros",
+                dtype=dtype,
                 autocast=False,
             )
             setattr(self, f"{name}_weights", (kernel, bias))
 
-    def call(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+    def call(
+        self, embeddings: Tensor, groups: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Returns logits of the plain and of the refined embeddings."""
-        refined = self.messages(embeddings)
+        refined = self.messages(embeddings, groups=groups)
         return (
             _logits(embeddings, *self.plain_weights),
             _logits(refined, *self.refined_weights),
@@ -102,7 +111,7 @@ class IntraBatchClassifier(keras.layers.Layer):
         return shape, shape
 
     def compute_output_spec(
-        self, embeddings: Any
+        self, embeddings: Any, groups: Any = None
     ) -> tuple[keras.KerasTensor, ...]:
         """Returns both shapes, in float32 at least."""
         dtype = "float64" if self.compute_dtype == "float64" else "float32"

@@ -31,7 +31,8 @@ class TokenGrid(keras.layers.Layer):
         (batch, rows, columns, channels).
 
     Raises:
-        ValueError: an argument outside its range, an input of another rank.
+        ValueError: an argument outside its range, an input of another rank,
+            a mask: no pooling takes a feature map with one.
 
     Example:
 
@@ -56,9 +57,12 @@ class TokenGrid(keras.layers.Layer):
             check_count(prefix_tokens=prefix_tokens)
         self.grid_shape = (rows, columns)
         self.prefix_tokens = prefix_tokens
+        # To be told of a mask, and refuse it, where Keras would drop it.
+        self.supports_masking = True
 
-    def call(self, tokens: Tensor) -> Tensor:
+    def call(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the patches as a map."""
+        _check_no_mask(tokens, mask)
         if len(tokens.shape) != 3:
             raise ValueError(
                 "Tokens must have shape (batch, tokens, channels). Received: "
@@ -73,8 +77,11 @@ class TokenGrid(keras.layers.Layer):
         """Returns (batch, rows, columns, channels)."""
         return (input_shape[0], *self.grid_shape, input_shape[-1])
 
-    def compute_output_spec(self, tokens: Any) -> Any:
+    def compute_output_spec(
+        self, tokens: Any, mask: Tensor | None = None
+    ) -> Any:
         """Returns the shape that holds, whatever the tokens' number says."""
+        _check_no_mask(tokens, mask)
         return keras.KerasTensor(
             self.compute_output_shape(tokens.shape), dtype=self.compute_dtype
         )
@@ -86,3 +93,12 @@ class TokenGrid(keras.layers.Layer):
             "grid_shape": self.grid_shape,
             "prefix_tokens": self.prefix_tokens,
         }
+
+
+def _check_no_mask(tokens, mask):
+    if mask is not None:
+        raise ValueError(
+            "A feature map has no mask: tokens that are laid out as a grid "
+            "must all count. Received: masked tokens of shape "
+            f"{tuple(tokens.shape)}. Pool them as a sequence."
+        )

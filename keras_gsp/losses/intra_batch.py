@@ -28,8 +28,10 @@ class IntraBatchLoss(MetricLoss):
     first term. Needs `MetricLearner(loss_layer=IntraBatchClassifier(...))`,
     and has neither pairs nor proxies: no memory and no alternation go with
     it. Within `CrossBatchLoss` each half's expressed embeddings are
-    classified, with messages from the whole batch. Outside training only the
-    plain embeddings count, and a class without a row gives NaN.
+    classified, with messages from that half alone, as XML's (2.10) has it:
+    the other half's are expressed by what was fitted to this one. Outside
+    training only the plain embeddings count, and a class without a row gives
+    NaN.
 
     Args:
         label_smoothing: s, in [0, 1). Default 0.1.
@@ -80,7 +82,8 @@ class IntraBatchLoss(MetricLoss):
 
     def training_loss(self, parts: StepParts) -> Any:
         """Returns the loss of a training step, a scalar."""
-        return exact_mean(self._terms(parts))
+        plain, refined = parts.loss_layer(parts.embeddings)
+        return exact_mean(self._terms(parts.labels, plain, refined))
 
     def validation_loss(self, parts: StepParts) -> Any:
         """Returns the plain embeddings' part of the loss, a scalar."""
@@ -88,8 +91,9 @@ class IntraBatchLoss(MetricLoss):
         return exact_mean(self._cross_entropy(parts.labels, plain))
 
     def inside_loss(self, parts: StepParts, is_inside: Any) -> Any:
-        """Returns the loss of some samples of a batch, a scalar."""
-        terms = self._terms(parts)
+        """Returns the loss of some samples, as if they were the batch."""
+        plain, refined = parts.loss_layer(parts.embeddings, groups=is_inside)
+        terms = self._terms(parts.labels, plain, refined)
         inside = ops.cast(is_inside, terms.dtype)
         return ops.sum(inside * terms) / ops.maximum(ops.sum(inside), 1.0)
 
@@ -101,11 +105,10 @@ class IntraBatchLoss(MetricLoss):
             "plain_weight": self.plain_weight,
         }
 
-    def _terms(self, parts):
-        plain, refined = parts.loss_layer(parts.embeddings)
-        terms = self._cross_entropy(parts.labels, refined)
+    def _terms(self, labels, plain, refined):
+        terms = self._cross_entropy(labels, refined)
         if self.plain_weight:
-            plain = self._cross_entropy(parts.labels, plain)
+            plain = self._cross_entropy(labels, plain)
             terms = terms + self.plain_weight * plain
         return terms
 

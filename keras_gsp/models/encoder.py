@@ -6,7 +6,9 @@ from typing import Any
 import keras
 
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
+from keras_gsp.layers.patch_tokens import PatchTokens
 from keras_gsp.layers.token_grid import TokenGrid
+from keras_gsp.ops.arguments import check_integer
 from keras_gsp.ops.normalization import check_normalization
 from keras_gsp.ops.tensor import Tensor
 
@@ -46,15 +48,16 @@ def build_encoder(
             histogram itself.
         prefix_tokens: number of leading tokens that are not patches but
             class or register tokens: 1 for ViT and CLIP, 1 and the registers
-            for DINOv2 and DINOv3. Default 0.
+            for DINOv2 and DINOv3, at least 0. Default 0.
         prefix: what becomes of them. `"drop"` (default): they are left out.
             `"keep"`: they are pooled with the patches, which then are a
             sequence and no grid. `"concatenate"`: projected as the patches,
-            they are appended to the pooled vector.
+            they are appended to the pooled vector; there must be some.
         grid_shape: (rows, columns) of the patches, which the pooling sees as
             a feature map, so that `pooling_weights` gives one too. Default
             `None`: as the image's height and width and the number of tokens
-            have it; a sequence where these do not tell.
+            have it; a sequence where these do not tell, or where the
+            backbone masks tokens.
         pool_first: whether the backbone's own features are pooled and the
             pooled vector is projected, without a bias, so that its length
             does not matter. Default `False`: features are projected by a 1x1
@@ -69,17 +72,22 @@ def build_encoder(
 
     Returns:
         A functional model with the backbone's inputs. Its output is the
-        embedding (batch, embedding_size), in float32; or, when the pooling
-        returns a histogram or `histogram` is given, a dictionary with the
-        keys `"embedding"`, `"histogram"` and `"pooled"`: what the histogram
-        describes, (batch, embedding_size), not normalised. That is the plain
-        average of the features the histogram was taken of, or the pooled
-        vector of a pooling that returns its own histogram.
+        embedding, in float32, (batch, embedding_size) with most poolings:
+        `prefix="concatenate"` adds `embedding_size` for each token, and a
+        pooling of several vectors (NetVLAD, OTK, optimal transport
+        aggregation) gives its own size unless `pool_first` projects it. Or,
+        when the pooling returns a histogram or `histogram` is given, a
+        dictionary with the keys `"embedding"`, `"histogram"` and `"pooled"`:
+        what the histogram describes, (batch, size), not normalised. That is
+        the plain average of the features the histogram was taken of, or the
+        pooled vector of a pooling that returns its own histogram.
 
     Raises:
         ValueError: an embedding size below 1, an unknown normalisation, a
             backbone that is not built or whose output is already pooled, two
-            sources of histograms, prefix tokens of a feature map.
+            sources of histograms, prefix tokens or a grid of a feature map, a
+            grid of masked tokens or of tokens whose prefix is kept, a number
+            of prefix tokens below 0, or of 0 where they are concatenated.
 
     Example:
 
@@ -106,6 +114,7 @@ def build_encoder(
             '`prefix` must be "drop", "keep" or "concatenate". '
             f"Received: prefix={prefix!r}."
         )
+    _check_prefix(prefix_tokens, prefix, grid_shape)
     inputs, features = _feature_output(backbone)
     if len(features.shape) == 4 and (prefix_tokens or grid_shape):
         raise ValueError(
@@ -117,7 +126,9 @@ def build_encoder(
     tokens = features if pool_first else project(features)
     features = tokens
     if len(tokens.shape) == 3 and prefix != "keep":
-        shape = grid_shape or patch_grid(inputs, tokens, prefix_tokens)
+        shape = grid_shape
+        if shape is None and _mask_of(tokens) is None:
+            shape = patch_grid(inputs, tokens, prefix_tokens)
         features = _patches(tokens, prefix_tokens, shape)
     last = project if pool_first else None
     pooled, histograms, described = _pool(features, pooling, histogram, last)
@@ -189,6 +200,27 @@ def patch_grid(inputs: Any, tokens: Any, prefix_tokens: int = 0) -> Any:
     return (rows, count // rows) if fits else None
 
 
+def _check_prefix(prefix_tokens, prefix, grid_shape):
+    """Raises `ValueError` for what would be set aside without a word."""
+    check_integer(least=0, prefix_tokens=prefix_tokens)
+    if prefix == "concatenate" and not prefix_tokens:
+        raise ValueError(
+            '`prefix_tokens` must be at least 1 with prefix="concatenate". '
+            f"Received: prefix_tokens={prefix_tokens}."
+        )
+    if prefix == "keep" and grid_shape is not None:
+        raise ValueError(
+            '`grid_shape` must be None with prefix="keep": patches that are '
+            "pooled with their prefix are a sequence. Received: "
+            f"grid_shape={grid_shape}."
+        )
+
+
+def _mask_of(tokens):
+    """The mask that Keras sends along with tokens, `None` without one."""
+    return getattr(tokens, "_keras_mask", None)
+
+
 def _feature_output(backbone):
     """A backbone's inputs, and its one output."""
     if not getattr(backbone, "built", False) or not backbone.outputs:
@@ -224,7 +256,7 @@ def _patches(tokens, prefix_tokens, grid_shape):
         )(tokens)
     if not prefix_tokens:
         return tokens
-    return keras.layers.Cropping1D((prefix_tokens, 0), name="patches")(tokens)
+    return PatchTokens(prefix_tokens, name="patches")(tokens)
 
 
 def _prefix(tokens, count):

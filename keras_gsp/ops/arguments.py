@@ -1,5 +1,6 @@
 """Ranges of numeric arguments, checked where a layer or loss is made."""
 
+import math
 import numbers
 from typing import Any
 
@@ -10,6 +11,16 @@ def check_positive(**arguments: Any) -> None:
         if not value > 0:
             raise ValueError(
                 f"`{name}` must be above 0. Received: {name}={value}."
+            )
+
+
+def check_positive_finite(**arguments: Any) -> None:
+    """Raises `ValueError` for an argument that is not in (0, infinity)."""
+    for name, value in arguments.items():
+        if not 0 < value < math.inf:
+            raise ValueError(
+                f"`{name}` must be positive and finite. "
+                f"Received: {name}={value}."
             )
 
 

@@ -31,10 +31,11 @@ def kept_from_mask(mask: Tensor, dtype: str) -> Tensor:
 
 
 def zero_where_empty(pooled: Tensor, mask: Tensor) -> Tensor:
-    """Returns (batch, size) with zeros in rows whose mask keeps nothing."""
+    """Returns (batch, ...) with zeros in rows whose mask keeps nothing."""
     if mask is None:
         return pooled
-    is_kept = ops.any(ops.cast(mask, "bool"), axis=-1, keepdims=True)
+    is_kept = ops.any(ops.cast(mask, "bool"), axis=-1)
+    is_kept = ops.reshape(is_kept, (-1, *[1] * (len(pooled.shape) - 1)))
     return ops.where(is_kept, pooled, ops.zeros_like(pooled))
 
 

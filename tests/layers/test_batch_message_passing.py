@@ -78,11 +78,31 @@ def test_file_round_trip_and_fit(tmp_path):
     assert model.output_shape == (None, 6)
 
 
-def test_half_precision_comes_and_goes():
-    layer = BatchMessagePassing(num_heads=2, dtype="mixed_bfloat16")
-    refined = layer(embeddings_of())
-    assert keras.backend.standardize_dtype(refined.dtype) == "bfloat16"
-    assert np.isfinite(np.asarray(ops.cast(refined, "float32"))).all()
+@pytest.mark.parametrize("compute", ["bfloat16", "float16"])
+@pytest.mark.parametrize("kind", ["mixed_", ""])
+def test_half_precision_comes_and_goes(compute, kind):
+    layer = BatchMessagePassing(num_heads=2, dtype=f"{kind}{compute}")
+    embeddings = ops.cast(embeddings_of(), compute)
+    refined = layer(embeddings)
+    assert keras.backend.standardize_dtype(refined.dtype) == compute
+    exact = BatchMessagePassing(num_heads=2)
+    exact.build((5, 6))
+    exact.set_weights(layer.get_weights())
+    # Eight bits of mantissa in what goes, of size 1 to 3.
+    np.testing.assert_allclose(
+        np.asarray(ops.cast(refined, "float32")),
+        exact(ops.cast(embeddings, "float32")),
+        atol=0.02,
+    )
+
+
+def test_groups_are_batches_of_their_own():
+    x = embeddings_of()
+    layer = BatchMessagePassing(2, 3)
+    groups = np.array([True, False, True, True, False])
+    found = np.asarray(layer(x, groups=groups))
+    for group in (groups, ~groups):
+        np.testing.assert_allclose(found[group], layer(x[group]), atol=1e-5)
 
 
 def test_what_does_not_fit_is_refused():

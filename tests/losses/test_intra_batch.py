@@ -45,11 +45,25 @@ def test_equals_a_loop(smoothing, weight):
     np.testing.assert_allclose(
         loss.validation_loss(parts), plain.mean(), rtol=1e-5
     )
-    inside = np.array([True, False, True, False, False])
-    np.testing.assert_allclose(
-        loss.inside_loss(parts, inside), terms[inside].mean(), rtol=1e-5
-    )
     assert float(loss.inside_loss(parts, np.zeros(5, bool))) == 0.0
+
+
+def test_inside_a_half_no_message_comes_from_the_other():
+    """(2.10) of XML: a half is to the loss as a batch."""
+    parts = parts_of()
+    loss = gsp.losses.IntraBatchLoss()
+    first = np.array([True, False, True, False, False])
+    for inside in (first, ~first):
+        half = StepParts(
+            labels=LABELS[inside],
+            embeddings=parts.embeddings[inside],
+            loss_layer=parts.loss_layer,
+        )
+        np.testing.assert_allclose(
+            loss.inside_loss(parts, inside),
+            loss.training_loss(half),
+            rtol=1e-5,
+        )
 
 
 def test_the_classifier_refines_by_messages():
@@ -75,6 +89,20 @@ def test_configs_are_complete():
     found = classifier(np.zeros((4, 6), "float32"))
     for one, other in zip(symbolic, found, strict=True):
         assert one.shape[1:] == other.shape[1:] == (7,)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "mixed_float16"])
+def test_half_precision_classifies_in_float32(dtype):
+    classifier = gsp.layers.IntraBatchClassifier(3, num_heads=2, dtype=dtype)
+    embeddings = np.random.default_rng(0).normal(size=(5, 4))
+    embeddings = embeddings.astype("float16").astype("float32")
+    found = classifier(embeddings)
+    exact = gsp.layers.IntraBatchClassifier(3, num_heads=2)
+    exact.build((5, 4))
+    exact.set_weights(classifier.get_weights())
+    for one, other in zip(found, exact(embeddings), strict=True):
+        assert keras.backend.standardize_dtype(one.dtype) == "float32"
+        np.testing.assert_allclose(one, other, atol=0.05)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
@@ -104,7 +132,7 @@ def test_trains_alone_and_inside_cross_batch_learning(dtype, is_cross_batch):
     images = np.random.default_rng(0).normal(size=(12, 6))
     labels = np.arange(12) % 3
     first = learner.train_on_batch(images, labels)
-    for _ in range(4):
+    for _ in range(19):
         last = learner.train_on_batch(images, labels)
     assert last < first
     assert np.isfinite(learner.test_on_batch(images, labels))

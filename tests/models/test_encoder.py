@@ -262,6 +262,93 @@ def test_bad_prefix_and_grid_are_refused():
         gsp.layers.TokenGrid((1, 2))(np.ones((1, 2)))
 
 
+def masking_backbone():
+    """Tokens of zeros are padding, of any number."""
+    inputs = keras.Input((None, 5))
+    masked = keras.layers.Masking()(inputs)
+    return keras.Model(inputs, keras.layers.Dense(6)(masked))
+
+
+def padded_tokens():
+    """Tokens, and the same behind which there is padding."""
+    tokens = np.random.default_rng(0).normal(size=(2, 7, 5)).astype("float32")
+    return tokens, np.pad(tokens, ((0, 0), (0, 3), (0, 0)))
+
+
+@pytest.mark.parametrize("pool_first", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"prefix_tokens": 2}, {"prefix_tokens": 2, "prefix": "keep"}],
+)
+@pytest.mark.parametrize("has_pooling", [False, True])
+def test_padding_is_not_pooled(pool_first, options, has_pooling, tmp_path):
+    pooling = GeneralizedSumPooling(4, power=2.0) if has_pooling else None
+    encoder = gsp.models.build_encoder(
+        masking_backbone(),
+        embedding_size=8,
+        pooling=pooling,
+        pool_first=pool_first,
+        normalization=None,
+        **options,
+    )
+    tokens, padded = padded_tokens()
+    expected = encoder(tokens)
+    np.testing.assert_allclose(encoder(padded), expected, atol=1e-5)
+    encoder.save(tmp_path / "encoder.keras")
+    loaded = keras.saving.load_model(tmp_path / "encoder.keras")
+    np.testing.assert_allclose(loaded(padded), expected, atol=1e-5)
+
+
+def test_a_grid_of_masked_tokens_is_refused():
+    with pytest.raises(ValueError, match="A feature map has no mask"):
+        gsp.models.build_encoder(masking_backbone(), grid_shape=(2, 3))
+    with pytest.raises(ValueError, match="A feature map has no mask"):
+        gsp.layers.TokenGrid((2, 3))(
+            np.ones((1, 6, 1)), mask=np.ones((1, 6), "bool")
+        )
+
+
+def test_masked_patches_of_an_image_stay_a_sequence():
+    images = keras.Input((8, 12, 3))
+    tokens = keras.layers.Conv2D(1, 4, strides=4, use_bias=False)(images)
+    tokens = keras.layers.Reshape((-1, 1))(tokens)
+    backbone = keras.Model(images, keras.layers.Masking()(tokens))
+    pooling = GeneralizedSumPooling(3)
+    encoder = passing_encoder(backbone, pooling=pooling)
+    assert keras.tree.flatten(pooling.input)[0].shape == (None, 6, 1)
+    assert encoder(numbered_patches()).shape == (1, 1)
+
+
+def test_patch_tokens_leave_the_prefix_out_of_tokens_and_mask():
+    layer = gsp.layers.PatchTokens(2)
+    tokens = np.arange(12.0).reshape(2, 6, 1)
+    np.testing.assert_array_equal(layer(tokens), tokens[:, 2:])
+    mask = tokens[..., 0] < 9
+    np.testing.assert_array_equal(
+        layer.compute_mask(tokens, mask=mask), mask[:, 2:]
+    )
+    assert layer.compute_mask(tokens) is None
+    assert layer.compute_output_shape((None, None, 3)) == (None, None, 3)
+    with pytest.raises(ValueError, match="prefix_tokens=2, tokens of shape"):
+        layer(tokens[:, :2])
+    with pytest.raises(ValueError, match=r"Received: shape \(2, 6\)"):
+        layer(tokens[..., 0])
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"prefix_tokens": -1}, "prefix_tokens=-1"),
+        ({"prefix_tokens": 1.0}, "prefix_tokens=1.0"),
+        ({"prefix": "concatenate"}, "at least 1 with"),
+        ({"prefix": "keep", "grid_shape": (2, 3)}, "must be None with"),
+    ],
+)
+def test_what_would_be_set_aside_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        gsp.models.build_encoder(patch_backbone(), **options)
+
+
 @pytest.mark.parametrize("backbone", [feature_backbone, token_backbone])
 def test_pool_first_projects_the_pooled_vector(backbone):
     pooling = gsp.layers.GeneralizedMeanPooling(2.0)

@@ -181,6 +181,12 @@ LAYERS = {
         is_smooth=False,
         room="layers",
     ),
+    "PatchTokens": Subject(
+        layer_call(gsp.layers.PatchTokens(1), (TOKENS, SIZE)),
+        ((TOKENS, SIZE),),
+        is_by_row=True,
+        room="layers",
+    ),
     "PrototypeHistogram": Subject(
         layer_call(
             gsp.layers.PrototypeHistogram(3, affinity="l2"), (TOKENS, SIZE)

@@ -11,9 +11,14 @@ from keras_gsp.layers.pooling.feature_pooling import (
     flat_features,
     known_channels,
     spatial_shape,
+    zero_where_masked,
 )
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.masked_reductions import kept_from_mask, masked_softmax
+from keras_gsp.ops.masked_reductions import (
+    kept_from_mask,
+    masked_softmax,
+    zero_where_empty,
+)
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
 
@@ -31,7 +36,11 @@ class AttentionPooling(FeaturePooling):
 
     This is the attention of a MAP head with m heads and one learnt probe: a
     head's part of the probe and of the key projection are one vector, its
-    query, of which only the product is ever seen.
+    query, of which only the product is ever seen. The rest of that head is
+    left out: the normalisation of the features, all biases, the division of
+    the scores by :math:`\sqrt{c / m}` (the query can learn its scale), the
+    map of the joined parts to the output, and the residual perceptron with
+    its normalisation.
 
     Args:
         num_queries: m, at least 1, divides the channels. Default 8.
@@ -64,8 +73,7 @@ class AttentionPooling(FeaturePooling):
 
     Reference:
         Attention, Please! Revisiting Attentive Probing for Masked Image
-        Modeling (efficient probing); Scaling Vision Transformers (MAP head),
-        whose perceptron behind the attention is left out.
+        Modeling (efficient probing); Scaling Vision Transformers (MAP head).
     """
 
     def __init__(
@@ -120,15 +128,17 @@ class AttentionPooling(FeaturePooling):
 
         Returns:
             (batch, height, width, num_queries) or (batch, tokens,
-            num_queries); each query's map sums to 1.
+            num_queries); each query's map sums to 1, to 0 where all tokens
+            are masked.
         """
         features = ops.convert_to_tensor(features)
         if not self.built:
             self.build(features.shape)
         check_mask(features, mask)
-        full = at_least_float32(features)
+        full = zero_where_masked(at_least_float32(features), mask)
         kept = kept_from_mask(mask, full.dtype)
         shares = ops.swapaxes(self._shares(flat_features(full), kept), 1, 2)
+        shares = zero_where_empty(shares, mask)
         return ops.reshape(
             shares, (-1, *spatial_shape(features), self.num_queries)
         )

@@ -25,7 +25,8 @@ class CBAMPooling(FeaturePooling):
 
     with the average :math:`\bar f` and the maximum :math:`\hat f` over places
     and a convolution K of two channels to one. Tokens have no neighbours:
-    there K is 1x1.
+    there K is 1x1, and a layer built for maps pools no tokens, nor the other
+    way round.
 
     Args:
         reduction: channels divided by this is the width of the hidden layer
@@ -45,7 +46,8 @@ class CBAMPooling(FeaturePooling):
 
     Raises:
         ValueError: an argument outside its range, features of another rank,
-            unknown channels, a mask on a feature map.
+            unknown channels, a mask on a feature map, tokens where the layer
+            was built for maps or maps where it was built for tokens.
 
     Example:
 
@@ -83,13 +85,15 @@ class CBAMPooling(FeaturePooling):
         self.expand_kernel = self.full_precision_weight(
             "expand_kernel", (hidden, channels)
         )
-        side = self.kernel_size if len(input_shape) == 4 else 1
+        self.input_rank = len(input_shape)
+        side = self.kernel_size if self.input_rank == 4 else 1
         self.place_kernel = self.full_precision_weight(
             "place_kernel", (side, side, 2, 1)
         )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns the average of the damped features."""
+        self._check_rank(features.shape)
         flat = flat_features(features)
         channels = ops.sigmoid(
             self._perceptron(masked_mean(flat, kept))
@@ -119,6 +123,16 @@ class CBAMPooling(FeaturePooling):
             "reduction": self.reduction,
             "kernel_size": self.kernel_size,
         }
+
+    def _check_rank(self, shape):
+        """K has the size of the input it was made for, another meaning."""
+        if len(shape) != self.input_rank and self.kernel_size > 1:
+            made_for = "feature maps" if self.input_rank == 4 else "tokens"
+            raise ValueError(
+                f"Features must be the {made_for} that the layer was built "
+                f"for. Received: features of shape {tuple(shape)}. Use "
+                "another layer for these, or kernel_size=1."
+            )
 
     def _perceptron(self, pooled):
         hidden = ops.relu(ops.matmul(pooled, self.squeeze_kernel))

@@ -14,16 +14,19 @@ class FeaturePooling(keras.layers.Layer):
     """A pooling is its weights and one method, `pool`.
 
     The shape and the mask are checked here, half precision is turned into
-    float32 and back, and a row whose tokens are all masked is pooled to
-    zeros.
+    float32 and back, what a masked token holds is set to zero, and a row
+    whose tokens are all masked is pooled to zeros.
 
     A subclass defines `pool(features, kept)` and, where it has weights,
-    `create_weights(channels)`; where the output has another size than the
-    channels, `output_size(channels)`.
+    `create_weights(channels, input_shape)`; where the output has another
+    size than the channels, `output_size(channels)`.
     """
 
     # Whether `pool` takes feature maps as they are, not as lists.
     takes_maps = False
+    # Whether `pool` is also told `mask`, as the call was: `kept` is ones in a
+    # row that keeps nothing, which is no part of a batch's statistics.
+    takes_mask = False
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -39,11 +42,12 @@ class FeaturePooling(keras.layers.Layer):
         """Pools features; see the class."""
         check_mask(features, mask)
         pooled_type = self.compute_dtype
-        features = at_least_float32(features)
+        features = zero_where_masked(at_least_float32(features), mask)
         if not self.takes_maps:
             features = flat_features(features)
         kept = kept_from_mask(mask, features.dtype)
-        pooled = zero_where_empty(self.pool(features, kept), mask)
+        told = {"mask": mask} if self.takes_mask else {}
+        pooled = zero_where_empty(self.pool(features, kept, **told), mask)
         return ops.cast(pooled, pooled_type)
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
@@ -79,11 +83,20 @@ class FeaturePooling(keras.layers.Layer):
         return channels
 
     def full_precision_weight(
-        self, name: str, shape: tuple, initializer: Any = "glorot_uniform"
+        self,
+        name: str,
+        shape: tuple,
+        initializer: Any = "glorot_uniform",
+        regularizer: Any = None,
     ) -> Any:
-        """Adds a weight that mixed precision leaves in float32."""
+        """Adds a weight that no policy, mixed or half, takes below float32."""
         return self.add_weight(
-            name=name, shape=shape, initializer=initializer, autocast=False
+            name=name,
+            shape=shape,
+            initializer=initializer,
+            regularizer=regularizer,
+            dtype=self.full_precision,
+            autocast=False,
         )
 
     @property
@@ -160,3 +173,29 @@ def check_mask(features: Tensor, mask: Tensor) -> None:
             "channels), not with a feature map. Received: features of shape "
             f"{tuple(features.shape)}, mask of shape {shape}."
         )
+    if known_to_differ(features.shape[:2], shape):
+        raise ValueError(
+            "A `mask` must say of each token whether it counts, (batch, "
+            "tokens). Received: features of shape "
+            f"{tuple(features.shape)}, mask of shape {shape}."
+        )
+
+
+def known_to_differ(one: tuple, other: tuple) -> bool:
+    """Whether two shapes differ in their rank or in a size both know."""
+    return len(one) != len(other) or any(
+        None not in pair and pair[0] != pair[1]
+        for pair in zip(one, other, strict=True)
+    )
+
+
+def zero_where_masked(features: Tensor, mask: Tensor | None) -> Tensor:
+    """Returns (batch, tokens, channels) with zeros where a token is masked.
+
+    What it holds may be NaN, and zero times NaN is NaN: multiplied by its
+    weight it would reach what is pooled, and every gradient.
+    """
+    if mask is None:
+        return features
+    is_kept = ops.cast(mask, "bool")[..., None]
+    return ops.where(is_kept, features, ops.zeros_like(features))

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from keras_gsp.ops.arguments import check_positive
+from keras_gsp.ops.arguments import check_positive_finite
 from keras_gsp.ops.precision import unit_roundoff
 from keras_gsp.ops.ridge import solve_positive_definite
 from keras_gsp.ops.tensor import Tensor
@@ -31,8 +31,8 @@ class GeneralizedMaxPooling(FeaturePooling):
     smaller of channels and number of features.
 
     Args:
-        ridge: lambda, positive, in units of squared features. Default 1.0,
-            the value of the metric learning comparison.
+        ridge: lambda, positive and finite, in units of squared features.
+            Default 1.0, the value of the metric learning comparison.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
@@ -65,7 +65,7 @@ class GeneralizedMaxPooling(FeaturePooling):
 
     def __init__(self, ridge: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_positive(ridge=ridge)
+        check_positive_finite(ridge=ridge)
         self.ridge = ridge
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:

@@ -10,7 +10,9 @@ from keras_gsp.layers.pooling.feature_pooling import (
     FeaturePooling,
     check_mask,
     flat_features,
+    known_to_differ,
     spatial_shape,
+    zero_where_masked,
 )
 from keras_gsp.layers.pooling.learnt_power import (
     add_power_weight,
@@ -93,11 +95,14 @@ class GeneralizedSumPooling(FeaturePooling):
             channels).
         mask: optional boolean (batch, tokens), for 3-D features: a masked
             token gets weight 0 and the ratio is taken of the kept ones. An
-            all-masked row is pooled to zeros.
+            all-masked row is pooled to zeros. Default `None`: what Keras's
+            own masks of features and values both keep, where there are any.
         values: optional, of the features' shape but for the channels: what
             is pooled, where `features` decide how much of it. GeM + GSP of
             the paper matches projected features and takes the generalised
             mean of the backbone's own. Default `None`: the features.
+        features_mask: filled by Keras in calls with values.
+        values_mask: filled by Keras in calls with values.
 
     Input shape:
         (batch, height, width, channels) or (batch, tokens, channels); batch
@@ -173,13 +178,12 @@ class GeneralizedSumPooling(FeaturePooling):
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates the prototypes, (num_prototypes, channels)."""
-        self.prototypes = self.add_weight(
-            name="prototypes",
-            shape=(self.num_prototypes, channels),
-            initializer=self.prototype_initializer,
-            regularizer=self.prototype_regularizer,
-            # Costs rounded to half precision move the weights visibly.
-            autocast=False,
+        # Costs rounded to half precision move the weights visibly.
+        self.prototypes = self.full_precision_weight(
+            "prototypes",
+            (self.num_prototypes, channels),
+            self.prototype_initializer,
+            self.prototype_regularizer,
         )
         add_power_weight(self)
         if self.learn_ratio:
@@ -198,13 +202,18 @@ class GeneralizedSumPooling(FeaturePooling):
         features: Tensor,
         mask: Tensor | None = None,
         values: Tensor | None = None,
+        features_mask: Tensor | None = None,
+        values_mask: Tensor | None = None,
     ) -> Tensor:
         """Pools features, or values in their places; see the class."""
         if values is None:
             values = features
         _check_places(features.shape, values.shape)
+        if mask is None:
+            # Keras fills these, not `mask`, where two tensors come in.
+            mask = _in_both(features_mask, values_mask)
         transport = self._transport(features, mask)
-        flat = at_least_float32(flat_features(values))
+        flat = zero_where_masked(at_least_float32(flat_features(values)), mask)
         pooled = self._pool(flat, self._weights(transport), mask)
         pooled = ops.cast(pooled, self.compute_dtype)
         if not self.return_histogram:
@@ -355,7 +364,7 @@ class GeneralizedSumPooling(FeaturePooling):
         if self.use_unary_costs:
             direction = ops.convert_to_tensor(self.leaving_direction)
         return ball_transport(
-            flat_features(features),
+            zero_where_masked(flat_features(features), mask),
             ops.convert_to_tensor(self.prototypes),
             transport_ratio=self.ratio,
             inverse_temperature=self.inverse_temperature,
@@ -390,13 +399,16 @@ class GeneralizedSumPooling(FeaturePooling):
         return zero_where_empty(pooled, mask)
 
 
+def _in_both(one, other):
+    """The mask of what two masks keep, `None` where there is neither."""
+    if one is None or other is None or one is other:
+        return other if one is None else one
+    return ops.logical_and(one, other)
+
+
 def _check_places(features, values):
     """Raises where two shapes are known to differ before the channels."""
-    differ = len(features) != len(values) or any(
-        None not in (one, other) and one != other
-        for one, other in zip(features[:-1], values[:-1], strict=True)
-    )
-    if differ:
+    if known_to_differ(features[:-1], values[:-1]):
         raise ValueError(
             "`values` must have the shape of the features but for the "
             f"channels. Received: features of shape {tuple(features)}, "

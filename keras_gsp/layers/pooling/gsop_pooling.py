@@ -61,6 +61,8 @@ class GSoPPooling(FeaturePooling):
         in C and divides by n squared.
     """
 
+    takes_mask = True
+
     _FILTERS = 4
 
     def __init__(self, attention_size: int = 128, **kwargs: Any) -> None:
@@ -97,14 +99,16 @@ class GSoPPooling(FeaturePooling):
             "expand_bias", (channels,), "zeros"
         )
 
-    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+    def pool(
+        self, features: Tensor, kept: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
         """Returns the average, channel by channel weighed."""
+        has_any = None
+        if mask is not None:
+            mask = ops.cast(mask, "bool")
+            has_any = ops.any(mask, axis=-1, keepdims=True)
         reduced = ops.matmul(features, self.reduce_kernel)
-        reduced = ops.relu(
-            self.feature_normalization(
-                reduced, mask=None if kept is None else kept > 0.0
-            )
-        )
+        reduced = ops.relu(self.feature_normalization(reduced, mask=mask))
         centred = reduced - masked_mean(reduced, kept)[:, None]
         if kept is not None:
             centred = kept[..., None] * centred
@@ -112,7 +116,7 @@ class GSoPPooling(FeaturePooling):
         covariances = ops.matmul(ops.swapaxes(centred, 1, 2), centred) / count
         rows = ops.einsum(
             "brt,rts->brs",
-            self.row_normalization(covariances),
+            self.row_normalization(covariances, mask=has_any),
             ops.convert_to_tensor(self.row_filters),
         )
         size = self._FILTERS * self.attention_size

@@ -10,7 +10,7 @@ from keras_gsp.layers.pooling.feature_pooling import (
     FeaturePooling,
     flat_features,
 )
-from keras_gsp.ops.arguments import check_count, check_positive
+from keras_gsp.ops.arguments import check_count, check_positive_finite
 from keras_gsp.ops.covering import prototype_cover
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.masked_reductions import num_kept
@@ -46,7 +46,7 @@ class OTKPooling(FeaturePooling):
             without bias; `None`, the default, leaves them. The sizes of the
             metric learning comparison are `OTKPooling(8,
             projection_size=16)` and `OTKPooling(64, projection_size=128)`.
-        inverse_temperature: epsilon, positive. Default 2.0.
+        inverse_temperature: epsilon, positive and finite. Default 2.0.
         num_iterations: rounds of Sinkhorn's scaling, at least 1. Default 10.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
@@ -76,9 +76,15 @@ class OTKPooling(FeaturePooling):
     Reference:
         A Trainable Optimal Transport Embedding for Feature Aggregation, (3)
         and (4), with the features themselves as their kernel embedding; (P4)
-        and (B.1) of Generalized Sum Pooling for Metric Learning. Sinkhorn's
-        scaling runs in the logarithmic domain; `adapt` starts the references
-        from features, as the comparison starts them from a memory of some.
+        and (B.1) of Generalized Sum Pooling for Metric Learning. The former
+        paper measures similarity by a Gaussian kernel of vectors as they are;
+        here, as in the code of the latter, costs are distances after
+        references and features are projected onto the unit sphere, so that
+        the length of a feature counts in what is pooled, not in where it
+        goes. The defaults of `inverse_temperature` and `num_iterations` are
+        that code's too; the former paper tunes both. Sinkhorn's scaling runs
+        in the logarithmic domain; `adapt` starts the references from
+        features, as the comparison starts them from a memory of some.
     """
 
     def __init__(
@@ -95,7 +101,7 @@ class OTKPooling(FeaturePooling):
             num_references=num_references, num_iterations=num_iterations
         )
         check_count(projection_size=projection_size, is_optional=True)
-        check_positive(inverse_temperature=inverse_temperature)
+        check_positive_finite(inverse_temperature=inverse_temperature)
         self.num_references = num_references
         self.projection_size = projection_size
         self.inverse_temperature = inverse_temperature

@@ -67,6 +67,8 @@ class SOLARPooling(FeaturePooling):
         start of W_o are its code's.
     """
 
+    takes_mask = True
+
     def __init__(
         self,
         power: float = 3.0,
@@ -98,9 +100,12 @@ class SOLARPooling(FeaturePooling):
             layer.build((None, None, size))
             setattr(self, f"{name}_normalization", layer)
 
-    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+    def pool(
+        self, features: Tensor, kept: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
         """Returns the power mean of the enriched features."""
-        mask = None if kept is None else kept > 0.0
+        if mask is not None:
+            mask = ops.cast(mask, "bool")
         queries = ops.matmul(features, self.query_kernel)
         queries = ops.relu(self.query_normalization(queries, mask=mask))
         keys = ops.matmul(features, self.key_kernel)

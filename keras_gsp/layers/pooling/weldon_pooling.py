@@ -10,6 +10,7 @@ from keras_gsp.layers.pooling.feature_pooling import (
     num_features,
 )
 from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.masked_reductions import num_kept
 from keras_gsp.ops.preconditions import require
 from keras_gsp.ops.tensor import Tensor
 
@@ -94,9 +95,12 @@ class WELDONPooling(FeaturePooling):
         else:
             self.check_size(features.shape)
         rows = ops.swapaxes(features, 1, 2)
-        return _mean_of_largest(rows, kept, self.num_largest) - (
+        pooled = _mean_of_largest(rows, kept, self.num_largest) - (
             _mean_of_largest(-rows, kept, self.num_smallest)
         )
+        # No order holds for NaN: TensorFlow's `top_k` may lose it.
+        is_nan = ops.any(ops.isnan(rows), axis=-1)
+        return ops.where(is_nan, float("nan"), pooled)
 
     def get_config(self) -> dict:
         """Returns the constructor's arguments."""
@@ -118,6 +122,7 @@ def _mean_of_largest(rows, kept, count):
         return ops.sum(largest, axis=-1) / count
     present = ops.expand_dims(kept, axis=1) > 0.0
     largest, _ = ops.top_k(ops.where(present, rows, -float("inf")), count)
-    is_real = largest > -float("inf")
-    total = ops.sum(ops.where(is_real, largest, 0.0), axis=-1)
-    return total / ops.sum(ops.cast(is_real, rows.dtype), axis=-1)
+    # Sorted: the kept ones are first, infinite or not.
+    number = ops.minimum(num_kept(rows, kept), float(count))
+    is_real = (ops.arange(count, dtype=rows.dtype) < number)[:, None]
+    return ops.sum(ops.where(is_real, largest, 0.0), axis=-1) / number

@@ -88,6 +88,19 @@ def test_weldon_averages_what_a_short_mask_keeps():
     np.testing.assert_allclose(pooled, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("number", [8, 12])
+def test_weldon_does_not_lose_a_nan_wherever_it_is(number):
+    layer = layers.WELDONPooling(3, 2)
+    mask = np.broadcast_to(np.arange(12) < number, (2, 12))
+    for token in range(number):
+        tokens = FEATURES.reshape(2, 12, 6).copy()
+        tokens[0, token, 1] = np.nan
+        for told in (mask, None):
+            pooled = np.asarray(layer(tokens, mask=told))
+            assert np.isnan(pooled[0, 1])
+            assert np.isnan(pooled).sum() == 1
+
+
 def test_weldon_with_too_few_features_is_refused():
     with pytest.raises(ValueError, match="Received: 2 features"):
         layers.WELDONPooling(3)(features_of((2, 2, 6)))

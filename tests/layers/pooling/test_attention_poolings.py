@@ -66,6 +66,23 @@ def test_cbam_equals_the_formula():
     check(layers.CBAMPooling(2, kernel_size=3), naive)
 
 
+@pytest.mark.parametrize(
+    "built_for, called_on",
+    [((2, 4, 3, 6), (2, 12, 6)), ((2, 12, 6), (2, 4, 3, 6))],
+)
+def test_cbam_is_for_the_rank_that_it_was_built_for(built_for, called_on):
+    layer = layers.CBAMPooling(2, kernel_size=3)
+    layer.build(built_for)
+    with pytest.raises(ValueError, match="that the layer was built for"):
+        layer(features_of(called_on))
+    # Without neighbours it is the same to both.
+    layer = layers.CBAMPooling(2, kernel_size=1)
+    layer.build(built_for)
+    np.testing.assert_allclose(
+        layer(FEATURES), layer(FEATURES.reshape(2, 12, 6)), rtol=1e-5
+    )
+
+
 def test_crow_equals_the_formula():
     def naive(features, w):
         positive = relu(features)
@@ -130,6 +147,62 @@ def test_gsop_equals_the_formula():
         return sigmoid(logits) * features.mean(0)
 
     check(layer, naive)
+
+
+def normalized_by_batch(x, layer):
+    """Normalised along all axes but the last, as in training."""
+    axes = tuple(range(x.ndim - 1))
+    return batch_normalized(
+        x, x.mean(axes), x.var(axes), *statistics(layer)[2:]
+    )
+
+
+def test_gsop_is_trained_by_the_statistics_of_its_batch():
+    layer = built_with_noise(layers.GSoPPooling(3))
+    w = weights_of(layer)
+    features = FEATURES.reshape(2, 12, 6).astype("float64")
+    reduced = relu(
+        normalized_by_batch(
+            features @ w["reduce_kernel"], layer.feature_normalization
+        )
+    )
+    covariances = [np.cov(one, rowvar=False, bias=True) for one in reduced]
+    # One mean and variance a row, over its columns and the batch.
+    rows = normalized_by_batch(
+        np.swapaxes(covariances, 1, 2), layer.row_normalization
+    )
+    read = np.einsum("btr,rts->brs", rows, w["row_filters"]).reshape(2, -1)
+    weights = sigmoid(read @ w["expand_kernel"] + w["expand_bias"])
+    np.testing.assert_allclose(
+        layer(FEATURES, training=True), weights * features.mean(1), rtol=1e-4
+    )
+
+
+def test_solar_is_trained_by_the_statistics_of_its_batch():
+    layer = built_with_noise(layers.SOLARPooling(2.0, attention_size=4))
+    w = weights_of(layer)
+    features = FEATURES.reshape(2, 12, 6).astype("float64")
+    queries, keys = (
+        relu(
+            normalized_by_batch(
+                features @ w[f"{name}_kernel"],
+                getattr(layer, f"{name}_normalization"),
+            )
+        )
+        for name in ("query", "key")
+    )
+    values = features @ w["value_kernel"] + w["value_bias"]
+    expected = []
+    for sample in range(2):
+        shares = [
+            softmax(keys[sample] @ query / 2.0) for query in queries[sample]
+        ]
+        seen = np.array(shares) @ values[sample]
+        enriched = features[sample] + seen @ w["output_kernel"]
+        enriched = np.maximum(enriched + w["output_bias"], 1e-6)
+        expected.append(np.mean(enriched**2.0, axis=0) ** 0.5)
+    found = layer(FEATURES, training=True)
+    np.testing.assert_allclose(found, expected, rtol=2e-4)
 
 
 @pytest.mark.parametrize("size", [None, 4])
@@ -206,6 +279,17 @@ def test_attention_weights_are_maps_that_sum_to_one():
     tokens = FEATURES.reshape(2, 12, 6)
     weights = layer.pooling_weights(tokens, np.broadcast_to(mask, (2, 12)))
     assert not np.asarray(weights)[:, 5:].any()
+
+
+def test_attention_weights_of_a_row_without_tokens_sum_to_zero():
+    tokens = FEATURES.reshape(2, 12, 6).copy()
+    tokens[1] = np.nan
+    mask = np.arange(12) < np.array([[5], [0]])
+    weights = np.asarray(
+        layers.AttentionPooling(2).pooling_weights(tokens, mask)
+    )
+    np.testing.assert_allclose(weights[0].sum(0), 1.0, rtol=1e-5)
+    assert not weights[1].any()
 
 
 def test_attention_queries_must_divide_the_channels():

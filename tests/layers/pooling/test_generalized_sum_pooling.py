@@ -209,6 +209,66 @@ def test_a_model_with_values_has_their_shape_and_survives_saving(tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("masks", ["both", "features", "values"])
+def test_keras_mask_reaches_the_layer_beside_values(masks):
+    inputs = keras.Input((None, 6))
+    masked = keras.layers.Masking()(inputs)
+    layer = GeneralizedSumPooling(7, power=2.0)
+    outputs = layer(
+        inputs if masks == "values" else masked,
+        values=inputs if masks == "features" else masked,
+    )
+    tokens = features_of(SHAPES[1])
+    padded = tokens.copy()
+    padded[:, 11:] = 0.0
+    short = tokens[:, :11]
+    np.testing.assert_allclose(
+        keras.Model(inputs, outputs)(padded),
+        layer(short, values=short),
+        atol=1e-6,
+    )
+
+
+def test_tokens_that_one_mask_leaves_out_do_not_count():
+    features, values = features_of(SHAPES[1]), features_of((3, 20, 9), 1)
+    layer = GeneralizedSumPooling(7)
+    first, second = (np.arange(20) < 15), (np.arange(20) >= 4)
+    found = layer(
+        features,
+        values=values,
+        features_mask=np.broadcast_to(first, (3, 20)),
+        values_mask=np.broadcast_to(second, (3, 20)),
+    )
+    expected = layer(features[:, 4:15], values=values[:, 4:15])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_masked_features_and_values_may_hold_anything(power):
+    features, values = features_of(SHAPES[1]), features_of((3, 20, 9), 1)
+    mask = np.broadcast_to(np.arange(20) < 11, (3, 20))
+    layer = GeneralizedSumPooling(7, power=power, add_max=True)
+    expected = layer(features[:, :11], values=values[:, :11])
+    for token, value in ((11, np.nan), (12, np.inf), (13, -np.inf)):
+        features[:, token] = values[:, token] = value
+    found = layer(features, mask=mask, values=values)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    for one in (
+        layer.pooling_weights(features, mask),
+        layer.residual(features, mask),
+        layer.transport_plan(features, mask),
+    ):
+        assert np.isfinite(np.asarray(one)).all()
+        assert not np.asarray(one)[:, 11:].any()
+
+    def loss(features, values):
+        return ops.sum(ops.square(layer(features, mask=mask, values=values)))
+
+    for gradient in gradients(loss, features, values):
+        assert np.isfinite(gradient).all()
+        assert not gradient[:, 11:].any()
+
+
 @pytest.mark.parametrize("shape", [(3, 19, 6), (2, 20, 6), (3, 5, 4, 6)])
 def test_values_that_lie_elsewhere_are_refused(shape):
     with pytest.raises(ValueError, match="`values` must have the shape"):

@@ -62,12 +62,23 @@ POOLINGS = {
     "gsp-learnt": row(
         gsp, 4, learn_ratio=True, use_unary_costs=True, constant="equal"
     ),
+    "gsp-all": row(
+        gsp,
+        4,
+        power=2.0,
+        learn_power=True,
+        add_max=True,
+        prototype_role="background",
+        learn_ratio=True,
+        use_unary_costs=True,
+        constant="parallel",
+    ),
     "average-max": row("AverageMaxPooling", constant="parallel"),
     "average-max-projected": row(
         "AverageMaxPooling", projection_size=5, size=5
     ),
     "cbam": row("CBAMPooling", 2, kernel_size=3, near=True),
-    "crow": row("CroWPooling"),
+    "crow": row("CroWPooling", constant="parallel"),
     "delf": row("DELFPooling", 8, constant="parallel"),
     "gemax": row("GeneralizedMaxPooling", 0.5, constant="parallel"),
     "gsop": row("GSoPPooling", 3),
@@ -101,13 +112,17 @@ POOLINGS = {
 }
 SEEING_NEIGHBOURS = [n for n, row in POOLINGS.items() if row.sees_neighbours]
 # One row of each class, the cheapest: compilers take seconds for a pooling.
-# GSP has tests of its own for that.
+# Plain GSP has tests of its own for that; of its variants, all in one.
 COMPILED = {
     name: row
     for name, row in POOLINGS.items()
-    if not name.startswith("gsp")
-    and name
+    if name
     not in (
+        "gsp",
+        "gsp-power",
+        "gsp-max",
+        "gsp-background",
+        "gsp-learnt",
         "average-max",
         "attention-plain",
         "netvlad",
@@ -120,6 +135,36 @@ COMPILED = {
 SMOOTH = [name for name in POOLINGS if not name.startswith("smk")]
 # With layers of Keras inside.
 NORMALIZED = ("gsop", "solar", "sim-pool")
+# The rows whose weights pass through everything that their classes do.
+WEIGHED = (
+    "gem-learnt",
+    "gsp-all",
+    "average-max-projected",
+    "cbam",
+    "delf",
+    "gsop",
+    "otk-projected",
+    "solar",
+    "smk-projected",
+    "netvlad-projected",
+    "sim-pool",
+    "attention",
+    "ot-aggregation-projected",
+)
+# What equal features f pool to, given the layer's weights by name.
+OF_EQUAL = {
+    "average-max-projected": lambda f, w: (
+        f @ (w["average_kernel"] + w["max_kernel"])
+    ),
+    "attention": lambda f, w: f @ w["value_kernel"],
+    "netvlad": lambda f, w: unit(f - w["centers"]).reshape(-1),
+    "ot-aggregation": lambda f, w: np.tile(unit(f), 3),
+    "otk": lambda f, w: np.tile(f, 3) / np.sqrt(3),
+    "otk-projected": lambda f, w: np.tile(f @ w["projection"], 3) / np.sqrt(3),
+    "smk-projected": lambda f, w: (
+        np.linalg.norm(f) * (f @ w["kernel"] + w["bias"])
+    ),
+}
 # JAX compiles every operation of every test; what holds whatever computes it
 # is tried on TensorFlow alone.
 on_tensorflow = pytest.mark.skipif(
@@ -130,6 +175,10 @@ every_pooling = pytest.mark.parametrize("name", POOLINGS)
 
 def features_of(shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
 def built(name, shape=(2, 12, CHANNELS), **kwargs):
@@ -225,6 +274,52 @@ def test_masked_token_is_an_absent_token(name):
 
 
 @every_pooling
+def test_masked_token_may_hold_anything(name):
+    layer = built(name)
+    features = features_of((2, 12, CHANNELS))
+    mask = np.broadcast_to(np.arange(12) < 8, (2, 12))
+    expected = layer(features[:, :8])
+    for token, value in enumerate((np.nan, np.inf, -np.inf, 3e38), start=8):
+        features[:, token] = value
+
+    def loss(features):
+        return ops.sum(ops.square(layer(features, mask=mask)))
+
+    pooled = layer(features, mask=mask)
+    np.testing.assert_allclose(pooled, expected, rtol=1e-4, atol=1e-5)
+    (found,) = gradients(loss, features)
+    assert np.isfinite(found).all()
+    assert not found[:, 8:].any()
+
+
+@on_tensorflow
+@pytest.mark.parametrize("name", ["gem", "gsp", "cbam"])
+@pytest.mark.parametrize("shape", [(2, 1), (2, 11), (1, 12)])
+def test_mask_of_another_size_is_refused(name, shape):
+    layer = POOLINGS[name].make()
+    with pytest.raises(ValueError, match=r"mask of shape \(\d, \d+\)"):
+        layer(features_of((2, 12, CHANNELS)), mask=np.ones(shape, "bool"))
+
+
+@on_tensorflow
+@pytest.mark.parametrize("name", ["gsop", "solar"])
+def test_masked_is_absent_from_the_statistics_of_a_batch(name):
+    """Tokens that are masked, and samples of which all tokens are."""
+    features = 3.0 * features_of((3, 12, CHANNELS))
+    mask = np.arange(12) < np.array([[8], [0], [8]])
+    layer = built(name)
+    other = same_layer(layer, name, (2, 12, CHANNELS))
+    pooled = np.asarray(layer(features, mask=mask, training=True))
+    expected = other(features[::2, :8], training=True)
+    np.testing.assert_allclose(pooled[::2], expected, rtol=1e-4, atol=1e-5)
+    assert not pooled[1].any()
+    for one, wanted in zip(
+        layer.non_trainable_weights, other.non_trainable_weights, strict=True
+    ):
+        np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-6)
+
+
+@every_pooling
 def test_fully_masked_row_is_zero_with_finite_gradient(name):
     layer = built(name)
     features = features_of((2, 12, CHANNELS))
@@ -275,6 +370,17 @@ def test_equal_features(name):
         assert (factors > 0).all()
 
 
+@on_tensorflow
+@pytest.mark.parametrize("name", OF_EQUAL)
+def test_equal_features_pool_to_what_is_known_of_them(name):
+    layer = built(name)
+    weights = {w.name: np.asarray(w, "float64") for w in layer.weights}
+    feature = features_of((1, 1, CHANNELS))
+    pooled = layer(np.repeat(feature, 12, axis=1))
+    expected = OF_EQUAL[name](feature[0, 0].astype("float64"), weights)
+    np.testing.assert_allclose(pooled[0], expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", SMOOTH)
 def test_gradient_equals_differences_in_double_precision(
     name, double_precision
@@ -292,6 +398,25 @@ def test_gradient_equals_differences_in_double_precision(
 
 
 @on_tensorflow
+@pytest.mark.parametrize("name", WEIGHED)
+def test_gradient_of_the_weights_equals_differences_behind_a_mask(name):
+    layer = built(name, dtype="float64")
+    features = features_of((2, 12, CHANNELS), seed=3).astype("float64")
+    mask = np.arange(12) < np.array([[12], [7]])
+    upstream = np.random.default_rng(1).normal(size=(2, POOLINGS[name].size))
+    variables = layer.trainable_weights
+
+    def loss(*weights):
+        mapping = list(zip(variables, weights, strict=True))
+        with keras.StatelessScope(state_mapping=mapping):
+            return ops.sum(layer(features, mask=mask) * upstream)
+
+    weights = [np.asarray(variable) for variable in variables]
+    assert weights[0].dtype == "float64"
+    assert slope_errors(loss, *weights) < 1e-5
+
+
+@on_tensorflow
 @every_pooling
 def test_zeros_and_equal_features_have_a_finite_gradient(name):
     layer = built(name)
@@ -306,9 +431,10 @@ def test_zeros_and_equal_features_have_a_finite_gradient(name):
 
 @every_pooling
 @pytest.mark.parametrize("compute", ["bfloat16", "float16"])
-def test_half_precision_rounds_only_what_comes_and_goes(name, compute):
+@pytest.mark.parametrize("kind", ["mixed_", ""])
+def test_half_precision_rounds_only_what_comes_and_goes(name, compute, kind):
     exact = built(name)
-    layer = POOLINGS[name].make(dtype=f"mixed_{compute}")
+    layer = POOLINGS[name].make(dtype=f"{kind}{compute}")
     layer.build((2, 12, CHANNELS))
     layer.set_weights(exact.get_weights())
     features = ops.cast(features_of((2, 12, CHANNELS)), compute)
@@ -325,14 +451,15 @@ def test_half_precision_rounds_only_what_comes_and_goes(name, compute):
 def test_samples_do_not_mix(name):
     layer = built(name)
     features = features_of((3, 12, CHANNELS))
-    clean = np.asarray(layer(features))
-    bad = features.copy()
-    bad[0, 0] = np.nan
-    bad[1] *= 1e4
-    found = np.asarray(layer(bad))
-    np.testing.assert_allclose(found[2], clean[2], rtol=1e-6)
-    assert np.isnan(found[0]).any()
-    assert np.isfinite(found[1]).all()
+    for mask in (None, np.broadcast_to(np.arange(12) < 8, (3, 12))):
+        clean = np.asarray(layer(features, mask=mask))
+        bad = features.copy()
+        bad[0, 5] = np.nan
+        bad[1] *= 1e4
+        found = np.asarray(layer(bad, mask=mask))
+        np.testing.assert_allclose(found[2], clean[2], rtol=1e-6)
+        assert np.isnan(found[0]).any()
+        assert np.isfinite(found[1]).all()
 
 
 @pytest.mark.skipif(
@@ -354,6 +481,41 @@ def test_all_of_them_are_exported(tmp_path):
         np.testing.assert_allclose(
             served[name], pooled, rtol=1e-4, atol=1e-5, err_msg=name
         )
+
+
+@on_tensorflow
+@pytest.mark.parametrize(
+    "policy", ["float32", "mixed_bfloat16", "mixed_float16"]
+)
+def test_all_of_them_are_saved_with_a_mask(policy, tmp_path):
+    keras.config.set_dtype_policy(policy)
+    inputs = keras.Input((None, CHANNELS), name="features")
+    masked = keras.layers.Masking()(inputs)
+    model = keras.Model(inputs, {n: built(n)(masked) for n in COMPILED})
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    features = features_of((2, 12, CHANNELS))
+    padded = features.copy()
+    padded[:, 8:] = 0.0
+    expected = model(features[:, :8])
+    found = [loaded.predict(padded, verbose=0)]
+    if policy == "float32":
+        import tensorflow as tf
+
+        model.export(tmp_path / "served", verbose=False)
+        served = tf.saved_model.load(tmp_path / "served")
+        found.append(served.serve(padded))
+    # Half precision rounds what is pooled to 8 or 11 bits.
+    tolerance = 1e-4 if policy == "float32" else 0.02
+    for name, pooled in expected.items():
+        for one in found:
+            np.testing.assert_allclose(
+                np.asarray(one[name], "float32"),
+                np.asarray(pooled, "float32"),
+                rtol=tolerance,
+                atol=0.1 * tolerance,
+                err_msg=name,
+            )
 
 
 @every_pooling
@@ -390,6 +552,7 @@ def test_seen_from_a_table_it_is_public(name):
         ("CBAMPooling", {"kernel_size": 4}, "kernel_size=4"),
         ("DELFPooling", {"hidden_size": 0}, "hidden_size=0"),
         ("GeneralizedMaxPooling", {"ridge": 0.0}, "ridge=0.0"),
+        ("GeneralizedMaxPooling", {"ridge": float("inf")}, "ridge=inf"),
         ("GeneralizedSumPooling", {"prototype_role": "x"}, "role='x'"),
         (
             "GeneralizedSumPooling",
@@ -407,6 +570,11 @@ def test_seen_from_a_table_it_is_public(name):
         ("OTKPooling", {"num_references": 0}, "num_references=0"),
         ("OTKPooling", {"num_iterations": 0}, "num_iterations=0"),
         ("OTKPooling", {"inverse_temperature": 0}, "inverse_temperature=0"),
+        (
+            "OTKPooling",
+            {"inverse_temperature": float("inf")},
+            "inverse_temperature=inf",
+        ),
         ("OptimalTransportAggregation", {"num_clusters": 0}, "clusters=0"),
         ("SOLARPooling", {"power": 0.5}, "power=0.5"),
         ("SOLARPooling", {"attention_size": 0}, "attention_size=0"),

@@ -1,0 +1,77 @@
+"""A token sequence without the class and register tokens at its start."""
+
+from typing import Any
+
+import keras
+
+from keras_gsp.ops.arguments import check_integer
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class PatchTokens(keras.layers.Layer):
+    """Leaves out the first tokens of a sequence, and of its mask.
+
+    Keras's `Cropping1D` does the same to the tokens, but forgets the mask, so
+    that padding is pooled behind it.
+
+    Args:
+        prefix_tokens: number of leading tokens that are no patches, at least
+            0.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Input shape:
+        (batch, tokens, channels); the number of tokens may be unknown.
+
+    Output shape:
+        (batch, tokens - prefix_tokens, channels).
+
+    Raises:
+        ValueError: an argument outside its range, an input of another rank,
+            no token behind the prefix.
+
+    Example:
+
+    ```python
+    patches = gsp.layers.PatchTokens(1)(np.ones((2, 7, 16)))
+    assert patches.shape == (2, 6, 16)
+    ```
+    """
+
+    def __init__(self, prefix_tokens: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_integer(least=0, prefix_tokens=prefix_tokens)
+        self.prefix_tokens = prefix_tokens
+        self.supports_masking = True
+
+    def call(self, tokens: Tensor) -> Tensor:
+        """Returns the tokens behind the prefix."""
+        self.compute_output_shape(tokens.shape)
+        return tokens[:, self.prefix_tokens :]
+
+    def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> Any:
+        """Returns the mask of the tokens that are left."""
+        return None if mask is None else mask[:, self.prefix_tokens :]
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        """Returns (batch, tokens - prefix_tokens, channels)."""
+        shape = tuple(input_shape)
+        if len(shape) != 3:
+            raise ValueError(
+                "Tokens must have shape (batch, tokens, channels). Received: "
+                f"shape {shape}."
+            )
+        if shape[1] is None:
+            return shape
+        left = shape[1] - self.prefix_tokens
+        if left < 1:
+            raise ValueError(
+                "There must be tokens behind the first `prefix_tokens`. "
+                f"Received: prefix_tokens={self.prefix_tokens}, tokens of "
+                f"shape {shape}."
+            )
+        return shape[0], left, shape[2]
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "prefix_tokens": self.prefix_tokens}
