@@ -11,7 +11,13 @@ from training.recipes.data import check_sources
 from training.recipes.studies import STUDIES
 from training.results.__main__ import main
 from training.results.experiment_pictures import pictures_of
-from training.results.pages import DOCS, pages, study_command, write_pages
+from training.results.pages import (
+    DOCS,
+    README,
+    pages,
+    study_command,
+    write_pages,
+)
 from training.results.records import (
     Table,
     benchmark_record,
@@ -21,6 +27,7 @@ from training.results.records import (
     record_text,
     write_record,
 )
+from training.results.summary import BEGIN, END
 
 SCORE = {"mean": 0.25, "std": 0.01, "values": [0.24, 0.26]}
 ROW = {
@@ -69,10 +76,13 @@ def test_every_page_is_the_one_of_its_record():
 def test_guides_say_what_the_pages_they_name_say():
     interval = re.compile(r"[+-]\d+\.\d+ \[[^\]]+\](?: of \d+\.\d+)?")
     found = 0
-    for guide in (DOCS.parent / "guides").glob("*.md"):
-        for line in guide.read_text(encoding="utf-8").splitlines():
+    guides = (DOCS.parent / "guides").glob("*.md")
+    for guide in (*guides, README):
+        prose, *_ = guide.read_text(encoding="utf-8").partition(BEGIN)
+        *_, behind = guide.read_text(encoding="utf-8").partition(END)
+        for line in f"{prose}{behind}".splitlines():
             said = [one.split(" of ") for one in interval.findall(line)]
-            names = re.findall(r"\(\.\./results/([\w-]+\.md)\)", line)
+            names = re.findall(r"\((?:\.\.|docs)/results/([\w-]+\.md)\)", line)
             text = "".join((DOCS / name).read_text("utf-8") for name in names)
             missing = [x for one in said for x in one if x not in text]
             assert not missing, f"{guide.name}: {missing} not on {names}"
