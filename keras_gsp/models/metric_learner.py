@@ -113,10 +113,12 @@ class MetricLearner(keras.Model):
             papers' ablation). Default `None`: no anchors, no alternation.
         class_embeddings: `ClassEmbeddings`, needed by `ZeroShotLoss`.
         in_batch_weight: weight of the loss within the batch beside proxies or
-            memory, at least 0. Default `None`: 1 with a memory, 0 with
-            proxies alone (paper; 0.1 in the reference code). With neither,
-            the loss within the batch is the whole loss, and any other weight
-            than 1 is refused.
+            memory, at least 0. Default `None`: 1. That is the reference
+            code's beside a memory; beside the proxies of a pair loss the
+            paper has 0 and its code 0.1, with which alternating proxies are
+            behind pairs alone, or level (study `emoji-proxies`). With neither
+            proxies nor memory the loss within the batch is the whole loss,
+            and any other weight than 1 is refused.
         anchor_decay: factor on lambda from problem to problem, in (0, 1].
             Default 1.
         seed: integer, seed of the split into class-disjoint halves.
@@ -562,9 +564,7 @@ class MetricLearner(keras.Model):
             yield References(remembered, references, excluded, is_warm)
 
     def _weight_within(self):
-        if self.in_batch_weight is not None:
-            return self.in_batch_weight
-        return 0.0 if self.memory is None else 1.0
+        return 1.0 if self.in_batch_weight is None else self.in_batch_weight
 
     def _check_weights(self):
         _check_range("regularizer_weight", self.regularizer_weight, 0.0, 1.0)

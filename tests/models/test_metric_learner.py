@@ -355,6 +355,31 @@ def test_memory_adds_to_the_loss_within_the_batch(weight, expected):
     np.testing.assert_allclose(found, (expected + 1.0) * within, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("weight", "expected"), [(None, 1.0), (0.0, 0.0), (0.1, 0.1)]
+)
+def test_proxies_add_to_the_loss_within_the_batch(weight, expected):
+    images, labels = batch()
+    loss = losses.MultiSimilarityLoss()
+    learner = gsp.models.MetricLearner(
+        make_encoder(), proxies=proxies(), in_batch_weight=weight
+    )
+    learner.compile("sgd", loss=loss)
+    embeddings = learner.encoder(images)["embedding"]
+    against = float(
+        loss.between(
+            labels,
+            embeddings,
+            learner.proxies.proxy_labels,
+            learner.proxies.flat_proxies(),
+        )
+    )
+    within = float(loss(labels, embeddings))
+    assert within > 0.0
+    found = loss_value(learner, images, labels)
+    np.testing.assert_allclose(found, against + expected * within, rtol=1e-5)
+
+
 def test_weight_within_the_batch_is_refused_where_it_is_the_whole_loss():
     with pytest.raises(ValueError, match="`in_batch_weight`.*=0.5"):
         gsp.models.MetricLearner(make_encoder(), in_batch_weight=0.5)

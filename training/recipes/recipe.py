@@ -340,7 +340,7 @@ class MethodSettings:
     embedded last, nearly free; the first problem's are embedded anew."""
     in_batch_weight: Annotated[float | None, not_negative] = None
     """Weight of the ordinary pair loss beside the one against proxies or
-    memory; None is 1 with a memory, 0 with proxies."""
+    memory; None is 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
