@@ -46,6 +46,7 @@ def build_callbacks(
         *_plateau(recipe),
         *_alternation(recipe, splits),
         *([MemoryFill()] if recipe.memory != "none" else []),
+        *([LearntRatio()] if recipe.pooling == "gsp-learnt" else []),
         History(directory, every),
         ProgressBar(label, every),
     ]
@@ -61,6 +62,16 @@ class MemoryFill(keras.callbacks.Callback):
         is_warm = bool(keras.ops.convert_to_numpy(memory.is_warm))
         logs = {} if logs is None else logs
         logs["memory_fill"] = filled / memory.capacity if is_warm else 0.0
+
+
+class LearntRatio(keras.callbacks.Callback):
+    """Logs where the share of mass has come to that GSP learns to move."""
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        """Adds `transport_ratio`, in (0, 1)."""
+        ratio = self.model.encoder.get_layer("pooling").ratio
+        logs = {} if logs is None else logs
+        logs["transport_ratio"] = float(keras.ops.convert_to_numpy(ratio))
 
 
 def _plateau(recipe):

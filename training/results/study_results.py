@@ -21,6 +21,7 @@ ACTIVITY: dict[str, Callable[[list], Any]] = {
     "ccp_problem": max,
     "memory_fill": max,
     "regularizer_share": lambda values: float(np.mean(values)),
+    "transport_ratio": lambda values: values[-1],
 }
 DIFFERENCE = "map_at_r"
 

@@ -28,6 +28,7 @@ ACTIVITY = {
     "ccp_problem": ("problems", "{:.0f}"),
     "memory_fill": ("memory", "{:.0%}"),
     "regularizer_share": ("share", "{:.2g}"),
+    "transport_ratio": ("ratio", "{:.2f}"),
 }
 
 
