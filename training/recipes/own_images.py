@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from training.recipes.published import LOSSES
-from training.recipes.recipe import PAIR_LOSSES, Recipe
+from training.recipes.recipe import PAIR_LOSSES, PROXY_LOSSES, Recipe
 from training.recipes.sampled_proxies import SAMPLED
 
 # A frozen MobileNetV2 under a trained head: minutes on two cores.
@@ -45,6 +45,19 @@ RECIPES = {
     "cifar10": Recipe(dataset="cifar10", classes_per_batch=4, crop_size=32),
     "cifar100": Recipe(dataset="cifar100", crop_size=32),
     "mnist": Recipe(dataset="mnist", classes_per_batch=4, crop_size=28),
+}
+
+# Proxies are random at first, and what they ask of a pretrained network then
+# spoils it. As the papers have it, batches see many classes and the backbone
+# waits.
+PROXY_START: dict[str, Any] = {
+    "classes_per_batch": 32,
+    "samples_per_class": 1,
+    "warmup_steps": 100,
+}
+RECIPES |= {
+    f"folder-{loss}": replace(FOLDER, loss=loss, **PROXY_START)
+    for loss in PROXY_LOSSES
 }
 
 # Alternating proxies with each pair loss, and their single-problem twins.

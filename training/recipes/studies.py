@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from training.recipes.glyphs import GAP as GLYPHS
 from training.recipes.glyphs import PROXY_LEARNING
-from training.recipes.own_images import FEATURES, RECIPES
+from training.recipes.own_images import FEATURES, PROXY_START, RECIPES
 from training.recipes.published import LARGE, LOSSES, SMALL, published_recipe
 from training.recipes.recipe import (
     CLASSIFIER_LOSSES,
@@ -262,33 +262,33 @@ CENTERS = {"soft-triple": FORMS["soft-triple"]}
 
 
 def proxy_rows(
-    losses: Iterable[str], classes_per_batch: int, warmup_steps: int
+    losses: Iterable[str], **settings: Any
 ) -> dict[str, dict[str, Any]]:
     """Proxy losses that fine-tune, as the papers have them.
 
-    Proxies are random at first, and what they ask of a pretrained network
-    then spoils it: on emoji ProxyAnchor scored .25 and .16 (untrained .23)
-    in the batches of pair losses and without a warm-up, .33 with both.
-
     Args:
         losses: Words of losses; others than proxy losses are left out.
-        classes_per_batch: Classes among 32 images.
-        warmup_steps: First steps, in which the backbone stays as it is.
+        **settings: What differs from `PROXY_START`.
     """
     return {
-        loss: {
-            **FORMS.get(loss, {"loss": loss}),
-            "classes_per_batch": classes_per_batch,
-            "samples_per_class": 32 // classes_per_batch,
-            "warmup_steps": warmup_steps,
-        }
+        loss: {**FORMS.get(loss, {"loss": loss}), **PROXY_START, **settings}
         for loss in losses
         if loss in PROXY_LOSSES
     }
 
 
-# Epochs have 66 batches.
-EMOJI_ROWS = proxy_rows(OTHERS, classes_per_batch=32, warmup_steps=100)
+EMOJI_ROWS = proxy_rows(OTHERS)
+# What of it does what: classes in a batch of 32, steps that the backbone waits.
+STARTS: dict[str, dict[str, Any]] = {
+    f"proxy-anchor-{classes}classes-wait{steps}": {
+        "loss": "proxy-anchor",
+        "classes_per_batch": classes,
+        "samples_per_class": 32 // classes,
+        "warmup_steps": steps,
+    }
+    for classes in (8, 32)
+    for steps in (0, 100)
+}
 EMOJI = replace(
     RECIPES["folder"],
     augmentation="none",
@@ -355,7 +355,10 @@ BIRDS = replace(
 )
 # 19 classes to learn from.
 BIRDS_ROWS = proxy_rows(
-    ("proxy-anchor", "proxy-nca"), classes_per_batch=16, warmup_steps=50
+    ("proxy-anchor", "proxy-nca"),
+    classes_per_batch=16,
+    samples_per_class=2,
+    warmup_steps=50,
 )
 BLOCKS = (
     (PAIRS, FULL[:3]),
@@ -494,6 +497,19 @@ STUDIES = {
         "emoji, MobileNetV2 fine-tuned end to end, longer",
         replace(EMOJI, steps=3000),
         ((PAIRS[::-1], ("gap", "single", "ccp")),),
+    ),
+    "emoji-starts": replace(
+        grid(
+            "emoji, MobileNetV2 fine-tuned end to end, how proxies start",
+            EMOJI,
+            [(STARTS, ("gap",))],
+            STARTS,
+        ),
+        compared={
+            row: "proxy-anchor-8classes-wait0"
+            for row in STARTS
+            if row != "proxy-anchor-8classes-wait0"
+        },
     ),
     "emoji-frozen": grid(
         "emoji, frozen MobileNetV2 features", EMOJI_FEATURES, BLOCKS, CENTERS
