@@ -28,8 +28,8 @@ class StudyCommand:
     study: Annotated[str, tyro.conf.Positional]
     """emoji, emoji-long, emoji-starts, emoji-frozen, emoji-clutter,
     emoji-batch, emoji-proxies, components, birds50, birds50-frozen, screening,
-    temperature, glyphs, collage, omniglot, cub, cars, sop, inshop or one of
-    the poolings: poolings, poolings-glyphs, poolings-birds50,
+    temperature, glyphs, glyphs-losses, collage, omniglot, cub, cars, sop,
+    inshop or one of the poolings: poolings, poolings-glyphs, poolings-birds50,
     poolings-birds50-frozen, poolings-emoji, poolings-emoji-frozen,
     poolings-clutter-frozen."""
     data_dir: str | None = None
