@@ -1,7 +1,7 @@
-"""Does it matter for retrieval how far the transport problem is solved?
+r"""Does it matter for retrieval how far the transport problem is solved?
 
-    python -m training.experiments.solver_rounds \
-        --data-dir birds50.zip --weights mobilenet_v2.weights.h5
+    python -m training.experiments.solver_rounds --data-dir birds50.zip \
+        --weights mobilenet_v2.weights.h5
 
 Generalized sum pooling trained with the paper's iteration of k rounds, its
 gradient through the rounds or in closed form at the last iterate, and with
