@@ -273,8 +273,12 @@ def build_learner(
         )
     else:
         proxies = gsp.layers.ClassProxies(10, proxies_per_class=count)
+    # Proxies alone, the paper's problem: what is drawn is their doing.
     learner = gsp.models.MetricLearner(
-        encoder, proxies=proxies, anchor_weight=settings.anchor_weight
+        encoder,
+        proxies=proxies,
+        anchor_weight=settings.anchor_weight,
+        in_batch_weight=0.0,
     )
     optimizer: Any = keras.optimizers.Adam(settings.learning_rate)
     if not use_samples:
