@@ -30,7 +30,10 @@ class MultiSimilarityLoss(PairLoss):
 
     Args:
         alpha: sharpness among positives, positive. Default 2.
-        beta: sharpness among negatives, positive. Default 40.
+        beta: sharpness among negatives, positive. Default 40, for a
+            pretrained network. One that starts from random weights may not
+            begin to learn with it, as it gives all images nearly one
+            direction; try 10.
         base: cosine around which pairs are weighed, in [-1, 1]. Default 0.5.
         mining_margin: cosine, at least 0, or `None` for all pairs. An
             anchor's negatives are kept when more similar than its least

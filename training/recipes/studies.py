@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
+from training.recipes.glyphs import FROM_RANDOM, PROXY_LEARNING
 from training.recipes.glyphs import GAP as GLYPHS
-from training.recipes.glyphs import PROXY_LEARNING
 from training.recipes.own_images import FEATURES, PROXY_START, RECIPES
 from training.recipes.published import LARGE, LOSSES, SMALL, published_recipe
 from training.recipes.recipe import (
@@ -648,7 +648,8 @@ STUDIES = {
             ((*PAIRS, *OTHERS), ("gap", "gsp")),
             (PAIRS, ("single", "ccp", "gsp-zsr", "xbm", "xml")),
         ),
-        rows=GLYPH_ROWS,
+        rows=GLYPH_ROWS
+        | {loss: {"loss": loss, **own} for loss, own in FROM_RANDOM.items()},
         methods=dict.fromkeys(
             SAMPLED_METHODS, {"ccp_warmup": 4, "ccp_pool_size": 12}
         ),

@@ -162,3 +162,13 @@ def test_glyphs_start_proxies_from_as_many_samples_as_their_study():
     study = STUDIES["glyphs"].cells["c2", "ccp"]
     for field in (*SAMPLED, "ccp_warmup"):
         assert getattr(RECIPES["glyphs-ccp"], field) == getattr(study, field)
+
+
+def test_every_ms_recipe_from_random_weights_starts_with_a_soft_loss():
+    recipes = {name: r for name, r in RECIPES.items() if r.loss == "ms"}
+    cells = STUDIES["glyphs"].cells
+    studied = [recipe for (row, _), recipe in cells.items() if row == "ms"]
+    assert {"glyphs-ms", "glyphs-ms-gsp", "glyphs-ms-ccp"} <= set(recipes)
+    assert len(studied) == 7
+    assert {r.ms_beta for r in [*recipes.values(), *studied]} == {10.0}
+    assert own_images.RECIPES["folder-ms-ccp"].ms_beta == 40.0
