@@ -428,7 +428,9 @@ GLYPHS = replace(
         "classes_per_batch": 8,
         "samples_per_class": 4,
         "steps": 2400,
-        "steps_per_evaluation": 150,
+        # As often as in the others: proxies are sampled anew only when the
+        # score stands still between two evaluations.
+        "steps_per_evaluation": 50,
     },
     repeats=3,
 )
@@ -651,7 +653,7 @@ STUDIES = {
         rows=GLYPH_ROWS
         | {loss: {"loss": loss, **own} for loss, own in FROM_RANDOM.items()},
         methods=dict.fromkeys(
-            SAMPLED_METHODS, {"ccp_warmup": 4, "ccp_pool_size": 12}
+            SAMPLED_METHODS, {"ccp_warmup": 12, "ccp_pool_size": 12}
         ),
     ),
     "glyphs-losses": replace(
