@@ -23,13 +23,15 @@ GAP = Recipe(
 GSP = replace(GAP, pooling="gsp")
 ZSR = replace(GSP, regularizer="zsr")
 XML = replace(GAP, regularizer="xml")
-# As in the study `glyphs`: classes are large enough for 12 samples.
+# As in the study `glyphs`: classes are large enough for 12 samples, and as many
+# images have been seen when proxies start.
 CCP = replace(
     GAP,
     **{
         **SAMPLED,
         "ccp": "on",
-        "ccp_warmup": 4,
+        "steps_per_evaluation": 50,
+        "ccp_warmup": 6,
         "ccp_pool_size": 12,
         "normalization": "ball",
     },
