@@ -39,7 +39,8 @@ test-jax: $(INSTALLED)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) \
 		tests/ops tests/layers tests/losses \
 		tests/models/test_batch_chunks.py::test_chunks_take_the_steps_of_the_whole_batch \
-		tests/models/test_metric_learner.py tests/training/test_train.py \
+		tests/models/test_foundation_models.py tests/models/test_metric_learner.py \
+		tests/training/test_train.py \
 		tests/training/benchmarks/test_pooling.py
 
 docs: $(INSTALLED)
