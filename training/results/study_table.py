@@ -243,9 +243,12 @@ def _note(results, rows):
     if collections > 1:
         text += f" over {collections} collections of 4 models"
     if any(row["differences"] for row in rows):
+        # Models of the fair protocol differ in the fold that they leave out.
+        is_fair = rows[-1]["protocol"] == "fair"
+        models = "folds and seeds" if is_fair else "seeds"
         text += (
-            "; differences are paired, query by query, over the seeds that "
-            "both have, with their 95 % interval over classes and seeds"
+            f"; differences are paired, query by query, over the {models} that "
+            f"both have, with their 95 % interval over classes and {models}"
         )
         trained = [row for row in rows if row["steps"]]
         if collections == 1 and any(row["models"] == 1 for row in trained):
