@@ -101,6 +101,19 @@ def test_a_study_has_its_numbers_and_its_curves(tmp_path):
     assert not write_pages(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "models"), [("single", "seeds"), ("fair", "folds and seeds")]
+)
+def test_a_page_says_what_its_intervals_are_over(tmp_path, protocol, models):
+    gained = {"difference": 0.1, "low": 0.0, "high": 0.2, "num_seeds": 2}
+    row = ROW | {"protocol": protocol, "differences": {"untrained": gained}}
+    write_record(tmp_path / "a.json", STUDY | {"rows": [row]})
+    write_pages(tmp_path)
+    page = (tmp_path / "a.md").read_text()
+    assert f"over the {models} that both have" in page
+    assert f"95 % interval over classes and {models}" in page
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_studys_command_names_what_has_to_be_named(name, tmp_path):
     words = study_command(name).split()
