@@ -19,7 +19,7 @@ STUDIES = {
     "omniglot": "Omniglot, from scratch",
     "collage": "CIFAR collage, frozen features",
     "glyphs": "glyphs, from scratch",
-    "glyphs-losses": "glyphs, from scratch, half as long",
+    "glyphs-losses": "glyphs, from scratch, a third as long",
 }
 METHODS = {
     "gap": "averaging, over the untrained network",
