@@ -14,6 +14,7 @@ from training.recipes.ranges import check_fields, not_negative, positive
 from training.recipes.recipe import Recipe
 from training.recipes.studies import STUDIES, UNTRAINED
 from training.runs.run_directory import RunDirectory, write_json
+from training.runs.run_lock import RunTakenError
 from training.runs.train_run import ERRORS, run_settings
 
 
@@ -22,7 +23,9 @@ class StudyCommand:
     """Trains every model of a table that is missing; goes on where it stopped.
 
     One seed of every cell is trained before the next, the most telling cells
-    first, so that a study that is ended early has a table too.
+    first, so that a study that is ended early has a table too. Several
+    processes may train one study, each in its turn the next model that no
+    other trains.
     """
 
     study: Annotated[str, tyro.conf.Positional]
@@ -80,7 +83,7 @@ def run_study(command: StudyCommand) -> Path:
     from training.protocols.kept_study import bring_back
     from training.protocols.ledger import Ledger
     from training.protocols.members import members_of
-    from training.protocols.run_protocol import score_members, train_member
+    from training.protocols.run_protocol import score_members
 
     folder = command.runs / (command.name or command.study)
     cells = {}
@@ -102,11 +105,7 @@ def run_study(command: StudyCommand) -> Path:
         [(directory, one) for one in members_of(recipe)]
         for directory, recipe in cells.items()
     )
-    missing = [
-        (directory, member)
-        for directory, member in queue
-        if not Ledger(directory.path).is_finished(member)
-    ]
+    missing = [one for one in queue if not _is_there(*one)]
     done = len(queue) - len(missing)
     print(f"{folder}: {done} of {len(queue)} models are there", flush=True)
     unscored = [one for one in (cells | brought).items() if _lacks_scores(*one)]
@@ -117,19 +116,62 @@ def run_study(command: StudyCommand) -> Path:
         _begin(directory, recipe, command)
     for directory, recipe in unscored:
         score_members(recipe, splits, directory)
-    for directory, member in missing:
-        ledger = Ledger(directory.path)
-        train_member(member, splits, ledger)
+    for directory, member in _untaken(missing, splits):
         if _lacks_scores(directory, cells[directory]):
             score_members(cells[directory], splits, directory)
-        done += 1
-        found = ledger.directory(member).read_scores()["map_at_r"]
+        done = sum(_is_there(*one) for one in queue)
+        scores = Ledger(directory.path).directory(member).read_scores()
         print(
             f"{done}/{len(queue)} {directory.path.name} {member.name}: "
-            f"MAP@R {found:.4f}",
+            f"MAP@R {scores['map_at_r']:.4f}",
             flush=True,
         )
+    if left := sum(not _is_there(*one) for one in queue):
+        print(f"models left to other processes: {left}")
     return folder
+
+
+def _untaken(missing, splits):
+    """Trains models one by one, but not those that another process trains.
+
+    Those are looked at again at the end: a process that was killed has left
+    its model behind.
+    """
+    from training.protocols.ledger import Ledger
+    from training.protocols.run_protocol import train_member
+
+    waiting = list(missing)
+    while waiting:
+        taken = []
+        for directory, member in waiting:
+            if _is_there(directory, member):
+                continue
+            try:
+                train_member(member, splits, Ledger(directory.path))
+            except FileExistsError as error:
+                if not _is_anothers(error, directory, member):
+                    raise
+                taken.append((directory, member))
+            else:
+                yield directory, member
+        if len(taken) == len(waiting):
+            return
+        waiting = taken
+
+
+def _is_anothers(error, directory, member):
+    """Whether another process trains a model, or has just finished it."""
+    from training.protocols.ledger import Ledger
+
+    run = Ledger(directory.path).directory(member)
+    return isinstance(error, RunTakenError) or run.is_finished
+
+
+def _is_there(directory, member):
+    """Whether nothing of a model is missing."""
+    from training.protocols.ledger import Ledger
+
+    return Ledger(directory.path).is_finished(member)
 
 
 def chosen_cells(command: StudyCommand) -> dict[tuple[str, str], Recipe]:

@@ -34,6 +34,7 @@ from training.results.records import for_a_page, record_text
 from training.results.study_results import study_results
 from training.runs.kept_embeddings import FILE
 from training.runs.run_directory import RunDirectory, write_json, write_text
+from training.runs.run_lock import RunLock, RunTakenError
 from training.runs.train_run import run_settings
 from training.study import StudyCommand, chosen_cells, run_study
 from training.tables import main as tables_main
@@ -59,8 +60,9 @@ def trained(monkeypatch):
     def train_member(member, splits, ledger):
         directory = ledger.directory(member)
         cell = ledger.folder.name
-        done.append(f"{cell} {member.name}")
-        directory.path.mkdir(parents=True)
+        directory.path.mkdir(parents=True, exist_ok=True)
+        with RunLock(directory.path):
+            done.append(f"{cell} {member.name}")
         rng = np.random.default_rng(member.recipe.seed)
         labels = splits.test.labels
         noise = NOISE.get(cell.rpartition(".")[2], 1.0)
@@ -214,6 +216,58 @@ def test_finished_models_are_not_trained_again(tmp_path, trained, places):
     run_study(command(tmp_path, methods=("gap",), seeds=1, **places))
     run_study(command(tmp_path, methods=("gap", "gsp"), seeds=2, **places))
     assert trained[2:] == ["c2.gsp seed0", "c2.gap seed1", "c2.gsp seed1"]
+
+
+def test_what_another_process_trains_is_left_to_it(
+    tmp_path, trained, places, capsys
+):
+    one = command(tmp_path, methods=("gap", "single"), seeds=1, **places)
+    cell = RunDirectory(tmp_path / "emoji" / "c2.gap")
+    cell.begin(run_settings(chosen_cells(one)["c2", "gap"]))
+    taken = cell.path / "members" / "seed0"
+    taken.mkdir(parents=True)
+    with RunLock(taken):
+        run_study(one)
+    assert trained == ["-.untrained seed0", "c2.single seed0"]
+    assert "left to other processes: 1" in capsys.readouterr().out
+    assert not cell.is_finished
+    # That process was killed.
+    run_study(one)
+    assert trained[2:] == ["c2.gap seed0"]
+    assert cell.is_finished
+
+
+def test_what_another_process_ended_or_let_go_meanwhile(
+    tmp_path, trained, places, monkeypatch
+):
+    alone, cells = protocol.train_member, {}
+
+    def train_member(member, splits, ledger):
+        cell = ledger.folder.name
+        cells[cell] = cells.get(cell, 0) + 1
+        if cell == "c2.gap" and cells[cell] == 1:
+            alone(member, splits, ledger)
+            raise FileExistsError("must not hold a finished run")
+        if cell == "c2.single" and cells[cell] == 1:
+            raise RunTakenError("another process trains it")
+        alone(member, splits, ledger)
+
+    monkeypatch.setattr(protocol, "train_member", train_member)
+    one = command(tmp_path, methods=("gap", "single"), seeds=1, **places)
+    run_study(one)
+    assert trained == ["-.untrained seed0", "c2.gap seed0", "c2.single seed0"]
+    assert cells == {"-.untrained": 1, "c2.gap": 1, "c2.single": 2}
+
+
+def test_a_model_that_cannot_be_trained_ends_the_study(
+    tmp_path, trained, places, monkeypatch
+):
+    def train_member(member, splits, ledger):
+        raise FileExistsError("holiday.jpg")
+
+    monkeypatch.setattr(protocol, "train_member", train_member)
+    with pytest.raises(FileExistsError, match="holiday"):
+        run_study(command(tmp_path, methods=("gap",), seeds=1, **places))
 
 
 def test_cells_of_another_recipe_are_refused(tmp_path, trained, places):

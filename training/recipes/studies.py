@@ -72,7 +72,6 @@ BASELINES = {
 }
 SAMPLED_METHODS = ("learnt", "single", "ccp", "ccp-recent", "ccp-gsp")
 FULL = ("gap", "single", "ccp", "gsp", "xbm", "gsp-zsr", "xml", "ccp-gsp")
-SHORT = ("gap", "ccp", "gsp")
 PAIRS = ("ms", "c2", "c1")
 OTHERS = ("proxy-anchor", "proxy-nca", "soft-triple", "triplet")
 # Losses that no table of the papers has.
@@ -437,7 +436,7 @@ GLYPHS = replace(
     },
     repeats=3,
 )
-SHORT: dict[str, Any] = {
+A_THIRD_AS_LONG: dict[str, Any] = {
     "steps": 1200,
     "steps_per_evaluation": 100,
     "fall_share": 0.25,
@@ -666,7 +665,7 @@ STUDIES = {
     "glyphs-losses": replace(
         grid(
             "glyphs, from random weights, every loss",
-            replace(GLYPHS, **SHORT),
+            replace(GLYPHS, **A_THIRD_AS_LONG),
             [((*PAIRS, *OTHERS, *FURTHER, *FORMS), ("gap",))],
             rows=GLYPH_ROWS,
         ),
@@ -714,7 +713,7 @@ STUDIES |= {
     f"poolings{suffix}": _poolings(STUDIES[name], **settings)
     for suffix, name, settings in (
         ("", "collage", {}),
-        ("-glyphs", "glyphs", {"rows": GLYPH_ROWS, **SHORT}),
+        ("-glyphs", "glyphs", {"rows": GLYPH_ROWS, **A_THIRD_AS_LONG}),
         ("-birds50", "birds50", {"rows": BIRDS_ROWS}),
         ("-birds50-frozen", "birds50-frozen", {}),
         ("-emoji", "emoji", {"rows": EMOJI_ROWS}),

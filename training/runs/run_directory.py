@@ -81,9 +81,11 @@ class RunDirectory:
                 f"{self.path}, which has {self.scores.name}. Choose another "
                 "--name, or move the old run away."
             )
+        # Looked at before the settings, which another process may write now.
+        holds_others = self.path.exists() and self._holds_other_files()
         if self.settings.exists():
             self._check_same_recipe(settings)
-        elif self.path.exists() and self._holds_other_files():
+        elif holds_others:
             raise FileExistsError(
                 "A run directory must be new, empty or a run's own. "
                 f"Received: {self.path}, which has no {self.settings.name}."

@@ -10,6 +10,10 @@ from typing import Any, Self
 FILE = ".training.lock"
 
 
+class RunTakenError(FileExistsError):
+    """Another process trains into a run's folder."""
+
+
 class RunLock:
     """Holds a run's folder while a process trains into it.
 
@@ -30,7 +34,7 @@ class RunLock:
         """Takes the lock.
 
         Raises:
-            FileExistsError: another process trains into the folder.
+            RunTakenError: another process trains into the folder.
         """
         # Between opening and locking its owner may have removed the file.
         # Not for ever: some file systems number a file anew each time.
@@ -67,7 +71,7 @@ class RunLock:
         except BlockingIOError as error:
             owner = os.read(handle, 200).decode(errors="replace")
             os.close(handle)
-            raise FileExistsError(
+            raise RunTakenError(
                 "A run must be trained by one process at a time. Received: "
                 f"{self.folder}, which {owner or 'another process'} is "
                 "training. Wait for it, or choose another --name."

@@ -51,6 +51,22 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["holiday.jpg"]
 
 
+def test_a_run_that_another_process_begins_just_now_is_a_run(
+    tmp_path, monkeypatch
+):
+    run = RunDirectory(tmp_path)
+    looked = RunDirectory._holds_other_files
+
+    def begun_meanwhile(self):
+        found = looked(self)
+        write_json(run.settings, SETTINGS)
+        return found
+
+    monkeypatch.setattr(RunDirectory, "_holds_other_files", begun_meanwhile)
+    run.begin(SETTINGS)
+    assert run.read_recipe() == Recipe(seed=3)
+
+
 def test_a_run_killed_in_its_first_file_may_go_on(tmp_path):
     run = RunDirectory(tmp_path)
     with whole_file(run.settings) as aside:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.runs.run_lock import FILE, RunLock
+from training.runs.run_lock import FILE, RunLock, RunTakenError
 
 HOLD = """
 import sys, time
@@ -35,7 +35,7 @@ def test_a_second_process_is_refused_and_the_first_one_is_named(
     other, tmp_path
 ):
     owner = f"process {other.pid} on "
-    with pytest.raises(FileExistsError, match=f"one process.*{owner}"):
+    with pytest.raises(RunTakenError, match=f"one process.*{owner}"):
         with RunLock(tmp_path):
             pass
     assert (tmp_path / FILE).read_text().startswith(owner)
