@@ -23,8 +23,8 @@ GAP = Recipe(
 GSP = replace(GAP, pooling="gsp")
 ZSR = replace(GSP, regularizer="zsr")
 XML = replace(GAP, regularizer="xml")
-# As in the study `glyphs`: classes are large enough for 12 samples, and as many
-# images have been seen when proxies start.
+# As in the study `glyphs`: classes are large enough for 12 samples, and proxies
+# start after a third of training.
 CCP = replace(
     GAP,
     **{
