@@ -650,7 +650,8 @@ STUDIES = {
     # Nothing below is pretrained: what is kept of former batches, in a memory
     # or as proxies, begins once pairs within the batch have taught the network
     # something. After a third of training, C2 against one set of proxies comes
-    # to .327 on validation classes, after a sixth to .259; pairs alone to .301.
+    # to .327 on validation classes, after a sixth to .259; pairs alone to .301
+    # (the first seed).
     "glyphs": grid(
         "glyphs, from random weights",
         GLYPHS,
