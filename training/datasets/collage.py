@@ -8,7 +8,11 @@ import numpy as np
 
 import keras_gsp as gsp
 from training.datasets.cifar import binary_records, cifar100_root
-from training.datasets.image_folder import image_folder, merged_sides
+from training.datasets.image_folder import (
+    image_folder,
+    merged_sides,
+    shared_sides,
+)
 from training.datasets.image_set import ImageSet, RetrievalSplits
 
 # The super-classes that fill the other cells, as in the thesis' code.
@@ -250,6 +254,24 @@ def load_pictures(
     """The images of a folder in memory, squares of `cell_size` pixels."""
     images = _listed(data_dir, images_per_class)
     return replace(images, images=_resized(images.paths, cell_size), paths=None)
+
+
+def load_sides(
+    data_dir: str | Path, size: int
+) -> tuple[ImageSet, ImageSet] | None:
+    """`train/CLASS` and `test/CLASS` of a folder with the same classes.
+
+    Returns:
+        Both in memory, squares of `size` pixels; None for other folders.
+    """
+    sides = shared_sides(image_folder(data_dir))
+    if sides is None:
+        return None
+    known, examined = (
+        replace(side, images=_resized(side.paths, size), paths=None)
+        for side in sides
+    )
+    return known, examined
 
 
 def folder_classes(

@@ -100,6 +100,15 @@ def merged_sides(images: ImageSet) -> ImageSet:
     )
 
 
+def shared_sides(images: ImageSet) -> tuple[ImageSet, ImageSet] | None:
+    """`train/CLASS` and `test/CLASS` of the same classes; None for others."""
+    named = _named_sides(images)
+    if set(named) != {"train", "test"}:
+        return None
+    train, test = named["train"], named["test"]
+    return (train, test) if train.class_names == test.class_names else None
+
+
 def _by_folder(root, paths):
     paths = sorted(paths, key=lambda p: (p.parent.as_posix(), p.name))
     folders = [path.parent.relative_to(root).as_posix() for path in paths]

@@ -1,8 +1,10 @@
-"""What do prototypes stand for: classes, or parts that classes share?
+r"""What do prototypes stand for: classes, or parts that classes share?
 
     python -m training.experiments.dominant_prototypes
     python -m training.experiments.dominant_prototypes --classes seen
     python -m training.experiments.dominant_prototypes --data-dir cifar10.zip
+    python -m training.experiments.dominant_prototypes --data-dir cifar10.zip \
+        --distilled --classes seen
 
 The models of `zero_shot_prediction`: generalized sum pooling with 8 prototypes
 and ProxyNCA++, alone, with the zero-shot (ZSR) and with the cross-batch
@@ -273,7 +275,11 @@ def _examine(encoder, images, cells, active_share):
     facts = (
         {"map_at_r": retrieval(encoder, images)["map_at_r"]}
         | histogram_facts(histograms)
-        | {"mass_on_subject": mass_on_subject(maps, cells)}
+        | {
+            "mass_on_subject": (
+                None if cells is None else mass_on_subject(maps, cells)
+            )
+        }
         | active_facts(active, places)
     )
     shown = maps[_shown(images.labels)]

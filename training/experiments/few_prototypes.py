@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from training.datasets.collage import load_pictures, load_sides
 from training.datasets.image_set import ImageSet
 from training.experiments.distracted import (
     DistractedSettings,
@@ -19,6 +20,8 @@ from training.experiments.short_training import (
 from training.pictures.palette import METHODS
 from training.recipes.glyphs import GSP
 
+_SIDE = 32
+"""Of a picture without distractors, pixels; of one cell of a collage."""
 COLORS = {**METHODS, "GSP+XML": METHODS["XML"]}
 # Without regulariser the histogram is still wanted: weight 0 leaves it out.
 REGULARIZERS: dict[str, dict[str, Any]] = {
@@ -38,6 +41,10 @@ class FewPrototypesSettings(DistractedSettings):
     classes: Literal["unseen", "seen"] = "unseen"
     """Whether the classes that are looked at are those of training: half of
     the images of every class are then kept from it."""
+    distilled: bool = False
+    """Without what distracts. Seen classes of an image folder are then all of
+    its classes; `train/CLASS` is known and `test/CLASS` looked at, where a
+    folder has both, as CIFAR-10 has."""
     ridge: float = 0.05
     """Of the regressions of the losses, and of those fitted afterwards."""
 
@@ -70,29 +77,30 @@ def known_and_examined(
     Of unseen classes; or, with `classes="seen"`, the other half of the images
     of each class, those of training and those of the test.
     """
-    data = load_splits(settings)
+    if _is_whole_folder(settings):
+        return _sides_of_folder(settings.data_dir)
+    data = load_splits(settings, distilled=settings.distilled)
     if settings.classes == "unseen":
         return data.train, data.test
     sides = data.train, data.test
     labels = _joined_labels(sides)
     names = (*sides[0].class_names, *sides[1].class_names)
     images = np.concatenate([side.images for side in sides])
-    known, examined = (
-        ImageSet(labels[rows], names, images=images[rows])
-        for rows in halves_of_classes(labels)
-    )
-    return known, examined
+    return _halves(ImageSet(labels, names, images=images))
 
 
 def examined_subject_cells(settings: FewPrototypesSettings) -> Any:
     """In which cell each image that is looked at shows its class.
 
     Returns:
-        (num_images,), in [0, 4), in the order of `known_and_examined`.
+        (num_images,), in [0, 4), in the order of `known_and_examined`; None
+        where a picture of a folder fills the whole image.
     """
+    if settings.distilled and settings.data_dir is not None:
+        return None
     if settings.classes == "unseen":
         return subject_cells(settings, "test")
-    data = load_splits(settings)
+    data = load_splits(settings, distilled=settings.distilled)
     cells = [subject_cells(settings, side) for side in ("train", "test")]
     rows = halves_of_classes(_joined_labels((data.train, data.test)))[1]
     return np.concatenate(cells)[rows]
@@ -124,6 +132,24 @@ def _recipe(settings, method, images, seed):
         ridge=settings.ridge,
         **REGULARIZERS[method],
     )
+
+
+def _is_whole_folder(settings):
+    return (
+        settings.distilled
+        and settings.classes == "seen"
+        and settings.data_dir is not None
+    )
+
+
+def _sides_of_folder(data_dir):
+    sides = load_sides(data_dir, _SIDE)
+    return _halves(load_pictures(data_dir, _SIDE)) if sides is None else sides
+
+
+def _halves(images):
+    known, examined = map(images.subset, halves_of_classes(images.labels))
+    return known, examined
 
 
 def _joined_labels(sides):

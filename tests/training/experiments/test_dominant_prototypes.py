@@ -12,6 +12,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("experiments train on TensorFlow", allow_module_level=True)
 
 import keras_gsp as gsp
+from tests.training.datasets import layouts
 from training.datasets import collage, glyphs
 from training.datasets.collage import cell_of_picture, compose_collages
 from training.datasets.image_set import ImageSet, RetrievalSplits
@@ -237,7 +238,9 @@ def test_cells_follow_the_images_looked_at(monkeypatch):
         for side, names, first in (("train", "ab", 0), ("test", "cd", 8))
     }
     splits = RetrievalSplits(name="marked", **sides)
-    monkeypatch.setattr(few_prototypes, "load_splits", lambda _: splits)
+    monkeypatch.setattr(
+        few_prototypes, "load_splits", lambda _, distilled: splits
+    )
     monkeypatch.setattr(
         few_prototypes,
         "subject_cells",
@@ -253,6 +256,47 @@ def test_cells_follow_the_images_looked_at(monkeypatch):
         few_prototypes.examined_subject_cells(settings),
         examined.images[:, 0, 0, 0] % 4,
     )
+
+
+def whole(data_dir):
+    return replace(
+        Settings(), classes="seen", distilled=True, data_dir=data_dir
+    )
+
+
+def test_a_folder_with_sides_is_known_and_examined_as_it_is(tmp_path):
+    """No class distracts, no image is on both sides, none is left out."""
+    layouts.folder(tmp_path / "train", "abc", images=4)
+    layouts.folder(tmp_path / "test", "abc", images=2)
+    sides = few_prototypes.known_and_examined(whole(tmp_path))
+    assert [side.class_names for side in sides] == [("a", "b", "c")] * 2
+    assert [side.class_sizes.tolist() for side in sides] == [[4] * 3, [2] * 3]
+    assert all(side.images.shape[1:] == (32, 32, 3) for side in sides)
+    assert few_prototypes.examined_subject_cells(whole(tmp_path)) is None
+
+
+@pytest.mark.parametrize("sides", [(), ("train", "validation")])
+def test_half_of_each_class_is_examined_where_a_folder_has_no_test(
+    tmp_path, sides
+):
+    for root in sides or (".",):
+        layouts.folder(tmp_path / root, "abc", images=4)
+    known, examined = few_prototypes.known_and_examined(whole(tmp_path))
+    names = [f"{side}/{name}" for side in sides for name in "abc"]
+    assert known.class_names == examined.class_names == tuple(names or "abc")
+    assert set(known.class_sizes) == set(examined.class_sizes) == {2}
+
+
+def test_letters_without_distractors_stay_in_their_cells():
+    settings = replace(Settings(), distilled=True, smoke=True)
+    known, examined = few_prototypes.known_and_examined(settings)
+    assert known.num_classes == 4
+    cells = few_prototypes.examined_subject_cells(settings)
+    expected = few_prototypes.examined_subject_cells(
+        replace(settings, distilled=False)
+    )
+    np.testing.assert_array_equal(cells, expected)
+    assert len(cells) == len(examined)
 
 
 def test_table_and_pictures_of_measured_numbers(tmp_path):
