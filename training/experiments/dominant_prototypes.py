@@ -59,6 +59,7 @@ from training.experiments.few_prototypes import (
     class_means,
     examined_subject_cells,
     known_and_examined,
+    short_names,
     train,
     untrained,
 )
@@ -247,11 +248,10 @@ def measure(settings: Settings) -> dict:
             if method != UNTRAINED:
                 panels.setdefault(method, found[1])
         rows.append({"method": method} | _over_seeds(runs) | over_seeds(notes))
-    names = [name.split()[0].rstrip(":") for name in examined.class_names]
     return {
         "rows": rows,
         "first_seed": {
-            "classes": names[:SHOWN_CLASSES],
+            "classes": short_names(examined)[:SHOWN_CLASSES],
             "images": [
                 _png(examined.images[row]) for row in _shown(examined.labels)
             ],

@@ -114,6 +114,11 @@ def halves_of_classes(labels: Any, seed: int = 0) -> tuple[Any, Any]:
     return order[is_known], order[~is_known]
 
 
+def short_names(images: ImageSet) -> list[str]:
+    """The first word of each class's name: room beside a picture is scarce."""
+    return [name.split()[0].rstrip(":") for name in images.class_names]
+
+
 def class_means(values: Any, labels: Any) -> Any:
     """Mean of the rows of each class, (num_classes, size)."""
     counts = np.bincount(labels)[:, None]

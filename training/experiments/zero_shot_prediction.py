@@ -50,6 +50,7 @@ from training.experiments.few_prototypes import (
     FewPrototypesSettings,
     class_means,
     known_and_examined,
+    short_names,
     train,
 )
 from training.experiments.regularizer_share import columns, over_seeds
@@ -202,7 +203,11 @@ def measure(settings: Settings) -> dict:
             name: mean_and_deviation([run[name] for run in runs])
             for name in MEASURES
         } | over_seeds(notes)
-    return {"scores": scores, "first_seed_histograms": shown}
+    return {
+        "scores": scores,
+        "classes": short_names(unseen)[:SHOWN_CLASSES],
+        "first_seed_histograms": shown,
+    }
 
 
 def table(results: dict) -> str:
@@ -235,6 +240,8 @@ def draw(path: Path, results: dict) -> None:
             axis.set_title(method, color=COLORS[method])
             axis.set_xlabel("prototype")
             axis.set_yticks([])
+        names = results["classes"]
+        axes[0, 0].set_yticks(range(len(names)), names)
         axes[0, 0].set_ylabel("class looked at")
         axes[0, 0].figure.colorbar(
             image, ax=list(axes[0, :-2]), label="mean histogram", pad=0.02
