@@ -21,6 +21,7 @@ from keras_gsp.retrieval.index.nearest import (
     SPARE_CANDIDATES,
     nearest_candidates,
     ordered_exactly,
+    rows_alike,
 )
 from keras_gsp.retrieval.index.search_index import (
     GalleryIndex,
@@ -298,6 +299,7 @@ def _on_device(index, queries, kept, selected):
         for rows, positions in index.gallery.blocks(SHARD_ROWS, selected):
             rows = rows - origin
             half_squares = np.sum(np.square(rows), axis=1) / 2
+            rows, half_squares = rows_alike(rows, half_squares)
             half_squares = ops.convert_to_tensor(half_squares)
             shard = ops.convert_to_tensor(rows)
             for i, tensor in enumerate(tensors):
@@ -306,7 +308,8 @@ def _on_device(index, queries, kept, selected):
                     tensor, shard, half_squares, kept, before
                 )
             num_before += len(rows)
-            places.append(positions)
+            added = len(rows) - len(positions)
+            places.append(np.pad(positions, (0, added), constant_values=-1))
     if not places:
         return np.full((len(queries), kept), -1)
     found = [ops.convert_to_numpy(indices) for _, indices in best]

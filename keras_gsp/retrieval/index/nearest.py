@@ -10,6 +10,32 @@ from keras import ops
 SPARE_CANDIDATES = 16
 # Numbers of which only the largest takes part in a first choice.
 GROUP = 32
+# Rows of a shard are a multiple of this.
+ROWS_ALIKE = 64
+
+
+def rows_alike(
+    rows: np.ndarray, half_squares: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fills a shard up with rows that are near to nothing.
+
+    A processor multiplies several rows at once and the last few one by one,
+    which rounds them in another way: of equal rows some would be nearer than
+    the others, whatever their order.
+
+    Args:
+        rows: (rows, size).
+        half_squares: (rows,), half their squared lengths.
+
+    Returns:
+        Both with a multiple of `ROWS_ALIKE` rows; the added ones are 0 and as
+        far away as infinity.
+    """
+    added = -len(rows) % ROWS_ALIKE
+    return (
+        np.pad(rows, ((0, added), (0, 0))),
+        np.pad(half_squares, (0, added), constant_values=np.inf),
+    )
 
 
 def nearest_candidates(
@@ -23,7 +49,7 @@ def nearest_candidates(
 
     `|q - r|^2 = |q|^2 - 2 (q.r - |r|^2 / 2)`: one product ranks the rows.
     Among equals the lower index comes first, provided that rows come in
-    order.
+    order and are `rows_alike`.
 
     Args:
         queries: (queries, size).

@@ -20,6 +20,7 @@ from keras_gsp.retrieval.index.nearest import (
     SPARE_CANDIDATES,
     exact_order,
     nearest_candidates,
+    rows_alike,
 )
 from keras_gsp.retrieval.index.scann_index import import_scann
 from keras_gsp.retrieval.matching import MatchThreshold
@@ -46,11 +47,12 @@ class ServedGallery:
         gallery = index.gallery
         exact = ExactIndex()
         exact.gallery = gallery
-        self.neighbors = min(neighbors, len(gallery))
+        self._num_items = len(gallery)
+        self.neighbors = min(neighbors, self._num_items)
         self.match = match
         self.origin = exact.origin()
         rows = gallery.embeddings - self.origin
-        halves = np.sum(np.square(rows), axis=1) / 2
+        rows, halves = rows_alike(rows, np.sum(np.square(rows), axis=1) / 2)
         with tf.device("/CPU:0"):
             self.variables = {
                 "rows": tf.Variable(rows, trainable=False),
@@ -80,10 +82,9 @@ class ServedGallery:
         """
         queries = embeddings - self.origin
         rows, halves = self.variables["rows"], self.variables["half_squares"]
-        num_items = rows.shape[0]
-        kept = min(self.neighbors + 1 + SPARE_CANDIDATES, num_items)
+        kept = min(self.neighbors + 1 + SPARE_CANDIDATES, self._num_items)
         best: Any = None
-        for start in range(0, num_items, SHARD_ROWS):
+        for start in range(0, rows.shape[0], SHARD_ROWS):
             shard = slice(start, start + SHARD_ROWS)
             best = nearest_candidates(
                 queries,

@@ -10,6 +10,7 @@ import pytest
 import keras_gsp as gsp
 from keras_gsp.retrieval.index import exact, gallery, host_scan
 from keras_gsp.retrieval.index.exact import ExactIndex
+from keras_gsp.retrieval.index.nearest import rows_alike
 
 
 def random_rows(count, size=6, seed=0):
@@ -74,6 +75,29 @@ def test_ties_are_broken_by_index_across_shards(is_device, block, monkeypatch):
     expected = slow_search(distinct, rows, 300)
     for i, (order, _) in enumerate(expected):
         np.testing.assert_array_equal(found.indices[i], order)
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65])
+def test_a_shard_is_filled_up_with_rows_near_to_nothing(count):
+    rows = random_rows(count, 5)
+    halves = np.sum(np.square(rows), axis=1) / 2
+    filled, far = rows_alike(rows, halves)
+    assert len(filled) == len(far) == -(-count // 64) * 64
+    np.testing.assert_array_equal(filled[:count], rows)
+    np.testing.assert_array_equal(far[:count], halves)
+    assert not filled[count:].any() and np.isinf(far[count:]).all()
+
+
+def test_fewer_than_asked_for_pass_a_filter_of_a_filled_shard(engine):
+    """What fills a shard is no item: it is never found."""
+    rows, queries = random_rows(40), random_rows(3, seed=1)
+    even = np.arange(40) % 2 == 0
+    index = ExactIndex(rows, attributes={"even": even})
+    found = index.search(queries, 30, where={"even": True})
+    assert found.counts.tolist() == [20] * 3
+    for i, (order, _) in enumerate(slow_search(queries, rows[::2], 20)):
+        np.testing.assert_array_equal(found.indices[i, :20], 2 * order)
+        assert (found.indices[i, 20:] == -1).all()
 
 
 @pytest.mark.parametrize("is_device", [False, True])

@@ -146,12 +146,24 @@ def gap(found, expected):
     return float(gaps.max(initial=0.0))
 
 
+def relative_gap(found, expected):
+    """The largest difference, over the largest number where that is above 1.
+
+    Proxies grow to a length of three: a rounding of theirs is so much larger.
+    """
+    sizes = np.abs(expected)
+    return gap(found, expected) / sizes.max(
+        initial=1.0, where=np.isfinite(sizes)
+    )
+
+
 def difference(found, expected):
-    """The largest of the losses, relative, and of all weights."""
+    """The largest of the losses, and of all weights, both relative."""
     return {
-        "loss": gap(found[0], expected[0]) / max(1.0, max(expected[0])),
+        "loss": relative_gap(found[0], expected[0]),
         "weights": max(
-            gap(found[1][name], expected[1][name]) for name in expected[1]
+            relative_gap(found[1][name], expected[1][name])
+            for name in expected[1]
         ),
         "moved": max(expected[0]) - min(expected[0]),
         "shares": found[2],
