@@ -59,7 +59,8 @@ def _check_named(recipe):
     needed = needed_sources(recipe)
     if "data_dir" in needed and recipe.data_dir is None:
         raise ValueError(
-            f"`data_dir` must name the folder of {recipe.dataset}. "
+            "`data_dir` must name where the images of dataset="
+            f"{recipe.dataset} are, a folder or an archive: --data-dir PATH. "
             "Received: data_dir=None."
         )
     is_file = recipe.dataset in _FILES and recipe.source == "disk"
