@@ -52,7 +52,8 @@ class ExportSearch:
             [label.decode() for label in gallery["labels"].numpy()]
         )
         self.ids = [id_.decode() for id_ in gallery["ids"].numpy()]
-        self._rows = gallery["rows"].numpy()
+        # An export fills its rows up with some that are no image's.
+        self._rows = gallery["rows"].numpy()[: len(self.ids)]
         # An export of an earlier version keeps it in the graph alone.
         origin = dict(gallery).get("origin")
         self._origin = None if origin is None else origin.numpy()

@@ -152,9 +152,8 @@ def relative_gap(found, expected):
     Proxies grow to a length of three: a rounding of theirs is so much larger.
     """
     sizes = np.abs(expected)
-    return gap(found, expected) / sizes.max(
-        initial=1.0, where=np.isfinite(sizes)
-    )
+    largest = sizes.max(initial=1.0, where=np.isfinite(sizes))
+    return gap(found, expected) / float(largest)
 
 
 def difference(found, expected):
