@@ -178,6 +178,19 @@ def test_a_comparison_changes_one_thing():
             assert {k for k in first if first[k] != second[k]} == changed
 
 
+def test_settings_of_gsp_stand_beside_those_of_the_clutter():
+    study = STUDIES["emoji-clutter-gsp"]
+    default = vars(study.cells["c2", "gsp"])
+    found = {}
+    for row in study.compared:
+        own = vars(study.cells[row, "gsp"])
+        found[row] = {k: own[k] for k in own if own[k] != default[k]}
+    names = {"num_prototypes", "transport_ratio", "inverse_temperature"}
+    assert all(found.values())
+    assert {name for changed in found.values() for name in changed} == names
+    assert {*study.compared.values()} == {"c2"}
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_no_cell_is_trained_twice(name):
     recipes = [tuple(vars(r).items()) for r in STUDIES[name].cells.values()]

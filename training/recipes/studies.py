@@ -331,6 +331,24 @@ CLUTTER = replace(
     inverse_temperature=20.0,
     regularizer_weight=0.5,
 )
+# GSP's settings as the papers vary them, around those of `CLUTTER`.
+_CLUTTER_ROWS: dict[str, dict[str, Any]] = {
+    **{
+        f"c2-r{ratio:g}e{temperature:g}": {
+            "loss": "c2",
+            "transport_ratio": ratio,
+            "inverse_temperature": temperature,
+        }
+        for ratio, temperature in (
+            (0.1, 20.0),
+            (0.4, 20.0),
+            (0.1, 5.0),
+            (0.2, 5.0),
+            (0.4, 5.0),
+        )
+    },
+    "c2-m128": {"loss": "c2", "num_prototypes": 128},
+}
 CLUTTER_FEATURES = replace(
     CLUTTER,
     frozen="all",
@@ -531,6 +549,22 @@ STUDIES = {
             (PAIRS, ("ccp", "ccp-gsp", "xml")),
         ),
         EMOJI_ROWS,
+    ),
+    "emoji-clutter-gsp": replace(
+        grid(
+            "emoji among distractors, MobileNetV2 fine-tuned end to end, "
+            "settings of GSP",
+            CLUTTER,
+            [(("c2",), ("gap", "gsp")), (_CLUTTER_ROWS, ("gsp",))],
+            rows=_CLUTTER_ROWS,
+        ),
+        compared=dict.fromkeys(_CLUTTER_ROWS, "c2"),
+        about=(
+            "In a row's name m is the number of prototypes, r the transport "
+            f"ratio and e the inverse temperature; c2 has "
+            f"{CLUTTER.num_prototypes}, {CLUTTER.transport_ratio:g} and "
+            f"{CLUTTER.inverse_temperature:g}, chosen on frozen features."
+        ),
     ),
     "emoji-batch": grid(
         "emoji, frozen MobileNetV2 features, images in a batch",
