@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_gsp.embeddings.model_input import input_of
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.layers.patch_tokens import PatchTokens
 from keras_gsp.layers.token_grid import TokenGrid
@@ -173,7 +174,7 @@ def features_before(
         layer: a pooling or a histogram that it calls once; of a pooling that
             also takes values, what it matches.
     """
-    return keras.Model(encoder.inputs, keras.tree.flatten(layer.input)[0])
+    return keras.Model(input_of(encoder), keras.tree.flatten(layer.input)[0])
 
 
 def patch_grid(inputs: Any, tokens: Any, prefix_tokens: int = 0) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 from keras import ops
 
 from keras_gsp.embeddings.labelled_batches import embedding_of
+from keras_gsp.embeddings.model_input import input_of
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
 
@@ -124,7 +125,9 @@ class PrototypeParts:
         embedding = _embedding_tensor(encoder)
         self.pooling, pooled = _pooling_behind(embedding)
         features = self.pooling.input
-        self.model = keras.Model(encoder.inputs, [features, pooled, embedding])
+        self.model = keras.Model(
+            input_of(encoder), [features, pooled, embedding]
+        )
 
     def shares(self, queries: Tensor, neighbors: Tensor) -> dict[str, Any]:
         """Returns the fields of an `Explanation` as a dict of tensors."""

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 import keras_gsp as gsp
+from keras_gsp.embeddings.model_input import input_of
 from training.recipes.recipe import HUB_PREFIX
 
 
@@ -77,7 +78,7 @@ def feature_part(network: keras.Model) -> keras.Model:
     for layer in reversed(network.layers[1:]):
         output = getattr(layer, "output", None)
         if len(getattr(output, "shape", ())) in (3, 4):
-            return keras.Model(network.inputs, output, name="features")
+            return keras.Model(input_of(network), output, name="features")
     raise ValueError(
         "A backbone must have a layer that gives a feature map or tokens. "
         f"Received: {network.name} with outputs of shape "

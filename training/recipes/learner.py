@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 import keras_gsp as gsp
+from keras_gsp.embeddings.model_input import input_of
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.models.encoder import features_before
 from training.recipes.backbone import build_backbone
@@ -101,7 +102,7 @@ def _raw_encoder(recipe, image_shape):
     pooled = keras.layers.GlobalAveragePooling2D(name="pooling")
     normalized = gsp.layers.EmbeddingNormalization("l2", name="normalization")
     outputs = normalized(pooled(backbone.output))
-    return keras.Model(backbone.inputs, outputs, name="encoder")
+    return keras.Model(input_of(backbone), outputs, name="encoder")
 
 
 def start_from_data(recipe: Recipe, learner: Any, batches: Any) -> None:
