@@ -479,4 +479,4 @@ def test_pool_first_projects_class_tokens_too():
 
 
 def token_backbone_of(encoder):
-    return keras.Model(encoder.inputs, encoder.get_layer("dense").output)
+    return keras.Model(encoder.input, encoder.get_layer("dense").output)
