@@ -131,7 +131,7 @@ def test_histogram_is_of_features_in_the_unit_ball_and_pooled_their_mean(
     kernel, bias = projection.get_weights()
     projection.set_weights([100.0 * kernel, bias])
     outputs = encoder(inputs)
-    features = keras.Model(encoder.inputs, projection.output)(inputs)
+    features = keras.Model(encoder.input, projection.output)(inputs)
     features = np.reshape(features, (4, -1, 8)).astype("float64")
     lengths = np.linalg.norm(features, axis=-1, keepdims=True)
     assert lengths.max() > 10.0
@@ -195,7 +195,7 @@ def test_patches_come_back_as_a_grid_without_their_prefix():
     encoder = passing_encoder(
         patch_backbone(2), pooling=pooling, prefix_tokens=2
     )
-    grid = keras.Model(encoder.inputs, encoder.get_layer("patches").output)(
+    grid = keras.Model(encoder.input, encoder.get_layer("patches").output)(
         numbered_patches()
     )
     expected = np.arange(6.0).reshape(1, 2, 3, 1)
