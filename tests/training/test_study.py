@@ -405,6 +405,30 @@ def test_kept_models_of_another_study_are_refused(tmp_path, trained, places):
     assert not there.exists()
 
 
+def test_a_record_is_of_the_study_that_plans_all_its_cells(
+    tmp_path, trained, places
+):
+    chosen = {"methods": ("gap", "gsp"), "seeds": 1}
+    here = run_study(
+        command(tmp_path / "here", "emoji-clutter", **chosen, **places)
+    )
+    kept = tmp_path / f"emoji-clutter{ENDING}"
+    keep_study(here, kept)
+    trained.clear()
+    name, rows = "emoji-clutter-gsp", ("c2", "c2-r0.1e20")
+    there = run_study(
+        command(tmp_path / "there", name, rows, kept=kept, **chosen, **places)
+    )
+    assert trained == ["c2-r0.1e20.gsp seed0"]
+    # More of its cells were begun as those of the other study.
+    for folder, study_name in ((here, "emoji-clutter"), (there, name)):
+        record = study_results(folder)
+        assert record["study"] == study_name
+        assert record["title"] == STUDIES[study_name].title
+        assert record["about"] == STUDIES[study_name].about
+    assert {*record["rows"][-1]["differences"]} == {"gap", "c2", "untrained"}
+
+
 def test_a_fair_study_keeps_no_models(tmp_path, trained, places):
     folder = run_study(
         command(tmp_path, "birds50-frozen", methods=("gap",), seeds=1, **places)

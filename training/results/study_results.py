@@ -58,7 +58,7 @@ def study_results(folder: Path | str) -> dict[str, Any]:
         )
     every = [directory.read_settings() for directory in cells.values()]
     settings = every[0]
-    study = settings.get("study", folder.name)
+    study = _study_of(every, cells) or folder.name
     known = STUDIES.get(study, Study(study))
     by_row = _by_row(list(known.cells))
     order = {words: place for place, words in enumerate(by_row)}
@@ -80,6 +80,16 @@ def study_results(folder: Path | str) -> dict[str, Any]:
         "effects": _effects(known.factors, rows),
         "rows": rows,
     }
+
+
+def _study_of(settings, cells):
+    """The study that plans all cells: some may have come with `--kept`."""
+    named = Counter(one["study"] for one in settings if "study" in one)
+    names = [name for name, _ in named.most_common()]
+    for name in names:
+        if name in STUDIES and set(cells) <= set(STUDIES[name].cells):
+            return name
+    return names[0] if names else ""
 
 
 def _commits(settings):
