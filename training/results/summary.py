@@ -19,7 +19,6 @@ STUDIES = {
     "omniglot": "Omniglot, from scratch",
     "collage": "CIFAR collage, frozen features",
     "glyphs": "glyphs, from scratch",
-    "glyphs-losses": "glyphs, from scratch, a third as long",
 }
 METHODS = {
     "gap": "averaging, over the untrained network",
