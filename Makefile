@@ -41,7 +41,7 @@ test-jax: $(INSTALLED)
 		tests/models/test_batch_chunks.py::test_chunks_take_the_steps_of_the_whole_batch \
 		tests/models/test_foundation_models.py tests/models/test_metric_learner.py \
 		tests/training/test_train.py \
-		tests/training/benchmarks/test_pooling.py
+		tests/training/research/benchmarks/test_pooling.py
 
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet -f .mkdocs.yml
@@ -51,7 +51,7 @@ release: $(INSTALLED)
 	.ci/release $(BIN) $(TF)
 
 bench: $(INSTALLED)
-	$(BIN)/python -m training.benchmarks
+	$(BIN)/python -m training.research.benchmarks
 
 $(INSTALLED): setup.cfg pyproject.toml
 	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else "Python 3.11-3.13 is needed, this is %d.%d; name one with make PYTHON=..." % v)'

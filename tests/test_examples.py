@@ -120,8 +120,8 @@ def test_commands_on_pages_exist_and_know_their_options(module, options):
         known += (ROOT / "training/recipes/recipe.py").read_text()
     known += "".join(
         path.read_text()
-        for path in (ROOT / "training/experiments").glob("*.py")
-    ) * module.startswith("training.experiments")
+        for path in (ROOT / "training/research/experiments").glob("*.py")
+    ) * module.startswith("training.research.experiments")
     for option in options:
         # A flag that is on by default is switched off by --no-NAME.
         field = option[2:].removeprefix("no-").replace("-", "_")

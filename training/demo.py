@@ -17,7 +17,7 @@ from typing import Any
 import tyro
 
 from training.recipes.glyphs import RECIPES
-from training.results.markdown import (
+from training.research.results.markdown import (
     markdown_table,
     mean_and_deviation,
     spread,
@@ -40,7 +40,7 @@ SMOKE = {"steps": 40, "steps_per_evaluation": 20}
 
 @dataclass(frozen=True)
 class DemoCommand:
-    """Trains average pooling, GSP, and GSP with its zero-shot regulariser."""
+    """Trains average pooling, GSP, and GSP with its zero-shot regularizer."""
 
     runs: Path = Path("runs/demo")
     """Folder for everything that the demo makes."""

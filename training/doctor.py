@@ -1,7 +1,7 @@
 """Examines a data set: `python -m training.doctor --data-dir images.zip`.
 
 Ends with 1 when an image, or nearly the same one, stands on two sides of the
-class split: what is scored as unseen would have been learnt.
+class split: what is scored as unseen would have been learned.
 """
 
 import sys

@@ -41,12 +41,12 @@ class ExportCommand:
     data_dir: str | None = None
     """Where the data set is; by default where the run had it."""
     neighbors: Annotated[int, positive] = 10
-    """Neighbours that a search returns."""
+    """Neighbors that a search returns."""
     held_out: Annotated[float, Range(above=0, below=1)] = 0.1
     """scann: share of the images that are left out of the gallery to measure
     the index with, where the data set has no queries of its own."""
     minimum_recall: Annotated[float, share] = 0.95
-    """scann: share of the true neighbours that must be found."""
+    """scann: share of the true neighbors that must be found."""
     warn: bool = False
     """scann: only warn below the minimum recall."""
     overwrite: bool = False
@@ -136,7 +136,7 @@ def export_run(command: ExportCommand) -> None:
 
 
 def crop_fraction(recipe: Recipe) -> float:
-    """Side of the centred square that images of a recipe are scored with."""
+    """Side of the centered square that images of a recipe are scored with."""
     if recipe.crop_size is None:
         return 1.0
     from training.recipes.batches import resize_of

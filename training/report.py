@@ -1,7 +1,7 @@
 """Shows runs in the browser: `python -m training.report runs/NAME`.
 
 One file that opens from disk, without network: scores with intervals, paired
-differences of several runs, neighbours, maps, prototypes, near duplicates.
+differences of several runs, neighbors, maps, prototypes, near duplicates.
 """
 
 import sys

@@ -21,13 +21,13 @@ class SearchCommand:
     ann: bool = False
     """Search with ScaNN, in an export that has it."""
     top: int | None = None
-    """Neighbours to show; by default all that the export returns."""
+    """Neighbors to show; by default all that the export returns."""
     picture: Path | None = None
-    """PNG file to draw queries and neighbours into."""
+    """PNG file to draw queries and neighbors into."""
     weights: bool = False
     """picture: below each image, how much each of its places counts."""
     explain: Path | None = None
-    """PNG file that shows why the first image's nearest neighbour is near."""
+    """PNG file that shows why the first image's nearest neighbor is near."""
 
     def __post_init__(self) -> None:
         if not self.images:
@@ -78,7 +78,7 @@ def exported_folder(path: Path) -> Path:
 
 
 def neighbor_lines(name: str, answer: dict, row: int, top: int) -> list[str]:
-    """One line for each neighbour of an image, or what is wrong with it."""
+    """One line for each neighbor of an image, or what is wrong with it."""
     status = answer["status"][row].decode()
     if status != "ok":
         return [f"{name}: {status}"]

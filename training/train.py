@@ -6,10 +6,10 @@ from pathlib import Path
 
 import tyro
 
-from training.protocols.run_protocol import train_recipe
 from training.recipes.choice import RecipeOptions, choose_recipe, run_name
 from training.recipes.data import check_sources
-from training.results.markdown import spread
+from training.research.protocols.run_protocol import train_recipe
+from training.research.results.markdown import spread
 from training.runs.distribution import Distribution, Kind
 from training.runs.run_directory import RunDirectory
 from training.runs.train_run import ERRORS, run_settings

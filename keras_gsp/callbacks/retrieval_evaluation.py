@@ -5,8 +5,8 @@ from typing import Any
 
 import keras
 
-from keras_gsp.embeddings.labelled_batches import (
-    LabelledBatches,
+from keras_gsp.embeddings.labeled_batches import (
+    LabeledBatches,
     encoded,
     encoded_batches,
 )
@@ -102,10 +102,10 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self.scores: Any = None
         self.history: list[dict[str, Any]] = []
         self._steps = 0
-        self._queries = LabelledBatches(dataset, "dataset", batch_size)
+        self._queries = LabeledBatches(dataset, "dataset", batch_size)
         self._gallery = None
         if gallery is not None:
-            self._gallery = LabelledBatches(gallery, "gallery", batch_size)
+            self._gallery = LabeledBatches(gallery, "gallery", batch_size)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Checks data sets and encoder before the first step."""

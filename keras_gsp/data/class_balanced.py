@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.data.untuned import untuned
-from keras_gsp.embeddings.labelled_embeddings import checked_labels
+from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.ops.arguments import check_count, check_integer
 from keras_gsp.ops.tensor import Tensor
 

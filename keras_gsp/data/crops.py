@@ -43,7 +43,7 @@ def random_window(
 
     The aspect ratio is drawn between 3/4 and 4/3, uniformly in its logarithm.
     A window that does not fit is drawn again, ten times at most; after that
-    the largest centred window of an allowed aspect ratio is taken.
+    the largest centered window of an allowed aspect ratio is taken.
 
     Args:
         height: Height of the image in pixels, int32 scalar tensor.
@@ -81,14 +81,14 @@ def evaluation_window(fraction: float | None) -> Callable[[Any, Any], Any]:
     """The window that scores and exports see: one rule for both.
 
     Args:
-        fraction: As for `centre_window`; None keeps the whole image.
+        fraction: As for `center_window`; None keeps the whole image.
 
     Returns:
         A function of height and width to the window.
     """
     if fraction is None:
         return whole_window
-    return functools.partial(centre_window, fraction=fraction)
+    return functools.partial(center_window, fraction=fraction)
 
 
 def whole_window(height: Any, width: Any) -> Any:
@@ -98,14 +98,14 @@ def whole_window(height: Any, width: Any) -> Any:
     return tf.stack([0, 0, height, width])
 
 
-def centre_window(height: Any, width: Any, fraction: float) -> Any:
-    """The centred square that the evaluation scores.
+def center_window(height: Any, width: Any, fraction: float) -> Any:
+    """The centered square that the evaluation scores.
 
     Args:
         height: Height of the image in pixels, int32 scalar tensor.
         width: Width of the image in pixels, int32 scalar tensor.
         fraction: Side of the square as a fraction of the image's shorter
-            side, in (0, 1]; 227 / 256 is "resize to 256, centre crop 227".
+            side, in (0, 1]; 227 / 256 is "resize to 256, center crop 227".
 
     Returns:
         (4,), int32: top, left, height and width of the window in pixels.

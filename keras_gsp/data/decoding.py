@@ -156,8 +156,8 @@ def first_gif_frame(contents: Any) -> Any:
 
     data = _padded(contents)
     at = _first_gif_frame(data)
-    table = _colour_table(data, at + 9)
-    # Behind the colours one byte, then the compressed pixels.
+    table = _color_table(data, at + 9)
+    # Behind the colors one byte, then the compressed pixels.
     end = _chain_ends(data)[tf.minimum(at + 11 + table, _last(data))]
     length = tf.minimum(end + 1, tf.strings.length(contents))
     return tf.strings.substr(contents, 0, length) + b";"
@@ -233,8 +233,8 @@ def _webp_size(head):
     )
 
 
-def _colour_table(data, flags_at):
-    """Bytes of the colour table that a GIF's flags announce."""
+def _color_table(data, flags_at):
+    """Bytes of the color table that a GIF's flags announce."""
     import tensorflow as tf
 
     flags = data[tf.minimum(flags_at, _last(data))]
@@ -255,7 +255,7 @@ def _first_gif_frame(data):
         chain = tf.minimum(at + 2, _last(data))
         return (tf.minimum(ends[chain] + 1, _last(data)),)
 
-    start = tf.minimum(13 + _colour_table(data, 10), _last(data))
+    start = tf.minimum(13 + _color_table(data, 10), _last(data))
     (at,) = tf.while_loop(
         is_extension, behind, (start,), maximum_iterations=_MAX_SEGMENTS
     )
@@ -385,7 +385,7 @@ def cut_encoded(
     """Decodes a window of an encoded image and resizes it.
 
     A JPEG is decoded inside the window only. The image is turned as its
-    orientation says (Exif), so that windows refer to what is seen. Grey,
+    orientation says (Exif), so that windows refer to what is seen. Gray,
     palette, CMYK and transparent files come out as three channels
     (transparency is dropped), of an animated GIF the first frame; an animated
     WebP file is refused.
@@ -395,7 +395,7 @@ def cut_encoded(
         size: Side of the result in pixels, or (height, width).
         window: Function of the image's height and width, as it is seen, to
             the window (top, left, height, width), all in pixels.
-        channels: 3, or 1 for grey values. Default 3.
+        channels: 3, or 1 for gray values. Default 3.
         max_pixels: Pixels above which an image is not decoded. Default 50
             million, a photograph of 8,660 x 5,773.
 
@@ -685,7 +685,7 @@ def _decoder(channels):
                 lambda: decode(first_gif_frame(contents), 3),
                 lambda: decode(contents, 3),
             )
-        # Only JPEG and PNG decode to grey values themselves.
+        # Only JPEG and PNG decode to gray values themselves.
         return tf.cond(
             (kind == JPEG) | (kind == PNG),
             lambda: decode(contents, 1),

@@ -49,7 +49,7 @@ def augmented_batches(
             benchmark's public code. The default, because the published
             numbers were computed by that code. `"side"`: a side of 40 to 256
             pixels, as in the benchmark's text, which allows crops down to
-            1/40 of the image. None: the centre crop of the evaluation.
+            1/40 of the image. None: the center crop of the evaluation.
         flip: Whether to mirror half of the images.
         seed: Integer.
         first_step: Step at which the batches start; those of a run that goes
@@ -142,8 +142,8 @@ def evaluation_batches(
     """Turns images into batches as the published numbers are scored.
 
     The image is scaled until its shorter side has `resize` pixels and the
-    centred `size` x `size` square is kept; both in one resize. With
-    `resize=size` that is the largest centred square, with `resize=None` the
+    centered `size` x `size` square is kept; both in one resize. With
+    `resize=size` that is the largest centered square, with `resize=None` the
     whole image, whose proportions change. `export_encoder` and
     `export_retriever` do the same, pixel by pixel, with
     `crop_fraction=size / resize`, 1.0 or None.

@@ -1,1 +1,1 @@
-"""Labelled batches and embeddings: what data, scores, indexes share."""
+"""Labeled batches and embeddings: what data, scores, indexes share."""

@@ -7,7 +7,7 @@ from keras_gsp.layers.class_proxies import ClassProxies
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.layers.intra_batch_classifier import IntraBatchClassifier
-from keras_gsp.layers.learnt_boundary import LearntBoundary
+from keras_gsp.layers.learned_boundary import LearnedBoundary
 from keras_gsp.layers.patch_tokens import PatchTokens
 from keras_gsp.layers.pooling.attention_pooling import AttentionPooling
 from keras_gsp.layers.pooling.average_max_pooling import AverageMaxPooling
@@ -25,11 +25,11 @@ from keras_gsp.layers.pooling.generalized_sum_pooling import (
 )
 from keras_gsp.layers.pooling.gsop_pooling import GSoPPooling
 from keras_gsp.layers.pooling.netvlad_pooling import NetVLADPooling
-from keras_gsp.layers.pooling.optimal_transport_aggregation import (
-    OptimalTransportAggregation,
+from keras_gsp.layers.pooling.optimal_transport_pooling import (
+    OptimalTransportPooling,
 )
 from keras_gsp.layers.pooling.otk_pooling import OTKPooling
-from keras_gsp.layers.pooling.sim_pool import SimPool
+from keras_gsp.layers.pooling.sim_pooling import SimPooling
 from keras_gsp.layers.pooling.smoothed_match_kernel_pooling import (
     SmoothedMatchKernelPooling,
 )
@@ -55,14 +55,14 @@ __all__ = [
     "GeneralizedMeanPooling",
     "GeneralizedSumPooling",
     "IntraBatchClassifier",
-    "LearntBoundary",
+    "LearnedBoundary",
     "NetVLADPooling",
     "OTKPooling",
-    "OptimalTransportAggregation",
+    "OptimalTransportPooling",
     "PatchTokens",
     "PrototypeHistogram",
     "SOLARPooling",
-    "SimPool",
+    "SimPooling",
     "SmoothedMatchKernelPooling",
     "TokenGrid",
     "WELDONPooling",

@@ -15,7 +15,7 @@ class BatchMessagePassing(keras.layers.Layer):
     r"""Refines each embedding by what the rest of its batch has to say.
 
     Every sample attends to all samples of the batch, itself among them, with
-    several heads; a perceptron follows; both are added and normalised:
+    several heads; a perceptron follows; both are added and normalized:
 
     .. math:: m_i = W_o \Big[ \sum_j \text{softmax}_j \frac{q_i^{(h)} \cdot
         k_j^{(h)}}{\sqrt{d / H}} v_j^{(h)} \Big]_{h=1}^H, \quad

@@ -1,4 +1,4 @@
-"""Draws the centres of a class together, so that unneeded ones merge."""
+"""Draws the centers of a class together, so that unneeded ones merge."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ class CenterRegularizer(keras.regularizers.Regularizer):
 
     `weight / (C K (K - 1)) sum_c sum_{s < t} |w_cs - w_ct|`
 
-    over normalised proxies w, C classes of K. Half the mean distance of two
-    centres of a class, times `weight`; 0 with one proxy per class. Equal
+    over normalized proxies w, C classes of K. Half the mean distance of two
+    centers of a class, times `weight`; 0 with one proxy per class. Equal
     proxies have distance exactly 0 and pass no gradient.
 
     Args:
@@ -42,8 +42,8 @@ class CenterRegularizer(keras.regularizers.Regularizer):
     ```
 
     Reference:
-        Qian et al., "SoftTriple Loss", ICCV 2019, section 3.3. Centres are
-        normalised, as there; the GSP papers' code forgets to.
+        Qian et al., "SoftTriple Loss", ICCV 2019, section 3.3. Centers are
+        normalized, as there; the GSP papers' code forgets to.
     """
 
     def __init__(self, weight: float = 0.2) -> None:

@@ -1,4 +1,4 @@
-"""One learnt vector a class: what histograms predict in ZSR."""
+"""One learned vector a class: what histograms predict in ZSR."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from keras_gsp.ops.tensor import Tensor
 class ClassEmbeddings(keras.layers.Layer):
     """Looks up a trainable vector for each class label.
 
-    The targets of the zero-shot regulariser: `ZeroShotLoss.compute` takes
+    The targets of the zero-shot regularizer: `ZeroShotLoss.compute` takes
     the whole table, `layer.embeddings`. The table and what a call returns
     stay in the variable's dtype (float32) under a mixed policy.
 
@@ -21,7 +21,7 @@ class ClassEmbeddings(keras.layers.Layer):
         num_classes: int, at least 1. Labels are whole numbers in
             [0, num_classes).
         embedding_size: int, at least 1, the size of a vector.
-        embeddings_initializer: initialiser of the table. Default `None`: a
+        embeddings_initializer: initializer of the table. Default `None`: a
             truncated normal of standard deviation sqrt(2 / embedding_size),
             so that a vector starts with a norm of about sqrt(2), however
             many classes there are. The reference code's `"he_normal"` has

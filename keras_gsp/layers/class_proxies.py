@@ -1,4 +1,4 @@
-"""Class proxies: one or several learnt points that stand for each class."""
+"""Class proxies: one or several learned points that stand for each class."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class ClassProxies(keras.layers.Layer):
-    """Turns embeddings into cosine similarities to learnt class proxies.
+    """Turns embeddings into cosine similarities to learned class proxies.
 
     As the last layer of a model it makes a proxy loss work in a plain
     `model.compile(loss=...)`. The lengths of proxies and embeddings do not
@@ -24,9 +24,9 @@ class ClassProxies(keras.layers.Layer):
         num_classes: number of classes, at least 1.
         proxies_per_class: number of proxies of each class, at least 1.
             Default 1.
-        proxies_initializer: initialiser of the proxies. Default
+        proxies_initializer: initializer of the proxies. Default
             `"random_normal"`.
-        proxies_regularizer: regulariser of the proxies, for example
+        proxies_regularizer: regularizer of the proxies, for example
             `CenterRegularizer`. It is called with the whole weight.
         proxies_constraint: constraint on the proxies.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
@@ -105,7 +105,7 @@ class ClassProxies(keras.layers.Layer):
         """Returns the proxies as rows, in the order of `proxy_labels`.
 
         Returns:
-            (num_classes * proxies_per_class, embedding_size), not normalised.
+            (num_classes * proxies_per_class, embedding_size), not normalized.
         """
         size = self.proxies.shape[-1]
         return ops.reshape(self.proxies, (-1, size))

@@ -10,7 +10,7 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class EmbeddingNormalization(keras.layers.Layer):
-    """Normalises embeddings to the unit sphere or into the unit ball.
+    """Normalizes embeddings to the unit sphere or into the unit ball.
 
     Args:
         normalization: `"l2"` (default), `x / |x|`; `"ball"`, `x / max(1,
@@ -23,7 +23,7 @@ class EmbeddingNormalization(keras.layers.Layer):
 
     Output shape:
         The same. The output is float32 under every mixed policy, so that
-        neighbours are ranked by more than eight bits of mantissa.
+        neighbors are ranked by more than eight bits of mantissa.
 
     Raises:
         ValueError: any other `normalization`.
@@ -42,7 +42,7 @@ class EmbeddingNormalization(keras.layers.Layer):
         self.supports_masking = True
 
     def call(self, embeddings: Tensor) -> Any:
-        """Normalises embeddings; see the class."""
+        """Normalizes embeddings; see the class."""
         return normalize(embeddings, self.normalization)
 
     def compute_output_shape(self, input_shape: tuple) -> Any:

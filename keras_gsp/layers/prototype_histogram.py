@@ -1,4 +1,4 @@
-"""Histogram of an image over learnt prototypes."""
+"""Histogram of an image over learned prototypes."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class PrototypeHistogram(keras.layers.Layer):
-    """Says how much of an image each learnt prototype stands for.
+    """Says how much of an image each learned prototype stands for.
 
     A 1x1 convolution without bias, a softmax over its `num_prototypes`
     outputs and an average over the image:
@@ -22,9 +22,9 @@ class PrototypeHistogram(keras.layers.Layer):
 
     with `s_ij` the dot product of prototype i and feature j, or minus their
     Euclidean distance (not squared). This is what the cross-batch
-    regulariser takes when the pooling is not GSP, whose own histogram with
+    regularizer takes when the pooling is not GSP, whose own histogram with
     `transport_ratio=1` equals this one with `affinity="l2"` on features and
-    prototypes inside the unit ball. Features are not normalised here: put
+    prototypes inside the unit ball. Features are not normalized here: put
     `EmbeddingNormalization("ball")` before it, as `build_encoder` does, for
     features of any length (of norm 20 the softmax saturates). The softmax
     runs in float32 at least, and so does what comes out.
@@ -131,7 +131,7 @@ class PrototypeHistogram(keras.layers.Layer):
     ) -> None:
         """Sets the prototypes to features that cover the data.
 
-        Greedy k-centre on the unit ball, starting with the feature farthest
+        Greedy k-center on the unit ball, starting with the feature farthest
         from the mean; see `GeneralizedSumPooling.adapt`.
 
         Args:

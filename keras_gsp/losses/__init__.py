@@ -1,4 +1,4 @@
-"""Losses on pairs, lists and proxies, and the regularisers."""
+"""Losses on pairs, lists and proxies, and the regularizers."""
 
 from keras_gsp.losses.arcface import ArcFaceLoss
 from keras_gsp.losses.circle import CircleLoss

@@ -30,7 +30,7 @@ class ArcFaceLoss(ProxyLoss):
     averaged over all samples. Where :math:`\theta_y + \text{margin}` exceeds
     pi the cosine would rise again; there it is continued by
     :math:`\cos \theta_y - \text{margin} \sin(\text{margin})`, which falls.
-    With several proxies a class, its sub-centres, the nearest one counts.
+    With several proxies a class, its sub-centers, the nearest one counts.
     Pairs of samples play no role, so a batch without positive pairs is
     nothing special.
 
@@ -53,7 +53,7 @@ class ArcFaceLoss(ProxyLoss):
     ```
 
     Reference:
-        Deng et al., "ArcFace", CVPR 2019, equation (3); sub-centres: Deng et
+        Deng et al., "ArcFace", CVPR 2019, equation (3); sub-centers: Deng et
         al., "Sub-center ArcFace", ECCV 2020, section 3.2. The continuation
         is that of their code. At an angle of exactly 0 or pi, where the
         gradient of the angle is infinite, its part of the gradient is 0.

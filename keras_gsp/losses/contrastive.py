@@ -15,7 +15,7 @@ from keras_gsp.ops.pairs import anchor_shares
 class ContrastiveLoss(PairLoss):
     """Pulls equal classes together and pushes unequal ones apart.
 
-    With `d` the Euclidean distance (not squared) of normalised embeddings,
+    With `d` the Euclidean distance (not squared) of normalized embeddings,
     over ordered pairs of two different embeddings:
 
     `sum_positive (d - positive_margin)_+ / #{positive pairs above 0}

@@ -26,7 +26,7 @@ class CosFaceLoss(ProxyLoss):
         {e^{\text{scale} (s_y - \text{margin})}
         + \sum_{c \neq y} e^{\text{scale}\, s_c}}
 
-    averaged over all samples. With several proxies a class, its sub-centres,
+    averaged over all samples. With several proxies a class, its sub-centers,
     the nearest one counts. Pairs of samples play no role, so a batch without
     positive pairs is nothing special.
 

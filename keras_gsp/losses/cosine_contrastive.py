@@ -17,7 +17,7 @@ _IDENTICAL = 1e-5
 class CosineContrastiveLoss(PairLoss):
     """Raises the cosine of equal classes and lowers that of unequal ones.
 
-    With `s` the inner product of normalised embeddings, over ordered pairs of
+    With `s` the inner product of normalized embeddings, over ordered pairs of
     two different embeddings:
 
     `(sum_positive (1 - 1e-5 - s)_+ + sum_negative (s - margin)_+) / anchors`
@@ -49,7 +49,7 @@ class CosineContrastiveLoss(PairLoss):
         whose hinge is squared). The value is that of the former's code. The
         latter's code sums `s` where this class sums `s - margin`: the same
         gradient, a value that jumps at the margin. Both use the 1e-5 to
-        recognise an embedding's pair with itself; here that pair is removed
+        recognize an embedding's pair with itself; here that pair is removed
         by its index, and the 1e-5 only absorbs rounding.
     """
 

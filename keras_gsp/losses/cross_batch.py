@@ -36,7 +36,7 @@ class CrossBatchLoss:
     `r * mean_b |yhat_b - y_b|^2` is added, over all samples: the joint
     objective the paper mentions beside the one it uses.
 
-    What is fitted are plain averages of the features, not normalised: it is
+    What is fitted are plain averages of the features, not normalized: it is
     such averages that histograms times prototypes give, and their lengths
     say how far an image is from its prototypes. So
     `MetricLearner(regularizer=CrossBatchLoss(...))` takes the histograms and
@@ -46,7 +46,7 @@ class CrossBatchLoss:
     table) each half is compared with the learner's proxies in the same way.
 
     Args:
-        pair_loss: a `PairLoss`, such as `ContrastiveLoss()`; it normalises
+        pair_loss: a `PairLoss`, such as `ContrastiveLoss()`; it normalizes
             the expressed embeddings as it was told to. Or a `ProxyLoss`, for
             `express` and `MetricLearner` alone: it has no pairs. Or another
             `MetricLoss` that has an `inside_loss`.
@@ -163,7 +163,7 @@ class CrossBatchLoss:
 
         Returns:
             (batch, embedding_size), in the order of the batch, float32 or
-            float64, not normalised.
+            float64, not normalized.
 
         Raises:
             TypeError: as in `compute`.

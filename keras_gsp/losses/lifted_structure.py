@@ -15,7 +15,7 @@ from keras_gsp.ops.pairs import anchor_shares, weighted_logsumexp
 class LiftedStructureLoss(PairLoss):
     r"""Wants a positive pair nearer than every negative of either end.
 
-    With d the Euclidean distance (not squared) of normalised embeddings:
+    With d the Euclidean distance (not squared) of normalized embeddings:
 
     .. math:: \frac12 \Big[ d_{ap} - \text{positive\_margin} + \log \Big(
         \sum_{n \in N(a)} e^{\text{negative\_margin} - d_{an}}

@@ -55,7 +55,7 @@ class ListLoss(PairLoss):
         """Returns the loss of each anchor's list; a subclass writes this.
 
         Args:
-            similarities: (batch, references), inner products of normalised
+            similarities: (batch, references), inner products of normalized
                 embeddings, float32 or float64.
             positive: (batch, references), how much each reference counts as
                 a positive one; 0 where it is none.

@@ -1,4 +1,4 @@
-"""Margin loss: a boundary between near and far, which can be learnt."""
+"""Margin loss: a boundary between near and far, which can be learned."""
 
 import copy
 from typing import Any
@@ -17,7 +17,7 @@ from keras_gsp.ops.pairs import anchor_shares
 class MarginLoss(PairLoss):
     r"""Wants positives inside a boundary and negatives outside it.
 
-    With d the Euclidean distance (not squared) of normalised embeddings, over
+    With d the Euclidean distance (not squared) of normalized embeddings, over
     the triplets of an anchor, a positive and a negative:
 
     .. math:: \frac{\sum [d_{ap} - \beta + m]_+ + [\beta - d_{an} + m]_+}
@@ -31,8 +31,8 @@ class MarginLoss(PairLoss):
     Args:
         margin: distance, at least 0 (alpha in the paper). Default 0.2.
         beta: distance of the boundary, positive. Default 1.2.
-        learn_beta: whether the boundary is learnt, by a layer that
-            `MetricLearner` is given: `loss_layer=LearntBoundary()`, or one
+        learn_beta: whether the boundary is learned, by a layer that
+            `MetricLearner` is given: `loss_layer=LearnedBoundary()`, or one
             boundary a class. `beta` is then not looked at; outside training,
             where classes are others, the mean of the layer's boundaries
             serves. Default False.
@@ -74,7 +74,7 @@ class MarginLoss(PairLoss):
         self._boundaries = None
 
     def training_loss(self, parts: StepParts) -> Any:
-        """Returns the loss, with each anchor's own boundary if learnt."""
+        """Returns the loss, with each anchor's own boundary if learned."""
         bounded = self._with_boundaries_of(parts)
         return super(MarginLoss, bounded).training_loss(parts)
 
@@ -97,7 +97,7 @@ class MarginLoss(PairLoss):
         """Returns each anchor's sum of hinges, divided by their number."""
         beta = self.beta
         if self.learn_beta:
-            beta = self._learnt_boundaries(embeddings.dtype)
+            beta = self._learned_boundaries(embeddings.dtype)
         distances = pairwise_distances(embeddings, references)
         too_far = ops.relu(distances - beta + self.margin)
         too_near = ops.relu(beta - distances + self.margin)
@@ -129,11 +129,11 @@ class MarginLoss(PairLoss):
         bounded._boundaries = parts.loss_layer(parts.labels)[:, None]
         return bounded
 
-    def _learnt_boundaries(self, dtype):
+    def _learned_boundaries(self, dtype):
         if self._boundaries is None:
             raise RuntimeError(
                 "`learn_beta=True` needs the layer that holds the boundary: "
                 "train with `MetricLearner(encoder, "
-                "loss_layer=LearntBoundary())`. Received: a call without it."
+                "loss_layer=LearnedBoundary())`. Received: a call without it."
             )
         return ops.cast(self._boundaries, dtype)

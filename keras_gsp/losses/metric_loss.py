@@ -39,7 +39,7 @@ class References:
 
 @dataclass(frozen=True)
 class StepParts:
-    """Everything of one step that a loss or a regulariser may ask for.
+    """Everything of one step that a loss or a regularizer may ask for.
 
     Labels and embeddings are always there; the rest where the learner has
     it. Under `tf.distribute` they are those of the global batch.
@@ -49,7 +49,7 @@ class StepParts:
         embeddings: (batch, embedding_size), as the encoder returns them.
         histograms: (batch, num_prototypes).
         pooled: (batch, embedding_size), what the histograms describe: the
-            pooled features before they are normalised.
+            pooled features before they are normalized.
         proxies: the `ClassProxies`: embeddings to similarities.
         class_embeddings: the `ClassEmbeddings`.
         loss_layer: the layer that holds a loss's own weights.

@@ -17,9 +17,9 @@ from keras_gsp.ops.pairs import (
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class MultiSimilarityLoss(PairLoss):
-    """Weighs each pair by its own and by its neighbours' similarity.
+    """Weighs each pair by its own and by its neighbors' similarity.
 
-    With `s` the inner product of normalised embeddings:
+    With `s` the inner product of normalized embeddings:
 
     `mean_anchors( log(1 + sum_positive exp(-alpha (s - base))) / alpha
     + log(1 + sum_negative exp(beta (s - base))) / beta )`

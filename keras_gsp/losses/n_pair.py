@@ -32,7 +32,7 @@ class NPairLoss(PairLoss):
     Args:
         **kwargs: `normalization` (default `"l2"`: cosines; `None`, the inner
             product of embeddings as they are, is the paper's, which keeps
-            their length in check with a regulariser), `label_kind`, `miner`
+            their length in check with a regularizer), `label_kind`, `miner`
             and the others of `PairLoss`.
 
     Example:
@@ -45,7 +45,7 @@ class NPairLoss(PairLoss):
 
     Reference:
         Sohn, "Improved Deep Metric Learning with Multi-class N-pair Loss
-        Objective", NeurIPS 2016, equation (7), without its regulariser of
+        Objective", NeurIPS 2016, equation (7), without its regularizer of
         the embeddings' length.
     """
 

@@ -1,4 +1,4 @@
-"""Normalised softmax loss: classification of unit vectors."""
+"""Normalized softmax loss: classification of unit vectors."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class NormalizedSoftmaxLoss(ProxyLoss):
 
     .. math:: -\log \frac{e^{s_y / T}}{\sum_c e^{s_c / T}}
 
-    averaged over all samples. With several proxies a class, its sub-centres,
+    averaged over all samples. With several proxies a class, its sub-centers,
     the nearest one counts (`ProxyNCALoss` adds their probabilities instead;
     with one proxy a class the two are the same function). Pairs of samples
     play no role, so a batch without positive pairs is nothing special.
@@ -47,7 +47,7 @@ class NormalizedSoftmaxLoss(ProxyLoss):
 
     Reference:
         Zhai and Wu, "Classification is a Strong Baseline for Deep Metric
-        Learning", BMVC 2019, section 3.1. Its layer normalisation of the
+        Learning", BMVC 2019, section 3.1. Its layer normalization of the
         embedding belongs to the encoder.
     """
 

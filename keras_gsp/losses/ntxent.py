@@ -14,7 +14,7 @@ from keras_gsp.ops.pairs import anchor_shares, weighted_logsumexp
 class NTXentLoss(PairLoss):
     r"""Picks each positive out of the anchor's negatives.
 
-    With s the inner product of normalised embeddings, N(a) the negatives of
+    With s the inner product of normalized embeddings, N(a) the negatives of
     anchor a, T the temperature:
 
     .. math:: -\log \frac{e^{s_{ap} / T}}

@@ -26,7 +26,7 @@ class PairLoss(MetricLoss):
     """Base of the losses that compare embeddings of equal and unequal class.
 
     A subclass writes one method, `anchor_terms`. This class checks labels,
-    normalises embeddings, says how much each pair counts, removes each
+    normalizes embeddings, says how much each pair counts, removes each
     embedding's pair with itself by its index, and offers two ways in:
 
     - `loss(labels, embeddings)`: every embedding of the batch against every
@@ -263,9 +263,9 @@ class PairLoss(MetricLoss):
         """Returns the loss split over the anchors; a subclass writes this.
 
         Args:
-            embeddings: (batch, embedding_size), normalised, float32 or
+            embeddings: (batch, embedding_size), normalized, float32 or
                 float64.
-            references: (references, embedding_size), normalised, likewise.
+            references: (references, embedding_size), normalized, likewise.
             positive: (batch, references), how much each pair counts as one
                 of equal class: 1, or a weight above 0. 0 where it does not.
             negative: (batch, references), how much each pair counts as one

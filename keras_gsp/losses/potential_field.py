@@ -26,7 +26,7 @@ class PotentialFieldLoss(PairLoss):
     for equal and unequal class, with r the `radius` and :math:`\alpha` the
     `decay`. Inside the radius nothing is attracted, outside it nothing is
     repelled, and attraction fades with distance: far-off positives, often
-    mislabelled, hardly pull. An anchor's term is the sum over all references,
+    mislabeled, hardly pull. An anchor's term is the sum over all references,
     the loss its average over the anchors. In a `MetricLearner` with proxies
     every sample and every proxy is an anchor and a reference, as in the
     paper, whatever `in_batch_weight` is. A batch without positive pairs has

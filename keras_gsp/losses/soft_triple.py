@@ -1,4 +1,4 @@
-"""SoftTriple loss: several centres a class, chosen softly."""
+"""SoftTriple loss: several centers a class, chosen softly."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ from keras_gsp.ops.pairs import log_one_plus_sum_exp
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class SoftTripleLoss(ProxyLoss):
-    """Classifies by the softly nearest of each class's several centres.
+    """Classifies by the softly nearest of each class's several centers.
 
-    With `s_ck` the cosine of an embedding and centre k of class c:
+    With `s_ck` the cosine of an embedding and center k of class c:
 
     `S_c = sum_k softmax_k(s_ck / gamma) s_ck`
 
@@ -26,13 +26,13 @@ class SoftTripleLoss(ProxyLoss):
     margin)) + sum_{c != y} exp(scale S_c) ) )`
 
     The mean is over all samples. Pairs of samples play no role, so a batch
-    without positive pairs is nothing special. The centres of a class are
+    without positive pairs is nothing special. The centers of a class are
     drawn together by `CenterRegularizer`, given to the proxies.
 
     Args:
         scale: inverse temperature of the classes' softmax, positive
             (lambda in the paper). Default 20.
-        gamma: temperature of the choice among a class's centres, positive.
+        gamma: temperature of the choice among a class's centers, positive.
             Default 0.1.
         margin: cosine taken off the own class, at least 0 (delta in the
             paper). Default 0.01.
@@ -59,7 +59,7 @@ class SoftTripleLoss(ProxyLoss):
         Qian et al., "SoftTriple Loss: Deep Metric Learning Without Triplet
         Sampling", ICCV 2019, sections 3.2 and 3.3. The GSP papers' code
         feeds negative distances in place of cosines, transposes classes and
-        centres, and takes the logarithm of a softmax that underflows; none
+        centers, and takes the logarithm of a softmax that underflows; none
         of that is repeated here. Their gamma of 19.18 and 47.9 looks like
         the inverse of this one.
     """

@@ -14,7 +14,7 @@ from keras_gsp.ops.pairs import shares_of_mean_over, weighted_logsumexp
 class SupConLoss(PairLoss):
     r"""Wants each positive to stand out among all others of the batch.
 
-    With s the inner product of normalised embeddings, P(a) the positives of
+    With s the inner product of normalized embeddings, P(a) the positives of
     anchor a, A(a) all other samples, T the temperature:
 
     .. math:: \frac{1}{|P(a)|} \sum_{p \in P(a)}

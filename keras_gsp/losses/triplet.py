@@ -21,7 +21,7 @@ MEANS = ("active", "valid")
 class TripletLoss(PairLoss):
     """Wants each positive nearer than each negative, by a margin.
 
-    With `d` the Euclidean distance (not squared) of normalised embeddings,
+    With `d` the Euclidean distance (not squared) of normalized embeddings,
     over all triplets of an anchor, a positive and a negative:
 
     `sum (d_positive - d_negative + margin)_+ / #{triplets above 0}`

@@ -1,4 +1,4 @@
-"""Zero-shot regulariser: predict the classes of one half from the other."""
+"""Zero-shot regularizer: predict the classes of one half from the other."""
 
 from typing import Any, Self
 
@@ -28,8 +28,8 @@ class ZeroShotLoss:
     one mean over the samples of both halves. The paper prints the sum of the
     two half means, twice that for equal halves, and counts the true class
     twice in the softmax of (4.4); its algorithm 4 and its code do neither,
-    and their weight of the regulariser, 0.1, refers to this mean. Vectors
-    are compared as they are, without normalisation.
+    and their weight of the regularizer, 0.1, refers to this mean. Vectors
+    are compared as they are, without normalization.
 
     `compute` has no state. `MetricLearner(regularizer=ZeroShotLoss())` calls
     it with the histograms of its encoder and the table of its
@@ -81,7 +81,7 @@ class ZeroShotLoss:
         class_embeddings: Tensor,
         first_half: Tensor | None = None,
     ) -> Tensor:
-        """Returns the regulariser of a batch.
+        """Returns the regularizer of a batch.
 
         Args:
             labels: (batch,) or (batch, 1), integers or whole floats in
@@ -123,7 +123,7 @@ class ZeroShotLoss:
         return -exact_mean(true_class)
 
     def training_loss(self, parts: StepParts) -> Any:
-        """Returns the regulariser of a training step, a scalar."""
+        """Returns the regularizer of a training step, a scalar."""
         return self.compute(
             parts.labels,
             parts.histograms,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labelled_embeddings import (
+from keras_gsp.embeddings.labeled_embeddings import (
     moved_to_origin,
     searched_sides,
 )

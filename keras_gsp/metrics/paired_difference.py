@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labelled_embeddings import checked_labels
+from keras_gsp.embeddings.labeled_embeddings import checked_labels
 
 METHODS = ("student", "bootstrap")
 # Numbers that one batch of resamples gathers: 32 MB.

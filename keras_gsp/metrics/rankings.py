@@ -21,7 +21,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.labelled_embeddings import moved_to_origin
+from keras_gsp.embeddings.labeled_embeddings import moved_to_origin
 from keras_gsp.host.processors import num_processors
 from keras_gsp.host.set_places import set_places
 from keras_gsp.metrics.relevance import Relevance

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labelled_embeddings import checked_embeddings
+from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
 from keras_gsp.ops.arguments import check_count
 
 # Similarities of one block of rows with all items: 64 MB in float32.
@@ -33,15 +33,15 @@ def alpha_query_expansion(
     q' = q + sum over the num_neighbors nearest g of max(0, q . g)^alpha g
     ```
 
-    of l2-normalised embeddings, normalised again. Search the gallery with the
+    of l2-normalized embeddings, normalized again. Search the gallery with the
     result instead of the queries. Report it beside the plain score: it looks
     at the gallery twice, and helps a good ranking while it spoils a bad one.
 
     Args:
         embeddings: (queries, size), finite.
         gallery_embeddings: (gallery, size), finite. Default `None`: the
-            queries are their own gallery, and none is its own neighbour.
-        num_neighbors: neighbours to add, at least 1; all of a smaller
+            queries are their own gallery, and none is its own neighbor.
+        num_neighbors: neighbors to add, at least 1; all of a smaller
             gallery. Default 10.
         alpha: exponent of their cosine, at least 0; 0 is plain average query
             expansion. Default 3.
@@ -88,7 +88,7 @@ def expanded_queries(
         queries: (queries, size).
         gallery: (gallery, size).
         is_own: whether query i is gallery item i.
-        num_neighbors: neighbours to add.
+        num_neighbors: neighbors to add.
         alpha: exponent of their cosine.
     """
     expanded = np.empty_like(queries)
@@ -123,7 +123,7 @@ def k_reciprocal(
     result = (1 - w) d_J + w d
     ```
 
-    with d the squared distance of l2-normalised embeddings over the largest
+    with d the squared distance of l2-normalized embeddings over the largest
     one from p. Each item, query or gallery, is placed by all of them, so a
     score from this is no score of one query against a gallery: report it
     beside the plain one.

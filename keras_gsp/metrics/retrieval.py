@@ -1,11 +1,11 @@
-"""Retrieval scores: how many nearest neighbours are of the query's class."""
+"""Retrieval scores: how many nearest neighbors are of the query's class."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labelled_embeddings import (
+from keras_gsp.embeddings.labeled_embeddings import (
     checked_embeddings,
     searched_sides,
 )
@@ -41,16 +41,16 @@ def retrieval_scores(
     """Scores a retrieval exactly: P@1, P@R, MAP@R, Recall@k, mAP and CMC.
 
     Each query ranks the gallery by Euclidean distance between the embeddings
-    as given (nothing is normalised). With `R` the number of gallery items of
+    as given (nothing is normalized). With `R` the number of gallery items of
     the query's class, the query itself excluded, and P@i the share of
-    positives among its first i neighbours,
+    positives among its first i neighbors,
 
     ```
     P@R      = positives among the first R / R
-    MAP@R    = 1 / R * sum over i <= R, i-th neighbour correct, of P@i
+    MAP@R    = 1 / R * sum over i <= R, i-th neighbor correct, of P@i
     Recall@k = 1 if there is a positive among the first k, else 0
-    mAP@k    = 1 / min(k, R) * sum over i <= k, i-th neighbour correct, of P@i
-    mAP      = 1 / R * sum over all i, i-th neighbour correct, of P@i
+    mAP@k    = 1 / min(k, R) * sum over i <= k, i-th neighbor correct, of P@i
+    mAP      = 1 / R * sum over all i, i-th neighbor correct, of P@i
     ```
 
     and every score is the mean over the queries. `P@i` is the precision at i,

@@ -1,6 +1,6 @@
 """Encoders, and the model that trains them."""
 
-from keras_gsp.embeddings.labelled_batches import embedding_of
+from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.models.backbones.bn_inception import bn_inception
 from keras_gsp.models.backbones.bn_inception_weights import (
     bn_inception_state,

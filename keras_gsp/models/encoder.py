@@ -29,7 +29,7 @@ def build_encoder(
     pool_first: bool = False,
     name: str = "encoder",
 ) -> keras.Model:
-    """Builds backbone, projection, pooling and normalisation as a model.
+    """Builds backbone, projection, pooling and normalization as a model.
 
     Args:
         backbone: built Keras model whose output is a feature map (batch,
@@ -64,7 +64,7 @@ def build_encoder(
             does not matter. Default `False`: features are projected by a 1x1
             convolution and then pooled, as GSP, NetVLAD,
             OTK and WELDON are defined. Maximum, GeM, CroW, CBAM, DELF, SOLAR
-            and generalised max pooling are defined the other way round: they
+            and generalized max pooling are defined the other way round: they
             want features as the last activation gives them, never negative.
             For average pooling both are the same function but for the bias.
             `GeneralizedSumPooling` matches projected features even so, and
@@ -79,12 +79,12 @@ def build_encoder(
         aggregation) gives its own size unless `pool_first` projects it. Or,
         when the pooling returns a histogram or `histogram` is given, a
         dictionary with the keys `"embedding"`, `"histogram"` and `"pooled"`:
-        what the histogram describes, (batch, size), not normalised. That is
+        what the histogram describes, (batch, size), not normalized. That is
         the plain average of the features the histogram was taken of, or the
         pooled vector of a pooling that returns its own histogram.
 
     Raises:
-        ValueError: an embedding size below 1, an unknown normalisation, a
+        ValueError: an embedding size below 1, an unknown normalization, a
             backbone that is not built or whose output is already pooled, two
             sources of histograms, prefix tokens or a grid of a feature map, a
             grid of masked tokens or of tokens whose prefix is kept, a number
@@ -276,7 +276,7 @@ def _projection(features, embedding_size, pool_first):
     """The layer that projects; a dense one takes vectors and maps alike."""
     if len(features.shape) == 4 and not pool_first:
         return keras.layers.Conv2D(embedding_size, 1, name="projection")
-    # What is pooled may be short, as by generalised max pooling: a bias soon
+    # What is pooled may be short, as by generalized max pooling: a bias soon
     # outweighs it, and all embeddings are one.
     return keras.layers.Dense(
         embedding_size, use_bias=not pool_first, name="projection"

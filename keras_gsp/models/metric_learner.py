@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from keras_gsp.embeddings.labelled_batches import embedding_of
+from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.embeddings.processes import as_numpy
 from keras_gsp.losses.metric_loss import References, StepParts
 from keras_gsp.models.chunks import (
@@ -21,7 +21,7 @@ from keras_gsp.ops.halves import class_disjoint_halves
 from keras_gsp.ops.labels import check_same_length
 from keras_gsp.ops.tensor import Tensor
 
-# Parts that a loss or regulariser may need, and what to give for them.
+# Parts that a loss or regularizer may need, and what to give for them.
 _PARTS = {
     "proxies": "ClassProxies(num_classes)",
     "class_embeddings": "ClassEmbeddings(num_classes, embedding_size)",
@@ -60,16 +60,16 @@ class MetricLearner(keras.Model):
     r"""Trains an encoder with any pair or proxy loss of this package.
 
     Holds what training needs and serving does not: proxies, class embeddings,
-    the memory of past batches, the regulariser, the anchors of chance
+    the memory of past batches, the regularizer, the anchors of chance
     constrained programming. `compile` and `fit` work as for any Keras model;
     `learner.encoder` is what is exported.
 
     The loss of a step is
 
-    .. math:: (1 - w) L_\text{metric} + w L_\text{regulariser}
+    .. math:: (1 - w) L_\text{metric} + w L_\text{regularizer}
         + \tfrac{\lambda}{2} |\theta - \theta^*|^2
 
-    plus the layers' own regularisation losses. The metric part is
+    plus the layers' own regularization losses. The metric part is
 
     - a proxy loss: between the batch and the `proxies`;
     - a pair loss with `proxies`, with `memory`, or with both: between the
@@ -77,7 +77,7 @@ class MetricLearner(keras.Model):
       warms up), plus `in_batch_weight` times the loss within the batch;
     - a pair loss alone: within the batch;
     - any other loss: what its `training_loss` says, see `MetricLoss`. The
-      learner asks a loss and a regulariser what they need and looks at no
+      learner asks a loss and a regularizer what they need and looks at no
       types.
 
     The last term pulls the encoder's weights towards the anchors; it is zero
@@ -89,10 +89,10 @@ class MetricLearner(keras.Model):
 
     Labels are what the loss takes. Those of a pair loss may be a matrix that
     says which pairs are positive, or several classes a sample (beside
-    `proxies` too); memory and regularisers need one class a sample.
+    `proxies` too); memory and regularizers need one class a sample.
 
     Outside training a pair loss is taken within the batch, so that it means
-    something for unseen classes too; regulariser and anchors do not count.
+    something for unseen classes too; regularizer and anchors do not count.
     Under `tf.distribute` the loss sees the pairs of the global batch.
 
     Args:
@@ -131,16 +131,16 @@ class MetricLearner(keras.Model):
             it, for a second forward pass: the batch is embedded in n chunks
             that keep no activations, and again to take the gradient of the
             embeddings to the weights. Default 1. The loss sees the whole
-            batch as ever, batch normalisation one chunk at a time: its
+            batch as ever, batch normalization one chunk at a time: its
             statistics are those of batch / n images (samples c, c + n, ...),
             and its moving averages take n steps. Where it is frozen, or
             there is none, the gradient is that of the plain step to
             rounding. Layers that add a loss in their call are refused.
         log_regularizer_share: whether training logs `regularizer_share`, the
             mean over steps of `|r| / (|m| + |r|)`, with m and r the gradients
-            of `(1 - w) L_metric` and `w L_regulariser` with respect to the
+            of `(1 - w) L_metric` and `w L_regularizer` with respect to the
             encoder's layer `"projection"` (all its weights where there is no
-            such layer). Near 0 the regulariser does nothing. Costs two
+            such layer). Near 0 the regularizer does nothing. Costs two
             backward passes down to that layer; on JAX XLA has to merge the
             forward passes. Default `False`. Evaluation logs it as 0.
         **kwargs: `name` and other arguments of a Keras model.
@@ -373,7 +373,7 @@ class MetricLearner(keras.Model):
         def train_step(  # type: ignore[misc]
             self, state: Any, data: Any
         ) -> Any:
-            """Notes the regulariser's share, if asked, and takes the step.
+            """Notes the regularizer's share, if asked, and takes the step.
 
             Args:
                 state: trainable, non-trainable, optimizer's and metrics'
@@ -432,7 +432,7 @@ class MetricLearner(keras.Model):
             return [scope.get_current_value(v) for v in self.metrics_variables]
 
     def _head(self):
-        """The weights by which the regulariser's share is measured."""
+        """The weights by which the regularizer's share is measured."""
         layers = getattr(self.encoder, "layers", ())
         for layer in layers:
             if layer.name == "projection" and layer.trainable_variables:
@@ -665,7 +665,7 @@ def _refuse_activity_losses(encoder, batch_chunks):
         layer = layers.pop()
         if getattr(layer, "activity_regularizer", None) is not None:
             raise ValueError(
-                "`batch_chunks` must be 1 with activity regularisers. "
+                "`batch_chunks` must be 1 with activity regularizers. "
                 f"Received: batch_chunks={batch_chunks}, and one in the "
                 f"layer {layer.name!r}."
             )

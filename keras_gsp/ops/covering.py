@@ -1,7 +1,7 @@
-"""Greedy k-centre: which samples or local features cover a pool best.
+"""Greedy k-center: which samples or local features cover a pool best.
 
-pool -> samples of one class, existing -> centres that are already there,
-covering radius -> largest distance of a sample to its nearest centre
+pool -> samples of one class, existing -> centers that are already there,
+covering radius -> largest distance of a sample to its nearest center
 """
 
 import keras
@@ -15,10 +15,10 @@ from keras_gsp.ops.tensor import Tensor
 def greedy_k_center(
     pool: Tensor, existing: Tensor, num_centers: int, mask: Tensor | None = None
 ) -> Tensor:
-    """Chooses samples of a pool so that no sample is far from a centre.
+    """Chooses samples of a pool so that no sample is far from a center.
 
-    Starting from the centres that exist, `num_centers` times the sample is
-    taken whose nearest centre is farthest away. The covering radius is then
+    Starting from the centers that exist, `num_centers` times the sample is
+    taken whose nearest center is farthest away. The covering radius is then
     at most twice the best possible one. A sample is never taken twice, and
     among equal distances the first index wins.
 
@@ -26,14 +26,14 @@ def greedy_k_center(
     duplicates and ties are exact. The loop is static: eager, compiled and
     under XLA alike.
 
-    The reference code of the paper starts the first problem from centres at
+    The reference code of the paper starts the first problem from centers at
     the origin and takes duplicates again and again; here the first problem
-    starts from no centre (`existing` of length 0, the first sample is taken)
+    starts from no center (`existing` of length 0, the first sample is taken)
     and duplicates wait until no other sample is left.
 
     Args:
         pool: (..., pool, size), for example one row of samples a class.
-        existing: (..., existing, size), centres to start from; the length
+        existing: (..., existing, size), centers to start from; the length
             may be 0. They are not part of the result.
         num_centers: int, how many samples to choose, in [1, pool].
         mask: (..., pool), boolean, which samples of the pool are there. A
@@ -85,7 +85,7 @@ def greedy_k_center(
 def covering_radius(
     pool: Tensor, centers: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    """Largest Euclidean distance of a sample to its nearest centre.
+    """Largest Euclidean distance of a sample to its nearest center.
 
     Args:
         pool: (..., pool, size).
@@ -96,7 +96,7 @@ def covering_radius(
         (...), float32 or float64, never negative.
 
     Raises:
-        ValueError: no centre, or sizes that differ.
+        ValueError: no center, or sizes that differ.
 
     Example:
     ```python
@@ -109,7 +109,7 @@ def covering_radius(
     _check_same_size(pool, centers)
     if not centers.shape[-2]:
         raise ValueError(
-            "`centers` must hold at least one centre. Received: shape "
+            "`centers` must hold at least one center. Received: shape "
             f"{tuple(centers.shape)}."
         )
     distances = _squared_distances_to_nearest(pool, centers)
@@ -120,9 +120,9 @@ def covering_radius(
 
 
 def _squared_distances_to_nearest(pool, centers):
-    """(..., pool); infinite where there is no centre."""
+    """(..., pool); infinite where there is no center."""
     distances = ops.full_like(pool[..., 0], float("inf"))
-    # One centre at a time: memory for one copy of the pool, not one a centre.
+    # One center at a time: memory for one copy of the pool, not one a center.
     for k in range(centers.shape[-2]):
         from_center = _squared_distances(pool, centers[..., k : k + 1, :])
         distances = ops.minimum(distances, from_center)
@@ -140,7 +140,7 @@ def _all_there(pool):
 def _check_same_size(pool, centers):
     if pool.shape[-1] != centers.shape[-1]:
         raise ValueError(
-            "The pool and the centres must have the same size in the last "
+            "The pool and the centers must have the same size in the last "
             f"axis. Received: {pool.shape[-1]} and {centers.shape[-1]}."
         )
 
@@ -148,7 +148,7 @@ def _check_same_size(pool, centers):
 def prototype_cover(
     features: Tensor, num_prototypes: int, *, max_features: int, seed: int
 ) -> Tensor:
-    """Chooses local features by greedy k-centre on the unit ball.
+    """Chooses local features by greedy k-center on the unit ball.
 
     Args:
         features: (..., channels).

@@ -48,7 +48,7 @@ def ball_distances(vectors: Tensor, references: Tensor) -> Tensor:
     Equals `pairwise_distances(unit_ball(vectors), unit_ball(references))`
     without forming the projected vectors: their lengths scale the products
     instead, which spares several passes over the larger side. A vector longer
-    than 1e19 overflows float32 and counts as the centre of the ball in its
+    than 1e19 overflows float32 and counts as the center of the ball in its
     products; the distance stays finite.
 
     Args:

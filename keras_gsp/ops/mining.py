@@ -36,8 +36,8 @@ def batch_hard_pairs(
     keeps nothing, the first of equals is taken.
 
     Args:
-        embeddings: (batch, size), normalised.
-        references: (references, size), normalised.
+        embeddings: (batch, size), normalized.
+        references: (references, size), normalized.
         weights: of the pairs (batch, references).
         seed: not used.
 
@@ -69,8 +69,8 @@ def semi_hard_pairs(
     `TripletLoss` keeps the pairs together, as the triplets (a, p, n(p)).
 
     Args:
-        embeddings: (batch, size), normalised.
-        references: (references, size), normalised.
+        embeddings: (batch, size), normalized.
+        references: (references, size), normalized.
         weights: of the pairs (batch, references).
         seed: not used.
 
@@ -178,8 +178,8 @@ def multi_similarity_pairs(
     `s_ap < max_n s_an + margin`; an anchor that lacks either keeps nothing.
 
     Args:
-        embeddings: (batch, size), normalised.
-        references: (references, size), normalised.
+        embeddings: (batch, size), normalized.
+        references: (references, size), normalized.
         weights: of the pairs (batch, references).
         seed: not used.
         margin: cosine, at least 0. Default 0.1, the paper's.

@@ -80,7 +80,7 @@ def check_normalization(normalization: str | None) -> str | None:
 
 
 def normalize(vectors: Tensor, normalization: str | None) -> Tensor:
-    """Normalises embeddings as a loss or an encoder was told to.
+    """Normalizes embeddings as a loss or an encoder was told to.
 
     Args:
         vectors: (..., size).

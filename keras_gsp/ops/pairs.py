@@ -95,7 +95,7 @@ def pair_weights(
     """Says which pairs are positive, which negative, and how much they count.
 
     - `"class"`: equal labels are a positive pair, unequal ones a negative
-      one; a sample labelled `ignored_label` has no pairs at all.
+      one; a sample labeled `ignored_label` has no pairs at all.
     - `"multi_hot"`: samples that share a class are a positive pair; a
       reference may have its class number instead of a row.
     - `"pairs"`: `labels` itself is the answer. True or a number w above 0 is

@@ -16,7 +16,7 @@ def full_precision_matmul() -> Iterator[Any]:
 
     Recent GPUs round the factors of a float32 product to ten bits of mantissa
     (TensorFloat-32) unless told otherwise. A loss does not notice, the order
-    of near neighbours does. The former setting is restored afterwards; on
+    of near neighbors does. The former setting is restored afterwards; on
     TensorFlow it belongs to the whole process, on JAX to the thread.
 
     Example:

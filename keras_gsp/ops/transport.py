@@ -85,12 +85,12 @@ def selection_threshold(
         rounds = max(0, math.ceil(math.log2(spread_bound / _HALLEY_WIDTH)))
     for _ in range(rounds):
         low, high = _bisect(log_affinities, log_odds, weights, low, high)
-    # Re-centre: entries near the threshold become exact small numbers.
+    # Re-center: entries near the threshold become exact small numbers.
     start = 0.5 * (low + high)
     pad = 1e-2 + 8.0 * unit_roundoff(start) * ops.abs(start)
-    centred = log_affinities + start
-    return centred + _halley(
-        centred, log_odds, weights, low - start - pad, high - start + pad
+    centered = log_affinities + start
+    return centered + _halley(
+        centered, log_odds, weights, low - start - pad, high - start + pad
     )
 
 
@@ -161,14 +161,14 @@ def _bisect(log_affinities, log_odds, weights, low, high):
     )
 
 
-def _halley(centred, log_odds, weights, low, high):
+def _halley(centered, log_odds, weights, low, high):
     """Halley's steps, kept inside the bracket, frozen at rounding noise."""
-    tolerance = unit_roundoff(centred) * (1.0 + ops.abs(log_odds))
+    tolerance = unit_roundoff(centered) * (1.0 + ops.abs(log_odds))
     step = ops.zeros_like(low)
-    dtype = "float64" if "float64" in str(centred.dtype) else "float32"
+    dtype = "float64" if "float64" in str(centered.dtype) else "float32"
     for _ in range(_HALLEY_STEPS[dtype]):
         error, chosen, refused, mean_chosen, mean_refused = _error(
-            centred + step, log_odds, weights
+            centered + step, log_odds, weights
         )
         low = ops.where(error <= 0.0, step, low)
         high = ops.where(error >= 0.0, step, high)
@@ -230,7 +230,7 @@ def selection_probabilities(
             the sort that brackets the threshold when it is `None`.
         log_odds: optional tensor that broadcasts to (..., 1), the L of the
             module's table; given, it stands for the ratio. A ratio that is
-            learnt close to 1 keeps its digits so.
+            learned close to 1 keeps its digits so.
 
     Returns:
         Two tensors (..., n), float32 or float64: p and, to full relative

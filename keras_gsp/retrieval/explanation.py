@@ -1,4 +1,4 @@
-"""Which prototypes make a query and its neighbour similar, and where.
+"""Which prototypes make a query and its neighbor similar, and where.
 
 | symbol | name | meaning |
 | --- | --- | --- |
@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.labelled_batches import embedding_of
+from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.embeddings.model_input import input_of
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
@@ -23,24 +23,24 @@ from keras_gsp.ops.tensor import Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """Why each query is similar to its neighbour; NumPy arrays.
+    """Why each query is similar to its neighbor; NumPy arrays.
 
     Attributes:
         similarity: (pairs,), inner product of the two embeddings; their
-            cosine for an encoder that normalises to the unit sphere.
+            cosine for an encoder that normalizes to the unit sphere.
         contributions: (pairs, num_prototypes), what each prototype adds to
             the similarity: half of what it adds as a prototype of the query,
-            half as one of the neighbour. Sums to `similarity`.
+            half as one of the neighbor. Sums to `similarity`.
         pair_contributions: (pairs, num_prototypes, num_prototypes), what a
-            prototype of the query and one of the neighbour add together.
+            prototype of the query and one of the neighbor add together.
             Sums to `similarity`.
         query_weights: (pairs, height, width) or (pairs, tokens), the query's
             pooling weights; sum to 1.
-        neighbor_weights: the neighbour's.
+        neighbor_weights: the neighbor's.
         query_maps: (pairs, height, width, num_prototypes) or (pairs, tokens,
             num_prototypes), the part of each weight that goes to each
             prototype; sums to the weights.
-        neighbor_maps: the neighbour's.
+        neighbor_maps: the neighbor's.
     """
 
     similarity: np.ndarray
@@ -57,7 +57,7 @@ def explain(
 ) -> Explanation:
     r"""Splits the similarity of images into shares of prototypes and places.
 
-    An encoder that ends in `GeneralizedSumPooling` and a normalisation is
+    An encoder that ends in `GeneralizedSumPooling` and a normalization is
     linear in what each prototype collects,
 
     .. math:: x = \sum_i x_i, \quad x_i = \frac{1}{\mu} \sum_j \pi_{ij} f_j,
@@ -80,7 +80,7 @@ def explain(
     Raises:
         ValueError: an encoder with another pooling, with `power` above 1, or
             with layers that are not linear behind the pooling; a different
-            number of queries and neighbours.
+            number of queries and neighbors.
 
     Example:
 
@@ -190,7 +190,7 @@ def _embedding_tensor(encoder):
 
 
 def _pooling_behind(embedding):
-    """Walks from the embedding to the pooling, over a normalisation only."""
+    """Walks from the embedding to the pooling, over a normalization only."""
     tensor = embedding
     for _ in range(2):
         layer = tensor._keras_history.operation
@@ -202,7 +202,7 @@ def _pooling_behind(embedding):
         tensor = layer.input
     raise ValueError(
         "`encoder` must end in GeneralizedSumPooling and at most a "
-        "normalisation: only there do the prototypes' shares add up. "
+        "normalization: only there do the prototypes' shares add up. "
         f"Received: an embedding from {type(layer).__name__} "
         f"{layer.name!r}."
     )
@@ -217,7 +217,7 @@ def _is_normalization(layer):
 def _check_pools_its_features(pooling):
     if pooling.power != 1.0:
         raise ValueError(
-            "`encoder` must pool with power=1: a generalised mean is no sum "
+            "`encoder` must pool with power=1: a generalized mean is no sum "
             "over prototypes. "
             f"Received: a pooling with power={pooling.power}."
         )

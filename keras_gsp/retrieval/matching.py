@@ -16,7 +16,7 @@ HALF = 2**16
 
 @dataclasses.dataclass(frozen=True)
 class MatchThreshold:
-    """Tells whether a neighbour is of the query's class, or just the nearest.
+    """Tells whether a neighbor is of the query's class, or just the nearest.
 
     A search always finds a nearest item, also for a query of a class that the
     gallery does not hold. It is a match when its distance is at most
@@ -156,11 +156,11 @@ class MatchThreshold:
         )
 
     def is_match(self, distances: Any) -> np.ndarray:
-        """Tells which neighbours are matches.
+        """Tells which neighbors are matches.
 
         Args:
             distances: Euclidean distances of any shape, as `Neighbors` holds
-                them; infinity, for no neighbour, is no match.
+                them; infinity, for no neighbor, is no match.
 
         Returns:
             Booleans of that shape.

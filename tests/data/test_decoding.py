@@ -21,7 +21,7 @@ JPEG_TOLERANCE = 8.0
 
 
 def blocks():
-    """Eight coloured blocks, 20 pixels high and 40 wide."""
+    """Eight colored blocks, 20 pixels high and 40 wide."""
     colors = np.random.default_rng(0).integers(0, 255, (2, 4, 3))
     pixels = np.kron(colors, np.ones((10, 10, 1))).astype("uint8")
     return Image.fromarray(pixels)

@@ -25,8 +25,8 @@ def files(tmp_path):
     """One file of each kind that a folder of photographs may hold."""
     image = Image.fromarray(smooth_image(60, 80))
     kinds = {
-        "colour.jpg": image,
-        "grey.jpg": image.convert("L"),
+        "color.jpg": image,
+        "gray.jpg": image.convert("L"),
         "cmyk.jpg": image.convert("CMYK"),
         "palette.png": image.convert("P"),
         "transparent.png": image.convert("RGBA"),
@@ -51,8 +51,8 @@ def test_every_kind_of_file_gives_three_channels(files):
     batch = next(iter(gsp.data.evaluation_batches(files, size=28, resize=32)))
     assert batch.shape == (8, 28, 28, 3)
     assert batch.dtype == tf.uint8
-    grey = np.asarray(batch[1])
-    np.testing.assert_array_equal(grey[..., 0], grey[..., 2])
+    gray = np.asarray(batch[1])
+    np.testing.assert_array_equal(gray[..., 0], gray[..., 2])
 
 
 @pytest.mark.parametrize("crop", ["area", "side", None])
@@ -134,7 +134,7 @@ def test_labels_follow_their_images():
     assert next(iter(batches))[1].numpy().tolist() == [10**12, 9]
 
 
-def test_evaluation_is_resize_then_centre_crop():
+def test_evaluation_is_resize_then_center_crop():
     image = smooth_image(50, 80)
     ours = next(
         iter(gsp.data.evaluation_batches(image[None], size=227, resize=256))

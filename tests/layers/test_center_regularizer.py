@@ -1,4 +1,4 @@
-"""The centre regulariser of SoftTriple."""
+"""The center regularizer of SoftTriple."""
 
 import keras
 import numpy as np
@@ -25,7 +25,7 @@ def test_value_and_gradient_are_those_of_the_loops(double_precision):
     np.testing.assert_allclose(found, slopes, atol=1e-9)
 
 
-def test_equal_centres_cost_nothing_and_pass_no_gradient():
+def test_equal_centers_cost_nothing_and_pass_no_gradient():
     equal = np.repeat(centers(3, 1), 4, axis=1).astype("float32")
     regularizer = gsp.layers.CenterRegularizer()
     np.testing.assert_array_equal(regularizer(equal), 0.0)
@@ -33,7 +33,7 @@ def test_equal_centres_cost_nothing_and_pass_no_gradient():
     np.testing.assert_array_equal(gradient, 0.0)
 
 
-def test_one_centre_a_class_costs_nothing():
+def test_one_center_a_class_costs_nothing():
     np.testing.assert_array_equal(
         gsp.layers.CenterRegularizer()(centers(3, 1)), 0.0
     )

@@ -1,4 +1,4 @@
-"""What is particular to the margin loss: a boundary that can be learnt."""
+"""What is particular to the margin loss: a boundary that can be learned."""
 
 import keras
 import numpy as np
@@ -19,13 +19,15 @@ def learner(num_classes=None, **arguments):
     encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
     return gsp.models.MetricLearner(
         encoder,
-        loss_layer=gsp.layers.LearntBoundary(num_classes, initial_boundary=1.1),
+        loss_layer=gsp.layers.LearnedBoundary(
+            num_classes, initial_boundary=1.1
+        ),
         **arguments,
     )
 
 
 @pytest.mark.parametrize("num_classes", [None, 3])
-def test_a_learnt_boundary_starts_as_the_fixed_one_and_moves(num_classes):
+def test_a_learned_boundary_starts_as_the_fixed_one_and_moves(num_classes):
     model = learner(num_classes)
     loss = gsp.losses.MarginLoss(0.2, learn_beta=True)
     model.compile(keras.optimizers.SGD(0.1), loss=loss, run_eagerly=True)
@@ -41,7 +43,7 @@ def test_a_learnt_boundary_starts_as_the_fixed_one_and_moves(num_classes):
 
 
 def test_each_class_has_its_own_boundary():
-    layer = gsp.layers.LearntBoundary(3)
+    layer = gsp.layers.LearnedBoundary(3)
     layer.build()
     layer.boundaries.assign([0.8, 1.0, 1.3])
     np.testing.assert_allclose(layer(np.array([2, 0, 0])), [1.3, 0.8, 0.8])
@@ -50,7 +52,7 @@ def test_each_class_has_its_own_boundary():
         layer(np.array([3]))
 
 
-def test_a_learnt_boundary_works_with_proxies_and_is_saved(tmp_path):
+def test_a_learned_boundary_works_with_proxies_and_is_saved(tmp_path):
     model = learner(proxies=gsp.layers.ClassProxies(3))
     model.compile("sgd", loss=gsp.losses.MarginLoss(learn_beta=True))
     model.train_on_batch(images(), LABELS)
@@ -62,9 +64,9 @@ def test_a_learnt_boundary_works_with_proxies_and_is_saved(tmp_path):
     )
 
 
-def test_a_learnt_boundary_needs_its_layer():
+def test_a_learned_boundary_needs_its_layer():
     loss = gsp.losses.MarginLoss(learn_beta=True)
-    with pytest.raises(RuntimeError, match="loss_layer=LearntBoundary"):
+    with pytest.raises(RuntimeError, match="loss_layer=LearnedBoundary"):
         loss(LABELS, images())
     encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
     model = gsp.models.MetricLearner(encoder)
@@ -74,6 +76,6 @@ def test_a_learnt_boundary_needs_its_layer():
 
 def test_arguments_of_the_layer_out_of_range_are_refused():
     with pytest.raises(ValueError, match="`num_classes` must be an integer"):
-        gsp.layers.LearntBoundary(2.5)
+        gsp.layers.LearnedBoundary(2.5)
     with pytest.raises(ValueError, match="initial_boundary=0"):
-        gsp.layers.LearntBoundary(initial_boundary=0.0)
+        gsp.layers.LearnedBoundary(initial_boundary=0.0)

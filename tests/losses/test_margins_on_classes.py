@@ -42,7 +42,7 @@ def test_without_a_margin_all_three_are_the_same_loss():
         np.testing.assert_allclose(loss(labels, cosines), expected, rtol=1e-5)
 
 
-def test_only_the_nearest_sub_centre_is_moved():
+def test_only_the_nearest_sub_center_is_moved():
     cosines = np.array([[[0.9, 0.1], [0.3, -0.2]]], "float32")
     for loss in (gsp.losses.ArcFaceLoss(), gsp.losses.CosFaceLoss()):
         (found,) = gradients(lambda s, loss=loss: loss([0], s), cosines)

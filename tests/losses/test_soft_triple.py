@@ -6,7 +6,7 @@ import pytest
 import keras_gsp as gsp
 
 
-def test_one_centre_and_no_margin_is_a_scaled_softmax():
+def test_one_center_and_no_margin_is_a_scaled_softmax():
     random = np.random.default_rng(0)
     similarities = random.uniform(-1, 1, (6, 4, 1))
     labels = np.arange(6) % 4
@@ -17,7 +17,7 @@ def test_one_centre_and_no_margin_is_a_scaled_softmax():
     )
 
 
-def test_small_gamma_takes_the_nearest_centre():
+def test_small_gamma_takes_the_nearest_center():
     random = np.random.default_rng(0)
     similarities = random.uniform(-1, 1, (6, 4, 3))
     labels = np.arange(6) % 4

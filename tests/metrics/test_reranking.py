@@ -24,7 +24,7 @@ def unit(points):
 
 @pytest.mark.parametrize("has_gallery", [True, False])
 @pytest.mark.parametrize("alpha", [0.0, 3.0])
-def test_expansion_equals_the_loop_over_neighbours(has_gallery, alpha):
+def test_expansion_equals_the_loop_over_neighbors(has_gallery, alpha):
     points, _ = noisy_set(0)
     gallery = noisy_set(1)[0] if has_gallery else None
     found = alpha_query_expansion(points, gallery, num_neighbors=4, alpha=alpha)
@@ -122,7 +122,7 @@ def test_scores_stand_beside_the_plain_ones_and_not_instead():
     assert list(reranked) == list(names)
     for scores in reranked.values():
         assert scores.keys() == plain.keys()
-        # Both help where neighbours are mostly right, as here.
+        # Both help where neighbors are mostly right, as here.
         assert scores["map_at_r"] > plain["map_at_r"]
 
 

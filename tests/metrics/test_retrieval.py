@@ -112,8 +112,8 @@ def way(request, monkeypatch):
 def random_set(seed, count=60, classes=9, size=5, noise=0.7):
     rng = np.random.default_rng(seed)
     labels = rng.integers(classes, size=count)
-    centres = rng.normal(size=(classes, size))
-    points = centres[labels] + noise * rng.normal(size=(count, size))
+    centers = rng.normal(size=(classes, size))
+    points = centers[labels] + noise * rng.normal(size=(count, size))
     return points.astype("float32"), labels
 
 

@@ -9,8 +9,8 @@ from keras_gsp.metrics import verification, verification_scores
 def noisy_set(seed, count=60, classes=9, size=5, noise=0.8):
     rng = np.random.default_rng(seed)
     labels = rng.integers(classes, size=count)
-    centres = rng.normal(size=(classes, size))
-    return centres[labels] + noise * rng.normal(size=(count, size)), labels
+    centers = rng.normal(size=(classes, size))
+    return centers[labels] + noise * rng.normal(size=(count, size)), labels
 
 
 def pair_list(points, labels, gallery=None, gallery_labels=None):

@@ -192,7 +192,7 @@ def test_batches_and_layers_that_cannot_be_cut_are_refused():
     with pytest.raises(ValueError, match="batch_chunks=0"):
         make_learner("proxy loss", 0)
     active = layers.Dense(5, activity_regularizer="l2", name="active")
-    with pytest.raises(ValueError, match="activity regularisers.*'active'"):
+    with pytest.raises(ValueError, match="activity regularizers.*'active'"):
         make_learner("proxy loss", 2, between=[active])
 
 

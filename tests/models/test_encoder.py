@@ -1,4 +1,4 @@
-"""An encoder is backbone, projection, pooling, normalisation."""
+"""An encoder is backbone, projection, pooling, normalization."""
 
 import keras
 import numpy as np
@@ -373,8 +373,8 @@ def test_pool_first_learns_whatever_the_length_of_what_is_pooled(scale):
     """A bias would make one embedding of all that is pooled to short ones."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), 8)
-    centres = rng.normal(size=(4, 6))
-    points = centres[labels] + 0.5 * rng.normal(size=(32, 6))
+    centers = rng.normal(size=(4, 6))
+    points = centers[labels] + 0.5 * rng.normal(size=(32, 6))
     inputs = keras.Input((2, 2, 6))
     features = keras.layers.Rescaling(scale)(inputs)
     encoder = gsp.models.build_encoder(

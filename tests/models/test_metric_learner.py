@@ -172,7 +172,7 @@ def test_memory_that_warms_up_counts_as_the_batch():
     assert abs(second - within) > 1e-4
 
 
-def test_layer_regularisation_is_part_of_the_loss():
+def test_layer_regularization_is_part_of_the_loss():
     learner = make_learner("pairs")
     images, labels = batch()
     plain = loss_value(learner, images, labels)

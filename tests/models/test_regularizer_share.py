@@ -1,4 +1,4 @@
-"""The logged share of the regulariser in the gradient."""
+"""The logged share of the regularizer in the gradient."""
 
 import keras
 import numpy as np

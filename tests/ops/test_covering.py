@@ -1,4 +1,4 @@
-"""Greedy k-centre against a naive loop and against brute force."""
+"""Greedy k-center against a naive loop and against brute force."""
 
 import itertools
 
@@ -63,7 +63,7 @@ def test_all_duplicates_are_taken_in_order_without_repetition():
     np.testing.assert_array_equal(ops.convert_to_numpy(chosen), range(5))
 
 
-def test_without_existing_centres_the_first_sample_is_the_first_centre():
+def test_without_existing_centers_the_first_sample_is_the_first_center():
     pool = random_pool(0, 6, 5, 2)
     chosen = greedy_k_center(pool, np.zeros((6, 0, 2)), 3)
     assert (ops.convert_to_numpy(chosen)[:, 0] == 0).all()
@@ -175,7 +175,7 @@ def test_compiled_by_jax():
 
 
 @pytest.mark.parametrize("num_centers", [0, -1, 6])
-def test_number_of_centres_outside_the_pool_is_refused(num_centers):
+def test_number_of_centers_outside_the_pool_is_refused(num_centers):
     with pytest.raises(ValueError, match=f"num_centers={num_centers}"):
         greedy_k_center(np.zeros((5, 2)), np.zeros((1, 2)), num_centers)
 
@@ -187,6 +187,6 @@ def test_other_size_is_refused():
         covering_radius(np.zeros((5, 2)), np.zeros((1, 3)))
 
 
-def test_radius_without_a_centre_is_refused():
-    with pytest.raises(ValueError, match="at least one centre"):
+def test_radius_without_a_center_is_refused():
+    with pytest.raises(ValueError, match="at least one center"):
         covering_radius(np.zeros((5, 2)), np.zeros((0, 2)))

@@ -296,7 +296,7 @@ def test_unbounded_costs_need_no_bound(scale):
     np.testing.assert_allclose(np.sum(plan, axis=(-2, -1)), 0.3, rtol=1e-5)
 
 
-def test_learnt_ratio_equals_the_number():
+def test_learned_ratio_equals_the_number():
     costs = oracle.ball_costs(0, 8, 49).astype("float32")
     number = partial_transport(
         costs, transport_ratio=0.3, inverse_temperature=5.0

@@ -41,8 +41,8 @@ def plan_gradient(costs, ratio, eps, upstream):
     assignment = softmax(-eps * costs, axis=0)
     mean_upstream = (assignment * upstream).sum(axis=0)
     slopes = gate * (1.0 - gate)
-    centre = (slopes * mean_upstream).sum() / max(slopes.sum(), 1e-300)
-    inner = upstream - mean_upstream + gate * (mean_upstream - centre)
+    center = (slopes * mean_upstream).sum() / max(slopes.sum(), 1e-300)
+    inner = upstream - mean_upstream + gate * (mean_upstream - center)
     return -eps * plan * inner
 
 

@@ -176,8 +176,8 @@ LAYERS = {
         is_by_row=True,
         room="layers",
     ),
-    "LearntBoundary": Subject(
-        layer_call(gsp.layers.LearntBoundary(CLASSES), (), by_label=True),
+    "LearnedBoundary": Subject(
+        layer_call(gsp.layers.LearnedBoundary(CLASSES), (), by_label=True),
         is_smooth=False,
         room="layers",
     ),

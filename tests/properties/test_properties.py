@@ -162,7 +162,7 @@ def test_class_numbers_are_names(name, num_classes, largest, seed):
         getattr(gsp.losses, name), gsp.losses.ProxyLoss
     ):
         return
-    # The halves of the regularisers are even and odd numbers.
+    # The halves of the regularizers are even and odd numbers.
     others = largest // 4 * 2 + labels
     (one,) = results(subject, labels, array)
     (other,) = results(subject, others, array)

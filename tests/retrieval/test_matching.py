@@ -1,4 +1,4 @@
-"""MatchThreshold: the rate it promises, and what it does with neighbours."""
+"""MatchThreshold: the rate it promises, and what it does with neighbors."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ from keras_gsp.retrieval import MatchThreshold
 def noisy_set(seed, count=80, classes=9, noise=0.5):
     rng = np.random.default_rng(seed)
     labels = rng.integers(classes, size=count)
-    centres = rng.normal(size=(classes, 5))
-    return centres[labels] + noise * rng.normal(size=(count, 5)), labels
+    centers = rng.normal(size=(classes, 5))
+    return centers[labels] + noise * rng.normal(size=(count, 5)), labels
 
 
 def pair_distances(points, labels):
@@ -79,7 +79,7 @@ def test_it_holds_on_other_pairs_of_the_same_kind():
         points[is_held_out], labels[is_held_out], false_accept_rate=0.05
     )
     _, far = pair_distances(points[~is_held_out], labels[~is_held_out])
-    # 30 random centres give a rate that varies by a third or so.
+    # 30 random centers give a rate that varies by a third or so.
     assert 0.02 < np.mean(far <= threshold.distance) < 0.1
 
 
@@ -129,7 +129,7 @@ def test_an_index_keeps_its_threshold_and_tells_matches(tmp_path):
         gsp.retrieval.ExactIndex(points, match=0.5)
 
 
-def test_no_neighbour_is_no_match():
+def test_no_neighbor_is_no_match():
     threshold = MatchThreshold(1.0, 0.1, 0.9, 10, 10)
     found = threshold.is_match([[0.5, 1.0, 1.5, np.inf, np.nan]])
     assert found.tolist() == [[True, True, False, False, False]]

@@ -1,4 +1,4 @@
-"""The demo's table and choice; its whole flow on coloured noise."""
+"""The demo's table and choice; its whole flow on colored noise."""
 
 import json
 from dataclasses import replace

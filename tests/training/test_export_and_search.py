@@ -1,4 +1,4 @@
-"""From a run to an export to neighbours, by the commands of the README."""
+"""From a run to an export to neighbors, by the commands of the README."""
 
 import json
 import shutil

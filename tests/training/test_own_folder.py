@@ -7,9 +7,9 @@ import pytest
 
 import keras_gsp as gsp
 from tests.training.datasets import layouts
-from training import study, train
-from training.recipes import studies
+from training import train
 from training.recipes.recipe import Recipe
+from training.research import studies, study
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("images are read by tf.data", allow_module_level=True)

@@ -1,4 +1,4 @@
-"""Training from the command line to the scores, on tiny coloured noise."""
+"""Training from the command line to the scores, on tiny colored noise."""
 
 import errno
 import json
@@ -31,23 +31,23 @@ RECIPE = replace(
 )
 
 
-def coloured(names, samples=4):
+def colored(names, samples=4):
     generator = np.random.default_rng(len(names))
     labels = np.repeat(np.arange(len(names)), samples)
-    colours = generator.integers(0, 200, (len(names), 1, 1, 3))
+    colors = generator.integers(0, 200, (len(names), 1, 1, 3))
     noise = generator.integers(0, 50, (len(labels), 16, 16, 3))
     return ImageSet(
         labels=labels,
         class_names=names,
-        images=(colours[labels] + noise).astype("uint8"),
+        images=(colors[labels] + noise).astype("uint8"),
     )
 
 
 SPLITS = RetrievalSplits(
-    "colours",
-    train=coloured("abcde"),
-    test=coloured("xyz"),
-    validation=coloured("mno"),
+    "colors",
+    train=colored("abcde"),
+    test=colored("xyz"),
+    validation=colored("mno"),
 )
 
 
@@ -189,7 +189,7 @@ def _without_killed():
 
 
 @pytest.fixture
-def colours_as_glyphs(monkeypatch):
+def colors_as_glyphs(monkeypatch):
     monkeypatch.setattr(glyphs, "load", lambda: SPLITS)
 
 
@@ -200,9 +200,7 @@ SMALL = [
 ]
 
 
-def test_the_command_line_trains_and_scores(
-    colours_as_glyphs, tmp_path, capsys
-):
+def test_the_command_line_trains_and_scores(colors_as_glyphs, tmp_path, capsys):
     arguments = ["glyphs", "--loss", "ms", *SMALL, "--runs", str(tmp_path)]
     train.main([*arguments, "--name", "x"])
     assert "12 images of unseen classes" in capsys.readouterr().out
@@ -226,7 +224,7 @@ def test_the_command_line_trains_and_scores(
 
 
 def test_fewer_classes_than_a_batch_takes_are_refused(
-    colours_as_glyphs, tmp_path
+    colors_as_glyphs, tmp_path
 ):
     with pytest.raises(SystemExit, match="classes_per_batch=16 for 5"):
         train.main(["glyphs", "--runs", str(tmp_path)])

@@ -12,13 +12,13 @@ from training.runs.run_directory import RunDirectory
 
 CHECKOUT = Path(__file__).parents[2]
 NUM_QUERIES = 3
-NUM_NEIGHBOURS = 5
+NUM_NEIGHBORS = 5
 
 
 def export_and_search(
     directory: RunDirectory, splits: RetrievalSplits, folder: Path
 ) -> None:
-    """Exports a run with an exact index and asks it for neighbours.
+    """Exports a run with an exact index and asks it for neighbors.
 
     The gallery are all images of unseen letters, so each query finds itself
     first, and then, one hopes, its own letter.
@@ -35,7 +35,7 @@ def export_and_search(
     queries = _write_queries(splits.test, folder.absolute() / "queries")
     print(f"{directory.path} exported to {folder / 'saved_model'}; a fresh")
     print("process loads it and finds (distance, class, image):", flush=True)
-    arguments = [str(model), *queries, "--top", str(NUM_NEIGHBOURS)]
+    arguments = [str(model), *queries, "--top", str(NUM_NEIGHBORS)]
     subprocess.run(
         [sys.executable, "-m", "training.search", *arguments],
         cwd=CHECKOUT,

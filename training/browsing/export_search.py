@@ -75,7 +75,7 @@ class ExportSearch:
 
     @property
     def threshold(self) -> float | None:
-        """Distance up to which a neighbour is a match, where it is known."""
+        """Distance up to which a neighbor is a match, where it is known."""
         known = self.facts.get("match_threshold")
         if isinstance(known, dict):
             known = known.get("distance")

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from training.browsing.export_search import ExportSearch
 from training.browsing.uploaded_image import (
     MOST_BYTES,
-    centred_square,
+    centered_square,
     checked_image,
 )
 from training.reports import TEMPLATES as SHARED
@@ -27,9 +27,9 @@ from training.reports.page_pictures import map_text
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_SHOWN = 100
-"""Neighbours of one answer."""
+"""Neighbors of one answer."""
 MOST_EXPLAINED = 24
-"""Neighbours of one explanation."""
+"""Neighbors of one explanation."""
 SIDE = 224
 """Pictures on the page, pixels."""
 EXAMPLES = 12
@@ -97,7 +97,7 @@ class _Page:
         return Response(contents, media_type="image/webp", headers=headers)
 
     async def search(self, request: Request) -> Response:
-        """Neighbours of an image."""
+        """Neighbors of an image."""
         words = request.query_params
         k = _whole_number(words.get("k", "12"), "k")
         if not 1 <= k <= MOST_SHOWN:
@@ -119,7 +119,7 @@ class _Page:
         )
 
     async def explain(self, request: Request) -> Response:
-        """Weights of an image and of its neighbours, and prototypes' parts."""
+        """Weights of an image and of its neighbors, and prototypes' parts."""
         words = request.query_params.get("neighbors", "").split(",")
         if len(words) > MOST_EXPLAINED:
             raise ValueError(
@@ -155,7 +155,7 @@ class _Page:
         if contents is None:
             raise HTTPException(404, "The image's file is gone.")
         fraction = self.search_.crop_fraction
-        image = centred_square(contents, fraction, SIDE)
+        image = centered_square(contents, fraction, SIDE)
         file = io.BytesIO()
         image.save(file, "WEBP", quality=85)
         return file.getvalue()

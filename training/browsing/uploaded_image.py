@@ -44,7 +44,7 @@ def checked_image(contents: bytes) -> bytes:
         return _png(image)
 
 
-def centred_square(
+def centered_square(
     contents: bytes, crop_fraction: float, side: int
 ) -> Image.Image:
     """The part of an image that an export embeds, for showing.

@@ -10,7 +10,7 @@ from training.datasets.image_set import ImageSet, RetrievalSplits
 from training.datasets.layout import check_counts, check_files, find_root
 
 COUNTS = {"train": 8054, "test": 8131}
-_LABELLED_TEST = "cars_test_annos_withlabels.mat"
+_LABELED_TEST = "cars_test_annos_withlabels.mat"
 
 
 def cars196(
@@ -84,9 +84,9 @@ def _two_lists(data_dir):
 def _list_of(part, data_dir, devkit):
     if part == "train":
         return devkit / "devkit" / "cars_train_annos.mat"
-    if (devkit / "devkit" / _LABELLED_TEST).is_file():
-        return devkit / "devkit" / _LABELLED_TEST
-    return find_root(data_dir, "Cars196", _LABELLED_TEST) / _LABELLED_TEST
+    if (devkit / "devkit" / _LABELED_TEST).is_file():
+        return devkit / "devkit" / _LABELED_TEST
+    return find_root(data_dir, "Cars196", _LABELED_TEST) / _LABELED_TEST
 
 
 def _read(file):

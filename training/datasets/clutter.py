@@ -42,7 +42,7 @@ def clutter_splits(
 
     Raises:
         FileNotFoundError: no images there.
-        ValueError: fewer than four classes to recognise.
+        ValueError: fewer than four classes to recognize.
     """
     rng = np.random.default_rng(seed)
     pictures = load_pictures(data_dir, canvas_size, images_per_class)

@@ -36,7 +36,7 @@ def collage_splits(
 ) -> RetrievalSplits:
     """Makes collages of CIFAR-100, or of any image folder.
 
-    From CIFAR-100, as the thesis: 16 super-classes are recognised, each by
+    From CIFAR-100, as the thesis: 16 super-classes are recognized, each by
     two of its sub-classes in training, one in validation and two in the
     test; the other four fill the backgrounds, their sub-classes split alike.
     From an image folder: a fifth of the classes fill the backgrounds, each
@@ -56,7 +56,7 @@ def collage_splits(
 
     Raises:
         FileNotFoundError: neither is there.
-        ValueError: fewer than four classes to recognise, or a canvas that
+        ValueError: fewer than four classes to recognize, or a canvas that
             does not halve.
 
     Reference:
@@ -212,18 +212,18 @@ def folder_parts(images: ImageSet, rng: np.random.Generator) -> dict:
     """A fifth of the classes for backgrounds, the others in three splits.
 
     Returns:
-        split -> (`ImageSet` to recognise, (num_backgrounds, height, width,
+        split -> (`ImageSet` to recognize, (num_backgrounds, height, width,
         channels) of pictures that distract).
 
     Raises:
-        ValueError: fewer than four classes to recognise.
+        ValueError: fewer than four classes to recognize.
     """
     order = rng.permutation(images.num_classes)
     num_backgrounds = max(1, images.num_classes // 5)
     backgrounds, targets = np.split(order, [num_backgrounds])
     if len(targets) < 4:
         raise ValueError(
-            "Collages must have 4 or more classes to recognise and one for "
+            "Collages must have 4 or more classes to recognize and one for "
             f"the background. Received: {images.num_classes} classes."
         )
     pool = images.of_classes(backgrounds).images

@@ -219,7 +219,7 @@ def _jittered(outlines, generator):
     extent = generator.uniform(*EXTENT, size=(count, 1, 1))
     angle = np.deg2rad(generator.uniform(-ROTATION, ROTATION, (count, 1, 1)))
     center = generator.uniform(-1, 1, (2, count, 1, 1)) * (CELL - extent) / 2
-    # Where in the outline, counted from its centre, each pixel comes from.
+    # Where in the outline, counted from its center, each pixel comes from.
     pixel = np.arange(CELL) + 0.5 - CELL / 2
     y, x = pixel[:, None] - center[0], pixel[None, :] - center[1]
     across, down = np.cos(angle), np.sin(angle)

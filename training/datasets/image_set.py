@@ -1,4 +1,4 @@
-"""Labelled images, in memory or on disk, and their retrieval splits."""
+"""Labeled images, in memory or on disk, and their retrieval splits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _DTYPES = np.uint8, np.float16
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Labelled images, held in memory or named by their files.
+    """Labeled images, held in memory or named by their files.
 
     Args:
         labels: (num_images,), int64, each in [0, num_classes).
@@ -223,7 +223,7 @@ class RetrievalSplits:
 
 
 def _set(instance, name, value):
-    # The way a frozen dataclass normalises its own fields.
+    # The way a frozen dataclass normalizes its own fields.
     object.__setattr__(instance, name, value)
 
 

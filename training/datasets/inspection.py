@@ -2,7 +2,7 @@
 
 Two images are near duplicates when small copies of them, 32 x 32 pixels,
 differ by at most `MAX_DIFFERENCE` of what each differs from its own mean:
-other compressions and sizes of one picture. Mirrored, cropped and recoloured
+other compressions and sizes of one picture. Mirrored, cropped and recolored
 copies are not found.
 """
 
@@ -21,9 +21,9 @@ from training.datasets.image_set import ImageSet, RetrievalSplits
 
 SIDES = "train", "validation", "test"
 MAX_DIFFERENCE = 0.1
-# Of 8 x 8 grey pixels, from which pairs are drawn to be looked at closely.
+# Of 8 x 8 gray pixels, from which pairs are drawn to be looked at closely.
 MIN_COARSE_CORRELATION = 0.98
-# Standard deviation of grey values below which an image shows nothing.
+# Standard deviation of gray values below which an image shows nothing.
 BLANK = 2.0
 # Beyond this size a file is not decoded: it may be made to fill the memory.
 MAX_PIXELS = 50_000_000
@@ -43,7 +43,7 @@ class Look:
         is_turned: Whether EXIF says that it is shown turned or mirrored.
         is_blank: Whether it shows next to nothing.
         small: (32 * 32 * 3,), pixels of a small copy, or None.
-        coarse: (8 * 8,), grey values with mean 0 and length 1, or None.
+        coarse: (8 * 8,), gray values with mean 0 and length 1, or None.
     """
 
     digest: str
@@ -211,20 +211,20 @@ def _look(digest, image, size, is_turned):
     from PIL import Image
 
     small = image.resize((32, 32), Image.Resampling.BOX)
-    grey = np.asarray(small.convert("L"), "float32")
-    if grey.std() < BLANK:
+    gray = np.asarray(small.convert("L"), "float32")
+    if gray.std() < BLANK:
         return Look(digest, None, size, is_turned, is_blank=True)
-    coarse = grey.reshape(8, 4, 8, 4).mean(axis=(1, 3))
+    coarse = gray.reshape(8, 4, 8, 4).mean(axis=(1, 3))
     return Look(
         digest,
         size=size,
         is_turned=is_turned,
         small=np.asarray(small).reshape(-1),
-        coarse=_standardised(coarse),
+        coarse=_standardized(coarse),
     )
 
 
-def _standardised(pixels):
+def _standardized(pixels):
     pixels = pixels.reshape(-1) - pixels.mean()
     return pixels / max(float(np.linalg.norm(pixels)), 1e-6)
 

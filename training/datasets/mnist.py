@@ -39,11 +39,11 @@ def mnist(
         )
         for part in _PARTS
     ]
-    grey = np.concatenate([images for images, _ in parts])
+    gray = np.concatenate([images for images, _ in parts])
     images = ImageSet(
         labels=np.concatenate([labels for _, labels in parts]),
         class_names=tuple("0123456789"),
-        images=np.repeat(grey[..., None], 3, axis=-1),
+        images=np.repeat(gray[..., None], 3, axis=-1),
     )
     return check_counts(split_by_class(images, "mnist", seed=None), expected)
 

@@ -85,7 +85,7 @@ class ShardWriter:
             for i, word in enumerate(words.numpy()[:count].tolist(), start):
                 status[i] = status[i] or word.decode()
         is_ok = np.array([word == OK for word in status])
-        # An encoder that went astray must not look like a far neighbour.
+        # An encoder that went astray must not look like a far neighbor.
         is_finite = np.isfinite(embeddings).all(axis=1)
         for i in np.flatnonzero(is_ok & ~is_finite).tolist():
             status[i] = "failed: the embedding is not finite"

@@ -14,13 +14,13 @@ from training.pictures.retrieval_grid import draw_retrieval_grid
 from training.runs.scoring import embed, load_encoder
 
 NUM_IMAGES = 8
-NUM_NEIGHBOURS = 8
+NUM_NEIGHBORS = 8
 
 
 def draw_pictures(
     directories: dict, splits: RetrievalSplits, folder: Path
 ) -> None:
-    """Draws learning curves, pooling weights and neighbours.
+    """Draws learning curves, pooling weights and neighbors.
 
     Args:
         directories: (method, seed) -> finished `RunDirectory`.
@@ -34,9 +34,7 @@ def draw_pictures(
     directory = directories["GSP", 0]
     encoder, recipe = load_encoder(directory), directory.read_recipe()
     _draw_weights(folder / "pooling_weights.png", encoder, splits.test)
-    _draw_neighbours(
-        folder / "retrieval_grid.png", encoder, recipe, splits.test
-    )
+    _draw_neighbors(folder / "retrieval_grid.png", encoder, recipe, splits.test)
 
 
 def _draw_weights(path, encoder, images):
@@ -48,7 +46,7 @@ def _draw_weights(path, encoder, images):
     draw_pooling_weights(path, pixels, weights, titles)
 
 
-def _draw_neighbours(path, encoder, recipe, images):
+def _draw_neighbors(path, encoder, recipe, images):
     import keras_gsp as gsp
 
     index = gsp.retrieval.ExactIndex(
@@ -56,7 +54,7 @@ def _draw_neighbours(path, encoder, recipe, images):
     )
     chosen = _one_of_each_class(images, NUM_IMAGES)
     found = index.search(
-        index.gallery.embeddings[chosen], NUM_NEIGHBOURS, exclude_ids=chosen
+        index.gallery.embeddings[chosen], NUM_NEIGHBORS, exclude_ids=chosen
     )
     draw_retrieval_grid(
         path,

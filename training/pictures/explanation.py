@@ -1,4 +1,4 @@
-"""Why a neighbour is near: weights, prototypes and their contributions."""
+"""Why a neighbor is near: weights, prototypes and their contributions."""
 
 import json
 from pathlib import Path
@@ -16,9 +16,9 @@ ALPHA = 0.65
 def draw_explanation(
     path: Path, explain: Any, query: bytes, answer: dict, folder: Path
 ) -> None:
-    """Draws a query and its nearest neighbour that is not the same image.
+    """Draws a query and its nearest neighbor that is not the same image.
 
-    Above the query, below the neighbour: the image, the pooling weights, and
+    Above the query, below the neighbor: the image, the pooling weights, and
     the parts of the weights that belong to the prototypes which contribute
     most. Right, what each prototype adds to the similarity.
 
@@ -31,7 +31,7 @@ def draw_explanation(
         folder: The export.
 
     Raises:
-        ValueError: the neighbours' images are not there any more.
+        ValueError: the neighbors' images are not there any more.
     """
     import tensorflow as tf
 
@@ -76,14 +76,14 @@ def _first_other(query, answer, folder):
             return contents, answer["labels"][0][rank].decode() or id_
     raise ValueError(
         "The gallery's images must still be where they were. "
-        f"Received: {folder}, none of whose neighbours can be opened."
+        f"Received: {folder}, none of whose neighbors can be opened."
     )
 
 
 def draw_overlay(
     axis: Any, image: Any, kept: float, weights: Any, title: str = ""
 ) -> None:
-    """Draws an image under a map of its centred square, as it was embedded.
+    """Draws an image under a map of its centered square, as it was embedded.
 
     Args:
         axis: Where to draw.

@@ -29,7 +29,7 @@ def gallery_bytes(folder: Path, id_: str) -> bytes | None:
 
 
 def pixels(contents: bytes | None) -> np.ndarray:
-    """Decodes an image for drawing; a grey square where there is none."""
+    """Decodes an image for drawing; a gray square where there is none."""
     import keras_gsp as gsp
 
     try:

@@ -1,4 +1,4 @@
-"""One look for all pictures: Okabe-Ito colours, one for each method."""
+"""One look for all pictures: Okabe-Ito colors, one for each method."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ YELLOW = "#F0E442"
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
 PURPLE = "#CC79A7"
-GREY = "#999999"
+GRAY = "#999999"
 WINE = "#661100"
 
 METHODS = {
@@ -23,10 +23,10 @@ METHODS = {
     "XML": GREEN,
     "CCP": ORANGE,
 }
-"""Colour of each method, the same in every picture."""
+"""Color of each method, the same in every picture."""
 
 PROTOTYPES = (ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE, BLACK)
-"""Colours of few prototypes, where each has to be told from the others."""
+"""Colors of few prototypes, where each has to be told from the others."""
 
 RIGHT, WRONG, QUERY = BLUE, VERMILION, BLACK
 """Frames of retrieved images; blue and red-orange, never green and red."""

@@ -9,15 +9,15 @@ from training.pictures.palette import QUERY, RIGHT, WRONG, picture
 
 
 def draw_retrieval_grid(
-    path: Path, queries: Any, neighbours: Any, is_right: Any
+    path: Path, queries: Any, neighbors: Any, is_right: Any
 ) -> None:
-    """Draws a row per query: the query, then its neighbours, nearest first.
+    """Draws a row per query: the query, then its neighbors, nearest first.
 
     Args:
         path: PNG file to write.
         queries: (num_queries, height, width, 3), uint8.
-        neighbours: (num_queries, num_neighbours, height, width, 3), uint8.
-        is_right: (num_queries, num_neighbours), whether the class is that of
+        neighbors: (num_queries, num_neighbors, height, width, 3), uint8.
+        is_right: (num_queries, num_neighbors), whether the class is that of
             the query.
     """
     rows, columns = np.shape(is_right)
@@ -29,7 +29,7 @@ def draw_retrieval_grid(
                 right = is_right[row][column]
                 _framed(
                     axes[row, column + 1],
-                    neighbours[row][column],
+                    neighbors[row][column],
                     RIGHT if right else WRONG,
                     "-" if right else (0, (2, 1.2)),
                 )
@@ -38,7 +38,7 @@ def draw_retrieval_grid(
             axes[0, column + 1].set_title(f"{column + 1}")
         share = float(np.mean(is_right))
         axes[0, 0].figure.supxlabel(
-            "neighbours, nearest first; solid blue: same letter, dashed "
+            "neighbors, nearest first; solid blue: same letter, dashed "
             f"red-orange: another one ({share:.0%} right)",
             fontsize=11,
         )

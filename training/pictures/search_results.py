@@ -1,4 +1,4 @@
-"""Queries and their neighbours, with label, distance and pooling weights."""
+"""Queries and their neighbors, with label, distance and pooling weights."""
 
 import json
 from collections.abc import Callable
@@ -17,14 +17,14 @@ def draw_search_results(
     top: int,
     explain: Callable | None = None,
 ) -> None:
-    """Draws a row for each query: the query, then its neighbours.
+    """Draws a row for each query: the query, then its neighbors.
 
     Args:
         path: PNG file to write.
         queries: Encoded images.
         answer: What the export's search signature returned.
         folder: The export.
-        top: Neighbours to draw.
+        top: Neighbors to draw.
         explain: The export's signature of that name: a second row shows how
             much each place of an image counts.
     """

@@ -46,7 +46,7 @@ def build_callbacks(
         *_plateau(recipe),
         *_alternation(recipe, splits),
         *([MemoryFill()] if recipe.memory != "none" else []),
-        *([LearntRatio()] if recipe.pooling == "gsp-learnt" else []),
+        *([LearnedRatio()] if recipe.pooling == "gsp-learned" else []),
         History(directory, every),
         ProgressBar(label, every),
     ]
@@ -64,7 +64,7 @@ class MemoryFill(keras.callbacks.Callback):
         logs["memory_fill"] = filled / memory.capacity if is_warm else 0.0
 
 
-class LearntRatio(keras.callbacks.Callback):
+class LearnedRatio(keras.callbacks.Callback):
     """Logs where the share of mass has come to that GSP learns to move."""
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:

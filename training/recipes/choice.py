@@ -42,10 +42,10 @@ class RecipeOptions:
     """A recipe's settings as a command line shows them, group by group.
 
     Args:
-        images: What is learnt from.
+        images: What is learned from.
         network: From image to embedding.
         losses: The loss and its numbers.
-        methods: Regulariser, memory, sampled proxies.
+        methods: Regularizer, memory, sampled proxies.
         training: Batches, steps, rates.
     """
 

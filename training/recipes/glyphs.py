@@ -53,7 +53,7 @@ PROXY_LEARNING: dict[str, Any] = {
 
 # A new network gives all images nearly one direction: there, the papers'
 # sharpness of 40 sees little more than the nearest negative, and nothing is
-# learnt (MAP@R .016 after 900 steps, .156 with 10).
+# learned (MAP@R .016 after 900 steps, .156 with 10).
 FROM_RANDOM: dict[str, dict[str, Any]] = {"ms": {"ms_beta": 10.0}}
 
 

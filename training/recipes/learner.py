@@ -77,7 +77,7 @@ def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
 
     Args:
         recipe: The settings; without steps the encoder ends in the
-            backbone's own features, pooled by average and normalised.
+            backbone's own features, pooled by average and normalized.
         image_shape: (height, width, 3) of the uint8 images.
     """
     if recipe.steps == 0:
@@ -86,7 +86,7 @@ def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
 
 
 def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
-    """Puts projection, pooling and normalisation of a recipe on a backbone."""
+    """Puts projection, pooling and normalization of a recipe on a backbone."""
     return gsp.models.build_encoder(
         backbone,
         embedding_size=recipe.embedding_size,
@@ -122,7 +122,7 @@ def start_from_data(recipe: Recipe, learner: Any, batches: Any) -> None:
 def settle_statistics(
     recipe: Recipe, learner: Any, batches: Any, *, num_batches: int = 32
 ) -> None:
-    """Lets batch normalisation see training images before the first step.
+    """Lets batch normalization see training images before the first step.
 
     Its moving averages start at mean 0 and variance 1, which are no network's.
     Until these are forgotten, validation scores a network that training does

@@ -102,7 +102,7 @@ def build_loss_layer(recipe: Recipe, num_classes: int) -> Any:
     if recipe.loss == "libc":
         return gsp.layers.IntraBatchClassifier(num_classes)
     if recipe.loss == "margin" and recipe.learn_boundary:
-        return gsp.layers.LearntBoundary(initial_boundary=recipe.boundary)
+        return gsp.layers.LearnedBoundary(initial_boundary=recipe.boundary)
     return None
 
 

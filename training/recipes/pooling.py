@@ -13,7 +13,7 @@ GSP_OPTIONS: dict[str, dict[str, Any]] = {
     "gem-gsp": {},
     "gmp-gsp": {"add_max": True},
     "gsp-background": {"prototype_role": "background"},
-    "gsp-learnt": {"learn_ratio": True},
+    "gsp-learned": {"learn_ratio": True},
     "gsp-unary": {"use_unary_costs": True},
 }
 
@@ -21,7 +21,7 @@ GSP_OPTIONS: dict[str, dict[str, Any]] = {
 def build_pooling(recipe: Recipe) -> keras.layers.Layer:
     """Returns the pooling layer that a recipe names.
 
-    GSP gives its histogram as well where a regulariser takes one.
+    GSP gives its histogram as well where a regularizer takes one.
     """
     word = recipe.pooling
     if word in GSP_OPTIONS:
@@ -40,7 +40,7 @@ def build_pooling(recipe: Recipe) -> keras.layers.Layer:
 
 
 def build_histogram(recipe: Recipe) -> keras.layers.Layer | None:
-    """Returns the layer that a regulariser takes without GSP, or None."""
+    """Returns the layer that a regularizer takes without GSP, or None."""
     if recipe.regularizer == "none" or recipe.pooling in GSP_OPTIONS:
         return None
     return gsp.layers.PrototypeHistogram(
@@ -80,12 +80,12 @@ def _without_prototypes(recipe):
         "netvlad": (layers.NetVLADPooling, {"num_clusters": FEW, **part}),
         "netvlad-large": (layers.NetVLADPooling, {"num_clusters": MANY}),
         "ot-aggregation": (
-            layers.OptimalTransportAggregation,
+            layers.OptimalTransportPooling,
             {"num_clusters": FEW, **part},
         ),
         "otk": (layers.OTKPooling, {"num_references": FEW, **part}),
         "otk-large": (layers.OTKPooling, {"num_references": MANY}),
-        "sim-pool": (layers.SimPool, {"power": 2.0}),
+        "sim-pool": (layers.SimPooling, {"power": 2.0}),
         "smk": (layers.SmoothedMatchKernelPooling, {}),
         "solar": (layers.SOLARPooling, {"power": recipe.power}),
         "weldon": (layers.WELDONPooling, {}),

@@ -4,7 +4,7 @@ GSP, CCP and XML are the papers, with their supplements; the thesis holds the
 first two again. "code" is the papers' public reference code, for what they
 leave open. C2's, the triplet loss's and SoftTriple's constants are the optima
 of "A Metric Learning Reality Check". The papers' results are in
-`training/results/published.csv`.
+`training/research/results/published.csv`.
 
 Where a recipe differs from print:
 
@@ -149,7 +149,7 @@ LOSSES: dict[Any, tuple[Setting, ...]] = {
         Setting({"learning_rate": 5e-6}, _GSP_LOSSES, ("sop",)),
     ),
     "proxy-nca": (*CONSTANTS["proxy-nca"], *PROXY_TRAINING),
-    # "L": many centres of a class; "S" is one.
+    # "L": many centers of a class; "S" is one.
     "soft-triple": (
         *CONSTANTS["soft-triple"],
         *PROXY_TRAINING,
@@ -430,7 +430,7 @@ def base_recipe(dataset: str, protocol: str = "fair") -> Recipe:
 
     What `python -m training.train cub --loss ms --pooling gsp` starts from.
     What a method or a loss changes in the training itself (batches, warm-up,
-    normalisation, evaluations) comes with its own recipe alone, where it does
+    normalization, evaluations) comes with its own recipe alone, where it does
     not disturb the others.
 
     Args:

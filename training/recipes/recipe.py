@@ -52,7 +52,7 @@ Pooling = Literal[
     "gem-gsp",
     "gmp-gsp",
     "gsp-background",
-    "gsp-learnt",
+    "gsp-learned",
     "gsp-unary",
     "gap-gmp",
     "attention",
@@ -71,17 +71,17 @@ Pooling = Literal[
     "solar",
     "weldon",
 ]
-# Those whose own histogram a regulariser takes.
+# Those whose own histogram a regularizer takes.
 GSP_POOLINGS = (
     "gsp",
     "gem-gsp",
     "gmp-gsp",
     "gsp-background",
-    "gsp-learnt",
+    "gsp-learned",
     "gsp-unary",
 )
 # Poolings that the papers' comparison lets see the backbone's own features,
-# and SimPool, which is defined so; the pooled vector is projected. The others
+# and SimPooling, whose pooled vector is projected. The others
 # see projected features.
 POOLED_FIRST = (
     "gmp",
@@ -144,7 +144,7 @@ CLASSIFIER_LOSSES: tuple[Any, ...] = get_args(ClassifierLossName)
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSettings:
-    """What is learnt from and scored, and how images are cut."""
+    """What is learned from and scored, and how images are cut."""
 
     dataset: Dataset = "glyphs"
     """Images to learn from; all but `glyphs` are read from `data_dir`."""
@@ -200,7 +200,7 @@ class NetworkSettings:
     cache_features: bool = False
     """Compute the frozen backbone's features once, without augmentation."""
     pooling: Pooling = "gap"
-    """Average, max, generalised mean, generalised sum, combinations of them,
+    """Average, max, generalized mean, generalized sum, combinations of them,
     or another of the layers by its name; `large` keeps 64 vectors of the
     embedding's width, `netvlad`, `otk` and `ot-aggregation` alone 8 that
     make up its width together."""
@@ -208,13 +208,13 @@ class NetworkSettings:
     """Prototypes of GSP, ZSR and XML."""
     prototype_start: Literal["data", "random"] = "data"
     """Prototypes, and OTK's references, start from local features that cover
-    the data, by greedy k-centre, or at random."""
+    the data, by greedy k-center, or at random."""
     transport_ratio: Annotated[float, up_to_one] = 0.2
     """Fraction of the features that GSP pools, in (0, 1]."""
     inverse_temperature: Annotated[float, positive] = 10.0
     """Sharpness of GSP's selection."""
     power: Annotated[float, Range(above=1)] = 3.0
-    """Exponent of the generalised mean, above 1; of gem and gem-gsp, which
+    """Exponent of the generalized mean, above 1; of gem and gem-gsp, which
     learn it, the first one."""
     gemax_ridge: Annotated[float, positive] = 1.0
     """gemax: ridge of its regression, in squared features; a large one gives
@@ -227,7 +227,7 @@ class NetworkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class LossSettings:
-    """What is learnt: the loss, and each loss's own numbers."""
+    """What is learned: the loss, and each loss's own numbers."""
 
     loss: PairLossName | ProxyLossName | ClassifierLossName = "c2"
     """Contrastive (Euclidean c2, cosine c1), triplet, multi-similarity and
@@ -260,11 +260,11 @@ class LossSettings:
     soft_triple_scale: Annotated[float, positive] = 20.0
     """soft-triple: factor on similarities."""
     soft_triple_gamma: Annotated[float, positive] = 0.1
-    """soft-triple: temperature between the centres of one class."""
+    """soft-triple: temperature between the centers of one class."""
     soft_triple_margin: Annotated[float, Range(at_least=-1, at_most=1)] = 0.01
     """soft-triple: cosine margin."""
     soft_triple_tau: Annotated[float, not_negative] = 0.2
-    """soft-triple: weight of the centre regulariser."""
+    """soft-triple: weight of the center regularizer."""
     contrast_temperature: Annotated[float, positive] = 0.1
     """supcon, ntxent: cosines are divided by it."""
     circle_margin: Annotated[float, Range(above=0, at_most=0.99)] = 0.4
@@ -272,7 +272,7 @@ class LossSettings:
     circle_scale: Annotated[float, positive] = 80.0
     """circle: sharpness."""
     boundary: Annotated[float, positive] = 1.2
-    """margin: distance between near and far; where it starts if learnt."""
+    """margin: distance between near and far; where it starts if learned."""
     boundary_margin: Annotated[float, not_negative] = 0.2
     """margin: by how much pairs have to be on their side of it."""
     learn_boundary: bool = False
@@ -297,10 +297,10 @@ class LossSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSettings:
-    """What is added to a loss: regulariser, memory, sampled proxies."""
+    """What is added to a loss: regularizer, memory, sampled proxies."""
 
     regularizer: Literal["none", "zsr", "xml"] = "none"
-    """Zero-shot regulariser or cross-batch metric learning."""
+    """Zero-shot regularizer or cross-batch metric learning."""
     regularizer_weight: Annotated[float | None, share] = None
     """Its share of the loss, in [0, 1]; None is 0.1 for zsr, 0.01 for xml."""
     ridge: Annotated[float, positive] = 0.05
@@ -308,7 +308,7 @@ class MethodSettings:
     zero_shot_scale: Annotated[float, positive] = 1.0
     """zsr: factor on its logits."""
     log_regularizer_share: bool = False
-    """Note the regulariser's share of the gradient in the history."""
+    """Note the regularizer's share of the gradient in the history."""
     histogram_inverse_temperature: Annotated[float, positive] = 10.0
     """zsr, xml without GSP: sharpness of the prototype histogram."""
     memory: Literal["none", "xbm"] = "none"
@@ -317,11 +317,11 @@ class MethodSettings:
     """Embeddings in it, a batch or more."""
     memory_warmup_steps: Annotated[int, not_negative] = 100
     """Steps before it is used."""
-    ccp: Literal["off", "learnt", "single", "on"] = "off"
-    """Proxies for a pair loss as well: none; learnt ones that start at random;
+    ccp: Literal["off", "learned", "single", "on"] = "off"
+    """Proxies for a pair loss as well: none; learned ones that start at random;
     ones that start from samples, of one problem or alternating."""
     proxies_per_class: Annotated[int, positive] = 1
-    """Proxies (or soft-triple centres) per class."""
+    """Proxies (or soft-triple centers) per class."""
     ccp_pool_size: Annotated[int, positive] = 12
     """Samples per class among which the next proxies are chosen, as many as
     the proxies or more."""
@@ -355,7 +355,7 @@ class TrainingSettings:
     """Parts in which a batch is embedded: one gradient, less memory."""
     steps: Annotated[int, not_negative] = 900
     """Training steps at most; 0 trains nothing: the backbone's own features,
-    pooled by average and normalised, are scored."""
+    pooled by average and normalized, are scored."""
     steps_per_evaluation: Annotated[int, positive] = 100
     """Steps between two evaluations; divides `steps`."""
     patience: Annotated[int | None, positive] = None
@@ -550,8 +550,8 @@ def _check_methods(recipe):
     require(
         recipe,
         "ccp",
-        not (recipe.uses_proxy_loss and recipe.ccp == "learnt"),
-        f"off, single or on with loss={recipe.loss}, whose proxies are learnt "
+        not (recipe.uses_proxy_loss and recipe.ccp == "learned"),
+        f"off, single or on with loss={recipe.loss}, whose proxies are learned "
         "anyway",
     )
     require(

@@ -1,4 +1,4 @@
-"""Queries worth a look, their neighbours, and why these are near."""
+"""Queries worth a look, their neighbors, and why these are near."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ from training.reports.searched import Searched
 QUERIES = 8
 """Queries of each kind."""
 SHOWN = 8
-"""Neighbours beside each query."""
+"""Neighbors beside each query."""
 EXPLAINED = 4
-"""Nearest neighbours that are explained."""
+"""Nearest neighbors that are explained."""
 CONTRIBUTIONS = 6
 """Prototypes named in an explanation."""
 MEASURE = "map_at_r"
@@ -62,7 +62,7 @@ def chosen_queries(searched: dict[str, Searched]) -> list[dict[str, Any]]:
 def shown_search(
     searched: Searched, queries: list[int], notes: list[str]
 ) -> dict[str, Any]:
-    """The neighbours of some queries, with weights and explanations.
+    """The neighbors of some queries, with weights and explanations.
 
     Args:
         searched: The search of a run.
@@ -94,7 +94,7 @@ def shown_search(
     weights = weights_of_images(searched.encoder, searched.images, involved)
     if weights is None:
         notes.append(
-            "Its pooling has no weights, so neighbours are shown without "
+            "Its pooling has no weights, so neighbors are shown without "
             "overlays."
         )
         return shown

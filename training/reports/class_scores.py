@@ -13,7 +13,7 @@ PAIRS = 20
 
 
 def confusion(searched: Searched) -> np.ndarray:
-    """(classes, classes): share of a class's neighbours that is of each.
+    """(classes, classes): share of a class's neighbors that is of each.
 
     A row is that of the queries' class and sums to 1; zeros for a class
     without queries.
@@ -68,7 +68,7 @@ def confused_pairs(searched: Searched) -> list[dict[str, Any]]:
     """The most confused pairs of classes, both directions together.
 
     Returns:
-        Dicts with `classes` (two labels), `share` of the neighbours of both
+        Dicts with `classes` (two labels), `share` of the neighbors of both
         that is of the other, and `images`, the first of each.
     """
     table = confusion(searched)

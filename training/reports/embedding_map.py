@@ -42,10 +42,10 @@ def embedding_map(
 
 
 def _principal(embeddings):
-    centred = embeddings - embeddings.mean(axis=0)
+    centered = embeddings - embeddings.mean(axis=0)
     # Of the small matrix: its axes are those of the large one, far sooner.
-    sizes, axes = np.linalg.eigh(centred.T @ centred)
-    places = centred @ axes[:, ::-1][:, :2]
+    sizes, axes = np.linalg.eigh(centered.T @ centered)
+    places = centered @ axes[:, ::-1][:, :2]
     if places.shape[1] < 2:
         places = np.pad(places, ((0, 0), (0, 2 - places.shape[1])))
     # The sign of an axis is chance: the longer tail goes to the right.
@@ -65,4 +65,4 @@ def _umap(embeddings):
     neighbors = int(np.clip(len(embeddings) - 1, 2, 15))
     # A seed of its own makes it repeatable, and says so in a warning.
     found = UMAP(n_neighbors=neighbors, random_state=0, n_jobs=1)
-    return found.fit_transform(embeddings), f"UMAP, {neighbors} neighbours"
+    return found.fit_transform(embeddings), f"UMAP, {neighbors} neighbors"

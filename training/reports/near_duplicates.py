@@ -8,7 +8,7 @@ SIDE = 16
 """Images are compared at this size, pixels."""
 DIFFERENCE = 8.0
 """Root of the mean squared difference below which two are nearly the same,
-grey levels out of 255."""
+gray levels out of 255."""
 PAIRS = 24
 """Pairs that are shown."""
 
@@ -22,7 +22,7 @@ def near_duplicates(small: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
 
     Returns:
         Dict with `count` pairs found, of which `across` of two classes, and
-        the `pairs` with the least difference: `images`, `difference` in grey
+        the `pairs` with the least difference: `images`, `difference` in gray
         levels and `is_same_class`.
     """
     import keras_gsp as gsp

@@ -45,7 +45,7 @@ def weights_of_images(
 def full_weight(encoder: Any, weights: np.ndarray) -> float:
     """The weight of a feature that is pooled wholly.
 
-    A generalised sum pooling that moves the share mu of n features gives none
+    A generalized sum pooling that moves the share mu of n features gives none
     more than 1 / (n mu); of other poolings it is the largest weight seen.
 
     Args:
@@ -54,8 +54,8 @@ def full_weight(encoder: Any, weights: np.ndarray) -> float:
     """
     pooling = pooling_of(encoder, "pooling_weights")
     ratio = getattr(pooling, "transport_ratio", None)
-    is_learnt = getattr(pooling, "learn_ratio", False)
-    if isinstance(ratio, int | float) and not is_learnt:
+    is_learned = getattr(pooling, "learn_ratio", False)
+    if isinstance(ratio, int | float) and not is_learned:
         return 1 / (weights[0].size * ratio)
     return float(weights.max())
 
@@ -67,7 +67,7 @@ def explained_pairs(
 
     Args:
         searched: The search of a run.
-        pairs: Positions of queries and neighbours.
+        pairs: Positions of queries and neighbors.
 
     Yields:
         A pair and its `similarity`, `contributions`, `query_maps` and

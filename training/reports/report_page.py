@@ -45,11 +45,11 @@ from training.reports.scored_images import (
 from training.reports.searched import Searched, search_all
 
 PICTURE_SIDE = 112
-"""Pixels of the pictures of queries and neighbours."""
+"""Pixels of the pictures of queries and neighbors."""
 MOST_SHEET_BYTES = 4_000_000
 """Room for the pictures of the map."""
 DETAILED = 3
-"""Runs whose neighbours, maps and prototypes are shown."""
+"""Runs whose neighbors, maps and prototypes are shown."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def make_report(
         "pairs": [],
     }
     if detailed:
-        say("neighbours, maps and prototypes")
+        say("neighbors, maps and prototypes")
         page |= _details(detailed, settings, data, notes, runs)
     page["notes"] = notes + [
         f"{run.name}: {note}" for run in runs for note in run.notes
@@ -188,13 +188,13 @@ def _detailed(methods, searched, notes):
         if one.images.names != first.images.names:
             notes.append(
                 f"{name} is scored on other images than {next(iter(kept))}: "
-                "its neighbours and map are in a report of its own."
+                "its neighbors and map are in a report of its own."
             )
         elif len(kept) < DETAILED:
             kept[name] = one
         else:
             notes.append(
-                f"Neighbours, map and prototypes of {name} are left out: "
+                f"Neighbors, map and prototypes of {name} are left out: "
                 f"there is room for {DETAILED} runs."
             )
     return kept

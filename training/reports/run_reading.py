@@ -207,6 +207,6 @@ def _encoder_directory(run):
         return finished[0]
     run.notes.append(
         f"There is no {run.directory.encoder.name}, hence no scores of "
-        "classes, neighbours, map or prototypes."
+        "classes, neighbors, map or prototypes."
     )
     return None

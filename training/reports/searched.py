@@ -1,4 +1,4 @@
-"""What a run's encoder finds: embeddings, neighbours, scores by query."""
+"""What a run's encoder finds: embeddings, neighbors, scores by query."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from training.reports.scored_images import ScoredImages
 
 NEIGHBORS = 10
-"""Neighbours that are kept of each query."""
+"""Neighbors that are kept of each query."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,20 +33,20 @@ class Searched:
 
     @property
     def is_right(self) -> np.ndarray:
-        """(queries, k), whether a neighbour is of the query's class."""
+        """(queries, k), whether a neighbor is of the query's class."""
         labels = self.images.labels
         return labels[self.neighbors] == labels[: len(self.neighbors), None]
 
 
 def search_all(encoder: Any, images: ScoredImages) -> Searched:
-    """Embeds images and lets each query find its neighbours.
+    """Embeds images and lets each query find its neighbors.
 
     Args:
         encoder: Keras model to embeddings, or a dict with `"embedding"`.
         images: The images.
 
     Returns:
-        What was found, a query never among its own neighbours.
+        What was found, a query never among its own neighbors.
     """
     import keras_gsp as gsp
 

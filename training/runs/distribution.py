@@ -8,7 +8,7 @@
 | `mirrored` | `tf.distribute.MirroredStrategy` | a copy a device |
 
 The loss sees the global batch in all of them, so a recipe has the same
-numbers; batch normalisation under `mirrored` is the exception, see
+numbers; batch normalization under `mirrored` is the exception, see
 `docs/guides/distribute.md`.
 
 On JAX the devices may belong to several processes, on one host or on many:

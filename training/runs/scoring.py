@@ -47,7 +47,7 @@ def score(
 
 def embed(encoder: Any, recipe: Recipe, images: Any) -> Any:
     """Embeddings of an `ImageSet`, (num_images, embedding_size), float32."""
-    from keras_gsp.embeddings.labelled_batches import encoded
+    from keras_gsp.embeddings.labeled_batches import encoded
     from training.recipes.batches import evaluation_batches
 
     return encoded(encoder, evaluation_batches(recipe, images))[0]

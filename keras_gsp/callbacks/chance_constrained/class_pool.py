@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.labelled_batches import batches_of
+from keras_gsp.embeddings.labeled_batches import batches_of
 from keras_gsp.embeddings.processes import as_numpy
 from keras_gsp.models.problems import scalar
 from keras_gsp.ops.tensor import Tensor

@@ -52,9 +52,9 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
     needs `patience + 2` evaluations, is warned of before its first step.
 
     Where we differ from the reference code: there the network is never reset
-    to :math:`\theta^*`, which is `restore_anchors=False`; existing centres
+    to :math:`\theta^*`, which is `restore_anchors=False`; existing centers
     of the first choice are zeros there, none here; and distances are taken
-    between embeddings as the loss normalises them.
+    between embeddings as the loss normalizes them.
 
     Args:
         pool: where samples come from, read anew for every problem: a data
@@ -76,8 +76,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             samples.
         warmup_epochs: epochs at the start in which pairs within the batch
             stand in for proxies, at least 0. Default 0, for an encoder that
-            has learnt something already: the samples of a random one are no
-            proxies, and nothing is learnt from them. Needs a pair loss.
+            has learned something already: the samples of a random one are no
+            proxies, and nothing is learned from them. Needs a pair loss.
         monitor: name of the score in the logs. Default `"val_map_at_r"`.
         mode: `"max"` or `"min"`, which scores are better. Default `"max"`.
         min_delta: smallest change that counts as improvement, at least 0.

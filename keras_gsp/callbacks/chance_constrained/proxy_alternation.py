@@ -13,7 +13,7 @@ from keras_gsp.callbacks.chance_constrained.class_pool import (
     pool_batches,
     recent_class_pool,
 )
-from keras_gsp.embeddings.labelled_batches import embedding_of
+from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.embeddings.processes import (
     as_numpy,
     from_first_process,
@@ -223,7 +223,7 @@ def next_proxies(
         over classes of the pool's covering radius by old proxies and samples
         together, a float: what the greedy choice makes small.
     """
-    # In one piece: of the first problem's no centres there is no norm.
+    # In one piece: of the first problem's no centers there is no norm.
     both = normalize(np.concatenate([pool, existing], axis=1), normalization)
     seen, centers = both[:, : pool.shape[1]], both[:, pool.shape[1] :]
     chosen = greedy_k_center(seen, centers, per_class, is_there)

@@ -1,4 +1,4 @@
-"""Attention pooling: learnt queries, each reading a part of the channels."""
+"""Attention pooling: learned queries, each reading a part of the channels."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class AttentionPooling(FeaturePooling):
-    r"""Pools by several learnt queries, as vision transformers are probed.
+    r"""Pools by several learned queries, as vision transformers are probed.
 
     Query :math:`q_i` attends to the features and pools its own part i of the
     values' channels:
@@ -34,13 +34,13 @@ class AttentionPooling(FeaturePooling):
         \text{pooled} = \Big[ \sum_j a_{1j} (W f_j)^{(1)}, \dots,
         \sum_j a_{mj} (W f_j)^{(m)} \Big]
 
-    This is the attention of a MAP head with m heads and one learnt probe: a
+    This is the attention of a MAP head with m heads and one learned probe: a
     head's part of the probe and of the key projection are one vector, its
     query, of which only the product is ever seen. The rest of that head is
-    left out: the normalisation of the features, all biases, the division of
+    left out: the normalization of the features, all biases, the division of
     the scores by :math:`\sqrt{c / m}` (the query can learn its scale), the
     map of the joined parts to the output, and the residual perceptron with
-    its normalisation.
+    its normalization.
 
     Args:
         num_queries: m, at least 1, divides the channels. Default 8.

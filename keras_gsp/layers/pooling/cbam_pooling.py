@@ -16,7 +16,7 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class CBAMPooling(FeaturePooling):
-    r"""Damps channels and places by learnt attention, then averages.
+    r"""Damps channels and places by learned attention, then averages.
 
     .. math:: \beta = \sigma(W_1 [W_0 \bar f]_+ + W_1 [W_0 \hat f]_+), \quad
         g_j = \beta \odot f_j, \quad
@@ -24,7 +24,7 @@ class CBAMPooling(FeaturePooling):
         \text{pooled} = \frac{1}{n} \sum_j \alpha_j g_j
 
     with the average :math:`\bar f` and the maximum :math:`\hat f` over places
-    and a convolution K of two channels to one. Tokens have no neighbours:
+    and a convolution K of two channels to one. Tokens have no neighbors:
     there K is 1x1, and a layer built for maps pools no tokens, nor the other
     way round.
 
@@ -58,7 +58,7 @@ class CBAMPooling(FeaturePooling):
 
     Reference:
         CBAM: Convolutional Block Attention Module, (2) and (3), without the
-        batch normalisation of its code. The metric learning comparison takes
+        batch normalization of its code. The metric learning comparison takes
         `kernel_size=3`.
     """
 

@@ -54,7 +54,7 @@ class CroWPooling(FeaturePooling):
         Cross-dimensional Weighting for Aggregated Deep Convolutional
         Features, (2), (4) and (5), without the whitening behind it. The
         paper sums over places; the mean differs by a factor that
-        normalisation removes. The code of Generalized Sum Pooling for Metric
+        normalization removes. The code of Generalized Sum Pooling for Metric
         Learning replaces the count by the mean of the sigmoid of the
         responses, which lies in [0.5, 1] and hardly tells channels apart.
     """

@@ -1,4 +1,4 @@
-"""DELF: each feature weighed by a learnt score of its own."""
+"""DELF: each feature weighed by a learned score of its own."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class DELFPooling(FeaturePooling):
     .. math:: \alpha_j = \log(1 + e^{w^\top [W f_j + b]_+ + c}), \qquad
         \text{pooled} = \frac{1}{n} \sum_j \alpha_j f_j
 
-    The scores are not normalised: an image without anything of interest may
+    The scores are not normalized: an image without anything of interest may
     pool to a small vector.
 
     Args:
@@ -48,7 +48,7 @@ class DELFPooling(FeaturePooling):
 
     Reference:
         Large-Scale Image Retrieval with Attentive Deep Local Features, (1),
-        whose sum over features differs by a factor that normalisation
+        whose sum over features differs by a factor that normalization
         removes. It trains the scores after the features; the metric learning
         comparison, like this layer, trains both at once.
     """

@@ -1,4 +1,4 @@
-"""Generalised max pooling: equally similar to every feature."""
+"""Generalized max pooling: equally similar to every feature."""
 
 from typing import Any
 

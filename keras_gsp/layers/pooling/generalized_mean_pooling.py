@@ -1,11 +1,11 @@
-"""Generalised-mean pooling (GeM)."""
+"""Generalized-mean pooling (GeM)."""
 
 from typing import Any
 
 import keras
 
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from keras_gsp.layers.pooling.learnt_power import (
+from keras_gsp.layers.pooling.learned_power import (
     add_power_weight,
     checked_power,
     power_of,
@@ -44,7 +44,7 @@ class GeneralizedMeanPooling(FeaturePooling):
         (batch, channels).
 
     Raises:
-        ValueError: a power below 1, or of 1 if learnt, features of another
+        ValueError: a power below 1, or of 1 if learned, features of another
             rank, unknown channels, a mask on a feature map.
 
     Example:
@@ -67,7 +67,7 @@ class GeneralizedMeanPooling(FeaturePooling):
         self.learn_power = learn_power
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates the exponent's weight, if it is learnt."""
+        """Creates the exponent's weight, if it is learned."""
         add_power_weight(self)
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:

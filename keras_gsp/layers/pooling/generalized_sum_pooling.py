@@ -14,7 +14,7 @@ from keras_gsp.layers.pooling.feature_pooling import (
     spatial_shape,
     zero_where_masked,
 )
-from keras_gsp.layers.pooling.learnt_power import (
+from keras_gsp.layers.pooling.learned_power import (
     add_power_weight,
     checked_power,
     power_of,
@@ -42,7 +42,7 @@ ROLES = ("subject", "background")
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class GeneralizedSumPooling(FeaturePooling):
-    r"""Pools the features that are close to learnt prototypes, drops the rest.
+    r"""Pools the features that are close to learned prototypes, drops the rest.
 
     A drop-in replacement for global average pooling that learns to ignore
     background. Features :math:`f_j` and prototypes :math:`\omega_i`, both
@@ -66,13 +66,13 @@ class GeneralizedSumPooling(FeaturePooling):
             0.3. Smaller suits images whose subject is small.
         inverse_temperature: sharpness of the transport, positive. Default
             5.0. Costs are distances in [0, 2].
-        power: exponent of generalised-mean pooling applied to the weighted
+        power: exponent of generalized-mean pooling applied to the weighted
             features, at least 1. Default 1.0, the weighted sum. Above 1,
             features are clipped below at 1e-6, as in GeM.
         learn_power: whether that exponent is a weight, `log_power_excess`;
             see `GeneralizedMeanPooling`. Default `False`.
         return_histogram: whether a call also returns the histogram of mass
-            over prototypes, which the zero-shot and cross-batch regularisers
+            over prototypes, which the zero-shot and cross-batch regularizers
             take. Default `False`.
         add_max: whether each channel's maximum over all features is added,
             "GMP + GSP". Default `False`.
@@ -83,11 +83,11 @@ class GeneralizedSumPooling(FeaturePooling):
             logarithm of its odds, which starts at `transport_ratio` (below
             1). Default `False`.
         use_unary_costs: whether leaving a feature behind has a cost of its
-            own, the dot product of feature and a learnt vector,
+            own, the dot product of feature and a learned vector,
             `leaving_direction`, both in the unit ball. Starts at zero, where
             it changes nothing. Default `False`.
-        prototype_initializer: initialiser of the prototypes.
-        prototype_regularizer: regulariser of the prototypes.
+        prototype_initializer: initializer of the prototypes.
+        prototype_regularizer: regularizer of the prototypes.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
@@ -99,7 +99,7 @@ class GeneralizedSumPooling(FeaturePooling):
             own masks of features and values both keep, where there are any.
         values: optional, of the features' shape but for the channels: what
             is pooled, where `features` decide how much of it. GeM + GSP of
-            the paper matches projected features and takes the generalised
+            the paper matches projected features and takes the generalized
             mean of the backbone's own. Default `None`: the features.
         features_mask: filled by Keras in calls with values.
         values_mask: filled by Keras in calls with values.
@@ -268,7 +268,7 @@ class GeneralizedSumPooling(FeaturePooling):
     ) -> None:
         """Sets the prototypes to features that cover the data.
 
-        Greedy k-centre on the unit ball, starting with the feature farthest
+        Greedy k-center on the unit ball, starting with the feature farthest
         from the mean. Optional; training starts from data instead of noise.
 
         Args:
@@ -293,7 +293,7 @@ class GeneralizedSumPooling(FeaturePooling):
 
     @property
     def ratio(self) -> Tensor:
-        """The fraction of mass that is moved, learnt or as it was set."""
+        """The fraction of mass that is moved, learned or as it was set."""
         if not self.learn_ratio:
             return self.transport_ratio
         return ops.sigmoid(ops.convert_to_tensor(self.ratio_logit))
@@ -385,7 +385,7 @@ class GeneralizedSumPooling(FeaturePooling):
         )
 
     def _pool(self, flat, weights, mask):
-        """The weighted sum, or its generalised mean, (batch, channels)."""
+        """The weighted sum, or its generalized mean, (batch, channels)."""
         if self.power == 1.0:
             pooled = ops.matmul(ops.expand_dims(weights, 1), flat)[:, 0]
         else:

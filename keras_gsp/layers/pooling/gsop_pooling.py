@@ -24,8 +24,8 @@ class GSoPPooling(FeaturePooling):
         h_{rs} = \sum_t C'_{rt} G_{rts}, \quad
         \text{pooled} = \sigma(A h + a) \odot \frac{1}{n} \sum_j f_j
 
-    where N is batch normalisation over features, C' the covariance matrix
-    after batch normalisation with one mean and variance a row, and each of
+    where N is batch normalization over features, C' the covariance matrix
+    after batch normalization with one mean and variance a row, and each of
     its rows r is read by four filters of its own, s = 1..4.
 
     Args:
@@ -109,11 +109,11 @@ class GSoPPooling(FeaturePooling):
             has_any = ops.any(mask, axis=-1, keepdims=True)
         reduced = ops.matmul(features, self.reduce_kernel)
         reduced = ops.relu(self.feature_normalization(reduced, mask=mask))
-        centred = reduced - masked_mean(reduced, kept)[:, None]
+        centered = reduced - masked_mean(reduced, kept)[:, None]
         if kept is not None:
-            centred = kept[..., None] * centred
-        count = _count(centred, kept)
-        covariances = ops.matmul(ops.swapaxes(centred, 1, 2), centred) / count
+            centered = kept[..., None] * centered
+        count = _count(centered, kept)
+        covariances = ops.matmul(ops.swapaxes(centered, 1, 2), centered) / count
         rows = ops.einsum(
             "brt,rts->brs",
             self.row_normalization(covariances, mask=has_any),

@@ -21,8 +21,8 @@ class NetVLADPooling(FeaturePooling):
         \text{pooled} = \left[ \frac{V_1}{|V_1|}, \dots,
         \frac{V_m}{|V_m|} \right]
 
-    Each cluster's vector has length 1 (intra-normalisation), the whole one
-    :math:`\sqrt m`; an encoder normalises it again.
+    Each cluster's vector has length 1 (intra-normalization), the whole one
+    :math:`\sqrt m`; an encoder normalizes it again.
 
     Args:
         num_clusters: m, at least 1. Default 64.
@@ -57,7 +57,7 @@ class NetVLADPooling(FeaturePooling):
 
     Reference:
         NetVLAD: CNN Architecture for Weakly Supervised Place Recognition,
-        (4). Its code normalises features first and starts the assignment
+        (4). Its code normalizes features first and starts the assignment
         from k-means; as in the metric learning comparison, features are
         taken as they are and everything starts at random.
     """
@@ -76,7 +76,7 @@ class NetVLADPooling(FeaturePooling):
         self.projection_size = projection_size
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates the projection, the assignment and the centres."""
+        """Creates the projection, the assignment and the centers."""
         size = self.projection_size or channels
         if self.projection_size is not None:
             self.projection = self.full_precision_weight(
@@ -93,7 +93,7 @@ class NetVLADPooling(FeaturePooling):
         )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the normalised residuals, one cluster after the other."""
+        """Returns the normalized residuals, one cluster after the other."""
         if self.projection_size is not None:
             features = ops.matmul(features, self.projection)
         shares = ops.softmax(

@@ -27,7 +27,7 @@ _NO_MASS = -1e9
 class OTKPooling(FeaturePooling):
     r"""Pools one vector for each reference, all references equally served.
 
-    The plan :math:`\pi` moves every feature's mass 1 / n to m learnt
+    The plan :math:`\pi` moves every feature's mass 1 / n to m learned
     references, each of which receives 1 / m, at least entropic cost:
 
     .. math:: \min_{\pi \ge 0} \sum_{ij} c_{ij} \pi_{ij} +
@@ -147,7 +147,7 @@ class OTKPooling(FeaturePooling):
     ) -> None:
         """Sets the references to features that cover the data.
 
-        Greedy k-centre on the unit sphere, behind the projection; see
+        Greedy k-center on the unit sphere, behind the projection; see
         `GeneralizedSumPooling.adapt`.
 
         Args:

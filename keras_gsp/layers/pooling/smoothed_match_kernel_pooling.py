@@ -22,8 +22,8 @@ class SmoothedMatchKernelPooling(FeaturePooling):
     .. math:: \text{pooled} = \frac{1}{n} \sum_j \text{sg}(|f_j|)
         \, (W \tilde f_j + b)
 
-    where :math:`\tilde f` is the average over a square of neighbours inside
-    the map and sg stops the gradient. Tokens have no neighbours and are not
+    where :math:`\tilde f` is the average over a square of neighbors inside
+    the map and sg stops the gradient. Tokens have no neighbors and are not
     smoothed.
 
     Args:
@@ -56,7 +56,7 @@ class SmoothedMatchKernelPooling(FeaturePooling):
     Reference:
         Learning and Aggregating Deep Local Descriptors for Instance-Level
         Recognition, (7) to (9): the global descriptor that is trained; the
-        match kernel on quantised descriptors, applied after training there,
+        match kernel on quantized descriptors, applied after training there,
         is not part of it. "T-SMK" of Generalized Sum Pooling for Metric
         Learning, whose code stops the gradient of the weights.
     """

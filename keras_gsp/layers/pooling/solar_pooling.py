@@ -1,4 +1,4 @@
-"""SOLAR: features enriched by all others, then generalised-mean pooling."""
+"""SOLAR: features enriched by all others, then generalized-mean pooling."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ class SOLARPooling(FeaturePooling):
         \sqrt{d}}} v_l + b_o
 
     and :math:`\text{pooled} = (\frac{1}{n} \sum_j \max(g_j, 10^{-6})^p)^{1 /
-    p}`. N is batch normalisation. Memory grows with the square of the number
+    p}`. N is batch normalization. Memory grows with the square of the number
     of features. W_o and b_o start at zero: at first this is the power mean of
     the features themselves.
 
@@ -62,7 +62,7 @@ class SOLARPooling(FeaturePooling):
 
     Reference:
         SOLAR: Second-Order Loss and Attention for Image Retrieval, (2) to
-        (4), one block before GeM. Batch normalisation is on queries and keys
+        (4), one block before GeM. Batch normalization is on queries and keys
         alone, as in its code and in the metric learning comparison; d and the
         start of W_o are its code's.
     """
@@ -87,7 +87,7 @@ class SOLARPooling(FeaturePooling):
         self._create_map("value", channels, size, "glorot_uniform")
         self._create_map("output", size, channels, "zeros")
         for name in ("query", "key"):
-            # Without bias: the normalisation behind it would remove it.
+            # Without bias: the normalization behind it would remove it.
             kernel = self.full_precision_weight(
                 f"{name}_kernel", (channels, size)
             )

@@ -59,7 +59,7 @@ class WELDONPooling(FeaturePooling):
         WELDON: Weakly Supervised Learning of Deep Convolutional Neural
         Networks, (1) and (2). The paper and the code of Generalized Sum
         Pooling for Metric Learning (k+ = k- = 3) sum where this averages, a
-        factor k that normalisation removes; that code counts tied responses
+        factor k that normalization removes; that code counts tied responses
         beyond k.
     """
 

@@ -1,4 +1,4 @@
-"""BN-Inception: Inception with batch normalisation, without its classifier."""
+"""BN-Inception: Inception with batch normalization, without its classifier."""
 
 import keras
 

@@ -12,7 +12,7 @@ _IGNORED = ("fc.", "last_linear.", "fc_action.")
 def load_bn_inception_weights(model: keras.Model, state: Any) -> keras.Model:
     """Fills a `bn_inception` with weights in PyTorch's layout.
 
-    Every convolution and batch normalisation of the model must be there and
+    Every convolution and batch normalization of the model must be there and
     fit; the classifier's weights are ignored.
 
     Args:

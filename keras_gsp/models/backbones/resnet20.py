@@ -22,8 +22,8 @@ def resnet20(
     Args:
         input_shape: (height, width, channels), without the batch; sides may
             be None.
-        version: 1: convolution, normalisation, ReLU, and a ReLU after the
-            sum; 2: normalisation and ReLU before each convolution.
+        version: 1: convolution, normalization, ReLU, and a ReLU after the
+            sum; 2: normalization and ReLU before each convolution.
         name: Name of the model.
 
     Returns:
@@ -66,9 +66,9 @@ def resnet20(
 def _block(x, filters, strides):
     shortcut = x
     if strides > 1:
-        shortcut = _normalised(_convolution(x, filters, 1, strides))
+        shortcut = _normalized(_convolution(x, filters, 1, strides))
     x = _activated(_convolution(x, filters, 3, strides))
-    x = _normalised(_convolution(x, filters))
+    x = _normalized(_convolution(x, filters))
     return keras.layers.ReLU()(keras.layers.Add()([x, shortcut]))
 
 
@@ -93,9 +93,9 @@ def _convolution(x, filters, size=3, strides=1):
     )(x)
 
 
-def _normalised(x):
+def _normalized(x):
     return keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
 
 
 def _activated(x):
-    return keras.layers.ReLU()(_normalised(x))
+    return keras.layers.ReLU()(_normalized(x))

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labelled_batches import LabelledBatches, encoded
-from keras_gsp.embeddings.labelled_embeddings import checked_labels
+from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
+from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.metrics.retrieval import ranked_scores
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.search_index import (
@@ -30,13 +30,13 @@ def certificate(
         index: any of the indexes.
         queries: (queries, size), embeddings that are not in the gallery.
         labels: (queries,), their classes, of the gallery's kind.
-        k: number of neighbours of which the recall is measured. Default 10.
+        k: number of neighbors of which the recall is measured. Default 10.
         reference: an index of the same items to compare with, such as one in
             float32 beside one in int8. Default `None`: the index itself, all
             of its items compared with every query.
 
     Returns:
-        A dict: `k`, `num_queries`, `recall` (share of the k true neighbours
+        A dict: `k`, `num_queries`, `recall` (share of the k true neighbors
         among the k found), and `map_at_r_exact`, `map_at_r_approximate`, the
         means over the queries with a positive; `None` where there is none.
 
@@ -81,11 +81,11 @@ def compared(
     """Compares what was found with the truth; see `certificate`.
 
     Args:
-        exact: the true neighbours, at least `num_positives` of each query.
+        exact: the true neighbors, at least `num_positives` of each query.
         found: those that were found, as many.
         labels: (queries,), classes of the queries.
         num_positives: (queries,), items of their class in the gallery.
-        k: number of neighbours of which the recall is measured.
+        k: number of neighbors of which the recall is measured.
     """
     shares = []
     for true, near, ids, counts in zip(
@@ -117,7 +117,7 @@ def measured_certificate(
         gallery: `ServedGallery` of it.
         held_out: images that are not in the gallery, with their labels.
     """
-    batches = LabelledBatches(held_out, "held_out", 64)
+    batches = LabeledBatches(held_out, "held_out", 64)
     embeddings, labels = encoded(encoder, batches)
     embeddings = embeddings.astype("float32")
     labels = checked_labels(labels, len(embeddings))
@@ -163,11 +163,11 @@ def check_minimum_recall(
 def judge_certificate(
     certificate: dict[str, Any], minimum_recall: float, below_minimum: str
 ) -> None:
-    """Refuses, or warns of, an index that misses too many neighbours."""
+    """Refuses, or warns of, an index that misses too many neighbors."""
     if certificate["recall"] >= minimum_recall:
         return
     message = (
-        f"ScaNN must find {minimum_recall:.3f} of the true neighbours. "
+        f"ScaNN must find {minimum_recall:.3f} of the true neighbors. "
         f"Received: {certificate['recall']:.3f} at k={certificate['k']}. Give "
         "the index more leaves to search or more candidates to reorder."
     )

@@ -1,4 +1,4 @@
-"""Exact nearest-neighbour search, in bounded memory."""
+"""Exact nearest-neighbor search, in bounded memory."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.labelled_embeddings import nearby_origin
+from keras_gsp.embeddings.labeled_embeddings import nearby_origin
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.precision import full_precision_matmul
 from keras_gsp.retrieval.index import host_scan
@@ -168,7 +168,7 @@ class ExactIndex(GalleryIndex):
 
         Args:
             queries: (queries, size), or (size,) for a single one.
-            k: number of neighbours, at least 1. More than the gallery holds
+            k: number of neighbors, at least 1. More than the gallery holds
                 returns the whole gallery. Default 10.
             exclude_ids: one id for each query that must not be returned, such
                 as the query's own; an id that the gallery does not hold

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labelled_batches import (
-    LabelledBatches,
+from keras_gsp.embeddings.labeled_batches import (
+    LabeledBatches,
     encoded_batches,
 )
-from keras_gsp.embeddings.labelled_embeddings import (
+from keras_gsp.embeddings.labeled_embeddings import (
     checked_embeddings,
     checked_labels,
 )
@@ -200,7 +200,7 @@ class Gallery:
             attributes: as for the class, (images,) each.
         """
         columns = {"ids": ids, **(attributes or {})}
-        batches = LabelledBatches(dataset, "dataset", batch_size)
+        batches = LabeledBatches(dataset, "dataset", batch_size)
         done, waiting = 0, []
         for pair in encoded_batches(encoder, batches):
             waiting.append(pair)

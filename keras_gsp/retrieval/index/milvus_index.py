@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labelled_embeddings import (
+from keras_gsp.embeddings.labeled_embeddings import (
     checked_embeddings,
     checked_labels,
 )
@@ -114,7 +114,7 @@ class MilvusIndex:
 
     @property
     def match(self) -> MatchThreshold | None:
-        """The threshold up to which a neighbour is a match, or `None`.
+        """The threshold up to which a neighbor is a match, or `None`.
 
         What is assigned is kept in the collection, for all who open it.
         """
@@ -203,7 +203,7 @@ class MilvusIndex:
 
         Args:
             queries: (queries, size), or (size,) for a single one.
-            k: number of neighbours, at least 1 and below 16,384. Default 10.
+            k: number of neighbors, at least 1 and below 16,384. Default 10.
             exclude_ids: one id for each query that must not be returned.
                 Default `None`.
             where: as for `ExactIndex.search`; Milvus filters while it
@@ -263,7 +263,7 @@ class MilvusIndex:
 
         Args:
             queries: as for `search`.
-            k: number of neighbours, at least 1.
+            k: number of neighbors, at least 1.
         """
         check_count(k=k)
         self._check_made()
@@ -606,7 +606,7 @@ def _kind(column):
 
 
 def _padding(kind, shape):
-    """An array of "no neighbour" for a kind of column."""
+    """An array of "no neighbor" for a kind of column."""
     types = {"text": object, "integer": "int64", "float": "float64"}
     empty = "" if kind == "text" else -1
     return np.full(shape, empty, types[kind])

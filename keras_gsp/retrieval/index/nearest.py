@@ -1,4 +1,4 @@
-"""Exact nearest neighbours on tensors, in Python or inside a saved graph."""
+"""Exact nearest neighbors on tensors, in Python or inside a saved graph."""
 
 from typing import Any
 

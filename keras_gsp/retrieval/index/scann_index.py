@@ -1,4 +1,4 @@
-"""Approximate nearest-neighbour search with ScaNN."""
+"""Approximate nearest-neighbor search with ScaNN."""
 
 import math
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ class ScannIndex(GalleryIndex):
         storage: as for `ExactIndex`, what exact distances are computed from;
             ScaNN keeps a copy of its own. Default `"float32"`.
         match: as for `ExactIndex`.
-        num_neighbors: neighbours that searches will mostly ask for, at least
+        num_neighbors: neighbors that searches will mostly ask for, at least
             1; automatic settings are made for it. Default 10.
         settings: dict from steps of ScaNN's builder (`"tree"`, `"score_ah"`,
             `"score_brute_force"`, `"reorder"`, `"pca"`, `"truncate"`,
@@ -225,7 +225,7 @@ class ScannIndex(GalleryIndex):
 
         Args:
             queries: (queries, size), or (size,) for a single one.
-            k: number of neighbours, at least 1. Default 10.
+            k: number of neighbors, at least 1. Default 10.
             exclude_ids: as for `ExactIndex.search`.
             where: as for `ExactIndex.search`. ScaNN itself has no filters:
                 where few items pass, they are all compared; else ScaNN is
@@ -278,7 +278,7 @@ class ScannIndex(GalleryIndex):
         )
 
     def candidates(self, k: int, wanted: int | None = None) -> int | None:
-        """Candidates to order again for k neighbours, `None` without that."""
+        """Candidates to order again for k neighbors, `None` without that."""
         reorder = self.settings.get("reorder")
         if reorder is None:
             return None
@@ -418,7 +418,7 @@ def automatic_settings(
 
     Args:
         num_items: size of the gallery.
-        num_neighbors: neighbours that will be asked for.
+        num_neighbors: neighbors that will be asked for.
 
     Returns:
         A dict from the name of a step of ScaNN's builder to its arguments.

@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.labelled_embeddings import checked_embeddings
+from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
 from keras_gsp.retrieval.index.gallery import Gallery
 from keras_gsp.retrieval.index.where import Where
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
@@ -18,7 +18,7 @@ class Neighbors:
     """The nearest gallery items of each query, nearest first.
 
     All arrays are (queries, k), with k at most the number of gallery items.
-    Row i holds `counts[i]` neighbours; what stands behind them is padding:
+    Row i holds `counts[i]` neighbors; what stands behind them is padding:
     index -1, distance infinity, id and label -1 or the empty string.
 
     Attributes:
@@ -27,7 +27,7 @@ class Neighbors:
         distances: Euclidean distances, float32.
         indices: positions in the gallery; -1 throughout where the gallery is
             kept by an engine that has none.
-        counts: (queries,), number of neighbours found.
+        counts: (queries,), number of neighbors found.
         is_match: whether each is near enough to be of the query's class, by
             the index's threshold `match`; `None` for an index without one.
     """
@@ -50,7 +50,7 @@ class SearchIndex(Protocol):
     `ExactIndex`, `ScannIndex` and `MilvusIndex` keep it. Distances are
     Euclidean between the embeddings as given, and exact for what is returned;
     equal distances are ordered by position, or by id where an engine knows no
-    positions. An engine may miss neighbours: `certificate` says how many.
+    positions. An engine may miss neighbors: `certificate` says how many.
 
     Attributes:
         kind: name of the engine.
@@ -81,7 +81,7 @@ class SearchIndex(Protocol):
 
         Args:
             queries: (queries, size), or (size,) for a single one.
-            k: number of neighbours, at least 1.
+            k: number of neighbors, at least 1.
             exclude_ids: one id for each query that must not be returned.
             where: which items may be returned, a dict from `"label"`, `"id"`
                 or an attribute to a value, a list of values, or a slice.
@@ -159,7 +159,7 @@ class GalleryIndex:
 
     @property
     def match(self) -> MatchThreshold | None:
-        """The threshold up to which a neighbour is a match, or `None`."""
+        """The threshold up to which a neighbor is a match, or `None`."""
         return self.gallery.match
 
     @match.setter
@@ -187,7 +187,7 @@ class GalleryIndex:
 def neighbors_at(
     gallery: Gallery, indices: np.ndarray, distances: np.ndarray
 ) -> Neighbors:
-    """Looks ids and labels up; an index of -1 stands for no neighbour."""
+    """Looks ids and labels up; an index of -1 stands for no neighbor."""
     is_missing = indices < 0
 
     def looked_up(values):

@@ -16,7 +16,7 @@ _USE = (
     "classes that training did not see."
 )
 _LIMITS = (
-    "A search always finds a nearest neighbour, also for an image of nothing "
+    "A search always finds a nearest neighbor, also for an image of nothing "
     "that the gallery holds; a match threshold is calibrated on held-out "
     "classes.",
     "The scores hold for the data below; on images of another kind they are "
@@ -125,7 +125,7 @@ def _preparation(facts):
     cut = (
         "resized as a whole"
         if fraction is None
-        else f"cut to the centred square of {fraction:.4g} of the shorter "
+        else f"cut to the centered square of {fraction:.4g} of the shorter "
         "side and resized (bilinear, no anti-aliasing)"
     )
     told = [

@@ -48,7 +48,7 @@ def export_encoder(
 
     - `serving_default` and `embed`: `image_bytes`, JPEG, PNG, GIF, BMP or
       WebP files as strings -> `embedding`, `status`. An image is turned
-      upright (Exif), its centred square cut out and resized, by the code that
+      upright (Exif), its centered square cut out and resized, by the code that
       `gsp.data.evaluation_batches` runs. One that cannot be read gets status
       "unreadable: ..." and zeros, the others are answered.
     - `embed_uint8`, `embed_float32`: `images`, pixels in [0, 255] of the
@@ -64,7 +64,7 @@ def export_encoder(
         path: folder to make.
         image_size: side of the images the encoder takes, pixels, or (height,
             width). Default `None`: as the encoder's input says.
-        crop_fraction: side of the centred square that is kept of an encoded
+        crop_fraction: side of the centered square that is kept of an encoded
             image, as a fraction of its shorter side, in (0, 1]; 227 / 256 for
             "resize to 256, crop 227"; `None` resizes the whole image, as
             `evaluation_batches` does with `resize=None`. Default 1.0.
@@ -123,14 +123,14 @@ def export_retriever(
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Writes a SavedModel from encoded images to their nearest neighbours.
+    """Writes a SavedModel from encoded images to their nearest neighbors.
 
     Beside the signatures of `export_encoder`:
 
     - `serving_default` and `search_exact`: `image_bytes` -> `ids`, `labels`
       (strings), `distances`, `counts`, `status`, and `is_match` with a match
       threshold. Loads with nothing but TensorFlow. A row holds `counts`
-      neighbours; behind them, and for an unreadable image, stand empty
+      neighbors; behind them, and for an unreadable image, stand empty
       strings and infinity.
     - `search_ann`, with a `ScannIndex`: the same, found by ScaNN. Every
       process that loads such a SavedModel must `import scann` first.
@@ -139,13 +139,13 @@ def export_retriever(
       `neighbor_status`.
 
     With a `ScannIndex`, a certificate is measured on held-out images: the
-    share of true neighbours that ScaNN finds, and MAP@R of both searches.
+    share of true neighbors that ScaNN finds, and MAP@R of both searches.
 
     Args:
         encoder: as for `export_encoder`.
         index: `ExactIndex` or `ScannIndex` of the encoder's embeddings.
         path: folder to make.
-        neighbors: number of neighbours a search returns, at least 1; a
+        neighbors: number of neighbors a search returns, at least 1; a
             smaller gallery is returned as a whole. Default 10.
         image_size: as for `export_encoder`.
         crop_fraction: as for `export_encoder`.
@@ -153,12 +153,12 @@ def export_retriever(
         held_out: images that are not in the gallery, a data set or a tuple
             (images, labels), labels of the gallery's kind. Needed with a
             `ScannIndex`. Default `None`.
-        minimum_recall: share of true neighbours that ScaNN must find, in
+        minimum_recall: share of true neighbors that ScaNN must find, in
             [0, 1]. Default 0.95.
         below_minimum: `"refuse"` (default) raises below `minimum_recall` and
             writes nothing, `"warn"` warns.
         match: `MatchThreshold` that was calibrated on held-out embeddings;
-            searches then answer `is_match` too, for each neighbour, and the
+            searches then answer `is_match` too, for each neighbor, and the
             metadata hold the threshold. A new class is enrolled by adding it
             to the index and exporting again: nothing is trained. Default
             `None`: the index's own `match`, if it has one.
@@ -274,7 +274,7 @@ def encoder_signatures(served: Any) -> Any:
 
 
 def search_signatures(served: Any, gallery: Any) -> Any:
-    """Finds the neighbours of encoded images.
+    """Finds the neighbors of encoded images.
 
     Args:
         served: `ServedEncoder`.

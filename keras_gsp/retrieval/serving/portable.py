@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.labelled_batches import embedding_of
+from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.retrieval.index.gallery import save_gallery
 from keras_gsp.retrieval.serving.artefact_facts import (
     CARD,
@@ -51,7 +51,7 @@ def export_onnx(
     channels), pixels in [0, 255] in the encoder's own dtype; output
     `embedding` (batch, embedding_size)), `metadata.json`, checksums, a model
     card `README.md` and, with an index, `gallery/` with `embeddings.npy`,
-    `labels.npy` and `ids.npy`: neighbours are the rows with the smallest
+    `labels.npy` and `ids.npy`: neighbors are the rows with the smallest
     Euclidean distance. Needs the extra `[onnx]`.
 
     Args:
@@ -133,7 +133,7 @@ def export_litert(
         path: folder to make.
         quantization: `None`: float32. `"float16"`: weights of half the size.
             `"int8"`: weights of a quarter, activations stay float, since the
-            pooling's solver would not survive 8 bits. What a quantisation
+            pooling's solver would not survive 8 bits. What a quantization
             changes on `sample_images` stands in the metadata,
             `largest_difference`.
         index: as for `export_onnx`.
@@ -147,7 +147,7 @@ def export_litert(
         FileExistsError: something is at `path` and `overwrite` is `False`.
         RuntimeError: another backend than TensorFlow, or a file that does
             not agree with Keras.
-        ValueError: an unknown quantisation; what `export_encoder` refuses.
+        ValueError: an unknown quantization; what `export_encoder` refuses.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""What an export runs: bytes or pixels to embeddings to neighbours.
+"""What an export runs: bytes or pixels to embeddings to neighbors.
 
 TensorFlow graphs alone. One bad file at a time: what cannot be read does not
 stop the others.
@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_gsp.data.crops import evaluation_window
 from keras_gsp.data.decoding import MAX_PIXELS, cut_encoded, num_pixels
-from keras_gsp.embeddings.labelled_batches import embedding_of
+from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.tensor import Tensor
 from keras_gsp.retrieval.index.exact import ExactIndex
@@ -127,7 +127,7 @@ class ServedGallery:
     def described(
         self, distances: Tensor, indices: Tensor, is_read: Tensor
     ) -> Any:
-        """Looks up ids and labels; an unreadable image has no neighbours.
+        """Looks up ids and labels; an unreadable image has no neighbors.
 
         Args:
             distances: (batch, neighbors).
@@ -174,7 +174,7 @@ class ServedEncoder:
         encoder: built Keras model of one image input.
         image_size: side of the images the encoder takes, pixels, or (height,
             width). Default `None`: as the encoder's input says.
-        crop_fraction: side of the centred square that is kept of an encoded
+        crop_fraction: side of the centered square that is kept of an encoded
             image, as a fraction of its shorter side, in (0, 1]; `None` keeps
             the whole image.
         max_pixels: pixels above which an encoded image is refused.
@@ -359,7 +359,7 @@ def decoded_images(
         height: height of the result, pixels.
         width: width of the result, pixels.
         channels: 1 or 3.
-        crop_fraction: side of the centred square that is kept, as a fraction
+        crop_fraction: side of the centered square that is kept, as a fraction
             of the image's shorter side, in (0, 1]; `None` keeps the whole
             image.
         max_pixels: pixels above which an image is refused before it is

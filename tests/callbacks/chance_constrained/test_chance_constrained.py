@@ -100,7 +100,7 @@ def test_first_proxies_are_different_samples_of_their_class():
     fit(learner, [0.5])
     proxies = learner.proxies.get_weights()[0]
     for label in range(CLASSES):
-        # As they were: batch normalisation has moved its statistics since.
+        # As they were: batch normalization has moved its statistics since.
         samples = embed(build_learner(), IMAGES[label == LABELS])
         assert is_among(proxies[label], samples).all()
         assert np.abs(proxies[label, 0] - proxies[label, 1]).max() > 0.1
@@ -225,7 +225,7 @@ def test_network_goes_back_to_the_anchors_or_on(restore_anchors):
         np.testing.assert_array_equal(value, target)
 
 
-def test_next_proxies_are_what_greedy_k_centre_adds_to_the_best_ones():
+def test_next_proxies_are_what_greedy_k_center_adds_to_the_best_ones():
     weights, scores = Weights(), [0.4, 0.3, 0.2, 0.1]
     learner = build_learner(learning_rate=0.0)
     pool = [(IMAGES, LABELS)]

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_gsp as gsp
-from training.campaigns.killed_run import kill_in_write, kill_now
+from training.research.campaigns.killed_run import kill_in_write, kill_now
 
 CLASSES, PER_CLASS, STEPS, EPOCHS = 6, 8, 4, 9
 RANDOM = np.random.default_rng(0)

@@ -167,7 +167,7 @@ def test_otk_with_fewer_features_than_references_is_refused():
         layers.OTKPooling(7).adapt(features_of((2, 3, 6)))
 
 
-def test_optimal_transport_aggregation_equals_the_formula():
+def test_optimal_transport_pooling_equals_the_formula():
     def naive(features, w):
         hidden = relu(features @ w["hidden_kernel"] + w["hidden_bias"])
         plan = naive_sinkhorn(
@@ -179,17 +179,15 @@ def test_optimal_transport_aggregation_equals_the_formula():
         received = plan[:3] @ (features @ w["projection"])
         return unit(received).reshape(-1)
 
-    layer = layers.OptimalTransportAggregation(
-        3, projection_size=4, hidden_size=8
-    )
+    layer = layers.OptimalTransportPooling(3, projection_size=4, hidden_size=8)
     check(layer, naive)
 
 
-def test_optimal_transport_aggregation_with_too_few_features_is_refused():
-    layer = layers.OptimalTransportAggregation(12)
+def test_optimal_transport_pooling_with_too_few_features_is_refused():
+    layer = layers.OptimalTransportPooling(12)
     with pytest.raises(ValueError, match="Received: 12 features"):
         layer(FEATURES)
-    layer = layers.OptimalTransportAggregation(6)
+    layer = layers.OptimalTransportPooling(6)
     mask = np.broadcast_to(np.arange(12) < 6, (2, 12))
     with pytest.raises(ValueError, match="more features than clusters"):
         layer(FEATURES.reshape(2, 12, 6), mask=mask)

@@ -75,7 +75,7 @@ def test_cbam_is_for_the_rank_that_it_was_built_for(built_for, called_on):
     layer.build(built_for)
     with pytest.raises(ValueError, match="that the layer was built for"):
         layer(features_of(called_on))
-    # Without neighbours it is the same to both.
+    # Without neighbors it is the same to both.
     layer = layers.CBAMPooling(2, kernel_size=1)
     layer.build(built_for)
     np.testing.assert_allclose(
@@ -120,7 +120,7 @@ def batch_normalized(x, mean, variance, scale, offset):
 
 
 def statistics(layer):
-    """(mean, variance, scale, offset) of a batch normalisation."""
+    """(mean, variance, scale, offset) of a batch normalization."""
     names = "moving_mean", "moving_variance", "gamma", "beta"
     return [np.asarray(getattr(layer, n), "float64") for n in names]
 
@@ -150,7 +150,7 @@ def test_gsop_equals_the_formula():
 
 
 def normalized_by_batch(x, layer):
-    """Normalised along all axes but the last, as in training."""
+    """Normalized along all axes but the last, as in training."""
     axes = tuple(range(x.ndim - 1))
     return batch_normalized(
         x, x.mean(axes), x.var(axes), *statistics(layer)[2:]
@@ -251,7 +251,7 @@ def test_sim_pool_equals_the_formula():
         total = sum(a * v**2.0 for a, v in zip(shares, values, strict=True))
         return np.sqrt(total)
 
-    check(layers.SimPool(2.0), naive)
+    check(layers.SimPooling(2.0), naive)
 
 
 @pytest.mark.parametrize("has_values", [True, False])

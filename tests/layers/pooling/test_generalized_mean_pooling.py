@@ -1,4 +1,4 @@
-"""Generalised-mean pooling between average and maximum."""
+"""Generalized-mean pooling between average and maximum."""
 
 import keras
 import numpy as np
@@ -61,7 +61,7 @@ def test_other_ranks_are_refused():
         GeneralizedMeanPooling()(np.ones((2, 5)))
 
 
-def test_a_learnt_power_starts_as_given_and_moves():
+def test_a_learned_power_starts_as_given_and_moves():
     features = positive_features()
     layer = GeneralizedMeanPooling(3.0, learn_power=True)
     fixed = GeneralizedMeanPooling(3.0)
@@ -74,7 +74,7 @@ def test_a_learnt_power_starts_as_given_and_moves():
 
 
 @pytest.mark.usefixtures("double_precision")
-def test_gradient_of_a_learnt_power():
+def test_gradient_of_a_learned_power():
     features = positive_features().astype("float64")
     layer = GeneralizedMeanPooling(3.0, learn_power=True, dtype="float64")
     layer.build(features.shape)
@@ -98,6 +98,6 @@ def test_gradient_of_a_learnt_power():
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_a_learnt_power_cannot_start_at_one():
+def test_a_learned_power_cannot_start_at_one():
     with pytest.raises(ValueError, match="above 1 with learn_power=True"):
         GeneralizedMeanPooling(1.0, learn_power=True)

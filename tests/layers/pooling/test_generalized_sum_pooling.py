@@ -502,7 +502,7 @@ def test_add_max_adds_each_channels_maximum():
     np.testing.assert_allclose(layer(features), expected, atol=1e-5)
 
 
-def test_learnt_ratio_starts_where_it_was_set_and_has_the_right_slope(
+def test_learned_ratio_starts_where_it_was_set_and_has_the_right_slope(
     double_precision,
 ):
     features = 0.4 + 0.3 * features_of((2, 6, 3), dtype="float64")
@@ -532,7 +532,7 @@ def test_learnt_ratio_starts_where_it_was_set_and_has_the_right_slope(
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_learnt_ratio_close_to_one_keeps_its_digits():
+def test_learned_ratio_close_to_one_keeps_its_digits():
     features = features_of(SHAPES[0])
     layer = GeneralizedSumPooling(
         7, 0.99999, learn_ratio=True, prototype_role="background"

@@ -28,13 +28,13 @@ class Pooling:
         size: of the pooled vector.
         constant: what equal features f pool to: `equal` f, `parallel` a
             positive multiple of it, or nothing known.
-        sees_neighbours: whether the order of a map's places matters.
+        sees_neighbors: whether the order of a map's places matters.
     """
 
     make: Callable[..., keras.layers.Layer]
     size: int = CHANNELS
     constant: str | None = None
-    sees_neighbours: bool = False
+    sees_neighbors: bool = False
 
 
 def row(name, *arguments, constant=None, size=CHANNELS, near=False, **options):
@@ -50,7 +50,7 @@ def row(name, *arguments, constant=None, size=CHANNELS, near=False, **options):
 gsp = "GeneralizedSumPooling"
 POOLINGS = {
     "gem": row("GeneralizedMeanPooling", 2.0, constant="equal"),
-    "gem-learnt": row(
+    "gem-learned": row(
         "GeneralizedMeanPooling", 2.0, learn_power=True, constant="equal"
     ),
     "gsp": row(gsp, 4, constant="equal"),
@@ -59,7 +59,7 @@ POOLINGS = {
     "gsp-background": row(
         gsp, 4, prototype_role="background", constant="equal"
     ),
-    "gsp-learnt": row(
+    "gsp-learned": row(
         gsp, 4, learn_ratio=True, use_unary_costs=True, constant="equal"
     ),
     "gsp-all": row(
@@ -94,23 +94,21 @@ POOLINGS = {
     "netvlad": row("NetVLADPooling", 3, size=18),
     "netvlad-projected": row("NetVLADPooling", 3, projection_size=4, size=12),
     "weldon": row("WELDONPooling", 3, 2, constant="parallel"),
-    "sim-pool": row("SimPool"),
+    "sim-pool": row("SimPooling"),
     "attention": row("AttentionPooling", 3),
     "attention-plain": row(
         "AttentionPooling", 3, use_value_projection=False, constant="equal"
     ),
-    "ot-aggregation": row(
-        "OptimalTransportAggregation", 3, hidden_size=8, size=18
-    ),
+    "ot-aggregation": row("OptimalTransportPooling", 3, hidden_size=8, size=18),
     "ot-aggregation-projected": row(
-        "OptimalTransportAggregation",
+        "OptimalTransportPooling",
         3,
         projection_size=4,
         hidden_size=8,
         size=12,
     ),
 }
-SEEING_NEIGHBOURS = [n for n, row in POOLINGS.items() if row.sees_neighbours]
+SEEING_NEIGHBORS = [n for n, row in POOLINGS.items() if row.sees_neighbors]
 # One row of each class, the cheapest: compilers take seconds for a pooling.
 # Plain GSP has tests of its own for that; of its variants, all in one.
 COMPILED = {
@@ -122,7 +120,7 @@ COMPILED = {
         "gsp-power",
         "gsp-max",
         "gsp-background",
-        "gsp-learnt",
+        "gsp-learned",
         "average-max",
         "attention-plain",
         "netvlad",
@@ -137,7 +135,7 @@ SMOOTH = [name for name in POOLINGS if not name.startswith("smk")]
 NORMALIZED = ("gsop", "solar", "sim-pool")
 # The rows whose weights pass through everything that their classes do.
 WEIGHED = (
-    "gem-learnt",
+    "gem-learned",
     "gsp-all",
     "average-max-projected",
     "cbam",
@@ -250,7 +248,7 @@ def test_order_of_tokens_is_irrelevant(name):
 
 
 @on_tensorflow
-@pytest.mark.parametrize("name", sorted(set(POOLINGS) - set(SEEING_NEIGHBOURS)))
+@pytest.mark.parametrize("name", sorted(set(POOLINGS) - set(SEEING_NEIGHBORS)))
 def test_feature_map_pools_as_its_tokens(name):
     layer = built(name, (2, 4, 3, CHANNELS))
     features = features_of((2, 4, 3, CHANNELS))
@@ -386,7 +384,7 @@ def test_gradient_equals_differences_in_double_precision(
     name, double_precision
 ):
     if name in NORMALIZED and keras.backend.backend() == "jax":
-        pytest.skip("Keras's normalisations round float64 to float32 on JAX")
+        pytest.skip("Keras's normalizations round float64 to float32 on JAX")
     layer = built(name, dtype="float64")
     features = features_of((2, 12, CHANNELS), seed=3).astype("float64")
     upstream = np.random.default_rng(1).normal(size=(2, POOLINGS[name].size))
@@ -575,10 +573,10 @@ def test_seen_from_a_table_it_is_public(name):
             {"inverse_temperature": float("inf")},
             "inverse_temperature=inf",
         ),
-        ("OptimalTransportAggregation", {"num_clusters": 0}, "clusters=0"),
+        ("OptimalTransportPooling", {"num_clusters": 0}, "clusters=0"),
         ("SOLARPooling", {"power": 0.5}, "power=0.5"),
         ("SOLARPooling", {"attention_size": 0}, "attention_size=0"),
-        ("SimPool", {"power": 0.5}, "power=0.5"),
+        ("SimPooling", {"power": 0.5}, "power=0.5"),
         ("SmoothedMatchKernelPooling", {"kernel_size": 2}, "kernel_size=2"),
         ("WELDONPooling", {"num_largest": 0}, "num_largest=0"),
         ("WELDONPooling", {"num_smallest": True}, "num_smallest=True"),

@@ -11,7 +11,7 @@ from keras_gsp.models.backbones.bn_inception_weights import bn_inception_state
 
 
 def random_state(seed=0):
-    """A randomly initialised state dict, as PyTorch would store it."""
+    """A randomly initialized state dict, as PyTorch would store it."""
     rng = np.random.default_rng(seed)
     state = {}
     for name, value in bn_inception_state(gsp.models.bn_inception()).items():

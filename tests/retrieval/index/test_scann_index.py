@@ -1,4 +1,4 @@
-"""ScannIndex: most of the true neighbours, a certificate, no pickle."""
+"""ScannIndex: most of the true neighbors, a certificate, no pickle."""
 
 import importlib.util
 import json
@@ -39,8 +39,8 @@ SETTINGS = {
 def clustered(count, seed=0, size=8):
     rng = np.random.default_rng(seed)
     labels = rng.integers(30, size=count)
-    centres = np.random.default_rng(99).normal(size=(30, size))
-    rows = centres[labels] + 0.3 * rng.normal(size=(count, size))
+    centers = np.random.default_rng(99).normal(size=(30, size))
+    rows = centers[labels] + 0.3 * rng.normal(size=(count, size))
     return rows.astype("float32"), labels
 
 

@@ -61,7 +61,7 @@ def served(tmp_path_factory):
         yield Served(folder)
 
 
-def test_neighbours_are_those_of_the_export(served):
+def test_neighbors_are_those_of_the_export(served):
     contents = served.file(5)
     exported = served.search._call("search_exact", image_bytes=[contents])
     answer = served.client.post("/search?k=3", content=contents).json()
@@ -76,7 +76,7 @@ def test_neighbours_are_those_of_the_export(served):
     )
 
 
-def test_more_neighbours_than_the_export_returns(served):
+def test_more_neighbors_than_the_export_returns(served):
     answer = served.client.post("/search?k=7", content=served.file(0)).json()
     assert len(answer["neighbors"]) == 7
     distances = [one["distance"] for one in answer["neighbors"]]
@@ -266,7 +266,7 @@ def test_the_page_works_in_a_browser(served):
             wait(lambda: "must be a class" in first("#status").text)
             first("#label").clear()
             first("[data-example]").send_keys(Keys.ENTER)
-            wait(lambda: "2 neighbours" in first("#status").text)
+            wait(lambda: "2 neighbors" in first("#status").text)
 
             resize(driver, 390, 844)
             keep_screenshot(driver, "browse-phone")

@@ -143,7 +143,7 @@ def cifar100(root, images=1):
 
 
 def _cifar(file, labels):
-    # Every pixel of an image is its last label: easy to recognise.
+    # Every pixel of an image is its last label: easy to recognize.
     pixels = np.repeat(labels[-1][:, None], 3072, axis=1)
     file.write_bytes(np.column_stack([*labels, pixels]).tobytes())
 

@@ -18,7 +18,7 @@ def history(length):
     ]
 
 
-def test_every_method_has_a_colour_of_its_own():
+def test_every_method_has_a_color_of_its_own():
     assert len(set(METHODS.values())) == len(METHODS)
 
 
@@ -34,14 +34,14 @@ def test_pooling_weights_may_be_coarser_than_the_image(tmp_path):
     assert Image.open(file).size[0] > Image.open(file).size[1]
 
 
-def test_a_retrieval_grid_frames_right_and_wrong_in_two_colours(tmp_path):
+def test_a_retrieval_grid_frames_right_and_wrong_in_two_colors(tmp_path):
     file = tmp_path / "grid.png"
     draw_retrieval_grid(
         file, IMAGES[:2], IMAGES[2:].reshape(2, 2, 12, 12, 3), np.eye(2) > 0
     )
     pixels = np.asarray(Image.open(file).convert("RGB")).reshape(-1, 3)
-    for colour in (METHODS["GSP"], METHODS["GSP+ZSR"]):
-        channels = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    for color in (METHODS["GSP"], METHODS["GSP+ZSR"]):
+        channels = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
         assert (pixels == channels).all(axis=1).sum() > 100
 
 

@@ -9,7 +9,7 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training runs on TensorFlow", allow_module_level=True)
 
-from training.recipes.callbacks import LearntRatio, MemoryFill
+from training.recipes.callbacks import LearnedRatio, MemoryFill
 from training.recipes.glyphs import RECIPES
 from training.recipes.learner import build_learner
 
@@ -43,14 +43,14 @@ def test_the_memory_counts_once_it_is_warm():
     assert found == [0.0, 0.0, 0.75]
 
 
-def test_a_ratio_that_is_learnt_is_logged_as_it_moves():
+def test_a_ratio_that_is_learned_is_logged_as_it_moves():
     learner = learner_of(
         "glyphs-gsp",
-        pooling="gsp-learnt",
+        pooling="gsp-learned",
         num_prototypes=8,
         transport_ratio=0.3,
         learning_rate=0.1,
     )
-    assert logged(LearntRatio(), learner) == pytest.approx(0.3, abs=1e-6)
+    assert logged(LearnedRatio(), learner) == pytest.approx(0.3, abs=1e-6)
     learner.train_on_batch(IMAGES, LABELS)
-    assert abs(logged(LearntRatio(), learner) - 0.3) > 1e-3
+    assert abs(logged(LearnedRatio(), learner) - 0.3) > 1e-3

@@ -254,16 +254,16 @@ def test_the_weight_within_the_batch_is_used_as_it_is_set():
     assert learner_of(ccp).in_batch_weight == 0.1
 
 
-def test_learnt_proxies_start_at_random_and_have_no_anchor():
-    learnt = learner_of(replace(RECIPES["glyphs-ccp"], ccp="learnt"))
+def test_learned_proxies_start_at_random_and_have_no_anchor():
+    learned = learner_of(replace(RECIPES["glyphs-ccp"], ccp="learned"))
     sampled = learner_of(replace(RECIPES["glyphs-ccp"], ccp="single"))
-    assert learnt.proxies.proxies.shape == sampled.proxies.proxies.shape
-    assert learnt.anchor_weight is None and sampled.anchor_weight > 0.0
+    assert learned.proxies.proxies.shape == sampled.proxies.proxies.shape
+    assert learned.anchor_weight is None and sampled.anchor_weight > 0.0
     free = replace(RECIPES["glyphs-ccp"], anchor_weight=0.0)
     assert learner_of(free).progress is not None
-    before = learnt.proxies.proxies.numpy()
-    learnt.train_on_batch(*batch())
-    assert not np.array_equal(learnt.proxies.proxies.numpy(), before)
+    before = learned.proxies.proxies.numpy()
+    learned.train_on_batch(*batch())
+    assert not np.array_equal(learned.proxies.proxies.numpy(), before)
 
 
 def test_a_recent_pool_has_a_memory_of_its_own():

@@ -69,7 +69,7 @@ def test_words_of_miners_make_miners(miner):
     assert built.seed == 3
 
 
-def test_a_learnt_boundary_has_its_layer():
+def test_a_learned_boundary_has_its_layer():
     recipe = Recipe(loss="margin", learn_boundary=True, boundary=1.1)
     assert build_loss(recipe).learn_beta
     assert build_loss_layer(recipe, 3).initial_boundary == 1.1

@@ -56,7 +56,7 @@ def test_gemax_has_the_ridge_that_is_set():
 
 
 def test_gsp_of_any_kind_gives_a_regularisers_histogram():
-    for word in ("gmp-gsp", "gsp-learnt", "solar"):
+    for word in ("gmp-gsp", "gsp-learned", "solar"):
         recipe = replace(SMALL, pooling=word, regularizer="zsr")
         outputs = build_recipe_encoder(recipe, SHAPE).output
         assert outputs["histogram"].shape == (None, 4)

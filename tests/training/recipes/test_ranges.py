@@ -84,7 +84,7 @@ def test_a_range_says_what_it_holds(numbers, inside, outside, words):
         ({"loss": "proxy-nca", "memory": "xbm"}, "`memory` must be none"),
         ({"in_batch_weight": 1.0}, "`in_batch_weight` must be None"),
         ({"memory": "xbm", "ccp": "single"}, "`memory`"),
-        ({"loss": "proxy-nca", "ccp": "learnt"}, "are learnt anyway"),
+        ({"loss": "proxy-nca", "ccp": "learned"}, "are learned anyway"),
         ({"loss": "libc", "ccp": "single"}, "which has no proxies"),
         ({"loss": "libc", "memory": "xbm"}, "`memory` must be none"),
         ({"samples_per_class": 1}, "learns from pairs"),

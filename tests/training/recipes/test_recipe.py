@@ -8,7 +8,7 @@ from training.recipes.choice import RecipeOptions, named_recipes, run_name
 from training.recipes.glyphs import RECIPES
 from training.recipes.ranges import literal_words
 from training.recipes.recipe import SECTIONS, Recipe
-from training.recipes.studies import SAMPLED, STUDIES
+from training.research.studies import SAMPLED, STUDIES
 
 
 @pytest.mark.parametrize(

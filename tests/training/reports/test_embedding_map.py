@@ -14,11 +14,11 @@ def test_principal_axes_hold_the_most_variance():
     rng = np.random.default_rng(0)
     embeddings = rng.normal(size=(50, 6)) * [9, 5, 1, 1, 1, 1]
     places, words = embedding_map(embeddings, "pca")
-    centred = embeddings - embeddings.mean(axis=0)
-    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
+    centered = embeddings - embeddings.mean(axis=0)
+    _, sizes, axes = np.linalg.svd(centered, full_matrices=False)
     share = (sizes[:2] ** 2).sum() / (sizes**2).sum()
     assert words == f"PCA, {share:.0%} of the variance"
-    expected = centred @ axes[:2].T
+    expected = centered @ axes[:2].T
     for found, wanted in zip(places.T, expected.T, strict=True):
         assert abs(np.corrcoef(found, wanted)[0, 1]) == pytest.approx(1)
     assert np.abs(places).max() == pytest.approx(1)
@@ -32,7 +32,7 @@ def test_few_images_and_axes_have_places_too(shape):
     assert np.isfinite(places).all()
 
 
-def test_neighbours_stay_neighbours_in_tsne():
+def test_neighbors_stay_neighbors_in_tsne():
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1], 20)
     embeddings = 10 * labels[:, None] + rng.normal(size=(40, 5))
@@ -63,7 +63,7 @@ def test_the_same_picture_in_two_classes_comes_first():
     assert found["pairs"][0]["difference"] == pytest.approx(3, abs=0.1)
 
 
-def test_a_patch_is_a_cell_and_its_neighbours():
+def test_a_patch_is_a_cell_and_its_neighbors():
     image = np.arange(8 * 8).reshape(8, 8)[..., None].repeat(3, axis=2)
     middle = patch(image, cell=1 * 4 + 2, shape=(4, 4))
     np.testing.assert_array_equal(middle, image[0:6, 2:8])

@@ -114,7 +114,7 @@ def test_prototypes_add_up_to_the_similarity(reported):
     assert reported.data["searches"][0]["shape"] is None
 
 
-def test_a_query_is_not_among_its_neighbours(reported):
+def test_a_query_is_not_among_its_neighbors(reported):
     for search in reported.data["searches"]:
         for query, answer in search["queries"].items():
             assert int(query) not in answer["neighbors"]
@@ -362,7 +362,7 @@ def test_the_page_works_in_a_browser(reported):
         assert copied.splitlines()[1].startswith("| --- | ---: |")
         assert copied.splitlines()[2].startswith("| gap | ")
 
-        # Colours: as the system, then as chosen.
+        # Colors: as the system, then as chosen.
         def ground():
             return driver.execute_script(
                 "return getComputedStyle(document.body).backgroundColor"

@@ -62,7 +62,7 @@ CUT_BY_CLASS = ("proxy_anchor", "zsr", "ccp")
 
 
 def encoder(batch_norm=True):
-    """With batch normalisation, whose statistics have to be the batch's."""
+    """With batch normalization, whose statistics have to be the batch's."""
     inputs = keras.Input((6,))
     features = keras.layers.Dense(8, name="features")(inputs)
     if batch_norm:
@@ -194,7 +194,7 @@ def in_processes(path):
 
 
 def on_tensorflow():
-    """Two processors, without and then with batch normalisation."""
+    """Two processors, without and then with batch normalization."""
     import tensorflow as tf
 
     cpu = tf.config.list_physical_devices("CPU")[0]
@@ -204,7 +204,7 @@ def on_tensorflow():
     for case, batch_norm in [*((case, False) for case in CASES), MIRRORED_NORM]:
         one = steps(case, "none", batch_norm=batch_norm)
         both = steps(case, "mirrored", batch_norm=batch_norm)
-        name = f"{case}, normalised" if batch_norm else case
+        name = f"{case}, normalized" if batch_norm else case
         found[f"mirrored/{name}"] = difference(both, one)
     return found
 

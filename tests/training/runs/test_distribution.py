@@ -196,7 +196,7 @@ def test_two_replicas_take_the_steps_of_one(on_tensorflow, case):
 @pytest.mark.slow
 def test_a_replica_normalises_its_own_part_of_the_batch(on_tensorflow):
     # As the guide says: on JAX it is the whole batch, see `encoder`.
-    found = on_tensorflow["mirrored/multi_similarity, normalised"]
+    found = on_tensorflow["mirrored/multi_similarity, normalized"]
     assert found["loss"] > 1e-3 and found["weights"] > 1e-3
 
 

@@ -1,0 +1,259 @@
+"""A data set for evaluation: (images, labels) batches, and their embeddings.
+
+Whatever the data came as, and whatever model makes the embeddings.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_gsp.embeddings.labeled_embeddings import (
+    checked_embeddings,
+    checked_labels,
+)
+from keras_gsp.embeddings.processes import predictor
+
+
+def batches_of(
+    dataset: Any, batch_size: int, order: np.ndarray | None = None
+) -> Iterator[Any]:
+    """Yields the batches of a data set once, unchecked.
+
+    Args:
+        dataset: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a tuple of
+            arrays, or any other iterable of batches.
+        batch_size: rows at once when arrays are given.
+        order: rows of arrays in the order wanted. Default `None`: as they
+            come.
+
+    Yields:
+        What the data set yields, or a tuple of parts of the arrays.
+    """
+    if isinstance(dataset, tuple):
+        for start in range(0, len(dataset[-1]), batch_size):
+            rows: Any = slice(start, start + batch_size)
+            if order is not None:
+                rows = order[rows]
+            yield tuple(array[rows] for array in dataset)
+    elif isinstance(dataset, keras.utils.PyDataset):
+        for index in range(dataset.num_batches):
+            yield dataset[index]
+    elif _is_tf_dataset(dataset):
+        yield from dataset.as_numpy_iterator()
+    else:
+        yield from dataset
+
+
+class LabeledBatches:
+    """Iterates over the (images, labels) batches of a data set, many times.
+
+    Args:
+        dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
+            (images, labels) batches, or a tuple of two arrays.
+        name: what to call the data set in an error.
+        batch_size: images at once when arrays are given.
+
+    Raises:
+        TypeError: a data set of another kind or structure.
+        ValueError: an infinite or empty data set, or arrays of different
+            lengths.
+    """
+
+    def __init__(self, dataset: Any, name: str, batch_size: int) -> None:
+        self.dataset = dataset
+        self.name = name
+        self.batch_size = batch_size
+        if isinstance(dataset, tuple | list):
+            self._check_arrays(dataset)
+        elif _is_tf_dataset(dataset):
+            self._check_tf_dataset(dataset)
+        elif not isinstance(dataset, keras.utils.PyDataset):
+            raise TypeError(
+                f"`{name}` must be a tf.data.Dataset or keras.utils.PyDataset "
+                "of (images, labels) batches, or a tuple of two arrays. "
+                f"Received: {type(dataset).__name__}."
+            )
+
+    def __iter__(self) -> Iterator[tuple[Any, np.ndarray]]:
+        """Yields (images, labels) batches, labels as a flat NumPy array."""
+        num_batches = 0
+        for batch in batches_of(self.dataset, self.batch_size):
+            if not isinstance(batch, tuple | list) or len(batch) != 2:
+                raise TypeError(
+                    f"`{self.name}` must yield (images, labels). "
+                    f"Received: {_structure(batch)}."
+                )
+            images, labels = batch
+            labels = np.asarray(labels)
+            yield images, checked_labels(labels, len(labels), self.name)
+            num_batches += 1
+        if not num_batches:
+            raise ValueError(
+                f"`{self.name}` must hold at least one batch. Received: none."
+            )
+
+    def check_has_pair(self, gallery: "LabeledBatches | None" = None) -> None:
+        """Reads labels until two images are of one class.
+
+        Args:
+            gallery: `LabeledBatches` that must hold the second image, or
+                `None` for a pair inside this data set.
+
+        Raises:
+            ValueError: no such pair.
+        """
+        if gallery is None:
+            seen: set[object] = set()
+            for _, labels in self:
+                labels = labels.tolist()
+                if len(seen.union(labels)) < len(seen) + len(labels):
+                    return
+                seen.update(labels)
+            raise ValueError(
+                f"`{self.name}` must hold two images of one class. "
+                f"Received: {len(seen)} images of {len(seen)} classes."
+            )
+        for _, queries in self:
+            wanted = set(queries.tolist())
+            if any(not wanted.isdisjoint(o.tolist()) for _, o in gallery):
+                return
+        raise ValueError(
+            f"`{gallery.name}` must hold an image of a class of `{self.name}`. "
+            "Received: no class in common."
+        )
+
+    def _check_arrays(self, arrays):
+        if len(arrays) != 2:
+            raise TypeError(
+                f"`{self.name}` must be two arrays, (images, labels). "
+                f"Received: {len(arrays)}."
+            )
+        images, labels = arrays
+        lengths = len(images), len(labels)
+        if lengths[0] != lengths[1] or lengths[0] == 0:
+            raise ValueError(
+                f"`{self.name}` must hold as many labels as images, at least "
+                f"one. Received: {lengths[0]} images, {lengths[1]} labels."
+            )
+        if not hasattr(labels, "dtype"):
+            labels = np.asarray(labels)
+        if not hasattr(images, "dtype"):
+            images = ops.convert_to_numpy(images)
+        self.dataset = images, labels
+
+    def _check_tf_dataset(self, dataset):
+        spec = dataset.element_spec
+        if not isinstance(spec, tuple | list) or len(spec) != 2:
+            raise TypeError(
+                f"`{self.name}` must yield (images, labels). "
+                f"Received: {_structure(spec)}."
+            )
+        if int(dataset.cardinality()) == -1:
+            raise ValueError(
+                f"`{self.name}` must be finite. Received: an infinite data "
+                "set; end it with `.take(num_batches)`."
+            )
+
+
+def _is_tf_dataset(dataset):
+    """Tells a tf.data.Dataset without importing TensorFlow."""
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and isinstance(
+        dataset, tensorflow.data.Dataset
+    )
+
+
+def _structure(value):
+    if isinstance(value, dict):
+        return f"a dict with keys {sorted(value)}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return type(value).__name__
+
+
+def encoded_batches(
+    encoder: Any, batches: Iterable[tuple[Any, Any]]
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Yields the embeddings and labels of a data set, batch by batch.
+
+    Args:
+        encoder: Keras model with one output (batch, size), or with a dict of
+            outputs that holds `"embedding"`.
+        batches: `LabeledBatches`, or other (images, labels) batches. Of
+            `tf.data` they become arrays, which every backend takes.
+
+    Yields:
+        (batch, size) finite embeddings and (batch,) labels, NumPy arrays.
+
+    Raises:
+        TypeError: an encoder without one embedding.
+        ValueError: embeddings of another rank, NaN or infinity.
+    """
+    predict = predictor(encoder)
+    for images, labels in batches_of(batches, batch_size=64):
+        embeddings = embedding_of(predict(images))
+        # Under tf.distribute every replica answers the whole batch.
+        yield checked_embeddings(embeddings[: len(labels)]), labels
+
+
+def encoded(
+    encoder: Any, batches: Iterable[tuple[Any, Any]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the embeddings and labels of a whole data set.
+
+    Args:
+        encoder: as for `encoded_batches`.
+        batches: as for `encoded_batches`.
+
+    Returns:
+        (items, size) embeddings and (items,) labels, NumPy arrays.
+    """
+    embeddings, labels = zip(*encoded_batches(encoder, batches), strict=True)
+    return np.concatenate(embeddings), np.concatenate(labels)
+
+
+def embedding_of(outputs: Any) -> Any:
+    """Returns the one embedding among an encoder's outputs.
+
+    Args:
+        outputs: tensor or array (batch, size), or its shape, or a dict of
+            outputs that holds one under `"embedding"`.
+
+    Returns:
+        (batch, size), or that shape.
+
+    Raises:
+        TypeError: several outputs without the name `"embedding"`.
+        ValueError: another rank.
+
+    Example:
+
+    ```python
+    outputs = {"embedding": np.ones((2, 8)), "histogram": np.ones((2, 4))}
+    assert gsp.models.embedding_of(outputs).shape == (2, 8)
+    ```
+    """
+    if isinstance(outputs, dict) and "embedding" in outputs:
+        outputs = outputs["embedding"]
+    is_shape = isinstance(outputs, tuple | list) and all(
+        size is None or isinstance(size, int) for size in outputs
+    )
+    if isinstance(outputs, dict | list | tuple) and not is_shape:
+        received = f"{len(outputs)} outputs"
+        if isinstance(outputs, dict):
+            received = f"a dict with keys {sorted(outputs)}"
+        raise TypeError(
+            "The encoder must return one tensor, or a dict with the key "
+            f'"embedding". Received: {received}.'
+        )
+    shape = tuple(outputs if is_shape else outputs.shape)
+    if len(shape) != 2:
+        raise ValueError(
+            "The encoder must return embeddings of shape (batch, size). "
+            f"Received: shape {shape}."
+        )
+    return outputs

@@ -1,0 +1,302 @@
+"""Embeddings and class labels of a gallery, checked on the host.
+
+And moved to where a Gram product keeps its digits.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from keras import ops
+
+
+class SearchedSides(NamedTuple):
+    """Who searches whom, checked; see `searched_sides`."""
+
+    embeddings: np.ndarray
+    codes: np.ndarray
+    gallery: np.ndarray
+    gallery_codes: np.ndarray
+    is_own_gallery: bool
+    classes: list
+
+
+def searched_sides(
+    embeddings: Any,
+    labels: Any,
+    gallery_embeddings: Any = None,
+    gallery_labels: Any = None,
+    *,
+    may_be_multiple: bool = False,
+) -> SearchedSides:
+    """Checks queries and gallery, and numbers their classes alike.
+
+    Args:
+        embeddings: (queries, size), finite.
+        labels: (queries,) or (queries, 1), numbers or strings.
+        gallery_embeddings: (gallery, size), finite, or `None`: the queries
+            are their own gallery.
+        gallery_labels: (gallery,) or (gallery, 1), given exactly when
+            `gallery_embeddings` is.
+        may_be_multiple: whether labels may be (items, classes) booleans too.
+
+    Returns:
+        `SearchedSides`: embeddings in float32 or float64; codes from 0, or
+        the booleans; the label that each code of the queries stands for.
+
+    Raises:
+        TypeError: labels that are neither numbers nor strings, or labels of
+            queries and gallery of different kinds.
+        ValueError: embeddings that are empty, not finite or not of rank 2;
+            lengths or sizes that do not match; half a gallery.
+    """
+    embeddings = checked_embeddings(embeddings, "embeddings")
+    if (gallery_embeddings is None) != (gallery_labels is None):
+        missing = "labels" if gallery_labels is None else "embeddings"
+        raise ValueError(
+            "`gallery_embeddings` and `gallery_labels` must be given together. "
+            f"Received: no gallery_{missing}."
+        )
+    gallery = embeddings
+    if gallery_embeddings is not None:
+        gallery = checked_embeddings(gallery_embeddings, "gallery_embeddings")
+    if embeddings.shape[1] != gallery.shape[1]:
+        raise ValueError(
+            "`embeddings` and `gallery_embeddings` must have the same size. "
+            f"Received: {embeddings.shape[1]} and {gallery.shape[1]}."
+        )
+    classes: list[Any]
+    if may_be_multiple and _is_multiple(labels):
+        codes = _checked_multiple(labels, len(embeddings), "labels")
+        gallery_codes = codes
+        if gallery_labels is not None:
+            gallery_codes = _checked_multiple(
+                gallery_labels, len(gallery), "gallery_labels", codes.shape[1]
+            )
+        classes = list(range(codes.shape[1]))
+    else:
+        codes, gallery_codes = class_codes(
+            labels, len(embeddings), gallery_labels, len(gallery)
+        )
+        if gallery_codes is None:
+            gallery_codes = codes
+        names = checked_labels(labels, len(embeddings))
+        found, first = np.unique(codes, return_index=True)
+        classes = [None] * (1 + int(found[-1]))
+        for code, place in zip(found.tolist(), first.tolist(), strict=True):
+            classes[code] = names[place].item()
+    return SearchedSides(
+        embeddings,
+        codes,
+        gallery,
+        gallery_codes,
+        gallery_embeddings is None,
+        classes,
+    )
+
+
+def _is_multiple(labels):
+    labels = np.asarray(labels)
+    return labels.dtype == bool and labels.ndim == 2 and labels.shape[1] > 1
+
+
+def _checked_multiple(labels, length, name, num_classes=None):
+    labels = np.asarray(labels)
+    wanted = labels.shape[1] if num_classes is None else num_classes
+    if labels.dtype != bool or labels.shape != (length, wanted):
+        raise ValueError(
+            f"`{name}` must be ({length}, {wanted}) booleans, as the labels "
+            f"of the other side. Received: {labels.dtype}, shape "
+            f"{labels.shape}."
+        )
+    return labels
+
+
+def checked_embeddings(embeddings: Any, name: str = "embeddings") -> np.ndarray:
+    """Returns embeddings as a finite NumPy array in float32 or float64.
+
+    Args:
+        embeddings: (items, size), tensor, array or nested list.
+        name: what to call them in an error.
+
+    Returns:
+        (items, size); float64 stays float64, all else becomes float32.
+
+    Raises:
+        ValueError: another rank, no items, no columns, NaN or infinity.
+    """
+    if not isinstance(embeddings, np.ndarray):
+        embeddings = ops.convert_to_numpy(embeddings)
+    if embeddings.ndim != 2 or 0 in embeddings.shape:
+        raise ValueError(
+            f"`{name}` must have shape (items, size), with at least one of "
+            f"each. Received: shape {tuple(embeddings.shape)}."
+        )
+    if embeddings.dtype != "float64":
+        embeddings = embeddings.astype("float32", copy=False)
+    # A finite sum proves every row finite without a second array in memory;
+    # only the rows that overflow it are looked at again.
+    with np.errstate(over="ignore", invalid="ignore"):
+        bad = ~np.isfinite(embeddings.sum(axis=1))
+    bad[bad] = ~np.isfinite(embeddings[bad]).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"`{name}` must be finite. Received: {int(bad.sum())} of "
+            f"{len(bad)} rows with NaN or infinity, the first at row "
+            f"{int(np.argmax(bad))}."
+        )
+    return embeddings
+
+
+def class_codes(
+    labels: Any,
+    length: int,
+    gallery_labels: Any = None,
+    gallery_length: int | None = None,
+) -> tuple[np.ndarray, Any]:
+    """Numbers the classes of queries and gallery from 0, alike in both.
+
+    Args:
+        labels: (queries,) or (queries, 1), numbers or strings.
+        length: number of queries there must be.
+        gallery_labels: (gallery,) or (gallery, 1), or `None`.
+        gallery_length: number of gallery items there must be.
+
+    Returns:
+        Two integer arrays, (queries,) and (gallery,); the second is `None`
+        without gallery labels.
+
+    Raises:
+        TypeError: neither numbers nor strings, or not the same in both.
+        ValueError: another shape or length, or NaN.
+    """
+    labels = checked_labels(labels, length, "labels")
+    if gallery_labels is None:
+        return np.unique(labels, return_inverse=True)[1].reshape(-1), None
+    gallery_labels = checked_labels(
+        gallery_labels, gallery_length, "gallery_labels"
+    )
+    if _kind(labels) != _kind(gallery_labels):
+        raise TypeError(
+            "`labels` and `gallery_labels` must be of one kind. Received: "
+            f"dtypes {labels.dtype} and {gallery_labels.dtype}."
+        )
+    together = np.concatenate([labels, gallery_labels])
+    codes = np.unique(together, return_inverse=True)[1].reshape(-1)
+    return codes[: len(labels)], codes[len(labels) :]
+
+
+def checked_labels(
+    labels: Any, length: int | None, name: str = "labels"
+) -> np.ndarray:
+    """Returns labels as a flat array of integers, floats or strings.
+
+    Args:
+        labels: (items,) or (items, 1), tensor, array or list.
+        length: number of items there must be.
+        name: what to call them in an error.
+
+    Returns:
+        (items,), a NumPy array.
+
+    Raises:
+        TypeError: neither numbers nor strings.
+        ValueError: another shape or length, or NaN.
+    """
+    labels = np.asarray(labels)
+    if labels.dtype == object:
+        labels = _plain_strings(labels, name)
+    if labels.dtype.kind == "S":
+        # TensorFlow's strings are bytes; bytes that are no UTF-8 stay apart.
+        labels = np.char.decode(labels, "utf-8", "surrogateescape")
+    if _kind(labels) is None:
+        raise TypeError(
+            f"`{name}` must be numbers or strings. "
+            f"Received: dtype {labels.dtype}."
+        )
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.shape != (length,):
+        raise ValueError(
+            f"`{name}` must have one entry for each item, ({length},) or "
+            f"({length}, 1). Received: shape {tuple(labels.shape)}."
+        )
+    if labels.dtype == "uint64":
+        # NumPy meets int64 and uint64 in float64, where big ids collide.
+        labels = labels.view("int64")
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise ValueError(
+            f"`{name}` must not be NaN. Received: {np.isnan(labels).sum()} NaN "
+            f"of {length}."
+        )
+    return labels
+
+
+def _kind(labels):
+    kinds = {"b": int, "i": int, "u": int, "f": float, "U": str}
+    return kinds.get(labels.dtype.kind)
+
+
+def _plain_strings(labels, name):
+    """TensorFlow and pandas hand out strings as arrays of objects."""
+    kinds = {type(label) for label in labels.reshape(-1)}
+    if kinds == {bytes} or kinds == {str}:
+        return labels.astype("S" if kinds == {bytes} else "U")
+    names = sorted(kind.__name__ for kind in kinds)
+    raise TypeError(
+        f"`{name}` must be numbers or strings, all of one type. "
+        f"Received: objects of types {names}."
+    )
+
+
+def nearby_origin(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Returns a point near the middle of the data, on a coarse grid.
+
+    `|x|^2 + |y|^2 - 2 x.y` loses the digits that a common offset takes;
+    distances do not change when the offset is subtracted first. The grid is a
+    power of two about as wide as the data: data on a grid of its own keeps
+    its exact ties, and centered data is not touched, because its point is 0.
+
+    Args:
+        low: (size,), smallest value of each coordinate.
+        high: (size,), largest value of each coordinate.
+
+    Returns:
+        (size,), float64.
+    """
+    low, high = np.asarray(low, "float64"), np.asarray(high, "float64")
+    spread = np.exp2(np.frexp(high - low)[1])
+    middle = low / 2 + high / 2
+    return np.where(high > low, np.round(middle / spread) * spread, middle)
+
+
+def moved_to_origin(
+    embeddings: np.ndarray, gallery: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Shifts and scales all data alike, so that rounding stays small.
+
+    The scale is a power of two and keeps squares from overflowing.
+
+    Args:
+        embeddings: (items, size), float32 or float64.
+        gallery: (gallery, size), float32 or float64; the same array where
+            there is no other.
+
+    Returns:
+        Both in their common dtype, one array where they were one, and the
+        scale: moved distances are `scale` times the given ones.
+    """
+    dtype = np.result_type(embeddings, gallery)
+    low = np.minimum(embeddings.min(axis=0), gallery.min(axis=0))
+    high = np.maximum(embeddings.max(axis=0), gallery.max(axis=0))
+    shift = nearby_origin(low, high)
+    largest = np.max(np.maximum(np.abs(low - shift), np.abs(high - shift)))
+    scale = np.exp2(-np.frexp(largest)[1]) if largest > 0 else 1.0
+    shift, scale = shift.astype(dtype), dtype.type(scale)
+    moved = (embeddings.astype(dtype, copy=False) - shift) * scale
+    if gallery is embeddings:
+        return moved, moved, float(scale)
+    return (
+        moved,
+        (gallery.astype(dtype, copy=False) - shift) * scale,
+        float(scale),
+    )

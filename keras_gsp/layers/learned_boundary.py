@@ -1,0 +1,108 @@
+"""The boundary between near and far that the margin loss learns."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.ops.arguments import check_count, check_positive
+from keras_gsp.ops.labels import class_indices, flat_labels, rows_of
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class LearnedBoundary(keras.layers.Layer):
+    """Holds the distance that `MarginLoss(learn_beta=True)` learns.
+
+    One boundary for all samples, or one a class, which says how wide the
+    class may be. It stays in the variable's dtype (float32) under a mixed
+    policy.
+
+    Args:
+        num_classes: int, one boundary for each class, or `None` (default):
+            one for all.
+        initial_boundary: distance, positive. Default 1.2.
+        boundary_regularizer: regularizer of the boundaries. Default none.
+        **kwargs: of `keras.layers.Layer`.
+
+    Call arguments:
+        labels: (batch,) or (batch, 1), the classes of the anchors; with one
+            boundary for all only their number is used.
+
+    Output shape:
+        (batch,), distances.
+
+    Raises:
+        ValueError: an argument outside its range; in a call, a label outside
+            [0, num_classes), see `keras_gsp.ops.labels.class_indices`.
+
+    Example:
+
+    ```python
+    encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+    learner = gsp.models.MetricLearner(
+        encoder, loss_layer=gsp.layers.LearnedBoundary(num_classes=3)
+    )
+    learner.compile("adam", loss=gsp.losses.MarginLoss(learn_beta=True))
+    images = np.random.default_rng(0).normal(size=(12, 8))
+    learner.fit(images, np.arange(12) % 3, verbose=0)
+    ```
+
+    Reference:
+        Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017,
+        section 4.2. Its regularizer, the sum of the boundaries times a
+        constant, is left to `boundary_regularizer`.
+    """
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        *,
+        initial_boundary: float = 1.2,
+        boundary_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        # Labels given as floats must not be rounded to the compute dtype.
+        super().__init__(autocast=False, **kwargs)
+        check_count(is_optional=True, num_classes=num_classes)
+        check_positive(initial_boundary=initial_boundary)
+        self.num_classes = num_classes
+        self.initial_boundary = initial_boundary
+        self.boundary_regularizer = keras.regularizers.get(boundary_regularizer)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the boundaries, (num_classes,) or (1,)."""
+        self.boundaries = self.add_weight(
+            name="boundaries",
+            shape=(self.num_classes or 1,),
+            initializer=keras.initializers.Constant(self.initial_boundary),
+            regularizer=self.boundary_regularizer,
+            autocast=False,
+        )
+        self.built = True
+
+    def call(self, labels: Any) -> Any:
+        """Returns the boundary of each anchor."""
+        if self.num_classes is None:
+            count = ops.shape(labels)[0]
+            return ops.broadcast_to(self.boundaries, (count,))
+        indices = class_indices(flat_labels(labels), self.num_classes)
+        return rows_of(self.boundaries[:, None], indices)[:, 0]
+
+    def mean_boundary(self) -> Any:
+        """Returns the mean of all boundaries, a scalar."""
+        return ops.mean(self.boundaries)
+
+    def compute_output_spec(self, labels: Any) -> keras.KerasTensor:
+        """Returns (batch,) in the variable's dtype."""
+        return keras.KerasTensor((labels.shape[0],), dtype=self.variable_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "initial_boundary": self.initial_boundary,
+            "boundary_regularizer": keras.regularizers.serialize(
+                self.boundary_regularizer
+            ),
+        }

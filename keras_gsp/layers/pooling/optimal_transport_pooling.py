@@ -1,0 +1,186 @@
+"""Aggregation by optimal transport with a dustbin for what is no use."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.layers.pooling.feature_pooling import (
+    FeaturePooling,
+    num_features,
+)
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.masked_reductions import num_kept
+from keras_gsp.ops.normalization import unit_sphere
+from keras_gsp.ops.preconditions import require
+from keras_gsp.ops.sinkhorn import sinkhorn_plan
+from keras_gsp.ops.tensor import Tensor
+
+# The logarithm of the mass of a masked feature.
+_NO_MASS = -1e9
+_TOO_FEW = "There must be more features than clusters."
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class OptimalTransportPooling(FeaturePooling):
+    r"""Shares features among clusters and a learned dustbin, by transport.
+
+    Each of n features has mass 1, each of m clusters takes 1 and the dustbin
+    takes the other n - m. The m + 1 scores of each feature, :math:`S_{\cdot
+    j} = V [U f_j + u]_+`, the last one the dustbin's, are scaled by
+    Sinkhorn's iteration to a plan P with these sums;
+
+    .. math:: V_k = \sum_j P_{kj} W f_j, \qquad
+        \text{pooled} = \left[ \frac{V_1}{|V_1|}, \dots,
+        \frac{V_m}{|V_m|} \right] .
+
+    GSP's nearest relative: it drops a fixed number of features where GSP
+    drops a fixed share, and keeps the clusters apart where GSP sums them.
+
+    Args:
+        num_clusters: m, at least 1, less than the number of features.
+            Default 16.
+        projection_size: rows of W; with `None`, the default, features are
+            taken as they are.
+        hidden_size: rows of U, at least 1. Default 512.
+        num_iterations: rounds of Sinkhorn's scaling, at least 1. Default 3.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Call arguments:
+        features: see input shape; more than clusters.
+        mask: optional boolean (batch, tokens), with tokens only, that keeps
+            more tokens than clusters or none.
+
+    Input shape:
+        (batch, height, width, channels) or (batch, tokens, channels).
+
+    Output shape:
+        (batch, num_clusters * channels), or (batch, num_clusters *
+        projection_size).
+
+    Raises:
+        ValueError: an argument outside its range, no more features than
+            clusters, features of another rank, unknown channels, a mask on a
+            feature map.
+
+    Example:
+
+    ```python
+    pooling = gsp.layers.OptimalTransportPooling(4, projection_size=8)
+    features = np.random.default_rng(0).normal(size=(2, 7, 7, 32))
+    assert pooling(features).shape == (2, 32)
+    ```
+
+    Reference:
+        Optimal Transport Aggregation for Visual Place Recognition (SALAD),
+        (3) to (8), with 64 clusters x 128 there. The paper learns one number
+        as the dustbin's score of every feature; the scaling of the dustbin's
+        row divides it out again, whatever it is, so that features compete
+        for the clusters alone. Here the dustbin scores each feature, as
+        clusters do. The paper's token of the whole image is left out
+        (`build_encoder(..., prefix="concatenate")` adds it), so is dropout,
+        and the map W is one layer instead of two.
+    """
+
+    def __init__(
+        self,
+        num_clusters: int = 16,
+        *,
+        projection_size: int | None = None,
+        hidden_size: int = 512,
+        num_iterations: int = 3,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_count(
+            num_clusters=num_clusters,
+            hidden_size=hidden_size,
+            num_iterations=num_iterations,
+        )
+        check_count(projection_size=projection_size, is_optional=True)
+        self.num_clusters = num_clusters
+        self.projection_size = projection_size
+        self.hidden_size = hidden_size
+        self.num_iterations = num_iterations
+
+    def check_size(self, input_shape: tuple) -> None:
+        """Raises `ValueError` for no more features than clusters."""
+        count = num_features(input_shape)
+        if count is not None and count <= self.num_clusters:
+            raise ValueError(
+                f"{_TOO_FEW} Received: {count} features, "
+                f"num_clusters={self.num_clusters}."
+            )
+
+    def create_weights(self, channels: int, input_shape: tuple) -> None:
+        """Creates the scores' two layers and the projection."""
+        if self.projection_size is not None:
+            self.projection = self.full_precision_weight(
+                "projection", (channels, self.projection_size)
+            )
+        self.hidden_kernel = self.full_precision_weight(
+            "hidden_kernel", (channels, self.hidden_size)
+        )
+        self.hidden_bias = self.full_precision_weight(
+            "hidden_bias", (self.hidden_size,), "zeros"
+        )
+        self.score_kernel = self.full_precision_weight(
+            # No bias: the scaling of the rows would divide it out.
+            "score_kernel",
+            (self.hidden_size, self.num_clusters + 1),
+        )
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns what each cluster receives, one after the other."""
+        plan = self._plan(features, kept)
+        if self.projection_size is not None:
+            features = ops.matmul(features, self.projection)
+        received = ops.matmul(plan, features)
+        size = self.num_clusters * features.shape[-1]
+        return ops.reshape(unit_sphere(received), (-1, size))
+
+    def output_size(self, channels: int) -> int:
+        """Returns clusters times the size of a feature."""
+        return self.num_clusters * (self.projection_size or channels)
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_clusters": self.num_clusters,
+            "projection_size": self.projection_size,
+            "hidden_size": self.hidden_size,
+            "num_iterations": self.num_iterations,
+        }
+
+    def _plan(self, features, kept):
+        """Mass from features to clusters, (batch, clusters, features)."""
+        hidden = ops.relu(
+            ops.matmul(features, self.hidden_kernel) + self.hidden_bias
+        )
+        scores = ops.swapaxes(ops.matmul(hidden, self.score_kernel), 1, 2)
+        count = num_kept(features, kept) * ops.ones_like(scores[:, :1, 0])
+        if kept is None and features.shape[1] is not None:
+            self.check_size(features.shape)
+        else:
+            count = require(
+                count,
+                ops.all(count > self.num_clusters),
+                _TOO_FEW,
+                num_features=ops.min(count),
+                num_clusters=self.num_clusters,
+            )
+        # Where nothing can be raised (XLA) a dustbin of 1 keeps it finite.
+        rest = ops.log(ops.maximum(count - self.num_clusters, 1.0))
+        row_masses = ops.concatenate(
+            [ops.zeros_like(scores[:, :-1, 0]), rest], axis=1
+        )
+        column_masses = ops.zeros_like(scores[:, 0])
+        if kept is not None:
+            column_masses = ops.where(kept > 0.0, column_masses, _NO_MASS)
+        return sinkhorn_plan(
+            scores,
+            row_masses,
+            column_masses,
+            num_iterations=self.num_iterations,
+        )[:, :-1]

@@ -1,0 +1,96 @@
+"""SimPooling: attention whose query is the image's own average."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.ops.masked_reductions import (
+    check_power,
+    masked_mean,
+    masked_softmax,
+)
+from keras_gsp.ops.tensor import Tensor
+
+# What the smallest value is lifted to, so that its power has a slope.
+_SMALLEST_VALUE = 1e-6
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class SimPooling(FeaturePooling):
+    r"""Attends from the average of the features to each of them.
+
+    .. math:: x_j = N(f_j), \quad
+        a_j = \text{softmax}_j \frac{(W_q \bar f) \cdot (W_k x_j)}{\sqrt d},
+        \quad v_j = x_j - \min_{l,k} x_{lk}, \quad
+        \text{pooled} = \Big( \sum_j a_j v_j^p \Big)^{1/p}
+
+    with :math:`\bar f` the average of the features, N layer normalization
+    with learned scale and offset, and the minimum over the whole image.
+
+    Args:
+        power: exponent p, at least 1. Default 1.25, the paper's for vision
+            transformers; 2 for convolutional networks.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Call arguments:
+        features: see input shape.
+        mask: optional boolean (batch, tokens), with tokens only.
+
+    Input shape:
+        (batch, height, width, channels) or (batch, tokens, channels).
+
+    Output shape:
+        (batch, channels).
+
+    Raises:
+        ValueError: an argument outside its range, features of another rank,
+            unknown channels, a mask on a feature map.
+
+    Example:
+
+    ```python
+    pooling = gsp.layers.SimPooling()
+    features = np.random.default_rng(0).normal(size=(2, 196, 16))
+    assert pooling(features).shape == (2, 16)
+    ```
+
+    Reference:
+        Keep It SimPooling: Who Said Supervised Transformers Suffer from
+        Attention Deficit?, algorithm 1. Values are lifted to at least 1e-6
+        before the power, whose slope at 0 is infinite for its inverse.
+    """
+
+    def __init__(self, power: float = 1.25, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.power = check_power(power)
+
+    def create_weights(self, channels: int, input_shape: tuple) -> None:
+        """Creates query, key and the normalization's scale and offset."""
+        shape = (channels, channels)
+        self.query_kernel = self.full_precision_weight("query_kernel", shape)
+        self.key_kernel = self.full_precision_weight("key_kernel", shape)
+        self.normalization = keras.layers.LayerNormalization(
+            epsilon=1e-6, name="normalization", dtype=self.full_precision
+        )
+        self.normalization.build((None, None, channels))
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns the power mean of the attended values."""
+        normalized = self.normalization(features)
+        query = ops.matmul(masked_mean(features, kept), self.query_kernel)
+        keys = ops.matmul(normalized, self.key_kernel)
+        scores = ops.matmul(keys, query[..., None])[..., 0]
+        shares = masked_softmax(scores * keys.shape[-1] ** -0.5, kept)
+        real = normalized
+        if kept is not None:
+            real = ops.where(kept[..., None] > 0.0, normalized, float("inf"))
+        lowest = ops.min(real, axis=(1, 2), keepdims=True)
+        values = ops.maximum(normalized - lowest, _SMALLEST_VALUE)
+        powers = shares[..., None] * ops.power(values, self.power)
+        return ops.power(ops.sum(powers, axis=1), 1.0 / self.power)
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "power": self.power}

@@ -1,0 +1,66 @@
+"""The benchmark of scoring: its data, its rival and its tables."""
+
+import json
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the rival is TensorFlow's", allow_module_level=True)
+
+from training.research.benchmarks import evaluation
+from training.research.benchmarks.evaluation_contenders import (
+    gsp_scores,
+    plain_search,
+)
+from training.research.benchmarks.ratio_table import ratio_rows, ratio_table
+
+
+@pytest.fixture
+def embeddings_file(tmp_path):
+    path = tmp_path / "embeddings.npz"
+    evaluation.write_embeddings(path, 1200, evaluation.Settings())
+    return path
+
+
+def test_the_rival_finds_the_nearest(embeddings_file):
+    with np.load(embeddings_file) as arrays:
+        embeddings = arrays["embeddings"][:60]
+    found = plain_search.search(embeddings, 5)
+    distances = np.linalg.norm(embeddings[:, None] - embeddings, axis=2)
+    assert (found == np.argsort(distances, axis=1)[:, :5]).all()
+
+
+@pytest.mark.parametrize(
+    ("contender", "options"),
+    [(gsp_scores, []), (gsp_scores, ["gallery"]), (plain_search, [])],
+)
+def test_contenders_report_time_and_memory(
+    contender, options, embeddings_file, monkeypatch, capsys
+):
+    arguments = ["contender", str(embeddings_file), *options]
+    monkeypatch.setattr(sys, "argv", arguments)
+    contender.main()
+    report = json.loads(capsys.readouterr().out)
+    assert report["seconds"] > 0
+    assert ("map_at_r" in report) == (contender is gsp_scores)
+
+
+def test_a_table_holds_ratios_to_the_first():
+    reports = [
+        [{"seconds": 2.0, "growth_mb": 10}, {"seconds": 4.0, "growth_mb": 12}],
+        [{"seconds": 1.5, "growth_mb": 20, "map_at_r": 0.5}],
+    ]
+    measured = [
+        evaluation.measurement(name, runs)
+        for name, runs in zip(("plain", "ours"), reports, strict=True)
+    ]
+    headings, plain, ours = ratio_rows(measured)
+    assert headings[-2:] == ["memory grows by", "MAP@R"]
+    assert plain[1:4] == ["3", "1.00", "0.67-1.33"]
+    assert plain[-2:] == ["12 MB", ""]
+    assert ours[1:3] == ["1.5", "0.50"]
+    assert ours[-1] == "0.50000000"
+    assert ratio_table(measured).count("\n") == 3

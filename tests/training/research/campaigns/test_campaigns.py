@@ -1,0 +1,113 @@
+"""Short forms of the campaigns; the long ones are commands."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.retrieval import ExactIndex, export_retriever
+from tests.retrieval.serving.served_artefact import small_encoder
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("exports are TensorFlow's", allow_module_level=True)
+
+from training.research.campaigns import damage, fuzz, load
+
+ROOT = pathlib.Path(__file__).parents[4]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    keras.utils.set_random_seed(0)
+    folder = tmp_path_factory.mktemp("campaigns") / "retriever"
+    rows = np.random.default_rng(0).normal(size=(30, 6))
+    index = ExactIndex(rows, labels=np.arange(30) % 5)
+    export_retriever(small_encoder(), index, folder, neighbors=3)
+    return folder
+
+
+def test_damaged_images_change_no_answer(exported, tmp_path, capsys):
+    record = tmp_path / "fuzz.json"
+    arguments = [str(exported), "--images", "120", "--json", str(record)]
+    fuzz.main(arguments)
+    assert "wrong_answers  0" in capsys.readouterr().out
+    kept = json.loads(record.read_text())
+    assert kept["kind"] == "campaign"
+    assert ["damaged images", "120"] in kept["tables"][0]["rows"]
+    assert kept["settings"]["date"]
+
+
+def test_many_threads_get_the_answers_of_one(exported, tmp_path):
+    record = tmp_path / "load.json"
+    options = ["--requests", "100", "--threads", "4", "--bad", "0.2"]
+    load.main([str(exported), *options, "--json", str(record)])
+    (table,) = json.loads(record.read_text())["tables"]
+    assert ["different answers", "0"] in table["rows"]
+
+
+def test_damaged_artefacts_are_refused_or_whole(exported, tmp_path):
+    record = tmp_path / "damage.json"
+    options = ["--times", "2", "--json", str(record)]
+    damage.main([str(exported), *options])
+    (table,) = json.loads(record.read_text())["tables"]
+    assert {row[0] for row in table["rows"]} > {"checkpoint", "export"}
+
+
+def test_damage_that_nobody_notices_is_counted(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(f"content of {name}")
+    found = damage.damage(
+        tmp_path / "one",
+        tmp_path / "two",
+        lambda folder: (folder / "file").read_bytes(),
+        3,
+        np.random.default_rng(0),
+    )
+    assert found["refused"] == 1  # A missing file.
+    assert found["silently wrong"] >= 10
+    assert not found["whole"]
+
+
+def test_a_search_that_the_export_lacks_is_named(exported):
+    pytest.importorskip("scann")
+    options = ["--requests", "2", "--signatures", "search_ann"]
+    with pytest.raises(SystemExit, match="search_exact.*search_ann"):
+        load.main([str(exported), *options])
+
+
+def test_an_export_with_scann_loads_where_nothing_imported_scann(tmp_path):
+    pytest.importorskip("scann")
+    rng = np.random.default_rng(0)
+    rows, images = rng.normal(size=(300, 6)), rng.uniform(size=(9, 24, 24, 3))
+    index = gsp.retrieval.ScannIndex(rows, labels=np.arange(300) % 5)
+    folder = tmp_path / "retriever"
+    export_retriever(
+        small_encoder(),
+        index,
+        folder,
+        neighbors=3,
+        held_out=(255 * images, np.arange(9) % 5),
+        minimum_recall=0.1,
+    )
+    record = tmp_path / "load.json"
+    options = ["--requests", "40", "--threads", "4", "--json", str(record)]
+    subprocess.run(
+        [sys.executable, "-m", "training.research.campaigns.load", str(folder)]
+        + [*options, "--signatures", "search_exact", "search_ann"],
+        check=True,
+        cwd=ROOT,
+    )
+    (table,) = json.loads(record.read_text())["tables"]
+    assert table["headings"][1:] == ["search_exact", "search_ann"]
+    assert ["different answers", "0", "0"] in table["rows"]
+
+
+def test_an_export_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(SystemExit, match="model"):
+        load.main([str(tmp_path / "nothing")])

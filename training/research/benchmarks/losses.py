@@ -1,0 +1,314 @@
+"""Values and step times of every loss, beside pytorch-metric-learning.
+
+    python -m training.research.benchmarks.losses --pml-python /path/to/bin/python
+
+A step is the value of a loss and its gradient with respect to embeddings and,
+where there are any, proxies. Ours is compiled by XLA, theirs runs as that
+library runs. Each side is a process of its own, one after the other; the
+other interpreter needs torch and pytorch-metric-learning, and without
+`--pml-python` it is left out. The same definition of each loss is asked of
+both, and the command fails where our value in float32 differs by more than
+1e-5 from theirs in float64, as a fraction of it, or a gradient by more than
+1e-3 of its length. Ratios are of the fastest repetitions, which other work on
+the machine disturbs least. Losses without a second time are not in that
+library, and draws differ by chance. Theirs compares all positive pairs with
+all negative ones in `ntxent` and `lifted_structure`, and batch^3 numbers in
+`smooth_ap`: gigabytes at a batch of 512, so that these stop before it.
+"""
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+from tqdm import tqdm
+
+from training.research.benchmarks.report import BenchmarkSettings, run_benchmark
+from training.research.results.records import Table
+
+CONTENDERS = Path(__file__).parent / "loss_contenders"
+PAIR_LOSSES = (
+    "contrastive",
+    "cosine_contrastive",
+    "triplet",
+    "multi_similarity",
+    "multi_similarity_mined",
+    "triplet_batch_hard",
+    "contrastive_mined",
+    "margin",
+    "margin_distance_weighted",
+    "supervised_contrastive",
+    "ntxent",
+    "circle",
+    "lifted_structure",
+    "n_pair",
+    "smooth_ap",
+    "recall_at_k",
+    "potential_field",
+)
+PROXY_LOSSES = (
+    "proxy_nca",
+    "proxy_anchor",
+    "soft_triple",
+    "arcface",
+    "sub_center_arcface",
+    "cosface",
+    "normalized_softmax",
+)
+SEVERAL_PROXIES = ("soft_triple", "sub_center_arcface")
+# Theirs compares all positive pairs with all negative ones, or batch^3
+# numbers: gigabytes at a batch of 512.
+LARGEST_BATCH = {"ntxent": 128, "lifted_structure": 128, "smooth_ap": 128}
+# Theirs (2.9) takes the samples of a class for the number of classes.
+SQUARE = ("smooth_ap",)
+DRAWN = ("margin_distance_weighted",)
+HEADINGS = (
+    "loss",
+    "batch",
+    "proxies",
+    "ours, ms a step: median (range)",
+    "pytorch-metric-learning, ms",
+    "theirs / ours, fastest",
+    "difference of values",
+    "of gradients",
+)
+VALUE_TOLERANCE = 1e-5
+GRADIENT_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(BenchmarkSettings):
+    """What to measure."""
+
+    batch_sizes: tuple[int, ...] = (32, 128, 512)
+    """Batches for every loss; 4 samples a class, for smooth_ap as many
+    classes as samples of each."""
+    num_classes: int = 200
+    """Classes that have proxies, at these batch sizes."""
+    many_classes: int = 10_000
+    """Classes for one more run of each proxy loss, at a batch of 128."""
+    embedding_size: int = 128
+    repeats: int = 9
+    """Timed runs of each case; each lasts about `seconds`."""
+    seconds: float = 0.2
+    losses: tuple[str, ...] = PAIR_LOSSES + PROXY_LOSSES
+    """Which losses."""
+    pml_python: Path | None = None
+    """Interpreter that has torch and pytorch-metric-learning."""
+
+    def small(self) -> "Settings":
+        """A pair loss and a proxy loss on a small batch."""
+        return replace(
+            self,
+            batch_sizes=(16,),
+            num_classes=6,
+            many_classes=8,
+            embedding_size=8,
+            repeats=1,
+            seconds=0.0,
+            losses=("contrastive", "proxy_nca"),
+        )
+
+
+def list_cases(settings: Settings) -> list[dict]:
+    """Returns one dict of plain values for each measurement."""
+    cases = []
+    for loss in settings.losses:
+        largest = LARGEST_BATCH.get(loss, max(settings.batch_sizes))
+        sizes = [
+            (batch_size, settings.num_classes)
+            for batch_size in settings.batch_sizes
+            if batch_size <= largest
+        ]
+        if loss in PROXY_LOSSES:
+            sizes.append((128, settings.many_classes))
+        for batch_size, num_classes in sizes:
+            per_class = 4
+            if loss in SQUARE:
+                per_class = math.isqrt(batch_size)
+                batch_size = per_class**2
+            is_proxy_loss = loss in PROXY_LOSSES
+            cases.append(
+                {
+                    "loss": loss,
+                    "batch_size": batch_size,
+                    "samples_per_class": per_class,
+                    "num_classes": num_classes if is_proxy_loss else 0,
+                    "proxies_per_class": 2 if loss in SEVERAL_PROXIES else 1,
+                    "embedding_size": settings.embedding_size,
+                    "repeats": settings.repeats,
+                    "seconds": settings.seconds,
+                }
+            )
+    return cases
+
+
+def write_problem(case: dict, path: Path) -> None:
+    """Writes embeddings in loose clusters, their labels, and proxies.
+
+    What all embeddings have in common brings them so near to each other that
+    every loss has active pairs of both kinds.
+    """
+    rng = np.random.default_rng(0)
+    size = case["embedding_size"]
+    labels = np.arange(case["batch_size"]) // case["samples_per_class"]
+    if case["num_classes"]:
+        labels %= case["num_classes"]
+    centers = rng.standard_normal((labels.max() + 1, size))
+    noise = 5.0 * rng.standard_normal(size) + 1.5 * rng.standard_normal(
+        (len(labels), size)
+    )
+    shape = (case["num_classes"], case["proxies_per_class"], size)
+    proxies = rng.standard_normal(shape)
+    proxies[: len(centers)] += centers[: case["num_classes"], None]
+    np.savez(
+        path,
+        labels=labels,
+        embeddings=(centers[labels] + noise).astype("float32"),
+        proxies=proxies.astype("float32"),
+    )
+
+
+def run(python: str | Path, script: str, folder: Path, count: int) -> Any:
+    """Returns what a contender prints: one JSON object a line and case."""
+    with subprocess.Popen(
+        [str(python), str(CONTENDERS / script), str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        lines = tqdm(process.stdout, desc=script, total=count)
+        found = [
+            json.loads(line) for line in lines if line[:4] in ('{"va', "null")
+        ]
+    if process.returncode != 0:
+        sys.exit(f"{script} failed with exit status {process.returncode}.")
+    return found
+
+
+def compare(cases: list[dict], settings: Settings) -> list[dict]:
+    """Returns what each contender found for each case."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "cases.json").write_text(json.dumps(cases))
+        for number, case in enumerate(cases):
+            write_problem(case, folder / f"{number}.npz")
+        count = len(cases)
+        ours = run(sys.executable, "gsp_losses.py", folder, count)
+        theirs = [None] * count
+        if settings.pml_python is not None:
+            theirs = run(settings.pml_python, "pml_losses.py", folder, count)
+        apart = [gradient_difference(folder, n) for n in range(count)]
+    return [
+        {"ours": one, "theirs": other, "gradient_difference": gap}
+        for one, other, gap in zip(ours, theirs, apart, strict=True)
+    ]
+
+
+def gradient_difference(folder: Path, number: int) -> float | None:
+    """Returns the largest distance of two gradients, as a share of theirs."""
+    pair = [folder / f"{number}.{side}.npz" for side in ("ours", "theirs")]
+    if not pair[1].exists():
+        return None
+    with np.load(pair[0]) as ours, np.load(pair[1]) as theirs:
+        return max(
+            float(
+                np.linalg.norm(
+                    ours[name].reshape(theirs[name].shape) - theirs[name]
+                )
+                / (np.linalg.norm(theirs[name]) or 1.0)
+            )
+            for name in theirs.files
+        )
+
+
+def milliseconds(seconds: list[float]) -> str:
+    """Returns the median and the range of repeated times."""
+    times = 1e3 * np.array(seconds)
+    return f"{np.median(times):.3g} ({times.min():.3g}-{times.max():.3g})"
+
+
+def row(case: dict, found: dict) -> list[str]:
+    """Returns one line of the table."""
+    ours, theirs = found["ours"], found["theirs"]
+    cells = [
+        case["loss"],
+        str(case["batch_size"]),
+        str(case["num_classes"] * case["proxies_per_class"] or ""),
+        milliseconds(ours["seconds"]),
+    ]
+    if theirs is None:
+        return [*cells, "", "", "", ""]
+    # Other work on the machine makes medians longer, the fastest least.
+    ratio = min(theirs["seconds"]) / min(ours["seconds"])
+    return [
+        *cells,
+        milliseconds(theirs["seconds"]),
+        f"{ratio:.2f}",
+        *(
+            ["drawn", "drawn"]
+            if case["loss"] in DRAWN
+            else [
+                f"{relative_difference(found):.1e}",
+                f"{found['gradient_difference']:.1e}",
+            ]
+        ),
+    ]
+
+
+def relative_difference(found: dict) -> float:
+    """Returns how far our value is from theirs, as a fraction of theirs."""
+    ours, theirs = found["ours"]["value"], found["theirs"]["value"]
+    return abs(ours - theirs) / (abs(theirs) or 1.0)
+
+
+def differs(case: dict, found: dict) -> bool:
+    """Returns whether the two sides compute another loss."""
+    if found["theirs"] is None or case["loss"] in DRAWN:
+        return False
+    return (
+        relative_difference(found) > VALUE_TOLERANCE
+        or found["gradient_difference"] > GRADIENT_TOLERANCE
+    )
+
+
+def measure(settings: Settings) -> Iterator[Table]:
+    """Yields one table of all losses; its numbers name those that differ."""
+    cases = list_cases(settings)
+    results = compare(cases, settings)
+    found = list(zip(cases, results, strict=True))
+    wrong = [
+        f"{case['loss']} at a batch of {case['batch_size']}"
+        for case, result in found
+        if differs(case, result)
+    ]
+    yield Table(
+        HEADINGS,
+        [row(case, result) for case, result in found],
+        numbers={"differing": wrong},
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints one table; fails where values or gradients differ."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    (table,) = run_benchmark(
+        "losses",
+        "Losses beside pytorch-metric-learning",
+        __doc__,
+        settings,
+        measure,
+    )
+    wrong = ", ".join((table.numbers or {})["differing"])
+    if wrong:
+        sys.exit(f"Values or gradients differ: {wrong}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""Images a second of the input pipeline and of a whole training step.
+
+    python -m training.research.benchmarks.pipeline --data-dir FOLDER
+
+Three parts of one run, so that they can be compared: batches alone (read,
+decode the crop, resize, flip), a step of average pooling and one of GSP on
+batches that are already there, and both together in `fit`, from one step of
+it to a later one: beginning and ending a `fit` are not measured. Cores are
+processor seconds per second: batches alone are to keep all of them busy.
+Every file is read once beforehand, so that the disk is not measured.
+Without `--data-dir` the images are made: smooth noise of 500 x 375 pixels.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+
+from training.datasets.image_folder import image_folder
+from training.datasets.image_set import ImageSet
+from training.recipes.recipe import Backbone, Recipe
+from training.research.benchmarks.ratio_table import Measurement, ratios
+from training.research.benchmarks.report import BenchmarkSettings, run_benchmark
+from training.research.results.records import Table
+
+# Seconds, and seconds of all processors together.
+Times = tuple[float, float]
+# Batches that may have been read before the first step ended.
+BUFFERED = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(BenchmarkSettings):
+    """What to measure."""
+
+    data_dir: str | None = None
+    """Image folder or archive of one."""
+    classes_per_batch: int = 8
+    samples_per_class: int = 4
+    crop_size: int = 227
+    backbone: Backbone = "mobilenet-v2"
+    """Backbone of the whole step, at random weights."""
+    batches: int = 20
+    """Batches in one timed run."""
+    repeats: int = 5
+    made_classes: int = 16
+    """Classes of made images, with 8 images each."""
+
+    def small(self) -> "Settings":
+        """Few small images, a small network, a batch."""
+        return replace(
+            self,
+            crop_size=16,
+            backbone="glyph-cnn",
+            batches=1,
+            repeats=1,
+            classes_per_batch=2,
+            samples_per_class=2,
+            made_classes=2,
+        )
+
+
+def made_images(folder: Path, num_classes: int) -> Path:
+    """Writes JPEGs of the size of photographs; returns their folder."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for label in range(num_classes):
+        (folder / f"{label:03d}").mkdir()
+        for number in range(8):
+            small = rng.integers(0, 256, (38, 50, 3)).astype("uint8")
+            large = Image.fromarray(small).resize((500, 375))
+            large.save(folder / f"{label:03d}" / f"{number}.jpg", quality=90)
+    return folder
+
+
+def contenders(
+    settings: Settings, images: ImageSet
+) -> dict[str, Callable[[int], Times]]:
+    """Returns name -> function that times so many batches."""
+    from training.recipes.batches import training_batches
+
+    recipe = Recipe(
+        dataset="folder",
+        backbone=settings.backbone,
+        frozen="batch-norm",
+        crop_size=settings.crop_size,
+        classes_per_batch=settings.classes_per_batch,
+        samples_per_class=settings.samples_per_class,
+        augmentation="mlrc-area",
+        transport_ratio=0.3,
+        inverse_temperature=5.0,
+    )
+    found: dict[str, Any] = {}
+    for augmentation in ("mlrc-area", "mlrc", "none"):
+        cut = replace(recipe, augmentation=augmentation)
+        found[f"batches, {augmentation}"] = _reading(
+            training_batches(cut, images)
+        )
+    fixed = next(iter(training_batches(recipe, images)))
+    for pooling in ("gap", "gsp"):
+        learner = _learner(replace(recipe, pooling=pooling), images)
+        found[f"step, {pooling}"] = _steps(learner, fixed)
+        found[f"batches and step, {pooling}"] = _fitting(
+            learner, training_batches(recipe, images)
+        )
+    return found
+
+
+def timed(run: Callable[[], object]) -> Times:
+    """Returns the seconds and the processor seconds of a call."""
+    start = now()
+    run()
+    return since(start)
+
+
+def now() -> Times:
+    """Returns the clock and the processor's clock."""
+    return time.perf_counter(), time.process_time()
+
+
+def since(start: Times) -> Times:
+    """Returns what has passed on both clocks."""
+    return now()[0] - start[0], now()[1] - start[1]
+
+
+def _reading(batches):
+    iterator = batches.as_numpy_iterator()
+
+    def run(count):
+        return timed(lambda: list(islice(iterator, count)))
+
+    return run
+
+
+def _steps(learner, batch):
+    def run(count):
+        return timed(
+            lambda: [learner.train_on_batch(*batch) for _ in range(count)]
+        )
+
+    return run
+
+
+def _fitting(learner, batches):
+    import keras
+
+    class Clock(keras.callbacks.Callback):
+        """What has passed between the last buffered batch and the last."""
+
+        def on_train_batch_end(self, batch, logs=None):
+            if batch + 1 == BUFFERED:
+                self.start = now()
+            self.passed = since(self.start) if batch + 1 > BUFFERED else None
+
+    def run(count):
+        clock = Clock()
+        learner.fit(
+            batches,
+            steps_per_epoch=BUFFERED + count,
+            shuffle=False,
+            verbose=0,
+            callbacks=[clock],
+        )
+        return clock.passed
+
+    return run
+
+
+def _learner(recipe, images):
+    from training.recipes.batches import image_shape
+    from training.recipes.learner import build_learner
+
+    return build_learner(
+        recipe,
+        num_classes=images.num_classes,
+        image_shape=image_shape(recipe, images),
+    )
+
+
+def compare(settings: Settings, images: ImageSet) -> Table:
+    """Measures all contenders in turns; ratios are to the first."""
+    for path in images.paths:
+        Path(path).read_bytes()
+    runs = contenders(settings, images)
+    size = settings.classes_per_batch * settings.samples_per_class
+    for run in runs.values():
+        run(2)  # traces, and fills the buffers
+    times: dict[str, list] = {name: [] for name in runs}
+    for _ in range(settings.repeats):
+        for name, run in runs.items():
+            times[name].append(run(settings.batches))
+    rows = []
+    for name, pairs in times.items():
+        seconds, used = np.transpose(pairs) / settings.batches
+        facts = {
+            "images/s": f"{size / np.median(seconds):,.0f}",
+            "cores": f"{np.median(used / seconds):.2f}",
+        }
+        rows.append(Measurement(name, tuple(seconds), facts))
+    return ratios(
+        rows,
+        f"One batch of {settings.classes_per_batch} classes x "
+        f"{settings.samples_per_class}, crops of {settings.crop_size} "
+        f"pixels, {settings.backbone}",
+    )
+
+
+def measure(settings: Settings) -> Iterator[Table]:
+    """Compares on a folder, or on images made for it."""
+    with tempfile.TemporaryDirectory() as folder:
+        source: str | Path | None = settings.data_dir
+        if source is None:
+            source = made_images(Path(folder), settings.made_classes)
+        yield compare(settings, image_folder(source))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints the table."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_benchmark("pipeline", "Reading images", __doc__, settings, measure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+"""Forward and backward pass of every pooling, beside a 1x1 convolution.
+
+    python -m training.research.benchmarks.pooling --json poolings.json
+    KERAS_BACKEND=jax python -m training.research.benchmarks.pooling
+
+One table for each size, dtype and compiler. The unit is a bare 1x1
+convolution to as many kernels as GSP has prototypes: what comparing features
+with prototypes costs at least. Poolings have the words that recipes know
+them by. Memory is what XLA plans
+beside inputs and outputs, known on JAX alone. Aims, compiled by XLA at (32,
+7, 7, 128) with 64 prototypes: at most 1.5 times that unit, and never slower
+than 100 rounds of the paper's iteration. JAX always compiles with XLA.
+
+Tables of heads have everything between the backbone's channels and the
+embedding, in the order in which recipes place it: some poolings see projected
+features, some see what the backbone gives. There the unit is the convolution to
+the embedding's width, which projects.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import keras
+import numpy as np
+import tyro
+from keras import ops
+from tqdm import tqdm
+
+from training.recipes.learner import build_head
+from training.recipes.pooling import build_pooling
+from training.recipes.recipe import Pooling, Recipe
+from training.research.benchmarks.iterated_pooling import IteratedSumPooling
+from training.research.benchmarks.ratio_table import Measurement, ratios
+from training.research.benchmarks.report import BenchmarkSettings, run_benchmark
+from training.research.results.records import Table
+
+UNIT = "1x1 convolution"
+OURS: Pooling = "gsp"
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(BenchmarkSettings):
+    """What to measure."""
+
+    sizes: tuple[tuple[int, int, int, int, int], ...] = (
+        (32, 7, 7, 128, 64),
+        (112, 7, 7, 512, 64),
+        (32, 14, 14, 128, 128),
+        (8, 56, 56, 128, 128),
+    )
+    """Batch, height, width, channels, prototypes."""
+    heads: tuple[tuple[int, int, int, int, int, int], ...] = (
+        (32, 5, 5, 1280, 64, 128),
+    )
+    """Batch, height, width, the backbone's channels, prototypes, embedding
+    size."""
+    dtypes: tuple[Literal["float32", "bfloat16"], ...] = (
+        "float32",
+        "bfloat16",
+    )
+    """Dtype of features and gradients; solvers run in float32."""
+    xla: tuple[bool, ...] = (True, False)
+    """Compiled by XLA or not."""
+    poolings: tuple[Pooling, ...] = get_args(Pooling)
+    """Words of the poolings to measure, all by default."""
+    num_rounds: int = 100
+    """Rounds of the paper's iteration."""
+    repeats: int = 15
+    """Timed runs of each pooling; the median is printed."""
+    seconds: float = 0.05
+    """Least length of a timed run; short steps are repeated in it."""
+    seed: int = 0
+
+    def small(self) -> "Settings":
+        """One small map, few poolings, not compiled."""
+        return replace(
+            self,
+            sizes=((2, 3, 3, 8, 2),),
+            heads=((2, 3, 3, 8, 2, 4),),
+            dtypes=("float32",),
+            xla=(False,),
+            poolings=("gap", OURS),
+            num_rounds=3,
+            repeats=1,
+            seconds=0.001,
+        )
+
+
+def contenders(
+    words: Sequence[Pooling], size: Sequence[int], num_rounds: int, policy: str
+) -> dict[str, Any]:
+    """Layers by name, the unit of the ratios first.
+
+    Args:
+        words: poolings as recipes name them.
+        size: batch, height, width, channels, prototypes.
+        num_rounds: of the paper's iteration.
+        policy: Keras dtype policy.
+    """
+    *_, channels, num_prototypes = size
+    former = keras.config.dtype_policy()
+    # Recipes build their layers in the policy of the moment.
+    keras.config.set_dtype_policy(policy)
+    try:
+        return {
+            UNIT: keras.layers.Conv2D(num_prototypes, 1, use_bias=False),
+            **{
+                word: build_pooling(
+                    Recipe(
+                        pooling=word,
+                        embedding_size=channels,
+                        num_prototypes=num_prototypes,
+                        transport_ratio=0.3,
+                        inverse_temperature=5.0,
+                    )
+                )
+                for word in words
+            },
+            f"paper's {num_rounds} rounds": IteratedSumPooling(
+                num_prototypes, num_rounds=num_rounds
+            ),
+        }
+    finally:
+        keras.config.set_dtype_policy(former)
+
+
+def heads(
+    words: Sequence[Pooling], size: Sequence[int], policy: str
+) -> dict[str, Any]:
+    """Heads of recipes by their pooling's name, the unit first.
+
+    Args:
+        words: poolings as recipes name them.
+        size: batch, height, width, channels, prototypes, embedding size.
+        policy: Keras dtype policy.
+    """
+    _, *shape, num_prototypes, embedding_size = size
+    former = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        found: dict[str, Any] = {
+            UNIT: keras.layers.Conv2D(embedding_size, 1, use_bias=False)
+        }
+        for word in words:
+            recipe = Recipe(
+                pooling=word,
+                embedding_size=embedding_size,
+                num_prototypes=num_prototypes,
+                transport_ratio=0.3,
+                inverse_temperature=5.0,
+            )
+            inputs = keras.Input(shape)
+            features = keras.layers.Identity()(inputs)
+            found[word] = build_head(recipe, keras.Model(inputs, features))
+        return found
+    finally:
+        keras.config.set_dtype_policy(former)
+
+
+def step_of(
+    layer: Any, features: Any, use_xla: bool, generator: np.random.Generator
+) -> tuple[Callable[[], None], int | None]:
+    """A function that runs the layer forward and backward, and its memory.
+
+    The gradient is that of features and weights for a random upstream
+    gradient, so that no compiler can leave anything out; the function waits
+    for the device. The memory is in bytes, `None` where nobody knows.
+    """
+    upstream = generator.normal(size=layer(features).shape)
+    upstream = ops.convert_to_tensor(upstream, dtype=layer(features).dtype)
+    if keras.backend.backend() == "jax":
+        return _jax_step(layer, features, upstream)
+    return _tensorflow_step(layer, features, upstream, use_xla)
+
+
+def _jax_step(layer, features, upstream):
+    import jax
+
+    def forward(features, weights):
+        # `stateless_call` would leave mixed precision out.
+        state = zip(layer.trainable_variables, weights, strict=True)
+        with keras.StatelessScope(state_mapping=state):
+            return layer(features)
+
+    @jax.jit
+    def step(features, weights, upstream):
+        outputs, pull = jax.vjp(forward, features, weights)
+        return outputs, pull(upstream)
+
+    weights = [variable.value for variable in layer.trainable_variables]
+    planned = step.lower(features, weights, upstream).compile()
+
+    def run():
+        jax.block_until_ready(planned(features, weights, upstream))
+
+    facts = planned.memory_analysis()
+    return run, None if facts is None else facts.temp_size_in_bytes
+
+
+def _tensorflow_step(layer, features, upstream, use_xla):
+    import tensorflow as tf
+
+    weights = [variable.value for variable in layer.trainable_variables]
+
+    @tf.function(jit_compile=use_xla)
+    def step(features, upstream):
+        with tf.GradientTape() as tape:
+            tape.watch(features)
+            outputs = layer(features)
+        return outputs, tape.gradient(
+            outputs, [features, *weights], output_gradients=upstream
+        )
+
+    def run():
+        step(features, upstream)
+        tf.test.experimental.sync_devices()
+
+    return run, None
+
+
+def compare(
+    size: Sequence[int], dtype: str, use_xla: bool, settings: Settings
+) -> list[Measurement]:
+    """Times all contenders in turn, so that a slow spell hits them all."""
+    shape, is_head = size[:4], len(size) > 5
+    generator = np.random.default_rng(settings.seed)
+    keras.utils.set_random_seed(settings.seed)
+    features = generator.normal(size=shape) / math.sqrt(shape[-1])
+    features = ops.convert_to_tensor(features, dtype=dtype)
+    policy = POLICIES[dtype]
+    if is_head:
+        layers = heads(settings.poolings, size, policy)
+    else:
+        layers = contenders(
+            settings.poolings, size, settings.num_rounds, policy
+        )
+    steps, memory = {}, {}
+    for name, layer in layers.items():
+        made = step_of(layer, features, use_xla, generator)
+        steps[name], memory[name] = made
+    calls = {n: _calls(s, settings.seconds) for n, s in steps.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(settings.repeats):
+        for name, step in steps.items():
+            seconds[name].append(_timed(step, calls[name]))
+    paper = np.median(seconds[list(steps)[-1]])
+    return [
+        Measurement(
+            name,
+            tuple(s),
+            {
+                **(
+                    {}
+                    if is_head
+                    else {"to the paper's": f"{np.median(s) / paper:.2f}"}
+                ),
+                "memory": _times(memory[name], memory[UNIT]),
+                "parameters": str(layers[name].count_params()),
+            },
+        )
+        for name, s in seconds.items()
+    ]
+
+
+def _times(memory, unit):
+    """Memory as a multiple of the unit's, empty where nobody knows."""
+    return f"{memory / unit:.2f}" if memory is not None and unit else ""
+
+
+def numbers(
+    size: Sequence[int], dtype: str, use_xla: bool, rows: list[Measurement]
+) -> dict[str, Any]:
+    """One table as numbers: what `--json` keeps for each case.
+
+    Args:
+        size: batch, height, width, channels, prototypes, perhaps the
+            embedding's size.
+        dtype: of features and gradients.
+        use_xla: whether XLA compiled the steps.
+        rows: what `compare` returned.
+    """
+    unit = np.median(rows[0].seconds)
+    return {
+        "size": list(size),
+        "is_head": len(size) > 5,
+        "dtype": dtype,
+        "xla": use_xla,
+        "poolings": {
+            row.name: {
+                "seconds": [float(second) for second in row.seconds],
+                "time": float(np.median(row.seconds) / unit),
+                "memory": float(row.facts["memory"])
+                if row.facts["memory"]
+                else None,
+                "parameters": int(row.facts["parameters"]),
+            }
+            for row in rows
+        },
+    }
+
+
+def _calls(step, least_seconds):
+    """How often to call a step for a timed run; warms it up."""
+    for _ in range(3):
+        step()
+    return max(1, math.ceil(least_seconds / _timed(step, 3)))
+
+
+def _timed(step, calls):
+    start = time.perf_counter()
+    for _ in range(calls):
+        step()
+    return (time.perf_counter() - start) / calls
+
+
+def measure(settings: Settings) -> Iterator[Table]:
+    """Yields a table for each size, dtype and compiler."""
+    backend = keras.backend.backend()
+    cases = [
+        (size, dtype, use_xla)
+        for size in (*settings.sizes, *settings.heads)
+        for dtype in settings.dtypes
+        for use_xla in ((True,) if backend == "jax" else settings.xla)
+    ]
+    for size, dtype, use_xla in tqdm(cases, desc="poolings"):
+        rows = compare(size, dtype, use_xla, settings)
+        *shape, num_prototypes = size[:5]
+        compiler = "XLA" if use_xla else "no XLA"
+        title = (
+            f"{tuple(shape)}, {num_prototypes} prototypes, {dtype}, "
+            f"{backend}, {compiler}"
+        )
+        if len(size) > 5:
+            title = f"head of {size[5]}, {title}"
+        table = ratios(rows, title, "pooling")
+        yield replace(table, numbers=numbers(size, dtype, use_xla, rows))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints the tables."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_benchmark("pooling", "What a pooling costs", __doc__, settings, measure)
+
+
+if __name__ == "__main__":
+    main()

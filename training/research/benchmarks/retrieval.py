@@ -1,0 +1,288 @@
+"""Search in galleries of any size, beside faiss and NumPy; and serving.
+
+    python -m training.research.benchmarks.retrieval --json docs/results/retrieval.json
+
+Embeddings are clustered unit vectors. Each contender runs in a process of its
+own; memory is what the process grows by while it builds and searches; a gallery
+that is on the disk, and pages of mapped files, are not counted. faiss comes
+with the `milvus` extra; a contender whose engine is missing is left out, and
+so are graphs above `--graphs-up-to` items and, above `--on-disk-above`, all
+that hold a gallery in memory. `busy` is the time all processors worked for the
+queries, which other work on the machine does not lengthen; one query is the
+median of some that come alone. At the end, images a second of a whole
+SavedModel, and what 1e9 vectors would take, on paper.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import tyro
+from tqdm import tqdm
+
+from training.research.benchmarks.ratio_table import Measurement, ratios
+from training.research.benchmarks.report import BenchmarkSettings, run_benchmark
+from training.research.benchmarks.search_contender import CONTENDERS
+from training.research.results.records import Table
+
+# Contenders that need not hold a gallery, build a graph, are exact.
+ON_DISK = ("NumPy", "ExactIndex float16 on disk")
+GRAPHS = ("MilvusIndex embedded", "faiss HNSW")
+EXACT = ("faiss flat", "NumPy", "ExactIndex")
+SCRIPT = Path(__file__).with_name("search_contender.py")
+PAPER_HEADINGS = (
+    "items",
+    "GB float32",
+    "GB float16",
+    "GB int8",
+    "GB HNSW",
+    "busy a query, exact",
+    "hosts of 64 GB for HNSW",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(BenchmarkSettings):
+    """What to measure."""
+
+    sizes: tuple[int, ...] = (10_000, 60_000, 500_000)
+    """Sizes of the gallery."""
+    graphs_up_to: int = 1_000_000
+    """Items up to which graphs are built, the longest work."""
+    on_disk_above: int = 2_000_000
+    """Items above which a gallery stays on the disk in float16, and only
+    contenders that search it there take part."""
+    embedding_size: int = 128
+    num_queries: int = 1000
+    neighbors: int = 10
+    repeats: int = 3
+    contenders: tuple[str, ...] = ()
+    """Some of the contenders by name; by default all. Recalls are of the
+    first of faiss flat, NumPy and ExactIndex."""
+    serving: bool = True
+    """Whether to serve images too."""
+    model: Path | None = None
+    """Exported retriever to serve images with; by default an untrained
+    MobileNetV2 (0.35, 224 pixels) with GSP and 10,000 items is made."""
+    batch_size: int = 32
+    """Images in one request."""
+
+    def small(self) -> "Settings":
+        """A small gallery, contenders that need no engine, no serving."""
+        return replace(
+            self,
+            sizes=(1000,),
+            embedding_size=8,
+            num_queries=20,
+            neighbors=5,
+            repeats=1,
+            contenders=self.contenders or ("NumPy", "ExactIndex"),
+            serving=False,
+        )
+
+
+def clustered(
+    count: int, settings: Settings, seed: int | list[int]
+) -> np.ndarray:
+    """Returns unit vectors around a thousand centers."""
+    centers = np.random.default_rng(0).standard_normal(
+        (1000, settings.embedding_size), dtype="float32"
+    )
+    rng = np.random.default_rng(seed)
+    rows = centers[rng.integers(1000, size=count)]
+    rows = rows + rng.standard_normal(rows.shape, dtype="float32")
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def write_gallery(
+    path: str, count: int, settings: Settings, is_large: bool
+) -> None:
+    """Writes a gallery block by block, in float16 if it is large."""
+    gallery = np.lib.format.open_memmap(
+        path,
+        "w+",
+        dtype="float16" if is_large else "float32",
+        shape=(count, settings.embedding_size),
+    )
+    for number, start in enumerate(range(0, count, 100_000)):
+        rows = gallery[start : start + 100_000]
+        rows[:] = clustered(len(rows), settings, [1, number])
+    gallery.flush()
+
+
+def compare(count: int, settings: Settings) -> list[Measurement]:
+    """Runs every contender on one gallery."""
+    is_large = count > settings.on_disk_above
+    names = list(settings.contenders or CONTENDERS)
+    names = [name for name in names if not is_large or name in ON_DISK]
+    if count > settings.graphs_up_to:
+        names = [name for name in names if name not in GRAPHS]
+    with tempfile.TemporaryDirectory() as folder:
+        write_gallery(f"{folder}/gallery.npy", count, settings, is_large)
+        queries = clustered(settings.num_queries, settings, 2)
+        np.save(f"{folder}/queries.npy", queries)
+        runs = {
+            name: _run(name, folder, settings)
+            for name in tqdm(names, desc=f"{count} items")
+        }
+        runs = {name: run for name, run in runs.items() if run is not None}
+        true = np.load(next(runs[n]["found"] for n in EXACT if n in runs))
+        return [
+            _measurement(name, run, true, settings)
+            for name, run in runs.items()
+        ]
+
+
+def serve(settings: Settings) -> list[Measurement]:
+    """Sends JPEG images of 256 pixels to every signature of a SavedModel."""
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = settings.model or _untrained(Path(folder) / "model", settings)
+        model = tf.saved_model.load(str(path))
+        pixels = np.random.default_rng(0).integers(0, 255, (16, 16, 3))
+        pixels = np.kron(pixels, np.ones((16, 16, 1))).astype("uint8")
+        image = tf.io.encode_jpeg(pixels)
+        batch = tf.repeat(image[None], settings.batch_size)
+        found = []
+        for name in ("embed", "search_exact"):
+            signature = model.signatures[name]
+            signature(image_bytes=batch)
+            seconds = []
+            for _ in range(10 * settings.repeats):
+                start = time.perf_counter()
+                signature(image_bytes=batch)["status"].numpy()
+                seconds.append(time.perf_counter() - start)
+            rate = settings.batch_size / np.median(seconds)
+            facts = {"images/s": f"{rate:.0f}"}
+            found.append(Measurement(name, tuple(seconds), facts))
+        return found
+
+
+def paper(
+    settings: Settings, seconds: float, count: int
+) -> list[tuple[str, ...]]:
+    """What larger galleries take, from bytes a vector and measured seconds.
+
+    Args:
+        settings: for the size of a vector.
+        seconds: that processors are busy with one query of many, which is
+            compared with `count` items.
+        count: items of that gallery.
+
+    Returns:
+        Rows: items, GB in float32, float16 and int8, GB of an HNSW graph of
+        32 links (float32), seconds that processors of this kind are busy
+        with a query, hosts of 64 GB for the graph.
+    """
+    rows = []
+    for items in (10**6, 10**7, 10**8, 10**9):
+        gigabytes = [
+            items * (settings.embedding_size * width + extra) / 1e9
+            for width, extra in ((4, 0), (2, 0), (1, 4), (4, 4 * 2 * 32))
+        ]
+        rows.append(
+            (
+                f"{items:.0e}",
+                *(f"{one:,.1f}" for one in gigabytes),
+                f"{seconds * items / count:,.2f} s",
+                f"{int(np.ceil(gigabytes[-1] / 64))}",
+            )
+        )
+    return rows
+
+
+def measure(settings: Settings) -> Iterator[Table]:
+    """Yields a table for each size, one for serving, and one on paper."""
+    alone = None
+    for count in settings.sizes:
+        rows = compare(count, settings)
+        yield ratios(
+            rows,
+            f"{settings.num_queries:,} queries, {settings.neighbors} "
+            f"neighbors among {count:,} x {settings.embedding_size}",
+        )
+        for row in rows:
+            if row.name in ("ExactIndex", "ExactIndex float16 on disk"):
+                busy = float(row.facts["busy"].split()[0])
+                alone = busy / settings.num_queries, count
+    if settings.serving:
+        yield ratios(
+            serve(settings),
+            f"Requests of {settings.batch_size} JPEG images, 256 pixels",
+            "signature",
+        )
+    if alone is not None:
+        lines = paper(settings, *alone)
+        yield Table(PAPER_HEADINGS, lines, num_left=0, title="On paper")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints the tables."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_benchmark(
+        "retrieval", "Search in galleries", __doc__, settings, measure
+    )
+
+
+def _run(name, folder, settings):
+    arguments = [name, folder, settings.neighbors, settings.repeats]
+    answer = subprocess.run(
+        [sys.executable, str(SCRIPT), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+    )
+    if answer.returncode:
+        tqdm.write(f"{name}: left out: {answer.stderr.splitlines()[-1]}")
+        return None
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def _measurement(name, run, true, settings):
+    found = np.load(run["found"])
+    shared = [
+        len(np.intersect1d(one, other)) / settings.neighbors
+        for one, other in zip(found, true, strict=True)
+    ]
+    rate = settings.num_queries / np.median(run["seconds"])
+    facts = {
+        "queries/s": f"{rate:,.0f}",
+        "busy": f"{np.median(run['busy_seconds']):.3g} s",
+        "one query": f"{np.median(run['single_seconds']) * 1e3:.3g} ms",
+        "built in": f"{run['build_seconds']:.2f} s",
+        "memory grows by": f"{run['growth_mb']:,.0f} MB",
+        "recall": f"{np.mean(shared):.4f}",
+    }
+    return Measurement(name, tuple(run["seconds"]), facts)
+
+
+def _untrained(path, settings):
+    import keras
+
+    import keras_gsp as gsp
+
+    inputs = keras.Input((224, 224, 3))
+    network = keras.applications.MobileNetV2(
+        input_shape=(224, 224, 3), alpha=0.35, include_top=False, weights=None
+    )
+    features = network(keras.layers.Rescaling(1 / 127.5, -1.0)(inputs))
+    encoder = gsp.models.build_encoder(
+        keras.Model(inputs, features),
+        embedding_size=settings.embedding_size,
+        pooling=gsp.layers.GeneralizedSumPooling(),
+    )
+    index = gsp.retrieval.ExactIndex(clustered(10_000, settings, 1))
+    gsp.retrieval.export_retriever(
+        encoder, index, path, crop_fraction=224 / 256
+    )
+    return path
+
+
+if __name__ == "__main__":
+    main()

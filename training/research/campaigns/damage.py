@@ -1,0 +1,310 @@
+"""Damaged artefacts: `python -m training.research.campaigns.damage`.
+
+Every file of an exact index, a ScaNN index, a checkpoint of a run and a
+SavedModel is damaged in turn and the artefact is loaded: one or more bits are
+flipped, the file is cut, empty, longer, exchanged for another file of the
+artefact or for that of another version, or missing. Loading must refuse it
+and name the file or its folder, or give what was saved, bit by bit.
+"""
+
+import hashlib
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+WAYS = (
+    "bit flipped",
+    "bits flipped",
+    "cut",
+    "empty",
+    "longer",
+    "exchanged",
+    "other version",
+    "missing",
+)
+VERDICTS = "refused", "whole", "silently wrong", "crashed", "not named"
+HEADINGS = "artefact", "files", "damages", *VERDICTS
+
+
+@dataclass(frozen=True)
+class DamageCommand:
+    """Damages every file of the artefacts and loads them."""
+
+    model: Annotated[Path | None, tyro.conf.Positional] = None
+    """Exported retriever to damage too; none by default."""
+    times: int = 20
+    """Damages of each kind a file."""
+    seed: int = 0
+    """Seed of the damages."""
+    json: Path | None = None
+    """File for the record."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line."""
+    command = tyro.cli(
+        DamageCommand,
+        prog="python -m training.research.campaigns.damage",
+        description=__doc__,
+        args=arguments,
+    )
+    if command.times < 1:
+        sys.exit(f"error: `times` must be at least 1. Received: {command}.")
+    rows, is_wrong = [], False
+    for name, found, files in damage_all(command):
+        counts = [found[verdict] for verdict in VERDICTS]
+        tried = found.total() - found["not named"]
+        is_wrong |= any(counts[2:])
+        rows.append([str(cell) for cell in (name, files, tried, *counts)])
+        print(*rows[-1], sep=" | ", flush=True)
+    if command.json is not None:
+        from training.research.campaigns.report import keep_campaign
+        from training.research.results.records import Table
+
+        keep_campaign(
+            command.json,
+            "damage",
+            "Damaged artefacts",
+            "Every file of an exact index (in float32 and in int8, with "
+            "attributes and a threshold), a ScaNN index, a checkpoint and an "
+            "export is damaged in turn and the artefact is loaded: bits are "
+            "flipped, the file is cut, empty, longer, exchanged for another "
+            "file of the artefact or for that of another version, or missing. "
+            "`Whole` gave what was saved, bit by bit; `silently wrong` gave "
+            "something else; `crashed` raised what is no refusal; `not named` "
+            "refused without the name of the file or its folder.",
+            command,
+            [Table(HEADINGS, rows)],
+        )
+    if is_wrong:
+        sys.exit("error: damage was not noticed, or not named")
+
+
+def damage_all(command: DamageCommand) -> Iterator[tuple[str, Counter, int]]:
+    """Yields name, verdicts and number of files of each artefact."""
+    generator = np.random.default_rng(command.seed)
+    with tempfile.TemporaryDirectory() as aside:
+        for name, (make, load) in artefacts(command.model).items():
+            whole, other = Path(aside, name, "1"), Path(aside, name, "2")
+            make(whole, 0)
+            make(other, 1)
+            verdicts = damage(whole, other, load, command.times, generator)
+            files = sum(path.is_file() for path in whole.rglob("*"))
+            yield name, verdicts, files
+
+
+def artefacts(model: Path | None) -> dict[str, tuple[Callable, Callable]]:
+    """Name -> functions that make one and that return its content."""
+    found: dict[str, tuple[Callable, Callable]] = {
+        "exact index": (_exact, _load_exact),
+        "exact index, int8": (_quarter, _load_exact),
+        "checkpoint": (_checkpoint, _load_checkpoint),
+    }
+    try:
+        from keras_gsp.retrieval.index.scann_index import import_scann
+
+        import_scann()
+        found["ScaNN index"] = _scann, _load_scann
+    except ImportError as error:
+        print(f"ScaNN index is left out: {error}")
+    if model is not None:
+        found["export"] = (_copy_of(model), _load_export)
+    return found
+
+
+def damage(
+    whole: Path,
+    other: Path,
+    load: Callable[[Path], Any],
+    times: int,
+    generator: np.random.Generator,
+) -> Counter:
+    """Damages each file of an artefact and counts how loading ends.
+
+    Args:
+        whole: The artefact; it is whole again afterwards.
+        other: Another version of it.
+        load: From its folder to its content; what can be compared.
+        times: Damages of each kind a file.
+        generator: Where they are drawn from.
+    """
+    expected = load(whole)
+    found: Counter = Counter()
+    files = sorted(path for path in whole.rglob("*") if path.is_file())
+    for path in files:
+        content = path.read_bytes()
+        for way in WAYS:
+            # A file that is all of an artefact may be that of another one.
+            if way in ("exchanged", "other version") and len(files) == 1:
+                continue
+            is_drawn = way in ("bit flipped", "bits flipped", "cut", "longer")
+            for _ in range(times if is_drawn else 1):
+                wrong = _wrong(
+                    way, path, content, files, whole, other, generator
+                )
+                if wrong == content:
+                    continue
+                if wrong is None:
+                    path.unlink()
+                else:
+                    path.write_bytes(wrong)
+                found.update(_verdicts(load, whole, path, expected))
+        path.write_bytes(content)
+    if load(whole) != expected:
+        raise RuntimeError(f"{whole} must be whole again. Received: not.")
+    return found
+
+
+def _wrong(way, path, content, files, whole, other, generator):
+    changed = bytearray(content)
+    match way:
+        case "bit flipped" | "bits flipped" if content:
+            count = 1 if way == "bit flipped" else 8
+            for place in generator.integers(len(content), size=count):
+                changed[place] ^= 1 << int(generator.integers(8))
+        case "cut" if content:
+            changed = changed[: generator.integers(len(content))]
+        case "empty":
+            changed = bytearray()
+        case "longer":
+            changed += generator.bytes(int(generator.integers(1, 100)))
+        case "exchanged":
+            changed = bytearray(files[files.index(path) - 1].read_bytes())
+        case "other version":
+            same = other / path.relative_to(whole)
+            changed = bytearray(same.read_bytes() if same.is_file() else b"")
+        case "missing":
+            return None
+    return bytes(changed)
+
+
+def _verdicts(load, whole, path, expected):
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            content = load(whole)
+    except (ValueError, FileNotFoundError) as error:
+        is_named = str(whole) in str(error) or path.name in str(error)
+        return ["refused"] if is_named else ["refused", "not named"]
+    except Exception as error:  # noqa: BLE001 - what else it may be is asked
+        print(f"{path.name}: {type(error).__name__}: {error}", flush=True)
+        return ["crashed"]
+    return ["whole" if content == expected else "silently wrong"]
+
+
+def _rows(seed):
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(40, 6)).astype("float32")
+
+
+def _exact(path, seed, storage="float32"):
+    import keras_gsp as gsp
+
+    rows = _rows(seed)
+    index = gsp.retrieval.ExactIndex(
+        rows,
+        labels=np.arange(40) % 5,
+        ids=[f"item {number}" for number in range(40)],
+        attributes={"year": 2000 + np.arange(40) + seed},
+        storage=storage,
+    )
+    index.gallery.match = gsp.retrieval.MatchThreshold.calibrated(
+        rows, np.arange(40) % 5, false_accept_rate=0.2
+    )
+    index.save(path)
+
+
+def _quarter(path, seed):
+    _exact(path, seed, "int8")
+
+
+def _scann(path, seed):
+    import keras_gsp as gsp
+
+    index = gsp.retrieval.ScannIndex(_rows(seed), labels=np.arange(40) % 5)
+    index.save(path)
+
+
+def _content(index):
+    found = index.search(_rows(2)[:5], k=4)
+    match = index.gallery.match
+    return (
+        found.ids.tolist(),
+        found.labels.tolist(),
+        found.distances.tobytes(),
+        {k: v.tolist() for k, v in index.gallery.attributes.items()},
+        index.gallery._num_added,
+        match and match.get_config(),
+    )
+
+
+def _load_exact(path):
+    import keras_gsp as gsp
+
+    return _content(gsp.retrieval.ExactIndex.load(path))
+
+
+def _load_scann(path):
+    import keras_gsp as gsp
+
+    return _content(gsp.retrieval.ScannIndex.load(path))
+
+
+def _checkpoint(path, seed):
+    from keras_gsp.callbacks.exact_resume.checkpoints import (
+        write_checkpoint,
+    )
+
+    path.mkdir(parents=True)
+    manifest = {"step": 3 + seed, "settings": {"seed": seed}}
+    arrays = {"weights": _rows(seed), "step": np.array(3 + seed)}
+    write_checkpoint(path / "step-000000003.npz", manifest, arrays)
+
+
+def _load_checkpoint(path):
+    from keras_gsp.callbacks.exact_resume.checkpoints import (
+        read_checkpoint,
+    )
+
+    manifest, arrays = read_checkpoint(path / "step-000000003.npz")
+    return manifest, {k: (v.shape, v.tobytes()) for k, v in arrays.items()}
+
+
+def _copy_of(model):
+    def make(path, seed):
+        from keras_gsp.storage.checksums import write_checksums
+
+        shutil.copytree(model, path)
+        if seed:  # Another export: every file is another one.
+            for file in path.rglob("*"):
+                if file.is_file():
+                    file.write_bytes(file.read_bytes() + b" ")
+            write_checksums(path)
+
+    return make
+
+
+def _load_export(path):
+    from keras_gsp.storage.checksums import CHECKSUMS, check_whole
+
+    check_whole(path)
+    # Checksums say nothing of themselves; spaces in them change nothing.
+    return {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in path.rglob("*")
+        if file.is_file() and file.name != CHECKSUMS
+    }
+
+
+if __name__ == "__main__":
+    main()

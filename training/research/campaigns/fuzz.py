@@ -1,0 +1,215 @@
+"""Damaged images against an export: `python -m training.research.campaigns.fuzz`.
+
+Each batch holds damaged files between whole ones. Whole ones must keep their
+neighbors, damaged ones get a status, and the process lives on.
+"""
+
+import io
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+ABOUT = """
+Random bytes and JPEG, PNG, GIF, BMP and WebP files, with Exif and without,
+that were flipped, cut or joined, in requests with whole images among them:
+through the reading of data sets and every signature of an export. The whole
+images must keep their neighbors, each damaged one gets a status of its own,
+and the process lives on.
+"""
+KINDS = "JPEG", "PNG", "GIF", "BMP", "WEBP"
+
+
+@dataclass(frozen=True)
+class FuzzCommand:
+    """Sends damaged images through reading, embedding and search."""
+
+    model: Annotated[Path, tyro.conf.Positional] = Path("saved_models/glyphs")
+    """Exported retriever."""
+    images: int = 10_000
+    """Damaged images to send."""
+    batch: int = 32
+    """Images in a request; a quarter of them are whole."""
+    seed: int = 0
+    """Seed of the damages."""
+    json: Path | None = None
+    """File for the record."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line."""
+    command = tyro.cli(
+        FuzzCommand,
+        prog="python -m training.research.campaigns.fuzz",
+        description=__doc__,
+        args=arguments,
+    )
+    from training.search import exported_folder
+
+    try:
+        record = fuzz(
+            exported_folder(command.model),
+            command.images,
+            batch=command.batch,
+            seed=command.seed,
+        )
+    except (OSError, ValueError) as error:
+        sys.exit(f"error: {error}")
+    for name, value in record.items():
+        print(f"{name:>24}  {value}")
+    if command.json is not None:
+        from training.research.campaigns.report import (
+            facts_table,
+            keep_campaign,
+        )
+
+        keep_campaign(
+            command.json,
+            "fuzz",
+            "Damaged images",
+            ABOUT,
+            command,
+            [facts_table(record)],
+        )
+    if record["wrong_answers"]:
+        sys.exit("error: damage changed the answer to a whole image")
+
+
+def fuzz(
+    folder: Path, num_images: int, *, batch: int = 32, seed: int = 0
+) -> dict[str, Any]:
+    """Sends damaged images to an export and counts what went wrong.
+
+    Args:
+        folder: The export, with `search_exact`.
+        num_images: Damaged images, at least 1.
+        batch: Images in a request.
+        seed: Seed of the damages.
+
+    Returns:
+        The record, a dict of JSON values; `wrong_answers` counts whole images
+        whose neighbors changed, which must be none.
+    """
+    import keras_gsp as gsp
+    from training.artefacts.served_export import load_export
+
+    model = load_export(folder)
+    signatures = model.signatures
+    generator = np.random.default_rng(seed)
+    whole = whole_images(generator)
+    expected = _answer(signatures["search_exact"], whole)
+    statuses: dict[str, int] = {}
+    sent = wrong = read = 0
+    longest = 0.0
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    while sent < num_images:
+        count = min(batch - batch // 4, num_images - sent)
+        damaged = [damage(generator, whole) for _ in range(count)]
+        chosen = generator.integers(0, len(whole), max(1, batch // 4))
+        contents = damaged + [whole[i] for i in chosen]
+        order = generator.permutation(len(contents))
+        start = time.monotonic()
+        found = _answer(
+            signatures["search_exact"], [contents[i] for i in order]
+        )
+        longest = max(longest, time.monotonic() - start)
+        places = np.argsort(order)
+        for place, which in zip(places[count:], chosen, strict=True):
+            wrong += found["ids"][place] != expected["ids"][which]
+        for place in places[:count]:
+            status = found["status"][place].split(":")[0]
+            statuses[status] = statuses.get(status, 0) + 1
+        _check_others(signatures, contents, order)
+        for content in damaged:
+            try:
+                gsp.data.decode_image(content, max_pixels=1_000_000)
+                read += 1
+            except ValueError:
+                pass
+        sent += count
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "damaged_images": sent,
+        "wrong_answers": int(wrong),
+        "statuses": statuses,
+        "decoded_by_reading": read,
+        "longest_request_s": round(longest, 3),
+        "memory_growth_mb": round((after - before) / 1024, 1),
+    }
+
+
+def damage(generator: np.random.Generator, whole: list[bytes]) -> bytes:
+    """A damaged image: flipped, cut, joined, enlarged or random bytes.
+
+    Args:
+        generator: Where the damage is drawn from.
+        whole: Encoded images to start from.
+    """
+    content = bytearray(whole[generator.integers(len(whole))])
+    way = generator.integers(6)
+    if way == 0:
+        return generator.bytes(int(generator.integers(0, 2000)))
+    if way == 1:
+        return bytes(content[: generator.integers(len(content))])
+    if way == 2:
+        other = whole[generator.integers(len(whole))]
+        place = generator.integers(min(len(content), len(other)))
+        return bytes(content[:place]) + other[place:]
+    # Headers are hit as often as pixels: that is where decoders break.
+    reach = 64 if way == 3 else len(content)
+    for _ in range(int(generator.integers(1, 10))):
+        content[generator.integers(min(reach, len(content)))] = (
+            generator.integers(256)
+        )
+    return bytes(content)
+
+
+def whole_images(generator: np.random.Generator) -> list[bytes]:
+    """Twenty small images in five formats, half of them with Exif."""
+    from PIL import Image
+
+    images = []
+    for number in range(20):
+        colors = generator.integers(0, 256, (6, 6 + number % 3, 3))
+        pixels = np.kron(colors, np.ones((8, 8, 1))).astype("uint8")
+        file = io.BytesIO()
+        options = {}
+        if number % 2:
+            exif = Image.Exif()
+            exif[0x0112] = 1 + number % 8
+            options["exif"] = exif
+        kind = KINDS[number % len(KINDS)]
+        if kind in ("GIF", "BMP"):
+            options = {}
+        Image.fromarray(pixels).save(file, kind, **options)
+        images.append(file.getvalue())
+    return images
+
+
+def _answer(signature, contents):
+    import tensorflow as tf
+
+    answer = signature(image_bytes=tf.constant(contents))
+    return {
+        "ids": [[id_.decode() for id_ in row] for row in answer["ids"].numpy()],
+        "status": [status.decode() for status in answer["status"].numpy()],
+    }
+
+
+def _check_others(signatures, contents, order):
+    """The other signatures must answer too."""
+    import tensorflow as tf
+
+    asked = tf.constant([contents[i] for i in order])
+    signatures["embed"](image_bytes=asked)
+    if "explain" in signatures:
+        signatures["explain"](query_bytes=asked, neighbor_bytes=asked[::-1])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""Can pooling drop what all classes share? Classes made of trainable tokens.
+
+    python -m training.research.experiments.synthetic_tokens
+
+16 classes own 4 tokens each, 4 background tokens belong to all of them. A
+sample is a bag of 50 tokens, a share of about one half from its class, the
+rest background. All tokens are trained, inside [-0.3, 0.3]: a network that
+could learn any feature it wants. What is left is the pooling. Average pooling
+moves with the share of background; generalized sum pooling can leave it out.
+Scored on fresh bags of the same classes. Thesis, section 5.3.1.
+
+Tokens have two dimensions, so that the classes can be drawn. The loss is the
+contrastive one, without normalization, at several margins: how far average
+pooling falls behind is mostly a matter of the margin.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tyro
+from tqdm import tqdm
+
+import keras_gsp as gsp
+from training.pictures.palette import METHODS, picture
+from training.research.experiments.convex_hulls import hull
+from training.research.experiments.report import (
+    ExperimentSettings,
+    run_experiment,
+)
+from training.research.results.markdown import (
+    markdown_table,
+    mean_and_deviation,
+    spread,
+)
+
+CLASS_TOKENS = 4
+BACKGROUND_TOKENS = 4
+BOUND = 0.3
+"""Tokens stay in [-0.3, 0.3]."""
+SHARE_MEAN, SHARE_SPREAD = 0.5, 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(ExperimentSettings):
+    """Sizes of the bags and of the training."""
+
+    num_classes: int = 16
+    bag_size: int = 50
+    dimension: int = 2
+    """Size of a token; the first two entries are drawn."""
+    num_prototypes: int = 64
+    transport_ratio: float = 0.3
+    inverse_temperature: float = 50.0
+    """Costs are at most 0.85 here, between corners of the square."""
+    negative_margins: tuple[float, ...] = (0.1, 0.2, 0.3)
+    """Of the contrastive loss, a distance; the last one is drawn."""
+    samples_per_class: int = 4
+    """Bags of each class in a batch."""
+    steps: int = 1500
+    learning_rate: float = 3e-3
+    test_bags: int = 40
+    """Bags of each class that are scored."""
+
+    def small(self) -> "Settings":
+        """A handful of steps."""
+        return replace(
+            self,
+            seeds=(0, 1),
+            num_classes=4,
+            bag_size=10,
+            negative_margins=(0.3,),
+            num_prototypes=4,
+            steps=10,
+            test_bags=5,
+        )
+
+
+def draw_bags(settings: Settings, labels: Any, rng: np.random.Generator) -> Any:
+    """Draws a bag for each label, (bags, bag_size), token numbers.
+
+    The last `BACKGROUND_TOKENS` numbers are the background.
+    """
+    shape = len(labels), settings.bag_size
+    share = rng.normal(SHARE_MEAN, SHARE_SPREAD, size=(len(labels), 1))
+    own = np.round(settings.bag_size * share.clip(0.0, 1.0))
+    is_own = np.arange(settings.bag_size) < own
+    of_class = rng.integers(CLASS_TOKENS, size=shape)
+    of_class += CLASS_TOKENS * np.asarray(labels)[:, None]
+    background = rng.integers(BACKGROUND_TOKENS, size=shape)
+    background += CLASS_TOKENS * settings.num_classes
+    return np.where(is_own, of_class, background).astype("int32")
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp_training")
+class InsideBox(keras.constraints.Constraint):
+    """Keeps every entry of a weight in [-0.3, 0.3]."""
+
+    def __call__(self, value: Any) -> Any:
+        """Clips."""
+        return keras.ops.clip(value, -BOUND, BOUND)
+
+
+def build_model(settings: Settings, method: str, margin: float) -> Any:
+    """Tokens, then the pooling of the method, compiled."""
+    num_tokens = CLASS_TOKENS * settings.num_classes + BACKGROUND_TOKENS
+    tokens = keras.layers.Embedding(
+        num_tokens,
+        settings.dimension,
+        embeddings_initializer=keras.initializers.RandomUniform(-BOUND, BOUND),
+        embeddings_constraint=InsideBox(),
+        name="tokens",
+    )
+    pooling = keras.layers.GlobalAveragePooling1D()
+    if method == "GSP":
+        pooling = gsp.layers.GeneralizedSumPooling(
+            settings.num_prototypes,
+            settings.transport_ratio,
+            settings.inverse_temperature,
+            # Prototypes start where tokens may be.
+            prototype_initializer=keras.initializers.RandomUniform(
+                -BOUND, BOUND
+            ),
+        )
+    bags = keras.Input((settings.bag_size,), dtype="int32")
+    model = keras.Model(bags, pooling(tokens(bags)))
+    model.compile(
+        keras.optimizers.Adam(settings.learning_rate),
+        loss=gsp.losses.ContrastiveLoss(
+            negative_margin=margin, normalization=None
+        ),
+    )
+    return model
+
+
+def train(settings: Settings, method: str, margin: float, seed: int) -> dict:
+    """Trains one model and scores fresh bags.
+
+    Returns:
+        Scores, embeddings and labels of the test bags, and the tokens.
+    """
+    keras.utils.set_random_seed(seed)
+    # Both methods see the same bags.
+    rng = np.random.default_rng(seed)
+    batch = np.repeat(
+        np.arange(settings.num_classes), settings.samples_per_class
+    )
+    labels = np.tile(batch, settings.steps)
+    model = build_model(settings, method, margin)
+    model.fit(
+        draw_bags(settings, labels, rng),
+        labels,
+        batch_size=len(batch),
+        shuffle=False,
+        verbose=0,
+    )
+    labels = np.repeat(np.arange(settings.num_classes), settings.test_bags)
+    bags = draw_bags(settings, labels, rng)
+    embeddings = keras.ops.convert_to_numpy(model(bags, training=False))
+    scores = gsp.metrics.retrieval_scores(embeddings, labels)
+    tokens = keras.ops.convert_to_numpy(model.get_layer("tokens").embeddings)
+    return {
+        "map_at_r": scores["map_at_r"],
+        "precision_at_1": scores["precision_at_1"],
+        "embeddings": embeddings,
+        "labels": labels,
+        "tokens": tokens,
+    }
+
+
+def measure(settings: Settings) -> dict:
+    """Trains every method for every seed and margin."""
+    rows, drawn = [], {}
+    for margin in settings.negative_margins:
+        for method in ("GAP", "GSP"):
+            runs = [
+                train(settings, method, margin, seed)
+                for seed in tqdm(
+                    settings.seeds, desc=f"{method}, margin {margin:g}"
+                )
+            ]
+            scores = {
+                name: mean_and_deviation([run[name] for run in runs])
+                for name in ("map_at_r", "precision_at_1")
+            }
+            rows.append({"method": method, "negative_margin": margin} | scores)
+            drawn[method] = {
+                key: runs[0][key] for key in ("embeddings", "labels", "tokens")
+            }
+    return {"rows": rows, "last_margin_first_seed": drawn}
+
+
+def draw(path: Path, results: dict) -> None:
+    """Draws both embedding spaces, and the scores."""
+    rows = results["rows"]
+    margin = rows[-1]["negative_margin"]
+    with picture(path, 1, 3, figsize=(16, 5.4)) as axes:
+        shown = results["last_margin_first_seed"]
+        for axis, (method, space) in zip(axes[0], shown.items(), strict=False):
+            _draw_classes(axis, space)
+            count = len(set(space["labels"]))
+            axis.set_title(f"{method}: {count} classes, margin {margin:g}")
+        _draw_scores(axes[0, 2], rows)
+
+
+def _draw_classes(axis, shown):
+    """Convex hulls of the classes, class tokens, background tokens."""
+    from matplotlib import colormaps
+
+    embeddings = np.array(shown["embeddings"])[:, :2]
+    labels = np.array(shown["labels"])
+    tokens = np.array(shown["tokens"])[:, :2]
+    colors = colormaps["viridis"](np.linspace(0.0, 0.95, labels.max() + 1))
+    for label, color in enumerate(colors):
+        axis.fill(
+            *hull(embeddings[labels == label]).T,
+            facecolor=(*color[:3], 0.35),
+            edgecolor=color,
+            lw=1.5,
+        )
+    own, background = np.split(tokens, [-BACKGROUND_TOKENS])
+    axis.plot(*own.T, ".", color="0.4", ms=5, label="class tokens")
+    axis.plot(*background.T, "x", color="k", ms=10, label="background tokens")
+    axis.set_xlim(-1.1 * BOUND, 1.1 * BOUND)
+    axis.set_ylim(-1.1 * BOUND, 1.4 * BOUND)
+    axis.set_aspect("equal")
+    axis.set_xlabel("embedding, dimension 1")
+    axis.set_ylabel("dimension 2")
+    axis.legend(loc="upper center", ncols=2, fontsize=11)
+
+
+def _draw_scores(axis, rows):
+    margins = list(dict.fromkeys(row["negative_margin"] for row in rows))
+    for side, method in ((-0.2, "GAP"), (0.2, "GSP")):
+        own = [row["map_at_r"] for row in rows if row["method"] == method]
+        places = np.arange(len(margins)) + side
+        means = [found["mean"] for found in own]
+        axis.bar(places, means, 0.38, color=METHODS[method], label=method)
+        for place, found in zip(places, own, strict=True):
+            values = found["values"]
+            axis.plot([place] * len(values), values, "o", color="0.6", ms=6)
+    axis.set_xticks(range(len(margins)), margins)
+    axis.set_xlabel("negative margin of the loss, distance")
+    axis.set_ylabel("MAP@R on fresh bags")
+    axis.set_ylim(0.0, 1.2)
+    axis.legend(title="mean, and each seed", ncols=2, loc="upper right")
+
+
+def table(results: dict) -> str:
+    """One row for each pooling and margin."""
+    rows = [
+        [
+            row["method"],
+            row["negative_margin"],
+            spread(row["map_at_r"], digits=3),
+            spread(row["precision_at_1"], digits=3),
+        ]
+        for row in results["rows"]
+    ]
+    return markdown_table(["pooling", "negative margin", "MAP@R", "P@1"], rows)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the experiment."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_experiment("synthetic_tokens", settings, measure, draw, table)
+
+
+if __name__ == "__main__":
+    main()

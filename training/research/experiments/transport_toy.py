@@ -1,0 +1,256 @@
+"""Why transport is smoothed: an object larger than the ratio says.
+
+    python -m training.research.experiments.transport_toy
+
+A 10 x 10 map of RGB features shows a red and a blue patch on a gray-green
+ground. Two prototypes, red and blue, may take a share of the pixels that is
+smaller than the patches together: the ratio is a guess in practice as well.
+The linear program (P1) then fills up pixel by pixel, cheapest first, and drops
+the rest of the object; the entropic problem (P2) spreads over all of it, until
+a large inverse temperature gives the linear program back. Figure 1 of
+Generalized Sum Pooling for Metric Learning.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+
+from training.pictures.palette import BLUE, VERMILION, picture
+from training.research.experiments.report import (
+    ExperimentSettings,
+    run_experiment,
+)
+from training.research.results.markdown import (
+    markdown_table,
+    mean_and_deviation,
+    spread,
+)
+
+SIDE = 10
+RED, BLUE_PIXEL = (0.9, 0.1, 0.1), (0.1, 0.1, 0.9)
+GROUND = (0.45, 0.6, 0.4)
+PATCHES = ((RED, 1, 1, 4, 4), (BLUE_PIXEL, 5, 6, 4, 3))
+"""Color, row, column, height, width: 28 of 100 pixels."""
+SHOWN = (1.0, 5.0, 20.0, 100.0, 1000.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(ExperimentSettings):
+    """A toy in which the right answer is seen."""
+
+    transport_ratio: float = 0.15
+    """Share of the pixels to pool, in (0, 1]; the patches are 0.28."""
+    noise: float = 0.08
+    """Standard deviation of the colors."""
+    inverse_temperatures: tuple[float, ...] = (
+        *(1.0, 2.0, 5.0, 10.0, 20.0, 50.0),
+        *(100.0, 200.0, 500.0, 1000.0),
+    )
+
+    def small(self) -> "Settings":
+        """Two seeds, the temperatures of the picture."""
+        return replace(self, seeds=(0, 1), inverse_temperatures=SHOWN)
+
+
+def toy_map(noise: float, seed: int) -> tuple[Any, Any]:
+    """Draws the map.
+
+    Returns:
+        Pixels (10, 10, 3) in [0, 1], and where the patches are, (10, 10).
+    """
+    pixels = np.full((SIDE, SIDE, 3), GROUND)
+    is_object = np.zeros((SIDE, SIDE), bool)
+    for color, row, column, height, width in PATCHES:
+        patch = np.s_[row : row + height, column : column + width]
+        pixels[patch], is_object[patch] = color, True
+    pixels += noise * np.random.default_rng(seed).normal(size=pixels.shape)
+    return pixels.clip(0.0, 1.0), is_object
+
+
+def costs_to_prototypes(pixels: Any) -> Any:
+    """Distances to red and blue, inside the unit ball, (2, 100)."""
+    features = in_ball(pixels.reshape(-1, 3))
+    prototypes = in_ball(np.array([RED, BLUE_PIXEL]))
+    return np.linalg.norm(prototypes[:, None] - features[None], axis=-1)
+
+
+def in_ball(vectors: Any) -> Any:
+    """Projects onto the unit ball, as the pooling does."""
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(norms, 1.0)
+
+
+def linear_plan(costs: Any, transport_ratio: float) -> Any:
+    """Solves the problem without entropy, (P1), by linear programming.
+
+    Returns:
+        The plan (num_prototypes, num_features).
+    """
+    from scipy.optimize import linprog
+
+    num_prototypes, num_features = costs.shape
+    each_feature = np.tile(np.eye(num_features), num_prototypes)
+    solved = linprog(
+        costs.ravel(),
+        A_ub=each_feature,
+        b_ub=np.full(num_features, 1.0 / num_features),
+        A_eq=np.ones((1, costs.size)),
+        b_eq=[transport_ratio],
+    )
+    return solved.x.reshape(costs.shape)
+
+
+def entropic_plan(
+    costs: Any, transport_ratio: float, inverse_temperature: float
+) -> Any:
+    """Solves the smoothed problem, (P2), by `gsp.ops.partial_transport`."""
+    import keras_gsp as gsp
+
+    _, plan = gsp.ops.partial_transport(
+        costs,
+        transport_ratio=transport_ratio,
+        inverse_temperature=inverse_temperature,
+    )
+    return np.asarray(plan, "float64")
+
+
+def facts(
+    plan: Any, reference: Any, costs: Any, is_object: Any
+) -> dict[str, Any]:
+    """What a plan does with the object, and how far it is from (P1)."""
+    weights = plan.sum(axis=0) / plan.sum()
+    on_object = weights[is_object.ravel()]
+    even = 1.0 / is_object.sum()
+    linear = reference.sum(axis=0) / reference.sum()
+    return {
+        # Pixels with half of what an even share of the object would be.
+        "object_covered": np.mean(on_object >= 0.5 * even),
+        "mass_on_object": on_object.sum(),
+        "excess_cost": np.sum(costs * plan) / np.sum(costs * reference) - 1.0,
+        "distance_to_linear": np.abs(weights - linear).sum(),
+    }
+
+
+def measure(settings: Settings) -> dict:
+    """Solves each problem on each seed's map."""
+    found: dict[str, list] = {}
+    shown: dict[str, Any] = {}
+    for seed in settings.seeds:
+        pixels, is_object = toy_map(settings.noise, seed)
+        costs = costs_to_prototypes(pixels)
+        ratio = settings.transport_ratio
+        linear = linear_plan(costs, ratio)
+        plans: dict[Any, Any] = {"linear program": linear}
+        for temperature in settings.inverse_temperatures:
+            plans[temperature] = entropic_plan(costs, ratio, temperature)
+        for name, plan in plans.items():
+            numbers = facts(plan, linear, costs, is_object)
+            found.setdefault(name, []).append(numbers)
+        shown = shown or {"pixels": pixels, "is_object": is_object} | {
+            "plans": {k: v for k, v in plans.items() if k in _SHOWN_PLANS}
+        }
+    solutions = {
+        name: {
+            key: mean_and_deviation([n[key] for n in runs]) for key in runs[0]
+        }
+        for name, runs in found.items()
+    }
+    return {"solutions": solutions, "first_seed": shown}
+
+
+_SHOWN_PLANS = ("linear program", *SHOWN)
+
+
+def draw(path: Path, results: dict) -> None:
+    """Draws the map, plans in red and blue, and both curves."""
+    shown = results["first_seed"]
+    plans = shown["plans"]
+    with picture(path, 2, 4, figsize=(15, 7.6)) as axes:
+        maps = [axes[0, 0], *axes[0, 1:], *axes[1, :2]]
+        maps[0].imshow(shown["pixels"])
+        maps[0].set_title("10 x 10 features")
+        names = ["linear program", *(str(t) for t in SHOWN[1:])]
+        for axis, name in zip(maps[1:], names, strict=False):
+            axis.imshow(_colored(np.array(plans[name])))
+            title = name if name[0] == "l" else f"ε = {float(name):g}"
+            axis.set_title(f"pooled: {title}")
+        for axis in maps:
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.spines[:].set_visible(True)
+        _draw_curves(axes[1, 2], axes[1, 3], results["solutions"])
+
+
+def _draw_curves(object_axis, linear_axis, solutions):
+    temperatures = [name for name in solutions if name[0] != "l"]
+    steps = [float(name) for name in temperatures]
+    curves = (
+        (object_axis, "object_covered", BLUE, "-", "object pixels kept"),
+        (object_axis, "mass_on_object", VERMILION, "--", "weight on object"),
+        (linear_axis, "distance_to_linear", BLUE, "-", "weights, L1"),
+        (linear_axis, "excess_cost", VERMILION, "--", "cost, relative"),
+    )
+    for axis, key, color, style, label in curves:
+        means = np.array([solutions[t][key]["mean"] for t in temperatures])
+        deviations = np.array(
+            [(solutions[t][key]["std"] or 0.0) for t in temperatures]
+        )
+        axis.plot(steps, means, style, color=color, label=label)
+        axis.fill_between(
+            steps,
+            means - deviations,
+            means + deviations,
+            color=color,
+            alpha=0.2,
+            lw=0,
+        )
+        axis.set_xscale("log")
+        axis.set_xlabel("inverse temperature ε")
+    linear = solutions["linear program"]["object_covered"]["mean"]
+    object_axis.axhline(linear, color=BLUE, lw=1, ls=":")
+    object_axis.text(
+        steps[-1], linear - 0.02, "linear program", va="top", ha="right"
+    )
+    object_axis.set_ylabel("fraction")
+    object_axis.set_ylim(0.0, 1.05)
+    linear_axis.set_ylabel("difference to linear program")
+    linear_axis.set_ylim(bottom=0.0)
+    for axis in (object_axis, linear_axis):
+        axis.legend()
+
+
+def _colored(plan):
+    """White where nothing is pooled, else as red or blue as is moved."""
+    moved = plan * plan.shape[1]
+    red, blue = np.clip(moved, 0.0, 1.0).reshape(2, SIDE, SIDE)
+    tints = 1.0 - np.array([RED, BLUE_PIXEL])
+    return 1.0 - red[..., None] * tints[0] - blue[..., None] * tints[1]
+
+
+def table(results: dict) -> str:
+    """One row a problem."""
+    rows = [
+        [name if name[0] == "l" else f"entropic, ε = {float(name):g}"]
+        + [spread(numbers, digits=3) for numbers in solution.values()]
+        for name, solution in results["solutions"].items()
+    ]
+    headings = (
+        "object pixels kept",
+        "weight on object",
+        "excess cost",
+        "L1 to linear",
+    )
+    return markdown_table(["", *headings], rows)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the experiment."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_experiment("transport_toy", settings, measure, draw, table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,299 @@
+r"""Do regularized prototypes carry over to classes never seen?
+
+    python -m training.research.experiments.zero_shot_prediction
+    python -m training.research.experiments.zero_shot_prediction --classes seen
+    python -m training.research.experiments.zero_shot_prediction --data-dir cifar10.zip
+    python -m training.research.experiments.zero_shot_prediction --data-dir cifar10.zip \
+        --distilled --classes seen
+
+Generalized sum pooling with 8 prototypes and ProxyNCA++, alone, with the
+zero-shot (ZSR) and with the cross-batch regularizer (XML), on collages;
+`glyphs` by default. What is looked at are histograms and embeddings of unseen
+classes, or of unseen images of the training classes (`--classes seen`, as in
+the papers), under 1,000 random splits of these classes into two halves:
+
+- class level: a ridge regression from the mean histogram of a class to its
+  mean embedding is fitted to one half and predicts the other. Scored are the
+  distance between predicted and true class embeddings, beside the distance of
+  a guess that knows no histogram, the mean embedding of the first half; their
+  cosine; their cosine after that mean is subtracted from both, which is 0
+  for what all classes have in common; and how often the class embedding
+  nearest to the predicted one, among those of its half, is the true one, by
+  distance and by cosine (GSP, 2.3).
+- image level, for the first splits: MAP@R inside a half of the embeddings
+  themselves; `MAP_c`, of each embedding expressed by prototypes that were
+  fitted to the images of all these classes; and `MAP_x`, by prototypes that
+  were fitted to the other half (XML, (2.10)). What is fitted are the normalized
+  embeddings, where XML's loss takes averages that are not.
+
+The papers train on CIFAR-10's own pictures and split its ten classes a
+thousand times: `--distilled --classes seen`. `MAP_c` and `MAP_x` are here
+measured for the first `--retrieval-splits` of these.
+
+Weight and share say how strong a regularizer is and what part of the gradient
+it makes at the end. GSP, section 5.1 and supplement 2.3; thesis, section 5.3.3;
+XML, section 3.2.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+from tqdm import tqdm
+
+import keras_gsp as gsp
+from training.pictures.palette import picture
+from training.research.experiments.few_prototypes import (
+    COLORS,
+    REGULARIZERS,
+    FewPrototypesSettings,
+    class_means,
+    known_and_examined,
+    short_names,
+    train,
+)
+from training.research.experiments.regularizer_share import columns, over_seeds
+from training.research.experiments.report import run_experiment
+from training.research.experiments.short_training import encoded
+from training.research.results.markdown import (
+    markdown_table,
+    mean_and_deviation,
+    spread,
+)
+
+MEASURES = {
+    "distance": "distance",
+    "distance_of_mean": "distance, mean of half",
+    "cosine": "cosine",
+    "centered_cosine": "cosine, centered",
+    "nearest": "nearest class",
+    "nearest_cosine": "nearest class, by cosine",
+    "map": "MAP@R",
+    "map_c": "MAP_c",
+    "map_x": "MAP_x",
+}
+SHOWN_CLASSES = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(FewPrototypesSettings):
+    """Data, training and splits."""
+
+    class_splits: int = 1000
+    """Random splits of the classes looked at, class level."""
+    retrieval_splits: int = 10
+    """Of these, how many are scored by retrieval as well."""
+
+    def small(self) -> "Settings":
+        """A handful of steps and splits."""
+        small: Any = super().small()
+        return replace(small, class_splits=10, retrieval_splits=1)
+
+
+def ridge_map(histograms: Any, targets: Any, ridge: float) -> Any:
+    """The regression from histograms to targets, (num_prototypes, size)."""
+    gram = histograms.T @ histograms + ridge * np.eye(histograms.shape[1])
+    return np.linalg.solve(gram, histograms.T @ targets)
+
+
+def class_splits(num_classes: int, count: int, seed: int) -> Any:
+    """Random halves of the classes, boolean (count, num_classes)."""
+    first = np.arange(num_classes) < num_classes // 2
+    rows = np.tile(first, (count, 1))
+    return np.random.default_rng(seed).permuted(rows, axis=1)
+
+
+def predict_classes(
+    histograms: Any, embeddings: Any, splits: Any, ridge: float
+) -> dict:
+    """Predicts the class embeddings of each half from the other half's.
+
+    Returns:
+        Means over splits and classes.
+    """
+    found: dict[str, list] = {name: [] for name in list(MEASURES)[:6]}
+    for first in splits:
+        for known in (first, ~first):
+            truth = embeddings[~known]
+            mean = embeddings[known].mean(axis=0)
+            fitted = ridge_map(histograms[known], embeddings[known], ridge)
+            guess = histograms[~known] @ fitted
+            found["distance"].append(_distance(guess, truth).mean())
+            found["distance_of_mean"].append(_distance(mean, truth).mean())
+            found["cosine"].append(_cosine(guess, truth).mean())
+            centered = _cosine(guess - mean, truth - mean).mean()
+            found["centered_cosine"].append(centered)
+            distances = _distance(guess[:, None], truth)
+            found["nearest"].append(_hits(-distances))
+            cosines = _cosine(guess[:, None], truth)
+            found["nearest_cosine"].append(_hits(cosines))
+    return {name: np.mean(values) for name, values in found.items()}
+
+
+def _distance(one, other):
+    return np.linalg.norm(one - other, axis=-1)
+
+
+def _cosine(one, other):
+    lengths = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
+    return np.sum(one * other, axis=-1) / np.maximum(lengths, 1e-12)
+
+
+def _hits(similarities):
+    """How often the largest of a row stands on the diagonal."""
+    return np.mean(similarities.argmax(axis=1) == np.arange(len(similarities)))
+
+
+def retrieve_halves(
+    histograms: Any,
+    embeddings: Any,
+    labels: Any,
+    splits: Any,
+    ridge: float,
+) -> dict:
+    """MAP@R, `MAP_c` and `MAP_x`, means over splits and halves."""
+    found: dict[str, list] = {"map": [], "map_c": [], "map_x": []}
+    known = histograms @ ridge_map(histograms, embeddings, ridge)
+    for first in splits:
+        is_first = first[labels]
+        for side in (is_first, ~is_first):
+            fitted = ridge_map(histograms[~side], embeddings[~side], ridge)
+            expressed = histograms[side] @ fitted
+            for name, vectors in (
+                ("map", embeddings[side]),
+                ("map_c", known[side]),
+                ("map_x", expressed),
+            ):
+                scores = gsp.metrics.retrieval_scores(
+                    vectors.astype("float32"), labels[side], recall_at=()
+                )
+                found[name].append(scores["map_at_r"])
+    return {name: np.mean(values) for name, values in found.items()}
+
+
+def measure(settings: Settings) -> dict:
+    """Trains every method for every seed, scores all splits."""
+    known, unseen = known_and_examined(settings)
+    splits = class_splits(unseen.num_classes, settings.class_splits, seed=0)
+    scores: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
+    for method in REGULARIZERS:
+        runs, notes = [], []
+        for seed in tqdm(settings.seeds, desc=method):
+            encoder, note = train(settings, method, known, seed)
+            notes.append(note)
+            found = encoded(encoder, unseen)
+            histograms, embeddings = found["histogram"], found["embedding"]
+            means = class_means(histograms, unseen.labels)
+            runs.append(
+                predict_classes(
+                    means,
+                    class_means(embeddings, unseen.labels),
+                    splits,
+                    settings.ridge,
+                )
+                | retrieve_halves(
+                    histograms,
+                    embeddings,
+                    unseen.labels,
+                    splits[: settings.retrieval_splits],
+                    settings.ridge,
+                )
+            )
+            shown.setdefault(method, means[:SHOWN_CLASSES])
+        scores[method] = {
+            name: mean_and_deviation([run[name] for run in runs])
+            for name in MEASURES
+        } | over_seeds(notes)
+    return {
+        "scores": scores,
+        "classes": short_names(unseen)[:SHOWN_CLASSES],
+        "first_seed_histograms": shown,
+    }
+
+
+def table(results: dict) -> str:
+    """One row a method."""
+    scores = results["scores"]
+    headings, cells = columns(list(scores.values()))
+    kept = [name for name in MEASURES if name in next(iter(scores.values()))]
+    rows = [
+        [method, *(spread(found[name], digits=3) for name in kept), *own]
+        for (method, found), own in zip(scores.items(), cells, strict=True)
+    ]
+    measures = [MEASURES[name] for name in kept]
+    return markdown_table(["", *measures, *headings], rows)
+
+
+def draw(path: Path, results: dict) -> None:
+    """Draws histograms of unseen classes and the scores of every method."""
+    histograms = results["first_seed_histograms"]
+    largest = max(np.max(shown) for shown in histograms.values())
+    widths = [1.0] * len(histograms) + [2.2, 1.2]
+    with picture(
+        path, 1, len(widths), figsize=(17, 5.6), width_ratios=widths
+    ) as axes:
+        for axis, (method, shown) in zip(
+            axes[0], histograms.items(), strict=False
+        ):
+            image = axis.imshow(
+                shown, aspect="auto", cmap="viridis", vmin=0, vmax=largest
+            )
+            axis.set_title(method, color=COLORS[method])
+            axis.set_xlabel("prototype")
+            axis.set_yticks([])
+        names = results["classes"]
+        axes[0, 0].set_yticks(range(len(names)), names)
+        axes[0, 0].set_ylabel("class looked at")
+        axes[0, 0].figure.colorbar(
+            image, ax=list(axes[0, :-2]), label="mean histogram", pad=0.02
+        )
+        groups = (
+            (
+                "centered_cosine",
+                "nearest",
+                "nearest_cosine",
+                "map_c",
+                "map_x",
+            ),
+            ("distance", "distance_of_mean"),
+        )
+        for axis, names in zip(axes[0, -2:], groups, strict=True):
+            _draw_scores(axis, results["scores"], names)
+        axes[0, -2].set_ylabel("cosine, share of classes, or MAP@R")
+        axes[0, -1].set_ylabel("distance to true class embedding")
+        axes[0, -2].legend(fontsize=11)
+
+
+def _draw_scores(axis, scores, names):
+    width = 0.8 / len(scores)
+    for number, (method, found) in enumerate(scores.items()):
+        places = np.arange(len(names)) + (number - 1) * width
+        axis.bar(
+            places,
+            [found[name]["mean"] for name in names],
+            0.95 * width,
+            yerr=[(found[name]["std"] or 0.0) for name in names],
+            color=COLORS[method],
+            ecolor="0.5",
+            label=method,
+        )
+    axis.set_xticks(
+        range(len(names)),
+        [
+            MEASURES[n].replace(", ", "\n").replace("nearest ", "nearest\n")
+            for n in names
+        ],
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the experiment."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_experiment("zero_shot_prediction", settings, measure, draw, table)
+
+
+if __name__ == "__main__":
+    main()
