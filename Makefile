@@ -1,65 +1,81 @@
-# Everything runs in a virtual environment of its own, made on first use.
+# Everything runs in a virtual environment of its own, made on first use. Each
+# target installs what it needs and what is not there yet.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet
 
-# What the wheel is tried with: tensorflow-cpu has wheels for x86-64 alone;
-# elsewhere the full package.
+# tensorflow-cpu has wheels for x86-64 alone; elsewhere the full package.
 ifneq (,$(filter x86_64 AMD64,$(shell uname -m)))
 TF ?= tf-cpu
 else
 TF ?= tf
 endif
+# ScaNN needs 2.20; with another version its tests are skipped.
+TENSORFLOW ?= 2.20
+TENSORFLOW_PINNED = "$(TF:tf%=tensorflow%)==$(TENSORFLOW).*"
+ENGINES = jax,faiss,milvus,onnx,ray$(if $(filter 2.20,$(TENSORFLOW)),$(comma)$(TF:tf%=ann%))
+comma := ,
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: install demo test test-tf test-jax lint docs release bench clean
+.PHONY: install demo test test-all test-tf test-jax lint docs release bench clean
 
-install: $(INSTALLED)
+install: $(VENV)/.training
 
-demo: $(INSTALLED)
+demo: $(VENV)/.training
 	$(BIN)/python -m training.demo $(DEMO)
 
+# What to run before a commit: ten minutes on two cores.
 test: lint test-tf test-jax
 
-# A file stays with one worker; in the order of tests/conftest.py, not that of
-# their numbers of tests.
-WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+# The rest: processes, browsers, compilation of each case, research commands.
+test-all: $(VENV)/.test
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m slow $(WORKERS)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow $(WORKERS) $(PORTABLE)
 
-lint: $(INSTALLED)
+# A file stays with one worker.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+PORTABLE := tests/ops tests/layers tests/losses tests/models/test_metric_learner.py
+
+lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test-tf: $(INSTALLED)
-	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m "" $(WORKERS)
+test-tf: $(VENV)/.test
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(WORKERS)
 
-test-jax: $(INSTALLED)
-	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) \
-		tests/ops tests/layers tests/losses \
-		tests/models/test_batch_chunks.py::test_chunks_take_the_steps_of_the_whole_batch \
-		tests/models/test_foundation_models.py tests/models/test_metric_learner.py \
-		tests/training/test_train.py \
-		tests/training/research/benchmarks/test_pooling.py
+test-jax: $(VENV)/.test
+	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) $(PORTABLE)
 
-docs: $(INSTALLED)
+docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet -f .mkdocs.yml
 	@echo build/site/index.html: written
 
-release: $(INSTALLED)
+release: $(VENV)/.test
 	.ci/release $(BIN) $(TF)
 
-bench: $(INSTALLED)
+bench: $(VENV)/.test
 	$(BIN)/python -m training.research.benchmarks
 
-$(INSTALLED): setup.cfg pyproject.toml
+$(VENV)/.training: setup.cfg pyproject.toml
 	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else "Python 3.11-3.13 is needed, this is %d.%d; name one with make PYTHON=..." % v)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-# Not tf-cpu: keras-hub asks for the full TensorFlow, and both of them would be
-# unpacked over one another.
-	$(BIN)/python -m pip install --quiet -e ".[tf,jax,ann,hub,milvus,onnx,ray,training,test,docs]"
+	$(PIP) --upgrade pip
+	$(PIP) -e ".[$(TF),training]" $(TENSORFLOW_PINNED)
+	touch $@
+
+# keras-hub without its dependencies: they bring the full TensorFlow, which
+# would be unpacked over tensorflow-cpu.
+$(VENV)/.test: $(VENV)/.training
+	$(PIP) -e ".[$(TF),$(ENGINES),training,datasets,test]" $(TENSORFLOW_PINNED)
+	$(PIP) regex rich sentencepiece tokenizers kagglehub kagglesdk==0.1.28
+	$(PIP) --no-deps --no-warn-conflicts "keras-hub==0.32.*"
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.test
+	$(PIP) --no-warn-conflicts -e ".[docs]"
 	touch $@
 
 clean:

@@ -1,5 +1,20 @@
 """Deep metric learning for Keras 3: image retrieval on unseen classes."""
 
+import os
+
+try:
+    import keras  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name not in ("tensorflow", "jax"):
+        raise
+    raise ModuleNotFoundError(
+        f"Keras is set to the backend {error.name!r}, which is not installed. "
+        'Install one: pip install "keras-gsp[tf-cpu]" (TensorFlow without a '
+        'GPU), "keras-gsp[tf]", or "keras-gsp[jax]" and set KERAS_BACKEND=jax. '
+        f"Received: KERAS_BACKEND={os.environ.get('KERAS_BACKEND')!r}.",
+        name=error.name,
+    ) from error
+
 from keras_gsp import (
     callbacks,
     data,
