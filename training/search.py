@@ -131,10 +131,10 @@ def _search(command, folder, contents):
 
 
 def _loaded(folder, command):
-    from keras_gsp.storage.checksums import check_whole
+    from keras_gsp.storage.checksums import verify_checksums
     from training.artefacts.served_export import export_facts, load_export
 
-    check_whole(folder)
+    verify_checksums(folder)
     facts = export_facts(folder)
     if command.ann and "search_ann" not in facts["signatures"]:
         raise ValueError(

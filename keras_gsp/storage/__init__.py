@@ -1,1 +1,1 @@
-"""Files and folders that are whole or absent, whatever happens."""
+"""Atomic writing of files and folders, and their checksums."""

@@ -1,8 +1,9 @@
-"""Checksums of an artefact's files: damage is said before it is loaded."""
+"""SHA-256 checksums of a folder's files, in its `checksums.json`."""
 
 import hashlib
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 CHECKSUMS = "checksums.json"
@@ -12,39 +13,42 @@ def write_checksums(folder: str | os.PathLike) -> None:
     """Writes the SHA-256 of every file of a folder into `checksums.json`.
 
     Args:
-        folder: an artefact whose files are all written.
+        folder: a folder whose files are all written.
     """
     folder = Path(folder)
-    found = {
+    files = {
         path.relative_to(folder).as_posix(): _digest(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != CHECKSUMS
     }
-    text = json.dumps({"algorithm": "sha256", "files": found}, indent=2)
+    text = json.dumps({"algorithm": "sha256", "files": files}, indent=2)
     (folder / CHECKSUMS).write_text(text + "\n", encoding="utf-8")
 
 
-def check_whole(folder: str | os.PathLike) -> None:
-    """Raises unless every file is as it was written.
+def verify_checksums(
+    folder: str | os.PathLike, *, skip: Collection[str] = ()
+) -> None:
+    """Raises unless every file listed in `checksums.json` is unchanged.
 
-    It finds damage, by a disk or a copy that stopped. Someone who changes a
-    file on purpose can change its checksum too.
+    It finds damage by a disk or an interrupted copy, not tampering: someone
+    who changes a file on purpose can change its checksum too.
 
     Args:
-        folder: an artefact with `checksums.json`.
+        folder: a folder with a `checksums.json`.
+        skip: names of files that must be there but are not read, for example
+            a large file that is memory-mapped. Default: none.
 
     Raises:
-        ValueError: files that are missing, changed or new, by name; or no
-            readable `checksums.json`.
+        ValueError: files that are missing or changed, by name; or no readable
+            `checksums.json`.
     """
     folder = Path(folder)
-    expected = _expected(folder)
     damaged = []
-    for name, digest in expected.items():
+    for name, digest in _read(folder).items():
         path = folder / name
         if not path.is_file():
             damaged.append(f"{name}: missing")
-        elif _digest(path) != digest:
+        elif name not in skip and _digest(path) != digest:
             damaged.append(f"{name}: changed")
     if damaged:
         raise ValueError(
@@ -53,20 +57,17 @@ def check_whole(folder: str | os.PathLike) -> None:
         )
 
 
-def _expected(folder):
-    path = folder / CHECKSUMS
+def _read(folder):
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        files = told["files"]
-        if told["algorithm"] != "sha256":
-            raise ValueError(f"algorithm {told['algorithm']!r}")
-        # A name that leads out of the folder is no file of it.
-        names = [folder / name for name in files]
-        is_inside = all(
-            name.resolve().is_relative_to(folder.resolve()) for name in names
-        )
-        if not is_inside or not all(isinstance(d, str) for d in files.values()):
-            raise ValueError("names or checksums of another kind")
+        content = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
+        if content["algorithm"] != "sha256":
+            raise ValueError(f"algorithm {content['algorithm']!r}")
+        files, root = content["files"], folder.resolve()
+        for name, digest in files.items():
+            # A damaged name must not make us read files elsewhere.
+            is_inside = (folder / name).resolve().is_relative_to(root)
+            if not is_inside or not isinstance(digest, str):
+                raise ValueError(f"{name!r}: {digest!r}")
         return files
     except FileNotFoundError:
         reason = "missing"

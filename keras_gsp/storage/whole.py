@@ -1,4 +1,4 @@
-"""Files and folders on disk that are whole or absent."""
+"""Files and folders that are written whole or not at all."""
 
 import contextlib
 import os
@@ -11,21 +11,21 @@ _PARTIAL = ".partial"
 
 
 def is_left_behind(path: Path) -> bool:
-    """Whether a process that was killed in `whole_file` left this file."""
+    """Whether a killed process left this file in `whole_file`."""
     return path.name.startswith(".") and path.name.endswith(_PARTIAL)
 
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike) -> Iterator[Path]:
-    """Yields a name to write to, which becomes `path` when all went well.
+    """Yields a temporary name to write to, renamed to `path` on success.
 
-    The new file is forced to the disk before it takes the place of an old
-    one, and so is the folder's entry: after a power cut there is the old
-    file or the new one. A killed process leaves a file ending `.partial`
-    behind, which nothing reads; an error inside the block removes it.
+    The new file and the folder's entry are forced to the disk: after a power
+    cut there is the old file or the new one. An error inside the block
+    removes the temporary file; a killed process leaves it, with the ending
+    `.partial`.
 
     Args:
-        path: the file; its folder is made. One that is there is replaced.
+        path: the file. Its folder is made; a file already there is replaced.
 
     Yields:
         The file to write, a `pathlib.Path` in the same folder.
@@ -35,13 +35,13 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     aside = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
     try:
         yield aside
-        # To be written to, or Windows cannot force it to the disk.
+        # Opened for writing, or Windows cannot force it to the disk.
         with open(aside, "r+b") as file:
             os.fsync(file.fileno())
         os.replace(aside, path)
-        sync_folder(path.parent)
+        _sync_folder(path.parent)
     except OSError as error:
-        # That of a full disk says no name.
+        # The error of a full disk names no file.
         if error.errno is not None and error.filename is None:
             error.filename = str(path)
         raise
@@ -53,14 +53,14 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
 def whole_folder(
     path: str | os.PathLike, *, overwrite: bool = False
 ) -> Iterator[Path]:
-    """Yields a new folder beside `path`, and renames it to `path` at the end.
+    """Yields a temporary folder to write to, renamed to `path` on success.
 
-    An error inside the block removes the folder: what was at `path` before is
-    untouched, and nothing half-written is left.
+    An error inside the block removes the temporary folder and leaves what
+    was at `path` before.
 
     Args:
-        path: where the folder goes.
-        overwrite: whether one that is already there is replaced.
+        path: the folder. Its parents are made.
+        overwrite: whether to replace what is already there. Default `False`.
 
     Yields:
         The folder to write into, a `pathlib.Path`.
@@ -92,8 +92,7 @@ def _check_free(path, overwrite):
         )
 
 
-def sync_folder(folder: Path) -> None:
-    """Forces a folder's entries to the disk, where the system can."""
+def _sync_folder(folder):
     if not hasattr(os, "O_DIRECTORY"):
         return  # Windows has no handle for a folder.
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

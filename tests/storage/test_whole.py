@@ -1,4 +1,4 @@
-"""Files and folders that are whole or absent."""
+"""Files and folders are written whole or not at all."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from keras_gsp.storage import whole
 from keras_gsp.storage.whole import whole_file, whole_folder
 
 
-def test_a_file_appears_when_it_is_whole(tmp_path):
+def test_a_file_appears_when_the_block_ends(tmp_path):
     path = tmp_path / "new" / "scores.json"
     with whole_file(path) as aside:
         aside.write_text("{}")
@@ -30,7 +30,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
     assert os.listdir(tmp_path) == ["scores.json"]
 
 
-def test_the_bytes_are_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
+def test_the_bytes_reach_the_disk_before_the_rename(tmp_path, monkeypatch):
     done = []
     sync, replace = os.fsync, os.replace
     monkeypatch.setattr(
@@ -61,10 +61,8 @@ def test_a_full_disk_names_the_file_and_leaves_the_old_one(
     assert os.listdir(tmp_path) == ["scores.json"]
 
 
-def test_a_file_is_forced_to_the_disk_by_a_handle_that_may_write(
-    tmp_path, monkeypatch
-):
-    # Windows refuses others.
+def test_fsync_gets_a_writable_handle(tmp_path, monkeypatch):
+    # Windows refuses read-only ones.
     sync = os.fsync
 
     def writing(descriptor):
@@ -84,7 +82,7 @@ def test_a_file_that_was_never_written_is_an_error(tmp_path):
     assert not os.listdir(tmp_path)
 
 
-def test_a_folder_appears_when_it_is_whole(tmp_path):
+def test_a_folder_appears_when_the_block_ends(tmp_path):
     path = tmp_path / "deep" / "model"
     with whole_folder(path) as folder:
         (folder / "graph").write_text("1")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.storage.checksums import check_whole
+from keras_gsp.storage.checksums import verify_checksums
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("exports are TensorFlow's", allow_module_level=True)
@@ -21,7 +21,7 @@ QUERY = 1991
 
 
 def test_it_is_whole_small_and_says_how_it_was_made():
-    check_whole(FOLDER)
+    verify_checksums(FOLDER)
     size = sum(p.stat().st_size for p in FOLDER.rglob("*") if p.is_file())
     assert size <= 4_000_000
     card = (FOLDER / "README.md").read_text()

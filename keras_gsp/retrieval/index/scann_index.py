@@ -25,7 +25,7 @@ from keras_gsp.retrieval.index.search_index import (
 )
 from keras_gsp.retrieval.index.where import Where
 from keras_gsp.retrieval.matching import MatchThreshold
-from keras_gsp.storage.checksums import check_whole, write_checksums
+from keras_gsp.storage.checksums import verify_checksums, write_checksums
 from keras_gsp.storage.whole import whole_folder
 
 # Below this size comparing with all is as fast as any index.
@@ -342,7 +342,7 @@ class ScannIndex(GalleryIndex):
                 f"run code and are never loaded. Received: {str(pickles[0])!r}."
             )
         # ScaNN itself notices some damage, and says it in many ways.
-        check_whole(Path(path) / "scann")
+        verify_checksums(Path(path) / "scann")
         index._searcher = scann.scann_ops_pybind.load_searcher(
             str(Path(path) / "scann")
         )

@@ -24,7 +24,7 @@ from keras_gsp.retrieval.serving.artefact_facts import (
 from keras_gsp.retrieval.serving.served_retriever import (
     ServedEncoder,
 )
-from keras_gsp.storage.checksums import check_whole, write_checksums
+from keras_gsp.storage.checksums import verify_checksums, write_checksums
 from keras_gsp.storage.whole import whole_folder
 
 ONNX, LITERT = "encoder.onnx", "encoder.tflite"
@@ -213,7 +213,7 @@ class PortableEncoder:
             raise FileNotFoundError(
                 f"`path` must hold {ONNX} or {LITERT}. Received: {path}."
             )
-        check_whole(folder)
+        verify_checksums(folder)
         text = (folder / METADATA).read_text(encoding="utf-8")
         self.facts: dict[str, Any] = json.loads(text)
         self._embed = _runner(found[0])

@@ -374,11 +374,11 @@ def test_matches_are_told_and_a_class_is_enrolled_without_training(tmp_path):
 
 
 def test_an_export_lies_beside_its_card_and_checksums(encoder, tmp_path):
-    from keras_gsp.storage.checksums import check_whole
+    from keras_gsp.storage.checksums import verify_checksums
 
     export_encoder(encoder, tmp_path / "e")
-    check_whole(tmp_path / "e")
+    verify_checksums(tmp_path / "e")
     assert "# Model card" in (tmp_path / "e" / "README.md").read_text()
     (tmp_path / "e" / "saved_model.pb").write_bytes(b"damaged")
     with pytest.raises(ValueError, match="saved_model.pb: changed"):
-        check_whole(tmp_path / "e")
+        verify_checksums(tmp_path / "e")

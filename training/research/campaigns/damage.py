@@ -295,9 +295,9 @@ def _copy_of(model):
 
 
 def _load_export(path):
-    from keras_gsp.storage.checksums import CHECKSUMS, check_whole
+    from keras_gsp.storage.checksums import CHECKSUMS, verify_checksums
 
-    check_whole(path)
+    verify_checksums(path)
     # Checksums say nothing of themselves; spaces in them change nothing.
     return {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest()
