@@ -50,7 +50,7 @@ test-jax: $(VENV)/.test
 	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) $(PORTABLE)
 
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet -f .mkdocs.yml
+	PYTHONPATH=docs/.site $(BIN)/zensical build --strict -f .mkdocs.yml
 	@echo build/site/index.html: written
 
 release: $(VENV)/.test

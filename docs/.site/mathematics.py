@@ -10,6 +10,8 @@ import textwrap
 
 import griffe
 from latex2mathml.converter import convert
+from markdown import Extension
+from markdown.postprocessors import Postprocessor
 
 _BLOCK = re.compile(
     r"^(?P<indent>[ ]*)\.\. math::(?P<rest>.*(?:\n(?:(?P=indent)[ ]+\S.*|"
@@ -45,12 +47,25 @@ def as_markdown(text: str) -> str:
     return _INLINE.sub(r"$\1$", _BLOCK.sub(block, text))
 
 
-def on_page_content(content, **kwargs):
-    """Replaces the formulas of a built page by MathML."""
-    del kwargs
-    return _RENDERED.sub(_as_mathml, content)
+class _MathML(Postprocessor):
+    """Replaces the formulas of a page by MathML."""
+
+    def run(self, text):
+        return _RENDERED.sub(_as_mathml, text)
 
 
 def _as_mathml(match):
     display = "block" if match["tag"] == "div" else "inline"
     return convert(html.unescape(match["latex"]), display=display)
+
+
+class MathMLExtension(Extension):
+    """Formulas as MathML, as an extension of Python-Markdown."""
+
+    def extendMarkdown(self, md):
+        # After every other: `pymdownx.arithmatex` leaves its own elements.
+        md.postprocessors.register(_MathML(md), "mathml", -100)
+
+
+def makeExtension(**options):
+    return MathMLExtension(**options)

@@ -4,6 +4,9 @@ import ast
 import re
 from pathlib import Path
 
+from markdown import Extension
+from markdown.preprocessors import Preprocessor
+
 _MARK = re.compile(r"^::: every public name of (?P<room>[\w.]+)$", re.MULTILINE)
 
 
@@ -16,12 +19,23 @@ def public_names(room: str) -> list[str]:
     raise ValueError(f"`{room}` must have an `__all__`. Received: none.")
 
 
-def on_page_markdown(markdown, **kwargs):
+class _Names(Preprocessor):
     """Writes the names out before mkdocstrings looks them up."""
-    del kwargs
 
-    def listed(match):
-        room = match["room"]
-        return "\n\n".join(f"::: {room}.{name}" for name in public_names(room))
+    def run(self, lines):
+        def listed(match):
+            room = match["room"]
+            return "\n\n".join(f"::: {room}.{n}" for n in public_names(room))
 
-    return _MARK.sub(listed, markdown)
+        return _MARK.sub(listed, "\n".join(lines)).split("\n")
+
+
+class ReferenceExtension(Extension):
+    """Lists a room's public names, as an extension of Python-Markdown."""
+
+    def extendMarkdown(self, md):
+        md.preprocessors.register(_Names(md), "reference", 1000)
+
+
+def makeExtension(**options):
+    return ReferenceExtension(**options)
