@@ -233,8 +233,10 @@ def embedding_of(outputs: Any) -> Any:
     Example:
 
     ```python
+    from keras_gsp.embeddings.labeled_batches import embedding_of
+
     outputs = {"embedding": np.ones((2, 8)), "histogram": np.ones((2, 4))}
-    assert gsp.models.embedding_of(outputs).shape == (2, 8)
+    assert embedding_of(outputs).shape == (2, 8)
     ```
     """
     if isinstance(outputs, dict) and "embedding" in outputs:

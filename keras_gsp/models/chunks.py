@@ -1,23 +1,22 @@
 r"""The gradient of a whole batch with the memory of one chunk of it.
 
-A loss on pairs needs all embeddings at once, but not all activations. So the
-encoder first embeds chunk after chunk and keeps no activations; the loss of
-the whole batch gives the gradient of its embeddings; and chunk after chunk is
-embedded once more, now to take that gradient on to the weights:
+A pair loss needs all embeddings at once, but not all activations. The encoder
+first embeds chunk after chunk and keeps no activations; the loss of the whole
+batch gives the gradient of the embeddings; then each chunk is embedded again,
+to propagate that gradient to the weights:
 
 .. math:: \nabla_\theta L = \sum_c \Big(\frac{\partial E_c}{\partial\theta}
     \Big)^{\!\top} \frac{\partial L}{\partial E_c}
 
-It is the gradient of the whole batch, for the price of a second forward
-pass. Chunk c of n holds samples c, c + n, c + 2n, ..., so that the samples of
-a class, which stand side by side, spread over the chunks.
+This is the gradient of the whole batch at the price of a second forward pass.
+Chunk c of n holds samples c, c + n, c + 2n, ..., so that the samples of a
+class, which are neighbors in a batch, spread over the chunks.
 
 Reference:
     Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory
     Limited Setup", RepL4NLP 2021.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -28,22 +27,22 @@ from keras_gsp.ops.preconditions import require
 
 
 def split_into_chunks(batch: Any, num_chunks: int) -> Any:
-    """Cuts every tensor of a batch, with no copy of its samples' order.
+    """Splits every tensor of a batch; chunk c takes samples c, c + n, ...
 
     Args:
         batch: tensor (batch, ...), or a nest of them.
         num_chunks: divides the batch.
 
     Returns:
-        (num_chunks, batch / num_chunks, ...), nested alike.
+        (num_chunks, batch / num_chunks, ...), nested as the batch.
 
     Raises:
-        ValueError: a batch that cannot be cut so.
+        ValueError: `num_chunks` does not divide the batch.
     """
 
     def split(tensor):
         size = ops.shape(tensor)[0]
-        # While shapes are inferred, JAX has symbols that cannot be compared.
+        # JAX infers shapes with symbols that cannot be compared.
         if isinstance(size, int) or ops.is_tensor(size):
             tensor = require(
                 tensor,
@@ -59,14 +58,7 @@ def split_into_chunks(batch: Any, num_chunks: int) -> Any:
 
 
 def join_chunks(chunks: Any) -> Any:
-    """Undoes `split_into_chunks`.
-
-    Args:
-        chunks: tensor (num_chunks, samples, ...), or a nest of them.
-
-    Returns:
-        (num_chunks * samples, ...), nested alike.
-    """
+    """Inverts `split_into_chunks`."""
 
     def join(tensor):
         inner = tuple(ops.shape(tensor)[2:])
@@ -76,7 +68,7 @@ def join_chunks(chunks: Any) -> Any:
 
 
 def changing_variables(encoder: Any) -> list:
-    """What a training call of an encoder changes by itself.
+    """Returns the variables that a training call of the encoder assigns.
 
     Moving statistics of layers that are not frozen, and states of random
     generators.
@@ -135,9 +127,8 @@ def encode_chunks_on_jax(encoder: Any, batch: Any, num_chunks: int) -> Any:
 class ChunksOnTensorFlow:
     """A batch that is embedded twice, each time chunk by chunk.
 
-    Loops of TensorFlow, not of Python: a graph would otherwise compute
-    several chunks at once, or find the two passes equal and keep the
-    activations of the first.
+    The loops are TensorFlow's: a graph would compute several iterations of a
+    Python loop at once, or merge the two passes and keep the activations.
 
     Args:
         encoder: built Keras model.
@@ -152,77 +143,125 @@ class ChunksOnTensorFlow:
         self.changing = changing_variables(encoder)
         self.before = [ops.copy(variable) for variable in self.changing]
 
-    def outputs(self) -> Any:
-        """Returns the encoder's outputs, to which no gradient flows."""
+    def outputs(self, tape: Any) -> Any:
+        """Returns the encoder's outputs; a tape watches them, not the pass."""
         import tensorflow as tf
 
         symbols = tree.map_structure(
             lambda chunk: keras.KerasTensor(chunk.shape[1:], chunk.dtype),
             self.chunks,
         )
-        kinds = tree.map_structure(
+        dtypes = tree.map_structure(
             lambda output: output.dtype,
             self.encoder.compute_output_spec(symbols, training=True),
         )
-        return join_chunks(
-            tf.map_fn(
-                lambda chunk: self.encoder(chunk, training=True),
-                self.chunks,
-                fn_output_signature=kinds,
-                parallel_iterations=1,
+        with tape.stop_recording():
+            outputs = join_chunks(
+                tf.map_fn(
+                    lambda chunk: self.encoder(chunk, training=True),
+                    self.chunks,
+                    fn_output_signature=dtypes,
+                    parallel_iterations=1,
+                )
             )
-        )
+        tape.watch(outputs)
+        return outputs
 
     def gradients(
-        self, pulled: Sequence[tuple[Any, Sequence[Any]]]
-    ) -> list[list[Any]]:
-        """Takes gradients of the outputs on to variables, in a second pass.
+        self, tape: Any, outputs: Any, targets: list[tuple[Any, list]]
+    ) -> list[list]:
+        """Returns the gradients of losses of the outputs.
 
         Args:
-            pulled: pairs of a gradient of the outputs, nested as they are,
-                and the variables to take it to.
+            tape: persistent; it recorded the losses.
+            outputs: what the method `outputs` returned.
+            targets: pairs of a loss and the variables to derive it by.
 
         Returns:
-            For each pair the gradients, one a variable.
+            For each pair the gradients, one for each variable.
         """
+        encoded = {id(v) for v in self.encoder.trainable_variables}
+        inside = [[v for v in vs if id(v) in encoded] for _, vs in targets]
+        of_outputs = [
+            tape.gradient(loss, outputs, unconnected_gradients="zero")
+            for loss, _ in targets
+        ]
+        through = self._second_pass(of_outputs, inside)
+        return [
+            add_gradients(tape.gradient(loss, vs), vs, found, own)
+            for (loss, vs), found, own in zip(
+                targets, through, inside, strict=True
+            )
+        ]
+
+    def _second_pass(self, of_outputs, variables):
+        """Propagates gradients of the outputs to lists of variables."""
         import tensorflow as tf
 
-        # The second pass sees what the first saw: moving statistics move
-        # once, and dropout drops the same.
+        # Moving statistics move once, and dropout drops the same again.
         for variable, value in zip(self.changing, self.before, strict=True):
             variable.assign(value)
-        targets = [list(variables) for _, variables in pulled]
         cut = [
             split_into_chunks(tree.flatten(gradient), self.num_chunks)
-            for gradient, _ in pulled
+            for gradient in of_outputs
         ]
 
         def add(sums, chunk_and_gradients):
             chunk, gradients = chunk_and_gradients
-            with tf.GradientTape(persistent=len(pulled) > 1) as tape:
+            with tf.GradientTape(persistent=len(cut) > 1) as tape:
                 outputs = tree.flatten(self.encoder(chunk, training=True))
-            return [
-                [
-                    total + tf.convert_to_tensor(gradient)
-                    for total, gradient in zip(
-                        totals,
-                        tape.gradient(
-                            outputs,
-                            variables,
-                            output_gradients=one,
-                            unconnected_gradients="zero",
-                        ),
-                        strict=True,
-                    )
-                ]
-                for totals, variables, one in zip(
-                    sums, targets, gradients, strict=True
+            found = [
+                tape.gradient(
+                    outputs,
+                    targets,
+                    output_gradients=of_chunk,
+                    unconnected_gradients="zero",
                 )
+                for targets, of_chunk in zip(variables, gradients, strict=True)
             ]
+            return tree.map_structure(
+                lambda total, one: total + tf.convert_to_tensor(one),
+                sums,
+                found,
+            )
 
         return tf.foldl(
             add,
             (self.chunks, cut),
-            [[ops.zeros_like(v) for v in variables] for variables in targets],
+            [[ops.zeros_like(v) for v in targets] for targets in variables],
             parallel_iterations=1,
         )
+
+
+def add_gradients(
+    gradients: list, variables: list, more: list, their_variables: list
+) -> list:
+    """Adds gradients of some variables to those of all; `None` counts as 0.
+
+    Args:
+        gradients: one for each of `variables`.
+        variables: all variables.
+        more: one for each of `their_variables`.
+        their_variables: some of the variables, in any order.
+    """
+    found = {id(v): one for v, one in zip(their_variables, more, strict=True)}
+    return [
+        found.get(id(variable), gradient)
+        if gradient is None or id(variable) not in found
+        else ops.convert_to_tensor(gradient) + found[id(variable)]
+        for variable, gradient in zip(variables, gradients, strict=True)
+    ]
+
+
+def check_no_activity_losses(encoder: keras.Model, batch_chunks: int) -> None:
+    """Raises `ValueError` for activity regularizers: the last chunk's loss."""
+    layers = [encoder]
+    while layers:
+        layer = layers.pop()
+        if getattr(layer, "activity_regularizer", None) is not None:
+            raise ValueError(
+                "`batch_chunks` must be 1 with activity regularizers. "
+                f"Received: batch_chunks={batch_chunks}, and one in the "
+                f"layer {layer.name!r}."
+            )
+        layers += getattr(layer, "layers", [])

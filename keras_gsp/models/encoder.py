@@ -1,4 +1,4 @@
-"""The model that is trained, exported and served: image to embedding."""
+"""Builds encoders: the model from images to embeddings."""
 
 import math
 from typing import Any
@@ -34,13 +34,13 @@ def build_encoder(
     Args:
         backbone: built Keras model whose output is a feature map (batch,
             height, width, channels) or a token sequence (batch, tokens,
-            channels). Any of `keras.applications` without its top and its
-            pooling, and any image backbone of keras-hub, is one.
+            channels), for example any of `keras.applications` without its top
+            and pooling, or an image backbone of keras-hub.
         embedding_size: size that features are projected to, at least 1, and
             the size of the embedding with most poolings. Default 128.
         pooling: layer (batch, height, width, embedding_size) -> (batch,
             size), for example `GeneralizedSumPooling`; with `pool_first` it
-            sees the backbone's channels. Default `None`: average pooling.
+            receives the backbone's channels. Default `None`: average pooling.
         normalization: `"l2"` (default), `"ball"` or `None`; see
             `EmbeddingNormalization`.
         histogram: optional layer from the same features, projected into
@@ -48,47 +48,49 @@ def build_encoder(
             example `PrototypeHistogram`, when the pooling does not return a
             histogram itself.
         prefix_tokens: number of leading tokens that are not patches but
-            class or register tokens: 1 for ViT and CLIP, 1 and the registers
+            class or register tokens: 1 for ViT and CLIP, 1 plus the registers
             for DINOv2 and DINOv3, at least 0. Default 0.
-        prefix: what becomes of them. `"drop"` (default): they are left out.
-            `"keep"`: they are pooled with the patches, which then are a
-            sequence and no grid. `"concatenate"`: projected as the patches,
-            they are appended to the pooled vector; there must be some.
-        grid_shape: (rows, columns) of the patches, which the pooling sees as
-            a feature map, so that `pooling_weights` gives one too. Default
-            `None`: as the image's height and width and the number of tokens
-            have it; a sequence where these do not tell, or where the
-            backbone masks tokens.
-        pool_first: whether the backbone's own features are pooled and the
-            pooled vector is projected, without a bias, so that its length
-            does not matter. Default `False`: features are projected by a 1x1
-            convolution and then pooled, as GSP, NetVLAD,
-            OTK and WELDON are defined. Maximum, GeM, CroW, CBAM, DELF, SOLAR
-            and generalized max pooling are defined the other way round: they
-            want features as the last activation gives them, never negative.
-            For average pooling both are the same function but for the bias.
-            `GeneralizedSumPooling` matches projected features even so, and
-            pools the backbone's in their places: GeM + GSP of its paper.
+        prefix: what happens to these tokens. `"drop"` (default) removes them.
+            `"keep"` pools them with the patches, as a sequence without a
+            grid. `"concatenate"` projects them as the patches and appends
+            them to the pooled vector; `prefix_tokens` must be at least 1.
+        grid_shape: (rows, columns) of the patches, which the pooling receives
+            as a feature map, so that `pooling_weights` returns a map too.
+            Default `None`: derived from the image's height and width and the
+            number of tokens; the patches stay a sequence if these are
+            unknown or the backbone masks tokens.
+        pool_first: whether to pool the backbone's own features and project
+            the pooled vector, without a bias, so that its length does not
+            matter. Default `False`: features are projected by a 1x1
+            convolution and then pooled, as GSP, NetVLAD, OTK and WELDON are
+            defined. Maximum, GeM, CroW, CBAM, DELF, SOLAR and generalized max
+            pooling are defined the other way round: they expect features
+            after the last activation, which are never negative. For average
+            pooling both are the same function up to the bias.
+            `GeneralizedSumPooling` then matches projected features and pools
+            the backbone's: GeM + GSP of its paper.
         name: name of the model. Default `"encoder"`.
 
     Returns:
         A functional model with the backbone's inputs. Its output is the
         embedding, in float32, (batch, embedding_size) with most poolings:
         `prefix="concatenate"` adds `embedding_size` for each token, and a
-        pooling of several vectors (NetVLAD, OTK, optimal transport
-        aggregation) gives its own size unless `pool_first` projects it. Or,
-        when the pooling returns a histogram or `histogram` is given, a
-        dictionary with the keys `"embedding"`, `"histogram"` and `"pooled"`:
-        what the histogram describes, (batch, size), not normalized. That is
-        the plain average of the features the histogram was taken of, or the
-        pooled vector of a pooling that returns its own histogram.
+        pooling to several vectors (NetVLAD, OTK, optimal transport
+        aggregation) has its own size unless `pool_first` projects it. If
+        the pooling returns a histogram or `histogram` is given, the output is
+        a dictionary with the keys `"embedding"`, `"histogram"` and
+        `"pooled"`: the vector that the histogram describes, (batch, size),
+        not normalized. That is the average of the features the histogram was
+        computed from, or the pooled vector of a pooling that returns its own
+        histogram.
 
     Raises:
         ValueError: an embedding size below 1, an unknown normalization, a
             backbone that is not built or whose output is already pooled, two
-            sources of histograms, prefix tokens or a grid of a feature map, a
-            grid of masked tokens or of tokens whose prefix is kept, a number
-            of prefix tokens below 0, or of 0 where they are concatenated.
+            sources of histograms, prefix tokens or a grid with a feature map,
+            a grid with masked tokens or with tokens whose prefix is kept, a
+            number of prefix tokens below 0, or of 0 with
+            `prefix="concatenate"`.
 
     Example:
 
@@ -119,7 +121,7 @@ def build_encoder(
     inputs, features = _feature_output(backbone)
     if len(features.shape) == 4 and (prefix_tokens or grid_shape):
         raise ValueError(
-            "`prefix_tokens` and `grid_shape` go with tokens. Received: "
+            "`prefix_tokens` and `grid_shape` need tokens. Received: "
             f"prefix_tokens={prefix_tokens}, grid_shape={grid_shape}, and a "
             f"feature map of shape {tuple(features.shape)}."
         )
@@ -128,7 +130,7 @@ def build_encoder(
     features = tokens
     if len(tokens.shape) == 3 and prefix != "keep":
         shape = grid_shape
-        if shape is None and _mask_of(tokens) is None:
+        if shape is None and getattr(tokens, "_keras_mask", None) is None:
             shape = patch_grid(inputs, tokens, prefix_tokens)
         features = _patches(tokens, prefix_tokens, shape)
     last = project if pool_first else None
@@ -155,24 +157,24 @@ def build_encoder(
 
 
 def histogram_of(outputs: Tensor) -> Any:
-    """Returns the histogram of an encoder's output, `None` without one."""
+    """Returns the histogram in an encoder's output, `None` without one."""
     return outputs.get("histogram") if isinstance(outputs, dict) else None
 
 
 def pooled_of(outputs: Any) -> Any:
-    """Returns what an encoder's histogram describes, `None` without."""
+    """Returns the vector that the histogram describes, or `None`."""
     return outputs.get("pooled") if isinstance(outputs, dict) else None
 
 
 def features_before(
     encoder: keras.Model, layer: keras.layers.Layer
 ) -> keras.Model:
-    """Returns the model from an encoder's inputs to what a layer sees.
+    """Returns the model from an encoder's inputs to a layer's input.
 
     Args:
         encoder: functional model.
-        layer: a pooling or a histogram that it calls once; of a pooling that
-            also takes values, what it matches.
+        layer: a pooling or a histogram that it calls once. Of a pooling with
+            separate `values`, the features it matches.
     """
     return keras.Model(input_of(encoder), keras.tree.flatten(layer.input)[0])
 
@@ -184,7 +186,7 @@ def patch_grid(inputs: Any, tokens: Any, prefix_tokens: int = 0) -> Any:
         inputs: the backbone's inputs; one of them the image, (batch, height,
             width, 3).
         tokens: (batch, tokens, channels).
-        prefix_tokens: number of leading tokens that are no patches.
+        prefix_tokens: number of leading tokens that are not patches.
     """
     images = [x.shape[1:3] for x in inputs if len(x.shape) == 4]
     if len(images) != 1 or None in images[0] or tokens.shape[1] is None:
@@ -202,7 +204,7 @@ def patch_grid(inputs: Any, tokens: Any, prefix_tokens: int = 0) -> Any:
 
 
 def _check_prefix(prefix_tokens, prefix, grid_shape):
-    """Raises `ValueError` for what would be set aside without a word."""
+    """Raises `ValueError` for arguments that would have no effect."""
     check_integer(least=0, prefix_tokens=prefix_tokens)
     if prefix == "concatenate" and not prefix_tokens:
         raise ValueError(
@@ -212,14 +214,9 @@ def _check_prefix(prefix_tokens, prefix, grid_shape):
     if prefix == "keep" and grid_shape is not None:
         raise ValueError(
             '`grid_shape` must be None with prefix="keep": patches that are '
-            "pooled with their prefix are a sequence. Received: "
+            "pooled with their prefix form a sequence. Received: "
             f"grid_shape={grid_shape}."
         )
-
-
-def _mask_of(tokens):
-    """The mask that Keras sends along with tokens, `None` without one."""
-    return getattr(tokens, "_keras_mask", None)
 
 
 def _feature_output(backbone):
@@ -235,13 +232,12 @@ def _feature_output(backbone):
             "`backbone` must have one output, a feature map (batch, height, "
             "width, channels) or tokens (batch, tokens, channels). Received: "
             f"{[tuple(output.shape) for output in backbone.outputs]}. Build "
-            "it without its top and its pooling, or end it before: "
+            "it without its top and its pooling, or cut it before them: "
             "keras.Model(backbone.inputs, backbone.get_layer(...).output)."
         )
     if type(backbone).__name__ in ("Functional", "Sequential"):
         return list(backbone.inputs), features
-    # A class of its own, as those of keras-hub: only as a whole can it be
-    # saved, not layer by layer.
+    # A subclass, as those of keras-hub, can only be saved as a whole.
     inputs = keras.tree.map_structure(
         lambda x: keras.Input(batch_shape=x.shape, dtype=x.dtype, name=x.name),
         backbone.input,
@@ -250,7 +246,7 @@ def _feature_output(backbone):
 
 
 def _patches(tokens, prefix_tokens, grid_shape):
-    """The tokens behind the prefix, as a map where it has a shape."""
+    """The tokens after the prefix, as a map if they have a grid."""
     if grid_shape is not None:
         return TokenGrid(
             grid_shape, prefix_tokens=prefix_tokens, name="patches"
@@ -261,33 +257,33 @@ def _patches(tokens, prefix_tokens, grid_shape):
 
 
 def _prefix(tokens, count):
-    """The first tokens, one after the other, (batch, count * size)."""
+    """The first tokens, (batch, count, size)."""
     if tokens.shape[1] is None:
         raise ValueError(
             "The number of tokens must be known with "
             f'prefix="concatenate". Received: shape {tuple(tokens.shape)}.'
         )
-    # From the front: the number of tokens that a backbone states beforehand
-    # is not always the one it gives.
+    # Not by their distance from the end: some backbones state a wrong number
+    # of tokens.
     return tokens[:, :count]
 
 
 def _projection(features, embedding_size, pool_first):
-    """The layer that projects; a dense one takes vectors and maps alike."""
+    """The layer that projects; `Dense` takes vectors and maps."""
     if len(features.shape) == 4 and not pool_first:
         return keras.layers.Conv2D(embedding_size, 1, name="projection")
-    # What is pooled may be short, as by generalized max pooling: a bias soon
-    # outweighs it, and all embeddings are one.
+    # Pooled vectors may be short, as of generalized max pooling: a bias soon
+    # outweighs them, and all embeddings become equal.
     return keras.layers.Dense(
         embedding_size, use_bias=not pool_first, name="projection"
     )
 
 
 def _pool(features, pooling, histogram, last=None):
-    """The pooled features, their histogram, and what that describes.
+    """Returns pooled features, their histogram, and what that describes.
 
-    What comes out of the pooling is projected by `last`, if given; so are
-    the features that a histogram layer sees.
+    `last`, if given, projects the pooled features and the input of a
+    histogram layer.
     """
     is_average = pooling is None
     if is_average:
@@ -327,6 +323,6 @@ def _average_pooling(features, name):
 
 
 def _full_precision():
-    """float64 where the policy computes in it, float32 otherwise."""
+    """float64 if the policy computes in it, otherwise float32."""
     compute_dtype = keras.config.dtype_policy().compute_dtype
     return "float64" if compute_dtype == "float64" else "float32"

@@ -1,4 +1,4 @@
-"""The model that trains an encoder, with all that only training needs."""
+"""The model that trains an encoder with any loss of this package."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -9,13 +9,24 @@ from keras import ops, tree
 
 from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.embeddings.processes import as_numpy
+from keras_gsp.layers.class_embeddings import ClassEmbeddings
+from keras_gsp.layers.class_proxies import ClassProxies
+from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.losses.metric_loss import References, StepParts
 from keras_gsp.models.chunks import (
     ChunksOnTensorFlow,
+    add_gradients,
+    check_no_activity_losses,
     encode_chunks_on_jax,
 )
 from keras_gsp.models.encoder import histogram_of, pooled_of
 from keras_gsp.models.problems import AnchoredWeights, ProblemProgress
+from keras_gsp.models.regularizer_share import (
+    gradient_share,
+    measured_weights,
+    metrics_with_share_on_jax,
+)
+from keras_gsp.models.replicas import gather_replicas, share_of_replica
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.halves import class_disjoint_halves
 from keras_gsp.ops.labels import check_same_length
@@ -43,15 +54,22 @@ _ON_JAX = keras.backend.backend() == "jax"
 
 
 @dataclass(frozen=True)
-class _StepLoss:
-    """The loss of a step, before the anchors, in the shares that add up."""
+class StepLoss:
+    """The terms of a step's loss, without the anchor penalty.
+
+    Args:
+        metric: `(1 - w) L_metric`.
+        regularizer: `w L_regularizer`.
+        layers: the layers' own regularization losses.
+    """
 
     metric: Any
     regularizer: Any
     layers: Any
 
     @property
-    def total(self):
+    def total(self) -> Any:
+        """The sum of the terms."""
         return self.metric + self.regularizer + self.layers
 
 
@@ -69,80 +87,69 @@ class MetricLearner(keras.Model):
     .. math:: (1 - w) L_\text{metric} + w L_\text{regularizer}
         + \tfrac{\lambda}{2} |\theta - \theta^*|^2
 
-    plus the layers' own regularization losses. The metric part is
+    plus the layers' own regularization losses. The metric loss is
 
-    - a proxy loss: between the batch and the `proxies`;
-    - a pair loss with `proxies`, with `memory`, or with both: between the
-      batch and each of these, added up (the batch stands in for one that
-      warms up), plus `in_batch_weight` times the loss within the batch;
-    - a pair loss alone: within the batch;
-    - any other loss: what its `training_loss` says, see `MetricLoss`. The
-      learner asks a loss and a regularizer what they need and looks at no
-      types.
+    - for a proxy loss: between the batch and the `proxies`;
+    - for a pair loss with `proxies`, `memory`, or both: the sum of the losses
+      between the batch and each of them, plus `in_batch_weight` times the
+      loss within the batch. References that warm up are replaced by the
+      batch;
+    - for a pair loss alone: within the batch;
+    - for any other loss: its `training_loss`, see `MetricLoss`.
 
-    The last term pulls the encoder's weights towards the anchors; it is zero
-    until `start_problem` sets anchors. Its gradient is the anchor pull
-    :math:`+\lambda (\theta - \theta^*)` of Algorithm 1 (the printed sign is
-    wrong). On TensorFlow `train_step` adds it to the gradients of the other
-    terms; on JAX it enters through the loss. The updates are the same, and
-    the loss that is reported has the term on both.
+    The last term is zero until `ChanceConstrainedProgramming` sets anchors.
+    Its gradient is the anchor pull :math:`+\lambda (\theta - \theta^*)` of
+    Algorithm 1 (the printed sign is wrong). On TensorFlow `train_step` adds
+    it to the gradients of the other terms; on JAX it enters through
+    `compute_loss`. The updates and the reported losses are the same.
 
-    Labels are what the loss takes. Those of a pair loss may be a matrix that
-    says which pairs are positive, or several classes a sample (beside
-    `proxies` too); memory and regularizers need one class a sample.
-
-    Outside training a pair loss is taken within the batch, so that it means
-    something for unseen classes too; regularizer and anchors do not count.
-    Under `tf.distribute` the loss sees the pairs of the global batch.
+    Labels are those of the loss. A pair loss also takes a matrix of positive
+    pairs or several classes per sample (also with `proxies`); memory and
+    regularizers need one class per sample. Outside training a pair loss is
+    computed within the batch, which is defined for unseen classes too;
+    regularizer and anchors do not count. Under `tf.distribute` the loss sees
+    the pairs of the global batch.
 
     Args:
         encoder: model from images to embeddings, or to a dictionary with
-            `"embedding"` and `"histogram"`; see `build_encoder`. Where there
-            is `"pooled"`, `CrossBatchLoss` takes it.
-        proxies: optional `ClassProxies`; needed by proxy losses.
+            `"embedding"` and `"histogram"`; see `build_encoder`.
+            `CrossBatchLoss` also uses `"pooled"` if it is there.
+        proxies: optional `ClassProxies`; proxy losses need them.
         regularizer: optional `ZeroShotLoss` or `CrossBatchLoss`; both need an
             encoder that returns histograms.
         regularizer_weight: w, in [0, 1]. Default 0.1, the paper's for the
             zero-shot loss (0.01 for the cross-batch loss).
-        memory: optional `EmbeddingMemory`, for pair losses. The reference
-            code adds the loss against the memory to the loss within the
-            batch; so does this class, see `in_batch_weight`.
-        anchor_weight: lambda, at least 0; 2e-4 in the papers. With 0 the
-            anchors are kept and do not pull: proxies alternate, and each
-            problem begins where the last one ended, free from there (the
-            papers' ablation). Default `None`: no anchors, no alternation.
+        memory: optional `EmbeddingMemory`, for pair losses.
+        anchor_weight: lambda, at least 0; 2e-4 in the papers. With 0 proxies
+            alternate and nothing pulls (the papers' ablation). Default
+            `None`: no anchors, no alternation.
         class_embeddings: `ClassEmbeddings`, needed by `ZeroShotLoss`.
         in_batch_weight: weight of the loss within the batch beside proxies or
-            memory, at least 0. Default `None`: 1. That is the reference
-            code's beside a memory; beside the proxies of a pair loss the
-            paper has 0 and its code 0.1, with which alternating proxies are
-            behind pairs alone, or level (study `emoji-proxies`). With neither
-            proxies nor memory the loss within the batch is the whole loss,
-            and any other weight than 1 is refused.
+            memory, at least 0. Default `None`: 1, the reference code's value
+            beside a memory. Beside the proxies of a pair loss the paper has 0
+            and its code 0.1; with these, alternating proxies do not beat
+            pairs alone (study `emoji-proxies`). Without proxies and memory
+            only 1 is allowed: the loss within the batch is the whole loss.
         anchor_decay: factor on lambda from problem to problem, in (0, 1].
             Default 1.
         seed: integer, seed of the split into class-disjoint halves.
-        recent: optional `EmbeddingMemory` that is no part of the loss: the
+        recent: optional `EmbeddingMemory` that takes no part in the loss: the
             samples of `ChanceConstrainedProgramming(pool="recent")`.
-        loss_layer: optional layer that holds a loss's own weights, for a
-            loss that needs one.
+        loss_layer: optional layer with the weights of a loss that has some.
         batch_chunks: n, at least 1, divides the batch. Above 1 a step takes
-            the gradient of the whole batch with the memory of one n-th of
-            it, for a second forward pass: the batch is embedded in n chunks
-            that keep no activations, and again to take the gradient of the
-            embeddings to the weights. Default 1. The loss sees the whole
-            batch as ever, batch normalization one chunk at a time: its
-            statistics are those of batch / n images (samples c, c + n, ...),
-            and its moving averages take n steps. Where it is frozen, or
-            there is none, the gradient is that of the plain step to
-            rounding. Layers that add a loss in their call are refused.
+            the gradient of the whole batch with the memory of one n-th of it,
+            at the price of a second forward pass. Default 1. The loss sees
+            the whole batch. Batch normalization sees one chunk at a time:
+            samples c, c + n, ..., and its moving averages take n steps.
+            Without it, or with it frozen, the gradient equals that of the
+            plain step up to rounding. Layers that add a loss in their call
+            are refused.
         log_regularizer_share: whether training logs `regularizer_share`, the
             mean over steps of `|r| / (|m| + |r|)`, with m and r the gradients
             of `(1 - w) L_metric` and `w L_regularizer` with respect to the
-            encoder's layer `"projection"` (all its weights where there is no
-            such layer). Near 0 the regularizer does nothing. Costs two
-            backward passes down to that layer; on JAX XLA has to merge the
-            forward passes. Default `False`. Evaluation logs it as 0.
+            encoder's layer `"projection"` (all its weights without such a
+            layer). Near 0 the regularizer does nothing. Costs two backward
+            passes down to that layer. Default `False`. Evaluation logs 0.
         **kwargs: `name` and other arguments of a Keras model.
 
     Call arguments:
@@ -151,10 +158,16 @@ class MetricLearner(keras.Model):
     Returns:
         The encoder's output.
 
+    Attributes:
+        anchored: the anchors, an `AnchoredWeights`; `None` without
+            `anchor_weight`.
+        progress: the state of the current problem, a `ProblemProgress`;
+            `None` without `anchor_weight` or `proxies`.
+
     Raises:
         ValueError: parts that do not fit each other, a weight outside its
             range.
-        TypeError: at `compile`, a loss that is none of this package's kind.
+        TypeError: at `compile`, a loss that is no `MetricLoss`.
 
     Example:
 
@@ -179,17 +192,17 @@ class MetricLearner(keras.Model):
         self,
         encoder: keras.Model,
         *,
-        proxies: Tensor | None = None,
+        proxies: ClassProxies | None = None,
         regularizer: Any = None,
         regularizer_weight: float = 0.1,
-        memory: Any = None,
+        memory: EmbeddingMemory | None = None,
         anchor_weight: float | None = None,
-        class_embeddings: Tensor | None = None,
-        in_batch_weight: Any = None,
+        class_embeddings: ClassEmbeddings | None = None,
+        in_batch_weight: float | None = None,
         anchor_decay: float = 1.0,
         seed: int | None = None,
-        recent: Any = None,
-        loss_layer: Any = None,
+        recent: EmbeddingMemory | None = None,
+        loss_layer: keras.layers.Layer | None = None,
         batch_chunks: int = 1,
         log_regularizer_share: bool = False,
         **kwargs: Any,
@@ -212,9 +225,9 @@ class MetricLearner(keras.Model):
         self.log_regularizer_share = log_regularizer_share
         self._check_weights()
         self._check_regularizer()
-        self._share: Any = None
+        self.regularizer_share: Any = None
         if log_regularizer_share:
-            self._share = keras.metrics.Mean(name="regularizer_share")
+            self.regularizer_share = keras.metrics.Mean("regularizer_share")
         self.halves_seed = keras.random.SeedGenerator(seed)
         self.anchored = self.progress = None
         if anchor_weight is not None:
@@ -233,22 +246,17 @@ class MetricLearner(keras.Model):
         if not self.encoder.built:
             self.encoder.build(input_shape)
         outputs = self.encoder.compute_output_shape(input_shape)
-        embedding_shape = (None, embedding_of(outputs)[-1])
-        for part in (
-            self.proxies,
-            self.memory,
-            self.recent,
-            self.loss_layer,
-        ):
+        shape = (None, embedding_of(outputs)[-1])
+        for part in (self.proxies, self.memory, self.recent, self.loss_layer):
             if part is not None and not part.built:
-                part.build(embedding_shape)
+                part.build(shape)
         classes = self.class_embeddings
         if classes is not None and not classes.built:
             classes.build((None,))
         if self.anchored is not None and not self.anchored.built:
             self.anchored.build_for(self.encoder.trainable_variables)
         if self.batch_chunks > 1:
-            _refuse_activity_losses(self.encoder, self.batch_chunks)
+            check_no_activity_losses(self.encoder, self.batch_chunks)
         progress, proxies = self.progress, self.proxies
         if progress is not None and proxies is not None:
             if not progress.built:
@@ -279,6 +287,81 @@ class MetricLearner(keras.Model):
         self._check_loss(loss)
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
+    if _ON_TENSORFLOW:
+
+        def train_step(self, data: Any) -> dict[str, Any]:
+            """Takes the inner step of Algorithm 1 on a batch.
+
+            1. the gradients of the loss;
+            2. plus `anchor_weight * (theta - theta*)` on the encoder's
+               weights;
+            3. the optimizer applies them.
+
+            Loss scale and the replica's share multiply both, so that the
+            optimizer unscales, sums, accumulates and clips their sum.
+
+            Args:
+                data: (images, labels).
+
+            Returns:
+                The logs of the step.
+            """
+            import tensorflow as tf
+
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+            _check_no_sample_weight(sample_weight)
+            weights = self.trainable_variables
+            encoder_weights = self.encoder.trainable_variables
+            chunks = None
+            if self.batch_chunks > 1:
+                chunks = ChunksOnTensorFlow(self.encoder, x, self.batch_chunks)
+            is_reused = chunks is not None or self.log_regularizer_share
+            with tf.GradientTape(persistent=is_reused) as tape:
+                if chunks is None:
+                    outputs = self(x, training=True)
+                else:
+                    outputs = chunks.outputs(tape)
+                step = self.step_loss(y, outputs)
+                loss = self.optimizer.scale_loss(share_of_replica(step.total))
+            targets = [(loss, weights)]
+            if self.log_regularizer_share:
+                measured = measured_weights(self.encoder)
+                targets += [(step.metric, measured)]
+                targets += [(step.regularizer, measured)]
+            if chunks is None:
+                gradients, *parts = [tape.gradient(*pair) for pair in targets]
+            else:
+                gradients, *parts = chunks.gradients(tape, outputs, targets)
+            reported = step.total
+            if self.anchored is not None:
+                factor = self.optimizer.scale_loss(share_of_replica(1.0))
+                pull = self.anchored.pull(encoder_weights, factor)
+                gradients = add_gradients(
+                    gradients, weights, pull, encoder_weights
+                )
+                reported += self.anchored.penalty(encoder_weights)
+            if weights:
+                self.optimizer.apply_gradients(
+                    zip(gradients, weights, strict=True)
+                )
+            self._loss_tracker.update_state(
+                reported, sample_weight=tf.shape(tree.flatten(x)[0])[0]
+            )
+            if parts:
+                self.regularizer_share.update_state(gradient_share(*parts))
+            return self.compute_metrics(x, y, outputs)
+
+    if _ON_JAX:
+
+        def train_step(  # type: ignore[misc]
+            self, state: Any, data: Any
+        ) -> Any:
+            """Takes Keras's step, with the regularizer's share if asked."""
+            if self.log_regularizer_share:
+                metrics = metrics_with_share_on_jax(self, state, data)
+                state = (*state[:3], metrics)
+            return super().train_step(state, data)
+
     def compute_loss(
         self,
         x: Any = None,
@@ -290,157 +373,26 @@ class MetricLearner(keras.Model):
         """Returns this replica's share of the loss; see the class.
 
         Raises:
-            ValueError: sample weights, which only a pair loss in a plain
-                `compile` takes; labels and embeddings of different length.
+            ValueError: sample weights; labels and embeddings of different
+                length.
         """
         del x
-        _refuse_sample_weight(sample_weight)
-        loss = self._step_loss(y, y_pred, training).total
+        _check_no_sample_weight(sample_weight)
+        loss = self.step_loss(y, y_pred, training).total
         if training and self.anchored is not None:
             loss += self.anchored.penalty(self.encoder.trainable_variables)
-        return _share_of_replica(loss)
+        return share_of_replica(loss)
 
-    if _ON_TENSORFLOW:
+    def step_loss(
+        self, labels: Tensor, outputs: Any, training: bool = True
+    ) -> StepLoss:
+        """Returns the loss of the global batch, without the anchor penalty.
 
-        def train_step(self, data: Any) -> Any:
-            """Takes the inner step of Algorithm 1 on a batch.
-
-            1. the gradients of the loss;
-            2. plus `anchor_weight * (theta - theta*)` on the encoder's
-               weights;
-            3. the optimizer applies them.
-
-            Both carry the loss scale and the replica's share, so that
-            whatever the optimizer does with gradients (unscale, add up over
-            replicas, accumulate, clip) it does with their sum.
-
-            Args:
-                data: (images, labels).
-
-            Returns:
-                The logs of the step.
-            """
-            import tensorflow as tf
-
-            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-            _refuse_sample_weight(sample_weight)
-            chunks = outputs = None
-            if self.batch_chunks > 1:
-                chunks = ChunksOnTensorFlow(self.encoder, x, self.batch_chunks)
-                outputs = chunks.outputs()  # Outside the tape: no gradient.
-            weights = self.trainable_variables
-            is_split = chunks is not None or self.log_regularizer_share
-            with tf.GradientTape(persistent=is_split) as tape:
-                if chunks is None:
-                    outputs = self(x, training=True)
-                tape.watch(outputs)
-                parts = self._step_loss(y, outputs)
-                loss = _share_of_replica(parts.total)
-                loss = self.optimizer.scale_loss(loss)
-            head = self._head() if self.log_regularizer_share else []
-            gradients, *shares = _gradients(
-                tape,
-                [
-                    (loss, weights),
-                    (parts.metric, head),
-                    (parts.regularizer, head),
-                ],
-                outputs,
-                chunks,
-                self.encoder.trainable_variables,
-            )
-            penalty = 0.0
-            if self.anchored is not None:
-                anchored = self.encoder.trainable_variables
-                factor = self.optimizer.scale_loss(_share_of_replica(1.0))
-                pull = self.anchored.pull(anchored, factor)
-                gradients = _added(gradients, weights, pull, anchored)
-                penalty = self.anchored.penalty(anchored)
-            if weights:
-                self.optimizer.apply_gradients(
-                    zip(gradients, weights, strict=True)
-                )
-            self._loss_tracker.update_state(
-                parts.total + penalty,
-                sample_weight=tf.shape(tree.flatten(x)[0])[0],
-            )
-            if head:
-                self._share.update_state(_share(*shares))
-            return self.compute_metrics(x, y, outputs)
-
-    if _ON_JAX:
-
-        def train_step(  # type: ignore[misc]
-            self, state: Any, data: Any
-        ) -> Any:
-            """Notes the regularizer's share, if asked, and takes the step.
-
-            Args:
-                state: trainable, non-trainable, optimizer's and metrics'
-                    variables, as Keras passes them on JAX.
-                data: (images, labels).
-
-            Returns:
-                The logs of the step and the next state.
-            """
-            if self.log_regularizer_share:
-                state = (*state[:3], self._noted_share(state, data))
-            return super().train_step(state, data)
-
-        def _noted_share(self, state, data):
-            """The metrics' variables after the share of this step."""
-            import jax
-
-            trainable, others, _, metrics = state
-            x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
-            head = {id(variable) for variable in self._head()}
-            places = [
-                place
-                for place, variable in enumerate(self.trainable_variables)
-                if id(variable) in head
-            ]
-
-            def parts(values):
-                changed = list(trainable)
-                for place, value in zip(places, values, strict=True):
-                    changed[place] = value
-                outputs, after = self.stateless_call(
-                    changed, others, x, training=True
-                )
-                variables = (
-                    self.trainable_variables,
-                    self.non_trainable_variables,
-                )
-                mapping = [
-                    pair
-                    for kind, found in zip(
-                        variables, (changed, after), strict=True
-                    )
-                    for pair in zip(kind, found, strict=True)
-                ]
-                with keras.StatelessScope(state_mapping=mapping):
-                    loss = self._step_loss(y, outputs)
-                return loss.metric, loss.regularizer
-
-            values = [trainable[place] for place in places]
-            (metric, _), pull = jax.vjp(parts, values)
-            one, zero = ops.ones_like(metric), ops.zeros_like(metric)
-            share = _share(pull((one, zero))[0], pull((zero, one))[0])
-            mapping = list(zip(self.metrics_variables, metrics, strict=True))
-            with keras.StatelessScope(state_mapping=mapping) as scope:
-                self._share.update_state(share)
-            return [scope.get_current_value(v) for v in self.metrics_variables]
-
-    def _head(self):
-        """The weights by which the regularizer's share is measured."""
-        layers = getattr(self.encoder, "layers", ())
-        for layer in layers:
-            if layer.name == "projection" and layer.trainable_variables:
-                return layer.trainable_variables
-        return self.encoder.trainable_variables
-
-    def _step_loss(self, labels, outputs, training=True):
-        """The loss of the whole batch, without the anchors."""
+        Args:
+            labels: of this replica's batch.
+            outputs: what the encoder returned for it.
+            training: whether references, memory and regularizer count.
+        """
         parts = self._step_parts(labels, outputs, training)
         regularizer = 0.0
         if not training:
@@ -454,7 +406,7 @@ class MetricLearner(keras.Model):
         layers = sum(
             ops.sum(ops.cast(loss, metric.dtype)) for loss in self.losses
         )
-        return _StepLoss(metric, regularizer, layers)
+        return StepLoss(metric, regularizer, layers)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model as the saved one was."""
@@ -464,7 +416,7 @@ class MetricLearner(keras.Model):
             self.optimizer.build(self.trainable_variables)
 
     def get_weights(self) -> list[np.ndarray]:
-        """Returns the weights, whole where processes hold their parts."""
+        """Returns the weights; sharded ones are gathered."""
         return [as_numpy(weight) for weight in self.weights]
 
     def get_config(self) -> dict[str, Any]:
@@ -493,16 +445,14 @@ class MetricLearner(keras.Model):
         return cls(**parts)
 
     def _step_parts(self, labels, outputs, training):
-        """Everything of a step, gathered from the replicas."""
+        """Returns what a loss may use, gathered from the replicas."""
         labels = self.loss.checked_labels(labels)
         if training and len(labels.shape) > 1:
-            self._check_matrix_is_enough(labels)
+            self._check_takes_matrix(labels)
         embeddings = embedding_of(outputs)
         check_same_length(labels, embeddings)
-        labels, embeddings = (
-            _gather_replicas(labels),
-            _gather_replicas(embeddings),
-        )
+        labels = gather_replicas(labels)
+        embeddings = gather_replicas(embeddings)
         always = {
             "labels": labels,
             "embeddings": embeddings,
@@ -517,35 +467,25 @@ class MetricLearner(keras.Model):
         needs = getattr(self.regularizer, "needs", ()) + self.loss.needs
         histograms = pooled = first_half = None
         if "histograms" in needs:
-            histograms = _gather_replicas(histogram_of(outputs))
+            histograms = gather_replicas(histogram_of(outputs))
             pooled = pooled_of(outputs)
-            pooled = None if pooled is None else _gather_replicas(pooled)
+            pooled = None if pooled is None else gather_replicas(pooled)
         if "first_half" in needs:
-            # The generator's state belongs to the learner's variables: a
-            # resumed run splits as the uninterrupted one would have.
+            # The generator's state is a variable of the learner: a resumed
+            # run splits as an uninterrupted one.
             first_half = class_disjoint_halves(labels, self.halves_seed)
+        weight = self.in_batch_weight
         return StepParts(
             **always,
             histograms=histograms,
             pooled=pooled,
             first_half=first_half,
             references=tuple(self._references(labels, embeddings)),
-            in_batch_weight=self._weight_within(),
+            in_batch_weight=1.0 if weight is None else weight,
         )
 
-    def _check_matrix_is_enough(self, labels):
-        """Parts that remember or split a batch by class need its classes."""
-        for name in ("memory", "recent", "regularizer"):
-            if getattr(self, name) is not None:
-                raise ValueError(
-                    f"`{name}` needs one class a sample, labels of shape "
-                    "(batch,) or (batch, 1); a matrix of pairs or of several "
-                    "classes goes without it. Received: labels of shape "
-                    f"{tuple(labels.shape)} and {name}={getattr(self, name)!r}."
-                )
-
     def _references(self, labels, embeddings):
-        """What the batch is compared with; the memory takes it up first."""
+        """Yields what the batch is compared with; updates the memory."""
         if self.proxies is not None:
             is_warm = None
             if self.progress is not None:
@@ -563,8 +503,16 @@ class MetricLearner(keras.Model):
             is_warm = self.memory.is_warm if warms_up else None
             yield References(remembered, references, excluded, is_warm)
 
-    def _weight_within(self):
-        return 1.0 if self.in_batch_weight is None else self.in_batch_weight
+    def _check_takes_matrix(self, labels):
+        for name in ("memory", "recent", "regularizer"):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"`{name}` needs one class per sample, labels of shape "
+                    "(batch,) or (batch, 1); a matrix of pairs or of several "
+                    "classes cannot be combined with it. Received: labels of "
+                    f"shape {tuple(labels.shape)} and "
+                    f"{name}={getattr(self, name)!r}."
+                )
 
     def _check_weights(self):
         _check_range("regularizer_weight", self.regularizer_weight, 0.0, 1.0)
@@ -632,7 +580,7 @@ class MetricLearner(keras.Model):
                 )
 
     def _check_needs(self, loss):
-        """Raises unless every part is there that a loss needs."""
+        """Raises unless the learner has every part that a loss needs."""
         for name, example in _PARTS.items():
             if name in loss.needs and getattr(self, name) is None:
                 raise ValueError(
@@ -649,118 +597,10 @@ def _check_range(name, value, low, high):
         )
 
 
-def _refuse_sample_weight(sample_weight):
+def _check_no_sample_weight(sample_weight):
     if sample_weight is not None:
         raise ValueError(
             "MetricLearner takes no sample weights; draw the batches "
             "with `keras_gsp.data.class_balanced` instead. Received: "
             f"sample_weight of shape {tuple(sample_weight.shape)}."
         )
-
-
-def _refuse_activity_losses(encoder, batch_chunks):
-    """Such a loss would be that of the last chunk."""
-    layers = [encoder]
-    while layers:
-        layer = layers.pop()
-        if getattr(layer, "activity_regularizer", None) is not None:
-            raise ValueError(
-                "`batch_chunks` must be 1 with activity regularizers. "
-                f"Received: batch_chunks={batch_chunks}, and one in the "
-                f"layer {layer.name!r}."
-            )
-        layers += getattr(layer, "layers", [])
-
-
-def _gradients(tape, targets, outputs, chunks, encoded):
-    """Gradients of losses, through the whole batch or its chunks.
-
-    Args:
-        tape: persistent, watches outputs and variables.
-        targets: (loss, variables) pairs.
-        outputs: of the encoder.
-        chunks: `ChunksOnTensorFlow`, or `None`.
-        encoded: the encoder's trainable variables.
-    """
-    if chunks is None:
-        return [
-            tape.gradient(*target) if target[1] else [] for target in targets
-        ]
-    targets = [target for target in targets if target[1]]
-    ours = {id(variable) for variable in encoded}
-    inside = [[v for v in found if id(v) in ours] for _, found in targets]
-    pulled = [
-        tape.gradient(loss, outputs, unconnected_gradients="zero")
-        for loss, _ in targets
-    ]
-    through = chunks.gradients(list(zip(pulled, inside, strict=True)))
-    return [
-        _added(tape.gradient(loss, found), found, gradients, variables)
-        for (loss, found), gradients, variables in zip(
-            targets, through, inside, strict=True
-        )
-    ]
-
-
-def _added(gradients, variables, more, their_variables):
-    """Adds gradients to those of the same variables; `None` is nothing."""
-    more = {id(v): one for v, one in zip(their_variables, more, strict=True)}
-    return [
-        more.get(id(variable), gradient)
-        if gradient is None or id(variable) not in more
-        else ops.convert_to_tensor(gradient) + more[id(variable)]
-        for variable, gradient in zip(variables, gradients, strict=True)
-    ]
-
-
-def _share(metric, regularizer):
-    """`|r| / (|m| + |r|)` of two lists of gradients, 0 when both are 0."""
-    metric, regularizer = _norm(metric), _norm(regularizer)
-    both = metric + regularizer
-    return regularizer / ops.where(both == 0.0, 1.0, both)
-
-
-def _norm(gradients):
-    squares = [
-        ops.sum(ops.square(ops.cast(gradient, "float32")))
-        for gradient in gradients
-        if gradient is not None
-    ]
-    return ops.sqrt(sum(squares, ops.zeros(())))
-
-
-def _gather_replicas(tensor):
-    """Returns the tensor of every replica, joined along the first axis.
-
-    A loss on pairs is a function of the whole batch: replicas that look at
-    their own part minimise another objective. On JAX the global batch is what
-    a program sees anyway, and nothing is done.
-
-    Args:
-        tensor: (batch of this replica, ...).
-
-    Returns:
-        (global batch, ...).
-    """
-    if keras.backend.backend() != "tensorflow":
-        return tensor
-    import tensorflow as tf
-
-    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
-        return tensor
-    context = tf.distribute.get_replica_context()
-    if context is None:
-        # Keras traces the loss once outside the replicas, for its shape.
-        return tensor
-    # The identity turns a per-replica input into a tensor of this replica.
-    return context.all_gather(tf.identity(tensor), axis=0)
-
-
-def _share_of_replica(loss):
-    """Divides a global loss by the replicas, whose gradients are summed."""
-    if keras.backend.backend() != "tensorflow":
-        return loss
-    import tensorflow as tf
-
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    return loss if replicas == 1 else loss / replicas

@@ -1,8 +1,8 @@
-"""What alternating problems leave in the learner's weights.
+"""The state of chance constrained programming, as weights of the learner.
 
-`AnchoredWeights` are the encoder's weights at the end of the last problem and
-the pull towards them, `ProblemProgress` the best weights of this one and how
-far it has come.
+`AnchoredWeights` holds the anchors and computes the pull towards them,
+`ProblemProgress` the best snapshot of the current problem and its counters.
+`keras_gsp.callbacks.chance_constrained` decides when they change.
 """
 
 from typing import Any
@@ -20,10 +20,10 @@ class AnchoredWeights(keras.layers.Layer):
     r"""Holds the anchors of chance constrained programming as its weights.
 
     The penalty is :math:`\frac{\lambda_k}{2} |\theta - \theta^*|^2` over all
-    anchored variables, with gradient :math:`\lambda_k (\theta - \theta^*)`:
-    0 in the first problem, :math:`\lambda` in the second, then `decay` times
-    the last one. All state is in non-trainable weights, hence in every
-    checkpoint.
+    anchored variables, its gradient :math:`\lambda_k (\theta - \theta^*)`.
+    :math:`\lambda_k` is 0 in the first problem, :math:`\lambda` in the
+    second, and is multiplied by `decay` for each problem after it. All state
+    is in non-trainable weights, hence in every checkpoint.
 
     Args:
         weight: lambda, at least 0.
@@ -47,41 +47,26 @@ class AnchoredWeights(keras.layers.Layer):
         """Creates one anchor for each variable, and the counters.
 
         Args:
-            variables: list of Keras variables, the encoder's trainable ones.
+            variables: the encoder's trainable variables.
         """
         self.anchors = [
-            self.add_weight(
-                name=f"anchor_{position}",
-                shape=variable.shape,
-                dtype=variable.dtype,
-                initializer="zeros",
-                trainable=False,
-                autocast=False,
-            )
-            for position, variable in enumerate(variables)
+            _add_like(self, f"anchor_{number}", variable)
+            for number, variable in enumerate(variables)
         ]
-        self.scale = self.add_weight(
-            name="scale", shape=(), initializer="zeros", trainable=False
-        )
-        self.problem = self.add_weight(
-            name="problem",
-            shape=(),
-            dtype="int32",
-            initializer="ones",
-            trainable=False,
-        )
+        self.scale = _add_number(self, "scale", "float32")
+        self.problem = _add_number(self, "problem", "int32", "ones")
         self.built = True
 
     def penalty(self, variables: list) -> Any:
-        """Returns the penalty, a scalar; its gradient is the pull.
+        """Returns the penalty, a scalar.
 
         Raises:
-            RuntimeError: other variables than the anchors were made for.
+            RuntimeError: other variables than those the anchors belong to.
         """
         squared = self._squared_distance(variables)
         return 0.5 * ops.cast(self.scale, squared.dtype) * squared
 
-    def pull(self, variables: list, factor: Any) -> Any:
+    def pull(self, variables: list, factor: Any) -> list:
         r"""Returns `factor` times the gradient of the penalty.
 
         That is :math:`+\lambda_k (\theta - \theta^*)`, a tensor for each
@@ -90,31 +75,21 @@ class AnchoredWeights(keras.layers.Layer):
         Raises:
             RuntimeError: as `penalty`.
         """
-        self.check(variables)
+        self._check(variables)
         return [
             ops.cast(factor * self.scale, variable.dtype) * (variable - anchor)
             for variable, anchor in zip(variables, self.anchors, strict=True)
         ]
 
-    def distance(self, variables: list) -> Any:
-        """Returns |theta - theta*|, a float."""
+    def distance(self, variables: list) -> float:
+        """Returns |theta - theta*|."""
         return float(ops.sqrt(self._squared_distance(variables)))
 
-    def _squared_distance(self, variables):
-        """A scalar in the variables' precision, float32 at least."""
-        self.check(variables)
-        squares = [
-            ops.sum(ops.square(at_least_float32(variable - anchor)))
-            for variable, anchor in zip(variables, self.anchors, strict=True)
-        ]
-        dtype = squares[0].dtype if squares else "float32"
-        return sum(squares, start=ops.zeros((), dtype))
-
-    def start_problem(self, values: Tensor) -> None:
+    def start_problem(self, values: list) -> None:
         """Moves the anchors and counts the next problem.
 
         Args:
-            values: list of arrays shaped like the anchored variables.
+            values: the new anchors, arrays in the shapes of the variables.
         """
         for anchor, value in zip(self.anchors, values, strict=True):
             anchor.assign(value)
@@ -122,8 +97,25 @@ class AnchoredWeights(keras.layers.Layer):
         self.scale.assign(self.weight * self.decay ** (problem - 1))
         self.problem.assign(problem + 1)
 
-    def check(self, variables: list) -> None:
-        """Raises `RuntimeError` when the variables are not those anchored."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "weight": self.weight,
+            "decay": self.decay,
+        }
+
+    def _squared_distance(self, variables):
+        """A scalar in the variables' precision, float32 at least."""
+        self._check(variables)
+        squares = [
+            ops.sum(ops.square(at_least_float32(variable - anchor)))
+            for variable, anchor in zip(variables, self.anchors, strict=True)
+        ]
+        dtype = squares[0].dtype if squares else "float32"
+        return sum(squares, start=ops.zeros((), dtype))
+
+    def _check(self, variables):
         shapes = [tuple(variable.shape) for variable in variables]
         anchored = [tuple(anchor.shape) for anchor in self.anchors]
         if shapes != anchored:
@@ -134,22 +126,13 @@ class AnchoredWeights(keras.layers.Layer):
                 f"{len(anchored)} anchors."
             )
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "weight": self.weight,
-            "decay": self.decay,
-        }
-
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class ProblemProgress(keras.layers.Layer):
     """Holds the best snapshot of a problem and its counters as weights.
 
-    All of it is in non-trainable weights, so that every checkpoint of the
-    learner has it and a killed run goes on in the middle of a problem.
-    `keras_gsp.callbacks.ChanceConstrainedProgramming` reads and writes it.
+    All of it is in non-trainable weights: a checkpoint of the learner in the
+    middle of a problem is enough to resume it.
 
     Args:
         **kwargs: `name` and other arguments of a Keras layer.
@@ -157,15 +140,14 @@ class ProblemProgress(keras.layers.Layer):
     Attributes:
         best_encoder: the encoder at the problem's best evaluation, one
             variable for each of `moving_variables(encoder)`.
-        best_proxies: the proxies then.
-        best_score: the score then, larger is better.
+        best_proxies: the proxies at that evaluation.
+        best_score: its score, larger is better.
         best_of_all: best score of all problems that have ended.
         waited: evaluations since the best one.
         steps: steps of this problem.
         barren_problems: problems in a row that did not beat `best_of_all`.
-        covering_radius: of the pool by the last problem's proxies and those
-            this one began with.
-        is_warming_up: 1 while pairs within the batch stand in for proxies.
+        covering_radius: of the pool when this problem began.
+        is_warming_up: 1 while pairs within the batch replace proxies.
         is_started: 1 after the first proxies were chosen.
     """
 
@@ -173,7 +155,7 @@ class ProblemProgress(keras.layers.Layer):
         kwargs["dtype"] = "float32"
         super().__init__(trainable=False, **kwargs)
 
-    def build_for(self, encoder: keras.Model, proxies: Tensor) -> None:
+    def build_for(self, encoder: keras.Model, proxies: Any) -> None:
         """Creates a slot for each variable that training moves.
 
         Args:
@@ -181,70 +163,70 @@ class ProblemProgress(keras.layers.Layer):
             proxies: variable of the class proxies.
         """
         self.best_encoder = [
-            self._add_like(f"best_encoder_{position}", variable)
-            for position, variable in enumerate(moving_variables(encoder))
+            _add_like(self, f"best_encoder_{number}", variable)
+            for number, variable in enumerate(moving_variables(encoder))
         ]
-        self.best_proxies = self._add_like("best_proxies", proxies)
+        self.best_proxies = _add_like(self, "best_proxies", proxies)
         lowest = keras.initializers.Constant(-np.inf)
-        self.best_score = self._add_number("best_score", "float32", lowest)
-        self.best_of_all = self._add_number("best_of_all", "float32", lowest)
-        self.covering_radius = self._add_number("covering_radius", "float32")
-        self.waited = self._add_number("waited", "int32")
-        self.steps = self._add_number("steps", "int32")
-        self.barren_problems = self._add_number("barren_problems", "int32")
-        self.is_warming_up = self._add_number("is_warming_up", "int32")
-        self.is_started = self._add_number("is_started", "int32")
+        self.best_score = _add_number(self, "best_score", "float32", lowest)
+        self.best_of_all = _add_number(self, "best_of_all", "float32", lowest)
+        self.covering_radius = _add_number(self, "covering_radius", "float32")
+        self.waited = _add_number(self, "waited", "int32")
+        self.steps = _add_number(self, "steps", "int32")
+        self.barren_problems = _add_number(self, "barren_problems", "int32")
+        self.is_warming_up = _add_number(self, "is_warming_up", "int32")
+        self.is_started = _add_number(self, "is_started", "int32")
         self.built = True
 
     def record(
         self,
-        score: Any,
+        score: float,
         encoder: keras.Model,
-        proxies: Tensor,
+        proxies: Any,
         *,
         min_delta: float = 0.0,
     ) -> None:
-        """Notes an evaluation, and takes the snapshot if it is the best.
+        """Counts an evaluation, and takes the snapshot if it is the best.
 
         Args:
-            score: float, larger is better.
+            score: larger is better.
             encoder: the model the slots were made for.
             proxies: variable of the class proxies.
-            min_delta: float, smallest change that counts as improvement.
+            min_delta: smallest change that counts as improvement.
         """
-        # As it is stored: a score equal to the best one is none.
-        score, best = np.float32(score), scalar(self.best_score)
-        # A first evaluation that is NaN must not stay the best one for ever.
+        # In the precision of the weight: an equal score is no improvement.
+        score, best = float(np.float32(score)), scalar(self.best_score)
+        # If the first score is NaN, the next one replaces it.
         if np.isfinite(best) and not score > best + min_delta:
             self.waited.assign_add(1)
             return
         variables = [*moving_variables(encoder), proxies]
         slots = [*self.best_encoder, self.best_proxies]
         for slot, variable in zip(slots, variables, strict=True):
-            # A copy: JAX would refuse to give one buffer away twice.
+            # A copy: JAX refuses to donate one buffer twice.
             slot.assign(ops.copy(variable))
         self.best_score.assign(score)
         self.waited.assign(0)
 
     def restore_best(self, encoder: keras.Model) -> None:
-        """Brings the encoder back to the best evaluation of this problem."""
+        """Sets the encoder to the best evaluation of this problem."""
         pairs = zip(moving_variables(encoder), self.best_encoder, strict=True)
         for variable, best in pairs:
             variable.assign(ops.copy(best))
 
     def end_problem(self) -> None:
-        """Counts a problem that has converged as fruitful or barren."""
+        """Counts a converged problem as an improvement or as barren."""
         if scalar(self.best_score) > scalar(self.best_of_all):
             self.best_of_all.assign(scalar(self.best_score))
             self.barren_problems.assign(0)
         else:
             self.barren_problems.assign_add(1)
 
-    def start_problem(self, covering_radius: Any) -> None:
-        """Sets the counters for the next problem.
+    def start_problem(self, covering_radius: float) -> None:
+        """Resets the counters for the next problem.
 
         Args:
-            covering_radius: float, of the pool by old and new proxies.
+            covering_radius: of the pool by old and new proxies.
         """
         self.best_score.assign(-np.inf)
         self.waited.assign(0)
@@ -253,32 +235,12 @@ class ProblemProgress(keras.layers.Layer):
         self.is_warming_up.assign(0)
         self.is_started.assign(1)
 
-    def _add_like(self, name, variable):
-        return self.add_weight(
-            name=name,
-            shape=variable.shape,
-            dtype=variable.dtype,
-            initializer="zeros",
-            trainable=False,
-            autocast=False,
-        )
 
-    def _add_number(self, name, dtype, initializer="zeros"):
-        return self.add_weight(
-            name=name,
-            shape=(),
-            dtype=dtype,
-            initializer=initializer,
-            trainable=False,
-            autocast=False,
-        )
+def moving_variables(encoder: keras.Model) -> list:
+    """Returns the variables that training moves, the trainable ones first.
 
-
-def moving_variables(encoder: keras.Model) -> Any:
-    """Variables that training moves, the trainable ones first.
-
-    Those are the trainable ones and the moving statistics of layers that are
-    not frozen.
+    Those are the trainable variables and the moving statistics of layers
+    that are not frozen.
 
     Args:
         encoder: built Keras model.
@@ -290,12 +252,6 @@ def moving_variables(encoder: keras.Model) -> Any:
     return list(found.values())
 
 
-def _leaves(layer):
-    if not isinstance(layer, keras.Model):
-        return [layer]
-    return [leaf for part in layer.layers for leaf in _leaves(part)]
-
-
 def scalar(variable: Tensor) -> Any:
     """Returns the value of a scalar variable as an int or a float.
 
@@ -303,3 +259,31 @@ def scalar(variable: Tensor) -> Any:
     every replica.
     """
     return ops.convert_to_numpy(variable).item()
+
+
+def _leaves(layer):
+    if not isinstance(layer, keras.Model):
+        return [layer]
+    return [leaf for part in layer.layers for leaf in _leaves(part)]
+
+
+def _add_like(layer, name, variable):
+    return layer.add_weight(
+        name=name,
+        shape=variable.shape,
+        dtype=variable.dtype,
+        initializer="zeros",
+        trainable=False,
+        autocast=False,
+    )
+
+
+def _add_number(layer, name, dtype, initializer="zeros"):
+    return layer.add_weight(
+        name=name,
+        shape=(),
+        dtype=dtype,
+        initializer=initializer,
+        trainable=False,
+        autocast=False,
+    )

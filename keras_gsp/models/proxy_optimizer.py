@@ -1,4 +1,4 @@
-"""An optimizer that gives proxies a learning rate of their own."""
+"""An optimizer with a separate learning rate for proxies."""
 
 import re
 from typing import Any
@@ -9,17 +9,15 @@ import keras
 def proxy_optimizer(
     model: keras.Model, optimizer: Any, learning_rates: dict[str, Any]
 ) -> Any:
-    r"""Builds an optimizer in which some weights have their own learning rate.
+    r"""Builds an optimizer with separate learning rates for some weights.
 
-    Proxies see few gradients and no backbone's caution: the papers train them
-    at 100 times the network's rate. A factor on their gradients would do
-    nothing under Adam, which divides it out again.
+    The papers train proxies at 100 times the network's rate. A factor on
+    their gradients would have no effect with Adam, which normalizes it away.
 
     Args:
-        model: built model, a `MetricLearner` or any other; it is asked for
-            its trainable variables' paths.
+        model: built model, a `MetricLearner` or any other.
         optimizer: `keras.optimizers.Optimizer` for all other weights. Named
-            weights get a copy of it, with its other settings.
+            weights get a copy of it with their learning rate.
         learning_rates: dict from the end of a variable's path, in whole
             words, to a learning rate (number above 0, or learning-rate
             schedule). `"proxies"` names the proxies of every `ClassProxies`,
@@ -28,11 +26,11 @@ def proxy_optimizer(
 
     Returns:
         `keras.optimizers.MultiOptimizer`. It has no `learning_rate`; its
-        `optimizers` do. `LearningRateScheduler` gives all of them the same
-        value: use a schedule for each instead.
+        `optimizers` do. `LearningRateScheduler` sets all of them to the same
+        value: pass a schedule for each instead.
 
     Raises:
-        TypeError: `optimizer` is no plain optimizer.
+        TypeError: `optimizer` is not an optimizer, or wraps another one.
         ValueError: a name that matches no trainable variable, a variable
             matched by two names, no names, a model without variables.
 
@@ -92,7 +90,7 @@ def _check_matches(patterns, paths):
     if not patterns:
         raise ValueError(
             "`learning_rates` must name at least one variable, for example "
-            '{"proxies": 1e-2}. Received: {}.'
+            '{"proxies": 1e-2}. Received: learning_rates={}.'
         )
     owners: dict[str, str] = {}
     for name, pattern in patterns.items():
@@ -100,7 +98,7 @@ def _check_matches(patterns, paths):
         if not matched:
             raise ValueError(
                 f"`learning_rates` names {name!r}, but no trainable variable "
-                f"ends so. Received a model with the paths {paths}; an "
+                f"path ends so. Received: a model with the paths {paths}; an "
                 "unbuilt model has none, build it first."
             )
         for path in matched:

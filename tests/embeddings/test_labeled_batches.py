@@ -4,10 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-import keras_gsp as gsp
 from keras_gsp.embeddings.labeled_batches import (
     LabeledBatches,
     batches_of,
+    embedding_of,
     encoded,
 )
 
@@ -60,9 +60,9 @@ def test_any_other_iterable_comes_as_it_is():
     "outputs", [np.ones((2, 8)), (None, 8), [2, 8], (2, 8)]
 )
 def test_one_tensor_or_shape_is_the_embedding(outputs):
-    assert gsp.models.embedding_of(outputs) is outputs
+    assert embedding_of(outputs) is outputs
     both = {"embedding": outputs, "histogram": np.ones((2, 4))}
-    assert gsp.models.embedding_of(both) is outputs
+    assert embedding_of(both) is outputs
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_one_tensor_or_shape_is_the_embedding(outputs):
 )
 def test_what_is_no_embedding_is_refused(outputs, error, message):
     with pytest.raises(error, match=message):
-        gsp.models.embedding_of(outputs)
+        embedding_of(outputs)
 
 
 def test_embeddings_that_are_not_finite_are_refused():

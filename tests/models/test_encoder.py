@@ -252,7 +252,7 @@ def test_bad_prefix_and_grid_are_refused():
     with pytest.raises(ValueError, match="prefix='cut'"):
         gsp.models.build_encoder(patch_backbone(), prefix="cut")
     for options in ({"prefix_tokens": 1}, {"grid_shape": (2, 2)}):
-        with pytest.raises(ValueError, match="go with tokens"):
+        with pytest.raises(ValueError, match="need tokens"):
             gsp.models.build_encoder(feature_backbone(), **options)
     with pytest.raises(ValueError, match="rows=0"):
         gsp.layers.TokenGrid((0, 2))

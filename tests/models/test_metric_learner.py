@@ -269,7 +269,9 @@ def test_parts_that_need_classes_refuse_a_matrix(part, kind):
     learner = gsp.models.MetricLearner(make_encoder(), **{part: given})
     learner.compile("sgd", loss=loss)
     embeddings = np.zeros((4, 5), "float32")
-    with pytest.raises(ValueError, match=f"`{part}` needs one class a sample"):
+    with pytest.raises(
+        ValueError, match=f"`{part}` needs one class per sample"
+    ):
         learner.compute_loss(y=np.eye(4, dtype=bool), y_pred=embeddings)
 
 

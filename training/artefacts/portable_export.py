@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 import keras_gsp as gsp
+from keras_gsp.embeddings.labeled_batches import embedding_of
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.batches import evaluation_batches
 from training.recipes.recipe import Recipe
@@ -45,10 +46,7 @@ def export_portable(
     portable = gsp.retrieval.PortableEncoder(command.target)
     found = np.concatenate([portable.embed(pixels) for pixels in batches])
     expected = np.concatenate(
-        [
-            gsp.models.embedding_of(encoder.predict_on_batch(pixels))
-            for pixels in batches
-        ]
+        [embedding_of(encoder.predict_on_batch(pixels)) for pixels in batches]
     )
     metadata = options["metadata"] | {
         "map_at_r_of_keras": _map_at_r(expected, images.labels),

@@ -49,9 +49,10 @@ def search_all(encoder: Any, images: ScoredImages) -> Searched:
         What was found, a query never among its own neighbors.
     """
     import keras_gsp as gsp
+    from keras_gsp.embeddings.labeled_batches import embedding_of
 
     found = [
-        gsp.models.embedding_of(encoder.predict_on_batch(pixels))
+        embedding_of(encoder.predict_on_batch(pixels))
         for pixels in images.batches()
     ]
     embeddings = np.concatenate(found).astype("float32")

@@ -1,1 +1,1 @@
-"""Backbones that Keras does not carry."""
+"""Backbones that `keras.applications` lacks."""

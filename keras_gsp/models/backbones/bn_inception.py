@@ -24,17 +24,16 @@ def bn_inception(
 ) -> keras.Model:
     """Builds the backbone of the papers: an image to a 1,024-channel map.
 
-    The map is about 1/32 of the image's sides (7 x 7 for 224 to 227 pixels);
-    all sizes are accepted, also those at which the original's branches do
-    not fit together. Preprocessing
-    is inside, as the published ImageNet weights expect it: channels reversed
-    to blue, green, red, and the mean (104, 117, 128) subtracted. Weights
-    start at random; `load_bn_inception_weights` fills in those of the widely
-    used PyTorch file.
+    The map is about 1/32 of the image's sides (7 x 7 for 224 to 227 pixels).
+    All sizes are accepted, also those at which the original's branches have
+    different sizes. Preprocessing is part of the model, as the published
+    ImageNet weights expect it: channels reversed to blue, green, red, and the
+    mean (104, 117, 128) subtracted. Weights start at random;
+    `load_bn_inception_weights` loads those of the widely used PyTorch file.
 
     Args:
         input_shape: (height, width, 3), without the batch; sides may be None.
-        name: Name of the model.
+        name: name of the model.
 
     Returns:
         `keras.Model` from (batch, height, width, 3), red, green and blue in
@@ -83,7 +82,7 @@ def _inception(x, name, one, reduce, three, double_reduce, double, project):
 
 
 def _convolution(x, name, filters, size, strides=1):
-    # Padded by hand: Keras' "same" pads strided convolutions on one side.
+    # Padded here: Keras's "same" pads strided convolutions on one side.
     if size > 1:
         x = keras.layers.ZeroPadding2D(size // 2, name=f"{name}_pad")(x)
     x = keras.layers.Conv2D(filters, size, strides, name=name)(x)
@@ -94,14 +93,14 @@ def _convolution(x, name, filters, size, strides=1):
 
 
 def _halve(x, name):
-    # The original rounds sizes up; after a ReLU a zero never is the maximum
-    # that counts, so that one more row and column of zeros does the same.
+    # The original rounds sizes up. After a ReLU, one more row and column of
+    # zeros does the same.
     x = keras.layers.ZeroPadding2D(((0, 1), (0, 1)), name=f"{name}_pad")(x)
     return keras.layers.MaxPooling2D(3, 2, name=name)(x)
 
 
 def _pooled(x, name, is_last):
-    # The original's average counts its zero padding: no "same" here.
+    # The original's average includes its zero padding, unlike "same".
     x = keras.layers.ZeroPadding2D(1, name=f"{name}_pad")(x)
     pooling = keras.layers.AveragePooling2D
     if is_last:

@@ -1,4 +1,4 @@
-"""Weights of BN-Inception from the layout of the PyTorch file."""
+"""Loads BN-Inception's weights from the published PyTorch file."""
 
 from pathlib import Path
 from typing import Any
@@ -10,30 +10,34 @@ _IGNORED = ("fc.", "last_linear.", "fc_action.")
 
 
 def load_bn_inception_weights(model: keras.Model, state: Any) -> keras.Model:
-    """Fills a `bn_inception` with weights in PyTorch's layout.
+    """Loads weights in PyTorch's layout into a `bn_inception`.
 
     Every convolution and batch normalization of the model must be there and
     fit; the classifier's weights are ignored.
 
     Args:
-        model: What `keras_gsp.models.backbones.bn_inception` built.
-        state: The state dict (name -> array or tensor), or its file: `.npz`,
-            or `.pth` / `.pt`, which needs PyTorch to be installed and is
-            read without running code from it.
+        model: a model that `keras_gsp.models.bn_inception` built.
+        state: the state dict (name -> array or tensor), or its file: `.npz`,
+            or `.pth` / `.pt`, which needs PyTorch and is read without running
+            code from it.
 
     Returns:
         `model`.
 
     Raises:
-        ValueError: names missing or left over, or other shapes.
+        ValueError: missing or unknown names, or other shapes.
         FileNotFoundError: no such file.
         ImportError: a `.pth` file without PyTorch.
 
     Example:
 
     ```python
+    from keras_gsp.models.backbones.bn_inception_weights import (
+        bn_inception_state,
+    )
+
     backbone = gsp.models.bn_inception((32, 32, 3))
-    state = gsp.models.bn_inception_state(backbone)
+    state = bn_inception_state(backbone)
     gsp.models.load_bn_inception_weights(backbone, state)
     ```
     """
@@ -59,14 +63,11 @@ def load_bn_inception_weights(model: keras.Model, state: Any) -> keras.Model:
     return model
 
 
-def bn_inception_state(model: keras.Model) -> dict[str, Any]:
-    """The weights of a `bn_inception` under their PyTorch names and shapes.
+def bn_inception_state(model: keras.Model) -> dict[str, np.ndarray]:
+    """Returns the weights of a `bn_inception` as PyTorch names and shapes them.
 
     Args:
-        model: What `keras_gsp.models.backbones.bn_inception` built.
-
-    Returns:
-        dict of name -> NumPy array.
+        model: a model that `keras_gsp.models.bn_inception` built.
     """
     state = {}
     for layer in _layers(model):

@@ -1,4 +1,4 @@
-"""ResNet-20 for small images, in both orders of activation."""
+"""ResNet-20 for small images, versions 1 and 2."""
 
 import keras
 
@@ -15,16 +15,16 @@ def resnet20(
     """Builds ResNet-20 without its classifier: an image to a 64-channel map.
 
     For images of about 32 pixels; the map is 1/4 of their sides.
-    Preprocessing is inside: pixels are scaled to [-1, 1]. Where the width
-    grows, the shortcut is a 1x1 convolution (option B of the paper; its
-    CIFAR experiments pad with zeros instead).
+    Preprocessing is part of the model: pixels are scaled to [-1, 1]. Where
+    the width grows, the shortcut is a 1x1 convolution (option B of the
+    paper; its CIFAR experiments pad with zeros instead).
 
     Args:
         input_shape: (height, width, channels), without the batch; sides may
             be None.
         version: 1: convolution, normalization, ReLU, and a ReLU after the
             sum; 2: normalization and ReLU before each convolution.
-        name: Name of the model.
+        name: name of the model.
 
     Returns:
         `keras.Model` from (batch, height, width, channels) in [0, 255] to

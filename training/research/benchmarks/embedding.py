@@ -137,6 +137,7 @@ def plain_loop(images: Path, encoder: Path, settings: Settings) -> Times:
     import keras
 
     import keras_gsp as gsp
+    from keras_gsp.embeddings.labeled_batches import embedding_of
 
     start = time.perf_counter()
     model = keras.models.load_model(encoder, compile=False)
@@ -148,7 +149,7 @@ def plain_loop(images: Path, encoder: Path, settings: Settings) -> Times:
     )
     done, first = 0, start
     for pixels in batches.as_numpy_iterator():
-        done += len(gsp.models.embedding_of(model.predict_on_batch(pixels)))
+        done += len(embedding_of(model.predict_on_batch(pixels)))
         if done <= settings.shard_size:
             first = time.perf_counter()
     return first - start, time.perf_counter() - first

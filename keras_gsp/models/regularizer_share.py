@@ -1,0 +1,88 @@
+"""The share that a regularizer has in the gradient of a step."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+
+def measured_weights(encoder: keras.Model) -> list:
+    """Returns the weights at which the two gradients are compared.
+
+    Those of the layer `"projection"`, or all trainable weights of an encoder
+    without such a layer.
+    """
+    for layer in getattr(encoder, "layers", ()):
+        if layer.name == "projection" and layer.trainable_variables:
+            return layer.trainable_variables
+    return encoder.trainable_variables
+
+
+def gradient_share(metric: list, regularizer: list) -> Any:
+    """Returns `|r| / (|m| + |r|)` of two lists of gradients, 0 for 0 / 0.
+
+    Args:
+        metric: gradients of the metric loss, one for each variable; `None`
+            counts as 0.
+        regularizer: gradients of the regularizer.
+    """
+    metric_norm, norm = _norm(metric), _norm(regularizer)
+    total = metric_norm + norm
+    return norm / ops.where(total == 0.0, 1.0, total)
+
+
+def metrics_with_share_on_jax(learner: Any, state: tuple, data: Any) -> list:
+    """Returns the metrics' variables, updated with the share of this step.
+
+    Keras's JAX step returns no gradients, so the forward pass is repeated
+    here; XLA merges the two.
+
+    Args:
+        learner: the `MetricLearner`.
+        state: trainable, non-trainable, optimizer's and metrics' variables.
+        data: (images, labels).
+    """
+    import jax
+
+    trainable, non_trainable, _, metrics = state
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+    measured = {id(variable) for variable in measured_weights(learner.encoder)}
+    positions = [
+        position
+        for position, variable in enumerate(learner.trainable_variables)
+        if id(variable) in measured
+    ]
+
+    def parts(values):
+        changed = list(trainable)
+        for position, value in zip(positions, values, strict=True):
+            changed[position] = value
+        outputs, after = learner.stateless_call(
+            changed, non_trainable, x, training=True
+        )
+        variables = [
+            *learner.trainable_variables,
+            *learner.non_trainable_variables,
+        ]
+        mapping = list(zip(variables, [*changed, *after], strict=True))
+        with keras.StatelessScope(state_mapping=mapping):
+            loss = learner.step_loss(y, outputs)
+        return loss.metric, loss.regularizer
+
+    values = [trainable[position] for position in positions]
+    (metric, _), pull_back = jax.vjp(parts, values)
+    one, zero = ops.ones_like(metric), ops.zeros_like(metric)
+    share = gradient_share(pull_back((one, zero))[0], pull_back((zero, one))[0])
+    mapping = list(zip(learner.metrics_variables, metrics, strict=True))
+    with keras.StatelessScope(state_mapping=mapping) as scope:
+        learner.regularizer_share.update_state(share)
+    return [scope.get_current_value(v) for v in learner.metrics_variables]
+
+
+def _norm(gradients):
+    squares = [
+        ops.sum(ops.square(ops.cast(gradient, "float32")))
+        for gradient in gradients
+        if gradient is not None
+    ]
+    return ops.sqrt(sum(squares, ops.zeros(())))
