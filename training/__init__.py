@@ -3,9 +3,9 @@
 import os
 import sys
 
-# Here, because both have to stand before the first import of what reads them,
-# whichever command makes it. TensorFlow's start-up lines would drown what a
-# command prints; a bar written into a log is hundreds of lines.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Set here, before anything imports TensorFlow. Level 3 also hides "failed
+# call to cuInit" on machines without a GPU; Python errors are still raised.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# A progress bar written into a log file is hundreds of lines.
 if not sys.stderr.isatty():
     os.environ.setdefault("TQDM_DISABLE", "1")

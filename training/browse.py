@@ -9,13 +9,15 @@ from typing import Annotated
 
 import tyro
 
+from training.browsing.exports import exported_folder
+
 HOST = "127.0.0.1"
-"""This machine alone: nobody else can ask."""
+"""Reachable from this machine only."""
 
 
 @dataclass(frozen=True)
 class BrowseCommand:
-    """Serves a page, to this machine alone, that searches with images."""
+    """Serves a page that searches with images, to this machine only."""
 
     model: Annotated[Path, tyro.conf.Positional]
     """Exported retriever, or the run directory it was exported from."""
@@ -46,18 +48,16 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def serve(command: BrowseCommand) -> None:
-    """Loads an export and answers until the process is stopped.
+    """Loads an export and serves its page until the process is stopped.
 
     Raises:
-        FileNotFoundError: there is no export.
+        FileNotFoundError: no export there.
         OSError: the port is taken.
-        ValueError: an export without a gallery.
+        ValueError: the export has no gallery.
     """
-    from training.search import exported_folder
-
     folder = exported_folder(command.model)
     with bound_socket(command.port) as listening:
-        # TensorFlow takes seconds to import: not for an error or for --help.
+        # Imported here: TensorFlow takes seconds, --help and errors need none.
         import uvicorn
 
         from training.browsing.export_search import ExportSearch
@@ -73,7 +73,7 @@ def serve(command: BrowseCommand) -> None:
 
 
 def bound_socket(port: int) -> socket.socket:
-    """A socket that only this machine reaches.
+    """Returns a socket that is reachable from this machine only.
 
     Raises:
         OSError: the port is taken.

@@ -88,9 +88,8 @@ def run_demo(command: DemoCommand) -> None:
     start = time.monotonic()
     folder = command.runs / "smoke" if command.smoke else command.runs
     # TensorFlow takes seconds to import: not for an error or for --help.
-    from training.artefacts.demo_artefacts import export_and_search
     from training.datasets import glyphs
-    from training.pictures.demo_pictures import draw_pictures
+    from training.reports.demo_outputs import draw_pictures, export_and_search
 
     splits = glyphs.load()
     directories = {}

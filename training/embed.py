@@ -139,7 +139,7 @@ def _encoder(run):
             "`run` must be the directory of a finished run, or an encoder's "
             f".keras file. Received: {run}."
         )
-    from training.export import crop_fraction
+    from training.runs.export_run import crop_fraction
 
     return directory.encoder, crop_fraction(directory.read_recipe())
 

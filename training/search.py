@@ -3,11 +3,15 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from training.export import DEFAULT_FOLDER
+from training.browsing.exports import (
+    export_metadata,
+    exported_folder,
+    load_export,
+)
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,7 @@ class SearchCommand:
     model: Annotated[Path, tyro.conf.Positional]
     """Exported retriever, or the run directory it was exported from."""
     images: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """JPEG or PNG files."""
+    """JPEG, PNG, GIF or BMP files."""
     ann: bool = False
     """Search with ScaNN, in an export that has it."""
     top: int | None = None
@@ -25,7 +29,7 @@ class SearchCommand:
     picture: Path | None = None
     """PNG file to draw queries and neighbors into."""
     weights: bool = False
-    """picture: below each image, how much each of its places counts."""
+    """picture: draw the pooling weights below each image."""
     explain: Path | None = None
     """PNG file that shows why the first image's nearest neighbor is near."""
 
@@ -53,36 +57,78 @@ def main(arguments: list[str] | None = None) -> None:
             args=arguments,
         )
         folder = exported_folder(command.model)
-        contents = [_read(path) for path in command.images]
-        answered = _search(command, folder, contents)
+        _check(command, folder)
+        is_any_read = _search(command, folder)
     except (ImportError, OSError, ValueError) as error:
         sys.exit(f"error: {error}")
-    if not answered:
-        sys.exit("error: not one of the images could be read")
+    if not is_any_read:
+        sys.exit("error: none of the images could be read")
 
 
-def exported_folder(path: Path) -> Path:
-    """The SavedModel at a path, or of the run at a path.
+def _check(command, folder):
+    for path in command.images:
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"`images` must be files. Received: {path}, which does not "
+                "exist."
+            )
+    from keras_gsp.storage.checksums import verify_checksums
 
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    for folder in (path, DEFAULT_FOLDER / path.name):
-        if (folder / "saved_model.pb").is_file():
-            return folder
-    raise FileNotFoundError(
-        f"`model` must be an exported retriever. Received: {path}, without "
-        "saved_model.pb. Export a run with "
-        f"`python -m training.export {path} --index exact`."
-    )
+    verify_checksums(folder)
+    metadata = export_metadata(folder)
+    if command.ann and "search_ann" not in metadata["signatures"]:
+        raise ValueError(
+            "`ann` must be left out: the export has no ScaNN index. "
+            f"Received: {folder}."
+        )
+    needs_explain = command.explain is not None or command.weights
+    if needs_explain and "explain" not in metadata["signatures"]:
+        raise ValueError(
+            "`explain` and `weights` must be left out: this encoder's "
+            f"similarity has no parts by prototype. Received: {folder}. "
+            f"{metadata.get('no_explain', '')}".strip()
+        )
 
 
-def neighbor_lines(name: str, answer: dict, row: int, top: int) -> list[str]:
-    """One line for each neighbor of an image, or what is wrong with it."""
+def _search(command, folder) -> bool:
+    """Prints neighbors and draws; returns whether any image was readable."""
+    contents = [path.read_bytes() for path in command.images]
+    model = load_export(folder)
+    import tensorflow as tf
+
+    signatures: dict[str, Any] = model.signatures
+    search = signatures["search_ann" if command.ann else "search_exact"]
+    answer = search(image_bytes=tf.constant(contents))
+    answer = {name: value.numpy() for name, value in answer.items()}
+    top = command.top or answer["ids"].shape[1]
+    for row, path in enumerate(command.images):
+        _print_neighbors(path, answer, row, top)
+    is_read = answer["status"] == b"ok"
+    if command.picture is not None and is_read.any():
+        from training.browsing.search_pictures import draw_search_results
+
+        explain = signatures["explain"] if command.weights else None
+        draw_search_results(
+            command.picture, contents, answer, folder, top, explain
+        )
+        print(f"{command.picture}: written")
+    if command.explain is not None and is_read[0]:
+        from training.browsing.search_pictures import draw_explanation
+
+        draw_explanation(
+            command.explain, signatures["explain"], contents[0], answer, folder
+        )
+        print(f"{command.explain}: written")
+    return bool(is_read.any())
+
+
+def _print_neighbors(path, answer, row, top):
+    """Prints a line for each neighbor, or why the image was not read."""
     status = answer["status"][row].decode()
     if status != "ok":
-        return [f"{name}: {status}"]
-    lines = [name]
+        print(f"{path}: {status}")
+        return
+    print(path)
     for rank in range(min(top, int(answer["counts"][row]))):
         label = answer["labels"][row][rank].decode()
         id_ = answer["ids"][row][rank].decode()
@@ -90,80 +136,7 @@ def neighbor_lines(name: str, answer: dict, row: int, top: int) -> list[str]:
         line = f"{rank + 1:4}  {distance:8.4f}  {label:20}  {id_}"
         if "is_match" in answer and not answer["is_match"][row][rank]:
             line += "  (no match)"
-        lines.append(line)
-    return lines
-
-
-def _search(command, folder, contents):
-    """Prints the table and draws the pictures; says whether all failed."""
-    model, signatures = _loaded(folder, command)
-    import tensorflow as tf
-
-    search = signatures["search_ann" if command.ann else "search_exact"]
-    answer = search(image_bytes=tf.constant(contents))
-    answer = {name: value.numpy() for name, value in answer.items()}
-    top = command.top or answer["ids"].shape[1]
-    for row, path in enumerate(command.images):
-        print("\n".join(neighbor_lines(str(path), answer, row, top)))
-    is_read = answer["status"] == b"ok"
-    if command.picture is not None and is_read.any():
-        from training.pictures.search_results import draw_search_results
-
-        draw_search_results(
-            command.picture,
-            contents,
-            answer,
-            folder,
-            top,
-            signatures["explain"] if command.weights else None,
-        )
-        print(f"{command.picture}: drawn")
-    if command.explain is not None and is_read[0]:
-        from training.pictures.explanation import draw_explanation
-
-        draw_explanation(
-            command.explain, signatures["explain"], contents[0], answer, folder
-        )
-        print(f"{command.explain}: drawn")
-    # The functions of a SavedModel live as long as the model does.
-    del model
-    return bool(is_read.any())
-
-
-def _loaded(folder, command):
-    from keras_gsp.storage.checksums import verify_checksums
-    from training.artefacts.served_export import export_facts, load_export
-
-    verify_checksums(folder)
-    facts = export_facts(folder)
-    if command.ann and "search_ann" not in facts["signatures"]:
-        raise ValueError(
-            "`ann` must be left out: the export has no ScaNN index. "
-            f"Received: {folder}."
-        )
-    if "search_exact" not in facts["signatures"]:
-        raise ValueError(
-            "`model` must be exported with an index. "
-            f"Received: {folder}, which holds an encoder alone."
-        )
-    is_explained = command.explain is not None or command.weights
-    if is_explained and "explain" not in facts["signatures"]:
-        raise ValueError(
-            "`explain` and `weights` must be left out: of this encoder no "
-            "part of the similarity is a prototype's. "
-            f"Received: {folder}. "
-            f"{facts.get('no_explain', '')}".strip()
-        )
-    model = load_export(folder)
-    return model, model.signatures
-
-
-def _read(path):
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"`images` must be files. Received: {path}, which is none."
-        )
-    return path.read_bytes()
+        print(line)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import json
 import shutil
 from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -12,7 +14,10 @@ import keras_gsp as gsp
 from keras_gsp.storage.checksums import write_checksums
 from tests.training.datasets import layouts
 from training import export, search
+from training.datasets.image_set import ImageSet
 from training.recipes.recipe import Recipe
+from training.runs import export_run
+from training.runs.export_run import Export
 from training.runs.run_directory import write_json
 
 if keras.backend.backend() != "tensorflow":
@@ -137,6 +142,18 @@ def test_an_existing_export_is_kept(exported):
     assert (exported.model / "metadata.json").exists()
 
 
+def test_every_format_has_its_own_folder():
+    folders = [
+        Export(run=Path("runs/mine"), format=format).target.as_posix()
+        for format in ("saved_model", "onnx", "litert")
+    ]
+    assert folders == [
+        "saved_models/mine",
+        "saved_models/mine-onnx",
+        "saved_models/mine-litert",
+    ]
+
+
 def test_bad_exports_are_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match="settings.json"):
@@ -158,7 +175,7 @@ def test_bad_searches_are_refused(exported, capsys):
         (["nowhere", __file__], "python -m training.export nowhere"),
         ([model, "nowhere.jpg"], "nowhere.jpg"),
         ([model, __file__, "--ann"], "no ScaNN index"),
-        ([model, __file__], "not one of the images"),
+        ([model, __file__], "none of the images"),
     ):
         with pytest.raises(SystemExit, match=message):
             search.main(arguments)
@@ -181,14 +198,32 @@ def test_shares_are_only_asked_of_an_export_that_has_them(exported, tmp_path):
         search.main([str(model), __file__, "--explain", "picture.png"])
 
 
-def test_held_out_images_leave_the_gallery():
-    from training.artefacts.gallery_export import _without_some, image_ids
-    from training.datasets.image_set import ImageSet
+def images_in_memory(count=10):
+    pixels = np.zeros((count, 4, 4, 3), "uint8")
+    return ImageSet(np.arange(count) % 2, ("a", "b"), images=pixels)
 
-    pixels = np.zeros((10, 4, 4, 3), "uint8")
-    images = ImageSet(np.arange(10) % 2, ("a", "b"), images=pixels)
-    kept, left_out = _without_some(images, 0.2)
-    assert (len(kept), len(left_out)) == (8, 2)
-    assert image_ids(kept, "test").tolist() == [f"test/{i}" for i in range(8)]
+
+def test_held_out_images_leave_the_gallery():
+    images = images_in_memory()
+    splits = SimpleNamespace(test=images, gallery=None)
+    settings = Export(run=Path("x"), index="scann", held_out=0.2)
+    kept, held_out = export_run._gallery(settings, splits)
+    assert (len(kept), len(held_out)) == (8, 2)
+    assert export_run._image_ids(kept, "test")[-1] == "test/7"
+    settings = Export(run=Path("x"), index="scann", held_out=0.99)
     with pytest.raises(ValueError, match="held_out=0.99"):
-        _without_some(images, 0.99)
+        export_run._gallery(settings, splits)
+
+
+def test_the_gallery_keeps_the_first_images_of_each_class():
+    images = images_in_memory()
+    splits = SimpleNamespace(test=images, gallery=None)
+    settings = Export(run=Path("x"), images_per_class=2)
+    kept, _ = export_run._gallery(settings, splits)
+    assert kept.labels.tolist() == [0, 1, 0, 1]
+
+
+def test_a_data_set_with_queries_has_its_own_gallery():
+    splits = SimpleNamespace(test="test", gallery="gallery", query="query")
+    found = export_run._gallery(Export(run=Path("x")), splits)
+    assert found == ("gallery", "query")

@@ -33,12 +33,12 @@ def test_it_is_whole_small_and_says_how_it_was_made():
 
 def test_rebuilt_from_its_recipe_and_weights_it_is_the_same():
     tf = pytest.importorskip("tensorflow")
-    from training.artefacts.gallery_files import read_pictures
+    from training.browsing.exports import read_gallery_images
     from training.datasets import glyphs
     from training.recipes.learner import build_recipe_encoder
     from training.recipes.recipe import Recipe
 
-    pictures, ids = read_pictures(FOLDER)
+    pictures, ids = read_gallery_images(FOLDER)
     rendered = glyphs.load().test
     # The first four images of each class.
     _, starts = np.unique(rendered.labels, return_index=True)

@@ -1,1 +1,1 @@
-"""The parts of the page that searches an export."""
+"""Search an exported retriever: its files, its answers, its web page."""

@@ -1,23 +1,25 @@
-"""Searches an export in ways its signatures leave open: any k, one class."""
+"""Search an export for any number of neighbors, or within one class."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from training.artefacts.served_export import export_facts, load_export
-from training.pictures.gallery_images import gallery_bytes
+from training.browsing.exports import (
+    export_metadata,
+    gallery_bytes,
+    load_export,
+)
 
 
 @dataclass(frozen=True)
-class Found:
+class Neighbor:
     """A gallery image that a search returned.
 
     Args:
-        position: Its place in the gallery.
-        label: Its class.
-        name: Its id.
+        position: its index in the gallery.
+        label: its class.
+        name: its id.
         distance: Euclidean distance to the query.
     """
 
@@ -28,77 +30,51 @@ class Found:
 
 
 class ExportSearch:
-    """A loaded export, its gallery at hand.
+    """Loads an exported retriever and searches its gallery in NumPy.
+
+    The signatures of an export return a fixed number of neighbors; here the
+    number is free, and a search can be limited to one class.
 
     Args:
-        folder: The export, with an index.
+        folder: an export with an index.
 
     Raises:
-        ValueError: an export without a gallery.
+        FileNotFoundError: the folder holds no export.
+        ValueError: the export has no gallery.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
-        self.facts = export_facts(self.folder)
-        signatures = self.facts.get("signatures", [])
-        if "search_exact" not in signatures:
-            raise ValueError(
-                "`model` must be exported with an index. "
-                f"Received: {folder}, which holds an encoder alone."
-            )
+        self.metadata = export_metadata(self.folder)
+        # The signatures live only as long as the model.
         self._model = load_export(self.folder)
         gallery = self._model.gallery_variables
-        self.labels = np.array(
-            [label.decode() for label in gallery["labels"].numpy()]
-        )
+        self.labels = np.array([x.decode() for x in gallery["labels"].numpy()])
         self.ids = [id_.decode() for id_ in gallery["ids"].numpy()]
-        # An export fills its rows up with some that are no image's.
+        # Exports pad the rows of the gallery.
         self._rows = gallery["rows"].numpy()[: len(self.ids)]
-        # An export of an earlier version keeps it in the graph alone.
-        origin = dict(gallery).get("origin")
-        self._origin = None if origin is None else origin.numpy()
+        self._origin = gallery["origin"].numpy()
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
-    def crop_fraction(self) -> float:
-        """Side of the square that is embedded, of the shorter side."""
-        return float(self.facts.get("crop_fraction", 1.0))
-
-    @property
-    def most_neighbors(self) -> int:
-        """The largest k."""
-        if self._origin is None:
-            return int(self.facts["neighbors"])
-        return len(self)
+    def crop_fraction(self) -> float | None:
+        """Side of the embedded square as a fraction of the shorter side."""
+        return self.metadata["crop_fraction"]
 
     @property
     def threshold(self) -> float | None:
-        """Distance up to which a neighbor is a match, where it is known."""
-        known = self.facts.get("match_threshold")
-        if isinstance(known, dict):
-            known = known.get("distance")
-        return float(known) if isinstance(known, int | float) else None
+        """Distance up to which a neighbor is a match, where calibrated."""
+        return (self.metadata.get("match_threshold") or {}).get("distance")
 
     @property
     def can_explain(self) -> bool:
-        """Whether the export splits similarities."""
-        return "explain" in self.facts["signatures"]
-
-    def full_weight(self, places: int) -> float | None:
-        """The weight of a feature that is pooled wholly, where it is known.
-
-        Args:
-            places: Number of features of an image.
-        """
-        recipe = self.facts.get("recipe") or {}
-        if recipe.get("pooling") != "gsp" or recipe.get("learn_ratio"):
-            return None
-        return 1 / (places * recipe["transport_ratio"])
+        """Whether the export splits similarities by prototype."""
+        return "explain" in self.metadata["signatures"]
 
     def image(self, position: int) -> bytes | None:
-        """The file of a gallery image, None where it is there no more."""
+        """Returns an encoded gallery image, None where its file is gone."""
         return gallery_bytes(self.folder, self.ids[position])
 
     def search(
@@ -107,22 +83,20 @@ class ExportSearch:
         k: int,
         label: str | None = None,
         without: int | None = None,
-    ) -> list[Found]:
+    ) -> list[Neighbor]:
         """Finds the gallery images nearest to an image.
 
         Args:
-            contents: An encoded image.
-            k: How many, at least 1.
-            label: The only class to look in; all by default.
-            without: Position of an image to leave out: the query's own.
+            contents: an encoded image.
+            k: number of neighbors, at least 1.
+            label: the only class to search; all classes by default.
+            without: position of a gallery image to leave out.
 
         Raises:
-            ValueError: an image that the export cannot read.
+            ValueError: the export cannot read the image.
         """
-        if self._origin is None:
-            return self._as_exported(contents, k, label, without)
         answer = self._call("embed", image_bytes=[contents])
-        _check_read(answer["status"][0])
+        _check_read(answer["status"])
         query = answer["embedding"][0] - self._origin
         distances = np.sqrt(
             np.square(self._rows - query).sum(axis=1, dtype="float64")
@@ -131,60 +105,57 @@ class ExportSearch:
             distances[self.labels != label] = np.inf
         if without is not None:
             distances[without] = np.inf
-        order = np.argsort(distances, kind="stable")[:k]
         return [
-            self._found(int(place), float(distances[place]))
-            for place in order
-            if np.isfinite(distances[place])
+            Neighbor(
+                int(position),
+                str(self.labels[position]),
+                self.ids[position],
+                float(distances[position]),
+            )
+            for position in np.argsort(distances, kind="stable")[:k]
+            if np.isfinite(distances[position])
         ]
 
-    def explain(self, query: bytes, neighbors: list[bytes]) -> dict[str, Any]:
-        """Splits the similarity of an image and others.
+    def explain(
+        self, query: bytes, neighbors: list[bytes]
+    ) -> dict[str, np.ndarray]:
+        """Splits the similarity of an image to others by prototype.
 
         Returns:
             The arrays of `gsp.retrieval.Explanation`.
 
         Raises:
-            ValueError: an export that does not explain, or an unreadable
-                image.
+            ValueError: the export does not explain, or cannot read an image.
         """
         if not self.can_explain:
             raise ValueError(
-                self.facts.get("no_explain", "This export does not explain.")
+                self.metadata.get("no_explain", "This export cannot explain.")
             )
         answer = self._call(
             "explain",
             query_bytes=[query] * len(neighbors),
             neighbor_bytes=neighbors,
         )
-        for status in (*answer["query_status"], *answer["neighbor_status"]):
-            _check_read(status)
+        _check_read(answer["query_status"])
+        _check_read(answer["neighbor_status"])
         return answer
 
-    def _as_exported(self, contents, k, label, without):
-        """What the export's own search returns, and of it the class."""
-        answer = self._call("search_exact", image_bytes=[contents])
-        _check_read(answer["status"][0])
-        places = {id_: place for place, id_ in enumerate(self.ids)}
-        found = [
-            self._found(places[id_.decode()], float(distance))
-            for id_, distance in zip(
-                answer["ids"][0][: answer["counts"][0]],
-                answer["distances"][0],
-                strict=False,
-            )
-        ]
-        return [
-            one
-            for one in found
-            if label in (None, one.label) and one.position != without
-        ][:k]
+    def full_weight(self, weights: np.ndarray) -> float:
+        """Returns the weight of a feature that is pooled completely.
 
-    def _found(self, place, distance):
-        label = str(self.labels[place])
-        return Found(place, label, self.ids[place], distance)
+        GSP, which moves a fraction `transport_ratio` of n features, gives no
+        feature more than `1 / (n * transport_ratio)`. For other poolings it
+        is the largest weight.
 
-    def _call(self, signature, **inputs):
+        Args:
+            weights: `(images, rows, columns)`.
+        """
+        recipe = self.metadata.get("recipe") or {}
+        if recipe.get("pooling") == "gsp" and not recipe.get("learn_ratio"):
+            return 1 / (weights[0].size * recipe["transport_ratio"])
+        return float(weights.max())
+
+    def _call(self, signature, **inputs) -> dict[str, np.ndarray]:
         import tensorflow as tf
 
         answer = self._model.signatures[signature](
@@ -193,6 +164,7 @@ class ExportSearch:
         return {name: value.numpy() for name, value in answer.items()}
 
 
-def _check_read(status):
-    if status != b"ok":
-        raise ValueError(f"The image is {status.decode()}.")
+def _check_read(statuses):
+    for status in statuses:
+        if status != b"ok":
+            raise ValueError(f"The image is {status.decode()}.")

@@ -1,11 +1,8 @@
-"""The page that searches an export, and the answers behind it."""
+"""Serve a web page that searches an export with images."""
 
-import io
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -17,46 +14,47 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from training.browsing.export_search import ExportSearch
+from training.browsing.page_parts import SHARED, encoded_map, rendered_page
 from training.browsing.uploaded_image import (
-    MOST_BYTES,
-    centered_square,
+    MAX_BYTES,
     checked_image,
+    shown_image,
 )
-from training.reports import TEMPLATES as SHARED
-from training.reports.page_pictures import map_text
 
-TEMPLATES = Path(__file__).parent / "templates"
-MOST_SHOWN = 100
-"""Neighbors of one answer."""
-MOST_EXPLAINED = 24
-"""Neighbors of one explanation."""
+MAX_NEIGHBORS = 100
+"""Neighbors in one answer."""
+MAX_EXPLAINED = 24
+"""Neighbors in one explanation."""
 SIDE = 224
-"""Pictures on the page, pixels."""
+"""Side of the images on the page, pixels."""
 EXAMPLES = 12
-"""Gallery images that a newcomer without an image may start with."""
+"""Gallery images offered as queries."""
 CONTRIBUTIONS = 6
 """Prototypes named in an explanation."""
-SAFE = {
+HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self' data: "
     "blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
 
 
 def search_app(search: ExportSearch, hosts: tuple[str, ...]) -> Starlette:
-    """The web application of one export.
+    """Returns the web application of one export.
+
+    Requests for another host name are refused, and so are those that a page
+    of another origin sends.
 
     Args:
-        search: The export.
-        hosts: Names under which it may be asked for; a foreign page that
-            points its own name here is refused.
+        search: the export.
+        hosts: host names that the application answers to.
 
     Returns:
-        An application with `/`, `/image/POSITION`, `/search` and `/explain`;
-        the last two take an image as the request's body, or the position of
+        An application with `/`, `/image/POSITION`, `/search` and `/explain`.
+        The last two take an image as the request's body, or the position of
         a gallery image as `position`.
     """
     page = _Page(search)
@@ -71,152 +69,176 @@ def search_app(search: ExportSearch, hosts: tuple[str, ...]) -> Starlette:
             Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
         ],
         exception_handlers={
-            HTTPException: _refusal,
-            ValueError: _wrong_value,
+            HTTPException: _http_error,
+            ValueError: _value_error,
         },
     )
 
 
 class _Page:
-    """The handlers; the export is asked in a thread, one image at a time."""
+    """Request handlers; the export runs in a thread."""
 
     def __init__(self, search):
-        self.search_ = search
-        self.html = _rendered(search)
+        self.export = search
+        examples = np.linspace(
+            0, len(search) - 1, min(EXAMPLES, len(search)), dtype=int
+        )
+        self.html = rendered_page(
+            SHARED / "search.html",
+            name=search.metadata.get("run") or search.folder.name,
+            size=len(search),
+            classes=sorted(set(search.labels.tolist())),
+            examples=examples.tolist(),
+            labels=search.labels,
+            most=min(len(search), MAX_NEIGHBORS),
+            threshold=search.threshold,
+            can_explain=search.can_explain,
+            no_explain=search.metadata.get("no_explain", ""),
+            most_explained=MAX_EXPLAINED,
+            crop_fraction=search.crop_fraction,
+        )
 
     async def start(self, request: Request) -> Response:
-        """The page."""
-        return HTMLResponse(self.html, headers=SAFE)
+        """Answers with the page."""
+        return HTMLResponse(self.html, headers=HEADERS)
 
     async def image(self, request: Request) -> Response:
-        """A gallery image as the encoder sees it."""
-        contents = await run_in_threadpool(
-            self._shown, self._position(request.path_params["position"])
+        """Answers with the part of a gallery image that is embedded."""
+        position = self._position(request.path_params["position"])
+        contents = await self._gallery_image(position)
+        shown = await run_in_threadpool(
+            shown_image, contents, self.export.crop_fraction, SIDE
         )
-        headers = SAFE | {"Cache-Control": "max-age=3600"}
-        return Response(contents, media_type="image/webp", headers=headers)
+        headers = HEADERS | {"Cache-Control": "max-age=3600"}
+        return Response(shown, media_type="image/webp", headers=headers)
 
     async def search(self, request: Request) -> Response:
-        """Neighbors of an image."""
-        words = request.query_params
-        k = _whole_number(words.get("k", "12"), "k")
-        if not 1 <= k <= MOST_SHOWN:
+        """Answers with the neighbors of an image."""
+        _check_origin(request)
+        options = request.query_params
+        k = _whole_number(options.get("k", "12"), "k")
+        if not 1 <= k <= MAX_NEIGHBORS:
             raise ValueError(
-                f"`k` must be in [1, {MOST_SHOWN}]. Received: k={k}."
+                f"`k` must be in [1, {MAX_NEIGHBORS}]. Received: k={k}."
             )
-        label = words.get("label") or None
-        if label is not None and label not in self.search_.labels:
+        label = options.get("label") or None
+        if label is not None and label not in self.export.labels:
             raise ValueError(
                 "`label` must be a class of the gallery. "
                 f"Received: label={label[:80]!r}."
             )
         contents, own = await self._query(request)
         found = await run_in_threadpool(
-            self.search_.search, contents, k, label, own
+            self.export.search, contents, k, label, own
         )
-        return JSONResponse(
-            {"neighbors": [asdict(one) for one in found]}, headers=SAFE
-        )
+        neighbors = [asdict(neighbor) for neighbor in found]
+        return JSONResponse({"neighbors": neighbors}, headers=HEADERS)
 
     async def explain(self, request: Request) -> Response:
-        """Weights of an image and of its neighbors, and prototypes' parts."""
-        words = request.query_params.get("neighbors", "").split(",")
-        if len(words) > MOST_EXPLAINED:
+        """Answers with pooling weights and each prototype's contribution."""
+        _check_origin(request)
+        names = request.query_params.get("neighbors", "").split(",")
+        if len(names) > MAX_EXPLAINED:
             raise ValueError(
-                f"`neighbors` must name at most {MOST_EXPLAINED} images. "
-                f"Received: {len(words)}."
+                f"`neighbors` must name at most {MAX_EXPLAINED} images. "
+                f"Received: {len(names)}."
             )
-        places = [
-            self._position(_whole_number(word, "neighbors")) for word in words
+        positions = [
+            self._position(_whole_number(name, "neighbors")) for name in names
         ]
         contents, _ = await self._query(request)
-        answer = await run_in_threadpool(self._explained, contents, places)
-        return JSONResponse(answer, headers=SAFE)
+        answer = await run_in_threadpool(self._explained, contents, positions)
+        return JSONResponse(answer, headers=HEADERS)
 
     async def _query(self, request):
-        """The image that is asked about, and its place in the gallery."""
+        """Returns the query image, and its position in the gallery or None."""
         position = request.query_params.get("position")
-        if position is not None:
-            place = self._position(_whole_number(position, "position"))
-            contents = await run_in_threadpool(self.search_.image, place)
-            if contents is None:
-                raise HTTPException(404, "The image's file is gone.")
-            return contents, place
-        contents = await _body(request)
-        return await run_in_threadpool(checked_image, contents), None
+        if position is None:
+            contents = await _body(request)
+            return await run_in_threadpool(checked_image, contents), None
+        position = self._position(_whole_number(position, "position"))
+        return await self._gallery_image(position), position
 
-    def _position(self, place):
-        if not 0 <= place < len(self.search_):
+    def _position(self, position):
+        if not 0 <= position < len(self.export):
             raise HTTPException(404, "The gallery has no such image.")
-        return place
+        return position
 
-    def _shown(self, place):
-        contents = self.search_.image(place)
+    async def _gallery_image(self, position):
+        contents = await run_in_threadpool(self.export.image, position)
         if contents is None:
             raise HTTPException(404, "The image's file is gone.")
-        fraction = self.search_.crop_fraction
-        image = centered_square(contents, fraction, SIDE)
-        file = io.BytesIO()
-        image.save(file, "WEBP", quality=85)
-        return file.getvalue()
+        return contents
 
-    def _explained(self, contents, places):
-        files = [self.search_.image(place) for place in places]
-        kept = [i for i, file in enumerate(files) if file is not None]
-        if not kept:
+    def _explained(self, contents, positions):
+        files = {place: self.export.image(place) for place in positions}
+        files = {place: file for place, file in files.items() if file}
+        if not files:
             raise HTTPException(404, "The images' files are gone.")
-        shares = self.search_.explain(contents, [files[i] for i in kept])
-        query, weights = shares["query_weights"][0], shares["neighbor_weights"]
-        if query.ndim != 2:
-            raise ValueError("Tokens on no grid cannot be laid over an image.")
-        largest = self.search_.full_weight(query.size)
-        if largest is None:
-            largest = float(max(query.max(), weights.max()))
+        shares = self.export.explain(contents, list(files.values()))
+        query = shares["query_weights"]
+        if query.ndim != 3:
+            raise ValueError("Tokens without a grid cannot cover an image.")
+        weights = np.concatenate([query[:1], shares["neighbor_weights"]])
+        largest = self.export.full_weight(weights)
         return {
-            "shape": list(query.shape),
-            "query": map_text(query, largest),
+            "shape": list(query.shape[1:]),
+            "query": encoded_map(query[0], largest),
             "neighbors": {
-                places[i]: _pair(shares, row, largest)
-                for row, i in enumerate(kept)
+                place: _explanation(shares, row, largest)
+                for row, place in enumerate(files)
             },
         }
 
 
-def _pair(shares, row, largest) -> dict[str, Any]:
+def _explanation(shares, row, largest) -> dict[str, Any]:
+    """Returns the JSON values of one neighbor's explanation."""
     contributions = shares["contributions"][row]
     order = np.argsort(-np.abs(contributions))[:CONTRIBUTIONS]
     return {
-        "weights": map_text(shares["neighbor_weights"][row], largest),
+        "weights": encoded_map(shares["neighbor_weights"][row], largest),
         "similarity": float(shares["similarity"][row]),
         "prototypes": [
             {
                 "prototype": int(one),
                 "share": float(contributions[one]),
-                "query": map_text(shares["query_maps"][row, ..., one], largest),
-                "neighbor": map_text(
-                    shares["neighbor_maps"][row, ..., one], largest
-                ),
+            }
+            | {
+                side: encoded_map(
+                    shares[f"{side}_maps"][row, ..., one], largest
+                )
+                for side in ("query", "neighbor")
             }
             for one in order
         ],
     }
 
 
+def _check_origin(request):
+    """Refuses requests that a page of another origin sends.
+
+    Browsers name the origin of every POST; other programs name none. The
+    host is one of ours: the middleware has checked it.
+    """
+    origin = request.headers.get("origin")
+    if origin not in (None, f"http://{request.headers['host']}"):
+        raise HTTPException(403, "Requests from other pages are refused.")
+
+
 async def _body(request):
-    """The request's body, given up as soon as it is too long."""
-    claimed = request.headers.get("content-length", "0")
-    parts, length = [], 0
+    """Returns the request's body; stops reading once it is too long."""
     too_long = HTTPException(
-        413, f"An image must have at most {MOST_BYTES // 2**20} MB."
+        413, f"An image must have at most {MAX_BYTES // 2**20} MB."
     )
-    if not claimed.isdecimal() or int(claimed) > MOST_BYTES:
+    length = request.headers.get("content-length", "0")
+    if not length.isdecimal() or int(length) > MAX_BYTES:
         raise too_long
+    contents = bytearray()
     async for part in request.stream():
-        length += len(part)
-        if length > MOST_BYTES:
+        contents += part
+        if len(contents) > MAX_BYTES:
             raise too_long
-        parts.append(part)
-    return b"".join(parts)
+    return bytes(contents)
 
 
 def _whole_number(text, name):
@@ -227,43 +249,11 @@ def _whole_number(text, name):
     return int(text)
 
 
-async def _refusal(request, error):
+async def _http_error(request, error):
     return JSONResponse(
-        {"error": error.detail}, status_code=error.status_code, headers=SAFE
+        {"error": error.detail}, status_code=error.status_code, headers=HEADERS
     )
 
 
-async def _wrong_value(request, error):
-    return JSONResponse({"error": str(error)}, status_code=400, headers=SAFE)
-
-
-def _rendered(search):
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    facts = search.facts
-    starts = np.linspace(0, len(search) - 1, min(EXAMPLES, len(search)))
-    return environment.get_template("search.html").render(
-        name=facts.get("run") or search.folder.name,
-        size=len(search),
-        classes=sorted(set(search.labels.tolist())),
-        examples=[int(place) for place in starts],
-        labels=search.labels,
-        most=min(search.most_neighbors, MOST_SHOWN),
-        is_limited=search.most_neighbors < len(search),
-        threshold=search.threshold,
-        can_explain=search.can_explain,
-        no_explain=facts.get("no_explain", ""),
-        most_explained=MOST_EXPLAINED,
-        crop_fraction=search.crop_fraction,
-        css=(SHARED / "page.css").read_text()
-        + (TEMPLATES / "search.css").read_text(),
-        scripts=[
-            (SHARED / "page.js").read_text(),
-            (TEMPLATES / "search.js").read_text(),
-        ],
-    )
+async def _value_error(request, error):
+    return JSONResponse({"error": str(error)}, status_code=400, headers=HEADERS)

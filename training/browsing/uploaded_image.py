@@ -1,103 +1,93 @@
-"""An image from outside, looked at before it is decoded."""
+"""Check an uploaded image before it is decoded."""
 
 import io
 import warnings
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
-MOST_BYTES = 20 * 2**20
-"""Of an uploaded file."""
-MOST_PIXELS = 40_000_000
-"""Of the image in it; decoded it takes three bytes for each."""
-KINDS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
+from training.browsing.exports import embedded_square
+
+MAX_BYTES = 20 * 2**20
+MAX_PIXELS = 40_000_000
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 
 
 def checked_image(contents: bytes) -> bytes:
-    """Returns a file that an export reads, or says why there is none.
+    """Returns an image that an export reads.
 
-    The size is read from the head of the file; a picture that would fill the
-    memory is refused before one pixel of it is made.
+    The size is read from the file's header, so that an image that would fill
+    the memory is refused before it is decoded.
 
     Args:
-        contents: An uploaded file.
+        contents: an uploaded file.
 
     Returns:
-        The file itself, or a PNG of it where exports do not read its kind.
+        The file itself; a PNG of a WebP image, which exports do not read.
 
     Raises:
-        ValueError: too many bytes or pixels, or no image.
+        ValueError: too many bytes or pixels, or not an image.
     """
-    if len(contents) > MOST_BYTES:
+    if len(contents) > MAX_BYTES:
         raise ValueError(
-            f"An image must have at most {MOST_BYTES // 2**20} MB. "
+            f"An image must have at most {MAX_BYTES // 2**20} MB. "
             f"Received: {len(contents) / 2**20:.1f} MB."
         )
-    with warnings.catch_warnings():
-        # Pillow warns of large images; here they are refused.
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        image = _opened(contents)
-        width, height = image.size
-        if width * height > MOST_PIXELS:
-            raise _too_large(f"{width} x {height}")
-        if image.format != "WEBP":
-            return contents
-        return _png(image)
+    image = _opened(contents)
+    if image.format != "WEBP":
+        return contents
+    file = io.BytesIO()
+    _decoded(image).save(file, "PNG")
+    return file.getvalue()
 
 
-def centered_square(
-    contents: bytes, crop_fraction: float, side: int
-) -> Image.Image:
-    """The part of an image that an export embeds, for showing.
+def shown_image(
+    contents: bytes, crop_fraction: float | None, side: int
+) -> bytes:
+    """Returns the part of an image that an export embeds, as WebP.
 
     Args:
-        contents: An encoded image.
-        crop_fraction: Side of the square, of the image's shorter side.
-        side: Largest side of the result, pixels.
+        contents: an encoded image.
+        crop_fraction: see `embedded_square`.
+        side: largest side of the result, pixels.
 
     Raises:
-        ValueError: the file is no whole image.
+        ValueError: not a whole image, or too many pixels.
     """
-    image = _opened(contents)
-    if image.width * image.height > MOST_PIXELS:
-        raise ValueError("The image has too many pixels to be shown.")
-    try:
-        image = image.convert("RGB")
-    except (OSError, SyntaxError) as error:
-        raise ValueError(f"The image is broken: {error}.") from error
-    kept = max(1, round(min(image.size) * crop_fraction))
-    left, top = (image.width - kept) // 2, (image.height - kept) // 2
-    image = image.crop((left, top, left + kept, top + kept))
-    return ImageOps.contain(image, (side, side))
+    image = _decoded(_opened(contents))
+    square = embedded_square(image.width, image.height, crop_fraction)
+    image = image.crop(square)
+    file = io.BytesIO()
+    ImageOps.contain(image, (side, side)).save(file, "WEBP", quality=85)
+    return file.getvalue()
 
 
 def _opened(contents):
+    """Reads the header of an image."""
     try:
-        return Image.open(io.BytesIO(contents), formats=KINDS)
+        with warnings.catch_warnings():
+            # Large images are refused below, with a limit of our own.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = Image.open(io.BytesIO(contents), formats=FORMATS)
+        size = f"{image.width} x {image.height}"
+        is_too_large = image.width * image.height > MAX_PIXELS
     except Image.DecompressionBombError as error:
-        raise _too_large("many more") from error
-    except (
-        UnidentifiedImageError,
-        OSError,
-        SyntaxError,
-        ValueError,
-    ) as error:
+        # Pillow refuses such a file before it returns the size.
+        size, is_too_large = str(error), True
+    except (OSError, SyntaxError, ValueError) as error:
         raise ValueError(
-            f"The file must be an image ({', '.join(KINDS)}). "
-            f"Received: {len(contents)} bytes that are none."
+            f"The file must be an image ({', '.join(FORMATS)}). "
+            f"Received: {len(contents)} bytes in another format."
         ) from error
+    if is_too_large:
+        raise ValueError(
+            f"An image must have at most {MAX_PIXELS // 10**6} million "
+            f"pixels. Received: {size}."
+        )
+    return image
 
 
-def _too_large(received):
-    return ValueError(
-        f"An image must have at most {MOST_PIXELS // 10**6} million pixels. "
-        f"Received: {received}."
-    )
-
-
-def _png(image):
-    file = io.BytesIO()
+def _decoded(image):
     try:
-        image.convert("RGB").save(file, "PNG")
+        return image.convert("RGB")
     except (OSError, SyntaxError) as error:
-        raise ValueError(f"The image is broken: {error}.") from error
-    return file.getvalue()
+        raise ValueError(f"The image is damaged: {error}.") from error

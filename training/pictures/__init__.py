@@ -1,1 +1,1 @@
-"""Pictures of runs and experiments."""
+"""Style of pictures, and pooling weights to draw."""

@@ -1,4 +1,4 @@
-"""One look for all pictures: Okabe-Ito colors, one for each method."""
+"""Style of all pictures: Okabe-Ito colors, one for each method."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,10 +26,13 @@ METHODS = {
 """Color of each method, the same in every picture."""
 
 PROTOTYPES = (ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE, BLACK)
-"""Colors of few prototypes, where each has to be told from the others."""
+"""Colors that tell a few prototypes apart."""
 
 RIGHT, WRONG, QUERY = BLUE, VERMILION, BLACK
-"""Frames of retrieved images; blue and red-orange, never green and red."""
+"""Frames of retrieved images, readable with red-green color blindness."""
+
+WEIGHTS_ALPHA = 0.65
+"""Opacity of pooling weights over an image."""
 
 STYLE = {
     "font.size": 13,
@@ -40,25 +43,26 @@ STYLE = {
     "lines.linewidth": 2,
     "savefig.dpi": 120,
 }
-"""Text that stays readable at half size."""
+"""Matplotlib settings; text stays readable at half size."""
 
 
 @contextmanager
 def picture(
     path: Path, rows: int = 1, columns: int = 1, **subplots: Any
 ) -> Iterator[Any]:
-    """Draws into a PNG file, on any machine, with or without a display.
+    """Draws into a PNG file, with or without a display.
 
     Args:
-        path: File to write; its folder is made.
-        rows: Rows of axes.
-        columns: Columns of axes.
-        **subplots: Further arguments of `matplotlib.pyplot.subplots`.
+        path: file to write; its folder is made.
+        rows: rows of axes.
+        columns: columns of axes.
+        **subplots: further arguments of `matplotlib.figure.Figure.subplots`,
+            and `figsize`.
 
     Yields:
-        The axes, an array (rows, columns).
+        Array `(rows, columns)` of axes.
     """
-    # Not pyplot: it would look for a display and keep every figure.
+    # Not pyplot, which looks for a display and keeps every figure.
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from training.reports.page_pictures import map_text
+from training.browsing.page_parts import encoded_map
 from training.reports.pooling_maps import (
     explained_pairs,
     full_weight,
@@ -103,7 +103,7 @@ def shown_search(
     shown["shape"] = list(weights.shape[1:])
     largest = full_weight(searched.encoder, weights)
     shown["weights"] = {
-        image: map_text(one, largest)
+        image: encoded_map(one, largest)
         for image, one in zip(involved, weights, strict=True)
     }
     try:
@@ -131,7 +131,7 @@ def _explain(searched, pairs, shown, largest):
         ):
             for prototype in order.tolist():
                 # On the scale of all weights, or each part would look alike.
-                shown["parts"][f"{image}:{prototype}"] = map_text(
+                shown["parts"][f"{image}:{prototype}"] = encoded_map(
                     maps[..., prototype], largest
                 )
 

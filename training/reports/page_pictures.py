@@ -68,14 +68,3 @@ def sheet_texts(tiles: np.ndarray, most_bytes: int) -> dict[str, Any]:
         "width": width,
         "height": height,
     }
-
-
-def map_text(weights: np.ndarray, largest: float) -> str:
-    """A map of weights as base64 of bytes.
-
-    Args:
-        weights: (rows, columns), none below 0.
-        largest: The weight that becomes 255.
-    """
-    levels = np.clip(weights / max(largest, 1e-12), 0, 1) * 255
-    return base64.b64encode(np.round(levels).astype("uint8").tobytes()).decode()

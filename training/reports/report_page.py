@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from training.reports import TEMPLATES
+from training.browsing.page_parts import rendered_page
 from training.reports.chosen_queries import chosen_queries, shown_search
 from training.reports.class_scores import (
     class_rows,
@@ -372,27 +372,16 @@ def _data_sets(runs: list[ReadRun], searched: dict[str, Searched]):
 
 
 def _rendered(page, data):
-    import jinja2
     from plotly.offline import get_plotlyjs
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     # No text of a data set may end the script element that holds it.
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return environment.get_template("report.html").render(
-        page,
+    return rendered_page(
+        Path(__file__).parent / "templates" / "report.html",
         mark=REPORT_MARK,
         data=text,
         plotly=get_plotlyjs(),
-        css=(TEMPLATES / "page.css").read_text(),
-        scripts=[
-            (TEMPLATES / name).read_text() for name in ("page.js", "report.js")
-        ],
+        **page,
     )

@@ -98,17 +98,6 @@ def test_an_image_of_the_gallery_does_not_find_itself(served):
     assert 2 not in found and len(found) == len(served.search) - 1
 
 
-def test_an_export_without_its_origin_still_answers(served, monkeypatch):
-    label = str(served.search.labels[0])
-    expected = served.search.search(served.file(0), 3)
-    monkeypatch.setattr(served.search, "_origin", None)
-    assert served.search.most_neighbors == 3
-    found = served.search.search(served.file(0), 3)
-    assert [one.name for one in found] == [one.name for one in expected]
-    found = served.search.search(served.file(0), 3, label)
-    assert {one.label for one in found} == {label}
-
-
 def test_an_explanation_adds_up(served):
     answer = served.client.post(
         "/explain?neighbors=1,2&position=0",
@@ -171,7 +160,7 @@ def test_what_is_no_image_is_refused(served, contents, status, words):
 def test_too_long_a_file_is_given_up(served, monkeypatch):
     from training.browsing import search_page
 
-    monkeypatch.setattr(search_page, "MOST_BYTES", 1000)
+    monkeypatch.setattr(search_page, "MAX_BYTES", 1000)
     answer = served.client.post("/search", content=bytes(1001))
     assert answer.status_code == 413
 
@@ -209,7 +198,27 @@ def test_only_this_machine_is_answered(served):
         listening.listen()
         with pytest.raises(SystemExit, match="port"):
             browse.main([str(served.model), "--port", str(taken)])
+
+
+@pytest.mark.parametrize("path", ["/search?position=0", "/explain?position=0"])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "https://127.0.0.1", ""]
+)
+def test_a_page_of_another_origin_is_refused(served, path, origin):
+    answer = served.client.post(path, headers={"Origin": origin})
+    assert answer.status_code == 403
+
+
+def test_the_page_itself_may_ask(served):
+    answer = served.client.post(
+        "/search?position=0", headers={"Origin": "http://127.0.0.1"}
+    )
+    assert answer.status_code == 200
+
+
+def test_the_page_loads_nothing_from_elsewhere(served):
     page = served.client.get("/")
+    assert page.headers["Cross-Origin-Resource-Policy"] == "same-origin"
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]
 
 
@@ -218,6 +227,7 @@ def test_a_folder_without_an_index_is_refused(served, tmp_path):
         browse.main([str(tmp_path)])
 
 
+@pytest.mark.slow
 def test_the_page_works_in_a_browser(served):
     skip_without_browser()
     import uvicorn

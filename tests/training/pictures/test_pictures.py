@@ -1,13 +1,15 @@
-"""Pictures are written, to folders that need not be there, and shaped so."""
+"""Pictures: written into new folders, in the right size and colors."""
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from training.pictures.learning_curves import draw_learning_curves
 from training.pictures.palette import METHODS, picture
-from training.pictures.pooling_weights import draw_pooling_weights
-from training.pictures.retrieval_grid import draw_retrieval_grid
+from training.reports.demo_outputs import (
+    draw_learning_curves,
+    draw_pooling_weights,
+    draw_retrieval_grid,
+)
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 12, 12, 3), "uint8")
 
@@ -18,7 +20,7 @@ def history(length):
     ]
 
 
-def test_every_method_has_a_color_of_its_own():
+def test_every_method_has_its_own_color():
     assert len(set(METHODS.values())) == len(METHODS)
 
 
@@ -30,7 +32,8 @@ def test_learning_curves_take_runs_of_different_lengths(tmp_path):
 
 def test_pooling_weights_may_be_coarser_than_the_image(tmp_path):
     file = tmp_path / "weights.png"
-    draw_pooling_weights(file, IMAGES, np.full((6, 3, 3), 1 / 9), "abcdef")
+    weights = np.full((6, 3, 3), 1 / 9)
+    draw_pooling_weights(file, IMAGES, weights, list("abcdef"))
     assert Image.open(file).size[0] > Image.open(file).size[1]
 
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from training.browsing.page_parts import encoded_map
 from training.reports.embedding_map import embedding_map
 from training.reports.near_duplicates import near_duplicates
-from training.reports.page_pictures import map_text, sheet_texts
+from training.reports.page_pictures import sheet_texts
 from training.reports.pooling_maps import patch
 from training.reports.scored_images import whole_classes
 
@@ -83,5 +84,7 @@ def test_a_sheet_gets_coarser_until_it_fits():
 def test_weights_are_bytes_of_a_given_largest_one():
     import base64
 
-    levels = base64.b64decode(map_text(np.array([[0.0, 0.5], [1.0, 2.0]]), 1))
+    levels = base64.b64decode(
+        encoded_map(np.array([[0.0, 0.5], [1.0, 2.0]]), 1)
+    )
     assert list(levels) == [0, 128, 255, 255]

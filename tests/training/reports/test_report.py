@@ -279,6 +279,7 @@ def test_data_that_is_gone_leaves_curves_and_settings(
     assert 'id="curves"' in page and 'id="queries"' not in page
 
 
+@pytest.mark.slow
 def test_the_page_works_in_a_browser(reported):
     skip_without_browser()
     from selenium.common.exceptions import StaleElementReferenceException

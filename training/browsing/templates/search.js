@@ -55,7 +55,7 @@
   function neighbor(one, rank) {
     const limit = find("threshold").value === "" ? null : Number(find("threshold").value);
     const isMatch = limit !== null && one.distance <= limit;
-    const words = `neighbour ${rank + 1}: ${one.label}, distance ${one.distance.toFixed(3)}${limit === null ? "" : isMatch ? ", match" : ", no match"}`;
+    const words = `neighbor ${rank + 1}: ${one.label}, distance ${one.distance.toFixed(3)}${limit === null ? "" : isMatch ? ", match" : ", no match"}`;
     const why = answer.explanation && answer.explanation.neighbors[one.position];
     const shown = framed(`image/${one.position}`, words, why && why.weights);
     if (limit !== null) shown.append(make("span", { class: "badge", "aria-hidden": "true" }, isMatch ? "✓ match" : "✗"));
@@ -71,7 +71,7 @@
     const limit = find("threshold").value === "" ? null : Number(find("threshold").value);
     const matches = answer.neighbors.filter((one) => limit !== null && one.distance <= limit);
     const count = answer.neighbors.length;
-    status(`${count} neighbour${count === 1 ? "" : "s"}${limit === null ? "" : `, ${matches.length} of them ${matches.length === 1 ? "a match" : "matches"}`}.`);
+    status(`${count} neighbor${count === 1 ? "" : "s"}${limit === null ? "" : `, ${matches.length} of them ${matches.length === 1 ? "a match" : "matches"}`}.`);
     find("found").replaceChildren(make("div", { class: "result" },
       framed(query.source, `query: ${query.words}`, answer.explanation && answer.explanation.query, true),
       make("div", { class: "strip" }, ...answer.neighbors.map(neighbor))));
@@ -80,7 +80,7 @@
     const { query: weights, shape } = answer.explanation;
     page.showWhy({
       words: `Inner product ${why.similarity.toFixed(3)}, distance ${one.distance.toFixed(3)}.`,
-      pictures: [[query.source, `query: ${query.words}`], [`image/${one.position}`, `neighbour: ${one.label}`]],
+      pictures: [[query.source, `query: ${query.words}`], [`image/${one.position}`, `neighbor: ${one.label}`]],
       shape, similarity: why.similarity, weights: [weights, why.weights],
       parts: why.prototypes.map((part) => ({
         prototype: part.prototype, share: part.share, maps: [part.query, part.neighbor],
@@ -96,17 +96,19 @@
     search();
   }
   // The part of an image that is embedded, where the browser can read it.
-  async function centredSquare(file) {
+  async function embeddedSquare(file) {
     const image = await createImageBitmap(file);
-    const kept = Math.max(1, Math.round(Math.min(image.width, image.height) * Number(document.body.dataset.crop)));
+    const crop = Number(document.body.dataset.crop);
+    const side = Math.max(1, Math.round(Math.min(image.width, image.height) * crop));
+    const [width, height] = crop ? [side, side] : [image.width, image.height];
     const canvas = make("canvas", { width: 224, height: 224 });
-    canvas.getContext("2d").drawImage(image, (image.width - kept) / 2, (image.height - kept) / 2, kept, kept, 0, 0, 224, 224);
+    canvas.getContext("2d").drawImage(image, (image.width - width) / 2, (image.height - height) / 2, width, height, 0, 0, 224, 224);
     return canvas.toDataURL();
   }
   async function useFile(file) {
     if (!file) return;
     find("drop-words").textContent = `${file.name} (choose or drop another)`;
-    const source = await centredSquare(file).catch(() => "data:,");
+    const source = await embeddedSquare(file).catch(() => "data:,");
     start({ source, words: file.name, body: file });
   }
   find("file").addEventListener("change", (event) => useFile(event.target.files[0]));

@@ -7,7 +7,7 @@
   const percent = (value) => (100 * value).toFixed(1);
 
   const seriesColor = (number) => color(`--s${number % 6}`);
-  // The golden angle keeps the hues of neighbouring classes apart.
+  // The golden angle keeps the hues of neighboring classes apart.
   const classColor = (label) =>
     `hsl(${(label * 137.508) % 360} ${55 + (label % 3) * 15}% ${isDark() ? 55 + (label % 4) * 7 : 34 + (label % 4) * 7}%)`;
 
@@ -179,7 +179,7 @@
     const answer = search.queries[query];
     const image = answer.neighbors[rank];
     const right = answer.right[rank];
-    const words = `neighbour ${rank + 1}: ${className(image)}, ${right ? "right" : "another class"}, distance ${answer.distances[rank].toFixed(3)}`;
+    const words = `neighbor ${rank + 1}: ${className(image)}, ${right ? "right" : "another class"}, distance ${answer.distances[rank].toFixed(3)}`;
     const shown = frame(image, words, weightsOf(search, image));
     shown.append(make("span", { class: "badge", "aria-hidden": "true" }, right ? "✓" : "✗"));
     const explained = answer.why && rank < answer.why.length;
@@ -224,7 +224,7 @@
     const images = [query, neighbor];
     page.showWhy({
       words: `${data.runs[run]}: inner product ${why.similarity.toFixed(3)}, distance ${answer.distances[rank].toFixed(3)}, ${answer.right[rank] ? "of the query's class" : "of another class"}.`,
-      pictures: images.map((image, i) => [data.pictures[image], `${["query", "neighbour"][i]}: ${className(image)}`]),
+      pictures: images.map((image, i) => [data.pictures[image], `${["query", "neighbor"][i]}: ${className(image)}`]),
       shape: search.shape,
       similarity: why.similarity,
       weights: images.map((image) => search.weights[image]),
@@ -328,7 +328,7 @@
       colorbar: { title: { text: "share", side: "right" }, thickness: 12, outlinewidth: 0 },
       hovertemplate: "%{y} → %{x}: %{z:.0%}<extra></extra>",
     }], {
-      xaxis: { ...ticks, tickangle: -60, title: { text: "class of the neighbours", standoff: 15 } },
+      xaxis: { ...ticks, tickangle: -60, title: { text: "class of the neighbors", standoff: 15 } },
       yaxis: { ...ticks, autorange: "reversed", title: { text: "class of the query", standoff: 15 } },
     });
   });

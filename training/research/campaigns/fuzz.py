@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
         description=__doc__,
         args=arguments,
     )
-    from training.search import exported_folder
+    from training.browsing.exports import exported_folder
 
     try:
         record = fuzz(
@@ -96,7 +96,7 @@ def fuzz(
         whose neighbors changed, which must be none.
     """
     import keras_gsp as gsp
-    from training.artefacts.served_export import load_export
+    from training.browsing.exports import load_export
 
     model = load_export(folder)
     signatures = model.signatures

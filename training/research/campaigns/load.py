@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
         description=__doc__,
         args=arguments,
     )
-    from training.search import exported_folder
+    from training.browsing.exports import exported_folder
 
     records = {}
     try:
@@ -92,7 +92,7 @@ def load(
     """
     import tensorflow as tf
 
-    from training.artefacts.served_export import load_export
+    from training.browsing.exports import load_export
     from training.research.campaigns.fuzz import damage, whole_images
 
     model = load_export(folder)

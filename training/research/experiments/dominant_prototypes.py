@@ -51,7 +51,7 @@ import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from training.pictures.gallery_images import pixels
+from training.browsing.exports import decoded_image
 from training.pictures.palette import PROTOTYPES, picture
 from training.pictures.pooling_weights import prototype_maps
 from training.research.experiments.convex_hulls import area, hull, overlap
@@ -364,7 +364,7 @@ def _draw_maps(path, shown):
 
     A row's largest weight is opaque, no weight clear.
     """
-    images = [pixels(base64.b64decode(text)) for text in shown["images"]]
+    images = [decoded_image(base64.b64decode(text)) for text in shown["images"]]
     panels = shown["panels"]
     size = (1.5 * len(images) + 0.8, 1.55 * (1 + len(panels)) + 0.7)
     with picture(path, 1 + len(panels), len(images), figsize=size) as axes:

@@ -21,7 +21,7 @@ const page = (() => {
     setTimeout(() => { find("said").textContent = words; }, 30);
   }
 
-  /* ---- colours ---- */
+  /* ---- colors ---- */
   const THEMES = ["as the system", "light", "dark"];
   let theme = 0;
   try { theme = Math.max(0, THEMES.indexOf(localStorage.getItem("gsp-theme"))); }
@@ -29,7 +29,7 @@ const page = (() => {
   function applyTheme() {
     if (theme) root.dataset.theme = THEMES[theme];
     else delete root.dataset.theme;
-    find("theme").textContent = `Colours: ${THEMES[theme]}`;
+    find("theme").textContent = `Colors: ${THEMES[theme]}`;
     try { localStorage.setItem("gsp-theme", THEMES[theme]); } catch { /* as above */ }
     redraws.forEach((redraw) => redraw());
   }

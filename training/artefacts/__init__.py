@@ -1,1 +1,0 @@
-"""What exports carry beside the graph."""

@@ -1,0 +1,187 @@
+"""Read an export: its folder, metadata, SavedModel and gallery images."""
+
+import functools
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+DEFAULT_FOLDER = Path("saved_models")
+# One PNG of equal images, row by row; an array where that would be too large.
+SHEET = "gallery_images.png"
+IMAGES = "gallery_images.npy"
+IDS = "gallery_ids.npy"
+_SHEET_PIXELS = 20_000_000
+
+
+def exported_folder(path: Path) -> Path:
+    """Returns the SavedModel at a path, or the one exported from a run.
+
+    Args:
+        path: an export, or a run directory.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    for folder in (path, DEFAULT_FOLDER / path.name):
+        if (folder / "saved_model.pb").is_file():
+            return folder
+    raise FileNotFoundError(
+        f"`model` must be an exported retriever. Received: {path}, without "
+        "saved_model.pb. Export a run with "
+        f"`python -m training.export {path} --index exact`."
+    )
+
+
+def export_metadata(folder: Path) -> dict[str, Any]:
+    """Returns the content of an export's `metadata.json`.
+
+    Raises:
+        FileNotFoundError: the folder has none.
+        ValueError: the export has no gallery to search.
+    """
+    file = Path(folder) / "metadata.json"
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"`model` must be an export. Received: {folder}, which has no "
+            f"{file.name}. Export a run with `python -m training.export RUN`."
+        )
+    metadata = json.loads(file.read_text())
+    if "search_exact" not in metadata.get("signatures", []):
+        raise ValueError(
+            "`model` must be exported with an index. "
+            f"Received: {folder}, which holds an encoder alone."
+        )
+    return metadata
+
+
+def load_export(folder: Path) -> Any:
+    """Loads an exported retriever as a TensorFlow SavedModel.
+
+    Args:
+        folder: the export. Its signatures live only as long as the model.
+
+    Raises:
+        FileNotFoundError: the folder holds no export.
+        ImportError: the export searches with ScaNN, which is not installed.
+        ValueError: the export has no gallery to search.
+    """
+    if "search_ann" in export_metadata(folder)["signatures"]:
+        from keras_gsp.retrieval.index.scann_index import import_scann
+
+        # ScaNN's operations must be known before the graph that uses them.
+        import_scann()
+    import tensorflow as tf
+
+    return tf.saved_model.load(str(folder))
+
+
+def write_gallery_images(
+    folder: Path, images: np.ndarray, ids: np.ndarray
+) -> None:
+    """Stores the gallery's images in an export.
+
+    Args:
+        folder: the export.
+        images: `(images, height, width, 3)`, uint8.
+        ids: `(images,)`, strings.
+    """
+    from PIL import Image
+
+    np.save(folder / IDS, ids, allow_pickle=False)
+    count, height, width, channels = images.shape
+    if count * height * width > _SHEET_PIXELS:
+        np.save(folder / IMAGES, images, allow_pickle=False)
+        return
+    columns = int(np.ceil(np.sqrt(count)))
+    rows = -(-count // columns)
+    sheet = np.zeros((rows * columns, height, width, channels), "uint8")
+    sheet[:count] = images
+    sheet = sheet.reshape(rows, columns, height, width, channels)
+    sheet = sheet.transpose(0, 2, 1, 3, 4)
+    sheet = sheet.reshape(rows * height, columns * width, channels)
+    Image.fromarray(sheet).save(folder / SHEET, optimize=True)
+
+
+@functools.lru_cache(maxsize=1)
+def read_gallery_images(
+    folder: Path,
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Reads the images that `write_gallery_images` stored.
+
+    Returns:
+        Images and ids, or None where the export has none.
+    """
+    from PIL import Image
+
+    if not (folder / IDS).is_file():
+        return None
+    ids = np.load(folder / IDS, allow_pickle=False)
+    if not (folder / SHEET).is_file():
+        return np.load(folder / IMAGES, mmap_mode="r", allow_pickle=False), ids
+    sheet = np.asarray(Image.open(folder / SHEET).convert("RGB"))
+    columns = int(np.ceil(np.sqrt(len(ids))))
+    rows = -(-len(ids) // columns)
+    height, width = sheet.shape[0] // rows, sheet.shape[1] // columns
+    cells = sheet.reshape(rows, height, columns, width, 3)
+    cells = cells.transpose(0, 2, 1, 3, 4).reshape(-1, height, width, 3)
+    return cells[: len(ids)], ids
+
+
+def gallery_bytes(folder: Path, id_: str) -> bytes | None:
+    """Returns an encoded gallery image, or None where it no longer exists.
+
+    Args:
+        folder: the export.
+        id_: id of a gallery image: its file, or its position in a data set
+            without files.
+    """
+    from PIL import Image
+
+    stored = read_gallery_images(folder)
+    if stored is None:
+        return Path(id_).read_bytes() if Path(id_).is_file() else None
+    images, ids = stored
+    positions = np.flatnonzero(ids == id_)
+    if not len(positions):
+        return None
+    file = io.BytesIO()
+    Image.fromarray(np.asarray(images[positions[0]])).save(file, "PNG")
+    return file.getvalue()
+
+
+def decoded_image(contents: bytes | None) -> np.ndarray:
+    """Decodes an image for display; a gray square where it is unreadable.
+
+    Returns:
+        `(height, width, 3)`, uint8.
+    """
+    import keras_gsp as gsp
+
+    try:
+        return gsp.data.decode_image(contents or b"")
+    except ValueError:
+        return np.full((8, 8, 3), 200, "uint8")
+
+
+def embedded_square(
+    width: int, height: int, crop_fraction: float | None
+) -> tuple[int, int, int, int]:
+    """Returns the part of an image that an export embeds.
+
+    Args:
+        width: of the image, pixels.
+        height: of the image, pixels.
+        crop_fraction: side of the centered square, as a fraction of the
+            shorter side; None for the whole image.
+
+    Returns:
+        Left, top, right and bottom, pixels.
+    """
+    if crop_fraction is None:
+        return 0, 0, width, height
+    side = max(1, round(min(width, height) * crop_fraction))
+    left, top = (width - side) // 2, (height - side) // 2
+    return left, top, left + side, top + side

@@ -1,0 +1,48 @@
+"""Render HTML pages that load nothing from the network."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SHARED = Path(__file__).parent / "templates"
+
+
+def rendered_page(template: Path, **values: Any) -> str:
+    """Renders a template with the shared style and script.
+
+    `NAME.css` and `NAME.js` beside the template are put into the page where
+    they exist, after the shared ones.
+
+    Args:
+        template: the file `NAME.html`.
+        **values: variables of the template.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(template.parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    css = [SHARED / "page.css", template.with_suffix(".css")]
+    scripts = [SHARED / "page.js", template.with_suffix(".js")]
+    return environment.get_template(template.name).render(
+        values,
+        css="".join(path.read_text() for path in css if path.exists()),
+        scripts=[path.read_text() for path in scripts if path.exists()],
+    )
+
+
+def encoded_map(weights: np.ndarray, largest: float) -> str:
+    """Encodes a map of weights as one byte a place, in base64.
+
+    Args:
+        weights: `(rows, columns)`, at least 0.
+        largest: the weight that becomes 255.
+    """
+    levels = np.clip(weights / max(largest, 1e-12), 0, 1) * 255
+    return base64.b64encode(np.round(levels).astype("uint8").tobytes()).decode()

@@ -1,0 +1,180 @@
+"""Draw search results: neighbors, pooling weights, prototype contributions."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.browsing.exports import (
+    decoded_image,
+    embedded_square,
+    export_metadata,
+    gallery_bytes,
+)
+from training.pictures.palette import (
+    BLUE,
+    QUERY,
+    VERMILION,
+    WEIGHTS_ALPHA,
+    picture,
+)
+
+NUM_PROTOTYPES = 4
+NUM_BARS = 12
+
+
+def draw_search_results(
+    path: Path,
+    queries: list[bytes],
+    answer: dict[str, np.ndarray],
+    folder: Path,
+    top: int,
+    explain: Callable | None = None,
+) -> None:
+    """Draws a row for each query: the query, then its neighbors.
+
+    Args:
+        path: PNG file to write.
+        queries: encoded images.
+        answer: result of the export's search signature.
+        folder: the export.
+        top: number of neighbors to draw.
+        explain: the export's `explain` signature; adds a second row with the
+            pooling weights of each image.
+    """
+    columns = min(top, int(answer["counts"].max())) + 1
+    rows = 1 if explain is None else 2
+    crop = export_metadata(folder)["crop_fraction"]
+    size = (1.5 * columns, (1.5 * rows + 0.4) * len(queries) + 0.3)
+    with picture(path, rows * len(queries), columns, figsize=size) as axes:
+        for axis in axes.flat:
+            axis.axis("off")
+        for row, query in enumerate(queries):
+            upper = axes[rows * row]
+            is_read = answer["status"][row] == b"ok"
+            _show(upper[0], query, "query" if is_read else "unread")
+            upper[0].axis("on")
+            upper[0].set(xticks=[], yticks=[])
+            for spine in upper[0].spines.values():
+                spine.set(visible=True, color=QUERY, linewidth=3)
+            for rank in range(min(columns - 1, int(answer["counts"][row]))):
+                label = answer["labels"][row][rank].decode()
+                distance = answer["distances"][row][rank]
+                id_ = answer["ids"][row][rank].decode()
+                found = gallery_bytes(folder, id_)
+                _show(upper[rank + 1], found, f"{label[:12]}\n{distance:.3f}")
+                if explain is None or not is_read or found is None:
+                    continue
+                lower = axes[rows * row + 1]
+                shares = _explained(explain, query, found)
+                _overlay(lower[0], query, crop, shares["query_weights"])
+                weights = shares["neighbor_weights"]
+                _overlay(lower[rank + 1], found, crop, weights)
+
+
+def draw_explanation(
+    path: Path,
+    explain: Callable,
+    query: bytes,
+    answer: dict[str, np.ndarray],
+    folder: Path,
+) -> None:
+    """Draws why the nearest neighbor that is not the query itself is near.
+
+    The upper row is the query, the lower row the neighbor: the image, its
+    pooling weights, and the parts of the weights that belong to the
+    prototypes that contribute most. The bars are the contribution of each
+    prototype to the similarity.
+
+    Args:
+        path: PNG file to write.
+        explain: the export's `explain` signature.
+        query: encoded image.
+        answer: result of the export's search signature; its first row is
+            used.
+        folder: the export.
+
+    Raises:
+        ValueError: no image of the neighbors can be opened.
+    """
+    neighbor, name = _first_other(query, answer, folder)
+    shares = _explained(explain, query, neighbor)
+    contributions = shares["contributions"]
+    crop = export_metadata(folder)["crop_fraction"]
+    strongest = np.argsort(-np.abs(contributions))
+    columns = 3 + len(strongest[:NUM_PROTOTYPES])
+    with picture(path, 2, columns, figsize=(2.1 * columns, 4.8)) as axes:
+        sides = (("query", query, "query"), ("neighbor", neighbor, name))
+        for row, (side, contents, title) in zip(axes, sides, strict=True):
+            weights, maps = shares[f"{side}_weights"], shares[f"{side}_maps"]
+            _overlay(row[0], contents, crop, None, title)
+            _overlay(row[1], contents, crop, weights, "weights")
+            for axis, number in zip(row[2:], strongest, strict=False):
+                part = maps[..., number]
+                _overlay(axis, contents, crop, part, f"prototype {number}")
+        similarity = float(shares["similarity"])
+        _bars(axes[:, -1], contributions, strongest[:NUM_BARS], similarity)
+
+
+def _first_other(query, answer, folder):
+    for rank in range(int(answer["counts"][0])):
+        id_ = answer["ids"][0][rank].decode()
+        contents = gallery_bytes(folder, id_)
+        # Compared by pixels: one image in two files has different bytes.
+        if contents is not None and not np.array_equal(
+            decoded_image(contents), decoded_image(query)
+        ):
+            return contents, answer["labels"][0][rank].decode() or id_
+    raise ValueError(
+        "The gallery's images must still be where they were. "
+        f"Received: {folder}, none of whose neighbors can be opened."
+    )
+
+
+def _explained(explain, query, neighbor) -> dict[str, Any]:
+    import tensorflow as tf
+
+    shares = explain(
+        query_bytes=tf.constant(query), neighbor_bytes=tf.constant(neighbor)
+    )
+    return {name: value.numpy() for name, value in shares.items()}
+
+
+def _show(axis, contents, title):
+    axis.imshow(decoded_image(contents))
+    axis.set_title(title, fontsize=10)
+
+
+def _overlay(axis, contents, crop, weights, title=""):
+    """Draws the embedded part of an image under a map of weights."""
+    image = decoded_image(contents)
+    left, top, right, bottom = embedded_square(
+        image.shape[1], image.shape[0], crop
+    )
+    shown = axis.imshow(image[top:bottom, left:right])
+    if weights is not None:
+        axis.imshow(
+            weights,
+            cmap="viridis",
+            alpha=WEIGHTS_ALPHA,
+            extent=shown.get_extent(),
+            interpolation="nearest",
+        )
+    axis.set_title(title[:14], fontsize=11)
+    axis.set(xticks=[], yticks=[])
+
+
+def _bars(cells, contributions, chosen, similarity):
+    """Replaces two cells with one chart of signed contributions."""
+    grid, figure = cells[0].get_gridspec(), cells[0].figure
+    for cell in cells:
+        cell.remove()
+    axis = figure.add_subplot(grid[:, -1])
+    values = contributions[chosen][::-1]
+    colors = np.where(values >= 0, BLUE, VERMILION)
+    axis.barh(np.arange(len(values)), values, color=colors)
+    axis.set_yticks(np.arange(len(values)), chosen[::-1])
+    axis.axvline(0.0, color="black", linewidth=1)
+    axis.set_title(f"similarity {similarity:.3f}", fontsize=11)
+    axis.set(xlabel="contribution", ylabel="prototype")

@@ -1,0 +1,257 @@
+"""Export a run: its encoder, with a gallery to search."""
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import tyro
+
+from training.browsing.exports import DEFAULT_FOLDER, write_gallery_images
+from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.recipes.ranges import Range, check_fields, positive, share
+from training.recipes.recipe import Recipe
+from training.runs.run_directory import RunDirectory
+
+SAMPLES = 32
+"""Images on which an ONNX or LiteRT file is compared with Keras."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Writes a run's encoder, with a gallery to search, as a SavedModel."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run directory, for example `runs/glyphs-gsp,seed=1`."""
+    format: Literal["saved_model", "onnx", "litert"] = "saved_model"
+    """A SavedModel that decodes, embeds and searches; or the encoder alone as
+    a file for other engines, with the gallery as plain arrays."""
+    quantization: Literal["float16", "int8"] | None = None
+    """litert: smaller weights; the MAP@R with them is measured and written."""
+    index: Literal["exact", "scann", "none"] = "exact"
+    """How the gallery is searched; none exports the encoder alone."""
+    output: Path | None = None
+    """Folder to make; by default saved_models/NAME, of another format
+    saved_models/NAME-FORMAT."""
+    split: Literal["test", "validation", "train"] = "test"
+    """Side of the run's data set that becomes the gallery; of test, the
+    gallery where the data set has one."""
+    images_per_class: Annotated[int | None, positive] = None
+    """Maximum number of images of each class in the gallery."""
+    false_accept_rate: Annotated[float | None, Range(above=0, below=1)] = None
+    """With a gallery: store the distance threshold of this false accept rate,
+    calibrated on the run's validation classes; the searches of a SavedModel
+    then return `is_match` too."""
+    data_dir: str | None = None
+    """Where the data set is; by default where the run found it."""
+    neighbors: Annotated[int, positive] = 10
+    """Neighbors that a search returns."""
+    held_out: Annotated[float, Range(above=0, below=1)] = 0.1
+    """scann: fraction of the images left out of the gallery to measure the
+    index with, where the data set has no queries."""
+    minimum_recall: Annotated[float, share] = 0.95
+    """scann: fraction of the true neighbors that must be found."""
+    warn: bool = False
+    """scann: only warn below the minimum recall."""
+    overwrite: bool = False
+    """Replace what is at `output`."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.quantization is not None and self.format != "litert":
+            raise ValueError(
+                "`quantization` is for format=litert. Received: "
+                f"quantization={self.quantization}, format={self.format}."
+            )
+        if self.format != "saved_model" and self.index == "scann":
+            raise ValueError(
+                "`index` must be exact or none with another format than "
+                f"saved_model. Received: index=scann, format={self.format}."
+            )
+        if self.false_accept_rate is not None and self.index == "none":
+            raise ValueError(
+                "`false_accept_rate` needs a gallery. Received: index=none, "
+                f"false_accept_rate={self.false_accept_rate}."
+            )
+
+    @property
+    def command(self) -> str:
+        """The command line that makes this export again from its run."""
+        options = " ".join(
+            f"--{field.name.replace('_', '-')} {getattr(self, field.name)}"
+            for field in fields(self)
+            if field.name not in ("run", "overwrite", "data_dir", "output")
+            and getattr(self, field.name) != field.default
+        )
+        return f"python -m training.export runs/{self.run.name} {options}"
+
+    @property
+    def target(self) -> Path:
+        """The folder to make."""
+        is_default = self.format == "saved_model"
+        name = self.run.name if is_default else f"{self.run.name}-{self.format}"
+        return self.output or DEFAULT_FOLDER / name
+
+
+def export_run(export: Export) -> None:
+    """Loads a run's encoder and writes it, with its gallery.
+
+    Raises:
+        FileExistsError: the target exists and `overwrite` is False.
+        FileNotFoundError: not a run, or one without an encoder.
+    """
+    if export.target.exists() and not export.overwrite:
+        raise FileExistsError(
+            "`output` must be new. "
+            f"Received: {export.target}, which exists. Choose another, or "
+            "pass --overwrite to replace it."
+        )
+    import keras_gsp as gsp
+    from training.recipes.data import load_splits
+    from training.runs.scoring import load_encoder
+
+    directory = RunDirectory(export.run)
+    recipe = replace(directory.read_recipe(), cache_features=False)
+    if export.data_dir is not None:
+        recipe = replace(recipe, data_dir=export.data_dir)
+    encoder = load_encoder(directory)
+    metadata: dict[str, Any] = {"run": directory.path.name}
+    metadata |= directory.read_settings() | {"command": export.command}
+    if directory.is_finished:
+        metadata["scores"] = directory.read_scores()
+    options: dict[str, Any] = {
+        "crop_fraction": crop_fraction(recipe),
+        "metadata": metadata,
+        "overwrite": export.overwrite,
+    }
+    if export.index == "none" and export.format == "saved_model":
+        gsp.retrieval.export_encoder(encoder, export.target, **options)
+        return
+    splits = load_splits(recipe)
+    if export.index == "none":
+        _export_portable(export, recipe, encoder, options, splits)
+    else:
+        _export_with_gallery(export, recipe, encoder, options, splits)
+
+
+def crop_fraction(recipe: Recipe) -> float:
+    """Returns the side of the evaluated square over the shorter side."""
+    if recipe.crop_size is None:
+        return 1.0
+    from training.recipes.batches import resize_of
+
+    return recipe.crop_size / resize_of(recipe)
+
+
+def _export_with_gallery(export, recipe, encoder, options, splits):
+    import keras_gsp as gsp
+    from keras_gsp.storage.checksums import write_checksums
+    from keras_gsp.storage.whole import whole_folder
+    from training.runs.scoring import embed
+
+    gallery, held_out = _gallery(export, splits)
+    index_class: Any = gsp.retrieval.ExactIndex
+    if export.index == "scann":
+        index_class = gsp.retrieval.ScannIndex
+        options = options | {
+            "held_out": _named_batches(recipe, held_out),
+            "minimum_recall": export.minimum_recall,
+            "below_minimum": "warn" if export.warn else "refuse",
+        }
+    ids = _image_ids(gallery, export.split)
+    class_names = np.array(gallery.class_names)[gallery.labels]
+    index = index_class(embed(encoder, recipe, gallery), class_names, ids)
+    if export.false_accept_rate is not None:
+        # Validation classes: no weight was trained on them.
+        index.match = gsp.retrieval.MatchThreshold.calibrated(
+            embed(encoder, recipe, splits.validation),
+            splits.validation.labels,
+            false_accept_rate=export.false_accept_rate,
+        )
+    if export.format != "saved_model":
+        _export_portable(export, recipe, encoder, options, splits, index)
+        return
+    options = options | {"neighbors": export.neighbors, "overwrite": True}
+    with whole_folder(export.target, overwrite=export.overwrite) as folder:
+        gsp.retrieval.export_retriever(encoder, index, folder, **options)
+        if gallery.images is not None:
+            write_gallery_images(folder, gallery.images, ids)
+            write_checksums(folder)
+
+
+def _gallery(
+    export: Export, splits: RetrievalSplits
+) -> tuple[ImageSet, ImageSet | None]:
+    """Returns the gallery, and images to measure a ScaNN index with."""
+    gallery, held_out = getattr(splits, export.split), None
+    if export.split == "test" and splits.gallery is not None:
+        gallery, held_out = splits.gallery, splits.query
+    if export.images_per_class is not None:
+        order = np.argsort(gallery.labels, kind="stable")
+        starts = np.cumsum(gallery.class_sizes) - gallery.class_sizes
+        ranks = np.arange(len(order)) - starts[gallery.labels[order]]
+        kept = order[ranks < export.images_per_class]
+        gallery = gallery.subset(np.sort(kept))
+    if export.index == "scann" and held_out is None:
+        # The same images every time.
+        order = np.random.default_rng(0).permutation(len(gallery))
+        count = max(1, round(export.held_out * len(gallery)))
+        if count >= len(gallery):
+            raise ValueError(
+                "`held_out` must leave a gallery. Received: "
+                f"held_out={export.held_out} of {len(gallery)} images."
+            )
+        held_out = gallery.subset(np.sort(order[:count]))
+        gallery = gallery.subset(np.sort(order[count:]))
+    return gallery, held_out
+
+
+def _export_portable(export, recipe, encoder, options, splits, index=None):
+    """Writes ONNX or LiteRT, with the MAP@R of Keras and of the file."""
+    import keras_gsp as gsp
+    from keras_gsp.embeddings.labeled_batches import embedding_of
+    from training.recipes.batches import evaluation_batches
+
+    images = getattr(splits, export.split)
+    batches = [
+        pixels.numpy() for pixels, _ in evaluation_batches(recipe, images)
+    ]
+    write = gsp.retrieval.export_onnx
+    if export.format == "litert":
+        write = gsp.retrieval.export_litert
+        options = options | {"quantization": export.quantization}
+    options = options | {"index": index, "sample_images": batches[0][:SAMPLES]}
+    write(encoder, export.target, **options)
+    portable = gsp.retrieval.PortableEncoder(export.target)
+
+    def map_at_r(embed):
+        embeddings = np.concatenate([embed(pixels) for pixels in batches])
+        scores = gsp.metrics.retrieval_scores(embeddings, images.labels)
+        return float(scores["map_at_r"])
+
+    metadata = options["metadata"] | {
+        "map_at_r_of_keras": map_at_r(
+            lambda pixels: embedding_of(encoder.predict_on_batch(pixels))
+        ),
+        "map_at_r_of_format": map_at_r(portable.embed),
+    }
+    # Written again, now that the scores of the file are known.
+    options = options | {"metadata": metadata, "overwrite": True}
+    write(encoder, export.target, **options)
+
+
+def _image_ids(images, split):
+    """Returns the files of images on disk, `split/number` of others."""
+    if images.paths is not None:
+        return np.array(images.paths)
+    return np.array([f"{split}/{i}" for i in range(len(images))])
+
+
+def _named_batches(recipe, images):
+    import tensorflow as tf
+
+    from training.recipes.batches import evaluation_batches
+
+    names = tf.constant(images.class_names)
+    batches = evaluation_batches(recipe, images)
+    return batches.map(lambda pixels, rows: (pixels, tf.gather(names, rows)))
