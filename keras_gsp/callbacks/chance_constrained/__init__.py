@@ -1,1 +1,1 @@
-"""Chance constrained programming: proxies re-chosen, weights anchored."""
+"""Chance constrained programming: alternating proxies, anchored weights."""

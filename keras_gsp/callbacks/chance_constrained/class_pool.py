@@ -1,6 +1,6 @@
 """A few embedded samples of every class, from which proxies are chosen."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -8,26 +8,26 @@ import numpy as np
 
 from keras_gsp.embeddings.labeled_batches import batches_of
 from keras_gsp.embeddings.processes import as_numpy
+from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.models.problems import scalar
-from keras_gsp.ops.tensor import Tensor
 
-# In place of a data set: what training has embedded last.
+# Instead of a data set: the embeddings of the last training steps.
 RECENT = "recent"
 
-# An endless data set that never brings a class must come to an end.
+# Reading of endless data stops after so many samples that nobody needs.
 FRUITLESS_SAMPLES = 10_000
 FRUITLESS_SAMPLES_PER_CLASS = 20
 
 
-def check_pool(pool: Tensor) -> Tensor:
-    """Returns a pool, refusing what cannot be read several times.
+def check_pool(pool: Any) -> Any:
+    """Returns a pool that can be read several times.
 
     Raises:
-        TypeError: an iterator, or something that is no data set at all.
+        TypeError: an iterator, or no data set.
     """
-    if isinstance(pool, str) and pool == RECENT:
-        return RECENT
     if isinstance(pool, str):
+        if pool == RECENT:
+            return RECENT
         raise TypeError(
             f'`pool` must be a data set, a function, or "{RECENT}". '
             f"Received: pool={pool!r}."
@@ -49,21 +49,21 @@ def check_pool(pool: Tensor) -> Tensor:
 
 
 def pool_batches(
-    pool: Tensor,
-    classes: Any,
+    pool: Any,
+    classes: np.ndarray,
     *,
-    problem: Any,
-    seed: int | None,
+    problem: int,
+    seed: int,
     batch_size: int,
 ) -> Iterator[Any]:
     """Yields the (images, labels) batches of a pool once.
 
     Args:
         pool: see `ChanceConstrainedProgramming`.
-        classes: int array, classes that lack samples; what a function is
-            asked for.
-        problem: int, number of the problem.
-        seed: int, with `problem` the order of arrays.
+        classes: int array, classes that lack samples; the argument of a pool
+            that is a function.
+        problem: number of the problem.
+        seed: with `problem` the order of arrays.
         batch_size: length of the batches made of arrays.
     """
     if callable(pool) and not isinstance(pool, keras.utils.PyDataset):
@@ -76,33 +76,33 @@ def pool_batches(
 
 
 def embed_class_pool(
-    draw: Any,
-    embed: Any,
+    draw: Callable[[np.ndarray], Any],
+    embed: Callable[[np.ndarray], np.ndarray],
     *,
     num_classes: int,
-    pool_size: Any,
+    pool_size: int,
     min_size: int = 1,
     batch_size: int = 64,
-) -> tuple[Any, Any]:
-    """Embeds the first samples of each class that a data set brings.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Embeds the first samples of each class in a data set.
 
-    Reads until every class has `pool_size` samples or the data end. They are
-    read again, for another augmentation of the same images, as long as a
-    class has fewer than `min_size` and it helps. Only the samples taken are
-    embedded, in batches of one size.
+    Reads until every class has `pool_size` samples or the data end. While a
+    class has fewer than `min_size`, the data are read again, for another
+    augmentation of the same images, unless that finds nothing new. Only the
+    samples of the pool are embedded, in batches of one size.
 
     Args:
         draw: function from an int array of classes to (images, labels)
             batches of these and perhaps others.
         embed: function from `batch_size` images to embeddings.
         num_classes: labels are in [0, num_classes).
-        pool_size: samples to take of each class.
-        min_size: samples of each class worth another reading.
+        pool_size: samples of each class.
+        min_size: samples of each class below which data are read again.
         batch_size: images embedded at once.
 
     Returns:
-        Embeddings (num_classes, pool_size, size), float32, and which of them
-        are there, boolean (num_classes, pool_size).
+        Embeddings (num_classes, pool_size, size), float32, and a boolean
+        array (num_classes, pool_size), False for empty places.
 
     Raises:
         ValueError: a class without a sample, a label outside the range, an
@@ -128,20 +128,21 @@ def embed_class_pool(
 
 
 def recent_class_pool(
-    memory: Any, num_classes: int, pool_size: int
+    memory: EmbeddingMemory, num_classes: int, pool_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Takes the newest embeddings of each class out of a memory.
+    """Returns the newest embeddings of each class in a memory.
 
     Args:
-        memory: `EmbeddingMemory` of the training's embeddings.
+        memory: of the training's embeddings.
         num_classes: labels are in [0, num_classes).
-        pool_size: samples to take of each class.
+        pool_size: samples of each class.
 
     Returns:
-        As `embed_class_pool`. A class that the memory lacks has no sample.
+        As `embed_class_pool`; a class may have no sample.
 
     Raises:
-        ValueError: as `embed_class_pool`, but for a class without a sample.
+        ValueError: a label outside the range, an embedding that is not
+            finite.
     """
     embeddings = as_numpy(memory.embeddings)
     labels = as_numpy(memory.labels)
@@ -160,22 +161,23 @@ def recent_class_pool(
 
 
 def _wanted(draw, counts, pool_size, min_size):
-    """Yields (image, label) of samples that are taken, and counts them."""
+    """Yields (image, label) of the pool's samples, and counts them."""
     while True:
         before = counts.sum()
-        lacking = np.flatnonzero(counts < pool_size)
         fruitless = 0
-        for images, labels in map(_checked_batch, draw(lacking)):
+        limit = max(
+            FRUITLESS_SAMPLES, FRUITLESS_SAMPLES_PER_CLASS * len(counts)
+        )
+        for batch in draw(np.flatnonzero(counts < pool_size)):
+            images, labels = _checked_batch(batch)
             _check_labels(labels, len(counts))
             fruitless += len(labels)
-            for row in np.flatnonzero(counts[labels] < pool_size):
-                if counts[labels[row]] < pool_size:
-                    counts[labels[row]] += 1
+            for image, label in zip(images, labels, strict=True):
+                if counts[label] < pool_size:
+                    counts[label] += 1
                     fruitless = 0
-                    yield images[row], labels[row]
-            if (counts == pool_size).all() or fruitless > max(
-                FRUITLESS_SAMPLES, FRUITLESS_SAMPLES_PER_CLASS * len(counts)
-            ):
+                    yield image, label
+            if (counts == pool_size).all() or fruitless > limit:
                 break
         _check_complete(counts)
         if counts.min() >= min_size or counts.sum() == before:
@@ -215,6 +217,6 @@ def _check_complete(counts):
         listed = ", ".join(map(str, absent[:10]))
         more = ", ..." if len(absent) > 10 else ""
         raise ValueError(
-            "`pool` must bring samples of every class. Received: none of "
+            "`pool` must hold samples of every class. Received: none of "
             f"{len(absent)} classes: {listed}{more}."
         )

@@ -1,90 +1,106 @@
 """Chance constrained programming: alternating proxies, anchored weights."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
-from keras_gsp.callbacks.chance_constrained.class_pool import check_pool
-from keras_gsp.callbacks.chance_constrained.proxy_alternation import (
-    ProxyChoice,
-    check_learner,
-    problem_logs,
-    restore_best,
-    start_first_problem,
-    start_next_problem,
+from keras_gsp.callbacks.chance_constrained.class_pool import (
+    RECENT,
+    check_pool,
+    embed_class_pool,
+    pool_batches,
+    recent_class_pool,
 )
-from keras_gsp.models.problems import scalar
+from keras_gsp.callbacks.chance_constrained.new_proxies import (
+    next_proxies,
+    replace_proxies,
+)
+from keras_gsp.embeddings.labeled_batches import embedding_of
+from keras_gsp.embeddings.processes import (
+    as_numpy,
+    from_first_process,
+    predictor,
+)
+from keras_gsp.models.metric_learner import MetricLearner
+from keras_gsp.models.problems import moving_variables, scalar
 from keras_gsp.ops.arguments import check_count, check_not_negative
-from keras_gsp.ops.tensor import Tensor
 
 
 class ChanceConstrainedProgramming(keras.callbacks.Callback):
     r"""Replaces proxies by samples whenever training with them has converged.
 
-    Proxies stand for the samples they cover. A single set of them covers a
-    class badly, so a sequence of problems is solved: train with the proxies
-    until `monitor` has not improved for `patience` evaluations; keep the
-    best-validated snapshot of this problem as :math:`\theta^*, \rho^*`; embed
-    `pool_size` samples per class; take as next proxies those that
-    `keras_gsp.ops.greedy_k_center` adds to :math:`\rho^*`; clear what the
-    optimizer remembers of the old ones; train on with the encoder's weights
-    pulled towards :math:`\theta^*`. The first proxies are samples as well.
+    One set of proxies covers a class badly, so a sequence of problems is
+    solved. Each problem trains with its proxies until `monitor` has not
+    improved for `patience` evaluations. Then, as Algorithm 1 prints it, what
+    the problem ended with becomes the anchor, :math:`\theta^* \leftarrow
+    \theta, \rho^* \leftarrow \rho`; `pool_size` samples per class are
+    embedded; the next proxies are those that
+    `keras_gsp.ops.greedy_k_center` adds to :math:`\rho^*`; the optimizer's
+    slots of the old ones are cleared; and training continues from
+    :math:`\theta` with the encoder's weights pulled towards
+    :math:`\theta^*`. The first proxies are samples as well.
 
     The learner holds proxies and anchors:
     `MetricLearner(encoder, proxies=ClassProxies(...), anchor_weight=2e-4)`,
-    with any pair loss, then taken between batch and proxies, or any proxy
-    loss. All state is in its non-trainable weights, so a checkpoint
-    (`ExactResume`) may fall into the middle of a problem. Place this callback
-    behind the one that adds `monitor` to the logs and before `ExactResume`.
+    with any proxy loss, or any pair loss, then between batch and proxies.
+    All state is in its non-trainable weights, so a checkpoint (`ExactResume`)
+    in the middle of a problem is enough. Place this callback after the one
+    that adds `monitor` to the logs and before `ExactResume`.
 
     Proxies are chosen when an epoch begins, after the checkpoint of the last
-    one, and the errors that only show in training are raised there too:
-    what was trained before is not lost.
+    one. Errors that appear only then do not lose what was trained before.
 
     Adds to the logs of each epoch: `ccp_problem`, the number of the problem
     from 1, 0 during `warmup_epochs`; `ccp_steps`, its steps so far;
     `ccp_covering_radius`, mean over classes of the largest distance of a pool
     sample to the nearest of :math:`\rho^*` and the proxies added to it when
     the problem began; `ccp_anchor_distance`, :math:`|\theta - \theta^*|`, 0
-    in the first problem. A training too short for a second problem, which
-    needs `patience + 2` evaluations, is warned of before its first step.
+    in the first problem. Warns before the first step if the training is too
+    short for a second problem, which needs `patience + 2` evaluations, and
+    at its end if the best score is one of problem 1: alternation had no part
+    in the best weights then.
 
-    Where we differ from the reference code: there the network is never reset
-    to :math:`\theta^*`, which is `restore_anchors=False`; existing centers
-    of the first choice are zeros there, none here; and distances are taken
-    between embeddings as the loss normalizes them.
+    Differences from the reference code: its anchor :math:`\theta^*` is the
+    best-validated snapshot of the problem, to which the network is not reset;
+    the existing centers of its first choice are zeros, here there are none;
+    distances here are between embeddings as the loss normalizes them.
 
     Args:
-        pool: where samples come from, read anew for every problem: a data
-            set of (images, labels) batches (`tf.data.Dataset`, `PyDataset`,
-            list of batches), ideally shuffled and augmented; a tuple of two
-            arrays, drawn in random order; or a function `(classes, problem)`
-            that returns one of these for an integer array of classes, which
-            alone is exactly resumable when the samples are random; or
-            `"recent"`: the newest embeddings that training itself has
-            produced, of the learner's `recent` or `memory`, for which
-            nothing is embedded. They are some steps old; a class that is not
-            among them keeps its proxies.
+        pool: source of samples, read again for every problem: a data set of
+            (images, labels) batches (`tf.data.Dataset`, `PyDataset`, list of
+            batches), shuffled if possible; a tuple of two arrays, read in
+            random order; a function `(classes, problem)` that returns one of
+            these for an integer array of classes, which alone resumes exactly
+            if the samples are random; or `"recent"`: the newest embeddings of
+            the training itself, from the learner's `recent` or `memory`. They
+            are some steps old and cost nothing; a class that is not among
+            them keeps its proxies.
         pool_size: samples per class to choose from, at least 1. Default 12,
-            the paper's. Below `proxies_per_class`, so many for each proxy: 1
-            is random sampling.
+            the paper's. Below `proxies_per_class` it counts per proxy: 1 is
+            random sampling.
         patience: evaluations without improvement after which a problem has
             converged, at least 1. Default 3, the reference code's. `None`
-            never ends the first problem: single proxies that start from
-            samples.
+            never ends the first problem: a single set of sampled proxies.
         warmup_epochs: epochs at the start in which pairs within the batch
-            stand in for proxies, at least 0. Default 0, for an encoder that
-            has learned something already: the samples of a random one are no
-            proxies, and nothing is learned from them. Needs a pair loss.
+            replace proxies, at least 0. Default 0, for an encoder that has
+            learned something already: embeddings of a random encoder are no
+            useful proxies. Needs a pair loss.
         monitor: name of the score in the logs. Default `"val_map_at_r"`.
         mode: `"max"` or `"min"`, which scores are better. Default `"max"`.
         min_delta: smallest change that counts as improvement, at least 0.
             Default 0.
-        restore_anchors: whether the encoder goes back to :math:`\theta^*`
-            when the next problem starts and when this callback ends the
-            training (Algorithm 1), or on from where it is. Default `True`.
+        restore_anchors: whether to roll back. `False` (default) is Algorithm
+            1: the anchor is what the problem ended with, and nothing is
+            reset. With `True` the anchor and the old proxies are the
+            best-validated snapshot of the problem, and the encoder is reset
+            to it when the next problem starts and when this callback ends the
+            training; the steps of the patience are lost each time, and a
+            learning-rate schedule does not go back with them. Neither the
+            paper nor its code does this.
         max_problems: training ends when so many problems have converged, at
             least 1. Default `None`: never.
         stop_after: training ends when so many problems in a row did not beat
@@ -93,21 +109,26 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         every_epochs: epochs from one evaluation to the next, at least 1, as
             in `RetrievalEvaluation`. Default 1.
         batch_size: samples embedded at once, at least 1. Default 64.
-        seed: integer, with the number of the problem the order of arrays.
-            Default 0.
-        first_pool: where the samples of the first problem come from, as
-            `pool`, for `pool="recent"`: before the first step no embedding
-            is recent. Default `None`: `pool`; without `warmup_epochs` the
-            first problem then starts from the proxies as they are.
+        seed: integer, with the number of the problem the order of arrays and
+            the generator of `augment`. Default 0.
+        first_pool: source of the samples of the first problem, as `pool`, for
+            `pool="recent"`, which is empty before the first step. Default
+            `None`: `pool`; a first problem with an empty recent pool keeps
+            the proxies as they are.
+        augment: function `(images, generator)` from a batch of the pool's
+            images, an array, to augmented images; `generator` is a
+            `np.random.Generator` of `seed` and the problem, so that a resumed
+            run draws the same. Small classes then give different samples for
+            every problem. Default `None`: images as the pool holds them.
 
     Attributes:
         num_problems: problems begun so far. Each but the last has
-            converged; 1 at the end of a training means that nothing ever
+            converged; 1 at the end of a training means that nothing
             alternated.
 
     Raises:
-        TypeError: a pool that cannot be read again, a model that is no
-            `MetricLearner`.
+        TypeError: a pool that cannot be read again, an `augment` that is no
+            function, a model that is no `MetricLearner`.
         ValueError: an argument outside its range; a learner without proxies
             or without anchors; a warm-up with a proxy loss; a class without
             a sample in the pool; a monitor that is missing from the logs.
@@ -141,7 +162,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     def __init__(
         self,
-        pool: Tensor,
+        pool: Any,
         *,
         pool_size: int = 12,
         patience: int | None = 3,
@@ -149,13 +170,14 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         monitor: str = "val_map_at_r",
         mode: str = "max",
         min_delta: float = 0.0,
-        restore_anchors: bool = True,
-        max_problems: Any = None,
-        stop_after: Any = None,
+        restore_anchors: bool = False,
+        max_problems: int | None = None,
+        stop_after: int | None = None,
         every_epochs: int = 1,
         batch_size: int = 64,
         seed: int = 0,
         first_pool: Any = None,
+        augment: Callable[[np.ndarray, np.random.Generator], Any] | None = None,
     ) -> None:
         super().__init__()
         check_count(pool_size=pool_size, batch_size=batch_size)
@@ -171,6 +193,11 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
                 f'`mode` must be "max" or "min". Received: mode={mode!r}.'
             )
         check_not_negative(min_delta=min_delta, warmup_epochs=warmup_epochs)
+        if augment is not None and not callable(augment):
+            raise TypeError(
+                "`augment` must be a function (images, generator) that "
+                f"returns images. Received: augment={augment!r}."
+            )
         self.pool = check_pool(pool)
         self.first_pool = None if first_pool is None else check_pool(first_pool)
         self.pool_size = pool_size
@@ -185,17 +212,9 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         self.every_epochs = every_epochs
         self.batch_size = batch_size
         self.seed = seed
-        self._choice = ProxyChoice(
-            self.pool, self.first_pool, pool_size, batch_size, seed
-        )
-        self._batches_ended: list[int] = []
+        self.augment = augment
+        self._last_batch = -1
         self._missing: list[str] | None = None
-
-    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Checks the learner, and warns of a training that is too short."""
-        check_learner(self.model, self.warmup_epochs, self.pool)
-        self._missing = None
-        self._warn_if_too_short()
 
     @property
     def num_problems(self) -> int:
@@ -204,74 +223,200 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             return 0
         return scalar(self.model.anchored.problem)
 
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Checks the learner, and warns if the training is too short."""
+        _check_learner(self.model, self.warmup_epochs, self.pool)
+        self._missing = None
+        self._warn_if_too_short()
+
     def on_epoch_begin(
         self, epoch: int, logs: dict[str, float] | None = None
     ) -> None:
         """Chooses the first proxies, or the next ones after convergence."""
         self._raise_if_missing()
-        self._batches_ended = []
+        self._last_batch = -1
         progress = self.model.progress
-        if not scalar(progress.is_started) and epoch < self.warmup_epochs:
-            progress.is_warming_up.assign(1)
-        elif not scalar(progress.is_started):
-            start_first_problem(self.model, self._choice)
+        if not scalar(progress.is_started):
+            if epoch < self.warmup_epochs:
+                progress.is_warming_up.assign(1)
+            else:
+                self._start_first_problem()
         elif self._has_converged():
-            start_next_problem(
-                self.model, self._choice, restore_anchors=self.restore_anchors
-            )
+            self._start_next_problem()
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, float] | None = None
     ) -> None:
         """Counts a step."""
-        self._batches_ended.append(batch)
+        self._last_batch = batch
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, float] | None = None
     ) -> None:
-        """Notes the score, and stops when no further problem is wanted."""
-        progress = self.model.progress
-        if not scalar(progress.is_warming_up):
-            progress.steps.assign_add(1 + max(self._batches_ended, default=-1))
+        """Records the score, and stops after the last problem."""
+        learner, logs = self.model, {} if logs is None else logs
+        anchored, progress = learner.anchored, learner.progress
+        is_warming_up = scalar(progress.is_warming_up)
+        if not is_warming_up:
+            progress.steps.assign_add(self._last_batch + 1)
             if (epoch + 1) % self.every_epochs == 0:
-                self._evaluate(logs or {})
-        if logs is not None:
-            logs.update(problem_logs(self.model))
+                self._evaluate(logs)
+        problem, distance = scalar(anchored.problem), 0.0
+        if problem > 1:
+            distance = anchored.distance(learner.encoder.trainable_variables)
+        logs["ccp_problem"] = 0 if is_warming_up else problem
+        logs["ccp_steps"] = scalar(progress.steps)
+        logs["ccp_covering_radius"] = scalar(progress.covering_radius)
+        logs["ccp_anchor_distance"] = distance
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
-        """Ends the warm-up, and says that the monitor was missing if it was."""
+        """Ends the warm-up; warns if the best score is one of problem 1."""
         self.model.progress.is_warming_up.assign(0)
         self._raise_if_missing()
+        is_single = self.patience is None or self.max_problems == 1
+        if not is_single and self._best_is_of_first_problem():
+            warnings.warn(
+                "Alternation had no part in the best weights: the best "
+                f"`{self.monitor}` is one of problem 1, of "
+                f"{self.num_problems} in all. Such a run shows a single set "
+                "of sampled proxies; lower the learning rate, evaluate more "
+                "often, or train longer.",
+                stacklevel=2,
+            )
+
+    def _best_is_of_first_problem(self):
+        progress = self.model.progress
+        if self.num_problems < 2:
+            return self.num_problems == 1
+        ended = self.num_problems - (0 if self._has_converged() else 1)
+        # Every problem after the first one was barren.
+        return scalar(progress.barren_problems) == ended - 1 and not scalar(
+            progress.best_score
+        ) > scalar(progress.best_of_all)
 
     def _evaluate(self, logs):
         if self.monitor not in logs:
             self._missing = sorted(logs)
             return
         learner, progress = self.model, self.model.progress
+        proxies = learner.proxies.proxies
         score = logs[self.monitor] * (1.0 if self.mode == "max" else -1.0)
         progress.record(
-            score,
-            learner.encoder,
-            learner.proxies.proxies,
-            min_delta=self.min_delta,
+            score, learner.encoder, proxies, min_delta=self.min_delta
         )
-        if self._has_converged():
-            progress.end_problem()
-            if self._is_last():
-                learner.stop_training = True
-                if self.restore_anchors:
-                    restore_best(learner)
+        if not self._has_converged():
+            return
+        progress.end_problem()
+        barren = scalar(progress.barren_problems)
+        if self.num_problems >= (self.max_problems or np.inf) or barren >= (
+            self.stop_after or np.inf
+        ):
+            learner.stop_training = True
+            if self.restore_anchors:
+                progress.restore_best(learner.encoder)
+                proxies.assign(ops.copy(progress.best_proxies))
+
+    def _has_converged(self):
+        waited = scalar(self.model.progress.waited)
+        return self.patience is not None and waited >= self.patience
+
+    def _start_first_problem(self):
+        num_classes, _, size = self.model.proxies.proxies.shape
+        nothing = np.zeros((num_classes, 0, size), "float32")
+        replace_proxies(self.model, *self._choose_proxies(nothing, problem=1))
+
+    def _start_next_problem(self):
+        """Moves the anchors; changes nothing when the pool cannot be read."""
+        learner, progress = self.model, self.model.progress
+        encoder, existing = learner.encoder, learner.proxies.proxies
+        moving = moving_variables(encoder)
+        before = [ops.convert_to_numpy(variable) for variable in moving]
+        if self.restore_anchors:
+            progress.restore_best(encoder)
+            existing = progress.best_proxies
+        problem = scalar(learner.anchored.problem) + 1
+        try:
+            chosen = self._choose_proxies(as_numpy(existing), problem)
+        except Exception:
+            for variable, value in zip(moving, before, strict=True):
+                variable.assign(value)
+            raise
+        learner.anchored.start_problem(
+            [ops.copy(variable) for variable in encoder.trainable_variables]
+        )
+        replace_proxies(learner, *chosen)
+
+    def _choose_proxies(self, existing, problem):
+        """Returns new proxies and the pool's mean covering radius."""
+        learner = self.model
+        proxies = as_numpy(learner.proxies.proxies).copy()
+        per_class = proxies.shape[1]
+        pool, is_there = self._embedded_pool(problem)
+        # Recent embeddings may lack a class: it keeps the proxies it has.
+        seen = is_there.any(axis=1)
+        if not seen.any():
+            return proxies, 0.0
+        normalization = getattr(learner.loss, "normalization", "l2")
+        # Different processors may break a tie differently.
+        proxies[seen], radius = from_first_process(
+            lambda: next_proxies(
+                pool[seen],
+                is_there[seen],
+                existing[seen],
+                per_class,
+                normalization,
+            )
+        )
+        return proxies, radius
+
+    def _embedded_pool(self, problem):
+        num_classes, per_class, _ = self.model.proxies.proxies.shape
+        is_wide = self.pool_size >= per_class
+        pool_size = self.pool_size * (1 if is_wide else per_class)
+        pool = self.pool
+        if problem == 1 and self.first_pool is not None:
+            pool = self.first_pool
+        if pool is RECENT:
+            memory = _recent_memory(self.model)
+            return recent_class_pool(memory, num_classes, pool_size)
+        predict = predictor(self.model.encoder)
+        generator = np.random.default_rng([self.seed, problem, 1])
+
+        def draw(classes):
+            return pool_batches(
+                pool,
+                classes,
+                problem=problem,
+                seed=self.seed,
+                batch_size=self.batch_size,
+            )
+
+        def embed(images):
+            if self.augment is not None:
+                images = np.asarray(self.augment(images, generator))
+            # Under tf.distribute every replica answers the whole batch.
+            return np.asarray(embedding_of(predict(images)))[: len(images)]
+
+        return embed_class_pool(
+            draw,
+            embed,
+            num_classes=num_classes,
+            pool_size=pool_size,
+            min_size=per_class,
+            batch_size=self.batch_size,
+        )
 
     def _warn_if_too_short(self):
-        """A single set of proxies is another method, and no error."""
         epochs = (self.params or {}).get("epochs")
         if epochs is None or self.patience is None or self.max_problems == 1:
             return
-        if scalar(self.model.anchored.problem) > 1:
+        if self.num_problems > 1:
             return
-        needed = epochs_until_second_problem(
-            self.patience, self.warmup_epochs, self.every_epochs
-        )
+        # A problem's first evaluation is the best one so far, `patience` more
+        # end it, and the next problem needs one. Evaluations fall on
+        # multiples of `every_epochs`, warm-up or not.
+        skipped = self.warmup_epochs // self.every_epochs
+        needed = (skipped + self.patience + 2) * self.every_epochs
         if epochs < needed:
             warnings.warn(
                 "No second problem can be trained and scored: with patience="
@@ -282,19 +427,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
                 stacklevel=2,
             )
 
-    def _has_converged(self):
-        waited = scalar(self.model.progress.waited)
-        return self.patience is not None and waited >= self.patience
-
-    def _is_last(self):
-        problems = scalar(self.model.anchored.problem)
-        barren = scalar(self.model.progress.barren_problems)
-        return problems >= (self.max_problems or np.inf) or barren >= (
-            self.stop_after or np.inf
-        )
-
     def _raise_if_missing(self):
-        """Late, so that the callbacks behind could save the epoch."""
+        """Raises late, so that the callbacks after this one save the epoch."""
         if self._missing is not None:
             available, self._missing = ", ".join(self._missing), None
             raise ValueError(
@@ -305,19 +439,37 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             )
 
 
-def epochs_until_second_problem(
-    patience: int, warmup_epochs: int = 0, every_epochs: int = 1
-) -> int:
-    """Returns the fewest epochs of a training with more than one problem.
+def _recent_memory(learner):
+    return learner.memory if learner.recent is None else learner.recent
 
-    A problem's first evaluation is its best one at first; `patience` more
-    end it, and the next problem is trained for one evaluation at least.
 
-    Args:
-        patience: evaluations without improvement.
-        warmup_epochs: epochs before the first problem.
-        every_epochs: epochs from one evaluation to the next.
-    """
-    # Evaluations fall on multiples of `every_epochs`, warm-up or not.
-    skipped = warmup_epochs // every_epochs
-    return (skipped + patience + 2) * every_epochs
+def _check_learner(learner, warmup_epochs, pool):
+    if not isinstance(learner, MetricLearner):
+        raise TypeError(
+            "ChanceConstrainedProgramming trains a "
+            f"`MetricLearner`. Received: a {type(learner).__name__}."
+        )
+    if learner.proxies is None:
+        raise ValueError(
+            "The learner must have proxies to alternate: "
+            "`MetricLearner(..., proxies=ClassProxies(num_classes))`. "
+            "Received: proxies=None."
+        )
+    if learner.progress is None:
+        raise ValueError(
+            "The learner must have anchors: `MetricLearner(..., "
+            "anchor_weight=2e-4)`. Received: anchor_weight="
+            f"{learner.anchor_weight}."
+        )
+    if pool is RECENT and _recent_memory(learner) is None:
+        raise ValueError(
+            f'`pool` "{RECENT}" needs a learner that remembers embeddings: '
+            "`MetricLearner(..., recent=EmbeddingMemory(capacity))`, or a "
+            "`memory` in its loss. Received: recent=None, memory=None."
+        )
+    if warmup_epochs > 0 and "in_batch_weight" not in learner.loss.takes:
+        raise ValueError(
+            "`warmup_epochs` must be 0 with a proxy loss, which cannot take "
+            "pairs within the batch. Received: "
+            f"warmup_epochs={warmup_epochs}, loss={learner.loss!r}."
+        )

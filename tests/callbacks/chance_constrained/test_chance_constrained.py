@@ -10,7 +10,7 @@ import keras_gsp as gsp
 from keras_gsp.callbacks.chance_constrained.class_pool import (
     recent_class_pool,
 )
-from keras_gsp.callbacks.chance_constrained.proxy_alternation import (
+from keras_gsp.callbacks.chance_constrained.new_proxies import (
     next_proxies,
 )
 
@@ -192,11 +192,12 @@ def test_first_proxies_are_samples_of_the_network_after_the_warm_up():
         assert is_among(starts[first][label], of_class).all()
 
 
-def test_anchors_are_the_weights_of_the_best_evaluation():
+@pytest.mark.parametrize("arguments", [{}, {"restore_anchors": True}])
+def test_anchors_are_what_the_problem_ended_with_or_its_best(arguments):
     scores, weights = [0.1, 0.4, 0.3, 0.2, 0.1], Weights()
     learner = build_learner(learning_rate=0.05)
-    fit(learner, scores, weights, restore_anchors=True)
-    kernels = [w for w in weights.encoder[1] if w.ndim == 2]
+    fit(learner, scores, weights, **arguments)
+    kernels = [w for w in weights.encoder[1 if arguments else 3] if w.ndim == 2]
     anchors = [np.asarray(a) for a in learner.anchored.anchors if a.ndim == 2]
     for anchor, kernel in zip(anchors, kernels, strict=True):
         np.testing.assert_array_equal(anchor, kernel)
@@ -205,7 +206,7 @@ def test_anchors_are_the_weights_of_the_best_evaluation():
 
 
 @pytest.mark.parametrize("restore_anchors", [True, False])
-def test_network_goes_back_to_the_anchors_or_on(restore_anchors):
+def test_network_is_reset_to_the_best_evaluation_or_continues(restore_anchors):
     class BeforeSteps(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
             if batch == 0:
@@ -301,7 +302,9 @@ def test_training_ends_after_the_last_problem_at_its_best_evaluation():
     weights = Weights()
     learner = build_learner()
     scores = [0.1, 0.0, 0.0, 0.2, 0.0, 0.0, 0.3, 0.3]
-    history = fit(learner, scores, weights, max_problems=2)
+    history = fit(
+        learner, scores, weights, max_problems=2, restore_anchors=True
+    )
     assert history["ccp_problem"] == [1, 1, 1, 2, 2, 2]
     best = weights.encoder[3]
     for value, expected in zip(
@@ -511,7 +514,7 @@ def test_a_training_without_room_for_a_second_problem_is_warned_of():
         fit(build_learner(), [0.1] * 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        fit(build_learner(), [0.1] * 4)
+        fit(build_learner(), [0.1, 0.1, 0.1, 0.2])
         fit(build_learner(), [0.1], patience=None)
 
 
@@ -588,3 +591,69 @@ def test_a_recent_pool_needs_a_memory():
         fit(build_learner(), [0.1], pool="recent")
     with pytest.raises(TypeError, match="pool='newest'"):
         gsp.callbacks.ChanceConstrainedProgramming("newest")
+
+
+def test_old_proxies_are_those_the_problem_ended_with():
+    weights, scores = Weights(), [0.4, 0.3, 0.2, 0.1]
+    learner = build_learner(learning_rate=0.3)
+    fit(learner, scores, weights)
+    new = weights.proxies[3]
+    # The same choice from the state before the last epoch.
+    encoder = build_learner().encoder
+    encoder.set_weights(weights.encoder[2])
+    order = np.random.default_rng([0, 2]).permutation(24)
+    pool = np.stack(
+        [
+            np.asarray(encoder(IMAGES[order[LABELS[order] == label][:4]]))
+            for label in range(CLASSES)
+        ]
+    )
+    chosen, _ = next_proxies(
+        pool, np.ones((CLASSES, 4), bool), weights.proxies[2], PER_CLASS, "l2"
+    )
+    best, _ = next_proxies(
+        pool, np.ones((CLASSES, 4), bool), weights.proxies[0], PER_CLASS, "l2"
+    )
+    assert np.abs(best - chosen).max() > 0.1
+    # One epoch of training lies between.
+    assert np.abs(new - chosen).mean() < np.abs(new - best).mean()
+
+
+def test_a_pool_is_augmented_alike_in_the_same_problem():
+    seen = []
+
+    def augment(images, generator):
+        seen.append(generator.integers(1000))
+        return 2.0 * images
+
+    found = [build_learner(learning_rate=0.0) for _ in range(3)]
+    fit(found[0], [0.4, 0.3, 0.2, 0.1], augment=augment)
+    first, second = seen
+    fit(found[1], [0.4], augment=augment)
+    assert seen == [first, second, first] and first != second
+    fit(found[2], [0.4], pool=(2.0 * IMAGES, LABELS))
+    np.testing.assert_array_equal(
+        found[1].proxies.get_weights()[0], found[2].proxies.get_weights()[0]
+    )
+    with pytest.raises(TypeError, match="augment=3"):
+        gsp.callbacks.ChanceConstrainedProgramming([], augment=3)
+
+
+@pytest.mark.parametrize(
+    ("scores", "is_first"),
+    [
+        ([0.5, 0.1, 0.1, 0.1], True),
+        ([0.5, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1], True),
+        ([0.5, 0.1, 0.1, 0.6], False),
+        ([0.5, 0.1, 0.1, 0.6, 0.1, 0.1], False),
+        ([0.5, 0.1, 0.1, 0.6, 0.1, 0.1, 0.2], False),
+        ([0.5, 0.1, 0.1, 0.5, 0.1, 0.1], True),
+        ([0.1, 0.2, 0.3, 0.4], True),
+    ],
+)
+def test_a_best_score_of_problem_1_is_reported_at_the_end(scores, is_first):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(build_learner(), scores)
+    reported = [w for w in caught if "no part in the best" in str(w.message)]
+    assert len(reported) == is_first

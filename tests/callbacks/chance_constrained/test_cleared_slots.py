@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_gsp.callbacks.chance_constrained.proxy_alternation import clear_slots
+from keras_gsp.callbacks.chance_constrained.new_proxies import clear_slots
 
 optimizers = keras.optimizers
 PLAIN = {

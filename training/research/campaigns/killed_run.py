@@ -53,7 +53,7 @@ CALLS = {
         "retrieval_scores",
     ),
     "problem": (
-        "keras_gsp.callbacks.chance_constrained.proxy_alternation",
+        "keras_gsp.callbacks.chance_constrained.new_proxies",
         "greedy_k_center",
     ),
 }

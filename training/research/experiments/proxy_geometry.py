@@ -373,6 +373,7 @@ def run(
         train,
         pool_size=settings.pool_size,
         patience=settings.patience if steps is None else None,
+        restore_anchors=True,
         max_problems=settings.num_problems,
         seed=seed,
     )
