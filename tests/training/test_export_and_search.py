@@ -126,7 +126,7 @@ def test_a_scann_export_searches_and_is_certified(exported, tmp_path, capsys):
         [str(exported.run), "--index", "scann", "--output", str(target)]
     )
     facts = json.loads((target / "metadata.json").read_text())
-    assert facts["certificate"]["recall"] == 1.0
+    assert facts["search_recall"]["recall"] == 1.0
     assert facts["gallery_size"] < exported.facts["gallery_size"]
     search.main([str(target), gallery_files(exported)[0], "--ann"])
     assert len(capsys.readouterr().out.splitlines()) > 3

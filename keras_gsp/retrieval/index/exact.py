@@ -1,76 +1,62 @@
 """Exact nearest-neighbor search, in bounded memory."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
-from keras import ops
 
-from keras_gsp.embeddings.labeled_embeddings import nearby_origin
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.precision import full_precision_matmul
-from keras_gsp.retrieval.index import host_scan
-from keras_gsp.retrieval.index.gallery import (
-    SHARD_ROWS,
-    Gallery,
-    load_gallery,
-    save_gallery,
-)
+from keras_gsp.retrieval.index.gallery import Gallery
 from keras_gsp.retrieval.index.nearest import (
     SPARE_CANDIDATES,
-    nearest_candidates,
+    VECTOR_NUMBERS,
+    block_rows,
+    nearest_rows,
     ordered_exactly,
-    rows_alike,
 )
+from keras_gsp.retrieval.index.saved_gallery import load_gallery, save_gallery
 from keras_gsp.retrieval.index.search_index import (
     GalleryIndex,
     Neighbors,
     check_filled,
     checked_queries,
-    excluded_positions,
     neighbors_at,
+    one_id_each,
 )
 from keras_gsp.retrieval.index.where import Where
 from keras_gsp.retrieval.matching import MatchThreshold
+from keras_gsp.storage.checksums import write_checksums
 from keras_gsp.storage.whole import whole_folder
-
-# Queries compared with a shard at once on a device: 64 MB of products.
-QUERY_ROWS = 256
 
 
 class ExactIndex(GalleryIndex):
     """Finds the nearest gallery items of a query by comparing with all.
 
     Distances are Euclidean, between the embeddings as given; equal distances
-    are ordered by position in the gallery. Beside the gallery a search needs
-    about 100 MB, whatever the sizes. A few hundred thousand items take
-    milliseconds a query; beyond, see `ScannIndex` and `MilvusIndex`.
-
-    The search runs on the host with NumPy's matrix product, and on the device
-    where Keras' backend has a GPU or TPU.
+    are ordered by position in the gallery. A search needs about 100 MB beside
+    the gallery. A few hundred thousand items take milliseconds a query;
+    `FaissIndex`, `ScannIndex` and `MilvusIndex` search larger galleries.
 
     Args:
-        embeddings: (items, size), finite. Default `None`: an empty index, to
-            be filled with `add`.
+        embeddings: (items, size), finite. Default `None`: an empty index.
         labels: (items,), numbers or strings. Default `None`: empty strings.
         ids: (items,), integers or strings, all different. Default `None`:
-            the number of items that came before.
+            the number of items added before.
         attributes: arrays (items,) of numbers or strings by name, to filter
             searches by. Default `None`: none.
         storage: `"float32"` keeps embeddings as they are; `"float16"` rounds
             them to 11 bits in half the memory, `"int8"` to 8 bits in a
-            quarter; `certificate` measures what that costs. Default
-            `"float32"`.
-        match: `MatchThreshold` calibrated for the encoder: searches then
-            answer `is_match` too, and it is saved with the index. It may be
+            quarter; `search_recall` measures the loss. Default `"float32"`.
+        match: `MatchThreshold` calibrated for the encoder. Searches then
+            return `is_match`, and it is saved with the index. It may be
             assigned later. Default `None`.
 
     Raises:
         TypeError: labels, ids or attributes that are neither numbers nor
             strings.
         ValueError: embeddings that are empty, not finite or not of rank 2;
-            lengths that do not match; an id given twice; an unknown storage.
+            lengths that differ; a repeated id; an unknown storage.
 
     Example:
 
@@ -122,7 +108,7 @@ class ExactIndex(GalleryIndex):
         ids: Any = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Adds a shard to the gallery; see the class for the arguments."""
+        """Adds items; see the class for the arguments."""
         self.gallery.add(embeddings, labels, ids, attributes)
 
     def upsert(
@@ -132,7 +118,7 @@ class ExactIndex(GalleryIndex):
         ids: Any,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Adds items, in place of those of the same id.
+        """Adds items and replaces those with the same ids.
 
         A replaced item moves to the end of the gallery. A refused call
         changes nothing.
@@ -146,13 +132,13 @@ class ExactIndex(GalleryIndex):
         self.gallery.upsert(embeddings, labels, ids, attributes)
 
     def delete(self, ids: Any) -> int:
-        """Removes items; the ones behind them move up.
+        """Removes items; later items move up.
 
         Args:
-            ids: ids of items; one that is not there is passed over.
+            ids: ids of items; unknown ids are ignored.
 
         Returns:
-            How many were there.
+            Number of items removed.
         """
         return len(self.gallery.delete(ids))
 
@@ -168,15 +154,15 @@ class ExactIndex(GalleryIndex):
 
         Args:
             queries: (queries, size), or (size,) for a single one.
-            k: number of neighbors, at least 1. More than the gallery holds
-                returns the whole gallery. Default 10.
+            k: number of neighbors, at least 1. With more than the gallery
+                holds, the whole gallery is returned. Default 10.
             exclude_ids: one id for each query that must not be returned, such
-                as the query's own; an id that the gallery does not hold
-                excludes nothing. Default `None`.
-            where: which items may be returned: a dict from `"label"`, `"id"`
-                or the name of an attribute to a value, to a list of values of
-                which one must be there, or to a slice (`slice(2, 5)` is
-                `2 <= value < 5`). All conditions must hold. Default `None`.
+                as the query's own; `None` and unknown ids exclude nothing.
+                Default `None`.
+            where: filter, a dict from `"label"`, `"id"` or the name of an
+                attribute to a value, to a list of values of which one must
+                hold, or to a slice (`slice(2, 5)` is `2 <= value < 5`). All
+                conditions must hold. Default `None`.
 
         Returns:
             `Neighbors`, with `counts` below k where there are no more.
@@ -187,51 +173,59 @@ class ExactIndex(GalleryIndex):
             ValueError: NaN or infinity, a wrong size, k below 1, another
                 number of ids than of queries, an unknown column.
         """
-        queries = checked_queries(queries, self.gallery)
+        gallery = self.gallery
+        check_filled(gallery)
+        queries = checked_queries(queries, gallery.embedding_size)
         check_count(k=k)
-        excluded = excluded_positions(exclude_ids, self.gallery, len(queries))
-        selected = self.gallery.selected(where)
-        # One more than asked for, to be dropped where an item is excluded.
-        kept = min(int(k) + 1 + SPARE_CANDIDATES, len(self))
-        needed = min(int(k) + (exclude_ids is not None), len(self))
-        if _has_device():
-            candidates = _on_device(self, queries, kept, selected)
-        else:
-            candidates = _on_host(self, queries, kept, selected, needed)
-        distances, indices = self._ordered(queries, candidates, excluded)
-        shown = slice(0, min(int(k), len(self)))
-        return neighbors_at(
-            self.gallery, indices[:, shown], distances[:, shown]
-        )
+        excluded = excluded_positions(exclude_ids, gallery, len(queries))
+        shown = min(int(k), len(gallery))
+        # One more than asked for, because one item may be excluded.
+        num_kept = min(shown + 1 + SPARE_CANDIDATES, len(gallery))
+        blocks = self._blocks(block_rows(len(queries)), gallery.selected(where))
+        candidates = nearest_rows(queries - gallery.origin, blocks, num_kept)
+        step = max(1, VECTOR_NUMBERS // (num_kept * queries.shape[1]))
+        indices = np.full((len(queries), shown), -1)
+        distances = np.full(indices.shape, np.inf, "float32")
+        for start in range(0, len(queries), step):
+            some = slice(start, start + step)
+            near, order = ordered_exactly(
+                queries[some],
+                gallery.vectors(candidates[some]),
+                candidates[some],
+                excluded[some],
+            )
+            distances[some], indices[some] = near[:, :shown], order[:, :shown]
+        return neighbors_at(gallery, indices, distances)
 
     def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
-        """Searches; here as `search` does."""
+        """Searches as `search` does."""
         return self.search(queries, k)
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
-        """Writes the index to a folder of plain arrays and a JSON file.
+        """Writes the index to a folder: plain arrays, JSON and checksums.
 
         Args:
             path: folder to make.
-            overwrite: whether to replace what is there. Default `False`.
+            overwrite: whether to replace an existing folder. Default `False`.
 
         Raises:
-            FileExistsError: something is there and `overwrite` is `False`.
+            FileExistsError: `path` exists and `overwrite` is `False`.
             RuntimeError: an empty index.
         """
         check_filled(self.gallery)
         with whole_folder(path, overwrite=overwrite) as folder:
             save_gallery(self.gallery, folder, kind=self.kind)
+            write_checksums(folder)
 
     @classmethod
-    def load(cls, path: Any, *, mmap: bool = False) -> "ExactIndex":
+    def load(cls, path: str | Path, *, mmap: bool = False) -> "ExactIndex":
         """Reads an index that `save` wrote; pickled objects are refused.
 
         Args:
             path: the folder.
             mmap: whether the vectors stay on disk, for a gallery larger than
-                memory; a search reads them from there, and their checksum is
-                not compared. The folder must stay as it is. Default `False`.
+                memory: searches read them from there, and their checksum is
+                not compared. The folder must not change. Default `False`.
 
         Returns:
             An `ExactIndex`.
@@ -243,77 +237,20 @@ class ExactIndex(GalleryIndex):
         """
         return cls._over(load_gallery(path, cls.kind, mmap=mmap)[0])
 
-    def origin(self) -> np.ndarray:
-        """Returns the point that distances are computed from, (size,)."""
-        return nearby_origin(*self.gallery.bounds).astype("float32")
-
-    def _ordered(self, queries, candidates, excluded):
-        """Distances and indices of all candidates, (queries, candidates)."""
-        found = []
-        for start in range(0, len(queries), host_scan.QUERY_ROWS):
-            some = slice(start, start + host_scan.QUERY_ROWS)
-            vectors = self.gallery.vectors(candidates[some])
-            found.append(
-                ordered_exactly(
-                    queries[some], vectors, candidates[some], excluded[some]
-                )
-            )
-        distances, indices = zip(*found, strict=True)
-        return np.concatenate(distances), np.concatenate(indices)
+    def _blocks(
+        self, num_rows: int, selected: np.ndarray | None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yields rows from the origin, half their squares and positions."""
+        origin = self.gallery.origin
+        halves = self.gallery.half_squares()
+        for rows, positions in self.gallery.blocks(num_rows, selected):
+            rows = rows - origin if origin.any() else rows
+            yield rows, halves[positions], positions
 
 
-def _has_device():
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return bool(tf.config.list_logical_devices("GPU"))
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return jax.default_backend() != "cpu"
-    return False
-
-
-def _on_host(index, queries, kept, selected, needed):
-    num_rows = len(index) if selected is None else int(selected.sum())
-    block_rows = host_scan.rows_of_a_block(num_rows)
-    blocks = index.gallery.blocks(block_rows, selected)
-    origin = index.origin()
-    halves = index.gallery.half_squares(origin)
-    return host_scan.nearest_on_host(
-        queries, blocks, origin, kept, halves, needed
-    )
-
-
-def _on_device(index, queries, kept, selected):
-    """The same through Keras' backend, a shard at a time."""
-    origin = index.origin()
-    tensors = [
-        ops.convert_to_tensor(queries[start : start + QUERY_ROWS] - origin)
-        for start in range(0, len(queries), QUERY_ROWS)
-    ]
-    best: list[Any] = [None] * len(tensors)
-    places = []
-    num_before = 0
-    with full_precision_matmul():
-        for rows, positions in index.gallery.blocks(SHARD_ROWS, selected):
-            rows = rows - origin
-            half_squares = np.sum(np.square(rows), axis=1) / 2
-            rows, half_squares = rows_alike(rows, half_squares)
-            half_squares = ops.convert_to_tensor(half_squares)
-            shard = ops.convert_to_tensor(rows)
-            for i, tensor in enumerate(tensors):
-                before = best[i] and (best[i], num_before)
-                best[i] = nearest_candidates(
-                    tensor, shard, half_squares, kept, before
-                )
-            num_before += len(rows)
-            added = len(rows) - len(positions)
-            places.append(np.pad(positions, (0, added), constant_values=-1))
-    if not places:
-        return np.full((len(queries), kept), -1)
-    found = [ops.convert_to_numpy(indices) for _, indices in best]
-    indices = np.concatenate(places)[np.concatenate(found)]
-    # Fewer pass a filter than were asked for.
-    missing = kept - indices.shape[1]
-    return np.pad(indices, ((0, 0), (0, missing)), constant_values=-1)
+def excluded_positions(
+    exclude_ids: Any, gallery: Gallery, count: int
+) -> np.ndarray:
+    """Returns the position to exclude for each query, -2 for none."""
+    positions = gallery.positions_of(one_id_each(exclude_ids, count))
+    return np.where(positions < 0, -2, positions)

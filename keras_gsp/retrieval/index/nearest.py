@@ -1,147 +1,111 @@
-"""Exact nearest neighbors on tensors, in Python or inside a saved graph."""
+"""Exact nearest neighbors in blocks of NumPy products."""
 
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
-from keras import ops
 
-# Candidates kept beyond k: the product ranks them to rounding error, the
-# differences between vectors then put them into their exact order.
+# Candidates kept beyond k: products rank them up to rounding, exact distances
+# then put them in order.
 SPARE_CANDIDATES = 16
-# Numbers of which only the largest takes part in a first choice.
-GROUP = 32
-# Rows of a shard are a multiple of this.
+# A block has a multiple of so many rows. BLAS multiplies several rows at once
+# and the last few one by one, which rounds differently: equal rows would get
+# different products.
 ROWS_ALIKE = 64
+# Queries of one product, and numbers of one product (16 MB) or of the vectors
+# compared at once (64 MB).
+QUERY_ROWS = 512
+PRODUCT_NUMBERS = 2**22
+VECTOR_NUMBERS = 2**24
+# Position of no row, after all others.
+NOWHERE = np.iinfo("int64").max
+
+
+def block_rows(num_queries: int) -> int:
+    """Rows of the gallery to compare with that many queries at once."""
+    rows = PRODUCT_NUMBERS // min(num_queries, QUERY_ROWS)
+    return min(rows, 2**16) // ROWS_ALIKE * ROWS_ALIKE
 
 
 def rows_alike(
     rows: np.ndarray, half_squares: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fills a shard up with rows that are near to nothing.
-
-    A processor multiplies several rows at once and the last few one by one,
-    which rounds them in another way: of equal rows some would be nearer than
-    the others, whatever their order.
+    """Pads a block to a multiple of `ROWS_ALIKE` rows.
 
     Args:
         rows: (rows, size).
         half_squares: (rows,), half their squared lengths.
 
     Returns:
-        Both with a multiple of `ROWS_ALIKE` rows; the added ones are 0 and as
-        far away as infinity.
+        Both padded; a padded row is zero and infinitely far away.
     """
     added = -len(rows) % ROWS_ALIKE
+    if not added:
+        return rows, half_squares
     return (
         np.pad(rows, ((0, added), (0, 0))),
         np.pad(half_squares, (0, added), constant_values=np.inf),
     )
 
 
-def nearest_candidates(
-    queries: Any,
-    rows: Any,
-    half_squares: Any,
-    num_candidates: int,
-    best: Any = None,
-) -> tuple[Any, Any]:
-    """Keeps the rows nearest to each query, of these and of earlier rows.
+def nearest_rows(
+    queries: np.ndarray,
+    blocks: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    num_kept: int,
+) -> np.ndarray:
+    """Returns the positions of the nearest rows, up to rounding.
 
     `|q - r|^2 = |q|^2 - 2 (q.r - |r|^2 / 2)`: one product ranks the rows.
-    Among equals the lower index comes first, provided that rows come in
-    order and are `rows_alike`.
 
     Args:
-        queries: (queries, size).
-        rows: (rows, size), the next shard of the gallery.
-        half_squares: (rows,), half their squared lengths.
-        num_candidates: how many to keep, at most the rows seen so far.
-        best: what this function returned for the rows before, and their
-            number; `None` for the first shard.
+        queries: (queries, size), float32.
+        blocks: rows (rows, size), float32, half their squared lengths (rows,)
+            and their positions (rows,), which rise from block to block.
+        num_kept: number of rows to keep for each query.
 
     Returns:
-        Nearness (queries, candidates) and indices (queries, candidates),
-        int32.
+        (queries, num_kept), int64, nearest first; of equally near rows the
+        lower position comes first. -1 where there are no more.
     """
-    nearness = ops.matmul(queries, ops.transpose(rows)) - half_squares
-    kept = min(num_candidates, rows.shape[0])
-    nearness, indices = largest(nearness, kept)
-    if best is None:
-        return nearness, indices
-    (best_nearness, best_indices), num_before = best
-    nearness = ops.concatenate([best_nearness, nearness], axis=1)
-    indices = indices + num_before
-    indices = ops.concatenate([best_indices, indices], axis=1)
-    nearness, order = ops.top_k(
-        nearness, min(num_candidates, nearness.shape[1])
-    )
-    return nearness, ops.take_along_axis(indices, order, axis=1)
+    shape = len(queries), num_kept
+    nearness = np.full(shape, -np.inf, "float32")
+    places = np.full(shape, NOWHERE)
+    for rows, half_squares, positions in blocks:
+        rows, half_squares = rows_alike(rows, half_squares)
+        for start in range(0, len(queries), QUERY_ROWS):
+            some = slice(start, start + QUERY_ROWS)
+            found = queries[some] @ rows.T
+            found -= half_squares
+            _keep_best(found, positions, nearness[some], places[some])
+    return np.where(places == NOWHERE, -1, places)
 
 
-def largest(values: Any, k: int) -> tuple[Any, Any]:
-    """Returns the k largest of each row, like `top_k` and much faster.
-
-    The k largest numbers are in the k groups of the largest maxima; a maximum
-    costs far less than a place in a heap.
-
-    Args:
-        values: (rows, columns), the columns known beforehand.
-        k: how many, at most the columns.
-
-    Returns:
-        Values (rows, k) in falling order and their columns, int32; among
-        equals the lower column comes first.
-    """
-    columns = values.shape[1]
-    num_groups = columns // GROUP
-    if num_groups < 2 * k:
-        values, order = ops.top_k(values, k)
-        return values, ops.cast(order, "int32")
-    head = values[:, : num_groups * GROUP] if columns % GROUP else values
-    groups = ops.reshape(head, (-1, GROUP))
-    maxima = ops.reshape(ops.max(groups, axis=1), (-1, num_groups))
-    chosen = ops.cast(ops.sort(ops.top_k(maxima, k)[1], axis=1), "int32")
-    num_rows = ops.shape(maxima)[0]
-    firsts = ops.arange(num_rows, dtype="int32")[:, None] * num_groups
-    inside = ops.reshape(
-        ops.take(groups, chosen + firsts, axis=0), (-1, k * GROUP)
-    )
-    places = ops.repeat(chosen * GROUP, GROUP, axis=1)
-    places = places + ops.tile(ops.arange(GROUP, dtype="int32"), (k,))
-    if columns % GROUP:
-        tail = ops.arange(num_groups * GROUP, columns, dtype="int32")
-        tail = ops.broadcast_to(tail, (num_rows, columns % GROUP))
-        inside = ops.concatenate([inside, values[:, -(columns % GROUP) :]], 1)
-        places = ops.concatenate([places, tail], axis=1)
-    values, order = ops.top_k(inside, k)
-    order = ops.cast(order, "int32")
-    return values, ops.take_along_axis(places, order, axis=1)
-
-
-def exact_order(queries: Any, vectors: Any, indices: Any) -> tuple[Any, Any]:
-    """Orders candidates by their distance, then by index.
-
-    Distances come from differences, not from the product: they are exact to
-    rounding error however close two vectors are, and 0 for equal ones.
-
-    Args:
-        queries: (queries, size).
-        vectors: (queries, candidates, size), what the indices point at.
-        indices: (queries, candidates), int32; -1 sorts last.
-
-    Returns:
-        Distances (queries, candidates) in rising order, and their indices.
-    """
-    distances = ops.sqrt(
-        ops.sum(ops.square(vectors - queries[:, None, :]), axis=-1)
-    )
-    by_index = ops.argsort(indices, axis=1)
-    indices = ops.take_along_axis(indices, by_index, axis=1)
-    distances = ops.take_along_axis(distances, by_index, axis=1)
-    distances = ops.where(indices < 0, float("inf"), distances)
-    # top_k gives the lower position first among equals, here the lower index.
-    nearness, order = ops.top_k(-distances, indices.shape[1])
-    return -nearness, ops.take_along_axis(indices, order, axis=1)
+def _keep_best(found, positions, nearness, places):
+    """Merges the nearness of a block into the best so far, in place."""
+    num_kept = nearness.shape[1]
+    # Among equals, rows of earlier blocks come first.
+    bound = nearness[:, -1:]
+    if found.shape[1] > num_kept and bound.min() == -np.inf:
+        last = found.shape[1] - num_kept
+        in_block = np.partition(found, last, axis=1)[:, last, None]
+        in_block = np.nextafter(in_block, np.float32(-np.inf))
+        bound = np.maximum(bound, in_block)
+    queries, columns = np.nonzero(found > bound)
+    if not len(queries):
+        return
+    counts = np.bincount(queries, minlength=len(found))
+    firsts = np.cumsum(counts) - counts
+    ranks = num_kept + np.arange(len(queries)) - firsts[queries]
+    width = num_kept + counts.max()
+    both = np.full((len(found), width), -np.inf, "float32")
+    both[:, :num_kept] = nearness
+    both[queries, ranks] = found[queries, columns]
+    where = np.full(both.shape, NOWHERE)
+    where[:, :num_kept] = places
+    where[queries, ranks] = positions[columns]
+    # Columns are in the order of positions wherever values are equal.
+    order = np.argsort(-both, axis=1, kind="stable")[:, :num_kept]
+    nearness[:] = np.take_along_axis(both, order, axis=1)
+    places[:] = np.take_along_axis(where, order, axis=1)
 
 
 def ordered_exactly(
@@ -150,22 +114,23 @@ def ordered_exactly(
     indices: np.ndarray,
     excluded: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Orders what a search found by true distance, then by index, in NumPy.
+    """Orders candidates by exact distance, then by index.
 
     Args:
         queries: (queries, size), float32.
-        vectors: (queries, found, size), float32, what the indices point at.
-        indices: (queries, found), integers, -1 for none.
-        excluded: (queries,), indices to leave out, or `None`.
+        vectors: (queries, candidates, size), float32, the candidates.
+        indices: (queries, candidates), integers, -1 for none.
+        excluded: (queries,), index to leave out for each query. Default
+            `None`.
 
     Returns:
-        Distances (queries, found) in rising order, infinity for none, and
-        their indices, -1 for none.
+        Distances (queries, candidates) in rising order, infinity for none,
+        and their indices, -1 for none.
     """
     if excluded is not None:
         indices = np.where(indices == excluded[:, None], -1, indices)
     differences = vectors - queries[:, None, :]
-    squares = np.einsum("qfs,qfs->qf", differences, differences)
+    squares = np.einsum("qcs,qcs->qc", differences, differences)
     distances = np.where(indices < 0, np.float32(np.inf), np.sqrt(squares))
     order = np.lexsort((indices, distances), axis=1)
     return (

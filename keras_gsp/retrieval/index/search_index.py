@@ -1,4 +1,4 @@
-"""What every index can do: how it is asked, and what it answers."""
+"""The protocol of all indexes, and what indexes in memory share."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
-from keras_gsp.retrieval.index.gallery import Gallery
+from keras_gsp.retrieval.index.gallery import Gallery, as_list
 from keras_gsp.retrieval.index.where import Where
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 
@@ -18,18 +18,18 @@ class Neighbors:
     """The nearest gallery items of each query, nearest first.
 
     All arrays are (queries, k), with k at most the number of gallery items.
-    Row i holds `counts[i]` neighbors; what stands behind them is padding:
-    index -1, distance infinity, id and label -1 or the empty string.
+    Row i holds `counts[i]` neighbors and padding after them: index -1,
+    distance infinity, id and label -1 or the empty string.
 
     Attributes:
         ids: ids of the gallery items.
         labels: their labels.
         distances: Euclidean distances, float32.
-        indices: positions in the gallery; -1 throughout where the gallery is
-            kept by an engine that has none.
+        indices: positions in the gallery; all -1 for `MilvusIndex`, which
+            has none.
         counts: (queries,), number of neighbors found.
-        is_match: whether each is near enough to be of the query's class, by
-            the index's threshold `match`; `None` for an index without one.
+        is_match: whether each is within the index's threshold `match`, and so
+            of the query's class; `None` for an index without one.
     """
 
     ids: np.ndarray
@@ -45,18 +45,19 @@ class Neighbors:
 
 @runtime_checkable
 class SearchIndex(Protocol):
-    """A gallery of embeddings that is searched and kept up to date.
+    """Protocol of an index: search, filters, updates.
 
-    `ExactIndex`, `ScannIndex` and `MilvusIndex` keep it. Distances are
-    Euclidean between the embeddings as given, and exact for what is returned;
-    equal distances are ordered by position, or by id where an engine knows no
-    positions. An engine may miss neighbors: `certificate` says how many.
+    `ExactIndex`, `FaissIndex`, `ScannIndex` and `MilvusIndex` have it.
+    Returned distances are exact and Euclidean, between the embeddings as
+    given; equal distances are ordered by position in the gallery (by id in
+    `MilvusIndex`). An engine may miss neighbors: `search_recall` measures how
+    many.
 
     Attributes:
         kind: name of the engine.
         embedding_size: size of the embeddings, `None` while empty.
-        match: `MatchThreshold` that is kept with the gallery and by which
-            searches answer `is_match`, or `None`; may be assigned.
+        match: `MatchThreshold` saved with the gallery, with which searches
+            return `is_match`, or `None`; may be assigned.
     """
 
     kind: str
@@ -97,19 +98,20 @@ class SearchIndex(Protocol):
         ids: Any,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Adds items, in place of those of the same id."""
+        """Adds items and replaces those with the same ids."""
 
     def delete(self, ids: Any) -> int:
         """Removes items by id and returns how many there were."""
 
     def count(self, where: Where | None = None) -> int:
-        """Number of items that a filter lets through."""
+        """Number of items that pass a filter."""
 
 
 class GalleryIndex:
-    """What an index has that keeps its items in a `Gallery` of this process.
+    """Base of the indexes that keep their items in a `Gallery`.
 
-    A subclass says how to search, and in `_over` how it is made of a gallery.
+    A subclass implements `search`, and `_over`, which builds it from a
+    gallery.
     """
 
     gallery: Gallery
@@ -159,7 +161,7 @@ class GalleryIndex:
 
     @property
     def match(self) -> MatchThreshold | None:
-        """The threshold up to which a neighbor is a match, or `None`."""
+        """Largest distance of a match, or `None`."""
         return self.gallery.match
 
     @match.setter
@@ -167,7 +169,7 @@ class GalleryIndex:
         self.gallery.match = checked_match(match)
 
     def count(self, where: Where | None = None) -> int:
-        """Counts the items that a filter lets through.
+        """Returns the number of items that pass a filter.
 
         Args:
             where: as for `ExactIndex.search`.
@@ -187,7 +189,7 @@ class GalleryIndex:
 def neighbors_at(
     gallery: Gallery, indices: np.ndarray, distances: np.ndarray
 ) -> Neighbors:
-    """Looks ids and labels up; an index of -1 stands for no neighbor."""
+    """Looks up ids and labels; an index of -1 is no neighbor."""
     is_missing = indices < 0
 
     def looked_up(values):
@@ -196,30 +198,23 @@ def neighbors_at(
         return np.where(is_missing, np.array(missing, found.dtype), found)
 
     distances = np.where(is_missing, np.inf, distances).astype("float32")
+    match = gallery.match
     return Neighbors(
         ids=looked_up(gallery.ids),
         labels=looked_up(gallery.labels),
         distances=distances,
-        indices=np.where(is_missing, -1, indices),
+        indices=indices,
         counts=np.sum(~is_missing, axis=1),
-        is_match=None
-        if gallery.match is None
-        else gallery.match.is_match(distances),
+        is_match=None if match is None else match.is_match(distances),
     )
 
 
-def checked_queries(queries: Any, gallery: Gallery) -> np.ndarray:
-    """Returns queries as (queries, size), float32, refusing a wrong size."""
-    check_filled(gallery)
-    return queries_of_size(queries, gallery.embedding_size)
-
-
-def queries_of_size(queries: Any, size: int | None) -> np.ndarray:
+def checked_queries(queries: Any, size: int | None) -> np.ndarray:
     """Returns queries as (queries, size), float32.
 
     Args:
         queries: (queries, size), or (size,) for a single one.
-        size: of the gallery's embeddings.
+        size: size of the gallery's embeddings.
 
     Raises:
         ValueError: NaN or infinity, or another size.
@@ -237,40 +232,26 @@ def queries_of_size(queries: Any, size: int | None) -> np.ndarray:
 
 
 def check_filled(gallery: Gallery) -> None:
-    """Raises `RuntimeError` for an index that nothing was added to."""
+    """Raises `RuntimeError` for an empty index."""
     if not len(gallery):
         raise RuntimeError(
             "The index must hold at least one item. Received: an empty "
-            "gallery; call `add` first."
+            "gallery; call `upsert` first."
         )
 
 
-def excluded_positions(
-    exclude_ids: Any, gallery: Gallery, count: int
-) -> np.ndarray:
-    """Returns the position each query must not return, -2 for none."""
-    ids = one_id_each(exclude_ids, count)
-    positions = gallery.positions_of(ids)
-    return np.where(positions < 0, -2, positions)
-
-
 def one_id_each(exclude_ids: Any, count: int) -> list[Any]:
-    """Returns the id that each query must not return, `None` for none.
-
-    Args:
-        exclude_ids: one id for each query, or `None`.
-        count: number of queries.
+    """Returns the id to exclude for each query, `None` for none.
 
     Raises:
         ValueError: another number of ids than of queries.
     """
     if exclude_ids is None:
         return [None] * count
-    if isinstance(exclude_ids, str | bytes) or np.ndim(exclude_ids) == 0:
-        exclude_ids = [exclude_ids]
-    if len(exclude_ids) != count:
+    ids = as_list(exclude_ids)
+    if len(ids) != count:
         raise ValueError(
             "`exclude_ids` must hold one id for each query. "
-            f"Received: {len(exclude_ids)} ids for {count} queries."
+            f"Received: {len(ids)} ids for {count} queries."
         )
-    return list(exclude_ids)
+    return ids

@@ -1,4 +1,4 @@
-"""How a gallery keeps its vectors: whole, in half the bytes, or in a quarter.
+"""Embeddings in float32, in half the memory, or in a quarter of it.
 
 | storage | bytes a number | what is kept |
 | --- | --- | --- |
@@ -6,8 +6,7 @@
 | float16 | 2 | the embedding, rounded to 11 bits |
 | int8 | 1, and 4 a row | `round(127 x / max|x|)` and the row's `max|x| / 127` |
 
-A search turns one block at a time back into float32 and is exact for what is
-kept; what rounding costs is a certificate's business.
+A search decodes one block at a time and is exact for the rounded embeddings.
 """
 
 from typing import Any
@@ -19,7 +18,7 @@ LEVELS = 127
 
 
 def check_storage(storage: str) -> None:
-    """Raises `ValueError` for a storage that there is not."""
+    """Raises `ValueError` for an unknown storage."""
     if storage not in STORAGES:
         raise ValueError(
             f"`storage` must be one of {STORAGES}. "
@@ -31,10 +30,10 @@ class StoredVectors:
     """Rows of one part of a gallery, in memory or on disk.
 
     Args:
-        values: (rows, size), float32, float16 or int8; may be mapped from a
-            file, and is then never copied as a whole.
-        scales: (rows,), float32, what a row of int8 is multiplied by; `None`
-            for the other types.
+        values: (rows, size), float32, float16 or int8; may be memory-mapped,
+            and is then never copied as a whole.
+        scales: (rows,), float32, factor of each int8 row; `None` for the
+            other types.
         places: (rows left,), the rows that were not deleted, in rising order.
             Default `None`: all.
     """
@@ -49,14 +48,10 @@ class StoredVectors:
 
     @classmethod
     def encoded(cls, rows: np.ndarray, storage: str) -> "StoredVectors":
-        """Keeps rows in a storage.
-
-        Args:
-            rows: (rows, size), float32, finite.
-            storage: one of `STORAGES`.
+        """Stores rows (rows, size), finite float32.
 
         Raises:
-            ValueError: numbers beyond the range of float16.
+            ValueError: numbers outside the range of float16.
         """
         if storage == "float32":
             return cls(rows)
@@ -84,11 +79,11 @@ class StoredVectors:
         """Size of an embedding."""
         return self.values.shape[1]
 
-    def kept(self, selection: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        """Returns values and scales of some rows, as they are kept.
+    def stored(self, selection: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Returns values and scales of some rows as they are stored.
 
         Args:
-            selection: slice or integers, counted without the deleted rows.
+            selection: slice or integers, not counting the deleted rows.
         """
         if self.places is not None:
             selection = self.places[selection]
@@ -96,25 +91,20 @@ class StoredVectors:
         return self.values[selection], scales
 
     def rows(self, selection: Any) -> np.ndarray:
-        """Returns some rows, (selected, size), float32.
-
-        Args:
-            selection: as for `kept`.
-        """
-        values, scales = self.kept(selection)
+        """Returns some rows decoded, (selected, size), float32."""
+        values, scales = self.stored(selection)
         if scales is not None:
             return values * scales[:, None]
         return np.asarray(values).astype("float32", copy=False)
 
-    def without(self, is_deleted: np.ndarray) -> "StoredVectors":
-        """Returns what is left; a file keeps its rows, memory gives them back.
+    def only(self, is_left: np.ndarray) -> "StoredVectors":
+        """Returns some rows; a memory-mapped file is not copied.
 
         Args:
-            is_deleted: (rows,), boolean.
+            is_left: (rows,), boolean.
         """
-        left = np.flatnonzero(~is_deleted)
+        left = np.flatnonzero(is_left)
         if self.places is None and not isinstance(self.values, np.memmap):
-            values, scales = self.kept(left)
-            return StoredVectors(values, scales)
+            return StoredVectors(*self.stored(left))
         places = left if self.places is None else self.places[left]
         return StoredVectors(self.values, self.scales, places)

@@ -1,52 +1,49 @@
-"""What every export says of itself, to programs and to people."""
+"""The metadata and the model card of an export."""
 
 import datetime
-import importlib.metadata
+import importlib
 from typing import Any
 
 import keras
 
 from keras_gsp.retrieval.serving.served_retriever import ServedEncoder
 
-METADATA = "metadata.json"
 CARD = "README.md"
 _SCORES = ("map_at_r", "precision_at_1", "precision_at_r", "num_queries")
 _USE = (
-    "Finding images of the same class among those of a gallery, also of "
-    "classes that training did not see."
+    "Finding images of the same class in a gallery, also of classes that were "
+    "not in the training data."
 )
 _LIMITS = (
-    "A search always finds a nearest neighbor, also for an image of nothing "
-    "that the gallery holds; a match threshold is calibrated on held-out "
-    "classes.",
-    "The scores hold for the data below; on images of another kind they are "
-    "to be measured again.",
-    "Nobody's identity, health or character is to be inferred with it.",
+    "A search always returns a nearest neighbor, also for an image of a class "
+    "that the gallery does not hold; a match threshold is calibrated on "
+    "held-out classes.",
+    "The scores hold for the data below; measure them again on other images.",
+    "Do not use it to infer a person's identity, health or character.",
 )
 
 
 def exported_facts(
     served: ServedEncoder, metadata: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Versions, sizes and preparation, beside what the caller says.
+    """Returns the metadata of an export: versions, sizes and preparation.
 
     Args:
         served: the encoder that is exported.
         metadata: JSON values to put first.
-
-    Returns:
-        A dict of JSON values.
     """
-    import tensorflow as tf
+    # Not above: the package imports this module before it has a version.
+    import keras_gsp
 
+    backend = keras.backend.backend()
     now = datetime.datetime.now(datetime.UTC)
     return {
         **(metadata or {}),
         "exported": now.isoformat(timespec="seconds"),
         "versions": {
-            "keras_gsp": importlib.metadata.version("keras-gsp"),
+            "keras_gsp": keras_gsp.__version__,
             "keras": keras.__version__,
-            "tensorflow": tf.__version__,
+            backend: importlib.import_module(backend).__version__,
         },
         "image_shape": [served.height, served.width, served.channels],
         "crop_fraction": served.crop_fraction,
@@ -56,15 +53,12 @@ def exported_facts(
 
 
 def model_card(facts: dict[str, Any]) -> str:
-    """Writes a model card in Markdown from an export's metadata.
+    """Returns a model card in Markdown.
 
     Args:
-        facts: what `metadata.json` holds. `"recipe"` (a dict with
+        facts: contents of `metadata.json`; `"recipe"` (a dict with
             `"dataset"`), `"scores"`, `"run"`, `"command"`, `"intended_use"`
-            and `"limits"` are shown where they are given.
-
-    Returns:
-        The page.
+            and `"limits"` are shown where given.
     """
     parts = [
         ["# Model card", ""],
@@ -85,14 +79,14 @@ def _data(facts):
     recipe = facts.get("recipe", {})
     if not recipe:
         return ["Not stated."]
-    told = [f"Data set `{recipe.get('dataset', 'not stated')}`."]
+    lines = [f"Data set `{recipe.get('dataset', 'not stated')}`."]
     names = ("backbone", "pooling", "loss", "regularizer", "steps", "seed")
-    told += [f"- {name}: {recipe[name]}" for name in names if name in recipe]
+    lines += [f"- {name}: {recipe[name]}" for name in names if name in recipe]
     if "run" in facts:
-        told.append(f"- run: {facts['run']}")
+        lines.append(f"- run: {facts['run']}")
     if "command" in facts:
-        told += ["", "Made by:", "", "```bash", facts["command"], "```"]
-    return told
+        lines += ["", "Made by:", "", "```bash", facts["command"], "```"]
+    return lines
 
 
 def _scores(facts):
@@ -100,14 +94,14 @@ def _scores(facts):
     shown = {name: scores[name] for name in _SCORES if name in scores}
     if not shown:
         return ["Not measured."]
-    told = [
-        "Images of classes never seen in training, each a query against all "
-        "others; the weights were chosen on validation classes.",
+    lines = [
+        "Measured on images of classes not seen in training, each a query "
+        "against all others; the weights were chosen on validation classes.",
         "",
         "| score | value |",
         "| --- | --- |",
     ]
-    told += [
+    lines += [
         f"| {name} | {value:.4f} |"
         if isinstance(value, float)
         else f"| {name} | {value} |"
@@ -115,8 +109,8 @@ def _scores(facts):
     ]
     quantized = facts.get("map_at_r_of_format")
     if quantized is not None:
-        told += ["", f"MAP@R with this file: {quantized:.4f}."]
-    return told
+        lines += ["", f"MAP@R with this file: {quantized:.4f}."]
+    return lines
 
 
 def _preparation(facts):
@@ -128,18 +122,17 @@ def _preparation(facts):
         else f"cut to the centered square of {fraction:.4g} of the shorter "
         "side and resized (bilinear, no anti-aliasing)"
     )
-    told = [
+    lines = [
         f"Images are turned upright (Exif), {cut} to {height} x {width} "
         f"pixels of {channels} channels in [0, 255]; the embedding has "
         f"{facts['embedding_size']} numbers, compared by Euclidean distance.",
     ]
     if "gallery_size" in facts:
-        told += ["", f"The gallery holds {facts['gallery_size']} images."]
+        lines += ["", f"The gallery holds {facts['gallery_size']} images."]
     if "largest_difference" in facts:
-        told += [
+        lines += [
             "",
-            "Largest difference to Keras on "
-            f"{facts['compared_images']} images: "
-            f"{facts['largest_difference']:.1e}.",
+            f"Largest difference to Keras on {facts['compared_images']} "
+            f"images: {facts['largest_difference']:.1e}.",
         ]
-    return told
+    return lines

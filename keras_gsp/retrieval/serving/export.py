@@ -1,24 +1,23 @@
-"""SavedModels that answer encoded images, and the functions they serve."""
+"""Exports to SavedModels that embed and search encoded images."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_gsp.data.decoding import MAX_PIXELS
+from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
+from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.explanation import PrototypeParts
-from keras_gsp.retrieval.index.certificate import (
-    check_minimum_recall,
-    judge_certificate,
-    measured_certificate,
-)
-from keras_gsp.retrieval.index.search_index import check_filled
+from keras_gsp.retrieval.index.search_index import check_filled, neighbors_at
+from keras_gsp.retrieval.index.search_recall import compared, positives_of
 from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.retrieval.serving.artefact_facts import (
     CARD,
-    METADATA,
     exported_facts,
     model_card,
 )
@@ -28,6 +27,7 @@ from keras_gsp.retrieval.serving.served_retriever import (
     ServedGallery,
     like_leading,
 )
+from keras_gsp.retrieval.verification import METADATA
 from keras_gsp.storage.checksums import write_checksums
 from keras_gsp.storage.whole import whole_folder
 
@@ -44,39 +44,39 @@ def export_encoder(
 ) -> None:
     """Writes a SavedModel from encoded images, or pixels, to embeddings.
 
-    It loads with nothing but TensorFlow. Signatures:
+    It loads with TensorFlow alone. Signatures:
 
     - `serving_default` and `embed`: `image_bytes`, JPEG, PNG, GIF, BMP or
       WebP files as strings -> `embedding`, `status`. An image is turned
-      upright (Exif), its centered square cut out and resized, by the code that
-      `gsp.data.evaluation_batches` runs. One that cannot be read gets status
-      "unreadable: ..." and zeros, the others are answered.
+      upright (Exif), its centered square is cut out and resized, by the code
+      of `gsp.data.evaluation_batches`. An unreadable image gets status
+      "unreadable: ..." and zeros.
     - `embed_uint8`, `embed_float32`: `images`, pixels in [0, 255] of the
-      encoder's size, as they are -> `embedding`.
+      encoder's size -> `embedding`.
 
-    Inputs may be a single image or a batch; answers have the same leading
-    shape. Only the embedding of an encoder with several outputs is served.
+    Inputs may be a single image or a batch; outputs have the same leading
+    shape. Of an encoder with several outputs, only the embedding is served.
 
     Args:
         encoder: built Keras model, images (batch, height, width, channels)
             with values in [0, 255] to embeddings (or to a dict with
             `"embedding"`).
         path: folder to make.
-        image_size: side of the images the encoder takes, pixels, or (height,
-            width). Default `None`: as the encoder's input says.
-        crop_fraction: side of the centered square that is kept of an encoded
+        image_size: side of the encoder's images, pixels, or (height, width).
+            Default `None`: as the encoder's input.
+        crop_fraction: side of the centered square to cut out of an encoded
             image, as a fraction of its shorter side, in (0, 1]; 227 / 256 for
             "resize to 256, crop 227"; `None` resizes the whole image, as
             `evaluation_batches` does with `resize=None`. Default 1.0.
-        max_pixels: pixels above which an encoded image is refused by its
-            header, with status "too large: ...": 48 kB can ask for 1.9 GB.
+        max_pixels: largest number of pixels of an encoded image. A larger one
+            is refused before decoding, with status "too large: ...".
             Default 50 million.
-        metadata: dict of JSON values that is written to `metadata.json`
-            beside the versions and sizes. Default `None`.
+        metadata: dict of JSON values to write to `metadata.json` beside
+            versions and sizes. Default `None`.
         overwrite: whether to replace what is at `path`. Default `False`.
 
     Raises:
-        FileExistsError: something is at `path` and `overwrite` is `False`.
+        FileExistsError: `path` exists and `overwrite` is `False`.
         RuntimeError: another backend than TensorFlow.
         ValueError: an encoder without one image input, an image size that is
             unknown or not the encoder's, a fraction outside (0, 1].
@@ -125,51 +125,49 @@ def export_retriever(
 ) -> None:
     """Writes a SavedModel from encoded images to their nearest neighbors.
 
-    Beside the signatures of `export_encoder`:
+    Signatures, beside those of `export_encoder`:
 
     - `serving_default` and `search_exact`: `image_bytes` -> `ids`, `labels`
       (strings), `distances`, `counts`, `status`, and `is_match` with a match
-      threshold. Loads with nothing but TensorFlow. A row holds `counts`
-      neighbors; behind them, and for an unreadable image, stand empty
-      strings and infinity.
-    - `search_ann`, with a `ScannIndex`: the same, found by ScaNN. Every
-      process that loads such a SavedModel must `import scann` first.
+      threshold. A row holds `counts` neighbors and padding after them: empty
+      strings and infinity. Loads with TensorFlow alone.
+    - `search_ann`, with a `ScannIndex`: the same, found by ScaNN. A process
+      that loads such a SavedModel must `import scann` first.
     - `explain`, for an encoder with `GeneralizedSumPooling`: `query_bytes`,
       `neighbor_bytes` -> the fields of `Explanation`, `query_status` and
       `neighbor_status`.
 
-    With a `ScannIndex`, a certificate is measured on held-out images: the
-    share of true neighbors that ScaNN finds, and MAP@R of both searches.
+    With a `ScannIndex`, the recall of ScaNN is measured on held-out images
+    and written to the metadata as `search_recall`.
 
     Args:
         encoder: as for `export_encoder`.
-        index: `ExactIndex` or `ScannIndex` of the encoder's embeddings.
+        index: `ExactIndex`, `FaissIndex` or `ScannIndex` of the encoder's
+            embeddings.
         path: folder to make.
-        neighbors: number of neighbors a search returns, at least 1; a
-            smaller gallery is returned as a whole. Default 10.
+        neighbors: number of neighbors of a search, at least 1; a smaller
+            gallery is returned as a whole. Default 10.
         image_size: as for `export_encoder`.
         crop_fraction: as for `export_encoder`.
         max_pixels: as for `export_encoder`.
         held_out: images that are not in the gallery, a data set or a tuple
             (images, labels), labels of the gallery's kind. Needed with a
             `ScannIndex`. Default `None`.
-        minimum_recall: share of true neighbors that ScaNN must find, in
+        minimum_recall: share of the true neighbors that ScaNN must find, in
             [0, 1]. Default 0.95.
         below_minimum: `"refuse"` (default) raises below `minimum_recall` and
             writes nothing, `"warn"` warns.
-        match: `MatchThreshold` that was calibrated on held-out embeddings;
-            searches then answer `is_match` too, for each neighbor, and the
-            metadata hold the threshold. A new class is enrolled by adding it
-            to the index and exporting again: nothing is trained. Default
-            `None`: the index's own `match`, if it has one.
+        match: `MatchThreshold` calibrated on held-out embeddings, written to
+            the metadata; searches then return `is_match` for each neighbor.
+            Default `None`: the index's own `match`.
         metadata: as for `export_encoder`.
         overwrite: whether to replace what is at `path`. Default `False`.
 
     Raises:
-        FileExistsError: something is at `path` and `overwrite` is `False`.
+        FileExistsError: `path` exists and `overwrite` is `False`.
         RuntimeError: another backend than TensorFlow, or an empty index.
         ValueError: what `export_encoder` refuses; embeddings of another size
-            than the index holds; k below 1; a recall below the minimum; no
+            than those of the index; k below 1; a recall below the minimum; no
             held-out images for a `ScannIndex`.
 
     Example:
@@ -202,7 +200,7 @@ def export_retriever(
             f"{served.embedding_size}. "
             f"Received: {index.gallery.embedding_size}."
         )
-    check_minimum_recall(index, held_out, minimum_recall, below_minimum)
+    _check_options(index, held_out, minimum_recall, below_minimum)
     match = index.match if match is None else match
     gallery = ServedGallery(index, neighbors, match)
     signatures = encoder_signatures(served) | search_signatures(served, gallery)
@@ -217,14 +215,66 @@ def export_retriever(
         facts["no_explain"] = str(error)
     if gallery.has_ann:
         facts["index_settings"] = index.settings
-        facts["certificate"] = measured_certificate(
-            encoder, index, gallery, held_out
-        )
-        judge_certificate(facts["certificate"], minimum_recall, below_minimum)
+        facts["search_recall"] = _measured(encoder, index, gallery, held_out)
+        _judge(facts["search_recall"], minimum_recall, below_minimum)
     module = tf.Module()
     module.encoder_variables = served.variables
     module.gallery_variables = gallery.variables
     _write(module, signatures, facts, path, overwrite)
+
+
+def _check_options(index, held_out, minimum_recall, below_minimum):
+    if index.kind == "scann" and held_out is None:
+        raise ValueError(
+            "`held_out` must be given with a ScannIndex: images that are not "
+            "in the gallery, to measure its recall. Received: held_out=None."
+        )
+    if not 0.0 <= minimum_recall <= 1.0:
+        raise ValueError(
+            "`minimum_recall` must be in [0, 1]. "
+            f"Received: minimum_recall={minimum_recall}."
+        )
+    if below_minimum not in ("refuse", "warn"):
+        raise ValueError(
+            '`below_minimum` must be "refuse" or "warn". '
+            f"Received: below_minimum={below_minimum!r}."
+        )
+
+
+def _measured(encoder, index, gallery, held_out):
+    """The recall of ScaNN inside the graph; see `search_recall`."""
+    batches = LabeledBatches(held_out, "held_out", 64)
+    embeddings, labels = encoded(encoder, batches)
+    embeddings = embeddings.astype("float32")
+    labels = checked_labels(labels, len(embeddings))
+    num_positives = positives_of(index, labels)
+    depth = min(max(gallery.neighbors, int(num_positives.max())), len(index))
+    # A few hundred queries at a time: ScaNN keeps a batch in memory.
+    blocks = np.array_split(embeddings, -(-len(embeddings) // 256))
+    near = [gallery.near(block, depth) for block in blocks]
+    distances, indices = (
+        np.concatenate([answer[i].numpy() for answer in near]) for i in (0, 1)
+    )
+    return compared(
+        index.search_exactly(embeddings, depth),
+        neighbors_at(index.gallery, indices, distances),
+        labels,
+        num_positives,
+        gallery.neighbors,
+    )
+
+
+def _judge(measured, minimum_recall, below_minimum):
+    if measured["recall"] >= minimum_recall:
+        return
+    message = (
+        f"ScaNN must find {minimum_recall:.3f} of the true neighbors. "
+        f"Received: {measured['recall']:.3f} at k={measured['k']}. Give the "
+        "index more leaves to search or more candidates to reorder."
+    )
+    if below_minimum == "refuse":
+        raise ValueError(message)
+    warnings.warn(message, stacklevel=3)
 
 
 def _write(module, signatures, facts, path, overwrite):
@@ -239,15 +289,8 @@ def _write(module, signatures, facts, path, overwrite):
         write_checksums(folder)
 
 
-def encoder_signatures(served: Any) -> Any:
-    """Embeds encoded images, uint8 pixels and float32 pixels.
-
-    Args:
-        served: `ServedEncoder`.
-
-    Returns:
-        A dict of `tf.function`s: `embed`, `embed_uint8`, `embed_float32`.
-    """
+def encoder_signatures(served: ServedEncoder) -> dict[str, Any]:
+    """Returns the `tf.function`s that embed encoded images and pixels."""
     import tensorflow as tf
 
     @tf.function(input_signature=[_strings("image_bytes")])
@@ -273,16 +316,10 @@ def encoder_signatures(served: Any) -> Any:
     return signatures
 
 
-def search_signatures(served: Any, gallery: Any) -> Any:
-    """Finds the neighbors of encoded images.
-
-    Args:
-        served: `ServedEncoder`.
-        gallery: `ServedGallery`.
-
-    Returns:
-        A dict of `tf.function`s: `search_exact`, and `search_ann` with ScaNN.
-    """
+def search_signatures(
+    served: ServedEncoder, gallery: ServedGallery
+) -> dict[str, Any]:
+    """Returns the `tf.function`s that find neighbors of encoded images."""
     import tensorflow as tf
 
     def searching(search):
@@ -304,17 +341,11 @@ def search_signatures(served: Any, gallery: Any) -> Any:
     return signatures
 
 
-def explain_signature(served: Any) -> Any:
-    """Splits the similarity of two images into shares of prototypes.
-
-    Args:
-        served: `ServedEncoder`, of an encoder that `explain` takes.
-
-    Returns:
-        A `tf.function` of `query_bytes` and `neighbor_bytes`.
+def explain_signature(served: ServedEncoder) -> Any:
+    """Returns the `tf.function` that explains pairs of encoded images.
 
     Raises:
-        ValueError: an encoder whose similarity has no such shares.
+        ValueError: an encoder that `explain` refuses.
     """
     import tensorflow as tf
 
@@ -358,7 +389,7 @@ def _strings(name):
 
 
 def _where_read(values, is_read):
-    """Zeros in place of what an unreadable image gave."""
+    """Replaces the outputs of unreadable images by zeros."""
     import tensorflow as tf
 
     rank = len(values.shape)

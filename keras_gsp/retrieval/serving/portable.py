@@ -1,10 +1,10 @@
-"""Encoders as ONNX and LiteRT files, for where TensorFlow is not.
+"""Encoders as ONNX and LiteRT files, for programs without TensorFlow.
 
-A phone or a service in another language gets one file that computes, the
-gallery as plain arrays, and a page that says how images are prepared: decoding
-and cropping are not in the file.
+The file computes embeddings; decoding and cropping are left to the program.
+The gallery lies beside it as plain arrays.
 """
 
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,17 +14,15 @@ import keras
 import numpy as np
 
 from keras_gsp.embeddings.labeled_batches import embedding_of
-from keras_gsp.retrieval.index.gallery import save_gallery
+from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.serving.artefact_facts import (
     CARD,
-    METADATA,
     exported_facts,
     model_card,
 )
-from keras_gsp.retrieval.serving.served_retriever import (
-    ServedEncoder,
-)
-from keras_gsp.storage.checksums import verify_checksums, write_checksums
+from keras_gsp.retrieval.serving.served_retriever import ServedEncoder
+from keras_gsp.retrieval.verification import METADATA, verify
+from keras_gsp.storage.checksums import write_checksums
 from keras_gsp.storage.whole import whole_folder
 
 ONNX, LITERT = "encoder.onnx", "encoder.tflite"
@@ -45,35 +43,40 @@ def export_onnx(
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Writes an encoder as ONNX, checked with onnxruntime, and its gallery.
+    """Writes an encoder as ONNX, compared with Keras, and its gallery.
 
     The folder holds `encoder.onnx` (input `images` (batch, height, width,
-    channels), pixels in [0, 255] in the encoder's own dtype; output
-    `embedding` (batch, embedding_size)), `metadata.json`, checksums, a model
-    card `README.md` and, with an index, `gallery/` with `embeddings.npy`,
+    channels), pixels in [0, 255] in the encoder's dtype; output `embedding`
+    (batch, embedding_size)), `metadata.json`, checksums, a model card
+    `README.md` and, with an index, `gallery/` with `embeddings.npy`,
     `labels.npy` and `ids.npy`: neighbors are the rows with the smallest
-    Euclidean distance. Needs the extra `[onnx]`.
+    Euclidean distance.
+
+    On TensorFlow the converter is tf2onnx (extra `[onnx]`), which has no
+    maintainer. On JAX it is jax2onnx, through `Model.export`; without tf2onnx,
+    load the encoder's `.keras` file on JAX and export it there, or use
+    `export_litert`.
 
     Args:
         encoder: as for `export_encoder`.
         path: folder to make.
-        index: `ExactIndex` or another index whose gallery is written as plain
-            arrays. Default `None`: no gallery.
+        index: an index in memory, of which the gallery is written. Default
+            `None`: no gallery.
         image_size: as for `export_encoder`.
-        crop_fraction: how images are to be cropped, for the card; see
+        crop_fraction: how images are to be cropped, for the model card; see
             `export_encoder`.
         sample_images: (images, height, width, channels) on which the file
             must agree with Keras to 1e-5 (of the largest value, where that
             is above 1). Default `None`: four images of noise.
-        metadata: as for `export_encoder`; the card shows `"scores"`,
+        metadata: as for `export_encoder`; the model card shows `"scores"`,
             `"recipe"` and `"intended_use"`.
         overwrite: whether to replace what is at `path`. Default `False`.
 
     Raises:
-        FileExistsError: something is at `path` and `overwrite` is `False`.
-        ImportError: tf2onnx or onnxruntime is not installed.
-        RuntimeError: another backend than TensorFlow, or a file that does
-            not agree with Keras.
+        FileExistsError: `path` exists and `overwrite` is `False`.
+        ImportError: the converter or onnxruntime is not installed.
+        RuntimeError: a backend other than TensorFlow and JAX, or a file that
+            does not agree with Keras.
         ValueError: what `export_encoder` refuses.
 
     Example:
@@ -96,19 +99,16 @@ def export_onnx(
         pass
     ```
     """
-    _export(
-        encoder,
-        path,
-        ONNX,
-        lambda served, file: _write_onnx(served, file),
-        index=index,
-        image_size=image_size,
-        crop_fraction=crop_fraction,
-        sample_images=sample_images,
-        metadata={**(metadata or {}), "format": "onnx"},
-        tolerance=TOLERANCE,
-        overwrite=overwrite,
+    served = ServedEncoder(
+        encoder, image_size, crop_fraction, backends=("tensorflow", "jax")
     )
+    _imported("onnxruntime")
+    is_jax = keras.backend.backend() == "jax"
+    write = _write_onnx_of_jax if is_jax else _write_onnx
+    facts = {**(metadata or {}), "format": "onnx"}
+    with whole_folder(path, overwrite=overwrite) as folder:
+        write(served, folder / ONNX)
+        _complete(folder, ONNX, served, index, sample_images, facts, TOLERANCE)
 
 
 def export_litert(
@@ -123,19 +123,18 @@ def export_litert(
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Writes an encoder as LiteRT (TFLite), checked with its interpreter.
+    """Writes an encoder as LiteRT (TFLite), compared with Keras.
 
-    The folder is that of `export_onnx`, with `encoder.tflite`; the batch is
-    dynamic (`resize_tensor_input`). Only LiteRT's own operations are used.
+    The folder is that of `export_onnx`, with `encoder.tflite`; the batch size
+    is dynamic (`resize_tensor_input`). Only built-in operations are used.
 
     Args:
         encoder: as for `export_encoder`.
         path: folder to make.
         quantization: `None`: float32. `"float16"`: weights of half the size.
-            `"int8"`: weights of a quarter, activations stay float, since the
-            pooling's solver would not survive 8 bits. What a quantization
-            changes on `sample_images` stands in the metadata,
-            `largest_difference`.
+            `"int8"`: weights of a quarter, while activations stay float,
+            because the pooling's solver needs more than 8 bits. The metadata
+            hold the `largest_difference` to Keras on `sample_images`.
         index: as for `export_onnx`.
         image_size: as for `export_encoder`.
         crop_fraction: as for `export_onnx`.
@@ -144,7 +143,7 @@ def export_litert(
         overwrite: whether to replace what is at `path`. Default `False`.
 
     Raises:
-        FileExistsError: something is at `path` and `overwrite` is `False`.
+        FileExistsError: `path` exists and `overwrite` is `False`.
         RuntimeError: another backend than TensorFlow, or a file that does
             not agree with Keras.
         ValueError: an unknown quantization; what `export_encoder` refuses.
@@ -171,23 +170,15 @@ def export_litert(
             '`quantization` must be None, "float16" or "int8". '
             f"Received: quantization={quantization!r}."
         )
-    _export(
-        encoder,
-        path,
-        LITERT,
-        lambda served, file: _write_litert(served, file, quantization),
-        index=index,
-        image_size=image_size,
-        crop_fraction=crop_fraction,
-        sample_images=sample_images,
-        metadata={
-            **(metadata or {}),
-            "format": "litert",
-            "quantization": quantization,
-        },
-        tolerance=TOLERANCE if quantization is None else None,
-        overwrite=overwrite,
-    )
+    served = ServedEncoder(encoder, image_size, crop_fraction)
+    facts = {**(metadata or {}), "format": "litert"}
+    facts["quantization"] = quantization
+    tolerance = TOLERANCE if quantization is None else np.inf
+    with whole_folder(path, overwrite=overwrite) as folder:
+        _write_litert(served, folder / LITERT, quantization)
+        _complete(
+            folder, LITERT, served, index, sample_images, facts, tolerance
+        )
 
 
 class PortableEncoder:
@@ -197,7 +188,7 @@ class PortableEncoder:
         path: the folder. Its checksums are compared first.
 
     Attributes:
-        facts: what `metadata.json` says, a dict.
+        facts: contents of `metadata.json`.
 
     Raises:
         FileNotFoundError: no such export there.
@@ -213,9 +204,7 @@ class PortableEncoder:
             raise FileNotFoundError(
                 f"`path` must hold {ONNX} or {LITERT}. Received: {path}."
             )
-        verify_checksums(folder)
-        text = (folder / METADATA).read_text(encoding="utf-8")
-        self.facts: dict[str, Any] = json.loads(text)
+        self.facts = verify(folder)
         self._embed = _runner(found[0])
 
     def embed(self, images: Any) -> np.ndarray:
@@ -223,7 +212,7 @@ class PortableEncoder:
 
         Args:
             images: (batch, height, width, channels), pixels in [0, 255],
-                prepared as the metadata say.
+                prepared as in the metadata.
 
         Returns:
             (batch, embedding_size), float32.
@@ -241,42 +230,29 @@ class PortableEncoder:
         return self._embed(images)
 
 
-def _export(
-    encoder,
-    path,
-    name,
-    write,
-    *,
-    index,
-    image_size,
-    crop_fraction,
-    sample_images,
-    metadata,
-    tolerance,
-    overwrite,
-):
-    served = ServedEncoder(encoder, image_size, crop_fraction)
-    if index is not None and len(index) == 0:
-        raise RuntimeError("`index` must hold an item. Received: empty.")
+def _complete(folder, name, served, index, sample_images, metadata, tolerance):
+    """Checks the file and writes what lies beside it."""
     images = _samples(served, sample_images)
-    with whole_folder(path, overwrite=overwrite) as folder:
-        write(served, folder / name)
-        difference = _difference(served, _runner(folder / name), images)
-        _check_agreement(name, difference, tolerance)
-        facts = exported_facts(served, metadata)
-        facts |= {"input_dtype": _dtype(served)}
-        facts |= {"largest_difference": difference}
-        facts |= {"compared_images": len(images)}
-        if index is not None:
-            (folder / GALLERY).mkdir()
-            save_gallery(index.gallery, folder / GALLERY, kind="exact")
-            facts["gallery_size"] = len(index)
-            if index.gallery.match is not None:
-                facts["match_threshold"] = index.gallery.match.get_config()
-        text = json.dumps(facts, indent=2) + "\n"
-        (folder / METADATA).write_text(text, encoding="utf-8")
-        (folder / CARD).write_text(model_card(facts), encoding="utf-8")
-        write_checksums(folder)
+    difference = _difference(served, _runner(folder / name), images)
+    if not difference <= tolerance:
+        raise RuntimeError(
+            f"{name} must give the embeddings of the encoder, to {tolerance}. "
+            f"Received: a difference of {difference}."
+        )
+    facts = exported_facts(served, metadata) | {
+        "input_dtype": _dtype(served),
+        "largest_difference": difference,
+        "compared_images": len(images),
+    }
+    if index is not None:
+        ExactIndex._over(index.gallery).save(folder / GALLERY)
+        facts["gallery_size"] = len(index)
+        if index.match is not None:
+            facts["match_threshold"] = index.match.get_config()
+    text = json.dumps(facts, indent=2) + "\n"
+    (folder / METADATA).write_text(text, encoding="utf-8")
+    (folder / CARD).write_text(model_card(facts), encoding="utf-8")
+    write_checksums(folder)
 
 
 def _dtype(served):
@@ -298,25 +274,14 @@ def _samples(served, images):
 
 def _difference(served, embed, images):
     """Largest difference to Keras, and of a batch of one to the whole."""
-    expected = np.asarray(served.embedded(images))
+    expected = embedding_of(served.encoder.predict_on_batch(images))
     found = np.concatenate([embed(images[:1]), embed(images)[1:]])
     scale = max(1.0, float(np.abs(expected).max()))
     return float(np.abs(found - expected).max()) / scale
 
 
-def _check_agreement(name, difference, tolerance):
-    is_close = np.isfinite(difference)
-    if tolerance is not None:
-        is_close = difference <= tolerance
-    if not is_close:
-        raise RuntimeError(
-            f"{name} must give the embeddings of the encoder, to {tolerance}. "
-            f"Received: a difference of {difference}."
-        )
-
-
 def _graph(served):
-    """The encoder as one function of `images`, and what it reads."""
+    """The encoder as a `tf.function` of `images`, and its variables."""
     import tensorflow as tf
 
     shape = (None, served.height, served.width, served.channels)
@@ -332,13 +297,33 @@ def _graph(served):
 
 
 def _write_onnx(served, file):
-    tf2onnx = _imported("tf2onnx", "onnx")
-    _imported("onnxruntime", "onnx")
+    tf2onnx = _imported("tf2onnx")
     function, spec, _ = _graph(served)
     model, _ = tf2onnx.convert.from_function(function, [spec])
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
     file.write_bytes(model.SerializeToString())
+
+
+def _write_onnx_of_jax(served, file):
+    _imported("jax2onnx")
+    onnx = _imported("onnx")
+    encoder = served.encoder
+    embedding = keras.ops.cast(embedding_of(encoder.output), "float32")
+    shape = (None, served.height, served.width, served.channels)
+    spec = keras.InputSpec(dtype=_dtype(served), shape=shape, name="images")
+    keras.Model(encoder.inputs, embedding).export(
+        str(file), format="onnx", input_signature=[spec], verbose=False
+    )
+    model = onnx.load(file)
+    (output,) = model.graph.output
+    for node in model.graph.node:
+        names = [
+            "embedding" if name == output.name else name for name in node.output
+        ]
+        node.output[:] = names
+    output.name = "embedding"
+    onnx.save(model, file)
 
 
 def _write_litert(served, file, quantization):
@@ -360,7 +345,7 @@ def _runner(file: Path) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _onnx_runner(file):
-    onnxruntime = _imported("onnxruntime", "onnx")
+    onnxruntime = _imported("onnxruntime")
     session = onnxruntime.InferenceSession(
         str(file), providers=["CPUExecutionProvider"]
     )
@@ -393,12 +378,12 @@ def _litert_runner(file):
     return embed
 
 
-def _imported(name, extra):
-    import importlib
-
+def _imported(name):
     try:
         return importlib.import_module(name)
     except ImportError as error:
+        extra = "jax2onnx" if name == "jax2onnx" else "'keras-gsp[onnx]'"
         raise ImportError(
-            f"This format needs {name}: pip install 'keras-gsp[{extra}]'."
+            f"`export_onnx` on {keras.backend.backend()} needs {name}: "
+            f"pip install {extra}. Received: {error}."
         ) from error

@@ -1,8 +1,4 @@
-"""What an export runs: bytes or pixels to embeddings to neighbors.
-
-TensorFlow graphs alone. One bad file at a time: what cannot be read does not
-stop the others.
-"""
+"""The TensorFlow graphs of an export: decoding, embedding, searching."""
 
 from typing import Any
 
@@ -14,29 +10,25 @@ from keras_gsp.data.decoding import MAX_PIXELS, cut_encoded, num_pixels
 from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.tensor import Tensor
-from keras_gsp.retrieval.index.exact import ExactIndex
-from keras_gsp.retrieval.index.gallery import SHARD_ROWS
-from keras_gsp.retrieval.index.nearest import (
-    SPARE_CANDIDATES,
-    exact_order,
-    nearest_candidates,
-    rows_alike,
-)
+from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES, rows_alike
 from keras_gsp.retrieval.index.scann_index import import_scann
 from keras_gsp.retrieval.matching import MatchThreshold
+
+# Rows of the gallery that a batch of queries is compared with at once.
+SHARD_ROWS = 2**16
 
 
 class ServedGallery:
     """The variables of a gallery, and the searches that run on them.
 
     Args:
-        index: `ExactIndex` or `ScannIndex`, not empty.
+        index: an index with a gallery, not empty.
         neighbors: k of every search, at least 1.
         match: `MatchThreshold`, or `None` for answers without `is_match`.
 
     Attributes:
-        variables: what a `tf.Module` must track, a dict.
-        has_ann: whether `near` is there.
+        variables: dict of variables that a `tf.Module` must track.
+        has_ann: whether `near` can be called.
     """
 
     def __init__(
@@ -45,19 +37,17 @@ class ServedGallery:
         import tensorflow as tf
 
         gallery = index.gallery
-        exact = ExactIndex()
-        exact.gallery = gallery
         self._num_items = len(gallery)
         self.neighbors = min(neighbors, self._num_items)
         self.match = match
-        self.origin = exact.origin()
+        self.origin = gallery.origin
         rows = gallery.embeddings - self.origin
         rows, halves = rows_alike(rows, np.sum(np.square(rows), axis=1) / 2)
         with tf.device("/CPU:0"):
             self.variables = {
                 "rows": tf.Variable(rows, trainable=False),
                 "half_squares": tf.Variable(halves, trainable=False),
-                # For those who search the rows themselves.
+                # For programs that search the rows themselves.
                 "origin": tf.Variable(self.origin, trainable=False),
                 "ids": tf.Variable(gallery.ids.astype("U").astype(object)),
                 "labels": tf.Variable(
@@ -67,12 +57,12 @@ class ServedGallery:
         self.has_ann = index.kind == "scann"
         if self.has_ann:
             scann = import_scann()
-            self._candidates = index.candidates
+            self._num_candidates = index.num_candidates
             searcher = index.built_with(scann.scann_ops.builder)
             self.variables["scann"] = searcher.serialize_to_module()
 
-    def nearest(self, embeddings: Tensor) -> tuple[Any, Any]:
-        """Exact search.
+    def nearest(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+        """Searches exactly, a shard of rows at a time.
 
         Args:
             embeddings: (batch, size).
@@ -80,29 +70,35 @@ class ServedGallery:
         Returns:
             Distances and indices, (batch, neighbors).
         """
+        import tensorflow as tf
+
         queries = embeddings - self.origin
         rows, halves = self.variables["rows"], self.variables["half_squares"]
-        kept = min(self.neighbors + 1 + SPARE_CANDIDATES, self._num_items)
-        best: Any = None
+        num_kept = min(self.neighbors + 1 + SPARE_CANDIDATES, self._num_items)
+        best, indices = [], []
         for start in range(0, rows.shape[0], SHARD_ROWS):
             shard = slice(start, start + SHARD_ROWS)
-            best = nearest_candidates(
-                queries,
-                rows[shard],
-                halves[shard],
-                kept,
-                None if best is None else (best, start),
-            )
-        distances, indices = self._ordered(queries, best[1])
+            # |q - r|^2 = |q|^2 - 2 (q.r - |r|^2 / 2)
+            nearness = tf.matmul(queries, rows[shard], transpose_b=True)
+            nearness -= halves[shard]
+            top = tf.math.top_k(nearness, min(num_kept, nearness.shape[1]))
+            best.append(top.values)
+            indices.append(top.indices + start)
+        # Among equals, `top_k` takes the first: the lower index.
+        chosen = tf.math.top_k(tf.concat(best, axis=1), num_kept).indices
+        indices = tf.gather(tf.concat(indices, 1), chosen, batch_dims=1)
+        distances, indices = self._ordered(queries, indices)
         return distances[:, : self.neighbors], indices[:, : self.neighbors]
 
-    def near(self, embeddings: Tensor, num_neighbors: int | None = None) -> Any:
-        """ScaNN's search; its distances are computed again exactly.
+    def near(
+        self, embeddings: Tensor, num_neighbors: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Searches with ScaNN, and computes exact distances.
 
         Args:
             embeddings: (batch, size).
-            num_neighbors: how many, at most the items. Default `None`:
-                `neighbors`.
+            num_neighbors: number of neighbors, at most the items. Default
+                `None`: `neighbors`.
 
         Returns:
             Distances and indices, (batch, num_neighbors), -1 for none.
@@ -115,10 +111,10 @@ class ServedGallery:
         indices, distances = searcher.search_batched(
             embeddings,
             final_num_neighbors=wanted,
-            pre_reorder_num_neighbors=self._candidates(wanted),
+            pre_reorder_num_neighbors=self._num_candidates(wanted),
         )
         indices = tf.where(tf.math.is_nan(distances), -1, indices)
-        # ScaNN leaves columns out that no query fills.
+        # ScaNN omits columns that no query fills.
         missing = wanted - tf.shape(indices)[1]
         indices = tf.pad(indices, [[0, 0], [0, missing]], constant_values=-1)
         indices = tf.ensure_shape(indices, (None, wanted))
@@ -126,7 +122,7 @@ class ServedGallery:
 
     def described(
         self, distances: Tensor, indices: Tensor, is_read: Tensor
-    ) -> Any:
+    ) -> dict[str, Tensor]:
         """Looks up ids and labels; an unreadable image has no neighbors.
 
         Args:
@@ -157,10 +153,17 @@ class ServedGallery:
         }
 
     def _ordered(self, queries, indices):
+        """Orders candidates by exact distance, then by index."""
         import tensorflow as tf
 
+        # top_k and a stable sort give the lower position first among equals.
+        indices = tf.gather(indices, tf.argsort(indices, axis=1), batch_dims=1)
         vectors = tf.gather(self.variables["rows"], tf.maximum(indices, 0))
-        return exact_order(queries, vectors, indices)
+        squares = tf.square(vectors - queries[:, None, :])
+        distances = tf.sqrt(tf.reduce_sum(squares, axis=-1))
+        distances = tf.where(indices < 0, np.inf, distances)
+        nearness, order = tf.math.top_k(-distances, indices.shape[1])
+        return -nearness, tf.gather(indices, order, batch_dims=1)
 
 
 OK = "ok"
@@ -168,7 +171,7 @@ UNREADABLE = "unreadable: not a whole JPEG, PNG, GIF, BMP or WebP image"
 
 
 class ServedEncoder:
-    """What every served signature begins with.
+    """Decodes and embeds images, as every served signature does.
 
     Args:
         encoder: built Keras model of one image input.
@@ -191,12 +194,14 @@ class ServedEncoder:
         image_size: int | tuple[int, int] | None = None,
         crop_fraction: float | None = 1.0,
         max_pixels: int = MAX_PIXELS,
+        backends: tuple[str, ...] = ("tensorflow",),
     ) -> None:
-        if keras.backend.backend() != "tensorflow":
+        if keras.backend.backend() not in backends:
             raise RuntimeError(
-                "Exports need the TensorFlow backend. Received: "
-                f"{keras.backend.backend()!r}. Save the encoder as .keras and "
-                "export it in a process with KERAS_BACKEND=tensorflow."
+                f"This export needs the backend {' or '.join(backends)}. "
+                f"Received: {keras.backend.backend()!r}. Save the encoder as "
+                ".keras and export it in a process with "
+                f"KERAS_BACKEND={backends[0]}."
             )
         check_crop_fraction(crop_fraction)
         check_count(max_pixels=max_pixels)
@@ -224,7 +229,7 @@ class ServedEncoder:
 
         Returns:
             Images (batch, height, width, channels), uint8, and status
-            (batch,), `"ok"` or what is wrong.
+            (batch,), `"ok"` or an error.
         """
         import tensorflow as tf
 
@@ -248,8 +253,8 @@ class ServedEncoder:
         """Embeds pixels of the encoder's size.
 
         Args:
-            images: (..., height, width, channels), in [0, 255] as the
-                encoder was trained on; any number of leading axes.
+            images: (..., height, width, channels), in [0, 255]; any number of
+                leading axes.
 
         Returns:
             (batch, embedding_size), float32, leading axes flattened.
@@ -269,14 +274,12 @@ class ServedEncoder:
 
 
 def like_leading(values: Any, inputs: Any, num_own: int = 0) -> Any:
-    """Gives the answers of a flat batch the leading shape of the question.
-
-    A single image gets a single answer, a batch gets a batch.
+    """Reshapes the outputs of a flat batch to the leading shape of the inputs.
 
     Args:
         values: (batch, ...).
-        inputs: what was asked, any shape.
-        num_own: axes at its end that belong to one item. Default 0.
+        inputs: the inputs of the signature, any shape.
+        num_own: number of last axes that belong to one item. Default 0.
 
     Returns:
         (leading axes, ...).
@@ -300,12 +303,12 @@ def check_crop_fraction(crop_fraction: float | None) -> None:
 def image_shape_of(
     encoder: keras.Model, image_size: int | tuple[int, int] | None = None
 ) -> tuple[int, int, int]:
-    """Height, width and channels of the images that an encoder takes.
+    """Returns height, width and channels of an encoder's images.
 
     Args:
         encoder: built Keras model of one image input.
-        image_size: side in pixels or (height, width); `None`: as the
-            encoder's input says.
+        image_size: side in pixels or (height, width). Default `None`: as the
+            encoder's input.
 
     Raises:
         ValueError: an encoder without one image input, or a size that is
@@ -345,29 +348,23 @@ def decoded_images(
     crop_fraction: float | None,
     max_pixels: int = MAX_PIXELS,
 ) -> tuple[Any, Any]:
-    """Decodes encoded images; one that cannot be read does not stop others.
+    """Decodes encoded images; an unreadable one does not stop the others.
 
-    Each is prepared as `gsp.data.evaluation_batches` prepares images that are
-    scored, by the same function.
-
-    The decoders of TensorFlow raise, and a raised error ends the whole batch.
-    Inside a tf.data pipeline an element that raises can be dropped instead:
-    that is done here, and the places of dropped ones are filled with black.
+    Images are prepared by the function of `gsp.data.evaluation_batches`.
+    TensorFlow's decoders raise, which ends a whole batch; a tf.data pipeline
+    can drop an element that raises instead. Dropped images become black.
 
     Args:
         contents: (batch,), strings of bytes.
         height: height of the result, pixels.
         width: width of the result, pixels.
         channels: 1 or 3.
-        crop_fraction: side of the centered square that is kept, as a fraction
-            of the image's shorter side, in (0, 1]; `None` keeps the whole
-            image.
-        max_pixels: pixels above which an image is refused before it is
-            decoded.
+        crop_fraction: as for `ServedEncoder`.
+        max_pixels: as for `ServedEncoder`, compared before decoding.
 
     Returns:
         Images (batch, height, width, channels), uint8, and status (batch,),
-        strings: `"ok"` or what is wrong.
+        strings: `"ok"` or an error.
     """
     import tensorflow as tf
 
@@ -396,22 +393,22 @@ def decoded_images(
 
 
 def _too_large(contents, status, max_pixels):
-    """Says which of the images were refused for their size."""
+    """Replaces the status of images that were refused for their size."""
     import tensorflow as tf
 
     pixels, is_read = _each(contents, num_pixels, tf.zeros([], "int64"))
-    said = tf.strings.join(
+    message = tf.strings.join(
         [
             "too large: ",
             tf.strings.as_string(pixels),
             f" pixels, the limit is {max_pixels}",
         ]
     )
-    return tf.where(is_read & (pixels > max_pixels), said, status)
+    return tf.where(is_read & (pixels > max_pixels), message, status)
 
 
 def _each(contents, function, nothing):
-    """Maps each string; one that raises gets `nothing`, and `False`."""
+    """Maps each string; one that raises gives `nothing` and `False`."""
     import tensorflow as tf
 
     count = tf.size(contents, out_type="int64")
@@ -420,7 +417,7 @@ def _each(contents, function, nothing):
         lambda position, content: (position, function(content)),
         num_parallel_calls=tf.data.AUTOTUNE,
     ).ignore_errors(log_warning=False)
-    # An element of its own keeps the pipeline from ending up empty.
+    # One more element, so that the pipeline is never empty.
     last = tf.data.Dataset.from_tensors((count, nothing))
     positions, values = (
         mapped.concatenate(last).batch(count + 1).get_single_element()

@@ -1,4 +1,4 @@
-"""ScannIndex: most of the true neighbors, a certificate, no pickle."""
+"""ScannIndex: settings, updates, exports with a measured recall."""
 
 import importlib.util
 import json
@@ -10,11 +10,9 @@ import pytest
 
 from keras_gsp.retrieval import (
     ExactIndex,
-    MatchThreshold,
     ScannIndex,
     export_retriever,
 )
-from keras_gsp.retrieval.index import scann_index
 from keras_gsp.retrieval.index.scann_index import automatic_settings
 from tests.retrieval.serving.served_artefact import (
     ask,
@@ -45,18 +43,6 @@ def clustered(count, seed=0, size=8):
 
 
 @needs_scann
-def test_brute_force_finds_what_exact_search_finds():
-    rows, labels = clustered(300)
-    ids = [f"i{i}" for i in range(300)]
-    queries, _ = clustered(20, seed=1)
-    found = ScannIndex(rows, labels, ids).search(queries, 7)
-    expected = ExactIndex(rows, labels, ids).search(queries, 7)
-    np.testing.assert_array_equal(found.ids, expected.ids)
-    np.testing.assert_array_equal(found.labels, expected.labels)
-    np.testing.assert_allclose(found.distances, expected.distances, 1e-5)
-
-
-@needs_scann
 def test_tree_and_hashing_find_most_of_the_neighbors():
     rows, _ = clustered(2000)
     queries, _ = clustered(50, seed=1)
@@ -83,33 +69,6 @@ def test_what_is_not_found_is_padding_and_not_a_neighbor():
 
 
 @needs_scann
-def test_an_image_can_be_left_out_and_k_may_exceed_the_gallery():
-    rows, _ = clustered(30)
-    index = ScannIndex(rows, ids=list(range(100, 130)))
-    found = index.search(rows[:3], 50, exclude_ids=[100, 101, None])
-    assert found.counts.tolist() == [29, 29, 30]
-    assert found.ids[:, 0].tolist()[2] == 102
-    assert 100 not in found.ids[0]
-
-
-@needs_scann
-def test_saved_and_loaded_index_answers_alike(tmp_path):
-    rows, labels = clustered(1500)
-    match = MatchThreshold(1.0, 0.1, 0.9, 10, 10)
-    index = ScannIndex(rows, labels, settings=SETTINGS, match=match)
-    index.save(tmp_path / "index")
-    loaded = ScannIndex.load(tmp_path / "index")
-    assert loaded.settings == SETTINGS
-    assert loaded.match == match
-    one, two = index.search(rows[:9], 5), loaded.search(rows[:9], 5)
-    np.testing.assert_array_equal(one.indices, two.indices)
-    np.testing.assert_array_equal(one.is_match, match.is_match(two.distances))
-    assert not list((tmp_path / "index").rglob("*.pkl"))
-    with pytest.raises(FileExistsError, match="overwrite=True"):
-        index.save(tmp_path / "index")
-
-
-@needs_scann
 def test_pickled_ids_are_refused(tmp_path):
     ScannIndex(clustered(30)[0]).save(tmp_path / "index")
     (tmp_path / "index" / "scann" / "scann_docids.pkl").write_bytes(b"\x80")
@@ -123,9 +82,6 @@ def test_pickled_ids_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((np.full((3, 2), np.nan),), {}, "3 of 3 rows"),
-        ((np.zeros((0, 2)),), {}, r"shape \(0, 2\)"),
-        ((np.eye(3), None, [1, 1, 2]), {}, "twice, for example 1"),
         ((np.eye(3),), {"settings": {"forest": {}}}, "forest"),
         ((np.eye(3),), {"num_neighbors": 0}, "num_neighbors=0"),
     ],
@@ -133,18 +89,6 @@ def test_pickled_ids_are_refused(tmp_path):
 def test_bad_galleries_are_refused(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         ScannIndex(*arguments, **options)
-
-
-@needs_scann
-def test_bad_searches_are_refused():
-    index = ScannIndex(np.eye(4))
-    for queries, k, message in (
-        (np.eye(3), 1, "shape"),
-        (np.eye(4) * np.nan, 1, "finite"),
-        (np.eye(4), 0, "k=0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            index.search(queries, k)
 
 
 def test_without_scann_the_error_says_what_to_install(monkeypatch):
@@ -196,32 +140,8 @@ def test_changes_leave_an_index_of_what_is_there(settings, tmp_path):
 
 
 @needs_scann
-@pytest.mark.parametrize("few", [0, 10_000])
-def test_filters_hold_whether_few_or_many_pass(few, monkeypatch):
-    monkeypatch.setattr(scann_index, "FEW_SELECTED", few)
-    rows, labels = clustered(900)
-    colors = np.array(["red", "blue", "green"])[np.arange(900) % 3]
-    index = ScannIndex(rows, labels, attributes={"color": colors})
-    exact = ExactIndex(rows, labels, attributes={"color": colors})
-    where = {"color": ["red", "blue"], "label": slice(3, 9)}
-    assert index.count(where) == exact.count(where) > 50
-    found = index.search(rows[:9], 20, where=where)
-    expected = exact.search(rows[:9], 20, where=where)
-    np.testing.assert_array_equal(found.ids, expected.ids)
-
-
-@needs_scann
-def test_an_emptied_index_can_be_filled_again():
-    index = ScannIndex(np.eye(3), ids=[1, 2, 3])
-    assert index.delete([1, 2, 3]) == 3
-    with pytest.raises(RuntimeError, match="at least one item"):
-        index.search(np.eye(3))
-    index.upsert(np.eye(3)[:1], [""], [9])
-    assert index.search(np.eye(3)[:1], 1).ids == [[9]]
-
-
-@needs_scann
-def test_an_export_with_scann_answers_and_is_certified(tmp_path):
+@pytest.mark.slow
+def test_an_export_with_scann_answers_and_its_recall_is_measured(tmp_path):
     keras.utils.set_random_seed(0)
     files = write_files(tmp_path)
     bad = write_broken_files(tmp_path, files)
@@ -234,9 +154,9 @@ def test_an_export_with_scann_answers_and_is_certified(tmp_path):
     held_out = pixels[:4].astype("float32") * 0.9, labels[:4]
     export_retriever(encoder, index, path, neighbors=3, held_out=held_out)
     facts = json.loads((path / "metadata.json").read_text())
-    certificate = facts["certificate"]
-    assert certificate["recall"] == 1.0
-    assert certificate["map_at_r_exact"] == certificate["map_at_r_approximate"]
+    measured = facts["search_recall"]
+    assert measured["recall"] == 1.0
+    assert measured["map_at_r_exact"] == measured["map_at_r_approximate"]
     mixed = np.concatenate([files, bad[:2]])
     questions = [
         (path, "search_ann", ["image_bytes"], mixed),
@@ -281,4 +201,4 @@ def test_a_poor_index_is_refused_or_warned_of(tmp_path):
             below_minimum="warn",
         )
     facts = json.loads((tmp_path / "r" / "metadata.json").read_text())
-    assert 0.0 < facts["certificate"]["recall"] < 0.95
+    assert 0.0 < facts["search_recall"]["recall"] < 0.95

@@ -243,7 +243,7 @@ def _content(index):
         found.labels.tolist(),
         found.distances.tobytes(),
         {k: v.tolist() for k, v in index.gallery.attributes.items()},
-        index.gallery._num_added,
+        index.gallery.num_added,
         match and match.get_config(),
     )
 

@@ -1,4 +1,4 @@
-"""Certificates, against counts made by hand."""
+"""search_recall, against counts made by hand."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,9 @@ import pytest
 from keras_gsp.retrieval import (
     ExactIndex,
     Neighbors,
-    ScannIndex,
-    SearchIndex,
-    certificate,
+    search_recall,
 )
-from keras_gsp.retrieval.index.certificate import compared
+from keras_gsp.retrieval.index.search_recall import compared
 
 
 def found(indices, gallery_labels):
@@ -21,7 +19,7 @@ def found(indices, gallery_labels):
     return Neighbors(indices, labels, distances, indices, is_there.sum(1))
 
 
-def test_a_certificate_counts_what_is_missing():
+def test_recall_and_map_at_r_count_what_is_missing():
     gallery_labels = [7, 8, 7, 8, 8, 7]
     exact = found([[0, 1, 2], [3, 4, 5]], gallery_labels)
     near = found([[0, 2, -1], [3, 4, 5]], gallery_labels)
@@ -41,14 +39,14 @@ def test_a_certificate_counts_what_is_missing():
 
 
 @pytest.mark.parametrize("storage", ["float16", "int8"])
-def test_the_loss_of_a_storage_is_measured(storage):
+def test_the_loss_of_rounded_embeddings_is_measured(storage):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(2000, 16)).astype("float32")
     labels = np.arange(2000) % 40
     queries = rows[:50] + 0.1 * rng.normal(size=(50, 16))
     small = ExactIndex(rows, labels, storage=storage)
-    assert certificate(small, queries, labels[:50])["recall"] == 1.0
-    facts = certificate(
+    assert search_recall(small, queries, labels[:50])["recall"] == 1.0
+    facts = search_recall(
         small,
         queries,
         labels[:50],
@@ -59,9 +57,3 @@ def test_the_loss_of_a_storage_is_measured(storage):
     assert facts["map_at_r_exact"] == pytest.approx(
         facts["map_at_r_approximate"], abs=0.01
     )
-
-
-def test_every_index_keeps_the_protocol():
-    assert isinstance(ExactIndex(np.eye(2)), SearchIndex)
-    for name in ("search", "search_exactly", "upsert", "delete", "count"):
-        assert callable(getattr(ScannIndex, name))

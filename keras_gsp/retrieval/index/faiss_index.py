@@ -1,0 +1,267 @@
+"""Nearest-neighbor search with faiss: graphs, clusters and compact codes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.retrieval.index.approximate import ApproximateIndex
+from keras_gsp.retrieval.index.gallery import Gallery
+from keras_gsp.retrieval.index.search_index import Neighbors
+from keras_gsp.retrieval.index.where import Where
+from keras_gsp.retrieval.matching import MatchThreshold
+
+FILE = "faiss.index"
+# Candidates to rescore for each neighbor, and at least, unless told.
+RESCORED_PER_NEIGHBOR, LEAST_RESCORED = 10, 100
+
+
+class FaissIndex(ApproximateIndex):
+    """Searches large galleries with faiss, in memory.
+
+    Needs faiss (`pip install 'keras-gsp[faiss]'`). A factory string in
+    faiss's own language chooses the engine:
+
+    | `factory` | search | bytes an item |
+    | --- | --- | --- |
+    | `"Flat"` | exact | 4 size |
+    | `"HNSW32"` | graph; fast, no training | 4 size + 256 |
+    | `"IVF256,Flat"` | looks into the nearest of 256 clusters | 4 size |
+    | `"LSHr"` | binary codes, signs after a rotation | size / 8 |
+    | `"RaBitQ"` | binary codes with two factors (RaBitQ) | size / 8 + 8 |
+    | `"IVF256,RaBitQ"` | the same codes inside clusters | size / 8 + 16 |
+    | `"SQ8"`, `"PQ16"`, ... | scalar and product quantization | as named |
+
+    faiss proposes candidates, and the float vectors of the gallery put them
+    into their exact order: returned distances are always exact. Compact codes
+    propose `rescore` candidates. With `load(path, mmap=True)` only the codes
+    are in memory.
+
+    Args:
+        embeddings: (items, size), finite. Default `None`: an empty index.
+        labels: (items,), numbers or strings. Default `None`: empty strings.
+        ids: (items,), integers or strings, all different. Default `None`:
+            the number of items added before.
+        attributes: as for `ExactIndex`.
+        storage: as for `ExactIndex`, storage of the vectors that exact
+            distances are computed from. Default `"float32"`.
+        match: as for `ExactIndex`.
+        factory: faiss's factory string. Default `"Flat"`.
+        parameters: faiss's search parameters, for example `"nprobe=16"`
+            (clusters to look into), `"efSearch=64"` (width of the graph
+            search) or both, separated by commas. Default `None`: faiss's own.
+        rescore: candidates of a compact code to compare exactly, at least 1.
+            Default `None`: ten times k, at least 100. Only for codes.
+
+    Raises:
+        ImportError: faiss is not installed.
+        TypeError: labels or ids that are neither numbers nor strings.
+        ValueError: what `ExactIndex` refuses; an unknown factory or
+            parameter; too few items to train the factory on; `rescore` with a
+            factory that keeps the vectors themselves.
+
+    Example:
+
+    ```python
+    rows = np.random.default_rng(0).normal(size=(500, 16))
+    try:
+        index = gsp.retrieval.FaissIndex(rows, factory="RaBitQ", rescore=50)
+        assert index.search(rows[:1], k=3).ids[0, 0] == 0
+    except ImportError:
+        pass
+    ```
+    """
+
+    kind = "faiss"
+
+    def __init__(
+        self,
+        embeddings: Any = None,
+        labels: Any = None,
+        ids: Any = None,
+        *,
+        attributes: Mapping[str, Any] | None = None,
+        storage: str = "float32",
+        match: MatchThreshold | None = None,
+        factory: str = "Flat",
+        parameters: str | None = None,
+        rescore: int | None = None,
+    ) -> None:
+        gallery = Gallery(embeddings, labels, ids, attributes, storage, match)
+        self._start(gallery, factory, parameters, rescore)
+
+    def _start(self, gallery, factory="Flat", parameters=None, rescore=None):
+        self._check_engine()
+        if rescore is not None:
+            check_count(rescore=rescore)
+        # Errors do not wait for the first items.
+        engine = _made(gallery.embedding_size or 64, factory)
+        if rescore is not None and not _has_codes(engine):
+            raise ValueError(
+                "`rescore` must be None with a factory that keeps the vectors "
+                f"themselves. Received: rescore={rescore}, "
+                f"factory={factory!r}; codes are for example 'RaBitQ', 'LSHr' "
+                "and 'PQ16'."
+            )
+        _set_parameters(engine, parameters)
+        self.gallery = gallery
+        self.factory, self.parameters = factory, parameters
+        self.rescore = rescore
+        self._rebuild()
+
+    @classmethod
+    def _over(cls, gallery, **options):
+        index = cls.__new__(cls)
+        index._start(gallery, **options)
+        return index
+
+    @classmethod
+    def _check_engine(cls):
+        import_faiss()
+
+    def search(
+        self,
+        queries: Any,
+        k: int = 10,
+        *,
+        exclude_ids: Any = None,
+        where: Where | None = None,
+    ) -> Neighbors:
+        """Finds k near gallery items of each query.
+
+        Args:
+            queries: (queries, size), or (size,) for a single one.
+            k: number of neighbors, at least 1. Default 10.
+            exclude_ids: as for `ExactIndex.search`.
+            where: as for `ExactIndex.search`. If few items pass, all of them
+                are compared; otherwise faiss is asked for candidates until
+                enough of them pass.
+
+        Returns:
+            `Neighbors`, with `counts` below k where fewer were found.
+
+        Raises:
+            RuntimeError: an empty index.
+            ValueError: NaN or infinity, a wrong size, k below 1, or another
+                number of ids than of queries.
+        """
+        num_rescored = 0
+        if len(self) and _has_codes(self._engine):
+            least = max(RESCORED_PER_NEIGHBOR * k, LEAST_RESCORED)
+            num_rescored = self.rescore or least
+        return self._search(queries, k, exclude_ids, where, num_rescored)
+
+    def _build(self):
+        rows = self.gallery.embeddings
+        # As the search is: products of numbers around zero round less.
+        self._origin = self.gallery.origin
+        self._engine = _made(rows.shape[1], self.factory)
+        _set_parameters(self._engine, self.parameters)
+        rows = np.ascontiguousarray(rows - self._origin)
+        try:
+            self._engine.train(rows)
+            self._engine.add(rows)
+        except RuntimeError as error:
+            raise ValueError(
+                "`embeddings` must hold enough items to train "
+                f"factory={self.factory!r}, as many as it has clusters or "
+                f"codes. Received: {len(rows)} items. {_reason(error)}"
+            ) from error
+
+    def _append(self, vectors):
+        self._engine.add(np.ascontiguousarray(vectors - self._origin))
+
+    def _proposed(self, queries, asked, options):
+        queries = np.ascontiguousarray(queries - self._origin)
+        return self._engine.search(queries, asked)[1]
+
+    def _facts(self):
+        return {
+            "factory": self.factory,
+            "parameters": self.parameters,
+            "rescore": self.rescore,
+            "origin": self._origin.tolist(),
+        }
+
+    def _write_engine(self, folder):
+        import_faiss().write_index(self._engine, str(folder / FILE))
+
+    def _read_engine(self, folder, facts):
+        self.factory = facts["factory"]
+        self.parameters = facts["parameters"]
+        self.rescore = facts["rescore"]
+        self._origin = np.array(facts["origin"], "float32")
+        try:
+            self._engine = import_faiss().read_index(str(folder / FILE))
+        except RuntimeError as error:
+            raise ValueError(
+                f"{FILE} must be as faiss wrote it. Received: "
+                f"{str(folder / FILE)!r}: {_reason(error)}"
+            ) from error
+        if self._engine.d != self.gallery.embedding_size:
+            raise ValueError(
+                f"{str(folder / FILE)!r} must have the size of the gallery, "
+                f"{self.gallery.embedding_size}. Received: {self._engine.d}."
+            )
+        _set_parameters(self._engine, self.parameters)
+        return self._engine.ntotal
+
+
+def import_faiss() -> Any:
+    """Imports faiss, an optional dependency.
+
+    Returns:
+        The module `faiss`.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        import faiss
+    except ImportError as error:
+        raise ImportError(
+            "`FaissIndex` needs faiss: pip install 'keras-gsp[faiss]'. "
+            f"`ExactIndex` works without it. Received: {error}."
+        ) from error
+    return faiss
+
+
+def _made(size, factory):
+    faiss = import_faiss()
+    try:
+        return faiss.index_factory(size, factory, faiss.METRIC_L2)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            "`factory` must be a factory string that faiss knows, such as "
+            "'Flat', 'HNSW32', 'IVF256,Flat' or 'RaBitQ', for embeddings of "
+            f"size {size}. Received: factory={factory!r}: {_reason(error)}"
+        ) from error
+
+
+def _has_codes(engine):
+    """Whether the engine keeps codes in place of the vectors."""
+    faiss = import_faiss()
+    engine = faiss.downcast_index(engine)
+    if isinstance(engine, faiss.IndexPreTransform):
+        return True
+    whole = faiss.IndexFlat, faiss.IndexIVFFlat, faiss.IndexHNSWFlat
+    return not isinstance(engine, whole)
+
+
+def _set_parameters(engine, parameters):
+    if parameters is None:
+        return
+    try:
+        import_faiss().ParameterSpace().set_index_parameters(engine, parameters)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            "`parameters` must name search parameters of the factory, such as "
+            "'nprobe=16' for clusters or 'efSearch=64' for graphs. "
+            f"Received: parameters={parameters!r}: {_reason(error)}"
+        ) from error
+
+
+def _reason(error):
+    """The last part of faiss's message, without its source line."""
+    return str(error).rsplit(": ", 1)[-1].strip()

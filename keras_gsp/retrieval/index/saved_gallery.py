@@ -1,0 +1,146 @@
+"""Saving and loading a gallery: plain arrays, JSON and checksums."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_gsp.embeddings.labeled_embeddings import checked_labels
+from keras_gsp.retrieval.index.gallery import PART_ROWS, Gallery, checked_items
+from keras_gsp.retrieval.index.stored_vectors import StoredVectors
+from keras_gsp.retrieval.matching import MatchThreshold
+from keras_gsp.retrieval.verification import INDEX, verify
+
+FORMAT = 4
+
+
+def save_gallery(gallery: Gallery, folder: Path, **facts: Any) -> None:
+    """Writes a gallery and its description into an existing folder.
+
+    The caller writes the checksums when all its files are there. Vectors are
+    written block by block: a memory-mapped gallery is never read as a whole.
+
+    Args:
+        gallery: `Gallery`, not empty.
+        folder: the folder to write to.
+        **facts: JSON values to add to `index.json`.
+    """
+    arrays = {"ids": gallery.ids, "labels": gallery.labels}
+    for name, values in gallery.attributes.items():
+        arrays[f"attribute.{name}"] = values
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    _write_vectors(gallery, folder)
+    facts |= {
+        "format": FORMAT,
+        "items": len(gallery),
+        "embedding_size": gallery.embedding_size,
+        "storage": gallery.storage,
+        "attributes": sorted(gallery.attributes),
+        "added": gallery.num_added,
+        "low": gallery.low.tolist(),
+        "high": gallery.high.tolist(),
+        "match_threshold": gallery.match and gallery.match.get_config(),
+    }
+    text = json.dumps(facts, indent=2)
+    (folder / INDEX).write_text(text + "\n", encoding="utf-8")
+
+
+def load_gallery(
+    folder: Any, kind: str, *, mmap: bool = False
+) -> tuple[Gallery, dict[str, Any]]:
+    """Reads a gallery and its description.
+
+    Args:
+        folder: a folder that `save_gallery` wrote to.
+        kind: the kind of index that must be there.
+        mmap: whether vectors stay on disk. Their checksum is not compared
+            then, because that would read them all.
+
+    Returns:
+        The `Gallery` and the contents of `index.json`.
+
+    Raises:
+        FileNotFoundError: no index there.
+        ValueError: another kind of index, arrays that do not fit their
+            description, damaged files, or pickled objects.
+    """
+    folder = Path(folder)
+    if not (folder / INDEX).is_file():
+        raise FileNotFoundError(
+            "`path` must be a folder that an index was saved to. Received: "
+            f"{str(folder)!r}, without {INDEX}."
+        )
+    facts = verify(folder, skip=("embeddings.npy",) if mmap else ())
+    found = facts.get("kind"), facts.get("format")
+    if found != (kind, FORMAT):
+        raise ValueError(
+            f"{str(folder)!r} must hold an index of kind {kind!r} in format "
+            f"{FORMAT}. Received: kind {found[0]!r} in format {found[1]!r}."
+        )
+    try:
+        return _read(folder, facts, mmap), facts
+    except (EOFError, KeyError, OSError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{str(folder)!r} must hold an index as it was saved, plain arrays "
+            f"that fit {INDEX}; pickled objects are never loaded. "
+            f"Received: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _read(folder, facts, mmap):
+    gallery = Gallery(storage=facts["storage"])
+    names = facts["attributes"]
+    if not all(str(name).isidentifier() for name in names):
+        # A name must not lead to a file elsewhere.
+        raise ValueError(f"attributes must be words, not {names}")
+
+    def loaded(name, mode=None):
+        return np.load(folder / f"{name}.npy", mode, allow_pickle=False)
+
+    values = loaded("embeddings", "r" if mmap else None)
+    count, size = expected = facts["items"], facts["embedding_size"]
+    if values.shape != expected or values.dtype != facts["storage"]:
+        raise ValueError(
+            f"embeddings must be {expected} {facts['storage']}, "
+            f"not {values.shape} {values.dtype}"
+        )
+    scales = loaded("scales") if gallery.storage == "int8" else None
+    if scales is not None:
+        checked_labels(scales, count, "scales")
+    low, high = (np.array(facts[name], "f4") for name in ("low", "high"))
+    if low.shape != (size,) or high.shape != (size,):
+        raise ValueError(f"bounds must have {size} numbers")
+    # Rows of zeros in place of the vectors: only the columns are checked.
+    new = checked_items(
+        np.zeros((count, 1), "f4"),
+        loaded("labels"),
+        loaded("ids"),
+        {name: loaded(f"attribute.{name}") for name in names},
+    )
+    vectors = StoredVectors(values, scales)
+    gallery._append(new | {"vectors": vectors, "low": low, "high": high})
+    gallery.num_added = int(facts["added"])
+    if facts.get("match_threshold") is not None:
+        gallery.match = MatchThreshold.from_config(facts["match_threshold"])
+    return gallery
+
+
+def _write_vectors(gallery, folder):
+    """Writes to a file: with a full disk, a memory map kills the process."""
+    header = {
+        "shape": (len(gallery), gallery.embedding_size),
+        "fortran_order": False,
+        "descr": np.dtype(gallery.storage).str,
+    }
+    scales = []
+    with open(folder / "embeddings.npy", "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in gallery.parts:
+            for start in range(0, len(part), PART_ROWS):
+                values, scale = part.stored(slice(start, start + PART_ROWS))
+                file.write(np.ascontiguousarray(values).data)
+                scales.append(scale)
+    if gallery.storage == "int8":
+        np.save(folder / "scales.npy", np.concatenate(scales))

@@ -1,0 +1,114 @@
+"""Recall of an approximate index, measured on held-out queries."""
+
+from typing import Any
+
+import numpy as np
+
+from keras_gsp.embeddings.labeled_embeddings import checked_labels
+from keras_gsp.metrics.retrieval import ranked_scores
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.retrieval.index.search_index import Neighbors, SearchIndex
+
+
+def search_recall(
+    index: SearchIndex,
+    queries: Any,
+    labels: Any,
+    k: int = 10,
+    *,
+    reference: SearchIndex | None = None,
+) -> dict[str, Any]:
+    """Measures the recall of an index against exact search, and its MAP@R.
+
+    Args:
+        index: any of the indexes.
+        queries: (queries, size), embeddings that are not in the gallery.
+        labels: (queries,), their classes, of the gallery's kind.
+        k: number of neighbors of which the recall is measured. Default 10.
+        reference: an index of the same items to compare with, for example in
+            float32 beside one in int8. Default `None`: the index itself,
+            searched exactly.
+
+    Returns:
+        A dict: `k`, `num_queries`, `recall` (share of the k true neighbors
+        among the k found, in [0, 1]), and `map_at_r_exact` and
+        `map_at_r_approximate`, means over the queries with a positive in the
+        gallery; `None` without any.
+
+    Raises:
+        ValueError: k below 1; another number of labels than of queries.
+
+    Example:
+
+    ```python
+    rows = np.random.default_rng(0).normal(size=(200, 16))
+    labels = np.arange(200) % 20
+    small = gsp.retrieval.ExactIndex(rows[20:], labels[20:], storage="int8")
+    whole = gsp.retrieval.ExactIndex(rows[20:], labels[20:])
+    measured = gsp.retrieval.search_recall(
+        small, rows[:20], labels[:20], k=5, reference=whole
+    )
+    assert measured["recall"] > 0.9
+    ```
+    """
+    check_count(k=k)
+    reference = index if reference is None else reference
+    queries = np.atleast_2d(np.asarray(queries))
+    labels = checked_labels(labels, len(queries))
+    num_positives = positives_of(reference, labels)
+    depth = max(int(k), int(num_positives.max()))
+    return compared(
+        reference.search_exactly(queries, depth),
+        index.search(queries, depth),
+        labels,
+        num_positives,
+        int(k),
+    )
+
+
+def compared(
+    exact: Neighbors,
+    found: Neighbors,
+    labels: np.ndarray,
+    num_positives: np.ndarray,
+    k: int,
+) -> dict[str, Any]:
+    """Compares neighbors with the true ones; see `search_recall`.
+
+    Args:
+        exact: the true neighbors, at least `num_positives` of each query.
+        found: the neighbors to compare, as many.
+        labels: (queries,), classes of the queries.
+        num_positives: (queries,), items of their class in the gallery.
+        k: number of neighbors of which the recall is measured.
+    """
+    shares = []
+    for row in range(len(exact)):
+        true = exact.ids[row, : min(exact.counts[row], k)]
+        near = found.ids[row, : min(found.counts[row], k)]
+        shares.append(np.isin(true, near).sum() / max(len(true), 1))
+    return {
+        "k": k,
+        "num_queries": len(exact),
+        "recall": float(np.mean(shares)),
+        "map_at_r_exact": _map_at_r(exact, labels, num_positives),
+        "map_at_r_approximate": _map_at_r(found, labels, num_positives),
+    }
+
+
+def positives_of(index: SearchIndex, labels: np.ndarray) -> np.ndarray:
+    """Returns the number of items in the class of each query, (queries,)."""
+    classes, codes = np.unique(labels, return_inverse=True)
+    counts = [index.count({"label": one}) for one in classes.tolist()]
+    return np.array(counts)[codes.reshape(-1)]
+
+
+def _map_at_r(neighbors, labels, num_positives):
+    is_scored = num_positives > 0
+    if not is_scored.any():
+        return None
+    is_there = np.arange(neighbors.labels.shape[1]) < neighbors.counts[:, None]
+    is_correct = (neighbors.labels == labels[:, None]) & is_there
+    queries, ranks = np.nonzero(is_correct)
+    scores = ranked_scores(queries, ranks + 1, num_positives)["map_at_r"]
+    return float(scores[is_scored].mean())

@@ -1,0 +1,60 @@
+"""Verifying a saved index or an export before it is loaded."""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from keras_gsp.storage.checksums import verify_checksums
+
+METADATA, INDEX = "metadata.json", "index.json"
+
+
+def verify(path: str | Path, *, skip: Collection[str] = ()) -> dict[str, Any]:
+    """Compares the files of a saved index or an export with their checksums.
+
+    It reads every file and loads none. `ExactIndex.load` and the other
+    loaders call it; call it yourself before `tf.saved_model.load`, or after
+    a folder was copied. It finds damage, not tampering: someone who changes a
+    file on purpose can change its checksum too.
+
+    Args:
+        path: a folder that `save` of an index or an `export_*` function
+            wrote.
+        skip: names of files that must be there but are not read, for example
+            a large `"embeddings.npy"`. Default: none.
+
+    Returns:
+        The folder's description: `index.json` of an index, `metadata.json` of
+        an export.
+
+    Raises:
+        FileNotFoundError: neither an index nor an export is there.
+        ValueError: files that are missing or changed, by name.
+
+    Example:
+
+    ```python
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        gsp.retrieval.ExactIndex(np.eye(3)).save(f"{folder}/index")
+        facts = gsp.retrieval.verify(f"{folder}/index")
+        assert facts["kind"] == "exact" and facts["items"] == 3
+    ```
+    """
+    folder = Path(path)
+    found = [name for name in (METADATA, INDEX) if (folder / name).is_file()]
+    if not found:
+        raise FileNotFoundError(
+            f"`path` must hold {METADATA} or {INDEX}, as an export or a saved "
+            f"index does. Received: {str(path)!r}."
+        )
+    verify_checksums(folder, skip=skip)
+    facts = json.loads((folder / found[0]).read_text(encoding="utf-8"))
+    if not isinstance(facts, dict):
+        raise ValueError(
+            f"{found[0]} of {str(path)!r} must be a JSON object. "
+            f"Received: {type(facts).__name__}."
+        )
+    return facts

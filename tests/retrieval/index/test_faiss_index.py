@@ -1,0 +1,158 @@
+"""FaissIndex: factories, codes with exact re-scoring, errors."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from keras_gsp.retrieval import ExactIndex, FaissIndex, search_recall
+from keras_gsp.retrieval.index import approximate
+from tests.retrieval.index.test_indexes import same
+
+
+def clustered(count, seed=0, size=32):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(30, size=count)
+    centers = np.random.default_rng(99).normal(size=(30, size))
+    rows = 7 + centers[labels] + 0.3 * rng.normal(size=(count, size))
+    return rows.astype("float32"), labels
+
+
+ROWS, LABELS = clustered(1500)
+QUERIES, CLASSES = clustered(40, seed=1)
+EXACT = ExactIndex(ROWS, LABELS)
+
+# Factory, search parameters, recall at least; codes come last.
+FACTORIES = [
+    ("Flat", None, 1.0),
+    ("HNSW32", "efSearch=100", 0.98),
+    ("IVF16,Flat", "nprobe=8", 0.95),
+    ("PCA16,Flat", None, 0.95),
+    ("LSHr", None, 0.8),
+    ("SQ8", None, 0.99),
+    ("RaBitQ", None, 0.95),
+    ("IVF16,RaBitQ", "nprobe=8", 0.9),
+]
+
+
+@pytest.fixture(autouse=True)
+def needs_faiss(request):
+    if "without" not in request.node.name:
+        pytest.importorskip("faiss")
+
+
+@pytest.mark.parametrize(("factory", "parameters", "recall"), FACTORIES)
+def test_factories_find_most_neighbors_with_exact_distances(
+    factory, parameters, recall, tmp_path
+):
+    options = {"factory": factory, "parameters": parameters}
+    index = FaissIndex(ROWS, LABELS, **options)
+    assert search_recall(index, QUERIES, CLASSES)["recall"] >= recall
+    found = index.search(QUERIES, 10)
+    differences = ROWS[found.indices] - QUERIES[:, None]
+    np.testing.assert_allclose(
+        found.distances, np.linalg.norm(differences, axis=2), 1e-6
+    )
+    assert (np.diff(found.distances, axis=1) >= 0).all()
+    index.save(tmp_path / "index")
+    assert not list((tmp_path / "index").rglob("*.pkl"))
+    loaded = FaissIndex.load(tmp_path / "index", mmap=True)
+    assert loaded.factory == factory and loaded.parameters == parameters
+    same(loaded.search(QUERIES, 10), found)
+    # Items near others, and one far away, added to the trained index.
+    for one in (index, loaded):
+        one.upsert(ROWS[:1] + 90, [3], [7])
+        assert one.search(ROWS[:1] + 90, 1).ids.tolist() == [[7]]
+        assert one.delete([7, 8]) == 2
+        assert 7 not in one.search(ROWS[:1] + 90, 20).ids
+
+
+def test_more_rescoring_finds_more():
+    def recall(rescore):
+        index = FaissIndex(ROWS, LABELS, factory="LSH", rescore=rescore)
+        return search_recall(index, QUERIES, CLASSES)["recall"]
+
+    assert recall(30) < recall(300) < recall(1500) == 1.0
+
+
+@pytest.mark.parametrize("factory", ["Flat", "RaBitQ", "IVF16,Flat"])
+def test_filters_ask_for_more_until_enough_pass(factory, monkeypatch):
+    monkeypatch.setattr(approximate, "FEW_SELECTED", 0)
+    rare = (np.arange(1500) % 100 == 0).astype(int)
+    parameters = "nprobe=16" if "IVF" in factory else None
+    index = FaissIndex(
+        ROWS,
+        LABELS,
+        attributes={"rare": rare},
+        factory=factory,
+        parameters=parameters,
+    )
+    found = index.search(QUERIES, 5, where={"rare": 1})
+    expected = ExactIndex(ROWS, LABELS, attributes={"rare": rare}).search(
+        QUERIES, 5, where={"rare": 1}
+    )
+    np.testing.assert_array_equal(found.counts, expected.counts)
+    shared = [
+        len(np.intersect1d(one, other))
+        for one, other in zip(found.ids, expected.ids, strict=True)
+    ]
+    assert np.mean(shared) > 4.5
+
+
+def test_deleted_rows_leave_when_they_are_the_majority():
+    index = FaissIndex(ROWS, LABELS, factory="HNSW32")
+    index.delete(range(700))
+    assert index._engine.ntotal == 1500
+    same(index.search(QUERIES[:5], 3), index.search_exactly(QUERIES[:5], 3))
+    index.delete(range(700, 800))
+    assert index._engine.ntotal == 700
+    same(index.search(QUERIES[:5], 3), index.search_exactly(QUERIES[:5], 3))
+
+
+def test_an_empty_index_is_filled_by_upsert():
+    index = FaissIndex(factory="HNSW16")
+    index.upsert(ROWS[:50], LABELS[:50], np.arange(50))
+    expected = EXACT.search(ROWS[:50], 1)
+    np.testing.assert_array_equal(index.search(ROWS[:50], 1).ids, expected.ids)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"factory": "Forest"}, "factory='Forest'.*could not parse"),
+        ({"factory": None}, "factory=None"),
+        ({"factory": "IVF2000,Flat"}, "enough items.*1500 items"),
+        ({"rescore": 50}, "rescore=50, factory='Flat'"),
+        ({"factory": "IVF4,Flat", "rescore": 50}, "`rescore` must be None"),
+        ({"factory": "RaBitQ", "rescore": 0}, "rescore=0"),
+        ({"parameters": "nprobe=3"}, "parameters='nprobe=3'"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        FaissIndex(ROWS, LABELS, **options)
+
+
+def test_an_unreadable_engine_file_is_named(tmp_path):
+    from keras_gsp.storage.checksums import write_checksums
+
+    index = FaissIndex(ROWS[:50])
+    index.save(tmp_path / "index")
+    file = tmp_path / "index" / "faiss.index"
+    content = file.read_bytes()
+    FaissIndex(ROWS[:49]).save(tmp_path / "other")
+    for new, message in (
+        (content[: len(content) // 2], "faiss.index must be as faiss wrote"),
+        (b"", "faiss.index must be as faiss wrote"),
+        ((tmp_path / "other/faiss.index").read_bytes(), "49 and 50 items"),
+    ):
+        file.write_bytes(new)
+        write_checksums(tmp_path / "index")
+        with pytest.raises(ValueError, match=message):
+            FaissIndex.load(tmp_path / "index")
+
+
+def test_without_faiss_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ImportError, match=r"keras-gsp\[faiss\]"):
+        FaissIndex(np.eye(3))

@@ -1,0 +1,388 @@
+"""Laws of all indexes, against sorting all distances in float64."""
+
+import importlib.util
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_gsp.retrieval import (
+    ExactIndex,
+    FaissIndex,
+    MatchThreshold,
+    MilvusIndex,
+    ScannIndex,
+    SearchIndex,
+    search_recall,
+)
+from keras_gsp.retrieval.index import approximate, gallery
+from keras_gsp.storage.checksums import write_checksums
+
+
+def exact(_, *items, **options):
+    return ExactIndex(*items, **options)
+
+
+def faiss(_, *items, **options):
+    return FaissIndex(*items, **options)
+
+
+def scann(_, *items, **options):
+    return ScannIndex(*items, **options)
+
+
+def milvus(folder, rows, labels, ids, attributes=None, match=None):
+    index = MilvusIndex(folder / "gallery.db", "things")
+    index.match = match
+    index.upsert(rows, labels, ids, attributes)
+    return index
+
+
+def installed(*modules):
+    return all(importlib.util.find_spec(name) for name in modules)
+
+
+# An index that compares with all items in each engine, and what it needs.
+NEEDED = {
+    exact: True,
+    faiss: installed("faiss"),
+    scann: installed("scann") and keras.backend.backend() == "tensorflow",
+    milvus: installed("pymilvus", "milvus_lite"),
+}
+ENGINES = [
+    pytest.param(
+        make,
+        id=make.__name__,
+        marks=pytest.mark.skipif(not needed, reason="the engine is missing"),
+    )
+    for make, needed in NEEDED.items()
+]
+IN_MEMORY = ENGINES[:3]
+every_engine = pytest.mark.parametrize("make", ENGINES)
+every_saved_engine = pytest.mark.parametrize("make", IN_MEMORY)
+COLORS = np.array(["red", "blue", "gre'en\"\\"])
+FIELDS = "ids", "labels", "distances", "counts"
+
+
+def random_rows(count, size=8, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(count, size)).astype("float32")
+
+
+def columns(count, seed=0):
+    """Rows, labels, ids and attributes; the ids are in rising order."""
+    ids = [f"i{i:04}" for i in range(count)]
+    attributes = {
+        "color": COLORS[np.arange(count) % 3],
+        "year": 2000 + np.arange(count) % 10,
+    }
+    return random_rows(count, seed=seed), np.arange(count) % 7, ids, attributes
+
+
+def filled(make, folder, count=60, **options):
+    rows, labels, ids, attributes = columns(count)
+    return make(folder, rows, labels, ids, attributes=attributes, **options)
+
+
+def slow_search(queries, rows, k, excluded=None):
+    """(positions, distances) of each query, one sort at a time."""
+    found = []
+    for i, query in enumerate(np.asarray(queries, "float64")):
+        distances = np.linalg.norm(rows.astype("float64") - query, axis=1)
+        order = np.lexsort((np.arange(len(rows)), distances))
+        if excluded is not None:
+            order = order[order != excluded[i]]
+        found.append((order[:k], distances[order[:k]]))
+    return found
+
+
+def same(found, expected):
+    for name in FIELDS:
+        np.testing.assert_array_equal(
+            getattr(found, name), getattr(expected, name), name
+        )
+
+
+@every_engine
+def test_answers_are_those_of_sorting_all_distances(make, tmp_path):
+    rows, labels, ids, _ = columns(60)
+    index = make(tmp_path, rows, labels, ids)
+    assert isinstance(index, SearchIndex)
+    assert len(index) == 60 and index.embedding_size == 8
+    queries = np.concatenate([random_rows(5, seed=1), rows[:3]])
+    own = [None] * 4 + ["unknown"] + ids[:3]
+    positions = [-1] * 5 + [0, 1, 2]
+    for k in (1, 7, 100):
+        for given, excluded in ((None, None), (own, positions)):
+            found = index.search(queries, k, exclude_ids=given)
+            assert found.ids.shape == found.labels.shape == (8, min(k, 60))
+            expected = slow_search(queries, rows, k, excluded)
+            for i, (order, distances) in enumerate(expected):
+                count = found.counts[i]
+                assert count == len(order)
+                assert found.ids[i, :count].tolist() == [ids[j] for j in order]
+                assert (found.labels[i, :count] == labels[order]).all()
+                np.testing.assert_allclose(
+                    found.distances[i, :count], distances, 1e-6
+                )
+                assert (found.ids[i, count:] == "").all()
+                assert (found.labels[i, count:] == -1).all()
+                assert np.isinf(found.distances[i, count:]).all()
+    same(index.search_exactly(queries, 7), index.search(queries, 7))
+    same(index.search(rows[2], 2), index.search(rows[2:3], 2))
+
+
+@every_engine
+@pytest.mark.parametrize("kind", ["a few equal", "all equal"])
+def test_equal_items_stay_in_order(make, kind, tmp_path):
+    distinct = random_rows(1 if kind == "all equal" else 30)
+    rows = np.repeat(distinct, 90 if kind == "all equal" else 3, axis=0)
+    queries = random_rows(4, seed=1)
+    found = make(tmp_path, rows, None, np.arange(90)).search(queries, 10)
+    for i, (order, _) in enumerate(slow_search(queries, rows, 10)):
+        assert found.ids[i].tolist() == order.tolist()
+
+
+FILTERS = [
+    ({"label": 3}, lambda i: i % 7 == 3),
+    ({"label": {3, 4}}, lambda i: i % 7 in (3, 4)),
+    ({"color": COLORS[2]}, lambda i: i % 3 == 2),
+    ({"color": np.array(["red", "blue"])}, lambda i: i % 3 < 2),
+    ({"year": slice(2002, 2005)}, lambda i: 2 <= i % 10 < 5),
+    (
+        {"year": slice(2005, None), "label": [0, 1]},
+        lambda i: i % 10 >= 5 and i % 7 < 2,
+    ),
+    ({"id": ["i0005", "i0009"]}, lambda i: i in (5, 9)),
+    ({"color": "black"}, lambda i: False),
+    ({"label": []}, lambda i: False),
+    ({}, lambda i: True),
+]
+
+
+@every_engine
+@pytest.mark.parametrize("few", [0, 50_000])
+def test_a_filter_searches_what_passes_alone(make, few, tmp_path, monkeypatch):
+    monkeypatch.setattr(approximate, "FEW_SELECTED", few)
+    index = filled(make, tmp_path)
+    queries = random_rows(5, seed=1)
+    for where, passes in FILTERS:
+        chosen = np.array([i for i in range(60) if passes(i)], int)
+        assert index.count(where) == len(chosen)
+        found = index.search(queries, 8, where=where)
+        expected = slow_search(queries, random_rows(60)[chosen], 8)
+        for i, (order, _) in enumerate(expected):
+            count = found.counts[i]
+            assert count == len(order)
+            ids = [f"i{j:04}" for j in chosen[order]]
+            assert found.ids[i, :count].tolist() == ids
+
+
+@every_engine
+def test_deleted_and_replaced_items_are_as_if_never_there(make, tmp_path):
+    index = filled(make, tmp_path)
+    gone = [f"i{i:04}" for i in (0, 3, 17, 18, 59)]
+    assert index.delete([*gone, "unknown"]) == 5
+    assert index.delete("i0004") == 1 and index.delete([]) == 0
+    new = random_rows(3, seed=5)
+    facts = {"color": ["red"] * 3, "year": [1, 2, 3]}
+    index.upsert(new, [1, 2, 3], ["i0001", "i0059", "new"], facts)
+    left = [i for i in range(60) if f"i{i:04}" not in (*gone, "i0004", "i0001")]
+    rows = np.concatenate([random_rows(60)[left], new])
+    ids = [*(f"i{i:04}" for i in left), "i0001", "i0059", "new"]
+    fresh = ExactIndex(rows, [*(i % 7 for i in left), 1, 2, 3], ids)
+    assert len(index) == len(fresh) == index.count()
+    assert index.count({"year": slice(None, 100)}) == 3
+    queries = random_rows(6, seed=2)
+    same(index.search(queries, 60), fresh.search(queries, 60))
+    # Most items go, and the engine is built again.
+    for one in (index, fresh):
+        assert one.delete(ids[:50]) == 50
+    same(index.search(queries, 9), fresh.search(queries, 9))
+
+
+@every_engine
+def test_everything_can_be_deleted_and_added_again(make, tmp_path):
+    index = make(tmp_path, np.eye(3), None, [1, 2, 3])
+    assert index.delete([1, 2, 3]) == 3 and len(index) == 0
+    index.upsert(np.eye(3)[:1], None, [9])
+    assert index.search(np.eye(3)[:1], 1).ids.tolist() == [[9]]
+
+
+@every_engine
+def test_the_match_threshold_says_which_neighbors_match(make, tmp_path):
+    match = MatchThreshold(3.0, 0.1, 0.9, 10, 10)
+    index = filled(make, tmp_path, match=match)
+    queries = random_rows(5, seed=1)
+    found = index.search(queries, 50)
+    np.testing.assert_array_equal(found.is_match, found.distances <= 3.0)
+    assert found.is_match.any() and not found.is_match.all()
+    index.match = None
+    assert index.search(queries).is_match is None
+    with pytest.raises(TypeError, match="match=0.5"):
+        index.match = 0.5
+
+
+@every_engine
+def test_the_recall_of_a_full_search_is_one(make, tmp_path):
+    measured = search_recall(
+        filled(make, tmp_path), random_rows(9, seed=1), np.arange(9) % 7, k=5
+    )
+    assert measured["recall"] == 1.0 and measured["num_queries"] == 9
+    assert measured["map_at_r_exact"] == measured["map_at_r_approximate"] > 0
+
+
+ROWS = random_rows(3)
+BAD_ROWS = np.where(np.arange(24).reshape(3, 8) == 9, np.nan, ROWS)
+GOOD = {"color": ["a"] * 3, "year": [1, 2, 3]}
+
+
+@every_engine
+def test_items_that_do_not_fit_are_refused(make, tmp_path):
+    index = filled(make, tmp_path)
+    ids = ["a", "b", "c"]
+    for items, error, message in [
+        ((ROWS[:, :3], [1] * 3, ids, GOOD), ValueError, "gallery has 8"),
+        ((BAD_ROWS, [1] * 3, ids, GOOD), ValueError, "1 of 3 rows.*row 1"),
+        ((ROWS * 1e300, [1] * 3, ids, GOOD), ValueError, "3 of 3 rows"),
+        ((ROWS[:0], [], [], GOOD), ValueError, r"shape \(0, 8\)"),
+        ((ROWS, [1] * 2, ids, GOOD), ValueError, r"`labels`.*\(2,\)"),
+        ((ROWS, ["x"] * 3, ids, GOOD), TypeError, "`labels?` must be of"),
+        ((ROWS, [1] * 3, ["a", "b", "a"], GOOD), ValueError, "example 'a'"),
+        ((ROWS, [1] * 3, [1, 2, 3], GOOD), TypeError, "`ids?` must be of"),
+        ((ROWS, [1] * 3, [0.5, 1, 2], GOOD), TypeError, "float64"),
+        ((ROWS, [1] * 3, None, GOOD), ValueError, "ids=None"),
+        ((ROWS, [1] * 3, ids, {"year": [1] * 3}), ValueError, r"\['year'\]"),
+        ((ROWS, [1] * 3, ids, {"a b": [1] * 3}), ValueError, "be words"),
+        ((ROWS, [1] * 3, ids, {"label": [1] * 3}), ValueError, "be words"),
+    ]:
+        with np.errstate(over="ignore"), pytest.raises(error, match=message):
+            index.upsert(*items)
+    assert len(index) == 60
+
+
+@every_engine
+def test_bad_searches_are_refused(make, tmp_path):
+    index = filled(make, tmp_path)
+    for arguments, options, error, message in [
+        ((BAD_ROWS,), {}, ValueError, "`queries` must be finite"),
+        ((ROWS[:, :5],), {}, ValueError, r"8. Received: shape \(3, 5\)"),
+        ((ROWS, 0), {}, ValueError, "k=0"),
+        ((ROWS, 1.5), {}, ValueError, "k=1.5"),
+        ((ROWS, True), {}, ValueError, "k=True"),
+        ((ROWS,), {"exclude_ids": ["a"]}, ValueError, "1 ids for 3 queries"),
+        ((ROWS,), {"where": {"size": 3}}, ValueError, r"'color', 'id', 'la"),
+        ((ROWS,), {"where": {"label": "3"}}, TypeError, "'label' with numb"),
+        ((ROWS,), {"where": {"color": [3]}}, TypeError, "with strings. Rec"),
+        ((ROWS,), {"where": {"year": slice(1, 9, 2)}}, ValueError, "no step"),
+    ]:
+        with pytest.raises(error, match=message):
+            index.search(*arguments, **options)
+
+
+@every_saved_engine
+def test_an_empty_index_is_named(make, tmp_path):
+    index = make(tmp_path, np.eye(3), None, [1, 2, 3])
+    index.delete([1, 2, 3])
+    for call in (lambda: index.search(np.eye(3)), lambda: index.save("x")):
+        with pytest.raises(RuntimeError, match="at least one item"):
+            call()
+
+
+@every_saved_engine
+@pytest.mark.parametrize("mmap", [False, True])
+def test_a_saved_index_answers_alike_and_can_be_changed(make, mmap, tmp_path):
+    match = MatchThreshold(1.0, 0.1, 0.9, 10, 10)
+    index = filled(make, tmp_path, match=match)
+    index.delete(["i0003"])
+    index.save(tmp_path / "index")
+    loaded = type(index).load(tmp_path / "index", mmap=mmap)
+    queries = random_rows(9, seed=1)
+    same(loaded.search(queries, 5), index.search(queries, 5))
+    np.testing.assert_array_equal(
+        loaded.search(queries).indices, index.search(queries).indices
+    )
+    assert loaded.match == match
+    parts = loaded.gallery.parts
+    assert isinstance(parts[0].values, np.memmap) == mmap
+    facts = {"color": ["red"], "year": [1]}
+    for one in (index, loaded):
+        one.delete(["i0005"])
+        one.upsert(queries[:1], [3], ["i0007"], facts)
+    same(loaded.search(queries, 9), index.search(queries, 9))
+    loaded.save(tmp_path / "again")
+    again = type(index).load(tmp_path / "again")
+    same(again.search(queries, 9), index.search(queries, 9))
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        index.save(tmp_path / "index")
+    index.save(tmp_path / "index", overwrite=True)
+    assert len(type(index).load(tmp_path / "index")) == 59 - 1
+
+
+@every_saved_engine
+def test_a_damaged_byte_in_any_file_is_noticed(make, tmp_path):
+    index = filled(make, tmp_path, storage="int8")
+    folder = tmp_path / "index"
+    index.save(folder)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) >= 8
+    for path in files:
+        content = path.read_bytes()
+        damaged = bytearray(content)
+        damaged[len(content) // 2] ^= 1
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(ValueError, match="damaged|changed|missing"):
+            type(index).load(folder)
+        path.write_bytes(content)
+    assert len(type(index).load(folder)) == 60
+
+
+@every_saved_engine
+def test_other_folders_are_refused(make, tmp_path):
+    index = filled(make, tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"index\.json"):
+        type(index).load(tmp_path)
+    index.save(tmp_path / "index")
+    path = tmp_path / "index" / "index.json"
+    facts = json.loads(path.read_text())
+    for change, message in (
+        ({"kind": "other"}, f"kind {index.kind!r}.*kind 'other'"),
+        ({"format": 3}, "in format 3"),
+        ({"embedding_size": 9}, r"\(60, 9\).*\(60, 8\)"),
+        ({"items": 59}, r"\(59, 8\)"),
+        ({"storage": "int4"}, "int4"),
+        ({"attributes": ["../ids"]}, "../ids"),
+        ({"low": [0.0]}, "8 numbers"),
+        ({"added": "x"}, "'x'"),
+    ):
+        # Whoever changes a file on purpose can change its checksum too.
+        path.write_text(json.dumps(facts | change))
+        write_checksums(path.parent)
+        with pytest.raises(ValueError, match=message):
+            type(index).load(path.parent)
+    path.write_text(json.dumps(facts))
+    ids = np.array([{}] * 60, object)
+    np.save(path.parent / "ids.npy", ids, allow_pickle=True)
+    write_checksums(path.parent)
+    with pytest.raises(ValueError, match="never loaded"):
+        type(index).load(path.parent)
+
+
+@pytest.mark.parametrize("make", IN_MEMORY)
+def test_builds_from_an_encoder_and_a_data_set(make, monkeypatch):
+    monkeypatch.setattr(gallery, "PART_ROWS", 8)
+    images, labels = random_rows(21, 4), np.arange(21) % 3
+    ids = [f"{i}.jpg" for i in range(21)]
+    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5)])
+    kind = {exact: ExactIndex, faiss: FaissIndex, scann: ScannIndex}[make]
+    index = kind.from_encoder(encoder, (images, labels), ids=ids, batch_size=4)
+    assert len(index.gallery.parts) > 1
+    embeddings = encoder.predict(images, verbose=0)
+    np.testing.assert_allclose(index.gallery.embeddings, embeddings, 1e-5, 1e-6)
+    found = index.search(embeddings, k=1)
+    assert found.ids[:, 0].tolist() == ids
+    assert found.labels[:, 0].tolist() == labels.tolist()
+    for wrong in (ids[:-1], [*ids, "more"]):
+        with pytest.raises(ValueError, match="ids"):
+            kind.from_encoder(encoder, (images, labels), ids=wrong)
