@@ -21,7 +21,7 @@ ALLOWED = {
     "data": {"ops", "embeddings"},
     "losses": {"ops", "embeddings", "layers"},
     "models": {"ops", "embeddings", "layers", "losses", "metrics"},
-    "retrieval": {"ops", "host", "storage", "embeddings", "metrics", "data"},
+    "retrieval": {"ops", "storage", "embeddings", "metrics", "data"},
     "callbacks": {
         "ops",
         "storage",

@@ -1,1 +1,1 @@
-"""Work that NumPy does on the host: its threads, and sparse masks."""
+"""Processors, and positions in sparse masks."""

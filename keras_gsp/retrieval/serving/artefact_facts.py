@@ -32,16 +32,15 @@ def exported_facts(
         served: the encoder that is exported.
         metadata: JSON values to put first.
     """
-    # Not above: the package imports this module before it has a version.
-    import keras_gsp
-
+    # The package imports this module, which therefore cannot import it.
+    version = importlib.import_module("keras_gsp").__version__
     backend = keras.backend.backend()
     now = datetime.datetime.now(datetime.UTC)
     return {
         **(metadata or {}),
         "exported": now.isoformat(timespec="seconds"),
         "versions": {
-            "keras_gsp": keras_gsp.__version__,
+            "keras_gsp": version,
             "keras": keras.__version__,
             backend: importlib.import_module(backend).__version__,
         },

@@ -308,11 +308,12 @@ def _write_onnx(served, file):
 def _write_onnx_of_jax(served, file):
     _imported("jax2onnx")
     onnx = _imported("onnx")
-    encoder = served.encoder
-    embedding = keras.ops.cast(embedding_of(encoder.output), "float32")
-    shape = (None, served.height, served.width, served.channels)
-    spec = keras.InputSpec(dtype=_dtype(served), shape=shape, name="images")
-    keras.Model(encoder.inputs, embedding).export(
+    shape = (served.height, served.width, served.channels)
+    images = keras.Input(shape, dtype=_dtype(served), name="images")
+    outputs = embedding_of(served.encoder(images, training=False))
+    model = keras.Model(images, keras.ops.cast(outputs, "float32"))
+    spec = keras.InputSpec(_dtype(served), (None, *shape), name="images")
+    model.export(
         str(file), format="onnx", input_signature=[spec], verbose=False
     )
     model = onnx.load(file)
