@@ -17,7 +17,7 @@ from typing import Any
 import tyro
 
 from training.recipes.glyphs import RECIPES
-from training.research.results.markdown import (
+from training.research.report import (
     markdown_table,
     mean_and_deviation,
     spread,

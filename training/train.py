@@ -7,19 +7,10 @@ from pathlib import Path
 import tyro
 
 from training.recipes.choice import RecipeOptions, choose_recipe, run_name
-from training.recipes.data import check_sources
-from training.research.protocols.run_protocol import train_recipe
-from training.research.results.markdown import spread
+from training.recipes.data import check_sources, load_splits
 from training.runs.distribution import Distribution, Kind
 from training.runs.run_directory import RunDirectory
-from training.runs.train_run import ERRORS, run_settings
-
-MEASURES = ("map_at_r", "precision_at_r", "precision_at_1", "recall_at_1")
-PARTS = {
-    "single": "one model",
-    "average": "models on their own",
-    "concatenated": "models together",
-}
+from training.runs.train_run import ERRORS, run_settings, train_run
 
 
 @dataclass(frozen=True)
@@ -54,53 +45,27 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _train(recipe, directory, distribution):
+    if recipe.protocol != "single":
+        raise ValueError(
+            "`protocol` must be single: `python -m training.research.study` "
+            f"trains several models. Received: protocol={recipe.protocol}."
+        )
     if distribution.num_processes == 1:
         directory.check(run_settings(recipe))
     distribution.check(recipe)
-    scores = train_recipe(recipe, directory, distribution=distribution)
+    splits = load_splits(recipe)
+    scores = train_run(recipe, splits, directory, distribution=distribution)
     if distribution.is_first:
         print(run_report(directory, scores))
 
 
 def run_report(directory: RunDirectory, scores: dict) -> str:
-    """What a finished run says: its scores, or a protocol's table."""
-    if "protocol" in scores:
-        return protocol_report(directory.path, scores)
+    """The scores of a finished run, one a line."""
     lines = [f"  {name:>16}  {value:.4f}" for name, value in scores.items()]
     title = (
         f"{directory.path}: {scores['num_queries']} images of unseen classes"
     )
     return "\n".join([title, *lines])
-
-
-def protocol_report(path: Path, scores: dict) -> str:
-    """One line for each way of scoring.
-
-    Args:
-        path: The run's folder.
-        scores: What `run_protocol` returned.
-    """
-    lines = [
-        f"{path}: {scores['protocol']} protocol, {scores['num_models']} "
-        f"models, weights chosen on {scores['selected_on']}"
-    ]
-    for part, name in PARTS.items():
-        if part in scores:
-            found = scores[part]
-            values = ", ".join(
-                f"{measure} {spread(found[measure])}"
-                for measure in MEASURES
-                if measure in found
-            )
-            lines.append(f"  {name}, {found['embedding_size']}-D: {values}")
-    if "best" in scores:
-        values = ", ".join(
-            f"{measure} {scores['best'][measure]:.4f}"
-            for measure in MEASURES
-            if measure in scores["best"]
-        )
-        lines.append(f"  the best of {scores['num_models']}: {values}")
-    return "\n".join(lines)
 
 
 def _parse(arguments):

@@ -87,10 +87,9 @@ def test_it_is_said_in_a_sentence(line, sentence, places):
     assert not (places / "runs").exists()
 
 
-@pytest.mark.parametrize("protocol", ["single", "fair", "conventional"])
 @pytest.mark.parametrize("dataset", ["folder", "collage"])
 def test_too_few_classes_are_named_before_images_are_decoded(
-    protocol, dataset, places, monkeypatch
+    dataset, places, monkeypatch
 ):
     layouts.folder(places / "images", [f"class {i:02}" for i in range(16)])
 
@@ -99,7 +98,7 @@ def test_too_few_classes_are_named_before_images_are_decoded(
 
     for function in ("readable_images", "evaluation_batches"):
         monkeypatch.setattr(gsp.data, function, decode)
-    settings = f"--protocol {protocol} --classes-per-batch 32 PLAIN"
+    settings = "--classes-per-batch 32 PLAIN"
     with pytest.raises(SystemExit, match="classes_per_batch=32 for"):
         run(f"train {dataset} --data-dir images {settings}")
     assert not (places / "runs").exists()

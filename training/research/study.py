@@ -1,184 +1,297 @@
-"""Trains a whole table: `python -m training.research.study emoji --data-dir ...`."""
+"""Trains a table of methods: `python -m training.research.study glyphs`.
 
-import contextlib
+Each cell of the table first chooses its learning rate: five rates, a factor 3
+apart, are trained with one seed and compared on the validation classes. A best
+rate at an end of the grid adds rates beyond it. Then every seed is trained at
+the chosen rate, and its best weights are scored on the test classes once. A
+run is a folder, `runs/STUDY/ROW.METHOD/RUN`; finished runs are not repeated,
+killed ones resume, and several processes may train one study.
+"""
+
 import sys
-import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import tyro
 
-from training.recipes.data import check_sources
+from training.datasets.image_set import RetrievalSplits
+from training.recipes.data import check_classes, check_sources, read_recipe
 from training.recipes.ranges import check_fields, not_negative, positive
 from training.recipes.recipe import Recipe
-from training.research.studies import STUDIES, UNTRAINED
-from training.runs.run_directory import RunDirectory, write_json
+from training.research.studies import STUDIES, UNTRAINED, Study, changed
+from training.runs.best_evaluation import best_evaluation
+from training.runs.kept_embeddings import FILE as EMBEDDINGS
+from training.runs.kept_embeddings import load_test_embeddings
+from training.runs.run_directory import RunDirectory
 from training.runs.run_lock import RunTakenError
-from training.runs.train_run import ERRORS, run_settings
+from training.runs.train_run import ERRORS, train_run
+
+NUM_RATES, FACTOR, LARGEST_GRID = 5, 3.0, 11
+MEASURES = ("map_at_r", "precision_at_r", "precision_at_1")
+QUERIES = "query_scores.npz"
 
 
 @dataclass(frozen=True)
 class StudyCommand:
-    """Trains every model of a table that is missing; goes on where it stopped.
-
-    One seed of every cell is trained before the next, the most telling cells
-    first, so that a study that is ended early has a table too. Several
-    processes may train one study, each in its turn the next model that no
-    other trains.
-    """
+    """Trains what a study lacks; resumes where it stopped."""
 
     study: Annotated[str, tyro.conf.Positional]
-    """emoji, emoji-long, emoji-starts, emoji-frozen, emoji-clutter,
-    emoji-batch, emoji-proxies, components, birds50, birds50-frozen, screening,
-    temperature, glyphs, glyphs-losses, collage, omniglot, cub, cars, sop,
-    inshop or one of the poolings: poolings, poolings-glyphs, poolings-birds50,
-    poolings-birds50-frozen, poolings-emoji, poolings-emoji-frozen,
-    poolings-clutter-frozen."""
+    """Name of the study; `list` prints all of them."""
     data_dir: str | None = None
     """Folder, archive or list file of the data set."""
     backbone_weights: str | None = None
     """Weights file of the backbone."""
     losses: tuple[str, ...] = ()
-    """Rows of the table; all by default. The untrained baseline is always
-    there."""
+    """Rows to train; all by default. The untrained baseline always is."""
     methods: tuple[str, ...] = ()
-    """Methods of the table; all by default."""
+    """Columns to train; all by default."""
     seeds: Annotated[int | None, positive] = None
-    """How often each model is trained; the study's own by default. More can
-    be added later."""
+    """Number of seeds; the study's own by default. More can follow later."""
     first_seed: Annotated[int, not_negative] = 0
-    """The first of these seeds."""
+    """The first of these seeds. It chooses the learning rate."""
     steps: Annotated[int | None, positive] = None
-    """Training steps of each model; the study's own by default."""
-    steps_per_evaluation: Annotated[int | None, positive] = None
-    """Steps between two evaluations; the study's own by default."""
+    """Training steps of each run; the study's own by default."""
     name: str | None = None
     """Name of the study's folder; by default its own."""
     runs: Path = Path("runs")
     """Folder that holds the study's folder."""
-    kept: Path | None = None
-    """Models finished elsewhere, `docs/results/STUDY.tar.xz`: those of the
-    chosen cells are not trained again."""
 
     def __post_init__(self) -> None:
         check_fields(self)
 
 
-def run_study(command: StudyCommand) -> Path:
-    """Trains the missing models of a study.
+@dataclass(frozen=True)
+class Run:
+    """One training run of a cell.
+
+    Attributes:
+        path: Its folder.
+        recipe: Its settings.
+        fold: Fold of the training classes that validates; None: the
+            validation classes of the data set, or the recipe's own fold.
+        is_search: It compares learning rates: scored on validation classes.
+    """
+
+    path: Path
+    recipe: Recipe
+    fold: int | None = None
+    is_search: bool = False
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing of the run is missing."""
+        directory = RunDirectory(self.path)
+        scores = self.path / QUERIES
+        return directory.is_finished and (self.is_search or scores.exists())
+
+    def splits(self, splits: RetrievalSplits) -> Any:
+        """The data that the run trains on, validates with and is scored on."""
+        if self.fold is not None or splits.validation is None:
+            fold = self.recipe.validation_fold
+            splits = splits.with_validation(
+                self.recipe.validation_folds,
+                fold if self.fold is None else self.fold,
+            )
+        return ValidationOnly(splits) if self.is_search else splits
+
+    def train(self, splits: RetrievalSplits) -> None:
+        """Trains and scores the run.
+
+        Raises:
+            RunTakenError: another process trains it.
+        """
+        directory = RunDirectory(self.path)
+        own = self.splits(splits)
+        if not directory.is_finished:
+            train_run(
+                self.recipe,
+                own,
+                directory,
+                label=f"{self.path.parent.name} {self.path.name}",
+                keep_embeddings=not self.is_search,
+            )
+        if not self.is_search:
+            _score_queries(self.path, splits)
+
+    def validation_score(self) -> float:
+        """The best validation score; -inf where training diverged or had none."""
+        history = RunDirectory(self.path).read_history()
+        if not history:
+            return -np.inf
+        found = best_evaluation(history, self.recipe.chosen_by)
+        score = found.get(f"val_{self.recipe.chosen_by}", -np.inf)
+        return float(score) if np.isfinite(score) else -np.inf
+
+
+class ValidationOnly:
+    """Splits without the test classes: validation images are scored instead.
 
     Args:
-        command: Which study, which cells, where the data are.
+        splits: Splits with a validation side.
+    """
+
+    def __init__(self, splits: RetrievalSplits) -> None:
+        self.name, self.train = splits.name, splits.train
+        self.test = self.validation = splits.validation
+        self.query = self.gallery = None
+
+
+class Cell:
+    """The runs of one recipe of a study.
+
+    Args:
+        folder: Folder of the cell.
+        recipe: The recipe; its learning rate is the middle of the grid.
+        seeds: Seeds to train at the chosen rate. The first one searches.
+        num_folds: With 2 or more, every seed trains one model a fold.
+    """
+
+    def __init__(
+        self, folder: Path, recipe: Recipe, seeds: range, num_folds: int = 0
+    ) -> None:
+        self.folder, self.recipe = folder, recipe
+        self.seeds, self.num_folds = seeds, num_folds
+
+    def rates(self) -> dict[float, float]:
+        """Learning rate -> best validation score, of the finished searches."""
+        runs = [self._search(step) for step in self._steps()]
+        return {
+            run.recipe.learning_rate: run.validation_score()
+            for run in runs
+            if run.is_finished
+        }
+
+    def chosen_rate(self) -> float | None:
+        """The best rate of a search that is complete; else None."""
+        if self.recipe.steps == 0:
+            return self.recipe.learning_rate
+        steps = self._steps()
+        if not all(self._search(step).is_finished for step in steps):
+            return None
+        return self._search(self._best(steps)).recipe.learning_rate
+
+    def runs(self) -> list[Run]:
+        """The runs at the chosen rate, seed by seed; none while it is open."""
+        rate = self.chosen_rate()
+        if rate is None:
+            return []
+        seeds = self.seeds
+        if self.recipe.steps == 0 and self.recipe.frozen != "none":
+            seeds = seeds[:1]  # Pretrained features depend on no seed.
+        folds = range(self.num_folds) if self.recipe.steps else range(0)
+        return [
+            self._run(rate, seed, fold)
+            for seed in seeds
+            for fold in folds or [None]
+        ]
+
+    def missing(self) -> list[Run]:
+        """Runs that can be trained now: searches first, then all seeds."""
+        if self.chosen_rate() is None:
+            searches = map(self._search, self._steps())
+            return [run for run in searches if not run.is_finished]
+        return [run for run in self.runs() if not run.is_finished]
+
+    def _steps(self):
+        """Exponents of the grid, with those that a best end has added."""
+        low, high = -(NUM_RATES // 2), NUM_RATES // 2
+        while high - low + 1 < LARGEST_GRID:
+            steps = range(low, high + 1)
+            if not all(self._search(step).is_finished for step in steps):
+                return steps
+            best = self._best(steps)
+            if best not in (low, high):
+                return steps
+            low, high = low - (best == low), high + (best == high)
+        return range(low, high + 1)
+
+    def _best(self, steps):
+        return max(steps, key=lambda s: self._search(s).validation_score())
+
+    def _search(self, step):
+        rate = float(f"{self.recipe.learning_rate * FACTOR**step:.3g}")
+        fold = 0 if self.num_folds else None
+        run = self._run(rate, self.seeds[0], fold)
+        path = self.folder / f"search-rate{rate:g}"
+        return Run(path, run.recipe, fold, is_search=True)
+
+    def _run(self, rate, seed, fold):
+        name = f"seed{seed}" if fold is None else f"seed{seed}-fold{fold}"
+        own: dict[str, Any] = {"seed": seed, "learning_rate": rate}
+        if fold is not None:
+            own["validation_folds"] = self.num_folds
+        return Run(self.folder / name, changed(self.recipe, **own), fold)
+
+
+def run_study(command: StudyCommand) -> Path:
+    """Trains the missing runs of a study.
+
+    The cell with the fewest finished runs goes first, so that a study that is
+    stopped early has a table.
+
+    Args:
+        command: The study, its cells, and where the data are.
 
     Returns:
-        The study's folder, with a run directory for each cell.
+        The study's folder.
 
     Raises:
         ValueError: an unknown study, row or method, too few classes for a
-            batch, a cell's folder or kept models of another recipe; all
-            before anything is trained.
-        FileNotFoundError: no such data, weights or kept models.
+            batch, or a run's folder of another recipe.
+        FileNotFoundError: no such data or weights.
     """
-    from training.research.protocols.kept_study import bring_back
-    from training.research.protocols.ledger import Ledger
-    from training.research.protocols.members import members_of
-    from training.research.protocols.run_protocol import score_members
-
+    study = chosen_study(command)
     folder = command.runs / (command.name or command.study)
-    cells = {}
-    for (row, method), recipe in chosen_cells(command).items():
-        check_sources(recipe)
-        directory = RunDirectory(folder / f"{row}.{method}")
-        _check_same(directory, recipe)
-        cells[directory] = recipe
-    brought = {}
-    if command.kept:
-        chosen = {one.path.name: recipe for one, recipe in cells.items()}
-        others = _other_cells(command, chosen)
-        along = bring_back(command.kept, folder, chosen, others)
-        brought = {
-            RunDirectory(folder / name): recipe
-            for name, recipe in along.items()
-        }
-    queue = _rounds(
-        [(directory, one) for one in members_of(recipe)]
-        for directory, recipe in cells.items()
-    )
-    missing = [one for one in queue if not _is_there(*one)]
-    done = len(queue) - len(missing)
-    print(f"{folder}: {done} of {len(queue)} models are there", flush=True)
-    unscored = [one for one in (cells | brought).items() if _lacks_scores(*one)]
-    if not missing and not unscored:
+    cells = [*cells_of(study, folder, command.first_seed).values()]
+    for cell in cells:
+        check_sources(cell.recipe)
+    if not any(cell.missing() for cell in cells):
         return folder
-    splits = _splits([*cells.values()])
-    for directory, recipe in cells.items():
-        _begin(directory, recipe, command)
-    for directory, recipe in unscored:
-        score_members(recipe, splits, directory)
-    for directory, member in _untaken(missing, splits):
-        if _lacks_scores(directory, cells[directory]):
-            score_members(cells[directory], splits, directory)
-        done = sum(_is_there(*one) for one in queue)
-        scores = Ledger(directory.path).directory(member).read_scores()
-        print(
-            f"{done}/{len(queue)} {directory.path.name} {member.name}: "
-            f"MAP@R {scores['map_at_r']:.4f}",
-            flush=True,
-        )
-    if left := sum(not _is_there(*one) for one in queue):
-        print(f"models left to other processes: {left}")
+    largest = max((c.recipe for c in cells), key=lambda r: r.classes_per_batch)
+
+    def check(splits):
+        run = Run(folder, largest, 0 if study.num_folds else None)
+        check_classes(largest, run.splits(splits))
+
+    splits = read_recipe(largest, check)
+    taken: set[Path] = set()
+    while run := _next_run(cells, taken):
+        try:
+            run.train(splits)
+        except FileExistsError as error:
+            # Another process trains the run, or has just finished it.
+            is_finished = RunDirectory(run.path).is_finished
+            if not isinstance(error, RunTakenError) and not is_finished:
+                raise
+        if run.is_finished:
+            score = run.validation_score()
+            print(f"{run.path}: validation MAP@R {score:.4f}", flush=True)
+        else:
+            taken.add(run.path)
+    if taken:
+        print(f"runs left to other processes: {len(taken)}")
     return folder
 
 
-def _untaken(missing, splits):
-    """Trains models one by one, but not those that another process trains.
-
-    Those are looked at again at the end: a process that was killed has left
-    its model behind.
-    """
-    from training.research.protocols.ledger import Ledger
-    from training.research.protocols.run_protocol import train_member
-
-    waiting = list(missing)
-    while waiting:
-        taken = []
-        for directory, member in waiting:
-            if _is_there(directory, member):
-                continue
-            try:
-                train_member(member, splits, Ledger(directory.path))
-            except FileExistsError as error:
-                if not _is_anothers(error, directory, member):
-                    raise
-                taken.append((directory, member))
-            else:
-                yield directory, member
-        if len(taken) == len(waiting):
-            return
-        waiting = taken
+def _next_run(cells, taken):
+    """The first missing run of the cell with the fewest finished ones."""
+    candidates = []
+    for cell in cells:
+        missing = [run for run in cell.missing() if run.path not in taken]
+        if missing:
+            finished = len([*cell.folder.glob("*/scores.json")])
+            candidates.append((finished, missing[0]))
+    return min(candidates, key=lambda two: two[0])[1] if candidates else None
 
 
-def _is_anothers(error, directory, member):
-    """Whether another process trains a model, or has just finished it."""
-    from training.research.protocols.ledger import Ledger
-
-    run = Ledger(directory.path).directory(member)
-    return isinstance(error, RunTakenError) or run.is_finished
-
-
-def _is_there(directory, member):
-    """Whether nothing of a model is missing."""
-    from training.research.protocols.ledger import Ledger
-
-    return Ledger(directory.path).is_finished(member)
-
-
-def chosen_cells(command: StudyCommand) -> dict[tuple[str, str], Recipe]:
-    """(row, method) -> recipe of the cells that a command names.
+def chosen_study(command: StudyCommand) -> Study:
+    """The part of a study that a command names.
 
     Raises:
-        ValueError: an unknown word.
+        ValueError: an unknown study, row or method.
     """
     if command.study not in STUDIES:
         raise ValueError(
@@ -187,103 +300,112 @@ def chosen_cells(command: StudyCommand) -> dict[tuple[str, str], Recipe]:
         )
     study = STUDIES[command.study]
     for name, known in (("losses", study.rows), ("methods", study.methods)):
-        for word in getattr(command, name):
-            if word not in known:
-                raise ValueError(
-                    f"`{name}` must be of {', '.join(known)}. Received: "
-                    f"{name}={word!r}."
-                )
-    return {
-        (row, method): _changed(recipe, command)
-        for (row, method), recipe in study.cells.items()
-        if (row, method) == UNTRAINED
-        or (
-            row in (command.losses or [row])
-            and method in (command.methods or [method])
-        )
-    }
-
-
-def _other_cells(command, chosen):
-    """Folder's name -> recipe of the cells that a command does not name."""
-    others = {}
-    for (row, method), recipe in STUDIES[command.study].cells.items():
-        name = f"{row}.{method}"
-        # What these steps allow no recipe for was never trained with them.
-        with contextlib.suppress(ValueError):
-            if name not in chosen:
-                others[name] = _changed(recipe, command)
-    return others
-
-
-def _changed(recipe, command):
-    changes = {
+        unknown = {*getattr(command, name)} - {*known}
+        if unknown:
+            raise ValueError(
+                f"`{name}` must be of {', '.join(known)}. Received: "
+                f"{name}={sorted(unknown)}."
+            )
+    own: dict[str, Any] = {
         name: getattr(command, name)
         for name in ("data_dir", "backbone_weights")
         if getattr(command, name) is not None
     }
-    every = command.steps_per_evaluation or recipe.steps_per_evaluation
-    if recipe.steps:
-        steps = recipe.steps if command.steps is None else command.steps
-        every = min(every, steps)
-        changes |= {"steps": steps, "steps_per_evaluation": every}
-        changes["repeats"] = command.seeds or recipe.repeats
-    return replace(recipe, seed=recipe.seed + command.first_seed, **changes)
+    cells = {}
+    for (row, method), recipe in study.cells.items():
+        if (row, method) == UNTRAINED:
+            cells[row, method] = changed(recipe, **own)
+        elif row in (command.losses or [row]) and method in (
+            command.methods or [method]
+        ):
+            steps = command.steps or recipe.steps
+            every = min(recipe.steps_per_evaluation, steps)
+            cells[row, method] = changed(
+                recipe, **own, steps=steps, steps_per_evaluation=every
+            )
+    return Study(
+        study.title,
+        cells,
+        about=study.about,
+        seeds=command.seeds or study.seeds,
+        num_folds=study.num_folds,
+    )
 
 
-def _rounds(queues):
-    """The first of every queue, then the second of every queue, ..."""
-    queues = list(queues)
-    length = max(map(len, queues))
-    return [
-        queue[i] for i in range(length) for queue in queues if i < len(queue)
-    ]
-
-
-def _splits(recipes):
-    from training.recipes.data import read_recipe
-    from training.research.protocols.members import check_members
-
-    # The cells of a study share data set and crop.
-    return read_recipe(recipes[0], lambda found: check_members(recipes, found))
-
-
-def _lacks_scores(directory, recipe):
-    """Whether a cell's models are all there, but not their scores."""
-    from training.research.protocols.ledger import Ledger
-    from training.research.protocols.members import members_of
-
-    members = members_of(recipe)
-    if not all(map(Ledger(directory.path).is_finished, members)):
-        return False
-    return not directory.is_finished or directory.read_scores()[
-        "num_models"
-    ] != len(members)
-
-
-def _begin(directory, recipe, command):
-    """Makes a cell's folder, or takes note of more seeds."""
-    settings = run_settings(recipe) | {"study": command.study}
-    if not directory.settings.exists():
-        directory.begin(settings)
-    elif directory.read_recipe().repeats < recipe.repeats:
-        write_json(directory.settings, settings)
-
-
-def _check_same(directory, recipe):
-    if not directory.settings.exists():
-        return
-    saved = directory.read_recipe()
-    differing = [
-        name
-        for name, value in vars(recipe).items()
-        if getattr(saved, name) != value and name != "repeats"
-    ]
-    if differing:
-        raise ValueError(
-            f"{directory.path} must be a cell of this very study. Received "
-            f"one with another {', '.join(differing)}. Choose another --name."
+def cells_of(
+    study: Study, folder: Path, first_seed: int = 0
+) -> Mapping[tuple[str, str], Cell]:
+    """(row, method) -> the runs of a study in a folder."""
+    seeds = range(first_seed, first_seed + study.seeds)
+    return {
+        (row, method): Cell(
+            folder / f"{row}.{method}", recipe, seeds, study.num_folds
         )
+        for (row, method), recipe in study.cells.items()
+    }
+
+
+def query_scores(
+    embeddings: Mapping[str, np.ndarray], splits: RetrievalSplits
+) -> dict[str, np.ndarray]:
+    """Scores of every query, and the queries' labels.
+
+    Args:
+        embeddings: Side -> (num_images, size): `test`, or `query` and
+            `gallery`.
+        splits: The labels.
+
+    Returns:
+        Dict of `labels` and `MEASURES`, each (num_queries,).
+    """
+    import keras_gsp as gsp
+
+    queries, gallery = splits.query or splits.test, {}
+    if splits.query is not None:
+        gallery = {
+            "gallery_embeddings": embeddings["gallery"],
+            "gallery_labels": splits.gallery.labels,
+        }
+    found = gsp.metrics.retrieval_scores(
+        embeddings["test" if splits.query is None else "query"],
+        queries.labels,
+        per_query=True,
+        **gallery,
+    )["per_query"]
+    return {"labels": queries.labels} | {m: found[m] for m in MEASURES}
+
+
+def _score_queries(path, splits):
+    """Keeps each query's scores; of embeddings only what folds need."""
+    embeddings = load_test_embeddings(path)
+    others = sorted(path.parent.glob(f"{path.name.partition('-')[0]}-fold*"))
+    _save(path / QUERIES, query_scores(embeddings, splits))
+    if "-fold" not in path.name:
+        (path / EMBEDDINGS).unlink()
+        return
+    kept = [one / EMBEDDINGS for one in others]
+    if len(kept) == RunDirectory(path).read_recipe().validation_folds and all(
+        one.exists() for one in kept
+    ):
+        # The models of all folds together: their embeddings side by side.
+        parts = [load_test_embeddings(one.parent) for one in kept]
+        joined = {
+            side: np.concatenate([part[side] for part in parts], axis=1)
+            for side in parts[0]
+        }
+        seed = path.name.partition("-")[0]
+        _save(
+            path.parent / f"{seed}-{QUERIES}",
+            query_scores(joined, splits),
+        )
+
+
+def _save(path, arrays):
+    # The package imports Keras: not for an error or --help.
+    from keras_gsp.storage.whole import whole_file
+
+    with whole_file(path) as aside, aside.open("wb") as file:
+        np.savez(file, **arrays)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -294,15 +416,17 @@ def main(arguments: list[str] | None = None) -> None:
         description=__doc__,
         args=arguments,
     )
-    begin = time.monotonic()
+    if command.study == "list":
+        for name, study in STUDIES.items():
+            print(f"{name:>24}  {study.title}")
+        return
     try:
         folder = run_study(command)
     except ERRORS as error:
         sys.exit(f"error: {error}")
-    from training.research.tables import study_table
+    from training.research.study_record import study_record, study_table
 
-    print(f"{time.monotonic() - begin:.0f} s")
-    print(study_table(folder))
+    print(study_table(study_record(folder, command.study)).markdown())
 
 
 if __name__ == "__main__":

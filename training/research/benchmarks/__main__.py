@@ -12,8 +12,6 @@ BENCHMARKS = (
     "retrieval",
     "pipeline",
     "batch_chunks",
-    "embedding",
-    "scaling",
     "step_share",
 )
 

@@ -20,13 +20,17 @@ from dataclasses import dataclass, replace
 import tyro
 from tqdm import tqdm
 
-from training.research.benchmarks.ratio_table import Measurement, ratios
-from training.research.benchmarks.report import BenchmarkSettings, run_benchmark
-from training.research.results.records import Table
+from training.research.report import (
+    CommandSettings,
+    Measurement,
+    Table,
+    ratio_table,
+    run_benchmark,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(BenchmarkSettings):
+class Settings(CommandSettings):
     """What to measure."""
 
     batches: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
@@ -79,14 +83,18 @@ def measure(settings: Settings) -> Iterator[Table]:
     for backend, batch in tqdm(cases, desc="batches"):
         counts = dict.fromkeys((1, max(1, batch // settings.chunk)))
         found = [measured(backend, batch, n, settings) for n in counts]
-        yield ratios(found, f"{backend}, {batch:,} images", "step")
+        yield ratio_table(found, f"{backend}, {batch:,} images", "step")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints one table for each backend and batch."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_benchmark(
-        "batch_chunks", "A batch in chunks", __doc__, settings, measure
+        "benchmarks.batch_chunks",
+        "A batch in chunks",
+        __doc__,
+        settings,
+        measure,
     )
 
 

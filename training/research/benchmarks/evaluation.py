@@ -24,15 +24,19 @@ import numpy as np
 import tyro
 from tqdm import tqdm
 
-from training.research.benchmarks.ratio_table import Measurement, ratios
-from training.research.benchmarks.report import BenchmarkSettings, run_benchmark
-from training.research.results.records import Table
+from training.research.report import (
+    CommandSettings,
+    Measurement,
+    Table,
+    ratio_table,
+    run_benchmark,
+)
 
 CONTENDERS = Path(__file__).parent / "evaluation_contenders"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(BenchmarkSettings):
+class Settings(CommandSettings):
     """What to measure."""
 
     sizes: tuple[int, ...] = (6_000, 60_000)
@@ -106,14 +110,18 @@ def measure(settings: Settings) -> Iterator[Table]:
                     runs[name].append(run(python, script, path, *options))
         measured = [measurement(name, found) for name, found in runs.items()]
         title = f"{count:,} embeddings of {settings.embedding_size} numbers"
-        yield ratios(measured, title)
+        yield ratio_table(measured, title)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints one table for each size."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_benchmark(
-        "evaluation", "Scoring a retrieval", __doc__, settings, measure
+        "benchmarks.evaluation",
+        "Scoring a retrieval",
+        __doc__,
+        settings,
+        measure,
     )
 
 

@@ -18,13 +18,17 @@ from keras import ops
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from training.research.benchmarks.ratio_table import Measurement, ratios
-from training.research.benchmarks.report import BenchmarkSettings, run_benchmark
-from training.research.results.records import Table
+from training.research.report import (
+    CommandSettings,
+    Measurement,
+    Table,
+    ratio_table,
+    run_benchmark,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(BenchmarkSettings):
+class Settings(CommandSettings):
     """What to measure."""
 
     num_classes: int = 11_318
@@ -94,7 +98,7 @@ def measure(settings: Settings) -> Iterator[Table]:
             start = time.perf_counter()
             choose(pool, existing, settings.num_centers)
             seconds[name].append(time.perf_counter() - start)
-    yield ratios(
+    yield ratio_table(
         [Measurement(name, tuple(times)) for name, times in seconds.items()],
         f"{settings.num_classes:,} classes x ({settings.pool_size} + "
         f"{settings.num_existing}, choose {settings.num_centers}) x "
@@ -106,7 +110,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Prints the table."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_benchmark(
-        "k_center", "Choosing the next proxies", __doc__, settings, measure
+        "benchmarks.k_center",
+        "Choosing the next proxies",
+        __doc__,
+        settings,
+        measure,
     )
 
 

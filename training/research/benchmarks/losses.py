@@ -30,8 +30,7 @@ import numpy as np
 import tyro
 from tqdm import tqdm
 
-from training.research.benchmarks.report import BenchmarkSettings, run_benchmark
-from training.research.results.records import Table
+from training.research.report import CommandSettings, Table, run_benchmark
 
 CONTENDERS = Path(__file__).parent / "loss_contenders"
 PAIR_LOSSES = (
@@ -84,7 +83,7 @@ GRADIENT_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(BenchmarkSettings):
+class Settings(CommandSettings):
     """What to measure."""
 
     batch_sizes: tuple[int, ...] = (32, 128, 512)
@@ -299,7 +298,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Prints one table; fails where values or gradients differ."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     (table,) = run_benchmark(
-        "losses",
+        "benchmarks.losses",
         "Losses beside pytorch-metric-learning",
         __doc__,
         settings,

@@ -25,9 +25,13 @@ import tyro
 from training.datasets.image_folder import image_folder
 from training.datasets.image_set import ImageSet
 from training.recipes.recipe import Backbone, Recipe
-from training.research.benchmarks.ratio_table import Measurement, ratios
-from training.research.benchmarks.report import BenchmarkSettings, run_benchmark
-from training.research.results.records import Table
+from training.research.report import (
+    CommandSettings,
+    Measurement,
+    Table,
+    ratio_table,
+    run_benchmark,
+)
 
 # Seconds, and seconds of all processors together.
 Times = tuple[float, float]
@@ -36,7 +40,7 @@ BUFFERED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(BenchmarkSettings):
+class Settings(CommandSettings):
     """What to measure."""
 
     data_dir: str | None = None
@@ -204,7 +208,7 @@ def compare(settings: Settings, images: ImageSet) -> Table:
             "cores": f"{np.median(used / seconds):.2f}",
         }
         rows.append(Measurement(name, tuple(seconds), facts))
-    return ratios(
+    return ratio_table(
         rows,
         f"One batch of {settings.classes_per_batch} classes x "
         f"{settings.samples_per_class}, crops of {settings.crop_size} "
@@ -224,7 +228,9 @@ def measure(settings: Settings) -> Iterator[Table]:
 def main(arguments: list[str] | None = None) -> None:
     """Prints the table."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_benchmark("pipeline", "Reading images", __doc__, settings, measure)
+    run_benchmark(
+        "benchmarks.pipeline", "Reading images", __doc__, settings, measure
+    )
 
 
 if __name__ == "__main__":

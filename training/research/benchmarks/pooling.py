@@ -32,10 +32,14 @@ from tqdm import tqdm
 from training.recipes.learner import build_head
 from training.recipes.pooling import build_pooling
 from training.recipes.recipe import Pooling, Recipe
-from training.research.benchmarks.iterated_pooling import IteratedSumPooling
-from training.research.benchmarks.ratio_table import Measurement, ratios
-from training.research.benchmarks.report import BenchmarkSettings, run_benchmark
-from training.research.results.records import Table
+from training.research.iterated_pooling import IteratedSumPooling
+from training.research.report import (
+    CommandSettings,
+    Measurement,
+    Table,
+    ratio_table,
+    run_benchmark,
+)
 
 UNIT = "1x1 convolution"
 OURS: Pooling = "gsp"
@@ -43,7 +47,7 @@ POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(BenchmarkSettings):
+class Settings(CommandSettings):
     """What to measure."""
 
     sizes: tuple[tuple[int, int, int, int, int], ...] = (
@@ -271,38 +275,6 @@ def _times(memory, unit):
     return f"{memory / unit:.2f}" if memory is not None and unit else ""
 
 
-def numbers(
-    size: Sequence[int], dtype: str, use_xla: bool, rows: list[Measurement]
-) -> dict[str, Any]:
-    """One table as numbers: what `--json` keeps for each case.
-
-    Args:
-        size: batch, height, width, channels, prototypes, perhaps the
-            embedding's size.
-        dtype: of features and gradients.
-        use_xla: whether XLA compiled the steps.
-        rows: what `compare` returned.
-    """
-    unit = np.median(rows[0].seconds)
-    return {
-        "size": list(size),
-        "is_head": len(size) > 5,
-        "dtype": dtype,
-        "xla": use_xla,
-        "poolings": {
-            row.name: {
-                "seconds": [float(second) for second in row.seconds],
-                "time": float(np.median(row.seconds) / unit),
-                "memory": float(row.facts["memory"])
-                if row.facts["memory"]
-                else None,
-                "parameters": int(row.facts["parameters"]),
-            }
-            for row in rows
-        },
-    }
-
-
 def _calls(step, least_seconds):
     """How often to call a step for a timed run; warms it up."""
     for _ in range(3):
@@ -336,14 +308,15 @@ def measure(settings: Settings) -> Iterator[Table]:
         )
         if len(size) > 5:
             title = f"head of {size[5]}, {title}"
-        table = ratios(rows, title, "pooling")
-        yield replace(table, numbers=numbers(size, dtype, use_xla, rows))
+        yield ratio_table(rows, title, "pooling")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints the tables."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_benchmark("pooling", "What a pooling costs", __doc__, settings, measure)
+    run_benchmark(
+        "benchmarks.pooling", "What a pooling costs", __doc__, settings, measure
+    )
 
 
 if __name__ == "__main__":

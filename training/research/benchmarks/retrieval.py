@@ -26,10 +26,14 @@ import numpy as np
 import tyro
 from tqdm import tqdm
 
-from training.research.benchmarks.ratio_table import Measurement, ratios
-from training.research.benchmarks.report import BenchmarkSettings, run_benchmark
 from training.research.benchmarks.search_contender import CONTENDERS
-from training.research.results.records import Table
+from training.research.report import (
+    CommandSettings,
+    Measurement,
+    Table,
+    ratio_table,
+    run_benchmark,
+)
 
 # Contenders that need not hold a gallery, build a graph, are exact.
 ON_DISK = ("NumPy", "ExactIndex float16 on disk")
@@ -48,7 +52,7 @@ PAPER_HEADINGS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(BenchmarkSettings):
+class Settings(CommandSettings):
     """What to measure."""
 
     sizes: tuple[int, ...] = (10_000, 60_000, 500_000)
@@ -203,7 +207,7 @@ def measure(settings: Settings) -> Iterator[Table]:
     alone = None
     for count in settings.sizes:
         rows = compare(count, settings)
-        yield ratios(
+        yield ratio_table(
             rows,
             f"{settings.num_queries:,} queries, {settings.neighbors} "
             f"neighbors among {count:,} x {settings.embedding_size}",
@@ -213,7 +217,7 @@ def measure(settings: Settings) -> Iterator[Table]:
                 busy = float(row.facts["busy"].split()[0])
                 alone = busy / settings.num_queries, count
     if settings.serving:
-        yield ratios(
+        yield ratio_table(
             serve(settings),
             f"Requests of {settings.batch_size} JPEG images, 256 pixels",
             "signature",
@@ -227,7 +231,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Prints the tables."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_benchmark(
-        "retrieval", "Search in galleries", __doc__, settings, measure
+        "benchmarks.retrieval",
+        "Search in galleries",
+        __doc__,
+        settings,
+        measure,
     )
 
 

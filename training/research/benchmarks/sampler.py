@@ -19,13 +19,17 @@ import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from training.research.benchmarks.ratio_table import Measurement, ratios
-from training.research.benchmarks.report import BenchmarkSettings, run_benchmark
-from training.research.results.records import Table
+from training.research.report import (
+    CommandSettings,
+    Measurement,
+    Table,
+    ratio_table,
+    run_benchmark,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(BenchmarkSettings):
+class Settings(CommandSettings):
     """What to measure."""
 
     num_items: int = 59_551
@@ -119,7 +123,7 @@ def measure(settings: Settings) -> Iterator[Table]:
         )
         for name, times in per_batch.items()
     ]
-    yield ratios(
+    yield ratio_table(
         rows,
         f"One batch of {settings.classes_per_batch} classes x "
         f"{settings.samples_per_class} out of {len(labels):,} items in "
@@ -131,7 +135,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Prints the table."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_benchmark(
-        "sampler", "Class-balanced batches", __doc__, settings, measure
+        "benchmarks.sampler",
+        "Class-balanced batches",
+        __doc__,
+        settings,
+        measure,
     )
 
 

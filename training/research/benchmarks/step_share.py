@@ -21,12 +21,11 @@ import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from training.research.benchmarks.report import BenchmarkSettings, run_benchmark
-from training.research.results.records import Table
+from training.research.report import CommandSettings, Table, run_benchmark
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(BenchmarkSettings):
+class Settings(CommandSettings):
     """What to measure."""
 
     batch_size: int = 32
@@ -167,7 +166,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Prints the table."""
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_benchmark(
-        "step_share", "What the methods add", __doc__, settings, measure
+        "benchmarks.step_share",
+        "What the methods add",
+        __doc__,
+        settings,
+        measure,
     )
 
 

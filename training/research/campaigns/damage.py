@@ -1,10 +1,15 @@
-"""Damaged artefacts: `python -m training.research.campaigns.damage`.
+"""Loads damaged artefacts, and counts damages that are not noticed.
 
-Every file of an exact index, a ScaNN index, a checkpoint of a run and a
-SavedModel is damaged in turn and the artefact is loaded: one or more bits are
-flipped, the file is cut, empty, longer, exchanged for another file of the
-artefact or for that of another version, or missing. Loading must refuse it
-and name the file or its folder, or give what was saved, bit by bit.
+    python -m training.research.campaigns.damage
+
+Every file of an exact index (in float32 and in int8, with attributes and a
+threshold), a ScaNN index, a checkpoint and, with `--model`, an export is
+damaged in turn and the artefact is loaded: bits are flipped, the file is cut,
+empty, longer, exchanged for another file of the artefact or for that of
+another version, or missing. `refused` raised an error; `whole` loaded what was
+saved, bit by bit; `silently wrong` loaded something else; `crashed` raised
+another kind of error; `not named` refused without the name of the file or its
+folder.
 """
 
 import hashlib
@@ -13,12 +18,14 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import tyro
+
+from training.research.report import CommandSettings, Table, run_benchmark
 
 WAYS = (
     "bit flipped",
@@ -34,69 +41,61 @@ VERDICTS = "refused", "whole", "silently wrong", "crashed", "not named"
 HEADINGS = "artefact", "files", "damages", *VERDICTS
 
 
-@dataclass(frozen=True)
-class DamageCommand:
-    """Damages every file of the artefacts and loads them."""
+@dataclass(frozen=True, kw_only=True)
+class Settings(CommandSettings):
+    """Number and kind of the damages."""
 
-    model: Annotated[Path | None, tyro.conf.Positional] = None
+    model: Path | None = None
     """Exported retriever to damage too; none by default."""
     times: int = 20
     """Damages of each kind a file."""
     seed: int = 0
     """Seed of the damages."""
-    json: Path | None = None
-    """File for the record."""
+
+    def small(self) -> "Settings":
+        """One damage of each kind."""
+        return replace(self, times=1)
+
+
+def measure(settings: Settings) -> Iterator[Table]:
+    """Yields one table with a row for each artefact."""
+    rows = []
+    for name, found, files in damage_all(settings):
+        counts = [found[verdict] for verdict in VERDICTS]
+        tried = found.total() - found["not named"]
+        rows.append([str(cell) for cell in (name, files, tried, *counts)])
+    yield Table(HEADINGS, rows)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    command = tyro.cli(
-        DamageCommand,
+    settings = tyro.cli(
+        Settings,
         prog="python -m training.research.campaigns.damage",
         description=__doc__,
         args=arguments,
     )
-    if command.times < 1:
-        sys.exit(f"error: `times` must be at least 1. Received: {command}.")
-    rows, is_wrong = [], False
-    for name, found, files in damage_all(command):
-        counts = [found[verdict] for verdict in VERDICTS]
-        tried = found.total() - found["not named"]
-        is_wrong |= any(counts[2:])
-        rows.append([str(cell) for cell in (name, files, tried, *counts)])
-        print(*rows[-1], sep=" | ", flush=True)
-    if command.json is not None:
-        from training.research.campaigns.report import keep_campaign
-        from training.research.results.records import Table
-
-        keep_campaign(
-            command.json,
-            "damage",
-            "Damaged artefacts",
-            "Every file of an exact index (in float32 and in int8, with "
-            "attributes and a threshold), a ScaNN index, a checkpoint and an "
-            "export is damaged in turn and the artefact is loaded: bits are "
-            "flipped, the file is cut, empty, longer, exchanged for another "
-            "file of the artefact or for that of another version, or missing. "
-            "`Whole` gave what was saved, bit by bit; `silently wrong` gave "
-            "something else; `crashed` raised what is no refusal; `not named` "
-            "refused without the name of the file or its folder.",
-            command,
-            [Table(HEADINGS, rows)],
-        )
-    if is_wrong:
+    (table,) = run_benchmark(
+        "campaigns.damage",
+        "Damaged artefacts",
+        __doc__,
+        settings,
+        measure,
+        kind="campaign",
+    )
+    if any(cell != "0" for row in table.rows for cell in row[5:]):
         sys.exit("error: damage was not noticed, or not named")
 
 
-def damage_all(command: DamageCommand) -> Iterator[tuple[str, Counter, int]]:
+def damage_all(settings: Settings) -> Iterator[tuple[str, Counter, int]]:
     """Yields name, verdicts and number of files of each artefact."""
-    generator = np.random.default_rng(command.seed)
+    generator = np.random.default_rng(settings.seed)
     with tempfile.TemporaryDirectory() as aside:
-        for name, (make, load) in artefacts(command.model).items():
+        for name, (make, load) in artefacts(settings.model).items():
             whole, other = Path(aside, name, "1"), Path(aside, name, "2")
             make(whole, 0)
             make(other, 1)
-            verdicts = damage(whole, other, load, command.times, generator)
+            verdicts = damage(whole, other, load, settings.times, generator)
             files = sum(path.is_file() for path in whole.rglob("*"))
             yield name, verdicts, files
 

@@ -1,83 +1,89 @@
-"""Damaged images against an export: `python -m training.research.campaigns.fuzz`.
+"""Sends damaged images to an export.
 
-Each batch holds damaged files between whole ones. Whole ones must keep their
-neighbors, damaged ones get a status, and the process lives on.
+    python -m training.research.campaigns.fuzz
+
+Random bytes and JPEG, PNG, GIF, BMP and WebP files, with Exif and without,
+that were flipped, cut or joined, in requests with intact images among them:
+through the reading of data sets and every signature of an export. The intact
+images must keep their neighbors, each damaged one gets a status, and the
+process must survive.
 """
 
 import io
 import resource
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import tyro
 
-ABOUT = """
-Random bytes and JPEG, PNG, GIF, BMP and WebP files, with Exif and without,
-that were flipped, cut or joined, in requests with whole images among them:
-through the reading of data sets and every signature of an export. The whole
-images must keep their neighbors, each damaged one gets a status of its own,
-and the process lives on.
-"""
+from training.research.report import (
+    CommandSettings,
+    facts_table,
+    run_benchmark,
+)
+
 KINDS = "JPEG", "PNG", "GIF", "BMP", "WEBP"
 
 
-@dataclass(frozen=True)
-class FuzzCommand:
-    """Sends damaged images through reading, embedding and search."""
+@dataclass(frozen=True, kw_only=True)
+class Settings(CommandSettings):
+    """Number of images."""
 
-    model: Annotated[Path, tyro.conf.Positional] = Path("saved_models/glyphs")
+    model: Path = Path("saved_models/glyphs")
     """Exported retriever."""
     images: int = 10_000
     """Damaged images to send."""
     batch: int = 32
-    """Images in a request; a quarter of them are whole."""
+    """Images in a request; a quarter of them are intact."""
     seed: int = 0
     """Seed of the damages."""
-    json: Path | None = None
-    """File for the record."""
+
+    def small(self) -> "Settings":
+        """A request."""
+        return replace(self, images=24)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    command = tyro.cli(
-        FuzzCommand,
+    settings = tyro.cli(
+        Settings,
         prog="python -m training.research.campaigns.fuzz",
         description=__doc__,
         args=arguments,
     )
     from training.browsing.exports import exported_folder
 
+    records: list[dict] = []
+
+    def measure(settings):
+        folder = exported_folder(settings.model)
+        records.append(
+            fuzz(
+                folder,
+                settings.images,
+                batch=settings.batch,
+                seed=settings.seed,
+            )
+        )
+        yield facts_table(records[-1])
+
     try:
-        record = fuzz(
-            exported_folder(command.model),
-            command.images,
-            batch=command.batch,
-            seed=command.seed,
+        run_benchmark(
+            "campaigns.fuzz",
+            "Damaged images",
+            __doc__,
+            settings,
+            measure,
+            kind="campaign",
         )
     except (OSError, ValueError) as error:
         sys.exit(f"error: {error}")
-    for name, value in record.items():
-        print(f"{name:>24}  {value}")
-    if command.json is not None:
-        from training.research.campaigns.report import (
-            facts_table,
-            keep_campaign,
-        )
-
-        keep_campaign(
-            command.json,
-            "fuzz",
-            "Damaged images",
-            ABOUT,
-            command,
-            [facts_table(record)],
-        )
-    if record["wrong_answers"]:
-        sys.exit("error: damage changed the answer to a whole image")
+    if records[-1]["wrong_answers"]:
+        sys.exit("error: damage changed the answer to an intact image")
 
 
 def fuzz(

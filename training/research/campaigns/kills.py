@@ -1,7 +1,15 @@
-"""Training killed again and again: `python -m training.research.campaigns.kills`.
+"""Kills training at random moments and compares how it ends.
 
-Every run is killed at random moments, gone on with by the same command until
-it is finished, and then compared, bit by bit, with a run that was left alone.
+    python -m training.research.campaigns.kills
+
+A small network trains with GSP, ZSR and chance constrained programming or a
+memory of past embeddings. `kill -9` ends its process in a step, in the middle
+of a file that is being written, in an evaluation, in the choice of the next
+proxies, or at any moment. The same command resumes until the run is finished.
+Compared with a run that was not killed: every array of the last checkpoint
+(weights, memory, states of the optimizer, of random generators and callbacks),
+the saved encoder, every line of the history but its seconds, and the test
+scores.
 """
 
 import io
@@ -17,7 +25,7 @@ import time
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -25,19 +33,10 @@ import numpy as np
 import tyro
 
 from training.research.campaigns.killed_run import error_file, train_silently
+from training.research.report import CommandSettings, Table, run_benchmark
 
-ABOUT = """
-A small network trains with GSP, ZSR and chance constrained programming or a
-memory of past embeddings. `kill -9` ends its process in a step, in the
-middle of a file that is being written, where an evaluation computes its
-scores, where the next proxies are chosen, or at any moment. The same command
-goes on until the run is finished. Compared with the run that was left alone:
-every array of the last checkpoint (weights, memory, the optimizer's and
-random generators' states, what the callbacks remember), the encoder that was
-saved, every line of the history but its seconds, and the test scores.
-"""
 PLACES = {"step": 12, "write": 10, "evaluation": 4, "problem": 2, "any": 0}
-"""Where to kill -> up to the so manieth time that a process is there."""
+"""Where to kill -> largest number of visits before the kill."""
 HEADINGS = (
     "trained with",
     "runs",
@@ -78,77 +77,79 @@ class KilledRun:
     differences: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class KillsCommand:
-    """Kills runs at random moments and compares how they end."""
+@dataclass(frozen=True, kw_only=True)
+class Settings(CommandSettings):
+    """Number of runs and kills."""
 
     runs: int = 10
     """Runs that are killed."""
     kills: int = 3
-    """Kills of a run, at most."""
+    """Largest number of kills of a run."""
     backend: Literal["tensorflow", "jax"] = "tensorflow"
-    """Keras's backend."""
+    """Keras backend."""
     minutes: float | None = None
-    """No run begins later than that; no limit by default."""
+    """No run begins later; no limit by default."""
     seed: int = 0
     """Seed of the moments, and of the training."""
-    json: Path | None = None
-    """File for the record."""
+
+    def small(self) -> "Settings":
+        """One run."""
+        return replace(self, runs=1, kills=1)
+
+
+def measure(settings: Settings) -> Iterator[Table]:
+    """Yields a table of the runs, and one of the moments."""
+    runs = []
+    for run in run_campaign(settings):
+        runs.append(run)
+        words = ", ".join(run.places)
+        print(f"{len(runs)} | {run.recipe} | {words}", flush=True)
+    yield Table(HEADINGS, rows_of(runs))
+    places = Counter(place.split()[0] for run in runs for place in run.places)
+    rows = [[place, str(count)] for place, count in sorted(places.items())]
+    yield Table(("killed in", "times"), rows, title="Moments")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    command = tyro.cli(
-        KillsCommand,
+    settings = tyro.cli(
+        Settings,
         prog="python -m training.research.campaigns.kills",
         description=__doc__,
         args=arguments,
     )
-    if command.runs < 1:
-        sys.exit(
-            f"error: `runs` must be at least 1. Received: runs={command.runs}."
-        )
-    runs: list[KilledRun] = []
-    for run in run_campaign(command):
-        runs.append(run)
-        words = ", ".join(run.places)
-        print(
-            f"{len(runs)} | {run.recipe} | {words} | {run.num_values} values "
-            f"| {len(run.differences)} differences",
-            flush=True,
-        )
-        # After each: whatever stops the campaign, its record is there.
-        if command.json is not None:
-            _keep(command, runs)
-    *_, total = rows_of(runs)
-    print(
-        f"{total[1]} runs, {total[2]} kills, {total[3]} resumes, "
-        f"{total[4]} values compared, {total[5]} differences"
+    table, _ = run_benchmark(
+        "campaigns.kills",
+        f"Runs killed at random moments, {settings.backend}",
+        __doc__,
+        settings,
+        measure,
+        kind="campaign",
     )
-    if any(run.differences for run in runs):
+    if table.rows[-1][-1] != "0":
         sys.exit("error: a run that was killed ended differently")
 
 
-def run_campaign(command: KillsCommand) -> Iterator[KilledRun]:
+def run_campaign(settings: Settings) -> Iterator[KilledRun]:
     """Kills runs until they are finished, and yields how each ended."""
     from training.research.campaigns.killed_run import RECIPES
 
-    draw = random.Random(command.seed)
+    draw = random.Random(settings.seed)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         alone: dict[str, dict] = {}
-        for number in range(command.runs):
+        for number in range(settings.runs):
             minutes = (time.monotonic() - start) / 60
-            if command.minutes is not None and minutes > command.minutes:
+            if settings.minutes is not None and minutes > settings.minutes:
                 return
             recipe = list(RECIPES)[number % len(RECIPES)]
             if recipe not in alone:
                 # A run remembers its folder's name: the same one for all.
                 whole = Path(folder) / "whole" / recipe
-                _require_finished(_train(command, whole, recipe), whole)
+                _require_finished(_train(settings, whole, recipe), whole)
                 alone[recipe] = outcome(whole)
             killed = Path(folder) / f"killed-{number}" / recipe
-            places = _kill_until_finished(command, killed, recipe, draw)
+            places = _kill_until_finished(settings, killed, recipe, draw)
             found = outcome(killed)
             yield KilledRun(
                 recipe,
@@ -169,7 +170,7 @@ def rows_of(runs: Sequence[KilledRun]) -> list[list[str]]:
         numbers = (
             len(own),
             kills,
-            kills,  # Every kill is followed by the same command.
+            kills,  # Every kill is followed by the same settings.
             sum(run.num_values for run in own),
             sum(len(run.differences) for run in own),
         )
@@ -219,38 +220,38 @@ def _bytes(array):
     return f"{array.dtype} {array.shape} ".encode() + array.tobytes()
 
 
-def _kill_until_finished(command, folder, recipe, draw):
+def _kill_until_finished(settings, folder, recipe, draw):
     """Where the run was killed, in turn; afterwards it is finished."""
     places: list[str] = []
-    while len(places) < command.kills:
+    while len(places) < settings.kills:
         place = draw.choice(list(PLACES))
         if place == "problem" and recipe != "ccp":
             place = "step"
         number = draw.randint(1, PLACES[place]) if PLACES[place] else 0
         # A process takes some seconds, most to compile.
         wait = draw.uniform(0, 12) if place == "any" else None
-        code = _train(command, folder, recipe, place, number, wait)
+        code = _train(settings, folder, recipe, place, number, wait)
         if code != -signal.SIGKILL:
             _require_finished(code, folder, places)
             return places
         places.append(f"{place} {number}" if number else place)
-    _require_finished(_train(command, folder, recipe), folder, places)
+    _require_finished(_train(settings, folder, recipe), folder, places)
     return places
 
 
-def _train(command, folder, recipe, place="any", number=0, wait=None):
+def _train(settings, folder, recipe, place="any", number=0, wait=None):
     """Trains in a process of its own; returns how that one ended.
 
     It is forked from one that has imported everything and computed nothing,
     which spares it half of its time.
     """
-    os.environ["KERAS_BACKEND"] = command.backend
+    os.environ["KERAS_BACKEND"] = settings.backend
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(list(IMPORTED))
     process = processes.Process(
         target=train_silently,
-        args=(str(folder), recipe, command.seed, place, number),
+        args=(str(folder), recipe, settings.seed, place, number),
     )
     process.start()
     process.join(wait)
@@ -269,25 +270,6 @@ def _require_finished(code, folder, places=()):
             f"A run that is left alone must end with 0. Received: {code}"
             f"{killed}. It said:\n{found}"
         )
-
-
-def _keep(command, runs):
-    from training.research.campaigns.report import keep_campaign
-    from training.research.results.records import Table
-
-    places = Counter(place.split()[0] for run in runs for place in run.places)
-    rows = [[place, str(count)] for place, count in sorted(places.items())]
-    keep_campaign(
-        command.json,
-        "kills",
-        f"Runs killed at random moments, {command.backend}",
-        ABOUT,
-        command,
-        [
-            Table(HEADINGS, rows_of(runs)),
-            Table(("killed in", "times"), rows, title="Moments"),
-        ],
-    )
 
 
 if __name__ == "__main__":

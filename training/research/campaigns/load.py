@@ -1,30 +1,39 @@
-"""Many clients at once: `python -m training.research.campaigns.load`.
+"""Asks one export from many threads.
 
-Threads ask one export for neighbors, some with damaged images; every answer
-is compared with the one that a single thread got before.
+    python -m training.research.campaigns.load
+
+Threads ask for neighbors, one image a request, some of them damaged. Every
+answer is compared with the one that a single thread got before. Latencies are
+those of a loaded machine.
 """
 
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import tyro
 
+from training.research.report import (
+    CommandSettings,
+    facts_table,
+    run_benchmark,
+)
 
-@dataclass(frozen=True)
-class LoadCommand:
-    """Searches with many threads and compares every answer."""
 
-    model: Annotated[Path, tyro.conf.Positional] = Path("saved_models/glyphs")
+@dataclass(frozen=True, kw_only=True)
+class Settings(CommandSettings):
+    """Number of requests and clients."""
+
+    model: Path = Path("saved_models/glyphs")
     """Exported retriever."""
     requests: int = 10_000
     """Requests of one image each."""
     threads: int = 16
-    """Clients at once."""
+    """Concurrent clients."""
     bad: float = 0.05
     """Share of the requests whose image is damaged."""
     signatures: tuple[Literal["search_exact", "search_ann"], ...] = (
@@ -33,38 +42,49 @@ class LoadCommand:
     """Exact search, ScaNN's, or one after the other."""
     seed: int = 0
     """Seed of the requests' order."""
-    json: Path | None = None
-    """File for the record."""
+
+    def small(self) -> "Settings":
+        """A few requests."""
+        return replace(self, requests=20, threads=2)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    command = tyro.cli(
-        LoadCommand,
+    settings = tyro.cli(
+        Settings,
         prog="python -m training.research.campaigns.load",
         description=__doc__,
         args=arguments,
     )
     from training.browsing.exports import exported_folder
 
-    records = {}
-    try:
-        for signature in command.signatures:
-            record = records[signature] = load(
-                exported_folder(command.model),
-                command.requests,
-                threads=command.threads,
-                bad=command.bad,
+    records: list[dict] = []
+
+    def measure(settings):
+        for signature in settings.signatures:
+            record = load(
+                exported_folder(settings.model),
+                settings.requests,
+                threads=settings.threads,
+                bad=settings.bad,
                 signature=signature,
-                seed=command.seed,
+                seed=settings.seed,
             )
-            for name, value in record.items():
-                print(f"{name:>32}  {value}", flush=True)
+            records.append(record)
+            yield facts_table(record, signature)
+
+    try:
+        run_benchmark(
+            "campaigns.load",
+            "Many clients at once",
+            __doc__,
+            settings,
+            measure,
+            kind="campaign",
+        )
     except (ImportError, OSError, ValueError) as error:
         sys.exit(f"error: {error}")
-    if command.json is not None:
-        _keep(command, records)
-    if any(record["different_answers"] for record in records.values()):
+    if any(record["different_answers"] for record in records):
         sys.exit("error: answers differ from the single-threaded ones")
 
 
@@ -134,27 +154,6 @@ def load(
         },
         "memory_growth_mb_of_second_half": round(_resident_mb() - middle, 1),
     }
-
-
-def _keep(command, records):
-    from training.research.campaigns.report import keep_campaign
-    from training.research.results.records import Table
-
-    first = next(iter(records.values()))
-    rows = [
-        [name.replace("_", " "), *(str(r[name]) for r in records.values())]
-        for name in first
-    ]
-    keep_campaign(
-        command.json,
-        "load",
-        "Many clients at once",
-        "Threads ask one export for neighbors, one image a request, some of "
-        "them damaged; every answer is compared with the one that a single "
-        "thread got before. Latencies are those of a loaded machine.",
-        command,
-        [Table(("", *records), rows)],
-    )
 
 
 def _plain(answer):

@@ -26,12 +26,9 @@ as in the papers):
   shows the class; 0.25 where nothing is chosen.
 - active prototypes of a class: those that dominate where at least a tenth
   (`--active-share`) of the class's pooled mass comes from. Their number, and
-  how far two classes' sets overlap (Jaccard, mean over pairs).
-- hulls: convex hulls of the classes' active prototypes in the plane of the
-  prototypes' first two principal components. The share of classes whose hull
-  has an area, as it takes three prototypes, and for pairs of these the area
-  that both hulls cover, of the area that either covers. Classes that activate
-  the same prototypes overlap fully.
+  how far two classes' sets overlap (Jaccard, mean over pairs). The third
+  picture shows their convex hulls in the plane of the prototypes' first two
+  principal components.
 
 Beside the numbers, three pictures of the first seed: `NAME.png`, pooling
 weights colored by the dominant prototype; `NAME_classes.png`, what each class
@@ -42,7 +39,6 @@ and of XML; thesis, Figures 5.6 and 4.3.
 import base64
 import io
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -54,24 +50,26 @@ import keras_gsp as gsp
 from training.browsing.exports import decoded_image
 from training.pictures.palette import PROTOTYPES, picture
 from training.pictures.pooling_weights import prototype_maps
-from training.research.experiments.convex_hulls import area, hull, overlap
 from training.research.experiments.few_prototypes import (
     COLORS,
+    NOTES,
     REGULARIZERS,
     FewPrototypesSettings,
     class_means,
     examined_subject_cells,
     known_and_examined,
+    note_cells,
+    noted,
+    retrieval,
     short_names,
     train,
     untrained,
 )
-from training.research.experiments.regularizer_share import columns, over_seeds
-from training.research.experiments.report import run_experiment
-from training.research.experiments.short_training import retrieval
-from training.research.results.markdown import (
+from training.research.experiments.synthetic_tokens import convex_hull
+from training.research.report import (
     markdown_table,
     mean_and_deviation,
+    run_experiment,
     spread,
 )
 
@@ -84,8 +82,6 @@ MEASURES = {
     "mass_on_subject": "mass on the subject",
     "active": "active prototypes of a class",
     "active_overlap": "overlap of active sets",
-    "hulls": "classes whose hull has an area",
-    "hull_overlap": "overlap of hulls",
 }
 UNTRAINED = "untrained"
 SHOWN_CLASSES = 16
@@ -182,35 +178,20 @@ def histogram_facts(histograms: Any) -> dict[str, float]:
     }
 
 
-def active_facts(active: Any, places: Any) -> dict[str, Any]:
+def active_facts(active: Any) -> dict[str, Any]:
     """How many prototypes classes activate, and how far these overlap.
 
     Args:
         active: (num_classes, num_prototypes), boolean.
-        places: (num_prototypes, 2), the prototypes in the plane.
 
     Returns:
-        Means over classes or pairs; `"hull_overlap"` is None without two
-        classes whose hulls have an area.
+        Means over classes and over pairs of classes.
     """
     from scipy.spatial.distance import pdist
 
-    # Of 100 classes many activate the same few prototypes.
-    sets, kinds = np.unique(active, axis=0, return_inverse=True)
-    hulls = [hull(places[one]) for one in sets]
-    has_area = np.array([area(corners) > 0.0 for corners in hulls])
-    shared = np.eye(len(sets))
-    for one, other in combinations(np.flatnonzero(has_area), 2):
-        shared[one, other] = overlap(hulls[one], hulls[other])
-        shared[other, one] = shared[one, other]
-    kept = kinds.ravel()[has_area[kinds.ravel()]]
-    first, second = np.triu_indices(len(kept), k=1)
-    pairs = shared[kept[first], kept[second]]
     return {
         "active": np.mean(active.sum(axis=1)),
         "active_overlap": np.mean(1.0 - pdist(active, "jaccard")),
-        "hulls": len(kept) / len(active),
-        "hull_overlap": np.mean(pairs) if len(pairs) else None,
     }
 
 
@@ -251,7 +232,7 @@ def measure(settings: Settings) -> dict:
             runs.append(found[0])
             if method != UNTRAINED:
                 panels.setdefault(method, found[1])
-        rows.append({"method": method} | _over_seeds(runs) | over_seeds(notes))
+        rows.append({"method": method} | _over_seeds(runs) | noted(notes))
     return {
         "rows": rows,
         "first_seed": {
@@ -284,7 +265,7 @@ def _examine(encoder, images, cells, active_share):
                 None if cells is None else mass_on_subject(maps, cells)
             )
         }
-        | active_facts(active, places)
+        | active_facts(active)
     )
     shown = maps[_shown(images.labels)]
     points = dominated @ places
@@ -341,13 +322,8 @@ def table(results: dict) -> str:
         ]
         for name, said in MEASURES.items()
     ]
-    headings, cells = columns(rows)
-    lines += [
-        [heading, *line]
-        for heading, line in zip(
-            headings, zip(*cells, strict=True), strict=True
-        )
-    ]
+    notes = [note_cells(row) for row in rows]
+    lines += [[name, *(n[i] for n in notes)] for i, name in enumerate(NOTES)]
     return markdown_table(["", *(row["method"] for row in rows)], lines)
 
 
@@ -466,7 +442,7 @@ def _draw_plane(axis, panel, classes):
     ):
         color = PROTOTYPES[number]
         axis.fill(
-            *hull(places[np.array(active)]).T,
+            *convex_hull(places[np.array(active)]).T,
             facecolor=to_rgba(color, 0.08),
             edgecolor=color,
             # Hulls of the same prototypes lie inside one another.

@@ -29,13 +29,11 @@ import keras_gsp as gsp
 from training.pictures.palette import BLACK, BLUE, GREEN, VERMILION, picture
 from training.recipes.backbone import build_backbone
 from training.recipes.recipe import Recipe
-from training.research.experiments.report import (
+from training.research.report import (
     ExperimentSettings,
-    run_experiment,
-)
-from training.research.results.markdown import (
     markdown_table,
     mean_and_deviation,
+    run_experiment,
     spread,
 )
 

@@ -51,13 +51,11 @@ from training.pictures.palette import (
     YELLOW,
     picture,
 )
-from training.research.experiments.report import (
+from training.research.report import (
     ExperimentSettings,
-    run_experiment,
-)
-from training.research.results.markdown import (
     markdown_table,
     mean_and_deviation,
+    run_experiment,
     spread,
 )
 

@@ -24,22 +24,26 @@ import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
+from training.datasets.image_set import RetrievalSplits
 from training.pictures.palette import BLACK, BLUE, VERMILION, picture
 from training.recipes.batches import training_batches
+from training.recipes.features import with_features
 from training.recipes.learner import start_from_data
 from training.recipes.own_images import FEATURES
-from training.research.benchmarks.iterated_pooling import IteratedSumPooling
-from training.research.experiments.report import run_experiment
-from training.research.experiments.short_training import (
+from training.recipes.recipe import Recipe
+from training.research.experiments.few_prototypes import (
     balanced_batch,
     retrieval,
 )
-from training.research.experiments.sweep import FeatureSettings, load_features
-from training.research.results.markdown import (
+from training.research.iterated_pooling import IteratedSumPooling
+from training.research.report import (
+    ExperimentSettings,
     markdown_table,
     mean_and_deviation,
+    run_experiment,
     spread,
 )
+from training.research.studies import changed
 
 AVERAGE, EXACT = "average pooling", "GSP, exact"
 CLOSED, AUTODIFF = "GSP, closed form", "GSP, autodiff"
@@ -52,9 +56,17 @@ MEASURES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(FeatureSettings):
-    """Rounds, and the pooling that they solve."""
+class Settings(ExperimentSettings):
+    """Frozen features, rounds, and the pooling that they solve."""
 
+    data_dir: Path | None = None
+    """Image folder or archive, `birds50.zip`."""
+    weights: Path | None = None
+    """Weights of MobileNetV2 (alpha 0.35, no top)."""
+    split_seed: int = 0
+    """Seed that chooses the training half of the classes."""
+    steps: int = 150
+    batch_size: int = 32
     rounds: tuple[int, ...] = (1, 5, 25, 100)
     """Rounds of the paper's iteration."""
     num_prototypes: int = 64
@@ -71,6 +83,27 @@ class Settings(FeatureSettings):
             steps=2,
             batch_size=8,
         )
+
+
+def load_features(settings: Settings) -> RetrievalSplits:
+    """Features of all images, split by class."""
+    if settings.data_dir is None:
+        from training.datasets import glyphs
+
+        recipe = Recipe(frozen="all", cache_features=True)
+        data = glyphs.load(
+            train_classes=8,
+            train_samples=8,
+            validation_classes=1,
+            test_classes=8,
+            test_samples=4,
+        )
+        return with_features(recipe, data)
+    from training.datasets.image_folder import image_folder_splits
+
+    splits = image_folder_splits(settings.data_dir, seed=settings.split_seed)
+    weights = str(settings.weights) if settings.weights else None
+    return with_features(changed(FEATURES, backbone_weights=weights), splits)
 
 
 def contenders(settings: Settings) -> dict:
@@ -126,7 +159,7 @@ def trained(
             negative_margin=FEATURES.negative_margin
         ),
     )
-    recipe = replace(
+    recipe = changed(
         FEATURES, **balanced_batch(images, settings.batch_size), seed=seed
     )
     batches = training_batches(recipe, images)

@@ -25,14 +25,11 @@ from tqdm import tqdm
 
 import keras_gsp as gsp
 from training.pictures.palette import METHODS, picture
-from training.research.experiments.convex_hulls import hull
-from training.research.experiments.report import (
+from training.research.report import (
     ExperimentSettings,
-    run_experiment,
-)
-from training.research.results.markdown import (
     markdown_table,
     mean_and_deviation,
+    run_experiment,
     spread,
 )
 
@@ -215,7 +212,7 @@ def _draw_classes(axis, shown):
     colors = colormaps["viridis"](np.linspace(0.0, 0.95, labels.max() + 1))
     for label, color in enumerate(colors):
         axis.fill(
-            *hull(embeddings[labels == label]).T,
+            *convex_hull(embeddings[labels == label]).T,
             facecolor=(*color[:3], 0.35),
             edgecolor=color,
             lw=1.5,
@@ -246,6 +243,16 @@ def _draw_scores(axis, rows):
     axis.set_ylabel("MAP@R on fresh bags")
     axis.set_ylim(0.0, 1.2)
     axis.legend(title="mean, and each seed", ncols=2, loc="upper right")
+
+
+def convex_hull(points: np.ndarray) -> np.ndarray:
+    """Corners of the convex hull; the points where they have no area."""
+    from scipy.spatial import ConvexHull, QhullError
+
+    try:
+        return points[ConvexHull(points).vertices]
+    except QhullError:
+        return points
 
 
 def table(results: dict) -> str:

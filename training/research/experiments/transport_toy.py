@@ -19,13 +19,11 @@ import numpy as np
 import tyro
 
 from training.pictures.palette import BLUE, VERMILION, picture
-from training.research.experiments.report import (
+from training.research.report import (
     ExperimentSettings,
-    run_experiment,
-)
-from training.research.results.markdown import (
     markdown_table,
     mean_and_deviation,
+    run_experiment,
     spread,
 )
 

@@ -47,19 +47,21 @@ import keras_gsp as gsp
 from training.pictures.palette import picture
 from training.research.experiments.few_prototypes import (
     COLORS,
+    NOTES,
     REGULARIZERS,
     FewPrototypesSettings,
     class_means,
+    encoded,
     known_and_examined,
+    note_cells,
+    noted,
     short_names,
     train,
 )
-from training.research.experiments.regularizer_share import columns, over_seeds
-from training.research.experiments.report import run_experiment
-from training.research.experiments.short_training import encoded
-from training.research.results.markdown import (
+from training.research.report import (
     markdown_table,
     mean_and_deviation,
+    run_experiment,
     spread,
 )
 
@@ -206,7 +208,7 @@ def measure(settings: Settings) -> dict:
         scores[method] = {
             name: mean_and_deviation([run[name] for run in runs])
             for name in MEASURES
-        } | over_seeds(notes)
+        } | noted(notes)
     return {
         "scores": scores,
         "classes": short_names(unseen)[:SHOWN_CLASSES],
@@ -217,14 +219,19 @@ def measure(settings: Settings) -> dict:
 def table(results: dict) -> str:
     """One row a method."""
     scores = results["scores"]
-    headings, cells = columns(list(scores.values()))
+    # Records of earlier versions have fewer measures.
     kept = [name for name in MEASURES if name in next(iter(scores.values()))]
     rows = [
-        [method, *(spread(found[name], digits=3) for name in kept), *own]
-        for (method, found), own in zip(scores.items(), cells, strict=True)
+        [
+            method,
+            *(spread(found[name], digits=3) for name in kept),
+            *note_cells(found),
+        ]
+        for method, found in scores.items()
     ]
-    measures = [MEASURES[name] for name in kept]
-    return markdown_table(["", *measures, *headings], rows)
+    return markdown_table(
+        ["", *(MEASURES[name] for name in kept), *NOTES], rows
+    )
 
 
 def draw(path: Path, results: dict) -> None:

@@ -1,7 +1,5 @@
 """Contenders do the same before they are timed, and refuse what they cannot."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -16,10 +14,7 @@ from training.research.benchmarks import (
     retrieval,
     sampler,
 )
-from training.research.benchmarks.ratio_table import Measurement, ratios
-from training.research.benchmarks.report import BenchmarkSettings, run_benchmark
 from training.research.benchmarks.search_contender import CONTENDERS
-from training.research.results.records import Table
 
 FEW = sampler.Settings().small()
 
@@ -85,40 +80,3 @@ def test_every_pooling_keeps_the_shape_that_is_timed():
     shapes = {name: layer(features).shape for name, layer in layers.items()}
     assert shapes.pop(pooling.UNIT) == (2, 3, 3, 2)
     assert {tuple(shape) for shape in shapes.values()} == {(2, 8)}
-
-
-def test_ratios_are_to_the_first_and_keep_the_times():
-    rows = [Measurement("a", (2.0, 4.0)), Measurement("b", (1.5,))]
-    table = ratios(rows, "title", "what")
-    assert table.headings[0] == "what"
-    assert [row[2] for row in table.rows] == ["1.00", "0.50"]
-    assert table.numbers == {"seconds": {"a": [2.0, 4.0], "b": [1.5]}}
-
-
-def test_a_benchmark_that_breaks_keeps_nothing(tmp_path):
-    def breaks(settings):
-        yield Table(["what"], [["half"]])
-        raise RuntimeError("no more")
-
-    settings = BenchmarkSettings(json=tmp_path / "x.json")
-    with pytest.raises(RuntimeError, match="no more"):
-        run_benchmark("x", "title", "", settings, breaks)
-    assert not settings.json.exists()
-
-
-def test_a_record_is_of_the_sizes_that_were_measured(tmp_path, capsys):
-    path = tmp_path / "x.json"
-    settings = sampler.Settings(json=path, smoke=True, repeats=7)
-    run_benchmark(
-        "sampler",
-        "title",
-        "About it.\n\n    python -m of.it\n\nMore.",
-        settings,
-        lambda sizes: [Table(["repeats"], [[str(sizes.repeats)]])],
-    )
-    record = json.loads(path.read_text())
-    assert record["tables"][0]["rows"] == [["1"]]
-    assert record["settings"]["repeats"] == 1
-    assert record["about"] == "About it.\n\nMore."
-    assert record["command"].endswith("sampler --smoke --repeats 7")
-    assert "| 1 |" in capsys.readouterr().out

@@ -9,21 +9,18 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("most rivals are TensorFlow's", allow_module_level=True)
 
 from training.research.benchmarks import (
-    embedding,
     evaluation,
     k_center,
     pipeline,
     pooling,
     retrieval,
     sampler,
-    scaling,
     step_share,
 )
 from training.research.benchmarks.__main__ import BENCHMARKS
-from training.research.results.pages import pages
+from training.research.pages import pages
 
 RUNS = {
-    embedding: ["plain loop", "local", "images/s"],
     evaluation: ["plain product and top_k", "keras_gsp", "separate gallery"],
     k_center: ["class by class", "greedy_k_center"],
     pooling: ["1x1 convolution", "gap", "gsp", "paper's 3 rounds"],
@@ -38,17 +35,8 @@ def name_of(module):
     return module.__name__.rpartition(".")[2]
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        pytest.param(
-            module,
-            marks=[pytest.mark.slow] * (module in (pipeline, step_share)),
-        )
-        for module in RUNS
-    ],
-    ids=name_of,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("module", RUNS, ids=name_of)
 def test_a_smoke_run_has_a_page(module, tmp_path, in_this_process, capsys):
     path = tmp_path / f"{name_of(module)}.json"
     module.main(["--smoke", "--json", str(path)])
@@ -66,23 +54,5 @@ def test_a_smoke_run_has_a_page(module, tmp_path, in_this_process, capsys):
     assert str(tmp_path) not in path.read_text()
 
 
-@pytest.mark.slow
-def test_proxies_cut_by_class_take_half_the_memory_of_a_device(
-    tmp_path, capsys
-):
-    path = tmp_path / "scaling.json"
-    scaling.main(["--smoke", "--json", str(path)])
-    whole, cut = json.loads(path.read_text())["tables"]
-    columns = dict(
-        zip(cut["headings"], zip(*cut["rows"], strict=True), strict=True)
-    )
-    losses = [float(loss) for loss in columns["loss"]]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    one, two = map(float, columns["MB a device"])
-    assert one == 64 * 4 * 4 * 3 / 1e6 and two == one / 2
-    assert [row[0] for row in whole["rows"]] == ["1", "2"]
-    assert "scaling.md" in pages(tmp_path)
-
-
 def test_every_benchmark_is_run_by_make_bench():
-    assert {name_of(module) for module in (*RUNS, scaling)} <= set(BENCHMARKS)
+    assert {name_of(module) for module in RUNS} <= set(BENCHMARKS)

@@ -7,7 +7,7 @@ import pytest
 
 import keras_gsp as gsp
 from training.research.benchmarks import losses
-from training.research.results.pages import pages
+from training.research.pages import pages
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("the benchmark compiles by XLA", allow_module_level=True)

@@ -16,7 +16,7 @@ def test_a_run_killed_twice_ends_as_the_one_left_alone(tmp_path, capsys):
     record = tmp_path / "kills.json"
     options = ["--runs", "1", "--kills", "2", "--seed", "1"]
     kills.main([*options, "--json", str(record)])
-    assert "1 runs, 2 kills, 2 resumes" in capsys.readouterr().out
+    assert "| all | 1 | 2 | 2 |" in capsys.readouterr().out
     kept = json.loads(record.read_text())
     table, moments = kept["tables"]
     assert sum(int(count) for _, count in moments["rows"]) == 2
@@ -42,8 +42,3 @@ def test_what_a_failing_run_said_is_told(tmp_path):
         kills._require_finished(1, folder, ["step 2", "any"])
     with pytest.raises(RuntimeError, match="-11. It said:\nno error of Python"):
         kills._require_finished(-11, tmp_path / "b" / "ccp")
-
-
-def test_no_runs_are_refused():
-    with pytest.raises(SystemExit, match="Received: runs=0"):
-        kills.main(["--runs", "0"])

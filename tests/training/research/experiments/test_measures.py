@@ -1,0 +1,195 @@
+"""Measures of the experiments against loops."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("experiments train on TensorFlow", allow_module_level=True)
+
+from training.datasets import glyphs
+from training.datasets.collage import cell_of_picture, compose_collages
+from training.research.experiments.dominant_prototypes import (
+    Settings,
+    active_facts,
+    check_settings,
+    dominated_mass,
+    histogram_facts,
+    in_plane,
+    mass_on_subject,
+)
+from training.research.experiments.proxy_geometry import violations
+from training.research.experiments.synthetic_tokens import convex_hull
+
+
+def random_maps(count=5, rows=3, columns=4, prototypes=3, seed=0):
+    shape = count, rows, columns, prototypes
+    maps = np.random.default_rng(seed).random(shape)
+    return maps / maps.sum(axis=(1, 2, 3), keepdims=True)
+
+
+def distance(one, other):
+    """Square root of the Jensen-Shannon divergence in bits."""
+    middle = (one + other) / 2.0
+    divergence = 0.0
+    for p in (one, other):
+        for share, mixed in zip(p, middle, strict=True):
+            if share > 0.0:
+                divergence += 0.5 * share * np.log2(share / mixed)
+    return np.sqrt(max(divergence, 0.0))
+
+
+def test_dominated_mass_is_that_of_a_loop():
+    maps = random_maps()
+    expected = np.zeros((5, 3))
+    for image, row, column in np.ndindex(maps.shape[:3]):
+        place = maps[image, row, column]
+        expected[image, np.argmax(place)] += place.sum()
+    np.testing.assert_allclose(dominated_mass(maps), expected)
+    np.testing.assert_allclose(expected.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(4, 6), (3, 5)])
+def test_mass_on_the_subject_is_that_of_a_loop(rows, columns):
+    maps = random_maps(8, rows, columns)
+    cells = np.arange(8) % 4
+    masses = np.zeros(8)
+    for image, row, column in np.ndindex(maps.shape[:3]):
+        # Centers, in units of the canvas; 0.5 belongs to the later cell.
+        below, right = (
+            (row + 0.5) / rows >= 0.5,
+            (column + 0.5) / columns >= 0.5,
+        )
+        if cells[image] == 2 * below + right:
+            masses[image] += maps[image, row, column].sum()
+    np.testing.assert_allclose(mass_on_subject(maps, cells), masses.mean())
+
+
+def test_facts_of_histograms_are_those_of_a_loop():
+    histograms = np.random.default_rng(1).dirichlet(np.ones(4), size=7)
+    histograms[3] = [1.0, 0.0, 0.0, 0.0]
+    histograms[5] = histograms[4]
+    found = histogram_facts(histograms)
+    evenness, main = [], []
+    for row in histograms:
+        positive = [share for share in row if share > 0.0]
+        evenness.append(-sum(s * np.log(s) for s in positive) / np.log(4))
+        main.append(int(np.argmax(row)))
+    distances = [distance(a, b) for a, b in combinations(histograms, 2)]
+    np.testing.assert_allclose(found["evenness"], np.mean(evenness))
+    np.testing.assert_allclose(found["class_distance"], np.mean(distances))
+    assert found["main_prototypes"] == len(set(main))
+    shared = [main.count(one) > 1 for one in main]
+    np.testing.assert_allclose(found["shared_main"], np.mean(shared))
+
+
+def test_even_histograms_are_even_and_classes_with_their_own_far_apart():
+    even = histogram_facts(np.full((3, 8), 0.125))
+    np.testing.assert_allclose(even["evenness"], 1.0)
+    np.testing.assert_allclose(even["class_distance"], 0.0, atol=1e-7)
+    own = histogram_facts(np.eye(4))
+    np.testing.assert_allclose(own["evenness"], 0.0)
+    np.testing.assert_allclose(own["class_distance"], 1.0)
+    assert own["main_prototypes"] == 4 and own["shared_main"] == 0.0
+
+
+def test_active_sets_and_their_overlaps_are_those_of_a_loop():
+    active = np.random.default_rng(2).random((9, 6)) < 0.6
+    found = active_facts(active)
+    overlaps = [
+        (one & other).sum() / (one | other).sum()
+        for one, other in combinations(active, 2)
+    ]
+    np.testing.assert_allclose(found["active"], active.sum() / 9)
+    np.testing.assert_allclose(found["active_overlap"], np.mean(overlaps))
+
+
+def test_the_hull_of_a_square_leaves_out_its_center():
+    square = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    points = np.concatenate([square, [[0.5, 0.5]]])
+    assert {*map(tuple, convex_hull(points))} == {*map(tuple, square)}
+    line = np.array([[0.0, 0.0], [1.0, 1.0]])
+    np.testing.assert_array_equal(convex_hull(line), line)
+
+
+def test_the_plane_holds_all_of_prototypes_in_a_plane():
+    rng = np.random.default_rng(0)
+    flat = rng.normal(size=(8, 2)) @ rng.normal(size=(2, 5)) + 1.0
+    mean, axes, share = in_plane(flat)
+    np.testing.assert_allclose(share, 1.0)
+    np.testing.assert_allclose((flat - mean) @ axes @ axes.T + mean, flat)
+
+
+def test_letters_are_found_in_their_cells():
+    sizes = {
+        "train_classes": 3,
+        "train_samples": 4,
+        "validation_classes": 3,
+        "test_classes": 4,
+        "test_samples": 5,
+    }
+    # Alone on the canvas, the letter is where the ink is.
+    splits = glyphs.load(**sizes, has_distractors=False)
+    for side in ("train", "test"):
+        cells = glyphs.letter_cells(side, **sizes, has_distractors=False)
+        images = getattr(splits, side).images
+        size = glyphs.CELL
+        for image, cell in zip(images, cells, strict=True):
+            row, column = size * (cell // 2), size * (cell % 2)
+            own = image[row : row + size, column : column + size]
+            assert own.min() < 128
+            assert np.sum(image < 255) == np.sum(own < 255)
+
+
+def test_a_picture_is_found_in_its_collage():
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 4, 6, 3), "uint8")
+    pictures, backgrounds = np.split(pixels, [5])
+    made = compose_collages(pictures, backgrounds, seed=3)
+    cells = cell_of_picture(made, pictures)
+    for canvas, picture, cell in zip(made, pictures, cells, strict=True):
+        row, column = 4 * (cell // 2), 6 * (cell % 2)
+        found = canvas[row : row + 4, column : column + 6]
+        np.testing.assert_array_equal(found, picture)
+    with pytest.raises(ValueError, match="must each be a cell"):
+        cell_of_picture(made, pictures[::-1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_prototypes": 1}, "num_prototypes=1"),
+        ({"num_prototypes": 9}, "num_prototypes=9"),
+        ({"active_share": 0.0}, "active_share=0.0"),
+        ({"active_share": 0.2}, "active_share=0.2"),
+    ],
+)
+def test_settings_that_cannot_be_measured_or_drawn_are_refused(
+    changes, message
+):
+    check_settings(Settings())
+    with pytest.raises(ValueError, match=message):
+        check_settings(replace(Settings(), **changes))
+
+
+def test_violations_are_those_of_a_loop():
+    rng = np.random.default_rng(0)
+    points, labels = rng.normal(size=(12, 3)), np.arange(12) % 3
+    others, classes = rng.normal(size=(5, 3)), np.arange(5) % 3
+    for references, known in ((points, labels), (others, classes)):
+        wrong, losses = [], []
+        for i, one in enumerate(points):
+            for j, other in enumerate(references):
+                if references is points and i == j:
+                    continue
+                distance = np.sqrt(sum((one - other) ** 2))
+                if labels[i] == known[j]:
+                    wrong.append(distance >= 1.0)
+                    losses.append(distance)
+                else:
+                    wrong.append(distance <= 1.0)
+                    losses.append(max(0.0, 2.0 - distance))
+        found = violations(points, labels, references, known, margin=2.0)
+        np.testing.assert_allclose(found, [np.mean(wrong), np.mean(losses)])

@@ -1,0 +1,81 @@
+"""The paper's iteration converges to what the package solves exactly."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_gsp as gsp
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("float64 on TensorFlow", allow_module_level=True)
+
+from training.research.iterated_pooling import (
+    iterated_transport,
+    iterated_transport_in_closed_form,
+)
+
+PROBLEM = {"transport_ratio": 0.3, "inverse_temperature": 5.0}
+
+
+def gradient_function(solve):
+    """Value and gradient for an upstream gradient."""
+
+    def run(costs, pull):
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            tape.watch(costs)
+            value = solve(costs)
+        return value, tape.gradient(value, costs, output_gradients=pull)
+
+    return run
+
+
+def joined(solve):
+    def both(costs):
+        residual, plan = solve(costs)
+        return ops.concatenate([residual[..., None, :], plan], axis=-2)
+
+    return both
+
+
+@pytest.fixture
+def costs_and_pull():
+    rng = np.random.default_rng(0)
+    costs, pull = rng.uniform(0.0, 2.0, (2, 3, 7)), rng.normal(size=(2, 4, 7))
+    return ops.convert_to_tensor(costs), ops.convert_to_tensor(pull)
+
+
+def test_enough_rounds_give_the_exact_plan_and_gradient(costs_and_pull):
+    exact = gradient_function(
+        joined(lambda c: gsp.ops.partial_transport(c, **PROBLEM))
+    )
+    paper = gradient_function(
+        joined(lambda c: iterated_transport(c, num_rounds=40, **PROBLEM))
+    )
+    for expected, found in zip(
+        exact(*costs_and_pull), paper(*costs_and_pull), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_the_papers_gradient_is_that_of_autodiff_once_converged(
+    costs_and_pull,
+):
+    paper = gradient_function(
+        joined(lambda c: iterated_transport(c, num_rounds=40, **PROBLEM))
+    )
+    closed = gradient_function(
+        lambda c: iterated_transport_in_closed_form(c, num_rounds=40, **PROBLEM)
+    )
+    for expected, found in zip(
+        paper(*costs_and_pull), closed(*costs_and_pull), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_few_rounds_are_not_exact(costs_and_pull):
+    _, exact = gsp.ops.partial_transport(costs_and_pull[0], **PROBLEM)
+    _, early = iterated_transport(costs_and_pull[0], num_rounds=3, **PROBLEM)
+    assert np.abs(np.asarray(early) - np.asarray(exact)).max() > 1e-6

@@ -1,0 +1,182 @@
+"""Pages are made of records alone, and are those of today's records."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from training.research.pages import (
+    DATA,
+    DOCS,
+    PAGES,
+    add_record,
+    draw_missing,
+    main,
+    pages,
+    write_pages,
+)
+from training.research.report import (
+    CommandSettings,
+    Measurement,
+    Table,
+    command_line,
+    facts_table,
+    mean_and_deviation,
+    ratio_table,
+    read_record,
+    run_benchmark,
+    spread,
+    write_record,
+)
+
+GAIN = {"difference": 0.02, "low": 0.01, "high": 0.03, "num_seeds": 2}
+SCORE = {"mean": 0.25, "std": 0.01, "values": [0.24, 0.26]}
+SCORES = dict.fromkeys(("map_at_r", "precision_at_r", "precision_at_1"), SCORE)
+
+
+def study(**differences):
+    row = {
+        "row": "c2",
+        "loss": "c2",
+        "models": 2,
+        "steps": 20,
+        "seconds": 90.0,
+        "embedding_size": 8,
+        "scores": SCORES,
+        "activity": {"memory_fill": [0.5, 1.0]},
+        "curve": {"steps": [10, 20], "val_map_at_r": [0.1, 0.2]},
+        "best_steps": [10, 20],
+        "differences": differences,
+    }
+    return {
+        "kind": "study",
+        "study": "emoji",
+        "title": "a study",
+        "about": "",
+        "command": "python -m training.research.study emoji",
+        "dataset": "folder",
+        "environment": {"python": "3", "packages": {"keras": "1"}},
+        "rows": [row | {"method": "gap"}, row | {"method": "gsp"}],
+    }
+
+
+def test_pages_are_those_of_the_records():
+    made = pages()
+    assert {path.name for path in DOCS.glob("*.md")} == set(made)
+    for name, text in made.items():
+        assert (DOCS / name).read_text(encoding="utf-8") == text, name
+
+
+def test_every_record_is_read_by_a_page_and_every_picture_shown():
+    made = "".join(pages().values())
+    records = {path.stem for path in DOCS.glob("*.json")}
+    assert {one for page in PAGES.values() for one in page.records} <= records
+    assert {*DATA} <= records
+    for picture in DOCS.glob("*.png"):
+        assert f"({picture.name})" in made, picture
+    for target in {part.split(")")[0] for part in made.split("](")[1:]}:
+        if not target.startswith("http"):
+            assert (DOCS / target).exists(), target
+
+
+def test_a_study_makes_a_page_a_picture_and_a_row_of_the_index(tmp_path):
+    record = study(gap=GAIN, untrained=GAIN | {"low": -0.01})
+    write_record(tmp_path / "emoji.json", record)
+    assert [path.name for path in draw_missing(tmp_path)] == ["emoji.png"]
+    assert (tmp_path / "emoji.png").read_bytes().startswith(b"\x89PNG")
+    changed = {path.name for path in write_pages(tmp_path)}
+    assert changed == {"emoji.md", "index.md"}
+    page = (tmp_path / "emoji.md").read_text()
+    assert "25.00 ± 1.00" in page and "memory 50%-100%" in page
+    assert "gap +2.00 [+1.00, +3.00]" in page and "(emoji.png)" in page
+    index = (tmp_path / "index.md").read_text()
+    assert "| GSP |  | **+2.00 [+1.00, +3.00]** |" in index
+    assert "|  | +2.00 [-1.00, +3.00] |" in index
+    assert write_pages(tmp_path) == []
+
+
+def test_a_new_record_is_drawn_again(tmp_path):
+    source, docs = tmp_path / "emoji.json", tmp_path / "docs"
+    write_record(source, study(gap=GAIN))
+    docs.mkdir()
+    (docs / "emoji.png").write_bytes(b"old")
+    add_record(source, docs)
+    write_pages(docs)
+    assert (docs / "emoji.png").read_bytes() != b"old"
+
+
+def test_what_is_no_record_is_refused(tmp_path):
+    for content in ("[]", "{", '{"kin": 1}'):
+        (tmp_path / "x.json").write_text(content)
+        with pytest.raises(SystemExit, match="A record must be"):
+            main([str(tmp_path / "x.json"), "--docs", str(tmp_path / "docs")])
+    with pytest.raises(SystemExit, match="`sources` must be"):
+        main([str(tmp_path / "nothing"), "--docs", str(tmp_path / "docs")])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(CommandSettings):
+    count: int = 3
+    is_new: bool = True
+    sizes: tuple[tuple[int, int], ...] = ((1, 2),)
+    data: str | None = None
+
+    def small(self):
+        return Settings(json=self.json, smoke=True, count=1)
+
+
+def test_a_benchmark_leaves_a_record_of_what_it_measured(tmp_path, capsys):
+    path = tmp_path / "new" / "x.json"
+
+    def measure(settings):
+        yield Table(["count"], [[str(settings.count)]])
+        raise RuntimeError("no more")
+
+    settings = Settings(json=path, smoke=True, data="/home/me/birds.zip")
+    about = "About it.\n\n    python -m of.it\n\nMore."
+    with pytest.raises(RuntimeError, match="no more"):
+        run_benchmark("benchmarks.x", "title", about, settings, measure)
+    record = read_record(path)
+    assert record["tables"][0]["rows"] == [["1"]]
+    assert record["settings"]["count"] == 1
+    assert record["about"] == "About it.\n\nMore."
+    assert record["command"].endswith("x --smoke --data birds.zip")
+    assert "| 1 |" in capsys.readouterr().out
+    page = pages(path.parent)["x.md"]
+    assert "# title" in page and "| 1 |" in page and "home" not in page
+
+
+def test_a_command_line_repeats_what_differs_from_the_defaults():
+    settings = Settings(count=2, is_new=False, sizes=((3, 4), (5, 6)))
+    assert command_line("x", settings) == (
+        "python -m training.research.x --count 2 --no-is-new --sizes 3 4 5 6"
+    )
+
+
+def test_numbers_of_a_record_have_six_digits(tmp_path):
+    record = {"kind": "x", "small": 1.23456789e-7, "large": 123.456789012}
+    write_record(tmp_path / "x.json", record)
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert found["small"] == 1.23457e-7 and found["large"] == 123.456789
+
+
+def test_ratios_are_to_the_first():
+    rows = [
+        Measurement("a", (2.0, 4.0)),
+        Measurement("b", (1.5,), {"MB": "3"}),
+    ]
+    table = ratio_table(rows, "title", "what")
+    assert table.headings == ["what", "seconds", "ratio", "spread", "MB"]
+    assert table.rows[0] == ["a", "3", "1.00", "0.67-1.33", ""]
+    assert table.rows[1] == ["b", "1.5", "0.50", "0.50-0.50", "3"]
+
+
+def test_a_spread_divides_by_the_count_less_one():
+    measure = mean_and_deviation([0.1, 0.3])
+    assert measure["std"] == pytest.approx(0.2 / 2**0.5)
+    assert spread(measure, factor=100, digits=1) == "20.0 ± 14.1"
+    assert spread(mean_and_deviation([0.5])) == "0.5000"
+    assert facts_table({"a_b": 1000, "c": {"d": 1}}).rows == [
+        ["a b", "1,000"],
+        ["c", "d 1"],
+    ]

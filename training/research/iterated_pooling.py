@@ -1,0 +1,217 @@
+"""The paper's solver: alternating projections, a fixed number of them.
+
+Algorithm 1 scales one number t until the plan carries the wanted mass. In
+the log domain, with the symbols of `keras_gsp.ops.transport`, a round is
+`tau <- tau + log r - log(mean_j sigmoid(b_j + tau))`, tau = log t. Nothing in
+the package needs it: here it is what the package's solver is compared with.
+"""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+import keras_gsp as gsp
+from keras_gsp.ops.covering import prototype_cover
+
+START = 0.0
+"""log t before the first round, as the paper's t = 1."""
+
+
+def iterated_transport(
+    costs: Any,
+    *,
+    transport_ratio: float,
+    inverse_temperature: float,
+    num_rounds: int,
+) -> Any:
+    """Partial transport by the paper's iteration, for autodiff to go through.
+
+    Args:
+        costs: (..., num_prototypes, num_features), float32 or float64.
+        transport_ratio: in (0, 1], a number.
+        inverse_temperature: positive number.
+        num_rounds: rounds of the iteration.
+
+    Returns:
+        `residual` (..., num_features) and `plan` (..., num_prototypes,
+        num_features), as `gsp.ops.partial_transport`; exact only when the
+        iteration has converged.
+    """
+    scaled = -inverse_temperature * costs
+    log_affinities = ops.logsumexp(scaled, axis=-2)
+    assignment = ops.softmax(scaled, axis=-2)
+    threshold = ops.zeros_like(log_affinities[..., :1]) + START
+    for _ in range(num_rounds):
+        chosen = ops.sigmoid(log_affinities + threshold)
+        threshold = threshold + (
+            math.log(transport_ratio)
+            - ops.log(ops.mean(chosen, axis=-1, keepdims=True))
+        )
+    return _transported(log_affinities + threshold, assignment)
+
+
+def iterated_transport_in_closed_form(
+    costs: Any,
+    *,
+    transport_ratio: float,
+    inverse_temperature: float,
+    num_rounds: int,
+) -> Any:
+    """The same iteration with the paper's gradient instead of autodiff.
+
+    Proposition 4.2, as corrected in `partial_transport`, is taken at the last
+    iterate: as good a gradient as the iteration is converged, in memory that
+    does not grow with the rounds.
+
+    Args:
+        costs: as for `iterated_transport`; `transport_ratio`,
+            `inverse_temperature` and `num_rounds` as well.
+        transport_ratio: see there.
+        inverse_temperature: see there.
+        num_rounds: see there.
+
+    Returns:
+        (..., 1 + num_prototypes, num_features): residual, then plan. One
+        tensor, because `keras.ops.custom_gradient` passes several upstream
+        gradients differently on each backend.
+    """
+
+    @ops.custom_gradient
+    def solve(costs):
+        residual, plan = iterated_transport(
+            costs,
+            transport_ratio=transport_ratio,
+            inverse_temperature=inverse_temperature,
+            num_rounds=num_rounds,
+        )
+
+        def gradient(*inputs, upstream=None):
+            if upstream is None:
+                (upstream,) = inputs
+            return _closed_form(
+                upstream[..., 0, :],
+                upstream[..., 1:, :],
+                residual,
+                plan,
+                transport_ratio=transport_ratio,
+                inverse_temperature=inverse_temperature,
+            )
+
+        joined = ops.concatenate([residual[..., None, :], plan], axis=-2)
+        return joined, gradient
+
+    return solve(costs)
+
+
+def _transported(logits, assignment):
+    count = logits.shape[-1]
+    plan = assignment * ops.expand_dims(ops.sigmoid(logits) / count, -2)
+    return ops.sigmoid(-logits) / count, plan
+
+
+def _closed_form(
+    residual_pull,
+    plan_pull,
+    residual,
+    plan,
+    *,
+    transport_ratio,
+    inverse_temperature,
+):
+    """dL/dc = -eps pi (g - n (q - eta rho / (1 - r - n rho' rho))).
+
+    q_j = rho_j g_rho_j + s_j with s_j = sum_i pi_ij g_ij, and
+    eta = n sum_j rho_j ((1 / n - rho_j) g_rho_j - s_j).
+    """
+    count = residual.shape[-1]
+    moved = ops.sum(plan * plan_pull, axis=-2)
+    q = residual * residual_pull + moved
+    eta = count * ops.sum(
+        residual * ((1.0 / count - residual) * residual_pull - moved),
+        axis=-1,
+        keepdims=True,
+    )
+    squares = ops.sum(ops.square(residual), axis=-1, keepdims=True)
+    shared = q - eta * residual / (1.0 - transport_ratio - count * squares)
+    pulls = plan_pull - count * ops.expand_dims(shared, -2)
+    return -inverse_temperature * plan * pulls
+
+
+class IteratedSumPooling(keras.layers.Layer):
+    """Sum pooling by a fixed number of the paper's rounds.
+
+    Everything but the solver is as in `GeneralizedSumPooling`.
+
+    Args:
+        num_prototypes: number of prototypes.
+        num_rounds: rounds of the iteration; 100 in the paper.
+        transport_ratio: fraction of mass that is pooled.
+        inverse_temperature: sharpness of the transport.
+        is_closed_form: differentiate by the paper's closed form at the last
+            iterate instead of through the rounds.
+        **kwargs: of `keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        num_prototypes: int,
+        *,
+        num_rounds: int = 100,
+        transport_ratio: float = 0.3,
+        inverse_temperature: float = 5.0,
+        is_closed_form: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_prototypes = num_prototypes
+        self.num_rounds = num_rounds
+        self.transport_ratio = transport_ratio
+        self.inverse_temperature = inverse_temperature
+        self.is_closed_form = is_closed_form
+
+    def build(self, input_shape: tuple) -> None:
+        """Creates the prototypes."""
+        self.prototypes = self.add_weight(
+            name="prototypes",
+            shape=(self.num_prototypes, input_shape[-1]),
+            initializer="glorot_uniform",
+            autocast=False,
+        )
+
+    def call(self, features: Any) -> Any:
+        """Returns (batch, channels)."""
+        _, height, width, channels = features.shape
+        flat = ops.reshape(features, (-1, height * width, channels))
+        flat = ops.cast(flat, "float32")
+        prototypes = ops.convert_to_tensor(self.prototypes)
+        costs = gsp.ops.pairwise_distances(
+            gsp.ops.unit_ball(prototypes), gsp.ops.unit_ball(flat)
+        )
+        options: dict[str, Any] = {
+            "transport_ratio": self.transport_ratio,
+            "inverse_temperature": self.inverse_temperature,
+            "num_rounds": self.num_rounds,
+        }
+        if self.is_closed_form:
+            joined = iterated_transport_in_closed_form(costs, **options)
+            residual = joined[..., 0, :]
+        else:
+            residual, _ = iterated_transport(costs, **options)
+        weights = (1.0 / (height * width) - residual) / self.transport_ratio
+        pooled = ops.matmul(weights[:, None, :], flat)[:, 0]
+        return ops.cast(pooled, self.compute_dtype)
+
+    def adapt(
+        self, features: Any, *, max_features: int = 20_000, seed: int = 0
+    ) -> None:
+        """Sets the prototypes as `GeneralizedSumPooling.adapt` does."""
+        self.prototypes.assign(
+            prototype_cover(
+                features,
+                self.num_prototypes,
+                max_features=max_features,
+                seed=seed,
+            )
+        )

@@ -1,0 +1,559 @@
+"""Makes the pages of results: `python -m training.research.pages`.
+
+With folders of studies or JSON files of experiments, benchmarks and campaigns,
+adds their records to `docs/results` first. A page answers one question from
+one record or several; `index.md` has the table of methods.
+"""
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from training.research.report import (
+    Table,
+    markdown_table,
+    read_record,
+    write_record,
+)
+from training.research.study_record import interval, study_record, study_table
+from training.runs.run_directory import write_text
+
+DOCS = Path(__file__).parents[2] / "docs" / "results"
+MADE = (
+    "<!-- Made by `python -m training.research.pages` from the JSON files in "
+    "this folder. -->"
+)
+
+
+@dataclass(frozen=True)
+class Page:
+    """One question and the records that answer it.
+
+    Args:
+        title: Title of the page.
+        records: Names of records, in the page's order. A record without a
+            page of its own gets one under its name.
+        about: What a reader has to know.
+        curves: Records whose learning curves are drawn.
+        costs: Draw what a pooling gains against the time it takes.
+        is_joined: One table for all studies, a row each cell.
+    """
+
+    title: str
+    records: tuple[str, ...]
+    about: str = ""
+    curves: tuple[str, ...] = ()
+    costs: bool = False
+    is_joined: bool = False
+
+
+UNTUNED = (
+    "Every row of these studies has the same learning rate. A rate chosen for "
+    "each row could change differences of about a point."
+)
+PAGES = {
+    "emoji": Page(
+        "Many classes with few images: emoji",
+        ("emoji-frozen", "emoji", "emoji-long"),
+        UNTUNED,
+        curves=("emoji-frozen", "emoji"),
+    ),
+    "clutter": Page(
+        "Objects among distractors",
+        ("components", "emoji-clutter"),
+        UNTUNED,
+        curves=("components",),
+    ),
+    "birds": Page(
+        "Photographs of birds, 25 classes to learn from",
+        ("birds50-frozen", "birds50", "temperature", "screening"),
+        UNTUNED,
+    ),
+    "glyphs": Page(
+        "Letters among symbols, from random weights",
+        ("glyphs", "glyphs-losses"),
+        UNTUNED,
+        curves=("glyphs",),
+    ),
+    "proxies": Page(
+        "Sampled proxies: number, pools, anchors, batches, starts",
+        ("emoji-proxies", "emoji-batch", "emoji-starts"),
+        UNTUNED,
+    ),
+    "poolings": Page(
+        "Every pooling beside average pooling",
+        (
+            "poolings-birds50-frozen",
+            "poolings-birds50",
+            "poolings-emoji-frozen",
+            "poolings-glyphs",
+        ),
+        UNTUNED + " GSP has one setting for all data sets of a study.",
+        costs=True,
+    ),
+    "undecided": Page(
+        "Studies that decided nothing",
+        ("omniglot", "collage", "poolings", "emoji-clutter-gsp"),
+        "Few classes or few seeds make intervals wide, and nearly all of them "
+        "include zero. " + UNTUNED,
+        is_joined=True,
+    ),
+    "zero_shot_prediction": Page(
+        "Do prototypes transfer to unseen classes?",
+        ("zero_shot_prediction_seen", "zero_shot_prediction"),
+    ),
+    "pooling": Page("What a pooling costs", ("pooling", "pooling_jax")),
+    "retrieval": Page(
+        "Search and scoring", ("retrieval", "exact_search", "evaluation")
+    ),
+    "training_speed": Page(
+        "Speed of training", ("step_share", "pipeline", "batch_chunks")
+    ),
+    "robustness": Page(
+        "Kills, damage and load",
+        ("kills", "kills_jax", "damage", "fuzz", "load"),
+    ),
+}
+# The table of methods on the index page: record -> name of its data.
+DATA = {
+    "emoji": ("emoji", "emoji, fine-tuned"),
+    "emoji-long": ("emoji", "emoji, fine-tuned twice as long"),
+    "emoji-frozen": ("emoji", "emoji, frozen features"),
+    "emoji-clutter": ("clutter", "emoji among others, fine-tuned"),
+    "components": ("clutter", "emoji among others, frozen features"),
+    "birds50": ("birds", "birds, fine-tuned"),
+    "birds50-frozen": ("birds", "birds, frozen features"),
+    "glyphs": ("glyphs", "glyphs, from random weights"),
+}
+METHODS = {
+    "gap": "averaging, over the untrained network",
+    "gsp": "GSP",
+    "gsp-zsr": "GSP + ZSR",
+    "zsr": "ZSR",
+    "xml": "XML",
+    "xbm": "memory (XBM)",
+    "single": "one set of sampled proxies",
+    "ccp": "CCP",
+    "ccp-recent": "CCP from recent embeddings",
+    "ccp-gsp": "CCP + GSP",
+}
+LOSSES = {
+    "c1": "C1",
+    "c2": "C2",
+    "ms": "MS",
+    "proxy-anchor": "ProxyAnchor",
+    "proxy-nca": "ProxyNCA++",
+}
+
+
+@dataclass(frozen=True)
+class PagesCommand:
+    """Writes every page of results."""
+
+    sources: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    """Records to add: folders of studies, JSON files."""
+    show: bool = False
+    """Print the tables of the studies, and write nothing."""
+    docs: Path = DOCS
+    """Folder of records and pages."""
+
+
+def add_record(source: Path, docs: Path) -> Path:
+    """Copies a study's or another command's numbers to the pages' folder.
+
+    Raises:
+        FileNotFoundError: no such file, or no finished run of a study.
+        ValueError: a file that is no record.
+    """
+    if source.is_dir():
+        record, name = study_record(source), source.name
+    elif source.is_file():
+        record, name = read_record(source), source.stem
+    else:
+        raise FileNotFoundError(
+            "`sources` must be folders of studies or JSON files. Received: "
+            f"{source}."
+        )
+    path = docs / f"{name}.json"
+    write_record(path, record)
+    for picture in docs.glob(f"{name}*.png"):
+        picture.unlink()  # Drawn again with the pages.
+    return path
+
+
+def write_pages(folder: Path = DOCS) -> list[Path]:
+    """Writes all pages, and the pictures that are missing.
+
+    A picture's bytes depend on the version of matplotlib, so that a picture
+    that exists stays.
+
+    Returns:
+        The files that have changed.
+    """
+    changed = draw_missing(folder)
+    for name, text in pages(folder).items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            write_text(path, text)
+            changed.append(path)
+    return changed
+
+
+def pages(folder: Path = DOCS) -> dict[str, str]:
+    """File name -> text of every page that the records of a folder make."""
+    records = _records(folder)
+    made = {}
+    titles: dict[str, str] = {}
+    for name, page in _pages_of(records).items():
+        parts = [MADE, f"# {page.title}", page.about]
+        own = {one: records[one] for one in page.records}
+        if page.is_joined:
+            parts += [_joined(own), *map(_environment, own.values())]
+        else:
+            for one, record in own.items():
+                parts += _section(one, record, folder, len(own) > 1)
+        if page.costs and (folder / f"{name}.png").exists():
+            parts.append(f"![Gain against cost]({name}.png)")
+        made[f"{name}.md"] = "\n\n".join(filter(None, parts)) + "\n"
+        titles[name] = page.title
+    made["index.md"] = _index(titles, records)
+    return made
+
+
+def draw_missing(folder: Path) -> list[Path]:
+    """Draws the pictures of a folder's records that have none."""
+    records = _records(folder)
+    drawn = []
+    for name, page in _pages_of(records).items():
+        for one in page.records:
+            path = folder / f"{one}.png"
+            if path.exists():
+                continue
+            record = records[one]
+            if record["kind"] == "experiment":
+                _module(record).draw(path, record["results"])
+            elif one in page.curves:
+                draw_curves(path, record)
+            else:
+                continue
+            drawn.append(path)
+        path = folder / f"{name}.png"
+        if page.costs and "pooling" in records and not path.exists():
+            own = {one: records[one] for one in page.records}
+            draw_costs(path, own, records["pooling"])
+            drawn.append(path)
+    return drawn
+
+
+def _records(folder):
+    return {
+        path.stem: read_record(path) for path in sorted(folder.glob("*.json"))
+    }
+
+
+def _pages_of(records):
+    """Pages with the records that are there, and one for each other record."""
+    found = {}
+    for name, page in PAGES.items():
+        there = tuple(one for one in page.records if one in records)
+        if there:
+            found[name] = Page(**vars(page) | {"records": there})
+    grouped = {one for page in found.values() for one in page.records}
+    for name, record in records.items():
+        if name not in grouped:
+            title = record.get("title") or _first_line(record)
+            found[name] = Page(title, (name,))
+    return found
+
+
+def _first_line(record):
+    return (_module(record).__doc__ or "").partition("\n")[0]
+
+
+def _module(record):
+    name = f"training.research.experiments.{record['experiment']}"
+    return importlib.import_module(name)
+
+
+def _section(name, record, folder, has_heading):
+    match record["kind"]:
+        case "study":
+            tables = [study_table(record)]
+            tables += [Table(**one) for one in record.get("tables", ())]
+            title, about = record["title"], _about_study(record)
+        case "experiment":
+            module = _module(record)
+            lines = (module.__doc__ or "").strip().split("\n\n")
+            title, tables = lines[0], [module.table(record["results"])]
+            about = "\n\n".join(one for one in lines[1:] if one[:4] != "    ")
+        case _:
+            tables = [Table(**one) for one in record["tables"]]
+            title, about = record["title"], record["about"]
+    parts = [f"## {title}" if has_heading else ""]
+    if record.get("command"):
+        parts.append(f"    {record['command']}")
+    parts.append(about)
+    for table in tables:
+        if isinstance(table, Table):
+            parts += [f"### {table.title}" if table.title else ""]
+            table = table.markdown()
+        parts.append(table)
+    if record["kind"] == "experiment" or (folder / f"{name}.png").exists():
+        for picture in sorted(_pictures(name, folder)):
+            parts.append(f"![{picture.stem.replace('_', ' ')}]({picture.name})")
+    return [*parts, _settings(record), _environment(record)]
+
+
+def _pictures(name, folder):
+    """NAME.png and NAME_PART.png, but not those of longer names."""
+    records = {path.stem for path in folder.glob("*.json")} - {name}
+    return [
+        one
+        for one in folder.glob(f"{name}*.png")
+        if one.stem == name
+        or (
+            one.stem.startswith(f"{name}_")
+            and not any(
+                one.stem == other or one.stem.startswith(f"{other}_")
+                for other in records
+                if other.startswith(name)
+            )
+        )
+    ]
+
+
+def _about_study(record):
+    steps = sorted({row["steps"] for row in record["rows"]} - {0})
+    words = " or ".join(f"{one:,}" for one in steps)
+    is_tuned = any(row.get("rates") for row in record["rows"])
+    rate = (
+        "Each row's learning rate is the best of its grid on the validation "
+        "classes."
+        if is_tuned
+        else "One learning rate for all rows."
+    )
+    return " ".join(
+        filter(
+            None,
+            [
+                record["about"],
+                f"{words} steps; the weights with the best validation MAP@R "
+                f"are scored once on the test classes. {rate} Percentages, "
+                "mean ± standard deviation; differences are paired, query by "
+                "query, with 95 % intervals over classes and models.",
+            ],
+        )
+    )
+
+
+def _joined(records):
+    """One table for several studies: study, cell, score, difference."""
+    rows = []
+    for record in records.values():
+        for row in record["rows"]:
+            name = next(
+                (
+                    one
+                    for one in (row.get("compared"), "gap", "untrained")
+                    if row["differences"].get(one)
+                ),
+                None,
+            )
+            score = 100 * row["scores"]["map_at_r"]["mean"]
+            gain = interval(row["differences"][name]) if name else ""
+            rows.append(
+                [
+                    record["title"],
+                    row["row"],
+                    row["method"],
+                    f"{score:.2f}",
+                    f"{name} {gain}" if name else "",
+                ]
+            )
+    headings = ("study", "loss", "method", "MAP@R", "gain")
+    return markdown_table(headings, rows, num_left=3)
+
+
+def _settings(record):
+    words = ", ".join(f"{k} {v}" for k, v in record.get("settings", {}).items())
+    text = f"Settings: {words}." if words else ""
+    if "device" in record:
+        text += f" Measured on {record['device']}"
+        if record.get("load") is not None:
+            text += f", load {record['load']:.1f}"
+        text += "."
+    return text.strip()
+
+
+def _environment(record):
+    found = record["environment"]
+    packages = ", ".join(f"{k} {v}" for k, v in found["packages"].items())
+    commits = record.get("commits") or [found.get("commit") or "unknown"]
+    words = ", ".join(one[:12] for one in commits)
+    title = record.get("title", "")
+    name = f"{title}: " if record["kind"] == "study" else ""
+    return f"{name}Python {found['python']}, {packages}; commit {words}."
+
+
+def _index(titles, records):
+    table = method_table(records)
+    parts = [MADE, "# Results"]
+    if table:
+        parts += [
+            "What each method adds to the same loss with average pooling, in "
+            "points of MAP@R on unseen classes: paired differences with their "
+            "95 % interval over classes and seeds (on frozen birds, folds), "
+            "bold where the interval excludes zero. The first row of a data "
+            "set is the gain of the loss over the untrained network. With so "
+            "many intervals, one in twenty excludes zero by chance.",
+            table,
+        ]
+    lines = [f"- [{title}]({name}.md)" for name, title in titles.items()]
+    return "\n\n".join([*parts, "## Pages", "\n".join(lines)]) + "\n"
+
+
+def method_table(records: Mapping[str, Mapping[str, Any]]) -> str:
+    """The table of methods: a row for each data set and method.
+
+    Args:
+        records: Name -> record.
+
+    Returns:
+        Markdown; nothing without a study of `DATA`.
+    """
+    rows = []
+    for name, (page, title) in DATA.items():
+        found = {
+            (row["row"], row["method"]): row["differences"].get(
+                "untrained" if row["method"] == "gap" else "gap"
+            )
+            for row in records.get(name, {}).get("rows", ())
+        }
+        for method, words in METHODS.items():
+            cells = [_gain(found.get((loss, method))) for loss in LOSSES]
+            if any(cells):
+                rows.append([f"[{title}]({page}.md)", words, *cells])
+    headings = ("data", "method", *LOSSES.values())
+    return markdown_table(headings, rows, num_left=2) if rows else ""
+
+
+def _gain(found):
+    if not found:
+        return ""
+    text = interval(found)
+    return f"**{text}**" if found["low"] > 0 or found["high"] < 0 else text
+
+
+def draw_curves(path: Path, record: Mapping[str, Any]) -> None:
+    """Draws mean validation curves, a panel for each loss."""
+    from training.pictures.palette import picture
+
+    rows = [row for row in record["rows"] if row["curve"].get("steps")]
+    losses = list(dict.fromkeys(row["row"] for row in rows))
+    columns = min(4, len(losses))
+    lines = -(-len(losses) // columns)
+    colors = _colors([row["method"] for row in rows])
+    size = (3.6 * columns, 3.0 * lines + 0.8)
+    with picture(path, lines, columns, figsize=size, sharex=True) as axes:
+        for axis, loss in zip(axes.flat, losses, strict=False):
+            for row in (row for row in rows if row["row"] == loss):
+                curve = row["curve"]
+                axis.plot(
+                    curve["steps"],
+                    curve["val_map_at_r"],
+                    color=colors[row["method"]],
+                    lw=1.5,
+                )
+            axis.set_title(loss)
+        for axis in axes.flat[len(losses) :]:
+            axis.set_axis_off()
+        figure = axes[0, 0].figure
+        figure.supxlabel("training step")
+        figure.supylabel("validation MAP@R")
+        _legend(figure, colors)
+
+
+def draw_costs(
+    path: Path, studies: Mapping[str, Any], costs: Mapping[str, Any]
+) -> None:
+    """Draws each pooling's gain over averaging against the time of its head.
+
+    Args:
+        path: PNG file.
+        studies: Records of studies with every pooling.
+        costs: Record of the benchmark `pooling`.
+    """
+    from training.pictures.palette import picture
+
+    table = next(t for t in costs["tables"] if t["title"].startswith("head"))
+    column = table["headings"].index("ratio")
+    ratios = {row[0]: float(row[column]) for row in table["rows"]}
+    size = (5.5 * len(studies), 5.5)
+    with picture(path, 1, len(studies), figsize=size) as axes:
+        for axis, record in zip(axes[0], studies.values(), strict=True):
+            for row in record["rows"]:
+                found = row["differences"].get("gap")
+                if row["loss"] != "c2" or not found:
+                    continue
+                if row["method"] not in ratios:
+                    continue
+                place = ratios[row["method"]], 100 * found["difference"]
+                below, above = (
+                    100 * abs(found["difference"] - found[end])
+                    for end in ("low", "high")
+                )
+                axis.errorbar(*place, yerr=[[below], [above]], fmt="o", lw=1)
+                axis.annotate(row["method"], place, fontsize=8)
+            axis.axhline(0.0, color="0.6", lw=1)
+            axis.set_xscale("log")
+            axis.set_title(record["title"].partition(":")[0], fontsize=10)
+            axis.set_xlabel("time of the head, to a 1 x 1 convolution")
+        axes[0, 0].set_ylabel("gain over averaging, C2, points of MAP@R")
+
+
+def _colors(methods: Sequence[str]) -> dict[str, Any]:
+    from matplotlib import colormaps
+
+    names = list(dict.fromkeys(methods))
+    colors = colormaps["tab20"].colors
+    return {name: colors[i % 20] for i, name in enumerate(names)}
+
+
+def _legend(figure, colors):
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=c, label=name) for name, c in colors.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=6)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line."""
+    command = tyro.cli(
+        PagesCommand,
+        prog="python -m training.research.pages",
+        description=__doc__,
+        args=arguments,
+    )
+    try:
+        if command.show:
+            for source in command.sources:
+                print(study_table(study_record(source)).markdown())
+            return
+        command.docs.mkdir(parents=True, exist_ok=True)
+        for source in command.sources:
+            print(add_record(source, command.docs))
+        for path in write_pages(command.docs):
+            print(path)
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""How a method is trained and scored so that numbers can be compared."""

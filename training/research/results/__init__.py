@@ -1,1 +1,0 @@
-"""Numbers in files, and the pages made of them."""
