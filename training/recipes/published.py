@@ -4,7 +4,7 @@ GSP, CCP and XML are the papers, with their supplements; the thesis holds the
 first two again. "code" is the papers' public reference code, for what they
 leave open. C2's, the triplet loss's and SoftTriple's constants are the optima
 of "A Metric Learning Reality Check". The papers' results are in
-`training/research/results/published.csv`.
+`training/research/published.csv`.
 
 Where a recipe differs from print:
 

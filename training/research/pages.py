@@ -281,6 +281,7 @@ def _module(record):
 
 
 def _section(name, record, folder, has_heading):
+    results = ""
     match record["kind"]:
         case "study":
             tables = [study_table(record)]
@@ -289,7 +290,8 @@ def _section(name, record, folder, has_heading):
         case "experiment":
             module = _module(record)
             lines = (module.__doc__ or "").strip().split("\n\n")
-            title, tables = lines[0], [module.table(record["results"])]
+            title, tables = lines[0], []
+            results = module.table(record["results"])
             about = "\n\n".join(one for one in lines[1:] if one[:4] != "    ")
         case _:
             tables = [Table(**one) for one in record["tables"]]
@@ -297,12 +299,9 @@ def _section(name, record, folder, has_heading):
     parts = [f"## {title}" if has_heading else ""]
     if record.get("command"):
         parts.append(f"    {record['command']}")
-    parts.append(about)
+    parts += [about, results]
     for table in tables:
-        if isinstance(table, Table):
-            parts += [f"### {table.title}" if table.title else ""]
-            table = table.markdown()
-        parts.append(table)
+        parts += [f"### {table.title}" if table.title else "", table.markdown()]
     if record["kind"] == "experiment" or (folder / f"{name}.png").exists():
         for picture in sorted(_pictures(name, folder)):
             parts.append(f"![{picture.stem.replace('_', ' ')}]({picture.name})")
@@ -520,8 +519,8 @@ def _colors(methods: Sequence[str]) -> dict[str, Any]:
     from matplotlib import colormaps
 
     names = list(dict.fromkeys(methods))
-    colors = colormaps["tab20"].colors
-    return {name: colors[i % 20] for i, name in enumerate(names)}
+    colors = colormaps["tab20"]
+    return {name: colors(i % 20) for i, name in enumerate(names)}
 
 
 def _legend(figure, colors):

@@ -424,9 +424,7 @@ def main(arguments: list[str] | None = None) -> None:
         folder = run_study(command)
     except ERRORS as error:
         sys.exit(f"error: {error}")
-    from training.research.study_record import study_record, study_table
-
-    print(study_table(study_record(folder, command.study)).markdown())
+    print(f"python -m training.research.pages {folder} --show  # the table")
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def measure(settings: Settings) -> Iterator[Table]:
         "% of the first",
         "seconds once, to trace and compile",
     )
-    yield Table(headings, rows, numbers={"seconds": times})
+    yield Table(headings, rows)
 
 
 def main(arguments: list[str] | None = None) -> None:
