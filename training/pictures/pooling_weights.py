@@ -8,18 +8,27 @@ BATCH = 200
 """Images at once."""
 
 
+def pooling_layer(encoder: Any) -> Any:
+    """Returns the encoder's last layer that has pooling weights, or None."""
+    for layer in reversed(getattr(encoder, "layers", [])):
+        if hasattr(layer, "pooling_weights"):
+            return layer
+    return None
+
+
 def pooling_weights(encoder: Any, images: np.ndarray) -> np.ndarray:
     """Computes the weights of an encoder's pooling.
 
     Args:
-        encoder: model from `build_encoder` whose layer `"pooling"` has the
+        encoder: model from `build_encoder` with a pooling that has the
             method `pooling_weights`.
         images: `(images, height, width, 3)`, uint8.
 
     Returns:
-        `(images, rows, columns)`; each map sums to 1.
+        `(images, rows, columns)`, or `(images, tokens)` for tokens without a
+        grid; each map sums to 1.
     """
-    pooling = encoder.get_layer("pooling")
+    pooling = pooling_layer(encoder)
     return _over_batches(encoder, pooling, images, pooling.pooling_weights)
 
 
@@ -34,7 +43,7 @@ def prototype_maps(encoder: Any, images: np.ndarray) -> np.ndarray:
         `(images, rows, columns, prototypes)`; the maps of an image sum to 1,
         and over rows and columns to its histogram.
     """
-    pooling = encoder.get_layer("pooling")
+    pooling = pooling_layer(encoder)
     return _over_batches(
         encoder,
         pooling,

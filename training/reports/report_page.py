@@ -1,155 +1,163 @@
-"""Puts a report together: what runs hold, as one page."""
+"""Write a report on runs: one HTML page that opens from disk."""
 
+import base64
 import datetime
+import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import tyro
+from PIL import Image
 
 from training.browsing.page_parts import rendered_page
-from training.reports.chosen_queries import chosen_queries, shown_search
-from training.reports.class_scores import (
-    class_rows,
-    confused_pairs,
-    confusion_picture,
-)
-from training.reports.embedding_map import MapMethod, embedding_map
-from training.reports.near_duplicates import (
-    DIFFERENCE,
-    SIDE,
-    near_duplicates,
-)
-from training.reports.page_pictures import picture_text, sheet_texts, shrunk
-from training.reports.pooling_maps import prototype_patches
 from training.reports.run_reading import (
-    REPORT_MARK,
-    ReadRun,
+    DATA_SETTINGS,
     read_runs,
-    read_settings,
+    settings_rows,
 )
-from training.reports.score_table import (
-    Method,
-    difference_rows,
-    methods_of,
-    score_rows,
-    written_score,
-)
-from training.reports.scored_images import (
-    ScoredImages,
-    scored_images,
-    whole_classes,
-)
-from training.reports.searched import Searched, search_all
+from training.runs.run_directory import write_text
 
+REPORT_MARK = "<!-- keras_gsp report -->"
+"""First line of a report; a file without it is not replaced."""
 PICTURE_SIDE = 112
-"""Pixels of the pictures of queries and neighbors."""
-MOST_SHEET_BYTES = 4_000_000
-"""Room for the pictures of the map."""
+"""Side of the images of queries and neighbors, pixels."""
+THUMBNAIL_SIDE = 48
+"""Side of the images on the map, pixels."""
 DETAILED = 3
-"""Runs whose neighbors, maps and prototypes are shown."""
+"""Runs whose neighbors and maps are shown."""
 
 
 @dataclass(frozen=True)
-class ReportSettings:
-    """What a report holds.
+class ReportCommand:
+    """Writes one HTML file about one run, or several side by side."""
 
-    Args:
-        images: Images looked at, about.
-        points: Points of a map, about.
-        map: How embeddings are laid out beside PCA.
-    """
-
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run directories; those that differ only in their seed are one method,
+    the others are compared with the first."""
+    output: Path | None = None
+    """HTML file; by default report.html in the run's folder, of several
+    runs beside the first one's."""
+    map: Literal["pca", "tsne"] = "pca"
+    """How embeddings are laid out; tsne adds a second map beside PCA."""
     images: int = 10_000
+    """About how many images are searched; of more, whole classes chosen at
+    random."""
     points: int = 2_000
-    map: MapMethod = "pca"
+    """About how many images are on the map."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError("`runs` must name a run. Received: none.")
+        for name in ("images", "points"):
+            if getattr(self, name) < 2:
+                raise ValueError(
+                    f"`{name}` must be at least 2. "
+                    f"Received: {name}={getattr(self, name)}."
+                )
+
+    @property
+    def target(self) -> Path:
+        """The file to write."""
+        if self.output is not None:
+            return self.output
+        is_one = len({path.resolve() for path in self.runs}) == 1
+        folder = self.runs[0] if is_one else self.runs[0].parent
+        return folder / "report.html"
 
 
-@dataclass
-class Report:
-    """A page, and what other files are made from.
+def write_report(
+    command: ReportCommand, say: Callable[[str], None] = lambda message: None
+) -> tuple[list[Path], list[str]]:
+    """Reads runs and writes their page.
 
     Args:
-        html: The page.
-        notes: Sentences on what is missing.
-        searched: Run's name -> its search.
-    """
+        command: what the page shows.
+        say: gets a message before each long step.
 
-    html: str
-    notes: list[str]
-    searched: dict[str, Searched] = field(default_factory=dict)
-
-
-def make_report(
-    paths: tuple[Path, ...],
-    settings: ReportSettings,
-    say: Callable[[str], None] = lambda words: None,
-) -> Report:
-    """Reads runs and makes their page.
-
-    Args:
-        paths: Run directories.
-        settings: What the page holds.
-        say: Is told what is being done.
+    Returns:
+        The files that were written, and sentences on what is missing.
 
     Raises:
-        ValueError: not one of the paths is a run.
+        FileExistsError: the target is a file but not a report.
+        ValueError: none of the folders is a run.
     """
-    runs, notes = read_runs(paths)
+    _check_target(command.target)
+    runs, notes = read_runs(command.runs)
     if not runs:
         raise ValueError(
             "A report needs at least one run directory. Received: "
             + " ".join(notes)
         )
+    from training.reports.score_table import (
+        MEASURES,
+        difference_rows,
+        methods_of,
+        score_rows,
+    )
+
     methods = methods_of(runs)
-    searched = _searches(runs, settings, say)
+    searched = _searches(runs, command, say)
     detailed = _detailed(methods, searched, notes)
     data: dict[str, Any] = {"runs": list(detailed), "curves": _curves(methods)}
     page: dict[str, Any] = {
-        "title": " · ".join(m.name for m in methods),
+        "title": " · ".join(method.name for method in methods),
         "made": datetime.datetime.now().isoformat(" ", "minutes"),
         "runs": runs,
-        "methods": methods,
-        "settings": read_settings(runs),
-        "data_sets": _data_sets(runs, searched),
+        "settings": settings_rows(runs),
+        "data_sets": _data_sets(searched),
+        "measures": list(MEASURES.values()),
         "scores": score_rows(methods, searched),
         "differences": difference_rows(methods, searched, notes),
         "detailed": list(detailed),
-        "classes": [],
-        "pairs": [],
     }
     if detailed:
-        say("neighbors, maps and prototypes")
-        page |= _details(detailed, settings, data, notes, runs)
+        say("neighbors and maps")
+        page |= _details(detailed, command, data, notes, runs)
     page["notes"] = notes + [
         f"{run.name}: {note}" for run in runs for note in run.notes
     ]
-    return Report(_rendered(page, data), page["notes"], searched)
+    command.target.parent.mkdir(parents=True, exist_ok=True)
+    write_text(command.target, _rendered(page, data))
+    return [command.target], page["notes"]
 
 
-def _searches(runs, settings, say):
-    """Embeds the images of every run that can, each data set read once."""
+def _check_target(path):
+    if path.is_dir():
+        raise FileExistsError(
+            f"`output` must be a file. Received: {path}, which is a folder."
+        )
+    if path.exists():
+        with path.open("rb") as file:
+            start = file.read(200)
+        if REPORT_MARK.encode() not in start:
+            raise FileExistsError(
+                "`output` must be new, or an earlier report. "
+                f"Received: {path}, which is neither."
+            )
+
+
+def _searches(runs, command, say):
+    """Searches the images of every run that can; reads each data set once."""
     import tensorflow as tf
 
+    from training.reports.searched import scored_images, search_all
     from training.runs.scoring import load_encoder
 
-    read: dict[tuple, ScoredImages] = {}
+    read: dict[str, Any] = {}
     searched = {}
     for run in runs:
         if run.recipe is None or run.encoder is None:
             continue
         say(f"embedding the images of {run.name}")
-        recipe = run.recipe
-        key = (
-            *(recipe.dataset, recipe.data_dir, recipe.source),
-            *(recipe.train_classes, recipe.images_per_class),
-            recipe.crop_size,
-        )
+        recipe = run.settings["recipe"]
+        key = str([recipe.get(name) for name in DATA_SETTINGS])
         try:
             if key not in read:
-                read[key] = scored_images(recipe, settings.images)
+                read[key] = scored_images(run.recipe, command.images)
             encoder = load_encoder(run.encoder)
             searched[run.name] = search_all(encoder, read[key])
         except (ValueError, OSError, ImportError, tf.errors.OpError) as error:
@@ -162,172 +170,168 @@ def _searches(runs, settings, say):
 
 
 def _check_scores(run, searched):
+    """Notes a score that differs from the one in `scores.json`."""
+    from training.reports.score_table import written_score
+
     written = written_score(run, "map_at_r")
-    if written is None or run.encoder.path != run.directory.path:
-        return
-    if any("looked at" in note for note in searched.images.notes):
+    is_member = run.encoder.path != run.directory.path
+    if written is None or is_member or searched.images.is_sample:
         return
     found = float(np.nanmean(searched.by_query["map_at_r"]))
     if abs(found - written) > 1e-3:
         run.notes.append(
-            f"scores.json says a MAP@R of {written:.4f}, the encoder gives "
-            f"{found:.4f} on the images that are there now."
+            f"scores.json has a MAP@R of {written:.4f}, the encoder now "
+            f"reaches {found:.4f}: the images or the encoder have changed."
         )
 
 
 def _detailed(methods, searched, notes):
-    """The first run of each method, as far as they search the same images."""
-    firsts = []
+    """Returns the first run of each method that searches the same images."""
+    kept: dict[str, Any] = {}
     for method in methods:
         names = [run.name for run in method.runs if run.name in searched]
-        firsts += names[:1]
-    kept: dict[str, Searched] = {}
-    for name in firsts:
-        one = searched[name]
-        first = next(iter(kept.values()), one)
-        if one.images.names != first.images.names:
-            notes.append(
-                f"{name} is scored on other images than {next(iter(kept))}: "
-                "its neighbors and map are in a report of its own."
-            )
-        elif len(kept) < DETAILED:
-            kept[name] = one
-        else:
-            notes.append(
-                f"Neighbors, map and prototypes of {name} are left out: "
-                f"there is room for {DETAILED} runs."
-            )
+        for name in names[:1]:
+            first = next(iter(kept), name)
+            images = searched[name].images
+            if images.names != searched[first].images.names:
+                notes.append(
+                    f"{name} is scored on other images than {first}: its "
+                    "neighbors and map need their own report."
+                )
+            elif len(kept) == DETAILED:
+                notes.append(
+                    f"Neighbors and map of {name} are left out: the page "
+                    f"shows those of {DETAILED} runs."
+                )
+            else:
+                kept[name] = searched[name]
     return kept
 
 
-def _details(detailed, settings, data, notes, runs):
-    """Adds everything that needs images; returns the page's tables."""
+def _details(detailed, command, data, notes, runs):
+    """Adds to `data` what needs images; returns the page's tables."""
+    from training.reports.failures import (
+        class_rows,
+        confused_pairs,
+        query_lists,
+        shown_search,
+    )
+    from training.reports.near_duplicates import DIFFERENCE
+    from training.reports.searched import whole_classes
+
     images = next(iter(detailed.values())).images
-    by_name = {run.name: run for run in runs}
-    lists = chosen_queries(detailed)
-    queries = sorted({query for one in lists for query in one["queries"]})
-    data["lists"] = lists
+    notes_of = {run.name: run.notes for run in runs}
+    data["lists"] = query_lists(detailed)
+    queries = sorted({q for one in data["lists"] for q in one["queries"]})
     data["searches"] = [
-        shown_search(one, queries, by_name[name].notes)
+        shown_search(one, queries, notes_of[name])
         for name, one in detailed.items()
     ]
-    points = whole_classes(images.labels, settings.points)[: settings.points]
+    points = whole_classes(images.labels, command.points)[: command.points]
     if len(points) < len(images):
         notes.append(
             f"The map shows {len(points)} of {len(images)} images, whole "
-            "classes drawn at random."
+            "classes chosen at random."
         )
     data["points"] = points.tolist()
-    data["maps"] = _maps(detailed, points, settings, notes)
-    tiles, duplicates = _small_pictures(images, points)
-    data["sheet"] = sheet_texts(tiles, MOST_SHEET_BYTES)
-    pairs = [confused_pairs(one) for one in detailed.values()]
-    data["confusions"] = [confusion_picture(one) for one in detailed.values()]
-    prototypes = _prototypes(detailed)
+    data["maps"] = [
+        {
+            "method": method,
+            "layouts": [
+                embedding_map(one.embeddings[points], method)
+                for one in detailed.values()
+            ],
+        }
+        for method in dict.fromkeys(("pca", command.map))
+    ]
+    data["thumbnails"], duplicates = _thumbnails(images, set(data["points"]))
+    pairs = {name: confused_pairs(one) for name, one in detailed.items()}
     shown = set(queries)
     for search in data["searches"]:
         for answer in search["queries"].values():
             shown.update(answer["neighbors"])
-    for pair in (*duplicates["pairs"], *(p for one in pairs for p in one)):
+    for pair in (*duplicates["pairs"], *sum(pairs.values(), [])):
         shown.update(pair["images"])
-    pictures = _pictures(images, sorted(shown))
-    data["pictures"] = pictures
+    chosen = sorted(shown)
+    data["pictures"] = {
+        image: _picture(_shrunk(pixels, PICTURE_SIDE))
+        for image, pixels in zip(chosen, images.pixels(chosen), strict=True)
+    }
     data["classes"] = list(images.images.class_names)
     names = images.names
     data["images"] = {
-        int(image): [int(images.labels[image]), names[image]]
-        for image in sorted(shown | set(points.tolist()))
+        image: [int(images.labels[image]), names[image]]
+        for image in sorted(shown.union(data["points"]))
     }
     return {
         "classes": class_rows(list(detailed.values())),
-        "pairs": list(zip(detailed, pairs, strict=True)),
+        "pairs": pairs,
         "class_names": images.images.class_names,
         "labels": images.labels,
-        "pictures": pictures,
+        "pictures": data["pictures"],
         "duplicates": duplicates,
-        "difference_limit": DIFFERENCE,
-        "prototypes": prototypes,
-        "lists": lists,
+        "max_difference": DIFFERENCE,
+        "lists": data["lists"],
     }
 
 
-def _maps(detailed, points, settings, notes):
-    maps = []
-    for method in dict.fromkeys(("pca", settings.map)):
-        layouts = []
-        for one in detailed.values():
-            try:
-                places, words = embedding_map(one.embeddings[points], method)
-            except ImportError as error:
-                notes.append(str(error))
-                break
-            layouts.append(
-                {
-                    "words": words,
-                    "x": np.round(places[:, 0], 4).tolist(),
-                    "y": np.round(places[:, 1], 4).tolist(),
-                }
-            )
-        else:
-            maps.append({"method": method, "layouts": layouts})
-    return maps
+def _thumbnails(images, points):
+    """Returns small pictures for the map, and near duplicates."""
+    from training.reports.near_duplicates import SIDE, near_duplicates
 
-
-def _small_pictures(images, points):
-    """Tiles for the map, and near duplicates; one pass over the images."""
-    side = 56 if len(points) <= 1_000 else 44
-    chosen = np.isin(np.arange(len(images)), points)
-    small, tiles, start = [], [], 0
+    pictures: dict[int, str] = {}
+    small: list[np.ndarray] = []
+    box = Image.Resampling.BOX
     for pixels in images.batches():
-        rows = chosen[start : start + len(pixels)]
-        start += len(pixels)
-        small.append(_square(pixels))
-        if rows.any():
-            tiles.append(shrunk(pixels[rows], side))
-    duplicates = near_duplicates(np.concatenate(small), images.labels)
-    return np.concatenate(tiles), duplicates
+        for one in pixels:
+            if len(small) in points:
+                pictures[len(small)] = _picture(_shrunk(one, THUMBNAIL_SIDE))
+            square = Image.fromarray(one).resize((SIDE, SIDE), box)
+            small.append(np.asarray(square))
+    return pictures, near_duplicates(np.stack(small), images.labels)
 
 
-def _square(pixels):
-    from PIL import Image
+def embedding_map(embeddings: np.ndarray, method: str) -> dict[str, Any]:
+    """Lays embeddings out in the plane.
 
-    return np.stack(
-        [
-            np.asarray(
-                Image.fromarray(one).resize((SIDE, SIDE), Image.Resampling.BOX)
-            )
-            for one in pixels
-        ]
-    )
+    Args:
+        embeddings: `(images, size)`.
+        method: `"pca"` or `"tsne"`.
+
+    Returns:
+        Dict with `x` and `y`, lists of values in [-1, 1], and `words`, a
+        title.
+    """
+    if method == "pca":
+        from sklearn.decomposition import PCA
+
+        size = min(2, *embeddings.shape)
+        pca = PCA(size, svd_solver="full").fit(embeddings)
+        places = np.zeros((len(embeddings), 2))
+        places[:, :size] = pca.transform(embeddings)
+        share = np.nan_to_num(pca.explained_variance_ratio_).sum()
+        words = f"PCA, {share:.0%} of the variance"
+    else:
+        from sklearn.manifold import TSNE
+        from threadpoolctl import threadpool_limits
+
+        perplexity = min(30.0, max(1.0, (len(embeddings) - 1) / 3))
+        # For few points, threads cost more than they save.
+        with threadpool_limits(1 if len(embeddings) < 1_000 else None):
+            places = TSNE(
+                perplexity=perplexity, init="pca", random_state=0
+            ).fit_transform(embeddings)
+        words = f"t-SNE, perplexity {perplexity:.0f}"
+    places = places - (places.max(axis=0) + places.min(axis=0)) / 2
+    places = np.round(places / max(np.abs(places).max(), 1e-12), 4)
+    return {
+        "words": words,
+        "x": places[:, 0].tolist(),
+        "y": places[:, 1].tolist(),
+    }
 
 
-def _pictures(images, chosen):
-    found: dict[int, str] = {}
-    position = 0
-    for pixels in images.batches(chosen):
-        for one in shrunk(pixels, PICTURE_SIDE):
-            found[chosen[position]] = picture_text(one)
-            position += 1
-    return found
-
-
-def _prototypes(detailed):
-    found = []
-    for name, one in detailed.items():
-        rows = prototype_patches(one)
-        if rows is None:
-            continue
-        for row in rows:
-            row["classes"] = [one.images.class_of(i) for i in row["images"]]
-            row["pictures"] = [
-                picture_text(shrunk(patch[None], 48)[0])
-                for patch in row.pop("patches")
-            ]
-        found.append({"run": name, "rows": rows})
-    return found
-
-
-def _curves(methods: list[Method]):
+def _curves(methods):
     return [
         {
             "run": run.name,
@@ -347,13 +351,11 @@ def _curves(methods: list[Method]):
     ]
 
 
-def _data_sets(runs: list[ReadRun], searched: dict[str, Searched]):
-    """One row for each side of each data set."""
+def _data_sets(searched):
+    """Returns one row for each side of each data set."""
     rows = {}
-    for run in runs:
-        if run.name not in searched:
-            continue
-        splits = searched[run.name].images.splits
+    for one in searched.values():
+        splits = one.images.splits
         for side in ("train", "validation", "test", "query", "gallery"):
             part = getattr(splits, side)
             if part is None:
@@ -369,6 +371,20 @@ def _data_sets(runs: list[ReadRun], searched: dict[str, Searched]):
                 "most": int(sizes.max()),
             }
     return list(rows.values())
+
+
+def _shrunk(pixels, side):
+    picture = Image.fromarray(pixels)
+    picture.thumbnail((side, side), Image.Resampling.BOX)
+    return picture
+
+
+def _picture(image):
+    """Encodes an image as a `data:` address."""
+    contents = io.BytesIO()
+    image.save(contents, "WEBP", quality=80)
+    text = base64.b64encode(contents.getvalue()).decode()
+    return f"data:image/webp;base64,{text}"
 
 
 def _rendered(page, data):

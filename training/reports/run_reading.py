@@ -1,4 +1,4 @@
-"""Reads what a run directory holds, and says in sentences what is missing."""
+"""Read the files of runs, and note what is missing."""
 
 import json
 from dataclasses import dataclass, field
@@ -8,9 +8,6 @@ from typing import Any
 from training.recipes.recipe import Recipe
 from training.runs.run_directory import RunDirectory
 
-REPORT_MARK = "<!-- keras_gsp report -->"
-"""Stands in the first lines of a report: only such a file is replaced."""
-
 DATA_SETTINGS = (
     "dataset",
     "data_dir",
@@ -19,23 +16,23 @@ DATA_SETTINGS = (
     "images_per_class",
     "crop_size",
 )
-"""Settings that say which images a run is scored on, and how they are cut."""
+"""Settings that decide which images a run is scored on, and their crop."""
 
 
 @dataclass
 class ReadRun:
-    """A run as far as it can be read.
+    """What could be read of a run.
 
     Args:
-        name: Name of its folder, or its path where two are called alike.
-        directory: Where it lies.
-        settings: What `settings.json` holds.
-        recipe: Its recipe; None where this version cannot read it.
-        history: Its evaluations, oldest first.
-        scores: What `scores.json` holds; None for an unfinished run.
-        encoder: The directory that holds an encoder, of a protocol its first
-            finished model's; None where there is none.
-        notes: Sentences on what is missing.
+        name: name of its folder, or its path where two names are equal.
+        directory: the run directory.
+        settings: content of `settings.json`.
+        recipe: its recipe, None where this version cannot read it.
+        history: its evaluations, oldest first.
+        scores: content of `scores.json`, None for an unfinished run.
+        encoder: the directory that holds an encoder, of a protocol that of
+            the first finished model; None without one.
+        notes: sentences on what is missing.
     """
 
     name: str
@@ -49,27 +46,40 @@ class ReadRun:
 
     @property
     def settings_but_seed(self) -> str:
-        """One text for all runs that differ in their seed alone."""
-        recipe = dict(self.settings.get("recipe", {}))
-        recipe.pop("seed", None)
+        """Equal for runs that differ only in their seed."""
+        recipe = self.settings["recipe"] | {"seed": None}
         return json.dumps(recipe, sort_keys=True)
 
 
 def read_runs(paths: tuple[Path, ...]) -> tuple[list[ReadRun], list[str]]:
-    """Reads runs; a folder that holds none is named in a sentence.
+    """Reads runs; a folder without a run becomes a note.
 
     Args:
-        paths: Run directories; one given twice is read once.
+        paths: run directories; one given twice is read once.
 
     Returns:
-        The runs, and sentences on the folders that are none.
+        The runs, and a sentence for each folder that holds none.
     """
     runs, notes = [], []
     for path in dict.fromkeys(Path(path) for path in paths):
+        directory = RunDirectory(path)
+        if not directory.settings.exists():
+            notes.append(
+                f"{path} is left out: it is not a run, it has no "
+                f"{directory.settings.name}."
+            )
+            continue
         try:
-            runs.append(_read_run(path))
-        except ValueError as error:
-            notes.append(str(error))
+            settings = directory.read_settings()
+        except (OSError, ValueError) as error:
+            notes.append(f"{path} is left out: {error}")
+            continue
+        run = ReadRun(path.resolve().name, directory, settings)
+        run.recipe = _recipe(run)
+        run.history = _history(run)
+        run.scores = _scores(run)
+        run.encoder = _encoder_directory(run)
+        runs.append(run)
     names = [run.name for run in runs]
     for run in runs:
         if names.count(run.name) > 1:
@@ -77,54 +87,21 @@ def read_runs(paths: tuple[Path, ...]) -> tuple[list[ReadRun], list[str]]:
     return runs, notes
 
 
-def read_settings(runs: list[ReadRun]) -> list[dict[str, Any]]:
-    """Every setting of the recipes, those that differ first.
+def settings_rows(runs: list[ReadRun]) -> list[dict[str, Any]]:
+    """Lists every setting of the recipes, those that differ first.
 
     Returns:
-        Dicts with `name`, `values`, one text for each run, and `differs`.
+        Dicts with `name`, `values` (one text for each run) and `differs`.
     """
     recipes = [run.settings["recipe"] for run in runs]
     rows = []
     for name in dict.fromkeys(name for recipe in recipes for name in recipe):
-        values = [_words(recipe.get(name)) for recipe in recipes]
+        values = [recipe.get(name) for recipe in recipes]
+        texts = ["–" if value is None else str(value) for value in values]
         rows.append(
-            {"name": name, "values": values, "differs": len({*values}) > 1}
+            {"name": name, "values": texts, "differs": len({*texts}) > 1}
         )
     return sorted(rows, key=lambda row: not row["differs"])
-
-
-def _words(value):
-    return "–" if value is None else str(value)
-
-
-def _read_run(path):
-    directory = RunDirectory(path)
-    try:
-        settings = json.loads(directory.settings.read_text())
-    except FileNotFoundError as error:
-        raise ValueError(
-            f"{path} is left out: it is no run, it has no "
-            f"{directory.settings.name}."
-        ) from error
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{path} is left out: its {directory.settings.name} cannot be "
-            f"read ({error})."
-        ) from error
-    if not isinstance(settings, dict) or not isinstance(
-        settings.get("recipe"), dict
-    ):
-        raise ValueError(
-            f"{path} is left out: its {directory.settings.name} holds no "
-            "recipe."
-        )
-    name = path.resolve().name
-    run = ReadRun(name, directory, settings)
-    run.recipe = _recipe(run)
-    run.history = _history(run)
-    run.scores = _scores(run)
-    run.encoder = _encoder_directory(run)
-    return run
 
 
 def _recipe(run):
@@ -134,61 +111,55 @@ def _recipe(run):
     except (TypeError, ValueError) as error:
         reason = error
     try:
-        found = Recipe(**{n: saved[n] for n in DATA_SETTINGS if n in saved})
+        known = {name: saved[name] for name in DATA_SETTINGS if name in saved}
+        found = Recipe(**known)
     except (TypeError, ValueError):
         run.notes.append(
-            f"The recipe is one of another version ({reason}), so no image "
-            "can be embedded."
+            f"The recipe is of another version ({reason}), so no image can "
+            "be embedded."
         )
         return None
     run.notes.append(
-        f"The recipe is one of another version ({reason}); of it only what "
-        "says where its images are is used."
+        f"The recipe is of another version ({reason}): only the settings of "
+        "its data are used."
     )
     return found
 
 
 def _history(run):
-    lines, found, broken = [], [], 0
-    if run.directory.history.exists():
-        lines = run.directory.history.read_text(errors="replace").splitlines()
+    file, found, broken = run.directory.history, [], 0
+    lines = []
+    if file.exists():
+        lines = file.read_text(errors="replace").splitlines()
     for line in lines:
         try:
-            found.append(_numbers(json.loads(line)))
-        except (ValueError, AttributeError, KeyError):
+            values = json.loads(line)
+            values["step"]
+            items = values.items()
+        except (ValueError, AttributeError, KeyError, TypeError):
             broken += 1
+            continue
+        found.append({k: v for k, v in items if isinstance(v, int | float)})
     if broken:
         run.notes.append(
-            f"{broken} of {len(lines)} lines of "
-            f"{run.directory.history.name} cannot be read and are left out."
+            f"{broken} of {len(lines)} lines of {file.name} cannot be read "
+            "and are left out."
         )
     return found
 
 
-def _numbers(line):
-    """The numbers of a line, which must say at which step they were."""
-    line["step"]
-    return {
-        name: value
-        for name, value in line.items()
-        if isinstance(value, int | float)
-    }
-
-
 def _scores(run):
+    file = run.directory.scores
     if not run.directory.is_finished:
         run.notes.append(
-            f"There is no {run.directory.scores.name}: the run is not "
-            "finished. The command that began it goes on with it."
+            f"There is no {file.name}: the run is not finished. The command "
+            "that started it continues it."
         )
         return None
     try:
-        scores = json.loads(run.directory.scores.read_text())
-        return dict(scores.items())
-    except (OSError, ValueError, AttributeError) as error:
-        run.notes.append(
-            f"{run.directory.scores.name} cannot be read ({error})."
-        )
+        return dict(json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        run.notes.append(f"{file.name} cannot be read ({error}).")
         return None
 
 
@@ -197,16 +168,15 @@ def _encoder_directory(run):
         return run.directory
     members = sorted((run.directory.path / "members").glob("*/"))
     finished = [d for d in map(RunDirectory, members) if d.encoder.exists()]
-    if finished:
+    if not finished:
         run.notes.append(
-            f"Images are embedded with one of its {len(members)} models, "
-            f"{finished[0].path.name}."
+            f"There is no {run.directory.encoder.name}, so the page has no "
+            "queries, map or classes of it."
         )
-        if not run.history:
-            run.history = finished[0].read_history()
-        return finished[0]
+        return None
     run.notes.append(
-        f"There is no {run.directory.encoder.name}, hence no scores of "
-        "classes, neighbors, map or prototypes."
+        f"Images are embedded with one of its {len(members)} models, "
+        f"{finished[0].path.name}."
     )
-    return None
+    run.history = run.history or finished[0].read_history()
+    return finished[0]

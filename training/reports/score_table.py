@@ -1,9 +1,8 @@
-"""Scores with intervals, and what one method has over another.
+"""Tabulate scores with intervals, and paired differences of methods.
 
-Runs that differ in their seed alone are one method.
+Runs that differ only in their seed are one method.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +23,8 @@ class Method:
     """Runs of one recipe.
 
     Args:
-        name: Name of the run, of several with their number.
-        runs: The runs, by seed.
+        name: name of the first run, with the number of others.
+        runs: the runs, by seed.
     """
 
     name: str
@@ -33,7 +32,7 @@ class Method:
 
 
 def methods_of(runs: list[ReadRun]) -> list[Method]:
-    """Groups runs that differ in their seed alone, in the order given."""
+    """Groups runs that differ only in their seed, in the order given."""
     groups: dict[str, list[ReadRun]] = {}
     for run in runs:
         groups.setdefault(run.settings_but_seed, []).append(run)
@@ -50,113 +49,127 @@ def methods_of(runs: list[ReadRun]) -> list[Method]:
 def score_rows(
     methods: list[Method], searched: dict[str, Searched]
 ) -> list[dict[str, Any]]:
-    """One row for each method and measure, with a 95 % interval.
+    """Returns one row for each method and side of its data set.
+
+    Test scores have a 95 % interval over classes and seeds where the images
+    are at hand. Validation scores are the best of the learning curve.
 
     Args:
-        methods: Of `methods_of`.
-        searched: Run's name -> its search, for runs that have one.
+        methods: result of `methods_of`.
+        searched: run's name -> its search, for runs that have one.
 
     Returns:
-        Dicts with `method`, `measure`, `runs`, `mean`, and `low`, `high` or
-        None where only the written score is known.
+        Dicts with `method`, `number` (of the method), `side`, `runs`, and
+        `cells`: for each measure a dict of `mean`, `low` and `high`, each
+        perhaps None.
     """
     rows = []
-    for method in methods:
+    for number, method in enumerate(methods):
         found = [searched[r.name] for r in method.runs if r.name in searched]
-        for measure, name in MEASURES.items():
-            row: dict[str, Any] = {"method": method.name, "measure": name}
+        cells: list[dict[str, Any]] = []
+        for measure in MEASURES:
             if found:
-                scores = [one.by_query[measure] for one in found]
-                zeros = [np.where(np.isnan(s), np.nan, 0.0) for s in scores]
-                row |= _interval(scores, zeros, found)
-                row |= {"runs": len(found), "mean": row["difference"]}
+                cells.append(
+                    _interval([s.by_query[measure] for s in found], found)
+                )
             else:
-                values = [
-                    value
-                    for run in method.runs
-                    if (value := written_score(run, measure)) is not None
-                ]
-                if not values:
-                    continue
-                row |= {"runs": len(values), "mean": float(np.mean(values))}
-                row |= {"low": None, "high": None}
-            rows.append(row)
+                written = [written_score(run, measure) for run in method.runs]
+                cells.append(_mean_alone(written))
+        best = [
+            max(run.history, key=lambda line: line.get("val_map_at_r", -1.0))
+            for run in method.runs
+            if run.history
+        ]
+        curves = [
+            _mean_alone([line.get(f"val_{measure}") for line in best])
+            for measure in MEASURES
+        ]
+        for side, count, of_side in (
+            ("test", len(found) or len(method.runs), cells),
+            ("validation", len(best), curves),
+        ):
+            if any(cell["mean"] is not None for cell in of_side):
+                row = {"method": method.name, "number": number, "side": side}
+                rows.append(row | {"runs": count, "cells": of_side})
     return rows
 
 
 def difference_rows(
     methods: list[Method], searched: dict[str, Searched], notes: list[str]
 ) -> list[dict[str, Any]]:
-    """How far each method is from the first, query by query.
+    """Compares each method with the first, query by query.
 
     Args:
-        methods: Of `methods_of`.
-        searched: Run's name -> its search.
-        notes: Gets a sentence where two cannot be compared.
+        methods: result of `methods_of`.
+        searched: run's name -> its search.
+        notes: gets a sentence where two methods cannot be compared.
 
     Returns:
-        Dicts with `method`, `against`, `measure`, `runs`, `difference`,
-        `low`, `high`.
+        Dicts with `method`, `number`, `against`, `measure`, `runs`, `mean`,
+        `low` and `high`.
     """
     found = {
-        method.name: [
+        (number, method.name): [
             searched[r.name] for r in method.runs if r.name in searched
         ]
-        for method in methods
+        for number, method in enumerate(methods)
     }
-    named = [name for name, of_method in found.items() if of_method]
+    found = {key: runs for key, runs in found.items() if runs}
     rows = []
-    for name in named[1:]:
-        count = min(len(found[name]), len(found[named[0]]))
-        ones, others = found[name][:count], found[named[0]][:count]
-        if any(
-            not _is_same_search(a, b) for a, b in zip(ones, others, strict=True)
-        ):
+    for number, name in list(found)[1:]:
+        _, first = next(iter(found))
+        pairs = list(
+            zip(found[number, name], found[next(iter(found))], strict=False)
+        )
+        if not all(_is_same_search(one, other) for one, other in pairs):
             notes.append(
-                f"{name} and {named[0]} are scored on different images, so "
-                "there is no difference query by query."
+                f"{name} and {first} are scored on different images, so they "
+                "are not compared query by query."
             )
             continue
         for measure, title in MEASURES.items():
-            row = _interval(
-                [one.by_query[measure] for one in ones],
-                [other.by_query[measure] for other in others],
-                ones,
-            )
+            gains = [
+                one.by_query[measure] - other.by_query[measure]
+                for one, other in pairs
+            ]
             rows.append(
-                row
-                | {"method": name, "against": named[0]}
-                | {"measure": title, "runs": count}
+                {"method": name, "number": number, "against": first}
+                | {"measure": title, "runs": len(pairs)}
+                | _interval(gains, [one for one, _ in pairs])
             )
     return rows
 
 
 def written_score(run: ReadRun, measure: str) -> float | None:
-    """A score of `scores.json`, of a protocol its models' mean."""
+    """Returns a score of `scores.json`; of a protocol, its models' mean."""
     scores = run.scores or {}
     value = scores.get(measure)
     for part in ("single", "average"):
         if value is None and isinstance(scores.get(part), dict):
             value = scores[part].get(measure, {}).get("mean")
-    if isinstance(value, int | float) and math.isfinite(value):
+    if isinstance(value, int | float) and np.isfinite(value):
         return float(value)
     return None
 
 
-def _interval(scores, others, searched):
+def _interval(values, searched):
+    """Mean over queries, with an interval over classes and seeds."""
     import keras_gsp as gsp
 
+    zeros = [np.where(np.isnan(scores), np.nan, 0.0) for scores in values]
     classes = [s.images.labels[: s.images.num_queries] for s in searched]
     try:
-        found = gsp.metrics.paired_difference(scores, others, classes)
-    except ValueError:  # a single class: a mean, and no interval
-        values = np.concatenate(scores) - np.concatenate(others)
-        return {
-            "difference": float(np.nanmean(values)),
-            "low": None,
-            "high": None,
-        }
-    return {name: found[name] for name in ("difference", "low", "high")}
+        found = gsp.metrics.paired_difference(values, zeros, classes)
+    except ValueError:  # A single class has no interval.
+        return _mean_alone(np.concatenate(values).tolist())
+    low, high = found["low"], found["high"]
+    return {"mean": found["difference"], "low": low, "high": high}
+
+
+def _mean_alone(values):
+    known = [value for value in values if value is not None]
+    mean = float(np.nanmean(known)) if known else None
+    return {"mean": mean, "low": None, "high": None}
 
 
 def _is_same_search(one, other):

@@ -1,14 +1,93 @@
-"""What a run's encoder finds: embeddings, neighbors, scores by query."""
+"""Embed the images that runs are scored on, and search them."""
 
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
-from training.reports.scored_images import ScoredImages
+from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.recipes.recipe import Recipe
 
+BATCH = 64
+"""Images at once."""
 NEIGHBORS = 10
-"""Neighbors that are kept of each query."""
+"""Neighbors of each query."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredImages:
+    """Queries and what they search, as one numbered set of images.
+
+    Args:
+        recipe: decides how images are cropped.
+        splits: their data set, with the validation classes of the recipe.
+        images: queries, then the gallery where it is another set.
+        num_queries: number of queries.
+        notes: sentences on images that are left out.
+        is_sample: whether whole classes are left out.
+    """
+
+    recipe: Recipe
+    splits: RetrievalSplits
+    images: ImageSet
+    num_queries: int
+    notes: tuple[str, ...] = ()
+    is_sample: bool = False
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """`(images,)`, class of each image."""
+        return self.images.labels
+
+    @property
+    def gallery_start(self) -> int:
+        """Start of the gallery; 0 where the queries search each other."""
+        return 0 if self.num_queries == len(self) else self.num_queries
+
+    @property
+    def names(self) -> list[str]:
+        """End of each image's path, or its number in a set without files."""
+        if self.images.paths is None:
+            return [f"test/{i}" for i in range(len(self))]
+        return ["/".join(Path(p).parts[-3:]) for p in self.images.paths]
+
+    def batches(
+        self, chosen: Sequence[int] | np.ndarray | None = None
+    ) -> Iterator[np.ndarray]:
+        """Yields pixels as the encoder takes them, in batches.
+
+        Args:
+            chosen: positions of images, in any order; all by default.
+
+        Yields:
+            `(batch, height, width, 3)`, uint8.
+        """
+        from training.recipes.batches import evaluation_batches
+
+        images = self.images
+        if chosen is not None:
+            positions = np.asarray(chosen, "int64")
+            images = ImageSet(
+                # Labels are not read; `subset` would drop repeated images.
+                labels=np.zeros(len(positions), "int64"),
+                class_names=("",),
+                images=None if images.paths else images.images[positions],
+                paths=images.paths and [images.paths[i] for i in positions],
+            )
+        recipe = replace(self.recipe, cache_features=False)
+        for pixels, _ in evaluation_batches(recipe, images, batch_size=BATCH):
+            yield np.asarray(pixels)
+
+    def pixels(self, chosen: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Returns the pixels of some images, `(chosen, height, width, 3)`."""
+        return np.concatenate(list(self.batches(chosen)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,16 +95,17 @@ class Searched:
     """The search of one run.
 
     Args:
-        images: What is searched and searches.
-        encoder: The run's encoder.
-        embeddings: (images, size).
-        neighbors: (queries, k), positions of the nearest images.
-        distances: (queries, k), Euclidean.
-        by_query: Measure -> (queries,), NaN without a positive.
+        images: queries and gallery.
+        encoder: the run's encoder.
+        embeddings: `(images, size)`.
+        neighbors: `(queries, k)`, positions of the nearest images, without
+            the query itself.
+        distances: `(queries, k)`, Euclidean.
+        by_query: measure -> `(queries,)`, NaN without a positive.
     """
 
     images: ScoredImages
-    encoder: Any
+    encoder: keras.Model
     embeddings: np.ndarray
     neighbors: np.ndarray
     distances: np.ndarray
@@ -33,38 +113,111 @@ class Searched:
 
     @property
     def is_right(self) -> np.ndarray:
-        """(queries, k), whether a neighbor is of the query's class."""
+        """`(queries, k)`, whether a neighbor is of the query's class."""
         labels = self.images.labels
         return labels[self.neighbors] == labels[: len(self.neighbors), None]
 
 
-def search_all(encoder: Any, images: ScoredImages) -> Searched:
-    """Embeds images and lets each query find its neighbors.
+def scored_images(recipe: Recipe, max_images: int) -> ScoredImages:
+    """Reads the images a recipe is scored on.
+
+    Files that are missing or unreadable are left out with a note, and so are
+    whole classes of a large set, chosen at random.
 
     Args:
-        encoder: Keras model to embeddings, or a dict with `"embedding"`.
-        images: The images.
+        recipe: the run's recipe.
+        max_images: about how many images to keep.
 
-    Returns:
-        What was found, a query never among its own neighbors.
+    Raises:
+        FileNotFoundError: the data set does not exist.
+        ValueError: the data set has another layout.
+    """
+    from training.recipes.data import read_recipe
+
+    recipe = replace(recipe, cache_features=False, corrupt_images="skip")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        splits = read_recipe(recipe)
+    messages = [str(warning.message) for warning in caught]
+    notes = [text for text in messages if "unusable images" in text]
+    if (
+        splits.validation is None
+        and splits.train.num_classes >= recipe.validation_folds
+    ):
+        splits = splits.with_validation(
+            recipe.validation_folds, recipe.validation_fold
+        )
+    images = splits.test if splits.query is None else splits.query
+    num_queries = len(images)
+    if splits.gallery is not None:
+        images = _joined(images, splits.gallery)
+    kept = whole_classes(images.labels, max_images)
+    is_sample = len(kept) < len(images)
+    if is_sample:
+        notes.append(
+            f"{len(kept)} of {len(images)} images are used, whole classes "
+            "chosen at random: their scores are of an easier search than the "
+            "run's own."
+        )
+        images, num_queries = (
+            images.subset(kept),
+            int((kept < num_queries).sum()),
+        )
+    return ScoredImages(
+        recipe, splits, images, num_queries, tuple(notes), is_sample
+    )
+
+
+def whole_classes(labels: np.ndarray, max_images: int) -> np.ndarray:
+    """Returns the positions of all images of random classes.
+
+    The choice is the same every time.
+
+    Args:
+        labels: `(images,)`, class of each image.
+        max_images: limit, unless the first class alone has more.
+    """
+    if len(labels) <= max_images:
+        return np.arange(len(labels))
+    sizes = np.bincount(labels)
+    order = np.random.default_rng(0).permutation(len(sizes))
+    count = max(1, int(np.sum(np.cumsum(sizes[order]) <= max_images)))
+    return np.flatnonzero(np.isin(labels, order[:count]))
+
+
+def search_all(encoder: keras.Model, images: ScoredImages) -> Searched:
+    """Embeds images and searches the neighbors of each query.
+
+    Args:
+        encoder: model that returns embeddings, or a dict with `"embedding"`.
+        images: queries and gallery.
     """
     import keras_gsp as gsp
     from keras_gsp.embeddings.labeled_batches import embedding_of
 
-    found = [
-        embedding_of(encoder.predict_on_batch(pixels))
-        for pixels in images.batches()
-    ]
-    embeddings = np.concatenate(found).astype("float32")
+    embeddings = np.concatenate(
+        [
+            embedding_of(encoder.predict_on_batch(pixels))
+            for pixels in images.batches()
+        ]
+    ).astype("float32")
     queries, start = images.num_queries, images.gallery_start
     positions = np.arange(start, len(images))
-    index = gsp.retrieval.ExactIndex(
-        embeddings[start:], images.labels[start:], positions
-    )
-    nearest = index.search(
+    gallery, labels = embeddings[start:], images.labels[start:]
+    nearest = gsp.retrieval.ExactIndex(gallery, labels, positions).search(
         embeddings[:queries],
         min(NEIGHBORS, len(positions) - (start == 0)),
         exclude_ids=np.arange(queries),
+    )
+    sides: dict[str, Any] = {
+        "gallery_embeddings": gallery,
+        "gallery_labels": labels,
+    }
+    scores = gsp.metrics.retrieval_scores(
+        embeddings[:queries],
+        images.labels[:queries],
+        per_query=True,
+        **(sides if start else {}),
     )
     return Searched(
         images=images,
@@ -72,20 +225,14 @@ def search_all(encoder: Any, images: ScoredImages) -> Searched:
         embeddings=embeddings,
         neighbors=np.asarray(nearest.ids, "int64"),
         distances=np.asarray(nearest.distances),
-        by_query=gsp.metrics.retrieval_scores(
-            embeddings[:queries],
-            images.labels[:queries],
-            per_query=True,
-            **_gallery(images, embeddings),
-        )["per_query"],
+        by_query=scores["per_query"],
     )
 
 
-def _gallery(images, embeddings):
-    start = images.gallery_start
-    if start == 0:
-        return {}
-    return {
-        "gallery_embeddings": embeddings[start:],
-        "gallery_labels": images.labels[start:],
-    }
+def _joined(one, other):
+    labels = np.concatenate([one.labels, other.labels])
+    if one.paths is not None:
+        paths = one.paths + other.paths
+        return ImageSet(labels, one.class_names, paths=paths)
+    images = np.concatenate([one.images, other.images])
+    return ImageSet(labels, one.class_names, images=images)

@@ -5,7 +5,6 @@ import re
 import shutil
 
 import keras
-import numpy as np
 import pytest
 
 from tests.training.headless_browser import (
@@ -18,6 +17,7 @@ from tests.training.headless_browser import (
 )
 from tests.training.reports.tiny_runs import image_folder, tiny_run
 from training import report
+from training.reports import report_page
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
@@ -47,8 +47,6 @@ class Reported:
                 *map(str, self.runs),
                 *("--output", str(self.page)),
                 *("--map", "tsne"),
-                "--projector",
-                "--parquet",
             ]
         )
         self.html = self.page.read_text()
@@ -95,12 +93,23 @@ def test_scores_are_those_of_the_embeddings(reported):
     recipe = run.read_recipe()
     test = read_recipe(recipe).test
     expected = score(load_encoder(run), recipe, test)
-    row = re.search(r"</span>gap</th>\s*<td[^>]*>([\d.]+)</td>", reported.html)
+    row = re.search(
+        r"</span>gap</th><td>test</td>\s*<td[^>]*>([\d.]+)</td>", reported.html
+    )
     assert float(row[1]) == pytest.approx(100 * expected["map_at_r"], abs=0.051)
 
 
+def test_the_best_of_the_curve_has_its_row_and_reason(reported):
+    row = re.search(
+        r"</span>gap</th><td>validation</td>\s*<td[^>]*>([\d.]+)</td>",
+        reported.html,
+    )
+    assert row[1] == "10.0"
+    assert 'id="why-validation-differs"' in reported.html
+
+
 def test_notes_say_what_differs_from_what_is_written(reported):
-    assert "scores.json says a MAP@R of 0.5000" in reported.html
+    assert "scores.json has a MAP@R of 0.5000" in reported.html
     assert "Its pooling has no weights" in reported.html
 
 
@@ -129,42 +138,13 @@ def test_maps_lie_side_by_side(reported):
             assert len(layout["x"]) == len(reported.data["points"])
 
 
-def test_the_projector_reads_its_files(reported):
-    from google.protobuf import text_format
-    from tensorboard.plugins import projector
-
-    folder = reported.page.with_name("report-gsp-0-projector")
-    config = text_format.Parse(
-        (folder / "projector_config.pbtxt").read_text(),
-        projector.ProjectorConfig(),
-    )
-    (entry,) = config.embeddings
-    shape = tuple(entry.tensor_shape)
-    found = np.fromfile(folder / entry.tensor_path, "<f4").reshape(shape)
-    lines = (folder / entry.metadata_path).read_text().splitlines()
-    assert lines[0].split("\t")[0] == "class"
-    assert len(lines) == 1 + len(found) and shape[1] == 6
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
-    assert (folder / entry.sprite.image_path).stat().st_size > 100
-
-
-def test_a_parquet_file_has_a_row_for_each_image(reported):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    table = parquet.read_table(reported.page.with_name("report-gap.parquet"))
-    names = {"class", "image_name", "x", "y", "embedding", "image"}
-    assert names <= set(table.column_names)
-    row = table.slice(0, 1).to_pylist()[0]
-    assert len(row["embedding"]) == 6
-    assert row["image"]["bytes"].startswith(b"\x89PNG")
-
-
 def test_an_earlier_report_is_replaced_and_nothing_else(reported, tmp_path):
     (tmp_path / "mine.html").write_text("<p>mine</p>")
     with pytest.raises(SystemExit, match="must be new, or an earlier report"):
         report.main(
             [str(reported.runs[0]), "--output", str(tmp_path / "mine.html")]
         )
-    report._check_target(reported.page)
+    report_page._check_target(reported.page)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +162,7 @@ def test_an_earlier_report_is_replaced_and_nothing_else(reported, tmp_path):
             lambda run: (run / "settings.json").write_text(
                 '{"recipe": {"dataset": "of old times", "new": 1}}'
             ),
-            "recipe is one of another version",
+            "recipe is of another version",
         ),
     ],
 )
@@ -228,7 +208,7 @@ def test_broken_images_are_left_out_and_old_recipes_read(
     report.main([str(run)])
     said = capsys.readouterr().out
     assert "unusable images" in said
-    assert "only what says where its images are" in said
+    assert "only the settings of its data" in said
     assert 'id="queries"' in (run / "report.html").read_text()
 
 
@@ -262,7 +242,7 @@ def test_a_foreign_folder_is_named_and_the_others_reported(
     page = tmp_path / "page.html"
     runs = [str(foreign), str(reported.runs[0])]
     report.main([*runs, "--output", str(page)])
-    assert "foreign is left out: it is no run" in capsys.readouterr().out
+    assert "foreign is left out: it is not a run" in capsys.readouterr().out
     assert page.exists()
     with pytest.raises(SystemExit, match="at least one run directory"):
         report.main([str(foreign)])
@@ -360,8 +340,8 @@ def test_the_page_works_in_a_browser(reported):
         )
         first('[data-copy="t-scores"]').send_keys(Keys.ENTER)
         copied = wait(lambda: driver.execute_script("return window.copied"))
-        assert copied.splitlines()[1].startswith("| --- | ---: |")
-        assert copied.splitlines()[2].startswith("| gap | ")
+        assert copied.splitlines()[1].startswith("| --- | --- | ---: |")
+        assert copied.splitlines()[2].startswith("| gap | test | ")
 
         # Colors: as the system, then as chosen.
         def ground():
@@ -378,7 +358,7 @@ def test_the_page_works_in_a_browser(reported):
 
         # A phone: nothing is wider than the screen.
         resize(driver, 390, 844)
-        for name in ("overview", "queries", "classes", "prototypes"):
+        for name in ("overview", "queries", "classes", "duplicates"):
             section = first(f"#{name}")
             driver.execute_script("arguments[0].scrollIntoView()", section)
             keep_screenshot(driver, f"report-phone-{name}")

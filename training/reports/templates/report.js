@@ -133,15 +133,13 @@
 
   /* ---- differences ---- */
   if (find("c-differences")) {
-    const rows = [...find("t-differences").tBodies[0].rows].map((row) =>
-      [...row.cells].map((cell) => cell.textContent.trim()));
-    const numbers = new Map([...find("t-scores").tBodies[0].rows].map((row) =>
-      [row.cells[0].textContent.trim(), Number(row.querySelector(".key").className.match(/k(\d+)/)[1])]));
+    const elements = [...find("t-differences").tBodies[0].rows];
+    const rows = elements.map((row) => [...row.cells].map((cell) => cell.textContent.trim()));
     redraws.push(() => {
       const most = innerWidth > 700 ? 30 : 10;
       const names = rows.map((row) =>
         `${row[0].length > most ? `${row[0].slice(0, most - 1)}…` : row[0]} · ${row[2]}`);
-      const colors = rows.map((row) => seriesColor(numbers.get(row[0]) || 0));
+      const colors = elements.map((row) => seriesColor(Number(row.dataset.number)));
       const middle = rows.map((row) => parseFloat(row[3]));
       const ends = rows.map((row) => row[4].split(" to ").map(parseFloat));
       draw("c-differences", rows.map((_, i) => ({
@@ -236,21 +234,11 @@
   }
 
   /* ---- map ---- */
-  const sheet = data.sheet;
-  const tiles = new Map(data.points.map((image, place) => [image, place]));
-  function tile(image, side) {
-    const place = tiles.get(image);
-    const scale = side / Math.max(sheet.width, sheet.height);
-    const width = sheet.width * scale;
-    const height = sheet.height * scale;
-    return make("span", {
-      class: "tile", role: "img", "aria-label": `${className(image)}, ${data.images[image][1]}`,
-      style: `width:${width}px;height:${height}px;background-image:url(${sheet.picture});`
-        + `background-size:${sheet.columns * width}px ${sheet.rows * height}px;`
-        + `background-position:${-(place % sheet.columns) * width}px ${-Math.floor(place / sheet.columns) * height}px`,
-    });
-  }
-  const names = { pca: "PCA", tsne: "t-SNE", umap: "UMAP" };
+  const thumbnail = (image, side) => make("img", {
+    class: "tile", width: side, height: side, loading: "lazy",
+    src: data.thumbnails[image], alt: `${className(image)}, ${data.images[image][1]}`,
+  });
+  const names = { pca: "PCA", tsne: "t-SNE" };
   find("map-method").append(...data.maps.map((one, place) =>
     make("option", { value: place }, names[one.method])));
   const labels = data.points.map((image) => data.images[image][0]);
@@ -296,12 +284,12 @@
     const members = data.points.filter((_, i) => String(labels[i]) === chosen);
     find("map-members").replaceChildren(...(members.length ? [
       make("h3", {}, `${data.classes[chosen]}: ${members.length} images`),
-      make("div", { class: "members" }, ...members.map((image) => tile(image, 56))),
+      make("div", { class: "members" }, ...members.map((image) => thumbnail(image, 56))),
     ] : []));
   }
   function showTip(image, event) {
     const tip = find("tooltip");
-    tip.replaceChildren(tile(image, 112), make("div", {}, make("strong", {}, className(image))),
+    tip.replaceChildren(thumbnail(image, 112), make("div", {}, make("strong", {}, className(image))),
       make("div", { class: "quiet" }, data.images[image][1]));
     tip.hidden = false;
     const { width, height } = tip.getBoundingClientRect();
@@ -311,27 +299,6 @@
   find("map-method").addEventListener("change", drawMap);
   find("map-class").addEventListener("change", drawMap);
   redraws.push(drawMap);
-
-  /* ---- confusions ---- */
-  redraws.push(() => {
-    const found = data.confusions[0];
-    if (!found.classes.length) { find("c-confusions").remove(); return; }
-    const short = found.classes.map((label) => {
-      const name = data.classes[label];
-      return name.length > 18 ? `${name.slice(0, 17)}…` : name;
-    });
-    // Two classes that are cut to the same text stay two.
-    const ticks = { tickmode: "array", tickvals: short.map((_, i) => i), ticktext: short, showgrid: false, showticklabels: innerWidth > 700 };
-    draw("c-confusions", [{
-      z: found.shares, type: "heatmap", xgap: 1, ygap: 1, zmin: 0,
-      colorscale: [[0, color("--soft")], [1, color("--accent")]],
-      colorbar: { title: { text: "share", side: "right" }, thickness: 12, outlinewidth: 0 },
-      hovertemplate: "%{y} → %{x}: %{z:.0%}<extra></extra>",
-    }], {
-      xaxis: { ...ticks, tickangle: -60, title: { text: "class of the neighbors", standoff: 15 } },
-      yaxis: { ...ticks, autorange: "reversed", title: { text: "class of the query", standoff: 15 } },
-    });
-  });
 
   applyTheme();
 })();

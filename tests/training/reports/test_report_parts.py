@@ -1,0 +1,172 @@
+"""Parts of a report: maps, duplicates, classes, scores, curves."""
+
+import base64
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from training.browsing.page_parts import encoded_map
+from training.datasets.image_set import ImageSet
+from training.reports import failures, score_table
+from training.reports.near_duplicates import near_duplicates
+from training.reports.report_page import embedding_map
+from training.reports.searched import Searched, whole_classes
+
+
+def places(embeddings, method="pca"):
+    found = embedding_map(embeddings, method)
+    return np.stack([found["x"], found["y"]], axis=1), found["words"]
+
+
+def test_principal_axes_hold_the_most_variance():
+    rng = np.random.default_rng(0)
+    embeddings = rng.normal(size=(50, 6)) * [9, 5, 1, 1, 1, 1]
+    found, words = places(embeddings)
+    centered = embeddings - embeddings.mean(axis=0)
+    _, sizes, axes = np.linalg.svd(centered, full_matrices=False)
+    share = (sizes[:2] ** 2).sum() / (sizes**2).sum()
+    assert words == f"PCA, {share:.0%} of the variance"
+    expected = centered @ axes[:2].T
+    for ours, theirs in zip(found.T, expected.T, strict=True):
+        assert abs(np.corrcoef(ours, theirs)[0, 1]) == pytest.approx(1)
+    assert np.abs(found).max() == pytest.approx(1)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize("shape", [(5, 1), (2, 4), (3, 2)])
+def test_few_images_and_axes_are_mapped_too(shape):
+    found, _ = places(np.random.default_rng(0).normal(size=shape))
+    assert found.shape == (shape[0], 2)
+    assert np.isfinite(found).all()
+
+
+def test_neighbors_stay_neighbors_in_tsne():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], 20)
+    embeddings = 10 * labels[:, None] + rng.normal(size=(40, 5))
+    found, words = places(embeddings, "tsne")
+    assert words == "t-SNE, perplexity 13"
+    distances = np.linalg.norm(found[:, None] - found, axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    assert (labels[distances.argmin(axis=1)] == labels).all()
+
+
+def test_classes_are_kept_whole():
+    labels = np.repeat(np.arange(10), 7)
+    kept = whole_classes(labels, 30)
+    assert len(kept) == 28
+    assert (np.bincount(labels[kept])[np.unique(labels[kept])] == 7).all()
+    assert len(whole_classes(labels, 3)) == 7
+    assert len(whole_classes(labels, 70)) == 70
+
+
+def test_the_same_picture_in_two_classes_comes_first():
+    rng = np.random.default_rng(0)
+    small = rng.integers(0, 256, (6, 16, 16, 3)).astype("uint8")
+    small[1] = small[0]
+    small[3] = np.clip(small[2].astype(int) + 3, 0, 255)
+    found = near_duplicates(small, np.array([0, 0, 1, 2, 3, 3]))
+    assert found["count"] == 2 and found["across"] == 1
+    assert [pair["images"] for pair in found["pairs"]] == [[2, 3], [0, 1]]
+    assert found["pairs"][0]["difference"] == pytest.approx(3, abs=0.1)
+
+
+def test_weights_become_bytes_relative_to_the_largest():
+    weights = np.array([[0.0, 0.5], [1.0, 2.0]])
+    assert list(base64.b64decode(encoded_map(weights, 1))) == [0, 128, 255, 255]
+
+
+def searched(neighbors, scores, labels=(0, 0, 1, 1, 2, 2)):
+    labels = np.array(labels)
+    names = tuple("abc")
+    images = ImageSet(labels, names, images=np.zeros((6, 4, 4, 3), "uint8"))
+    return Searched(
+        images=SimpleNamespace(
+            images=images, labels=labels, num_queries=6, names=list("uvwxyz")
+        ),
+        encoder=None,
+        embeddings=None,
+        neighbors=np.array(neighbors),
+        distances=np.tile([[0.1, 0.2]], (6, 1)) * np.arange(1, 7)[:, None],
+        by_query=dict.fromkeys(score_table.MEASURES, np.array(scores)),
+    )
+
+
+ONE = searched(
+    [[1, 2], [0, 3], [3, 0], [2, 4], [5, 2], [2, 3]],
+    [0.5, 0.5, 0.4, 0.6, 0.5, 0.0],
+)
+
+
+def test_confusion_counts_the_neighbors_of_each_class():
+    expected = [[0.5, 0.5, 0], [0.25, 0.5, 0.25], [0, 0.75, 0.25]]
+    np.testing.assert_allclose(failures.confusion(ONE), expected)
+    pairs = failures.confused_pairs(ONE)
+    assert [pair["classes"] for pair in pairs] == [[1, 2], [0, 1]]
+    assert [pair["share"] for pair in pairs] == [0.5, 0.375]
+    assert pairs[0]["images"] == [2, 4]
+
+
+def test_a_class_has_its_mean_and_what_it_is_confused_with():
+    rows = failures.class_rows([ONE])
+    assert [row["name"] for row in rows] == ["a", "b", "c"]
+    scores = [row["scores"][0]["map_at_r"] for row in rows]
+    assert scores == pytest.approx([0.5, 0.5, 0.25])
+    assert rows[2]["mistaken"] == {"name": "b", "share": 0.75}
+
+
+def test_lists_have_one_query_of_each_class():
+    lists = {
+        one["title"]: one["queries"]
+        for one in failures.query_lists({"x": ONE, "y": ONE})
+    }
+    assert lists["Worst of x"] == [5, 2, 0]
+    assert lists["Best of x"] == [3, 0, 4]
+    assert set(lists) == {
+        *("Worst of x", "Best of x", "Worst of y", "Best of y"),
+        *("y ahead of x", "x ahead of y"),
+    }
+
+
+def run(name, seed=0, values=(0.2, 0.4, 0.3), **recipe):
+    history = [
+        {"step": i, "val_map_at_r": value, "val_precision_at_1": 2 * value}
+        for i, value in enumerate(values)
+    ]
+    settings = {"recipe": recipe | {"seed": seed}}
+    return SimpleNamespace(
+        name=name,
+        settings=settings,
+        settings_but_seed=str(recipe),
+        history=history,
+        scores={"map_at_r": 0.25},
+    )
+
+
+def test_validation_scores_are_the_best_of_the_curve():
+    runs = [run("a", 1), run("b", 0, [0.1, 0.2])]
+    methods = score_table.methods_of(runs)
+    assert [method.name for method in methods] == ["b and 1 more"]
+    test, validation = score_table.score_rows(methods, {})
+    assert (test["side"], validation["side"]) == ("test", "validation")
+    assert test["cells"][0] == {"mean": 0.25, "low": None, "high": None}
+    means = [cell["mean"] for cell in validation["cells"]]
+    assert means == [pytest.approx(0.3), pytest.approx(0.6), None]
+
+
+def test_differences_are_those_of_the_same_queries():
+    better = searched(ONE.neighbors, ONE.by_query["map_at_r"] + 0.1)
+    methods = score_table.methods_of([run("a"), run("b", pooling="gsp")])
+    notes = []
+    rows = score_table.difference_rows(methods, {"a": ONE, "b": better}, notes)
+    assert [row["measure"] for row in rows] == ["MAP@R", "P@1", "P@R"]
+    for row in rows:
+        assert (row["method"], row["against"]) == ("b", "a")
+        assert row["mean"] == pytest.approx(0.1)
+        assert row["low"] <= 0.1 + 1e-6 and row["high"] >= 0.1 - 1e-6
+    other = searched(ONE.neighbors, [0.5] * 6, labels=(0, 1, 1, 1, 2, 2))
+    assert not score_table.difference_rows(
+        methods, {"a": ONE, "b": other}, notes
+    )
+    assert "different images" in notes[0]

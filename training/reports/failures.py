@@ -1,0 +1,235 @@
+"""Find where a search fails: queries, classes, and why neighbors are near."""
+
+from typing import Any
+
+import numpy as np
+
+from training.browsing.page_parts import encoded_map
+from training.pictures.pooling_weights import pooling_layer, pooling_weights
+from training.reports.searched import BATCH, ScoredImages, Searched
+
+QUERIES = 8
+"""Queries in each list."""
+SHOWN = 8
+"""Neighbors beside each query."""
+EXPLAINED = 4
+"""Nearest neighbors that are explained."""
+CONTRIBUTIONS = 6
+"""Prototypes named in an explanation."""
+PAIRS = 10
+"""Most confused pairs of classes."""
+
+
+def query_lists(searched: dict[str, Searched]) -> list[dict[str, Any]]:
+    """Chooses the worst and the best queries, one of each class.
+
+    Args:
+        searched: run's name -> its search, all of the same images.
+
+    Returns:
+        Dicts with `title` and `queries`, positions of images. Each run has
+        its worst and best; each further run has those on which it gains and
+        loses most against the first.
+    """
+    lists = []
+    first = next(iter(searched))
+    for name, one in searched.items():
+        scores, nearest = one.by_query["map_at_r"], one.distances[:, 0]
+        labels = one.images.labels
+        sizes = np.bincount(labels)[labels][: len(scores)]
+        of_run = f" of {name}" if len(searched) > 1 else ""
+        # Ties: the mistake with the nearest neighbor, the success in the
+        # largest class.
+        lists += [
+            (f"Worst{of_run}", one, np.lexsort((nearest, scores))),
+            (f"Best{of_run}", one, np.lexsort((-sizes, -scores))),
+        ]
+        if name != first:
+            gain = scores - searched[first].by_query["map_at_r"]
+            lists += [
+                (f"{name} ahead of {first}", one, np.argsort(-gain)),
+                (f"{first} ahead of {name}", one, np.argsort(gain)),
+            ]
+    return [
+        {"title": title, "queries": _one_of_each_class(one, order)}
+        for title, one, order in lists
+    ]
+
+
+def _one_of_each_class(one, order):
+    scores = one.by_query["map_at_r"]
+    chosen: dict[int, int] = {}
+    for query in order.tolist():
+        if not np.isnan(scores[query]):
+            chosen.setdefault(int(one.images.labels[query]), query)
+    return list(chosen.values())[:QUERIES]
+
+
+def shown_search(
+    searched: Searched, queries: list[int], notes: list[str]
+) -> dict[str, Any]:
+    """Returns neighbors, pooling weights and explanations for the page.
+
+    Args:
+        searched: the search of a run.
+        queries: positions of the queries.
+        notes: gets a sentence where nothing can be explained.
+
+    Returns:
+        Dict with `queries`; `weights`, image -> map; `parts`,
+        "image:prototype" -> map; and `shape`, rows and columns of a map, or
+        None without maps.
+    """
+    answers, pairs = {}, []
+    for query in queries:
+        neighbors = searched.neighbors[query, :SHOWN].tolist()
+        pairs += [(query, other) for other in neighbors[:EXPLAINED]]
+        score = float(searched.by_query["map_at_r"][query])
+        answers[query] = {
+            "score": None if np.isnan(score) else round(score, 4),
+            "neighbors": neighbors,
+            "distances": np.round(
+                searched.distances[query, :SHOWN], 3
+            ).tolist(),
+            "right": searched.is_right[query, :SHOWN].tolist(),
+        }
+    shown: dict[str, Any] = {"queries": answers, "weights": {}, "parts": {}}
+    shown["shape"] = None
+    pooling = pooling_layer(searched.encoder)
+    if pooling is None:
+        notes.append("Its pooling has no weights to show over images.")
+        return shown
+    images = sorted(
+        {*queries}.union(*(a["neighbors"] for a in answers.values()))
+    )
+    weights = pooling_weights(searched.encoder, searched.images.pixels(images))
+    if weights.ndim != 3:
+        return shown
+    largest = float(weights.max())
+    ratio = getattr(pooling, "transport_ratio", None)
+    if ratio is not None and not getattr(pooling, "learn_ratio", False):
+        # The weight of a feature that is pooled completely.
+        largest = 1 / (weights[0].size * ratio)
+    shown["shape"] = list(weights.shape[1:])
+    shown["weights"] = {
+        image: encoded_map(one, largest)
+        for image, one in zip(images, weights, strict=True)
+    }
+    try:
+        _explain(searched, pairs, shown, largest)
+    except ValueError as error:
+        notes.append(f"Similarities are not explained: {error}")
+    return shown
+
+
+def _explain(searched, pairs, shown, largest):
+    """Adds each pair's similarity, split by prototype."""
+    import keras_gsp as gsp
+
+    for start in range(0, len(pairs), BATCH):
+        some = pairs[start : start + BATCH]
+        found = gsp.retrieval.explain(
+            searched.encoder,
+            searched.images.pixels([query for query, _ in some]),
+            searched.images.pixels([neighbor for _, neighbor in some]),
+        )
+        for row, (query, neighbor) in enumerate(some):
+            shares = found.contributions[row]
+            order = np.argsort(-np.abs(shares))[:CONTRIBUTIONS].tolist()
+            shown["queries"][query].setdefault("why", []).append(
+                {
+                    "similarity": round(float(found.similarity[row]), 4),
+                    "prototypes": order,
+                    "shares": [round(float(shares[p]), 4) for p in order],
+                }
+            )
+            for image, maps in (
+                (query, found.query_maps[row]),
+                (neighbor, found.neighbor_maps[row]),
+            ):
+                for prototype in order:
+                    shown["parts"][f"{image}:{prototype}"] = encoded_map(
+                        maps[..., prototype], largest
+                    )
+
+
+def confusion(searched: Searched) -> np.ndarray:
+    """Computes which classes the neighbors of each class belong to.
+
+    Returns:
+        `(classes, classes)`. The row of a class sums to 1, or to 0 without
+        queries.
+    """
+    labels = searched.images.labels
+    size = searched.images.images.num_classes
+    counts = np.zeros((size, size))
+    queries = labels[: len(searched.neighbors)]
+    np.add.at(counts, (queries[:, None], labels[searched.neighbors]), 1)
+    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+
+
+def class_rows(searched: list[Searched]) -> list[dict[str, Any]]:
+    """Computes the scores of each class that has queries.
+
+    Args:
+        searched: searches of several runs on the same images.
+
+    Returns:
+        Dicts with `name`, `images`, `scores` (for each run measure -> mean,
+        None without a positive) and `mistaken`, the class most often found
+        in its place by the first run and its share, or None.
+    """
+    images: ScoredImages = searched[0].images
+    names = images.images.class_names
+    queries = images.labels[: images.num_queries]
+    others = confusion(searched[0])
+    np.fill_diagonal(others, 0)
+    rows = []
+    for label in np.unique(queries).tolist():
+        most = int(np.argmax(others[label]))
+        share = float(others[label, most])
+        rows.append(
+            {
+                "name": names[label],
+                "images": int(images.images.class_sizes[label]),
+                "scores": [
+                    {
+                        measure: _mean(one.by_query[measure][queries == label])
+                        for measure in ("map_at_r", "precision_at_1")
+                    }
+                    for one in searched
+                ],
+                "mistaken": {"name": names[most], "share": share}
+                if share
+                else None,
+            }
+        )
+    return rows
+
+
+def confused_pairs(searched: Searched) -> list[dict[str, Any]]:
+    """Finds the most confused pairs of classes, both directions together.
+
+    Returns:
+        Dicts with `classes` (two labels), `share` of both classes' neighbors
+        that belong to the other, and `images`, the first of each class.
+    """
+    table = confusion(searched)
+    both = np.triu((table + table.T) / 2, k=1)
+    order = np.argsort(-both, axis=None, kind="stable")[:PAIRS]
+    places = np.stack(np.unravel_index(order, both.shape), axis=1)
+    labels = searched.images.labels
+    return [
+        {
+            "classes": [one, other],
+            "share": float(both[one, other]),
+            "images": [int(np.argmax(labels == x)) for x in (one, other)],
+        }
+        for one, other in places.tolist()
+        if both[one, other] > 0
+    ]
+
+
+def _mean(values):
+    values = values[~np.isnan(values)]
+    return float(values.mean()) if len(values) else None
