@@ -1,6 +1,13 @@
-"""Functions and trainings compiled by XLA, on whichever backend runs."""
+"""Functions and trainings compiled by XLA, and marks for backends."""
 
 import keras
+import pytest
+
+# JAX compiles every operation for every shape. Values and gradients are tested
+# on it; contracts that do not depend on the backend run on TensorFlow only.
+on_tensorflow = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="tested on TensorFlow"
+)
 
 
 def compiled(function):
@@ -15,5 +22,5 @@ def compiled(function):
 
 
 def trains_compiled(jit_compile):
-    """`jit_compile` of a training; JAX without it would take steps op by op."""
+    """`jit_compile` of a training; on JAX always, eager steps are slow."""
     return jit_compile or keras.backend.backend() == "jax"

@@ -1,7 +1,6 @@
 """Keras layers: poolings, proxies, class embeddings, memory."""
 
 from keras_gsp.layers.batch_message_passing import BatchMessagePassing
-from keras_gsp.layers.center_regularizer import CenterRegularizer
 from keras_gsp.layers.class_embeddings import ClassEmbeddings
 from keras_gsp.layers.class_proxies import ClassProxies
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
@@ -43,7 +42,6 @@ __all__ = [
     "AverageMaxPooling",
     "BatchMessagePassing",
     "CBAMPooling",
-    "CenterRegularizer",
     "ClassEmbeddings",
     "ClassProxies",
     "CroWPooling",

@@ -1,4 +1,4 @@
-"""Message passing between the samples of a batch."""
+"""Self-attention between the samples of a batch."""
 
 from typing import Any
 
@@ -12,43 +12,39 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class BatchMessagePassing(keras.layers.Layer):
-    r"""Refines each embedding by what the rest of its batch has to say.
+    r"""Refines embeddings by self-attention over the samples of a batch.
 
-    Every sample attends to all samples of the batch, itself among them, with
-    several heads; a perceptron follows; both are added and normalized:
+    Each sample attends to all samples of the batch, including itself, with
+    several heads. The result and a perceptron's are added and normalized:
 
     .. math:: m_i = W_o \Big[ \sum_j \text{softmax}_j \frac{q_i^{(h)} \cdot
         k_j^{(h)}}{\sqrt{d / H}} v_j^{(h)} \Big]_{h=1}^H, \quad
         g_i = N(x_i + m_i), \quad
         x_i' = N(g_i + W_2 [W_1 g_i + b_1]_+ + b_2)
 
-    with queries, keys and values linear in the embeddings. For training
-    alone: the loss of the refined embeddings reaches the plain ones through
-    the whole batch, and the plain ones are what is kept, scored and served.
-    What comes out depends on which samples came in. With `groups` the sum
-    runs over the samples of i's own group: each group is a batch of its own.
+    with queries, keys and values linear in the embeddings. For training only:
+    the output of a sample depends on its batch, so that evaluation and search
+    use the plain embeddings, which receive the gradient of the whole batch.
 
     Args:
-        num_steps: rounds of messages, each with weights of its own, at least
-            1. Default 1.
-        num_heads: H, at least 1, divides the embedding's size. Default 4.
-        hidden_factor: width of the perceptron, in embedding sizes. Default 4.
+        num_steps: number of rounds, each with separate weights, at least 1.
+            Default 1.
+        num_heads: H, at least 1, divides the embedding size. Default 4.
+        hidden_factor: width of the perceptron as a multiple of the embedding
+            size. Default 4.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        embeddings: see input shape.
-        groups: optional (batch,), booleans or integers; messages pass only
-            between samples of equal ones. Default `None`: between all.
-
-    Input shape:
-        (batch, embedding_size), the size known.
+        embeddings: (batch, embedding_size), the size known.
+        groups: optional (batch,), booleans or integers: samples attend only
+            to samples of the same group. Default `None`: to all.
 
     Output shape:
         (batch, embedding_size).
 
     Raises:
         ValueError: an argument outside its range, another rank, an unknown
-            size, or one that the heads do not divide.
+            size or one that is no multiple of `num_heads`.
 
     Example:
 
@@ -62,9 +58,8 @@ class BatchMessagePassing(keras.layers.Layer):
 
     Reference:
         Learning Intra-Batch Connections for Deep Metric Learning (LIBC), (2)
-        to (6), which Generalized Sum Pooling for Metric Learning (Table 3)
-        trains with GSP as the backbone's pooling. There the refined and the
-        plain embeddings each have a softmax cross-entropy over the classes.
+        to (6); trained with GSP in Generalized Sum Pooling for Metric
+        Learning, Table 3.
     """
 
     def __init__(
@@ -105,12 +100,12 @@ class BatchMessagePassing(keras.layers.Layer):
     def call(self, embeddings: Tensor, groups: Tensor | None = None) -> Tensor:
         """Returns the refined embeddings."""
         refined = at_least_float32(embeddings)
-        is_heard = None
+        is_same = None
         if groups is not None:
             groups = ops.convert_to_tensor(groups)
-            is_heard = groups[:, None] == groups[None, :]
+            is_same = groups[:, None] == groups[None, :]
         for weights in self.rounds:
-            messages = self._messages(weights, refined, is_heard)
+            messages = self._messages(weights, refined, is_same)
             refined = weights["message_normalization"](refined + messages)
             hidden = ops.relu(
                 ops.matmul(refined, weights["hidden_kernel"])
@@ -167,21 +162,21 @@ class BatchMessagePassing(keras.layers.Layer):
             setattr(self, f"{name}_{number}", layer)
         return weights
 
-    def _messages(self, weights, embeddings, is_heard):
-        """What each sample is told, (batch, embedding_size)."""
+    def _messages(self, weights, embeddings, is_same):
+        """The attention outputs, (batch, embedding_size)."""
         queries, keys, values = (
             self._heads(ops.matmul(embeddings, weights[f"{name}_kernel"]))
             for name in ("query", "key", "value")
         )
         scores = ops.matmul(queries, ops.swapaxes(keys, 1, 2))
         scores = scores * queries.shape[-1] ** -0.5
-        if is_heard is not None:
-            # Everyone hears itself: no row is left without a score.
-            scores = ops.where(is_heard, scores, -float("inf"))
+        if is_same is not None:
+            # A sample attends to itself: no row is without a score.
+            scores = ops.where(is_same, scores, -float("inf"))
         shares = ops.softmax(scores, axis=-1)
-        told = ops.swapaxes(ops.matmul(shares, values), 0, 1)
-        told = ops.reshape(told, (-1, embeddings.shape[-1]))
-        return ops.matmul(told, weights["message_kernel"])
+        mixed = ops.swapaxes(ops.matmul(shares, values), 0, 1)
+        mixed = ops.reshape(mixed, (-1, embeddings.shape[-1]))
+        return ops.matmul(mixed, weights["message_kernel"])
 
     def _heads(self, vectors):
         """(batch, size) as (num_heads, batch, size / num_heads)."""

@@ -1,4 +1,4 @@
-"""One learned vector a class: what histograms predict in ZSR."""
+"""Learned class embeddings, the targets of the zero-shot regularizer (ZSR)."""
 
 from typing import Any
 
@@ -14,21 +14,21 @@ class ClassEmbeddings(keras.layers.Layer):
     """Looks up a trainable vector for each class label.
 
     The targets of the zero-shot regularizer: `ZeroShotLoss.compute` takes
-    the whole table, `layer.embeddings`. The table and what a call returns
-    stay in the variable's dtype (float32) under a mixed policy.
+    the whole table, `layer.embeddings`. Table and output keep the variable's
+    dtype (float32) under a mixed policy.
 
     Args:
         num_classes: int, at least 1. Labels are whole numbers in
             [0, num_classes).
-        embedding_size: int, at least 1, the size of a vector.
+        embedding_size: int, at least 1.
         embeddings_initializer: initializer of the table. Default `None`: a
             truncated normal of standard deviation sqrt(2 / embedding_size),
-            so that a vector starts with a norm of about sqrt(2), however
-            many classes there are. The reference code's `"he_normal"` has
-            sqrt(2 / num_classes): norm 3.8 for 18 classes, 0.15 for 11,318.
-        embeddings_regularizer: default none.
-        embeddings_constraint: default none.
-        **kwargs: of `keras.layers.Layer`.
+            which gives vectors of norm about sqrt(2) for any number of
+            classes. The reference code's `"he_normal"` depends on it: norm
+            3.8 for 18 classes, 0.15 for 11,318.
+        embeddings_regularizer: regularizer of the table. Default none.
+        embeddings_constraint: constraint on the table. Default none.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
         labels: (batch,) or (batch, 1), integers or whole floats.
@@ -76,7 +76,7 @@ class ClassEmbeddings(keras.layers.Layer):
         self.embeddings_constraint = keras.constraints.get(
             embeddings_constraint
         )
-        # The shape needs no input: the table is there before any call.
+        # The shape needs no input: the table exists before any call.
         self.build()
 
     def build(self, input_shape: tuple | None = None) -> None:
@@ -94,12 +94,12 @@ class ClassEmbeddings(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, labels: Tensor) -> Any:
-        """Returns one row of the table a label."""
+    def call(self, labels: Tensor) -> Tensor:
+        """Returns the row of each label."""
         indices = class_indices(labels, self.num_classes)
         return rows_of(self.embeddings, indices)
 
-    def compute_output_spec(self, labels: Tensor) -> Any:
+    def compute_output_spec(self, labels: Tensor) -> keras.KerasTensor:
         """Returns (batch, embedding_size) in the variable's dtype."""
         return keras.KerasTensor(
             (labels.shape[0], self.embedding_size), dtype=self.variable_dtype

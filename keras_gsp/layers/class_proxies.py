@@ -1,4 +1,4 @@
-"""Class proxies: one or several learned points that stand for each class."""
+"""Class proxies: one or several learned vectors for each class."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class ClassProxies(keras.layers.Layer):
-    """Turns embeddings into cosine similarities to learned class proxies.
+    """Computes cosine similarities of embeddings to learned class proxies.
 
     As the last layer of a model it makes a proxy loss work in a plain
-    `model.compile(loss=...)`. The lengths of proxies and embeddings do not
-    change the output, only the size of the steps the proxies take.
-    `keras_gsp.models.proxy_optimizer` gives them their own learning rate.
+    `model.compile(loss=...)`. The norms of proxies and embeddings do not
+    change the output; the norm of a proxy scales its steps.
+    `gsp.models.proxy_optimizer` gives proxies their own learning rate.
 
     Args:
         num_classes: number of classes, at least 1.
@@ -27,22 +27,19 @@ class ClassProxies(keras.layers.Layer):
         proxies_initializer: initializer of the proxies. Default
             `"random_normal"`.
         proxies_regularizer: regularizer of the proxies, for example
-            `CenterRegularizer`. It is called with the whole weight.
+            `gsp.losses.CenterRegularizer`. It receives the whole weight.
         proxies_constraint: constraint on the proxies.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        embeddings: (batch, embedding_size), any length.
-
-    Input shape:
-        (batch, embedding_size).
+        embeddings: (batch, embedding_size), of any norm.
 
     Output shape:
-        (batch, num_classes, proxies_per_class), float32 or float64 whatever
-        the dtype policy: losses multiply cosines by up to 40.
+        (batch, num_classes, proxies_per_class), float32 or float64 under
+        every dtype policy: losses multiply cosines by up to 40.
 
     Raises:
-        ValueError: a count below 1, embeddings of another rank or of unknown
+        ValueError: a count below 1, embeddings of another rank or unknown
             size.
 
     Example:
@@ -92,8 +89,8 @@ class ClassProxies(keras.layers.Layer):
             autocast=False,
         )
 
-    def call(self, embeddings: Tensor) -> Any:
-        """Compares embeddings with all proxies; see the class."""
+    def call(self, embeddings: Tensor) -> Tensor:
+        """Returns the cosine similarities to all proxies."""
         embeddings = unit_sphere(embeddings)
         proxies = ops.cast(unit_sphere(self.flat_proxies()), embeddings.dtype)
         cosines = ops.matmul(embeddings, ops.transpose(proxies))
@@ -111,17 +108,17 @@ class ClassProxies(keras.layers.Layer):
         return ops.reshape(self.proxies, (-1, size))
 
     @property
-    def proxy_labels(self) -> Tensor:
-        """Class of each row of `flat_proxies()`, an int32 array."""
+    def proxy_labels(self) -> np.ndarray:
+        """Class of each row of `flat_proxies()`, int32."""
         classes = np.arange(self.num_classes, dtype="int32")
         return np.repeat(classes, self.proxies_per_class)
 
-    def compute_output_shape(self, input_shape: tuple) -> Any:
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         """Returns (batch, num_classes, proxies_per_class)."""
         return (input_shape[0], self.num_classes, self.proxies_per_class)
 
-    def compute_output_spec(self, embeddings: Tensor) -> Any:
-        """Returns the symbolic output: shape, and float32 at least."""
+    def compute_output_spec(self, embeddings: Tensor) -> keras.KerasTensor:
+        """Returns the symbolic output, float32 at least."""
         is_double = keras.backend.standardize_dtype(embeddings.dtype)
         return keras.KerasTensor(
             self.compute_output_shape(embeddings.shape),

@@ -1,4 +1,4 @@
-"""Embeddings of past batches, as references for a pair loss (XBM)."""
+"""Memory of past embeddings as references for a pair loss (XBM)."""
 
 from typing import Any
 
@@ -14,41 +14,40 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class EmbeddingMemory(keras.layers.Layer):
-    """Remembers the embeddings and labels of the last steps.
+    """Stores the embeddings and labels of the last training steps (XBM).
 
-    A ring of `capacity` slots. In training, a call first overwrites the
-    oldest slots with the batch, without gradient, and then returns the whole
-    memory, ready for any pair loss:
+    A ring buffer of `capacity` slots. In training, a call overwrites the
+    oldest slots with the batch, without gradient, and returns the whole
+    memory for any pair loss:
 
     `loss.between(labels, embeddings, *memory_outputs[:2],
     excluded=memory_outputs[2])`.
 
-    `excluded` marks empty slots, and for each sample the slot it was just
-    written to: a sample is never compared with itself, known by its slot and
-    not by its distance. With `capacity` equal to the batch size the value is
-    that of the loss in the batch; the gradient reaches the anchors only.
+    `excluded` marks empty slots and, for each sample, the slot it was just
+    written to, so that no sample is compared with itself. With `capacity`
+    equal to the batch size the value is that of the loss in the batch; the
+    gradient reaches the anchors only.
 
-    Everything is kept in non-trainable weights, hence in checkpoints and
-    `.keras` files: embeddings, labels, position, counts. The first
-    `warmup_steps` training steps fill the memory as well, but `is_warm` is
-    False until they are over: embeddings still move too fast to be compared
-    across steps. The reference code waits, in addition, until the memory is
-    full; empty slots are excluded here, so that is not needed.
+    The state is kept in non-trainable weights, so checkpoints and `.keras`
+    files contain it. The first `warmup_steps` steps fill the memory, too, but
+    `is_warm` stays False during them, while embeddings change too fast to be
+    compared across steps. The reference code also waits until the memory is
+    full; here empty slots are excluded instead.
 
     Under `tf.distribute`, pass the batch of all replicas.
 
     Args:
-        capacity: int, slots, at least the batch size; need not be a multiple
-            of it.
+        capacity: int, number of slots, at least the batch size.
         warmup_steps: int, training steps before `is_warm`, at least 0.
-        **kwargs: of `keras.layers.Layer`.
+            Default 0.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
         embeddings: (batch, embedding_size).
         labels: (batch,) or (batch, 1), integers or whole floats. Stored as
             int64; as int32 on JAX unless `jax_enable_x64` is set.
-        training: bool, whether the batch is remembered. Otherwise the memory
-            is left as it is, and none of its slots belongs to the batch.
+        training: bool, whether to store the batch. Otherwise the memory does
+            not change, and no slot is excluded as a sample's own.
 
     Returns:
         (reference_labels, reference_embeddings, excluded): (capacity,)
@@ -57,10 +56,9 @@ class EmbeddingMemory(keras.layers.Layer):
 
     Raises:
         TypeError: labels that are strings.
-        ValueError: a negative argument; a batch larger than the memory;
-            labels that are not whole. The last two are
-            `tf.errors.InvalidArgumentError` in a TensorFlow graph where they
-            are only known when it runs.
+        ValueError: an argument outside its range; a batch larger than the
+            memory or labels that are not whole
+            (`tf.errors.InvalidArgumentError` in a TensorFlow graph).
 
     Example:
         ```python
@@ -84,8 +82,8 @@ class EmbeddingMemory(keras.layers.Layer):
 
     Reference:
         Wang et al., "Cross-Batch Memory for Embedding Learning", CVPR 2020,
-        algorithm 1. Its code finds self pairs by a similarity above
-        1 - 1e-5, which removes duplicates of other images as well.
+        algorithm 1. Its code removes pairs of similarity above 1 - 1e-5 as
+        self pairs, which also removes duplicate images.
     """
 
     def __init__(
@@ -98,8 +96,10 @@ class EmbeddingMemory(keras.layers.Layer):
         self.capacity = capacity
         self.warmup_steps = warmup_steps
 
-    def build(self, embeddings_shape: Any, labels_shape: Any = None) -> None:
-        """Creates the empty memory for vectors of one size."""
+    def build(
+        self, embeddings_shape: tuple, labels_shape: tuple | None = None
+    ) -> None:
+        """Creates the empty memory."""
         if len(embeddings_shape) != 2 or embeddings_shape[1] is None:
             raise ValueError(
                 "`embeddings` must have shape (batch, embedding_size), the "
@@ -119,8 +119,8 @@ class EmbeddingMemory(keras.layers.Layer):
 
     def call(
         self, embeddings: Tensor, labels: Tensor, training: bool | None = None
-    ) -> Any:
-        """Remembers a batch in training, and returns the memory."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Stores a batch in training, and returns the memory."""
         labels = self._as_integers(labels)
         embeddings = ops.convert_to_tensor(embeddings)
         check_same_length(labels, embeddings)
@@ -137,11 +137,8 @@ class EmbeddingMemory(keras.layers.Layer):
         )
 
     @property
-    def is_warm(self) -> Any:
-        """Boolean scalar tensor: more than `warmup_steps` steps were taken.
-
-        Read it after the call of a step; it is False before the first one.
-        """
+    def is_warm(self) -> Tensor:
+        """Boolean scalar tensor: whether more than `warmup_steps` steps ran."""
         return ops.convert_to_tensor(self.num_steps) > self.warmup_steps
 
     def get_config(self) -> dict[str, Any]:
@@ -153,11 +150,11 @@ class EmbeddingMemory(keras.layers.Layer):
         }
 
     def _enqueue(self, embeddings, labels):
-        """Overwrites the oldest slots and returns which, (batch,)."""
+        """Overwrites the oldest slots and returns their indices, (batch,)."""
         labels = self._checked_to_fit(labels)
         batch = ops.shape(labels)[0]
         position = ops.convert_to_tensor(self.position)
-        # `arange` takes the static length: on JAX a cast one is traced.
+        # `arange` needs a static length: a cast one is traced on JAX.
         offsets = ops.arange(ops.shape(labels)[0], dtype="int32")
         slots = (position + offsets) % self.capacity
         embeddings = ops.cast(
@@ -185,7 +182,7 @@ class EmbeddingMemory(keras.layers.Layer):
             "slots."
         )
         batch = ops.shape(labels)[0]
-        # While shapes are inferred, JAX has symbols that cannot be compared.
+        # JAX infers shapes with symbols, which cannot be compared.
         if isinstance(batch, int) or ops.is_tensor(batch):
             return require(
                 labels, batch <= self.capacity, expectation, batch=batch

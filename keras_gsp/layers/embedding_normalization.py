@@ -1,4 +1,4 @@
-"""The last step of an encoder: onto the unit sphere or into the unit ball."""
+"""Normalize embeddings to the unit sphere or into the unit ball."""
 
 from typing import Any
 
@@ -22,8 +22,8 @@ class EmbeddingNormalization(keras.layers.Layer):
         (..., embedding_size).
 
     Output shape:
-        The same. The output is float32 under every mixed policy, so that
-        neighbors are ranked by more than eight bits of mantissa.
+        The same. The output is float32 under every mixed policy: eight bits
+        of mantissa are too few to rank neighbors.
 
     Raises:
         ValueError: any other `normalization`.
@@ -41,11 +41,11 @@ class EmbeddingNormalization(keras.layers.Layer):
         self.normalization = check_normalization(normalization)
         self.supports_masking = True
 
-    def call(self, embeddings: Tensor) -> Any:
+    def call(self, embeddings: Tensor) -> Tensor:
         """Normalizes embeddings; see the class."""
         return normalize(embeddings, self.normalization)
 
-    def compute_output_shape(self, input_shape: tuple) -> Any:
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         """Returns the input's shape."""
         return input_shape
 

@@ -1,4 +1,4 @@
-"""Class logits of embeddings, plain and refined by their batch."""
+"""Class logits of plain and of batch-refined embeddings, for LIBC."""
 
 from typing import Any
 
@@ -13,34 +13,29 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class IntraBatchClassifier(keras.layers.Layer):
-    """Classifies embeddings twice: as they are, and after messages.
+    """Classifies embeddings before and after `BatchMessagePassing`.
 
-    Holds the weights that `IntraBatchLoss` learns beside the encoder: rounds
-    of `BatchMessagePassing` between the samples of a batch, and a linear
-    classifier for what goes in and one for what comes out. None of them is
-    used after training.
+    The layer that `IntraBatchLoss` trains with the encoder: message passing,
+    a linear classifier of its inputs and one of its outputs. Not used after
+    training.
 
     Args:
-        num_classes: training classes, at least 1.
+        num_classes: number of training classes, at least 1.
         num_steps: see `BatchMessagePassing`.
-        num_heads: see there; divides the embedding's size.
-        hidden_factor: see there.
+        num_heads: see `BatchMessagePassing`; divides the embedding size.
+        hidden_factor: see `BatchMessagePassing`.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        embeddings: see input shape.
+        embeddings: (batch, embedding_size), the size known.
         groups: optional (batch,), see `BatchMessagePassing`.
 
-    Input shape:
-        (batch, embedding_size), the size known.
-
     Output shape:
-        Two of (batch, num_classes), logits of the plain and of the refined
+        Two of (batch, num_classes): logits of the plain and of the refined
         embeddings, float32 at least.
 
     Raises:
-        ValueError: an argument outside its range, another rank, an unknown
-            size, or one that the heads do not divide.
+        ValueError: as `BatchMessagePassing`.
 
     Example:
 
@@ -76,7 +71,7 @@ class IntraBatchClassifier(keras.layers.Layer):
         )
 
     def build(self, input_shape: tuple) -> None:
-        """Creates the rounds of messages and both classifiers."""
+        """Creates the weights of message passing and of both classifiers."""
         self.messages.build(input_shape)
         dtype = "float64" if self.compute_dtype == "float64" else "float32"
         for name in ("plain", "refined"):
@@ -111,9 +106,9 @@ class IntraBatchClassifier(keras.layers.Layer):
         return shape, shape
 
     def compute_output_spec(
-        self, embeddings: Any, groups: Any = None
+        self, embeddings: Tensor, groups: Tensor | None = None
     ) -> tuple[keras.KerasTensor, ...]:
-        """Returns both shapes, in float32 at least."""
+        """Returns the symbolic outputs, float32 at least."""
         dtype = "float64" if self.compute_dtype == "float64" else "float32"
         return tuple(
             keras.KerasTensor(shape, dtype=dtype)

@@ -1,4 +1,4 @@
-"""The boundary between near and far that the margin loss learns."""
+"""Learned distance boundary of the margin loss."""
 
 from typing import Any
 
@@ -7,33 +7,34 @@ from keras import ops
 
 from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.labels import class_indices, flat_labels, rows_of
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class LearnedBoundary(keras.layers.Layer):
-    """Holds the distance that `MarginLoss(learn_beta=True)` learns.
+    """Holds the distance beta that `MarginLoss(learn_beta=True)` learns.
 
-    One boundary for all samples, or one a class, which says how wide the
-    class may be. It stays in the variable's dtype (float32) under a mixed
-    policy.
+    One boundary between near and far for all samples, or one per class. It
+    keeps the variable's dtype (float32) under a mixed policy.
 
     Args:
-        num_classes: int, one boundary for each class, or `None` (default):
-            one for all.
+        num_classes: int, for one boundary per class, or `None` (default): one
+            for all.
         initial_boundary: distance, positive. Default 1.2.
         boundary_regularizer: regularizer of the boundaries. Default none.
-        **kwargs: of `keras.layers.Layer`.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
         labels: (batch,) or (batch, 1), the classes of the anchors; with one
-            boundary for all only their number is used.
+            boundary for all only the batch size is used.
 
     Output shape:
         (batch,), distances.
 
     Raises:
         ValueError: an argument outside its range; in a call, a label outside
-            [0, num_classes), see `keras_gsp.ops.labels.class_indices`.
+            [0, num_classes) (`tf.errors.InvalidArgumentError` in a
+            TensorFlow graph; under XLA its boundary is NaN instead).
 
     Example:
 
@@ -49,8 +50,8 @@ class LearnedBoundary(keras.layers.Layer):
 
     Reference:
         Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017,
-        section 4.2. Its regularizer, the sum of the boundaries times a
-        constant, is left to `boundary_regularizer`.
+        section 4.2. Its regularizer is the sum of the boundaries times a
+        constant; pass one as `boundary_regularizer`.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class LearnedBoundary(keras.layers.Layer):
         self.initial_boundary = initial_boundary
         self.boundary_regularizer = keras.regularizers.get(boundary_regularizer)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: tuple | None = None) -> None:
         """Creates the boundaries, (num_classes,) or (1,)."""
         self.boundaries = self.add_weight(
             name="boundaries",
@@ -80,7 +81,7 @@ class LearnedBoundary(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, labels: Any) -> Any:
+    def call(self, labels: Tensor) -> Tensor:
         """Returns the boundary of each anchor."""
         if self.num_classes is None:
             count = ops.shape(labels)[0]
@@ -88,11 +89,11 @@ class LearnedBoundary(keras.layers.Layer):
         indices = class_indices(flat_labels(labels), self.num_classes)
         return rows_of(self.boundaries[:, None], indices)[:, 0]
 
-    def mean_boundary(self) -> Any:
+    def mean_boundary(self) -> Tensor:
         """Returns the mean of all boundaries, a scalar."""
         return ops.mean(self.boundaries)
 
-    def compute_output_spec(self, labels: Any) -> keras.KerasTensor:
+    def compute_output_spec(self, labels: Tensor) -> keras.KerasTensor:
         """Returns (batch,) in the variable's dtype."""
         return keras.KerasTensor((labels.shape[0],), dtype=self.variable_dtype)
 

@@ -1,4 +1,4 @@
-"""A token sequence without the class and register tokens at its start."""
+"""Remove the class and register tokens from a token sequence."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class PatchTokens(keras.layers.Layer):
-    """Leaves out the first tokens of a sequence, and of its mask.
+    """Removes the first tokens of a sequence, and of its mask.
 
-    Keras's `Cropping1D` does the same to the tokens, but forgets the mask, so
-    that padding is pooled behind it.
+    Keras's `Cropping1D` drops the mask, so that a pooling after it would pool
+    padding.
 
     Args:
-        prefix_tokens: number of leading tokens that are no patches, at least
+        prefix_tokens: number of leading class and register tokens, at least
             0.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
@@ -28,7 +28,7 @@ class PatchTokens(keras.layers.Layer):
 
     Raises:
         ValueError: an argument outside its range, an input of another rank,
-            no token behind the prefix.
+            no token after the prefix.
 
     Example:
 
@@ -45,12 +45,14 @@ class PatchTokens(keras.layers.Layer):
         self.supports_masking = True
 
     def call(self, tokens: Tensor) -> Tensor:
-        """Returns the tokens behind the prefix."""
+        """Returns the tokens after the prefix."""
         self.compute_output_shape(tokens.shape)
         return tokens[:, self.prefix_tokens :]
 
-    def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> Any:
-        """Returns the mask of the tokens that are left."""
+    def compute_mask(
+        self, inputs: Tensor, mask: Tensor | None = None
+    ) -> Tensor | None:
+        """Returns the mask of the remaining tokens."""
         return None if mask is None else mask[:, self.prefix_tokens :]
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
@@ -66,7 +68,7 @@ class PatchTokens(keras.layers.Layer):
         left = shape[1] - self.prefix_tokens
         if left < 1:
             raise ValueError(
-                "There must be tokens behind the first `prefix_tokens`. "
+                "There must be tokens after the first `prefix_tokens`. "
                 f"Received: prefix_tokens={self.prefix_tokens}, tokens of "
                 f"shape {shape}."
             )

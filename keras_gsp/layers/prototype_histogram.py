@@ -1,4 +1,4 @@
-"""Histogram of an image over learned prototypes."""
+"""Histogram of an image's features over learned prototypes."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class PrototypeHistogram(keras.layers.Layer):
-    """Says how much of an image each learned prototype stands for.
+    """Computes the share of an image's features near each learned prototype.
 
     A 1x1 convolution without bias, a softmax over its `num_prototypes`
     outputs and an average over the image:
@@ -21,41 +21,37 @@ class PrototypeHistogram(keras.layers.Layer):
     `z_i = mean_j softmax_i(inverse_temperature * s_ij)`,
 
     with `s_ij` the dot product of prototype i and feature j, or minus their
-    Euclidean distance (not squared). This is what the cross-batch
-    regularizer takes when the pooling is not GSP, whose own histogram with
-    `transport_ratio=1` equals this one with `affinity="l2"` on features and
-    prototypes inside the unit ball. Features are not normalized here: put
-    `EmbeddingNormalization("ball")` before it, as `build_encoder` does, for
-    features of any length (of norm 20 the softmax saturates). The softmax
-    runs in float32 at least, and so does what comes out.
+    Euclidean distance (not squared). An input of the regularizers for
+    poolings other than GSP. GSP's histogram with `transport_ratio=1` equals
+    this one with `affinity="l2"` for features and prototypes in the unit
+    ball. Features are not normalized here (the softmax saturates for features
+    of norm 20): `build_encoder` puts `EmbeddingNormalization("ball")` before
+    this layer. Softmax and output are float32 at least.
 
     Args:
         num_prototypes: int, at least 1. Default 64.
-        inverse_temperature: float, positive. Default 10, the paper's.
-        affinity: `"dot"` (default), as the paper prints it, or `"l2"`. Only
-            with `"l2"`, or prototypes of equal norm, is the best match the
-            nearest prototype; Lemma 2.1 of the paper needs that.
+        inverse_temperature: float, positive. Default 10.0, as in the XML
+            paper, for dot products in [-1, 1]. GSP's default of 5.0 is for
+            distances in [0, 2].
+        affinity: `"dot"` (default), as in the paper, or `"l2"`. Lemma 2.1 of
+            the paper needs `"l2"` or prototypes of equal norm.
         prototype_initializer: default `"glorot_uniform"`.
         prototype_regularizer: default none.
         prototype_constraint: default none.
-        **kwargs: of `keras.layers.Layer`.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape.
-        mask: (batch, tokens) or (batch, height, width), boolean, which
-            features count. Keras passes the mask of a sequence on its own.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels); all
-        but channels may be unknown.
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels); all sizes but the channels may be unknown.
+        mask: (batch, tokens) or (batch, height, width), boolean, the features
+            that count. Default `None`: the Keras mask of the features, if any.
 
     Output shape:
-        (batch, num_prototypes). Rows sum to 1; a row whose features are all
-        masked is zero.
+        (batch, num_prototypes). Rows sum to 1; an all-masked row is zero.
 
     Raises:
-        ValueError: an argument outside its range, channels unknown, or an
-            input of another rank.
+        ValueError: an argument outside its range, unknown channels, an input
+            of another rank.
 
     Example:
         ```python
@@ -116,7 +112,7 @@ class PrototypeHistogram(keras.layers.Layer):
             autocast=False,
         )
 
-    def call(self, features: Tensor, mask: Tensor | None = None) -> Any:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the histograms of a batch of feature maps."""
         return soft_histogram(
             features,
@@ -127,22 +123,12 @@ class PrototypeHistogram(keras.layers.Layer):
         )
 
     def adapt(
-        self, features: Any, *, max_features: int = 20_000, seed: int = 0
+        self, features: Tensor, *, max_features: int = 20_000, seed: int = 0
     ) -> None:
-        """Sets the prototypes to features that cover the data.
+        """Initializes the prototypes with features that cover the data.
 
-        Greedy k-center on the unit ball, starting with the feature farthest
-        from the mean; see `GeneralizedSumPooling.adapt`.
-
-        Args:
-            features: (batch, height, width, channels) or (batch, tokens,
-                channels), as the layer will see them.
-            max_features: number of local features looked at, drawn without
-                replacement, at least `num_prototypes`. Default 20,000.
-            seed: integer seed of that draw. Default 0.
-
-        Raises:
-            ValueError: fewer local features than prototypes.
+        Greedy k-center on the unit ball. For the arguments and errors see
+        `GeneralizedSumPooling.adapt`.
         """
         features = ops.convert_to_tensor(features)
         if not self.built:
@@ -156,22 +142,22 @@ class PrototypeHistogram(keras.layers.Layer):
             )
         )
 
-    def compute_output_shape(self, input_shape: tuple) -> Any:
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         """Returns (batch, num_prototypes)."""
         return input_shape[0], self.num_prototypes
 
     def compute_output_spec(
         self, features: Tensor, mask: Tensor | None = None
-    ) -> Any:
-        """Returns the output's shape, and float32 at least as its dtype."""
+    ) -> keras.KerasTensor:
+        """Returns the symbolic output, float32 at least."""
         is_double = self.compute_dtype == "float64"
         return keras.KerasTensor(
             self.compute_output_shape(features.shape),
             dtype="float64" if is_double else "float32",
         )
 
-    def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> Any:
-        """Returns `None`: the features have been averaged away."""
+    def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> None:
+        """Returns no mask: the output has no tokens."""
         return None
 
     def get_config(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The patches of a token sequence, put back where they came from."""
+"""Rearrange patch tokens into a feature map."""
 
 from typing import Any
 
@@ -11,28 +11,28 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class TokenGrid(keras.layers.Layer):
-    """Lays out the patch tokens of an image as a feature map.
+    """Rearranges the patch tokens of a vision transformer into a feature map.
 
-    Vision transformers list patches row by row behind their class and
-    register tokens; those are left out here.
+    Patches come row by row after the class and register tokens, which are
+    removed.
 
     Args:
         grid_shape: (rows, columns) of patches.
-        prefix_tokens: number of leading tokens that are no patches, at least
+        prefix_tokens: number of leading class and register tokens, at least
             0. Default 0.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Input shape:
         (batch, prefix_tokens + rows * columns, channels). Another number of
-        tokens fails when the layer is called: the number that a backbone
-        states beforehand is not always the one it gives.
+        tokens fails in the call, not in symbolic calls: the number of tokens
+        that a backbone declares is not always the one it returns.
 
     Output shape:
         (batch, rows, columns, channels).
 
     Raises:
-        ValueError: an argument outside its range, an input of another rank,
-            a mask: no pooling takes a feature map with one.
+        ValueError: an argument outside its range, an input of another rank, a
+            mask (no pooling accepts a mask on a feature map).
 
     Example:
 
@@ -57,7 +57,7 @@ class TokenGrid(keras.layers.Layer):
             check_count(prefix_tokens=prefix_tokens)
         self.grid_shape = (rows, columns)
         self.prefix_tokens = prefix_tokens
-        # To be told of a mask, and refuse it, where Keras would drop it.
+        # Receive a mask, to refuse it: Keras would drop it.
         self.supports_masking = True
 
     def call(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -69,7 +69,7 @@ class TokenGrid(keras.layers.Layer):
                 f"shape {tuple(tokens.shape)}."
             )
         patches = tokens[:, self.prefix_tokens :]
-        # The batch's size, not -1: tokens must not become images.
+        # The batch size, not -1: surplus tokens must not become images.
         shape = (ops.shape(tokens)[0], *self.grid_shape, tokens.shape[-1])
         return ops.reshape(patches, shape)
 
@@ -78,9 +78,9 @@ class TokenGrid(keras.layers.Layer):
         return (input_shape[0], *self.grid_shape, input_shape[-1])
 
     def compute_output_spec(
-        self, tokens: Any, mask: Tensor | None = None
-    ) -> Any:
-        """Returns the shape that holds, whatever the tokens' number says."""
+        self, tokens: Tensor, mask: Tensor | None = None
+    ) -> keras.KerasTensor:
+        """Returns the symbolic output for any declared number of tokens."""
         _check_no_mask(tokens, mask)
         return keras.KerasTensor(
             self.compute_output_shape(tokens.shape), dtype=self.compute_dtype
@@ -98,7 +98,7 @@ class TokenGrid(keras.layers.Layer):
 def _check_no_mask(tokens, mask):
     if mask is not None:
         raise ValueError(
-            "A feature map has no mask: tokens that are laid out as a grid "
-            "must all count. Received: masked tokens of shape "
+            "All tokens of a feature map must count: it has no mask. "
+            "Received: masked tokens of shape "
             f"{tuple(tokens.shape)}. Pool them as a sequence."
         )

@@ -1,6 +1,7 @@
 """Losses on pairs, lists and proxies, and the regularizers."""
 
 from keras_gsp.losses.arcface import ArcFaceLoss
+from keras_gsp.losses.center_regularizer import CenterRegularizer
 from keras_gsp.losses.circle import CircleLoss
 from keras_gsp.losses.contrastive import ContrastiveLoss
 from keras_gsp.losses.cosface import CosFaceLoss
@@ -29,6 +30,7 @@ from keras_gsp.losses.zero_shot import ZeroShotLoss
 
 __all__ = [
     "ArcFaceLoss",
+    "CenterRegularizer",
     "CircleLoss",
     "ContrastiveLoss",
     "CosFaceLoss",

@@ -47,7 +47,7 @@ class SoftTripleLoss(ProxyLoss):
     proxies = gsp.layers.ClassProxies(
         num_classes=3,
         proxies_per_class=2,
-        proxies_regularizer=gsp.layers.CenterRegularizer(0.2),
+        proxies_regularizer=gsp.losses.CenterRegularizer(0.2),
     )
     model = keras.Sequential([keras.Input((8,)), proxies])
     model.compile("adam", loss=gsp.losses.SoftTripleLoss())

@@ -1,20 +1,11 @@
-"""Ranges of numeric arguments, checked where a layer or loss is made."""
+"""Range checks for numeric arguments of layers, losses and functions."""
 
 import math
 import numbers
 from typing import Any
 
 
-def check_positive(**arguments: Any) -> None:
-    """Raises `ValueError` for an argument that is not above 0."""
-    for name, value in arguments.items():
-        if not value > 0:
-            raise ValueError(
-                f"`{name}` must be above 0. Received: {name}={value}."
-            )
-
-
-def check_positive_finite(**arguments: Any) -> None:
+def check_positive(**arguments: float) -> None:
     """Raises `ValueError` for an argument that is not in (0, infinity)."""
     for name, value in arguments.items():
         if not 0 < value < math.inf:
@@ -24,7 +15,7 @@ def check_positive_finite(**arguments: Any) -> None:
             )
 
 
-def check_not_negative(**arguments: Any) -> None:
+def check_not_negative(**arguments: float) -> None:
     """Raises `ValueError` for an argument that is below 0, or NaN."""
     for name, value in arguments.items():
         if not value >= 0:
@@ -34,14 +25,9 @@ def check_not_negative(**arguments: Any) -> None:
 
 
 def is_integer(value: Any, *, least: int | None = None) -> bool:
-    """Whether a value is an integer and not too small.
+    """Whether a value is an integer of at least `least`.
 
-    The one place where integers are told from others: `True` and 2.0 are
-    none, those of NumPy are.
-
-    Args:
-        value: anything.
-        least: the smallest one allowed, or `None` for any.
+    NumPy integers count; `True` and 2.0 do not.
     """
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         return False
@@ -51,12 +37,12 @@ def is_integer(value: Any, *, least: int | None = None) -> bool:
 def check_integer(
     *, least: int | None = None, is_optional: bool = False, **arguments: Any
 ) -> None:
-    """Raises `ValueError` for what is not an integer, or is too small.
+    """Raises `ValueError` for an argument that is no integer or too small.
 
     Args:
-        least: the smallest one allowed, or `None` for any.
-        is_optional: whether `None` passes too.
-        **arguments: by name, the values to check.
+        least: smallest integer allowed. Default `None`: any.
+        is_optional: whether `None` is allowed too.
+        **arguments: the values to check, by name.
     """
     bound = "" if least is None else f" of at least {least}"
     for name, value in arguments.items():
@@ -70,17 +56,12 @@ def check_integer(
 
 
 def check_count(*, is_optional: bool = False, **arguments: Any) -> None:
-    """Raises `ValueError` for what is not an integer of at least 1.
-
-    Args:
-        is_optional: whether `None` passes too.
-        **arguments: by name, the values to check.
-    """
+    """Raises `ValueError` for an argument that is no integer of at least 1."""
     check_integer(least=1, is_optional=is_optional, **arguments)
 
 
 def check_seed(seed: int | None) -> int | None:
-    """Raises `TypeError` unless given an int or `None`."""
+    """Returns `seed`, or raises `TypeError` unless it is an int or `None`."""
     if seed is not None and not isinstance(seed, int):
         raise TypeError(
             f"`seed` must be an int or None. Received: seed={seed!r}. To "

@@ -1,8 +1,4 @@
-"""Greedy k-center: which samples or local features cover a pool best.
-
-pool -> samples of one class, existing -> centers that are already there,
-covering radius -> largest distance of a sample to its nearest center
-"""
+"""Greedy k-center: choose the samples or local features that cover a pool."""
 
 import keras
 from keras import ops
@@ -15,36 +11,33 @@ from keras_gsp.ops.tensor import Tensor
 def greedy_k_center(
     pool: Tensor, existing: Tensor, num_centers: int, mask: Tensor | None = None
 ) -> Tensor:
-    """Chooses samples of a pool so that no sample is far from a center.
+    """Chooses samples so that no sample of the pool is far from a center.
 
-    Starting from the centers that exist, `num_centers` times the sample is
-    taken whose nearest center is farthest away. The covering radius is then
-    at most twice the best possible one. A sample is never taken twice, and
-    among equal distances the first index wins.
+    Takes `num_centers` times the sample that is farthest from its nearest
+    center, `existing` ones included. The covering radius is then at most
+    twice the smallest possible. No sample is taken twice; among equal
+    distances the first index wins. Distances are sums of squared differences,
+    so that duplicates and ties are exact. The loop is static and compiles
+    under XLA.
 
-    Distances are sums of squared differences, not the product trick, so that
-    duplicates and ties are exact. The loop is static: eager, compiled and
-    under XLA alike.
-
-    The reference code of the paper starts the first problem from centers at
-    the origin and takes duplicates again and again; here the first problem
-    starts from no center (`existing` of length 0, the first sample is taken)
-    and duplicates wait until no other sample is left.
+    The paper's code starts the first problem from centers at the origin and
+    takes duplicates repeatedly. Here the first problem starts from no center
+    (`existing` of length 0; the first sample is taken), and duplicates are
+    taken last.
 
     Args:
         pool: (..., pool, size), for example one row of samples a class.
         existing: (..., existing, size), centers to start from; the length
             may be 0. They are not part of the result.
-        num_centers: int, how many samples to choose, in [1, pool].
-        mask: (..., pool), boolean, which samples of the pool are there. A
-            row with fewer than `num_centers` of them repeats its first one.
+        num_centers: int, number of samples to choose, in [1, pool].
+        mask: (..., pool), boolean, False for padding. A row with fewer than
+            `num_centers` samples repeats its first one.
 
     Returns:
         (..., num_centers), int32, indices into the pool in the order chosen.
 
     Raises:
-        ValueError: `num_centers` below 1 or above the length of the pool, or
-            a size of `existing` other than that of `pool`.
+        ValueError: `num_centers` outside [1, pool]; sizes that differ.
 
     Example:
     ```python
@@ -66,11 +59,14 @@ def greedy_k_center(
             f"{pool.shape[-2]}."
         )
     distances = _squared_distances_to_nearest(pool, existing)
-    is_there = _all_there(pool) if mask is None else ops.cast(mask, "bool")
+    if mask is None:
+        is_there = ops.ones_like(pool[..., 0], dtype="bool")
+    else:
+        is_there = ops.cast(mask, "bool")
     is_free = is_there
     chosen = []
     for _ in range(num_centers):
-        # Below every distance: samples taken before, then what is not there.
+        # Below every distance: samples taken before (-1), then padding (-2).
         taken = ops.where(is_there, -1.0, -2.0)
         scores = ops.where(is_free, distances, ops.cast(taken, pool.dtype))
         index = ops.cast(ops.argmax(scores, axis=-1), "int32")
@@ -85,15 +81,15 @@ def greedy_k_center(
 def covering_radius(
     pool: Tensor, centers: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    """Largest Euclidean distance of a sample to its nearest center.
+    """Largest Euclidean distance from a sample to its nearest center.
 
     Args:
         pool: (..., pool, size).
         centers: (..., centers, size), at least one.
-        mask: (..., pool), boolean, which samples of the pool are there.
+        mask: (..., pool), boolean, False for padding.
 
     Returns:
-        (...), float32 or float64, never negative.
+        (...), float32 or float64, at least 0.
 
     Raises:
         ValueError: no center, or sizes that differ.
@@ -122,7 +118,7 @@ def covering_radius(
 def _squared_distances_to_nearest(pool, centers):
     """(..., pool); infinite where there is no center."""
     distances = ops.full_like(pool[..., 0], float("inf"))
-    # One center at a time: memory for one copy of the pool, not one a center.
+    # One center at a time: memory for one copy of the pool, not one per center.
     for k in range(centers.shape[-2]):
         from_center = _squared_distances(pool, centers[..., k : k + 1, :])
         distances = ops.minimum(distances, from_center)
@@ -131,10 +127,6 @@ def _squared_distances_to_nearest(pool, centers):
 
 def _squared_distances(pool, center):
     return ops.sum(ops.square(pool - center), axis=-1)
-
-
-def _all_there(pool):
-    return ops.ones_like(pool[..., 0], dtype="bool")
 
 
 def _check_same_size(pool, centers):
@@ -153,7 +145,7 @@ def prototype_cover(
     Args:
         features: (..., channels).
         num_prototypes: number of features to choose.
-        max_features: number of features looked at, drawn at random.
+        max_features: number of features drawn at random to choose from.
         seed: integer, seed of that draw.
 
     Returns:

@@ -1,6 +1,6 @@
-"""A batch in two halves that have no class in common."""
+"""Split a batch into two halves that have no class in common."""
 
-from typing import Any
+from typing import TypeAlias
 
 import keras
 from keras import ops
@@ -9,37 +9,37 @@ from keras_gsp.ops.labels import first_occurrences, flat_labels
 from keras_gsp.ops.preconditions import require
 from keras_gsp.ops.tensor import Tensor
 
+Seed: TypeAlias = int | keras.random.SeedGenerator | None
 
-def class_disjoint_halves(labels: Tensor, seed: Any) -> Tensor:
+
+def class_disjoint_halves(labels: Tensor, seed: Seed) -> Tensor:
     """Splits a batch at random into two halves without a common class.
 
-    The classes are put into random order, and the line is drawn in the
-    middle of the batch: a class belongs to the first half when the middle of
-    its samples lies in the first half of the batch. Sizes therefore differ
-    by at most the size of the class on the line. With two classes or more no
-    half is empty, and an even number of classes of one size gives halves of
-    one size. All this holds whatever the order of the samples.
+    Sorts the samples by class, the classes in random order. A class belongs
+    to the first half when the middle of its samples lies there. The halves
+    differ in size by at most the class at the cut; an even number of equal
+    classes splits evenly, and neither half is empty. The order of the samples
+    does not matter.
 
-    The reference code of the zero-shot paper takes even and odd positions,
-    or the first and second part of the batch; both are class-disjoint only
-    with its own sampler.
+    The zero-shot paper's code takes even and odd positions, or the first and
+    second part of the batch; both are class-disjoint only with its sampler.
 
     Args:
         labels: (batch,) or (batch, 1), integers or floats.
-        seed: int (one draw, the same in every call; under XLA TensorFlow
-            draws other numbers than without), `None` (a new draw from the
-            global generator of Keras) or `keras.random.SeedGenerator` (a new
-            draw from that generator). In a function compiled by JAX only a
-            generator that belongs to a layer or model gives new draws.
+        seed: int (the same draw in every call; TensorFlow draws other numbers
+            under XLA), `None` (a new draw from Keras's global generator) or
+            `keras.random.SeedGenerator` (a new draw from it). In a function
+            compiled by JAX only a generator that belongs to a layer or model
+            gives new draws.
 
     Returns:
         (batch,), boolean: True in the first half.
 
     Raises:
         TypeError: strings as labels.
-        ValueError: fewer than two classes. In a TensorFlow graph that is a
-            `tf.errors.InvalidArgumentError`. Compiled by XLA it cannot be
-            raised: all samples are then in the first half.
+        ValueError: fewer than two classes (`tf.errors.InvalidArgumentError`
+            in a TensorFlow graph). XLA cannot raise it: there all samples are
+            in the first half.
 
     Example:
     ```python
@@ -58,7 +58,7 @@ def class_disjoint_halves(labels: Tensor, seed: Any) -> Tensor:
         labels=labels,
     )
     draws = keras.random.uniform((ops.shape(first)[0],), seed=seed)
-    priority = ops.take(draws, first)  # One number a class.
+    priority = ops.take(draws, first)  # One number per class.
     is_tie = priority[None, :] == priority[:, None]
     is_before = (priority[None, :] < priority[:, None]) | (
         is_tie & (first[None, :] < first[:, None])
@@ -71,15 +71,15 @@ def class_disjoint_halves(labels: Tensor, seed: Any) -> Tensor:
 
 
 def given_or_drawn_halves(
-    labels: Tensor, first_half: Tensor | None, seed: Any
+    labels: Tensor, first_half: Tensor | None, seed: Seed
 ) -> Tensor:
-    """Returns the halves given, checked, or draws them when there are none.
+    """Returns the given halves, checked, or draws them for `None`.
 
     Args:
         labels: (batch,) or (batch, 1).
-        first_half: (batch,), boolean, or `None`. That its classes are
-            disjoint is left to the caller.
-        seed: what `class_disjoint_halves` takes.
+        first_half: (batch,), boolean, or `None`. The caller makes sure that
+            the halves share no class.
+        seed: see `class_disjoint_halves`.
 
     Returns:
         (batch,), boolean.
@@ -102,7 +102,7 @@ def given_or_drawn_halves(
         and first_half.shape[0] != batch
     ):
         raise ValueError(
-            "`first_half` must have shape (batch,), one entry a label. "
+            "`first_half` must have shape (batch,), one entry per label. "
             f"Received: shape {tuple(first_half.shape)} for {batch} labels."
         )
     return first_half

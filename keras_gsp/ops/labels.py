@@ -1,26 +1,19 @@
-"""Class labels of a batch: checked, flattened, compared, as row numbers."""
-
-from typing import Any
+"""Check, flatten and compare class labels, or turn them into row numbers."""
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_gsp.ops.preconditions import require
+from keras_gsp.ops.tensor import Tensor
 
 
-def flat_labels(labels: Any) -> Any:
-    """Returns class labels as a rank-1 tensor, refusing what cannot be one.
-
-    Args:
-        labels: (batch,) or (batch, 1), integers or floats.
-
-    Returns:
-        (batch,), in the dtype given.
+def flat_labels(labels: Tensor) -> Tensor:
+    """Returns labels (batch,) or (batch, 1) as (batch,), in their dtype.
 
     Raises:
-        TypeError: strings or objects; they have no exact number.
-        ValueError: any other rank.
+        TypeError: strings or objects.
+        ValueError: any other shape.
     """
     labels = numeric_labels(labels)
     if len(labels.shape) == 2 and labels.shape[-1] == 1:
@@ -33,12 +26,8 @@ def flat_labels(labels: Any) -> Any:
     return labels
 
 
-def numeric_labels(labels: Any) -> Any:
-    """Returns labels of any shape as a tensor, refusing names.
-
-    Raises:
-        TypeError: strings or objects; they have no exact number.
-    """
+def numeric_labels(labels: Tensor) -> Tensor:
+    """Returns labels as a tensor; raises `TypeError` for strings, objects."""
     dtype = getattr(labels, "dtype", None) or np.asarray(labels).dtype
     name = str(getattr(dtype, "name", dtype))
     if name.startswith(("str", "bytes", "object")):
@@ -51,15 +40,13 @@ def numeric_labels(labels: Any) -> Any:
     return ops.convert_to_tensor(labels)
 
 
-def class_indices(labels: Any, num_classes: int) -> Any:
-    """Returns labels as int32 row numbers of a table with a row a class.
+def class_indices(labels: Tensor, num_classes: int) -> Tensor:
+    """Returns labels as int32 row numbers of a table with one row per class.
 
-    The one rule for a label that has no row, or is not whole. Where its
-    value is known it is a `ValueError`; in a TensorFlow graph an
-    `InvalidArgumentError` when the graph runs; compiled by XLA
-    (`jit_compile=True`, JAX) nothing can be raised, and its number is -1:
-    `rows_of` and `nan_without_row` then make its result NaN, never that of
-    another class.
+    A label that has no row, or is not whole, raises a `ValueError` where its
+    value is known, and an `InvalidArgumentError` in a TensorFlow graph. XLA
+    (`jit_compile=True`, JAX) cannot raise: there it becomes -1, for which
+    `rows_of` and `nan_without_row` return NaN.
 
     Args:
         labels: (batch,) or (batch, 1), integers or whole floats in
@@ -68,14 +55,10 @@ def class_indices(labels: Any, num_classes: int) -> Any:
 
     Returns:
         (batch,), int32, in [0, num_classes), or -1.
-
-    Raises:
-        TypeError: strings.
-        ValueError: a label outside the table or not whole, see above.
     """
     labels = flat_labels(labels)
     indices = ops.cast(labels, "int32")
-    # The way back shows what the cast cut off: a fraction, or high bits.
+    # Casting back shows what the cast lost: a fraction, or high bits.
     is_exact = ops.cast(indices, labels.dtype) == labels
     is_inside = (indices >= 0) & (indices < num_classes)
     has_row = is_exact & is_inside
@@ -88,54 +71,32 @@ def class_indices(labels: Any, num_classes: int) -> Any:
     return ops.where(has_row, indices, -1)
 
 
-def rows_of(table: Any, indices: Any) -> Any:
-    """Returns one row of a table for each number of `class_indices`.
-
-    Args:
-        table: (num_classes, size), floats.
-        indices: (batch,), int32, -1 for no row.
-
-    Returns:
-        (batch, size); NaN where there is no row.
-    """
+def rows_of(table: Tensor, indices: Tensor) -> Tensor:
+    """Returns the rows (batch, size) of a table; NaN where the index is -1."""
     rows = ops.take(table, ops.maximum(indices, 0), axis=0)
     return nan_without_row(rows, indices[:, None])
 
 
-def nan_without_row(values: Any, indices: Any) -> Any:
-    """Returns the values, NaN where the number of `class_indices` is -1."""
+def nan_without_row(values: Tensor, indices: Tensor) -> Tensor:
+    """Returns the values, NaN where the index is -1."""
     return ops.where(indices >= 0, values, float("nan"))
 
 
-def same_class(labels: Any, reference_labels: Any) -> Any:
-    """Which label equals which reference label.
-
-    Args:
-        labels: (batch,) or (batch, 1).
-        reference_labels: (references,) or (references, 1).
-
-    Returns:
-        (batch, references), boolean.
-    """
+def same_class(labels: Tensor, reference_labels: Tensor) -> Tensor:
+    """Compares labels with reference labels: boolean (batch, references)."""
     labels = flat_labels(labels)
     reference_labels = flat_labels(reference_labels)
-    # The wider of both: 64-bit ids do not wrap beside 32-bit ones.
+    # The wider dtype of both, so that 64-bit ids do not wrap.
     dtype = keras.backend.result_type(labels.dtype, reference_labels.dtype)
     labels = ops.cast(labels, dtype)[:, None]
     return labels == ops.cast(reference_labels, dtype)[None, :]
 
 
-def first_occurrences(labels: Any) -> Any:
-    """Replaces each label by the position where it first stands.
+def first_occurrences(labels: Tensor) -> Tensor:
+    """Replaces each label by the position of its first occurrence, int32.
 
-    Small exact integers in place of labels of any size: an eleven-digit
-    product number does not survive float32, its position does.
-
-    Args:
-        labels: (batch,) or (batch, 1), integers or floats.
-
-    Returns:
-        (batch,), int32, in [0, batch).
+    Positions are small and exact, where float32 cannot hold an eleven-digit
+    product number.
     """
     labels = flat_labels(labels)
     same = ops.cast(same_class(labels, labels), "int32")
@@ -143,11 +104,11 @@ def first_occurrences(labels: Any) -> Any:
 
 
 def check_same_length(
-    labels: Any,
-    embeddings: Any,
+    labels: Tensor,
+    embeddings: Tensor,
     names: tuple[str, str] = ("labels", "embeddings"),
 ) -> None:
-    """Raises `ValueError` when the two static lengths are known and differ."""
+    """Raises `ValueError` when both static lengths are known and differ."""
     lengths = labels.shape[0], embeddings.shape[0]
     if None not in lengths and lengths[0] != lengths[1]:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Mean, power mean, maximum and softmax over the features that are kept.
+"""Mean, power mean, maximum and softmax over the features that a mask keeps.
 
-Symbols: n `num_features`, `kept` 1 for a feature that counts and 0 for one
-that does not, `None` where all count.
+Symbols: n `num_features`; `kept` (batch, num_features) is 1 for a feature that
+counts and 0 for one that does not, or `None` where all count.
 """
 
 from keras import ops
@@ -9,19 +9,15 @@ from keras import ops
 from keras_gsp.ops.tensor import Tensor
 
 
-def kept_from_mask(mask: Tensor, dtype: str) -> Tensor:
-    """Returns a boolean mask as numbers; a row without any keeps them all.
+def kept_from_mask(mask: Tensor | None, dtype: str) -> Tensor | None:
+    """Returns a boolean mask as numbers; an all-masked row becomes all ones.
 
-    A row that keeps nothing has no mean. Pooled as if it kept everything it
-    stays finite, and so does its gradient; the caller puts zeros in its place
-    (`zero_where_empty`).
+    Such a row has no mean. Pooled as if it kept everything, it and its
+    gradient stay finite; `zero_where_empty` replaces the result by zeros.
 
     Args:
         mask: boolean (batch, num_features), or `None`.
         dtype: float32 or float64.
-
-    Returns:
-        (batch, num_features), or `None` for `None`.
     """
     if mask is None:
         return None
@@ -30,7 +26,7 @@ def kept_from_mask(mask: Tensor, dtype: str) -> Tensor:
     return ops.cast(ops.logical_or(mask, is_empty), dtype)
 
 
-def zero_where_empty(pooled: Tensor, mask: Tensor) -> Tensor:
+def zero_where_empty(pooled: Tensor, mask: Tensor | None) -> Tensor:
     """Returns (batch, ...) with zeros in rows whose mask keeps nothing."""
     if mask is None:
         return pooled
@@ -39,14 +35,14 @@ def zero_where_empty(pooled: Tensor, mask: Tensor) -> Tensor:
     return ops.where(is_kept, pooled, ops.zeros_like(pooled))
 
 
-def num_kept(features: Tensor, kept: Tensor) -> Tensor:
+def num_kept(features: Tensor, kept: Tensor | None) -> Tensor:
     """Returns the number of features that count, a scalar or (batch, 1)."""
     if kept is None:
         return ops.cast(ops.shape(features)[1], features.dtype)
     return ops.sum(kept, axis=-1, keepdims=True)
 
 
-def masked_mean(features: Tensor, kept: Tensor) -> Tensor:
+def masked_mean(features: Tensor, kept: Tensor | None) -> Tensor:
     """Averages (batch, num_features, size) over the kept features."""
     if kept is None:
         # Not `ops.mean`, which rounds float64 to float32 on JAX.
@@ -55,7 +51,7 @@ def masked_mean(features: Tensor, kept: Tensor) -> Tensor:
     return total / num_kept(features, kept)
 
 
-def masked_max(features: Tensor, kept: Tensor) -> Tensor:
+def masked_max(features: Tensor, kept: Tensor | None) -> Tensor:
     """Maximum of (batch, num_features, size) over the kept features."""
     if kept is not None:
         lowest = ops.cast(-float("inf"), features.dtype)
@@ -63,16 +59,12 @@ def masked_max(features: Tensor, kept: Tensor) -> Tensor:
     return ops.max(features, axis=1)
 
 
-def masked_softmax(scores: Tensor, kept: Tensor) -> Tensor:
-    """Softmax over the kept features, the last axis of the scores.
+def masked_softmax(scores: Tensor, kept: Tensor | None) -> Tensor:
+    """Softmax over the kept features, the last axis; 0 where not kept.
 
     Args:
-        scores: (batch, num_features) or (batch, rows, num_features), float32
-            or float64.
+        scores: (batch, num_features) or (batch, rows, num_features).
         kept: (batch, num_features), or `None`.
-
-    Returns:
-        Scores' shape; sums to 1 over the last axis, 0 where not kept.
     """
     if kept is not None:
         if len(scores.shape) == 3:
@@ -81,12 +73,12 @@ def masked_softmax(scores: Tensor, kept: Tensor) -> Tensor:
     return ops.softmax(scores, axis=-1)
 
 
-# A feature below this has no useful power; GeM clips there.
+# GeM clips features here: a smaller one has no useful power.
 _SMALLEST_FEATURE = 1e-6
 
 
 def check_power(power: float) -> float:
-    """Raises `ValueError` for an exponent below 1, or NaN."""
+    """Returns `power`, or raises `ValueError` unless it is at least 1."""
     if not power >= 1.0:
         raise ValueError(
             f"`power` must be at least 1. Received: power={power}."
@@ -95,18 +87,18 @@ def check_power(power: float) -> float:
 
 
 def generalized_mean(
-    features: Tensor, power: float, *, kept: Tensor | None = None
+    features: Tensor, power: float | Tensor, *, kept: Tensor | None = None
 ) -> Tensor:
     r"""Power mean over features: :math:`(\frac{1}{n} \sum_j f_j^p)^{1/p}`.
 
-    Features are clipped below at 1e-6, and the largest of each channel is
-    divided out first: neither 100 ** 20 nor 1e-6 ** 10 fits into float32.
+    Features are clipped below at 1e-6. The largest of each channel is divided
+    out first: neither 100 ** 20 nor 1e-6 ** 10 fits into float32.
 
     Args:
         features: (batch, num_features, channels), float32 or float64.
         power: exponent, at least 1.
-        kept: optional (batch, num_features), 1 for features that count and 0
-            for those that do not. A row that keeps nothing gives 1e-6.
+        kept: (batch, num_features), or `None`. A row that keeps nothing gives
+            1e-6.
 
     Returns:
         (batch, channels).

@@ -1,48 +1,53 @@
-"""Miners: which pairs a pair loss is told of, each by its equation.
+"""Miners: select the pairs of a batch that a pair loss uses.
 
-Notation: d_ap the Euclidean distance of an anchor and one of its positives,
-d_an that of an anchor and one of its negatives, s the inner product. A miner
-returns new weights of the pairs; what it leaves out has weight 0. Nothing it
-does depends on values in its shapes, so it compiles under XLA.
+Notation: d_ap and d_an are the Euclidean distances of an anchor to one of its
+positives and negatives, s is the inner product. A miner returns new pair
+weights, 0 for a pair that it drops. Shapes do not depend on values, so miners
+compile under XLA.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import keras
 from keras import ops
 
 from keras_gsp.ops.distances import pairwise_distances
+from keras_gsp.ops.halves import Seed
 from keras_gsp.ops.pairs import (
     PairWeights,
     chosen_entries,
     fold_positives,
 )
+from keras_gsp.ops.tensor import Tensor
 
-# Distances that distance-weighted sampling is capped at, and stops at.
+# Distance-weighted sampling: distances are raised to at least the first, and
+# negatives beyond the second are not drawn.
 _CUTOFF = 0.5
 _LARGEST_DISTANCE = 1.4
-# What a pair has to beat by, as in the paper.
+# The margin of multi-similarity mining, as in the paper.
 _SIMILARITY_MARGIN = 0.1
 
 
 def batch_hard_pairs(
-    embeddings: Any, references: Any, weights: PairWeights, seed: Any = None
+    embeddings: Tensor,
+    references: Tensor,
+    weights: PairWeights,
+    seed: Seed = None,
 ) -> PairWeights:
     """Keeps each anchor's farthest positive and nearest negative.
 
-    `p* = argmax_p d_ap`, `n* = argmin_n d_an`; an anchor that lacks either
-    keeps nothing, the first of equals is taken.
+    `p* = argmax_p d_ap`, `n* = argmin_n d_an`, the first one in a tie. An
+    anchor without positives or without negatives keeps no pair.
 
     Args:
         embeddings: (batch, size), normalized.
         references: (references, size), normalized.
-        weights: of the pairs (batch, references).
-        seed: not used.
+        weights: (batch, references), of the pairs to choose from.
+        seed: unused.
 
     Returns:
-        Weights, at most one positive and one negative an anchor.
+        Weights, at most one positive and one negative per anchor.
 
     Reference:
         Hermans et al., "In Defense of the Triplet Loss for Person
@@ -60,22 +65,25 @@ def batch_hard_pairs(
 
 
 def semi_hard_pairs(
-    embeddings: Any, references: Any, weights: PairWeights, seed: Any = None
+    embeddings: Tensor,
+    references: Tensor,
+    weights: PairWeights,
+    seed: Seed = None,
 ) -> PairWeights:
-    """Gives each positive the nearest negative that is farther than it.
+    """Pairs each positive with the nearest negative farther than it.
 
     `n(p) = argmin { d_an : d_an > d_ap }`. A positive without such a negative
-    is left out, and a negative counts once for each positive that chose it.
-    `TripletLoss` keeps the pairs together, as the triplets (a, p, n(p)).
+    is dropped, and a negative counts once for each positive that chose it.
+    `TripletLoss` uses the triplets (a, p, n(p)).
 
     Args:
         embeddings: (batch, size), normalized.
         references: (references, size), normalized.
-        weights: of the pairs (batch, references).
-        seed: not used.
+        weights: (batch, references), of the pairs to choose from.
+        seed: unused.
 
     Returns:
-        Weights of the pairs (batch, references).
+        Weights (batch, references).
 
     Reference:
         Schroff et al., "FaceNet", CVPR 2015, equation (4).
@@ -103,38 +111,40 @@ def semi_hard_pairs(
 
 
 def distance_weighted_pairs(
-    embeddings: Any, references: Any, weights: PairWeights, seed: Any = None
+    embeddings: Tensor,
+    references: Tensor,
+    weights: PairWeights,
+    seed: Seed = None,
 ) -> PairWeights:
-    """Draws a negative for each positive, evenly over all distances.
+    """Draws a negative for each positive, uniformly over distances.
 
-    On the unit sphere of d dimensions distances have the density
-    `q(x) = x^(d-2) (1 - x^2 / 4)^((d-3)/2)`. A negative is drawn with
-    probability proportional to `1 / q(max(d_an, 0.5))`, among those nearer
-    than 1.4, once for each positive of the anchor, with replacement; it
-    counts as often as it was drawn. An anchor without such a negative keeps
-    nothing.
+    On the unit sphere in d dimensions distances have the density
+    `q(x) = x^(d-2) (1 - x^2 / 4)^((d-3)/2)`. For each positive of an anchor
+    one negative nearer than 1.4 is drawn, with replacement, with probability
+    proportional to `1 / q(max(d_an, 0.5))`; its weight is the number of times
+    it was drawn. An anchor without such a negative keeps no pair.
 
     Args:
         embeddings: (batch, size), of unit length; size at least 2.
         references: (references, size), of unit length.
-        weights: of the pairs (batch, references).
-        seed: int (one draw, the same in every call), `None` (a new draw from
-            the global generator of Keras; JAX allows that outside compiled
-            functions only) or a `keras.random.SeedGenerator`.
+        weights: (batch, references), of the pairs to choose from.
+        seed: int (the same draw in every call), `None` (a new draw from
+            Keras's global generator; on JAX only outside compiled functions)
+            or a `keras.random.SeedGenerator`.
 
     Returns:
-        Weights of the pairs (batch, references).
+        Weights (batch, references).
 
     Reference:
         Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017,
-        section 4.1; 0.5 and 1.4 are those of its code.
+        section 4.1; 0.5 and 1.4 are from its code.
     """
     distances = _distances(embeddings, references)
     is_positive, is_negative, _ = _both_kinds(weights)
     size = ops.cast(ops.shape(embeddings)[-1], distances.dtype)
     capped = ops.maximum(distances, _CUTOFF)
     is_drawn = is_negative & (distances < _LARGEST_DISTANCE)
-    # Above 1.4 nothing is drawn: the logarithm never sees a zero.
+    # Nothing is drawn above 1.4: the logarithm never receives a zero.
     inside = ops.minimum(capped, _LARGEST_DISTANCE)
     log_chances = (2.0 - size) * ops.log(inside) - (size - 3.0) / 2.0 * ops.log(
         1.0 - ops.square(inside) / 4.0
@@ -165,27 +175,28 @@ def distance_weighted_pairs(
 
 
 def multi_similarity_pairs(
-    embeddings: Any,
-    references: Any,
+    embeddings: Tensor,
+    references: Tensor,
     weights: PairWeights,
-    seed: Any = None,
+    seed: Seed = None,
     *,
     margin: float = _SIMILARITY_MARGIN,
 ) -> PairWeights:
-    """Keeps the pairs that an anchor's other kind of pair comes close to.
+    """Keeps hard pairs, compared with the anchor's pairs of the other kind.
 
     A negative is kept when `s_an > min_p s_ap - margin`, a positive when
-    `s_ap < max_n s_an + margin`; an anchor that lacks either keeps nothing.
+    `s_ap < max_n s_an + margin`. An anchor without positives or without
+    negatives keeps no pair.
 
     Args:
         embeddings: (batch, size), normalized.
         references: (references, size), normalized.
-        weights: of the pairs (batch, references).
-        seed: not used.
+        weights: (batch, references), of the pairs to choose from.
+        seed: unused.
         margin: cosine, at least 0. Default 0.1, the paper's.
 
     Returns:
-        Weights of the pairs (batch, references).
+        Weights (batch, references).
 
     Reference:
         Wang et al., "Multi-Similarity Loss", CVPR 2019, equations (11) and
@@ -237,7 +248,7 @@ def _both_kinds(weights):
 
 
 def _is_first_largest(values):
-    """One a row, at the largest entry, else 0, in the dtype of the values."""
+    """1 at the largest entry of each row, else 0, in the values' dtype."""
     columns = ops.arange(ops.shape(values)[1])[None, :]
     largest = ops.argmax(values, axis=1, keepdims=True)
     return ops.cast(columns == largest, values.dtype)

@@ -9,21 +9,15 @@ NORMALIZATIONS = ("l2", "ball", None)
 
 
 def vector_norm(vectors: Tensor) -> Tensor:
-    """Euclidean norm over the last axis, with gradient zero at zero.
+    """Euclidean norm over the last axis, (..., 1), with gradient 0 at 0.
 
     The largest entry is divided out first, so that neither 1e20 overflows
     nor 1e-30 underflows in float32.
-
-    Args:
-        vectors: (..., size).
-
-    Returns:
-        (..., 1), float32 or float64.
     """
     scaled, scale = _scaled(at_least_float32(vectors))
     squares = ops.sum(ops.square(scaled), axis=-1, keepdims=True)
     is_zero = squares == 0.0
-    # Double `where`: sqrt never sees the zero whose gradient is infinite.
+    # Double `where`: sqrt never receives the zero whose gradient is infinite.
     safe = ops.where(is_zero, ops.ones_like(squares), squares)
     return ops.where(is_zero, ops.zeros_like(squares), scale * ops.sqrt(safe))
 
@@ -55,8 +49,8 @@ def unit_sphere(vectors: Tensor) -> Tensor:
 def unit_ball(vectors: Tensor) -> Tensor:
     """Projects vectors onto the unit ball: `x / max(1, |x|)`.
 
-    The projection is 1-Lipschitz. Its gradient is the identity inside the
-    ball and `(g - y (y . g)) / |x|` outside, with `y` the projected vector.
+    The gradient is the identity inside the ball and `(g - y (y . g)) / |x|`
+    outside, with `y` the projected vector.
 
     Args:
         vectors: (..., size).
@@ -70,7 +64,7 @@ def unit_ball(vectors: Tensor) -> Tensor:
 
 
 def check_normalization(normalization: str | None) -> str | None:
-    """Raises `ValueError` unless given `"l2"`, `"ball"` or `None`."""
+    """Returns `normalization`, or raises `ValueError` for an unknown one."""
     if normalization not in NORMALIZATIONS:
         raise ValueError(
             '`normalization` must be "l2", "ball" or None. '
@@ -80,14 +74,11 @@ def check_normalization(normalization: str | None) -> str | None:
 
 
 def normalize(vectors: Tensor, normalization: str | None) -> Tensor:
-    """Normalizes embeddings as a loss or an encoder was told to.
+    """Normalizes (..., size) to float32 or float64.
 
     Args:
         vectors: (..., size).
         normalization: `"l2"` (unit sphere), `"ball"` (unit ball) or `None`.
-
-    Returns:
-        (..., size), float32 or float64.
 
     Raises:
         ValueError: any other `normalization`.

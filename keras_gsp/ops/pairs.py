@@ -1,34 +1,35 @@
-"""The pairs of a batch: how much each counts, and sums over them."""
+"""Weights of the positive and negative pairs of a batch, and sums over them."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 from keras import ops
 
 from keras_gsp.ops.labels import flat_labels, numeric_labels, same_class
 from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.tensor import Tensor
 
 LABEL_KINDS = ("class", "multi_hot", "pairs")
 
-# Stands for minus infinity: its exponential is 0, its gradient not NaN.
+# Instead of minus infinity: its exponential is 0, its gradient is not NaN.
 _NEVER = -1e30
 
 
 class PairWeights(NamedTuple):
-    """How much each pair counts as a positive, and as a negative one.
+    """Weights of each pair as a positive and as a negative pair.
 
-    A pair that counts as neither is left out of every sum and every count.
+    A pair with both weights 0 is left out of every sum and every count.
 
-    Args:
+    Attributes:
         positive: (batch, references), floats, at least 0.
         negative: (batch, references), floats, at least 0.
     """
 
-    positive: Any
-    negative: Any
+    positive: Tensor
+    negative: Tensor
 
-    def without(self, is_left_out: Any) -> "PairWeights":
+    def without(self, is_left_out: Tensor) -> "PairWeights":
         """Returns the weights, 0 where `is_left_out` (batch, references)."""
         kept = ops.cast(ops.logical_not(is_left_out), self.positive.dtype)
         return PairWeights(self.positive * kept, self.negative * kept)
@@ -40,8 +41,8 @@ class PairWeights(NamedTuple):
         )
 
 
-def checked_pair_labels(labels: Any, kind: str) -> Any:
-    """Returns labels as one of the `LABEL_KINDS`, refusing what is none.
+def checked_pair_labels(labels: Tensor, kind: str) -> Tensor:
+    """Returns class labels (batch,), or a label matrix as given.
 
     Args:
         labels: for `"class"`: (batch,) or (batch, 1), or a boolean matrix
@@ -50,21 +51,18 @@ def checked_pair_labels(labels: Any, kind: str) -> Any:
             references), booleans or numbers.
         kind: one of the `LABEL_KINDS`.
 
-    Returns:
-        (batch,) class labels, or a matrix as given.
-
     Raises:
         TypeError: strings.
-        ValueError: another rank.
+        ValueError: another shape.
     """
     labels = numeric_labels(labels)
     shape = tuple(labels.shape)
-    if kind == "class" and not _says_which_pairs(labels):
+    if kind == "class" and not _marks_pairs(labels):
         if len(shape) == 2 and shape[-1] != 1:
             raise ValueError(
                 "`labels` must have shape (batch,) or (batch, 1), or be a "
-                "boolean matrix that says which pairs are positive. Received: "
-                f"shape {shape}. Numbers with one row a sample need "
+                "boolean matrix that marks the positive pairs. Received: "
+                f"shape {shape}. Numbers with one row per sample need "
                 '`label_kind="pairs"` or `label_kind="multi_hot"`.'
             )
         return flat_labels(labels)
@@ -77,8 +75,8 @@ def checked_pair_labels(labels: Any, kind: str) -> Any:
     return labels
 
 
-def checked_reference_labels(labels: Any, kind: str) -> Any:
-    """Returns the labels of references, where class numbers always serve."""
+def checked_reference_labels(labels: Tensor, kind: str) -> Tensor:
+    """Returns the labels of references; class numbers suit every `kind`."""
     labels = numeric_labels(labels)
     if len(labels.shape) == 1:
         return labels
@@ -86,36 +84,33 @@ def checked_reference_labels(labels: Any, kind: str) -> Any:
 
 
 def pair_weights(
-    labels: Any,
-    reference_labels: Any,
+    labels: Tensor,
+    reference_labels: Tensor,
     *,
     kind: str = "class",
     ignored_label: int | None = None,
 ) -> PairWeights:
-    """Says which pairs are positive, which negative, and how much they count.
+    """Computes the float32 weights (batch, references) of all pairs.
 
-    - `"class"`: equal labels are a positive pair, unequal ones a negative
-      one; a sample labeled `ignored_label` has no pairs at all.
-    - `"multi_hot"`: samples that share a class are a positive pair; a
+    - `"class"`: equal labels make a positive pair, unequal ones a negative
+      pair; a sample labeled `ignored_label` has no pairs.
+    - `"multi_hot"`: samples that share a class make a positive pair; a
       reference may have its class number instead of a row.
-    - `"pairs"`: `labels` itself is the answer. True or a number w above 0 is
-      a positive pair that counts w times, False or 0 a negative pair, a
-      number below 0 (or NaN) no pair.
+    - `"pairs"`: `labels` holds the pairs. True or a number w above 0 is a
+      positive pair with weight w, False or 0 a negative pair, a number below
+      0 (or NaN) no pair.
 
     Args:
-        labels: as `checked_pair_labels` returned them.
-        reference_labels: as `checked_reference_labels` returned them; not
-            looked at where `labels` say which pairs are positive.
+        labels: from `checked_pair_labels`.
+        reference_labels: from `checked_reference_labels`; unused where
+            `labels` mark the pairs.
         kind: one of the `LABEL_KINDS`.
         ignored_label: int, or `None`.
 
-    Returns:
-        Float32 weights (batch, references).
-
     Raises:
-        ValueError: matrices that do not fit each other.
+        ValueError: no `reference_labels`, or matrices that do not match.
     """
-    if kind == "pairs" or (kind == "class" and _says_which_pairs(labels)):
+    if kind == "pairs" or (kind == "class" and _marks_pairs(labels)):
         weights = ops.cast(labels, "float32")
         return PairWeights(
             ops.where(weights > 0.0, weights, 0.0),
@@ -124,7 +119,7 @@ def pair_weights(
     if reference_labels is None:
         raise ValueError(
             "`reference_labels` must be given unless `labels` are a matrix "
-            "that says which pairs are positive. Received: None."
+            "that marks the positive pairs. Received: None."
         )
     if kind == "multi_hot":
         is_positive = _share_a_class(labels, reference_labels)
@@ -141,70 +136,57 @@ def pair_weights(
     return weights.without(is_ignored)
 
 
-def anchor_shares(row_sums: Any, count: Any) -> Any:
-    """Splits `sum(row_sums) / count` over the anchors.
+def anchor_shares(row_sums: Tensor, count: Tensor) -> Tensor:
+    """Splits `sum(row_sums) / count` into one term per anchor.
 
-    The mean of the result is that quotient, and 0 when nothing was counted.
-    Keras scales a vector of terms by sample weights and by replicas; a scalar
-    loss it would leave alone.
+    The mean of the terms is that quotient, and 0 when `count` is 0. Terms,
+    not a scalar, because Keras scales terms by sample weights and replicas.
 
     Args:
         row_sums: (batch,), the sum over each anchor's pairs.
-        count: scalar, what the total is divided by; where nothing counts, 0.
-
-    Returns:
-        (batch,), in the dtype of `row_sums`.
+        count: scalar divisor of the total, or 0.
     """
     anchors = ops.cast(ops.shape(row_sums)[0], row_sums.dtype)
     count = ops.cast(count, row_sums.dtype)
     return row_sums * (anchors / ops.where(count > 0.0, count, 1.0))
 
 
-def shares_of_mean_anchor(row_values: Any, positive: Any, negative: Any) -> Any:
-    """Averages over the anchors that keep a pair, as one number an anchor.
-
-    An anchor whose pairs are all left out counts nowhere: it is in the other
-    half of a batch, or alone in it.
+def shares_of_mean_anchor(
+    row_values: Tensor, positive: Tensor, negative: Tensor
+) -> Tensor:
+    """Returns terms (batch,) whose mean averages over anchors with a pair.
 
     Args:
-        row_values: (batch,), one number an anchor, 0 without any pair.
+        row_values: (batch,), 0 for an anchor without pairs.
         positive: weights (batch, references).
         negative: weights (batch, references).
-
-    Returns:
-        (batch,), whose mean is that average.
     """
     has_pair = ops.any(positive + negative > 0.0, axis=1)
     return shares_of_mean_over(row_values, has_pair)
 
 
-def shares_of_mean_over(row_values: Any, is_counted: Any) -> Any:
-    """Averages over some anchors, as one number an anchor.
+def shares_of_mean_over(row_values: Tensor, is_counted: Tensor) -> Tensor:
+    """Returns terms (batch,) whose mean averages over the counted anchors.
 
     Args:
         row_values: (batch,).
-        is_counted: boolean (batch,).
-
-    Returns:
-        (batch,), 0 where not counted, whose mean is that average.
+        is_counted: boolean (batch,); the terms of others are 0.
     """
     kept = ops.where(is_counted, row_values, ops.zeros_like(row_values))
     return anchor_shares(kept, ops.sum(ops.cast(is_counted, "int32")))
 
 
-def log_one_plus_sum_exp(exponents: Any, kept: Any, *, axis: Any = -1) -> Any:
+def log_one_plus_sum_exp(
+    exponents: Tensor, kept: Tensor, *, axis: int | tuple[int, ...] = -1
+) -> Tensor:
     """Returns `log(1 + sum(exp(exponents)))` over the kept entries.
 
-    The logsumexp of the entries with a zero appended, written as
-    `softplus(logsumexp)`: no exponent overflows, an empty row gives 0.
+    Computed as `softplus(logsumexp)`: nothing overflows, an empty row gives 0.
 
     Args:
         exponents: tensor, any shape.
-        kept: boolean, same shape; the other entries are left out.
-        axis: the axis or axes summed over.
-
-    Returns:
-        `exponents` without `axis`, float32 or float64, never negative.
+        kept: boolean, same shape.
+        axis: axis or axes to sum over.
     """
     exponents = at_least_float32(exponents)
     never = ops.cast(_NEVER, exponents.dtype)
@@ -212,16 +194,12 @@ def log_one_plus_sum_exp(exponents: Any, kept: Any, *, axis: Any = -1) -> Any:
     return ops.softplus(ops.logsumexp(exponents, axis=axis))
 
 
-def weighted_logsumexp(exponents: Any, weights: Any, *, axis: int = -1) -> Any:
+def weighted_logsumexp(
+    exponents: Tensor, weights: Tensor, *, axis: int = -1
+) -> Tensor:
     """Returns `log(sum(weights * exp(exponents)))`.
 
-    Args:
-        exponents: float32 or float64, any shape.
-        weights: same shape, at least 0; an entry of weight 0 is left out.
-        axis: the axis summed over.
-
-    Returns:
-        `exponents` without `axis`; about -1e30 where all weights are 0.
+    An entry of weight 0 is left out; about -1e30 where all weights are 0.
     """
     is_kept = weights > 0.0
     logs = ops.log(ops.where(is_kept, weights, 1.0))
@@ -231,19 +209,19 @@ def weighted_logsumexp(exponents: Any, weights: Any, *, axis: int = -1) -> Any:
 
 
 def fold_positives(
-    is_positive: Any, step: Callable[[Any, Any], Any], state: Any
-) -> Any:
-    """Goes through the positives of all anchors, one of each in a round.
+    is_positive: Tensor, step: Callable[[Tensor, Tensor], Tensor], state: Tensor
+) -> Tensor:
+    """Loops over the positives of all anchors, one positive per anchor a round.
 
-    As many rounds as the anchor with most positives has, each with tensors of
-    the size of `is_positive`: what compares every positive with every other
-    reference needs no tensor of batch x references x references. No gradient
-    passes through it.
+    The number of rounds is the largest number of positives of an anchor. Each
+    round works on tensors of the size of `is_positive`, so that comparing
+    every positive with every reference needs no tensor of batch x references
+    x references. No gradient passes through the loop.
 
     Args:
         is_positive: boolean (batch, references).
-        step: from the positives of a round, boolean (batch, references) with
-            at most one True a row, and the state to the next state.
+        step: (chosen, state) -> state, where chosen is boolean (batch,
+            references) with at most one True per row.
         state: tensor.
 
     Returns:
@@ -265,8 +243,8 @@ def fold_positives(
     return ops.stop_gradient(state)
 
 
-def chosen_entries(values: Any, is_chosen: Any) -> Any:
-    """Returns each row's chosen entry, (batch, 1); 0 where none is chosen."""
+def chosen_entries(values: Tensor, is_chosen: Tensor) -> Tensor:
+    """Returns the chosen entry of each row, (batch, 1), or 0."""
     return ops.sum(
         ops.where(is_chosen, values, ops.zeros_like(values)),
         axis=1,
@@ -274,7 +252,7 @@ def chosen_entries(values: Any, is_chosen: Any) -> Any:
     )
 
 
-def _says_which_pairs(labels):
+def _marks_pairs(labels):
     is_boolean = keras.backend.standardize_dtype(labels.dtype) == "bool"
     return is_boolean and len(labels.shape) == 2 and labels.shape[1] != 1
 
@@ -293,7 +271,7 @@ def _share_a_class(labels, reference_labels):
     sizes = labels.shape[1], reference_labels.shape[1]
     if None not in sizes and sizes[0] != sizes[1]:
         raise ValueError(
-            "`labels` and `reference_labels` must have one column a class. "
+            "`labels` and `reference_labels` must have one column per class. "
             f"Received: {sizes[0]} and {sizes[1]} columns."
         )
     one_side, other_side = (

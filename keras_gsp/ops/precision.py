@@ -1,8 +1,7 @@
-"""The precision that distances, logarithms, solvers and products run in."""
+"""Precision of distances, logarithms, solvers and matrix products."""
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import keras
 from keras import ops
@@ -11,13 +10,13 @@ from keras_gsp.ops.tensor import Tensor
 
 
 @contextlib.contextmanager
-def full_precision_matmul() -> Iterator[Any]:
-    """Switches reduced-precision float32 products off inside a `with` block.
+def full_precision_matmul() -> Iterator[None]:
+    """Turns off reduced-precision float32 products inside a `with` block.
 
     Recent GPUs round the factors of a float32 product to ten bits of mantissa
-    (TensorFloat-32) unless told otherwise. A loss does not notice, the order
-    of near neighbors does. The former setting is restored afterwards; on
-    TensorFlow it belongs to the whole process, on JAX to the thread.
+    (TensorFloat-32) by default. That can change the order of near neighbors.
+    The former setting is restored afterwards; it belongs to the process on
+    TensorFlow and to the thread on JAX.
 
     Example:
 
@@ -49,14 +48,8 @@ def full_precision_matmul() -> Iterator[Any]:
 def at_least_float32(tensor: Tensor) -> Tensor:
     """Returns the tensor in float32, or unchanged when it is float64.
 
-    Half precision and integers become float32: costs, logarithms and the
-    transport solver lose their meaning in eight bits of mantissa.
-
-    Args:
-        tensor: tensor or array, any shape.
-
-    Returns:
-        Tensor of the same shape, float32 or float64.
+    Half precision and integers become float32: eight bits of mantissa are too
+    few for costs, logarithms and the transport solver.
     """
     tensor = ops.convert_to_tensor(tensor)
     if keras.backend.standardize_dtype(tensor.dtype) == "float64":
@@ -79,14 +72,8 @@ def smallest_normal(tensor: Tensor) -> float:
 def exact_mean(tensor: Tensor, axis: int | None = None) -> Tensor:
     """Returns the mean in the tensor's own dtype.
 
-    `keras.ops.mean` on JAX averages float64 in float32 (Keras 3.15).
-
-    Args:
-        tensor: float32 or float64, any shape.
-        axis: int, or `None` for all axes.
-
-    Returns:
-        Tensor without `axis`, in the same dtype; 0 of nothing.
+    `keras.ops.mean` on JAX averages float64 in float32 (Keras 3.15). The mean
+    over an empty axis is 0. `axis=None` averages over all axes.
     """
     count = ops.size(tensor) if axis is None else ops.shape(tensor)[axis]
     count = ops.maximum(ops.cast(count, tensor.dtype), 1.0)

@@ -1,23 +1,14 @@
-"""Checks on the values of tensors: at once when known, else in the graph."""
-
-from typing import Any
+"""Checks on tensor values: at once when known, else in the graph."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_gsp.ops.tensor import Tensor
 
 
-def concrete_value(tensor: Tensor) -> Tensor:
-    """Returns a tensor as NumPy array, or `None` while it is being traced.
-
-    Args:
-        tensor: tensor, array or number.
-
-    Returns:
-        NumPy array, or `None` inside a compiled function, where values do
-        not exist yet.
-    """
+def concrete_value(tensor: Tensor) -> np.ndarray | None:
+    """Returns a tensor as a NumPy array, or `None` while it is being traced."""
     tensor = ops.convert_to_tensor(tensor)
     if keras.backend.backend() == "tensorflow":
         is_traced = not hasattr(tensor, "numpy")
@@ -31,27 +22,21 @@ def concrete_value(tensor: Tensor) -> Tensor:
 
 
 def require(
-    value: Any, condition: Any, expectation: str, **received: Any
-) -> Any:
-    """Returns a value once a condition holds, else raises `ValueError`.
+    value: Tensor, condition: Tensor, expectation: str, **received: Tensor
+) -> Tensor:
+    """Returns a value if a condition holds, else raises `ValueError`.
 
     In a TensorFlow graph the condition becomes an assertion that raises
-    `tf.errors.InvalidArgumentError` when it runs; whatever is computed from
-    the value returned waits for it, and cannot fail first. Compiled by XLA
-    (`jit_compile=True`, JAX) nothing can be raised: there the check is left
-    out, and the caller must return finite values all the same.
+    `tf.errors.InvalidArgumentError` when the graph runs; what is computed
+    from the returned value waits for it. Under XLA (`jit_compile=True`, JAX)
+    nothing can be raised: the check is left out, and the caller must return
+    finite values anyway.
 
     Args:
-        value: tensor that only makes sense if the condition holds.
+        value: tensor that is only valid if the condition holds.
         condition: boolean scalar tensor.
         expectation: the sentence "`x` must be ...".
-        **received: by name, the tensors or numbers to show.
-
-    Returns:
-        The value.
-
-    Raises:
-        ValueError: the condition is known and does not hold.
+        **received: tensors or numbers to show in the message, by name.
     """
     known = concrete_value(condition)
     if known is None and keras.backend.backend() == "tensorflow":

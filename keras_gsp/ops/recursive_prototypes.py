@@ -1,6 +1,6 @@
-"""Prototypes fitted to a stream of batches, one update a batch.
+"""Least-squares prototypes of a stream of batches, updated recursively.
 
-Symbols: Z `histograms` (one a row), Y `targets`, V `prototypes` (one a row),
+Symbols: Z `histograms` (rows), Y `targets` (rows), V `prototypes` (rows),
 R `information`, alpha `memory`, beta `ridge`.
 """
 
@@ -23,30 +23,28 @@ def recursive_prototypes(
 ) -> tuple[Tensor, Tensor]:
     """Updates least-squares prototypes with one more batch.
 
-    After batches 1..K the prototypes are those of the whole stream, past
-    batches fading by `memory` with each step:
+    After batches 1..K the prototypes are the ridge fit to the whole stream,
+    with the weight of past batches multiplied by `memory` at each step:
 
     `V_K = argmin_V sum_k alpha^(K-k) |Z_k V - Y_k|^2 + beta |V|^2`.
 
-    The update needs the last prototypes and one matrix of the past,
-    `R_0 = beta I`, `V_0 = 0`:
+    The update keeps one matrix, starting at `R_0 = beta I`, `V_0 = 0`:
 
     `R_K = alpha R_(K-1) + Z_K' Z_K + (1 - alpha) beta I`
     `V_K = R_K^-1 (alpha R_(K-1) V_(K-1) + Z_K' Y_K)`
 
     This is the paper's (2.7), `V_K = W V_(K-1) + (I - W) S^-1 Z_K' Y_K` with
-    `S = Z_K' Z_K + (1 - alpha) beta I`, after two corrections. As printed,
-    `W` lacks a factor alpha: it must be `R_K^-1 alpha R_(K-1)`, or the
-    result is off by tens of percent. And `S` is singular at alpha = 1 with
-    fewer samples than prototypes; as `(I - W) S^-1 = R_K^-1` it need not be
-    inverted at all, so there is no special case.
+    `S = Z_K' Z_K + (1 - alpha) beta I`, with two corrections: the printed `W`
+    lacks a factor alpha (it is `R_K^-1 alpha R_(K-1)`), and `S`, singular at
+    alpha = 1 with fewer samples than prototypes, is not inverted, because
+    `(I - W) S^-1 = R_K^-1`.
 
     Args:
         histograms: (batch, num_prototypes).
         targets: (batch, size).
-        previous: what the last call returned, `None` at the start.
+        previous: the result of the last call, `None` for the first batch.
         ridge: beta, float, positive, the same in every call.
-        memory: alpha, in (0, 1]; 1 forgets nothing (default).
+        memory: alpha, in (0, 1]. Default 1: every batch counts the same.
 
     Returns:
         (prototypes, information): (num_prototypes, size) and

@@ -18,28 +18,28 @@ def sinkhorn_plan(
     *,
     num_iterations: int,
 ) -> Tensor:
-    r"""Scales rows and columns in turn; the columns hold exactly at the end.
+    r"""Computes the entropic transport plan of scores with given marginals.
 
     .. math:: u_i = \log p_i - \log \sum_j e^{S_{ij} + v_j}, \quad
               v_j = \log q_j - \log \sum_i e^{S_{ij} + u_i}
 
-    In the logarithmic domain throughout: no score over- or underflows. The
-    number of iterations is fixed, so that XLA compiles straight-line code,
-    and the gradient is that of the iterations themselves.
+    Scales rows and columns in turn, in the log domain, so that no score over-
+    or underflows. The number of iterations is fixed; the gradient is that of
+    the iterations.
 
     Args:
         scores: (batch, rows, columns), float32 or float64.
         log_row_masses: broadcasts to (batch, rows).
-        log_column_masses: broadcasts to (batch, columns); -1e9 stands for a
-            column without mass.
-        num_iterations: rounds of one row and one column scaling, at least 1.
+        log_column_masses: broadcasts to (batch, columns); -1e9 for a column
+            without mass.
+        num_iterations: number of row and column scalings, at least 1.
 
     Returns:
-        (batch, rows, columns), the plan. Its columns sum to their masses to
-        rounding, its rows the more exactly the more iterations.
+        (batch, rows, columns), the plan. Its columns sum to their masses up
+        to rounding; its rows converge to theirs with more iterations.
 
     Raises:
-        ValueError: a number of iterations below 1.
+        ValueError: `num_iterations` below 1.
 
     Example:
 
@@ -60,8 +60,8 @@ def sinkhorn_plan(
     scores = ops.convert_to_tensor(scores)
     log_rows = ops.cast(log_row_masses, scores.dtype)[..., :, None]
     log_columns = ops.cast(log_column_masses, scores.dtype)[..., None, :]
-    # From the column masses, not from ones: a column without any must not be
-    # seen by the first row scaling. Equal masses cancel in it.
+    # Start from the column masses, not from ones: a column without mass must
+    # not enter the first row scaling. Equal masses cancel in it.
     scaled = scores + log_columns
     for _ in range(num_iterations):
         scaled = scaled + log_rows - _log_sum(scaled, axis=-1)

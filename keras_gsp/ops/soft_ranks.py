@@ -1,38 +1,36 @@
-"""Ranks in a list of similarities, made smooth, in memory of one matrix."""
-
-from typing import Any
+"""Differentiable ranks in a list of similarities, with O(n^2) memory."""
 
 from keras import ops
 
 from keras_gsp.ops.pairs import chosen_entries, fold_positives
+from keras_gsp.ops.tensor import Tensor
 
 
 def soft_ranks(
-    similarities: Any, counted: Any, targets: Any, temperature: float
-) -> Any:
+    similarities: Tensor, counted: Tensor, targets: Tensor, temperature: float
+) -> Tensor:
     r"""Returns the smooth rank of each target among the counted references.
 
     .. math:: r_{ap} = 1 + \sum_{j \neq p} c_{aj}\,
         \sigma\Big(\frac{s_{aj} - s_{ap}}{T}\Big)
 
-    The step function in place of the sigmoid would give the rank itself, 1
-    for the most similar. All pairs (p, j) of an anchor are compared, target
-    by target: no tensor has more entries than `similarities`. So has the
-    gradient, which goes through the targets a second time (a
-    `keras.ops.custom_gradient`): with g the upstream gradient and
-    :math:`w_{pj} = c_{aj} \sigma' / T`
+    With the step function instead of the sigmoid this is the rank, 1 for the
+    most similar. The targets are processed one at a time, so that no tensor
+    has more entries than `similarities`. The gradient
+    (`keras.ops.custom_gradient`) loops over the targets again: with g the
+    upstream gradient and :math:`w_{pj} = c_{aj} \sigma' / T`
 
     .. math:: \frac{\partial}{\partial s_{aj}} = \sum_p g_p w_{pj}
         - g_j \sum_i w_{ji}.
 
     Args:
         similarities: (batch, references), float32 or float64.
-        counted: (batch, references), how often each reference counts.
-        targets: boolean (batch, references), whose ranks are asked for.
-        temperature: similarity over which the step is spread, positive.
+        counted: (batch, references), c, the weight of each reference.
+        targets: boolean (batch, references), the references to rank.
+        temperature: T, width of the smooth step, positive.
 
     Returns:
-        (batch, references), the ranks at the targets, 0 elsewhere.
+        (batch, references), the ranks of the targets, 0 elsewhere.
     """
 
     @ops.custom_gradient

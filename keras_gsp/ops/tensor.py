@@ -1,9 +1,9 @@
-"""What a signature calls a tensor."""
+"""Type alias for tensors."""
 
 from typing import Any, TypeAlias
 
 Tensor: TypeAlias = Any
-"""A tensor or variable of the backend, a symbolic Keras tensor, or an array.
+"""A backend tensor or variable, a symbolic Keras tensor, or an array.
 
-No type covers them all; shapes stand in the docstrings.
+No static type covers all of them; docstrings state shapes.
 """

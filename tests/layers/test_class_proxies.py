@@ -79,7 +79,7 @@ def test_config_is_complete():
         4,
         proxies_per_class=2,
         proxies_initializer="ones",
-        proxies_regularizer=gsp.layers.CenterRegularizer(0.3),
+        proxies_regularizer=gsp.losses.CenterRegularizer(0.3),
         proxies_constraint="unit_norm",
     )
     copy = gsp.layers.ClassProxies.from_config(layer.get_config())

@@ -7,6 +7,7 @@ from keras import ops
 
 import keras_gsp as gsp
 from keras_gsp.layers.prototype_histogram import PrototypeHistogram
+from keras_gsp.ops.normalization import unit_ball
 
 
 def feature_maps(batch=3, spatial=(4, 5), channels=6):
@@ -34,7 +35,7 @@ def test_l2_is_the_histogram_of_gsp_that_discards_nothing():
         7, 1.0, inverse_temperature=5.0, return_histogram=True
     )
     _, expected = pooling(features)
-    prototypes = gsp.ops.unit_ball(pooling.prototypes)
+    prototypes = unit_ball(pooling.prototypes)
     layer = PrototypeHistogram(7, 5.0, affinity="l2")
     layer.build(features.shape)
     layer.prototypes.assign(prototypes)
@@ -122,7 +123,7 @@ def test_adapted_prototypes_are_features_that_cover_the_data():
     layer = PrototypeHistogram(7)
     features = feature_maps()
     layer.adapt(features)
-    inside = np.asarray(gsp.ops.unit_ball(features)).reshape(-1, 6)
+    inside = np.asarray(unit_ball(features)).reshape(-1, 6)
     distances = np.abs(
         np.asarray(layer.prototypes)[:, None] - inside[None]
     ).max(axis=-1)

@@ -189,7 +189,7 @@ def test_keras_file_keeps_proxies_and_loss(case, tmp_path):
     proxies = gsp.layers.ClassProxies(
         NUM_CLASSES,
         proxies_per_class=2,
-        proxies_regularizer=gsp.layers.CenterRegularizer(0.3),
+        proxies_regularizer=gsp.losses.CenterRegularizer(0.3),
     )
     model = keras.Sequential([keras.Input((4,)), proxies])
     model.compile("adam", loss=make(case))

@@ -300,9 +300,13 @@ def test_padding_is_not_pooled(pool_first, options, has_pooling, tmp_path):
 
 
 def test_a_grid_of_masked_tokens_is_refused():
-    with pytest.raises(ValueError, match="A feature map has no mask"):
+    with pytest.raises(
+        ValueError, match="feature map must count: it has no mask"
+    ):
         gsp.models.build_encoder(masking_backbone(), grid_shape=(2, 3))
-    with pytest.raises(ValueError, match="A feature map has no mask"):
+    with pytest.raises(
+        ValueError, match="feature map must count: it has no mask"
+    ):
         gsp.layers.TokenGrid((2, 3))(
             np.ones((1, 6, 1)), mask=np.ones((1, 6), "bool")
         )

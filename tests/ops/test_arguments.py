@@ -1,28 +1,39 @@
-"""Integers are checked in one place, for every layer that counts."""
+"""Range checks of arguments."""
 
 import keras
 import numpy as np
 import pytest
 
-import keras_gsp as gsp
-from keras_gsp.ops.arguments import check_integer, check_seed
+from keras_gsp.ops.arguments import (
+    check_count,
+    check_integer,
+    check_not_negative,
+    check_positive,
+    check_seed,
+)
+from tests.compiled import on_tensorflow
+
+pytestmark = on_tensorflow
 
 
 @pytest.mark.parametrize("count", [2.5, 2.0, True, "2", 0, None])
-@pytest.mark.parametrize(
-    ("layer", "argument"),
-    [
-        (lambda n: gsp.layers.ClassEmbeddings(n, 4), "num_classes"),
-        (lambda n: gsp.layers.ClassEmbeddings(4, n), "embedding_size"),
-        (gsp.layers.PrototypeHistogram, "num_prototypes"),
-        (gsp.layers.EmbeddingMemory, "capacity"),
-        (gsp.layers.ClassProxies, "num_classes"),
-    ],
-    ids=["rows", "size", "histogram", "memory", "proxies"],
-)
-def test_layers_refuse_counts_that_are_none(layer, argument, count):
-    with pytest.raises(ValueError, match=f"`{argument}` must be an integer"):
-        layer(count)
+def test_counts_are_integers_of_at_least_one(count):
+    with pytest.raises(ValueError, match="`size` must be an integer of at le"):
+        check_count(size=count)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_positive_numbers_are_positive_and_finite(value):
+    check_positive(scale=1e-30)
+    with pytest.raises(ValueError, match=f"positive .* scale={value}"):
+        check_positive(scale=value)
+
+
+def test_numbers_that_are_not_negative():
+    check_not_negative(margin=0.0)
+    for value in (-1e-9, float("nan")):
+        with pytest.raises(ValueError, match=f"at least 0. .*margin={value}"):
+            check_not_negative(margin=value)
 
 
 def test_integers_of_numpy_are_integers():

@@ -12,32 +12,23 @@ from keras_gsp.ops.labels import (
     rows_of,
     same_class,
 )
-from tests.compiled import compiled
+from tests.compiled import compiled, on_tensorflow
 
 
-@pytest.mark.parametrize("dtype", ["int32", "float32", "uint8"])
-@pytest.mark.parametrize("shape", [(4,), (4, 1)])
-def test_columns_become_vectors(dtype, shape):
-    labels = np.array([3, 1, 3, 2], dtype).reshape(shape)
-    np.testing.assert_array_equal(flat_labels(labels), [3, 1, 3, 2])
-
-
-def test_same_class_compares_all_with_all():
+def test_labels_are_flattened_compared_and_numbered():
+    for dtype in ("int32", "float32", "uint8"):
+        labels = np.array([[3], [1], [3], [2]], dtype)
+        np.testing.assert_array_equal(flat_labels(labels), [3, 1, 3, 2])
     same = same_class([1, 2], np.array([[2], [1], [2]]))
     np.testing.assert_array_equal(
         same, [[False, True, False], [True, False, True]]
     )
-
-
-def test_first_occurrences_name_classes_by_position():
     np.testing.assert_array_equal(
         first_occurrences([7, 5, 7, 9, 5]), [0, 1, 0, 3, 1]
     )
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() == "jax", reason="JAX integers have 32 bits"
-)
+@on_tensorflow  # JAX integers have 32 bits.
 def test_eleven_digit_labels_do_not_collide():
     labels = np.array([11126532855, 11126532856], "int64")
     np.testing.assert_array_equal(first_occurrences(labels), [0, 1])
@@ -45,28 +36,31 @@ def test_eleven_digit_labels_do_not_collide():
     assert not np.asarray(same_class(wrapped, labels)).any()
 
 
-@pytest.mark.parametrize(
-    "labels", [["cat", "dog"], np.array(["a"]), np.array([None, 1])]
-)
-def test_names_are_refused(labels):
-    with pytest.raises(TypeError, match="Map class names to integers"):
-        flat_labels(labels)
-
-
-def test_matrix_of_labels_is_refused():
+@on_tensorflow
+def test_wrong_labels_are_refused():
+    for labels in (["cat", "dog"], np.array(["a"]), np.array([None, 1])):
+        with pytest.raises(TypeError, match="Map class names to integers"):
+            flat_labels(labels)
     with pytest.raises(ValueError, match=r"Received: shape \(2, 3\)"):
         flat_labels(np.ones((2, 3)))
-
-
-def test_lengths_that_differ_are_refused():
     with pytest.raises(ValueError, match="Received: 2 and 3"):
         check_same_length(np.ones(2), np.ones((3, 4)))
 
 
-@pytest.mark.parametrize("labels", [[0, 3], [-1, 0], [0.5, 1.0]])
-def test_labels_without_a_row_are_refused(labels):
-    with pytest.raises(ValueError, match=r"in \[0, 3\).*Received: labels="):
-        class_indices(np.array(labels), 3)
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
+def test_whole_numbers_in_range_are_indices(dtype):
+    for shape in [(3,), (3, 1)]:
+        labels = np.array([0, 2, 199], dtype).reshape(shape)
+        found = class_indices(labels, 200)
+        assert keras.backend.standardize_dtype(found.dtype) == "int32"
+        np.testing.assert_array_equal(np.asarray(found), [0, 2, 199])
+
+
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize("label", [-1, 200, 0.5, float("nan"), 2**32 + 3])
+def test_labels_without_a_row_are_refused(label):
+    with pytest.raises(ValueError, match=r"in \[0, 200\).*Received: labels="):
+        class_indices(np.array([0, label]), 200)
 
 
 def test_compiled_labels_without_a_row_give_nan_rows():
@@ -77,9 +71,7 @@ def test_compiled_labels_without_a_row_give_nan_rows():
     np.testing.assert_array_equal(found, [[4, 5], nothing, nothing, [0, 1]])
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="graphs are TensorFlow's"
-)
+@on_tensorflow
 def test_a_graph_refuses_labels_without_a_row_when_it_runs():
     import tensorflow as tf
 

@@ -7,7 +7,7 @@ import pytest
 import keras_gsp as gsp
 from keras_gsp.ops.mining import MINERS
 from keras_gsp.ops.pairs import PairWeights
-from tests.compiled import compiled
+from tests.compiled import compiled, on_tensorflow
 
 LABELS = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3])
 OTHERS = np.array([0, 1, 2, 0, 1, 2, 0, 5])
@@ -50,23 +50,30 @@ def anchors(weights):
         yield a, positives, negatives
 
 
+def nothing_kept():
+    return PairWeights(np.zeros((9, 8)), np.zeros((9, 8)))
+
+
+def assert_same(found, expected):
+    np.testing.assert_array_equal(found.positive, expected.positive)
+    np.testing.assert_array_equal(found.negative, expected.negative)
+
+
 def test_batch_hard(double_precision):
     _, _, weights, distances = problem()
-    expected = PairWeights(np.zeros((9, 8)), np.zeros((9, 8)))
+    expected = nothing_kept()
     for a, positives, negatives in anchors(weights):
         if len(positives) and len(negatives):
             farthest = max(positives, key=lambda p: distances[a, p])
             nearest = min(negatives, key=lambda n: distances[a, n])
             expected.positive[a, farthest] = 1.0
             expected.negative[a, nearest] = 1.0
-    found = mined("batch_hard")
-    np.testing.assert_array_equal(found.positive, expected.positive)
-    np.testing.assert_array_equal(found.negative, expected.negative)
+    assert_same(mined("batch_hard"), expected)
 
 
 def test_semi_hard(double_precision):
     _, _, weights, distances = problem()
-    expected = PairWeights(np.zeros((9, 8)), np.zeros((9, 8)))
+    expected = nothing_kept()
     for a, positives, negatives in anchors(weights):
         for p in positives:
             farther = [
@@ -76,16 +83,14 @@ def test_semi_hard(double_precision):
                 nearest = min(farther, key=lambda n: distances[a, n])
                 expected.positive[a, p] = 1.0
                 expected.negative[a, nearest] += 1.0
-    found = mined("semi_hard")
     assert 0 < expected.positive.sum() < weights.positive.sum()
-    np.testing.assert_array_equal(found.positive, expected.positive)
-    np.testing.assert_array_equal(found.negative, expected.negative)
+    assert_same(mined("semi_hard"), expected)
 
 
 def test_multi_similarity(double_precision):
     embeddings, references, weights, _ = problem()
     cosines = embeddings @ references.T
-    expected = PairWeights(np.zeros((9, 8)), np.zeros((9, 8)))
+    expected = nothing_kept()
     for a, positives, negatives in anchors(weights):
         for p in positives:
             most = max((cosines[a, n] for n in negatives), default=-np.inf)
@@ -93,11 +98,10 @@ def test_multi_similarity(double_precision):
         for n in negatives:
             least = min((cosines[a, p] for p in positives), default=np.inf)
             expected.negative[a, n] = cosines[a, n] > least - 0.1
-    found = mined("multi_similarity")
-    np.testing.assert_array_equal(found.positive, expected.positive)
-    np.testing.assert_array_equal(found.negative, expected.negative)
+    assert_same(mined("multi_similarity"), expected)
 
 
+@on_tensorflow
 def test_distance_weighted_draws_a_negative_for_each_positive():
     _, _, weights, distances = problem()
     found = mined("distance_weighted", seed=1)
@@ -113,6 +117,7 @@ def test_distance_weighted_draws_a_negative_for_each_positive():
     assert len(draws) > 1  # No seed, new draws.
 
 
+@on_tensorflow
 def test_distance_weighted_draws_evenly_over_distances():
     """4,000 times the same anchor: how often each negative is drawn."""
     angles = np.array([0.2, 0.6, 0.9, 1.2, 2.0, np.pi])
@@ -138,6 +143,7 @@ def test_distance_weighted_draws_evenly_over_distances():
     np.testing.assert_allclose(shares, chances, atol=4 * 0.5 / np.sqrt(4000))
 
 
+@on_tensorflow
 @pytest.mark.parametrize("miner", MINERS)
 def test_every_miner_compiles_and_passes_a_gradient(miner):
     labels = np.arange(12) % 4
@@ -152,6 +158,7 @@ def test_every_miner_compiles_and_passes_a_gradient(miner):
         np.testing.assert_allclose(value, loss(labels, embeddings), rtol=1e-5)
 
 
+@on_tensorflow
 @pytest.mark.parametrize("miner", MINERS)
 @pytest.mark.parametrize(
     "labels", [[0, 1, 2, 3], [0, 0, 0, 0]], ids=["no positive", "no negative"]
@@ -200,6 +207,7 @@ def nearest_half(embeddings, references, weights, seed):
     return PairWeights(weights.positive, weights.negative * near)
 
 
+@on_tensorflow
 def test_a_function_is_a_miner_and_is_saved():
     loss = gsp.losses.ContrastiveLoss(miner=nearest_half)
     embeddings = np.random.default_rng(0).normal(size=(8, 3))
@@ -211,6 +219,7 @@ def test_a_function_is_a_miner_and_is_saved():
     )
 
 
+@on_tensorflow
 def test_unknown_miners_are_refused():
     with pytest.raises(ValueError, match="batch_hard, semi_hard, distance"):
         gsp.losses.ContrastiveLoss(miner="hard")

@@ -15,6 +15,7 @@ from keras import ops
 
 import keras_gsp as gsp
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.ops.normalization import unit_sphere
 from keras_gsp.ops.pairs import pair_weights
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
@@ -138,7 +139,7 @@ def _memory(labels, embeddings):
 
 
 def _centers(labels, proxies):
-    return gsp.layers.CenterRegularizer()(proxies)
+    return gsp.losses.CenterRegularizer()(proxies)
 
 
 _CLASSIFIER = layer_call(
@@ -151,9 +152,6 @@ LAYERS = {
         layer_call(gsp.layers.BatchMessagePassing(num_heads=2), (SIZE,)),
         room="layers",
         largest=1e15,
-    ),
-    "CenterRegularizer": Subject(
-        _centers, ((2, SIZE),), room="layers", may_be_empty=False
     ),
     "ClassEmbeddings": Subject(
         layer_call(
@@ -267,6 +265,9 @@ def _intra_batch(labels, embeddings):
 
 LOSSES = {
     **losses(),
+    "CenterRegularizer": Subject(
+        _centers, ((2, SIZE),), room="losses", may_be_empty=False
+    ),
     "IntraBatchLoss": Subject(_intra_batch, room="losses", largest=1e15),
     "CrossBatchLoss": Subject(_cross_batch, room="losses"),
     "ZeroShotLoss": Subject(_zero_shot, room="losses"),
@@ -275,31 +276,12 @@ LOSSES = {
 
 def _miner(mine):
     def compute(labels, embeddings):
-        unit = gsp.ops.unit_sphere(embeddings)
+        unit = unit_sphere(embeddings)
         weights = pair_weights(ops.convert_to_tensor(labels), labels)
         weights = weights.without(np.eye(len(labels), dtype=bool))
         return tuple(mine(unit, unit, weights.cast(unit.dtype), 0))
 
     return compute
-
-
-def _ranks(labels, embeddings):
-    unit = gsp.ops.unit_sphere(embeddings)
-    similarities = ops.matmul(unit, ops.transpose(unit))
-    same = ops.convert_to_tensor(labels[:, None] == labels[None])
-    return gsp.ops.soft_ranks(
-        similarities, ops.ones_like(similarities), same, 0.1
-    )
-
-
-def _prediction(labels, histograms):
-    count = histograms.shape[0]
-    return gsp.ops.cross_half_prediction(
-        ops.softmax(at_least_float32(histograms)),
-        as_dtype_of(histograms, count, 2),
-        _halves(labels),
-        ridge=0.05,
-    )
 
 
 def _recursive(labels, histograms):
@@ -344,7 +326,6 @@ OPS = {
         is_by_row=True,
         largest=1e15,
     ),
-    "cross_half_prediction": Subject(_prediction),
     "greedy_k_center": Subject(
         lambda labels, pool: ops.cast(
             gsp.ops.greedy_k_center(
@@ -357,23 +338,8 @@ OPS = {
         is_smooth=False,
         largest=1e15,
     ),
-    "hard_histogram": Subject(
-        _to_prototypes(gsp.ops.hard_histogram, 3, SIZE),
-        (FEATURES,),
-        is_by_row=True,
-        is_smooth=False,
-    ),
-    "normalize": Subject(
-        lambda labels, vectors: gsp.ops.normalize(vectors, "ball"),
-        is_by_row=True,
-    ),
     "pairwise_distances": Subject(
         _to_prototypes(gsp.ops.pairwise_distances, 3, SIZE),
-        is_by_row=True,
-        largest=1e15,
-    ),
-    "pairwise_squared_distances": Subject(
-        _to_prototypes(gsp.ops.pairwise_squared_distances, 3, SIZE),
         is_by_row=True,
         largest=1e15,
     ),
@@ -384,16 +350,7 @@ OPS = {
         ((3, TOKENS),),
         is_by_row=True,
     ),
-    "prototype_combination": Subject(
-        _to_prototypes(gsp.ops.prototype_combination, SIZE, 3), is_by_row=True
-    ),
     "recursive_prototypes": Subject(_recursive),
-    "selection_probabilities": Subject(
-        lambda labels, affinities: gsp.ops.selection_probabilities(
-            affinities, 0.3
-        ),
-        is_by_row=True,
-    ),
     "sinkhorn_plan": Subject(
         lambda labels, scores: gsp.ops.sinkhorn_plan(
             at_least_float32(scores),
@@ -403,18 +360,6 @@ OPS = {
         ),
         ((3, SIZE),),
         is_by_row=True,
-    ),
-    "soft_histogram": Subject(
-        _to_prototypes(gsp.ops.soft_histogram, 3, SIZE),
-        (FEATURES,),
-        is_by_row=True,
-    ),
-    "soft_ranks": Subject(_ranks),
-    "unit_ball": Subject(
-        lambda labels, vectors: gsp.ops.unit_ball(vectors), is_by_row=True
-    ),
-    "unit_sphere": Subject(
-        lambda labels, vectors: gsp.ops.unit_sphere(vectors), is_by_row=True
     ),
 }
 SUBJECTS = {**OPS, **LAYERS, **LOSSES}

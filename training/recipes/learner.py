@@ -194,7 +194,7 @@ def _proxies(recipe, num_classes):
         return None
     regularizer = None
     if recipe.loss == "soft-triple":
-        regularizer = gsp.layers.CenterRegularizer(recipe.soft_triple_tau)
+        regularizer = gsp.losses.CenterRegularizer(recipe.soft_triple_tau)
     return gsp.layers.ClassProxies(
         num_classes,
         proxies_per_class=recipe.proxies_per_class,

@@ -14,6 +14,7 @@ from keras import ops
 
 import keras_gsp as gsp
 from keras_gsp.ops.covering import prototype_cover
+from keras_gsp.ops.normalization import unit_ball
 
 START = 0.0
 """log t before the first round, as the paper's t = 1."""
@@ -187,7 +188,7 @@ class IteratedSumPooling(keras.layers.Layer):
         flat = ops.cast(flat, "float32")
         prototypes = ops.convert_to_tensor(self.prototypes)
         costs = gsp.ops.pairwise_distances(
-            gsp.ops.unit_ball(prototypes), gsp.ops.unit_ball(flat)
+            unit_ball(prototypes), unit_ball(flat)
         )
         options: dict[str, Any] = {
             "transport_ratio": self.transport_ratio,

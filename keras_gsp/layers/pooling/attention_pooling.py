@@ -1,4 +1,4 @@
-"""Attention pooling: learned queries, each reading a part of the channels."""
+"""Attention pooling with learned queries, one for each part of the channels."""
 
 from typing import Any
 
@@ -25,42 +25,38 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class AttentionPooling(FeaturePooling):
-    r"""Pools by several learned queries, as vision transformers are probed.
+    r"""Pools by attention with several learned queries.
 
-    Query :math:`q_i` attends to the features and pools its own part i of the
-    values' channels:
+    Query :math:`q_i` attends to the features and pools part i of the values'
+    channels:
 
     .. math:: a_{ij} = \text{softmax}_j (q_i \cdot f_j), \qquad
         \text{pooled} = \Big[ \sum_j a_{1j} (W f_j)^{(1)}, \dots,
         \sum_j a_{mj} (W f_j)^{(m)} \Big]
 
-    This is the attention of a MAP head with m heads and one learned probe: a
-    head's part of the probe and of the key projection are one vector, its
-    query, of which only the product is ever seen. The rest of that head is
-    left out: the normalization of the features, all biases, the division of
-    the scores by :math:`\sqrt{c / m}` (the query can learn its scale), the
-    map of the joined parts to the output, and the residual perceptron with
-    its normalization.
+    This is the attention of a MAP head with m heads and one learned probe,
+    where the probe and the key projection of a head are merged into its
+    query. It has no feature normalization, biases, division of the scores by
+    :math:`\sqrt{c / m}` (the query learns its scale), output projection or
+    residual perceptron.
 
     Args:
         num_queries: m, at least 1, divides the channels. Default 8.
-        use_value_projection: whether there is a W. Default `True`.
+        use_value_projection: whether to use W. Default `True`.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape.
-        mask: optional boolean (batch, tokens), with tokens only.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels).
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels).
+        mask: optional boolean (batch, tokens), for tokens only.
 
     Output shape:
         (batch, channels).
 
     Raises:
-        ValueError: an argument outside its range, channels that the queries
-            do not divide, features of another rank, unknown channels, a mask
-            on a feature map.
+        ValueError: an argument outside its range, channels that are no
+            multiple of `num_queries`, features of another rank, unknown
+            channels, a mask on a feature map.
 
     Example:
 
@@ -89,7 +85,7 @@ class AttentionPooling(FeaturePooling):
         self.use_value_projection = use_value_projection
 
     def check_size(self, input_shape: tuple) -> None:
-        """Raises `ValueError` for channels that do not divide."""
+        """Raises `ValueError` unless `num_queries` divides the channels."""
         channels = known_channels(input_shape)
         if channels % self.num_queries:
             raise ValueError(
@@ -108,7 +104,7 @@ class AttentionPooling(FeaturePooling):
             )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the parts that the queries pooled, one after the other."""
+        """Returns the pooled parts of all queries, concatenated."""
         shares = self._shares(features, kept)
         values = features
         if self.use_value_projection:
@@ -124,12 +120,12 @@ class AttentionPooling(FeaturePooling):
     def pooling_weights(
         self, features: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Returns how much each feature counts for each query.
+        """Returns the attention weights of each query.
 
         Returns:
             (batch, height, width, num_queries) or (batch, tokens,
-            num_queries); each query's map sums to 1, to 0 where all tokens
-            are masked.
+            num_queries); each query's weights sum to 1, or to 0 where all
+            tokens are masked.
         """
         features = ops.convert_to_tensor(features)
         if not self.built:
@@ -142,14 +138,6 @@ class AttentionPooling(FeaturePooling):
         return ops.reshape(
             shares, (-1, *spatial_shape(features), self.num_queries)
         )
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_queries": self.num_queries,
-            "use_value_projection": self.use_value_projection,
-        }
 
     def _shares(self, features, kept):
         scores = ops.matmul(features, ops.transpose(self.queries))

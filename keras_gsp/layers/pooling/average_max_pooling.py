@@ -1,4 +1,4 @@
-"""Average and maximum of the features, summed."""
+"""Sum of average and maximum pooling (GAP + GMP)."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class AverageMaxPooling(FeaturePooling):
-    r"""Adds each channel's average over the image to its maximum.
+    r"""Pools each channel to the sum of its average and its maximum.
 
     .. math:: \text{pooled}_k = \frac{1}{n} \sum_j f_{jk} + \max_j f_{jk}
 
@@ -24,11 +24,9 @@ class AverageMaxPooling(FeaturePooling):
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape.
-        mask: optional boolean (batch, tokens), with tokens only.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels).
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels).
+        mask: optional boolean (batch, tokens), for tokens only.
 
     Output shape:
         (batch, channels), or (batch, projection_size).
@@ -45,9 +43,9 @@ class AverageMaxPooling(FeaturePooling):
     ```
 
     Reference:
-        "GMP+GAP" of Generalized Sum Pooling for Metric Learning; Proxy Anchor
-        Loss for Deep Metric Learning pools so. Both project the sum once
-        (here: `projection_size=None` and a dense layer behind).
+        "GMP+GAP" of Generalized Sum Pooling for Metric Learning, and the
+        pooling of Proxy Anchor Loss for Deep Metric Learning. Both project
+        the sum (here: `projection_size=None`, followed by a dense layer).
     """
 
     def __init__(
@@ -58,7 +56,7 @@ class AverageMaxPooling(FeaturePooling):
         self.projection_size = projection_size
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates the two projections, if asked for."""
+        """Creates the two projections, if any."""
         if self.projection_size is None:
             return
         shape = (channels, self.projection_size)
@@ -80,10 +78,3 @@ class AverageMaxPooling(FeaturePooling):
     def output_size(self, channels: int) -> int:
         """Returns `projection_size`, or the channels."""
         return self.projection_size or channels
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "projection_size": self.projection_size,
-        }

@@ -1,4 +1,4 @@
-"""CBAM: attention over channels, then over places, then the average."""
+"""CBAM pooling: channel attention, spatial attention, then the average."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class CBAMPooling(FeaturePooling):
-    r"""Damps channels and places by learned attention, then averages.
+    r"""Weights channels and places by learned attention, then averages.
 
     .. math:: \beta = \sigma(W_1 [W_0 \bar f]_+ + W_1 [W_0 \hat f]_+), \quad
         g_j = \beta \odot f_j, \quad
@@ -24,30 +24,28 @@ class CBAMPooling(FeaturePooling):
         \text{pooled} = \frac{1}{n} \sum_j \alpha_j g_j
 
     with the average :math:`\bar f` and the maximum :math:`\hat f` over places
-    and a convolution K of two channels to one. Tokens have no neighbors:
-    there K is 1x1, and a layer built for maps pools no tokens, nor the other
-    way round.
+    and a convolution K from two channels to one. For tokens, which have no
+    neighbors, K is 1x1. A layer built for maps does not accept tokens, nor
+    the reverse.
 
     Args:
-        reduction: channels divided by this is the width of the hidden layer
-            (at least 1). Default 16.
+        reduction: the hidden layer has channels / reduction units (at least
+            1). Default 16.
         kernel_size: side of K on feature maps, odd. Default 7.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape.
-        mask: optional boolean (batch, tokens), with tokens only.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels).
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels).
+        mask: optional boolean (batch, tokens), for tokens only.
 
     Output shape:
         (batch, channels).
 
     Raises:
-        ValueError: an argument outside its range, features of another rank,
-            unknown channels, a mask on a feature map, tokens where the layer
-            was built for maps or maps where it was built for tokens.
+        ValueError: an argument outside its range, features of another rank
+            than the layer was built for, unknown channels, a mask on a
+            feature map.
 
     Example:
 
@@ -58,7 +56,7 @@ class CBAMPooling(FeaturePooling):
 
     Reference:
         CBAM: Convolutional Block Attention Module, (2) and (3), without the
-        batch normalization of its code. The metric learning comparison takes
+        batch normalization of its code. The comparison of the GSP paper uses
         `kernel_size=3`.
     """
 
@@ -92,7 +90,7 @@ class CBAMPooling(FeaturePooling):
         )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the average of the damped features."""
+        """Returns the average of the weighted features."""
         self._check_rank(features.shape)
         flat = flat_features(features)
         channels = ops.sigmoid(
@@ -116,16 +114,8 @@ class CBAMPooling(FeaturePooling):
         places = ops.reshape(ops.sigmoid(places), (-1, rows[0] * rows[1], 1))
         return masked_mean(places * damped, kept)
 
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "reduction": self.reduction,
-            "kernel_size": self.kernel_size,
-        }
-
     def _check_rank(self, shape):
-        """K has the size of the input it was made for, another meaning."""
+        """K was created for maps or for tokens, not for both."""
         if len(shape) != self.input_rank and self.kernel_size > 1:
             made_for = "feature maps" if self.input_rank == 4 else "tokens"
             raise ValueError(

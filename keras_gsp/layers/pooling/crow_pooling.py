@@ -1,4 +1,4 @@
-"""CroW: cross-dimensional weighting of places and channels."""
+"""CroW pooling: cross-dimensional weighting of places and channels."""
 
 import keras
 from keras import ops
@@ -11,29 +11,26 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class CroWPooling(FeaturePooling):
-    r"""Weights places by their strength, channels by their rarity.
+    r"""Weights places by response strength and channels by rarity.
 
-    No weights to learn. With positive responses :math:`x_{jk} =
-    \max(f_{jk}, 0)`, the response of a place :math:`s_j = \sum_k x_{jk}` and
-    the share of places where a channel responds :math:`q_k = \frac{1}{n}
-    \sum_j [x_{jk} > 0]`,
+    Nothing is learned. With positive responses :math:`x_{jk} = \max(f_{jk},
+    0)`, the response of a place :math:`s_j = \sum_k x_{jk}` and the share of
+    places where a channel responds :math:`q_k = \frac{1}{n} \sum_j [x_{jk} >
+    0]`,
 
     .. math:: \alpha_j = \sqrt{\frac{s_j}{\sqrt{\sum_l s_l^2}}}, \quad
         \beta_k = \log \frac{\sum_l q_l}{q_k}, \quad
         \text{pooled}_k = \beta_k \frac{1}{n} \sum_j \alpha_j x_{jk} .
 
-    A channel that responds nowhere pools to 0. The shares are counts and
-    have no gradient.
+    A channel that responds nowhere pools to 0. The shares q have no gradient.
 
     Args:
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape.
-        mask: optional boolean (batch, tokens), with tokens only.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels).
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels).
+        mask: optional boolean (batch, tokens), for tokens only.
 
     Output shape:
         (batch, channels).
@@ -52,11 +49,11 @@ class CroWPooling(FeaturePooling):
 
     Reference:
         Cross-dimensional Weighting for Aggregated Deep Convolutional
-        Features, (2), (4) and (5), without the whitening behind it. The
-        paper sums over places; the mean differs by a factor that
-        normalization removes. The code of Generalized Sum Pooling for Metric
-        Learning replaces the count by the mean of the sigmoid of the
-        responses, which lies in [0.5, 1] and hardly tells channels apart.
+        Features, (2), (4) and (5), without the whitening. The paper sums over
+        places; the mean differs by a factor that normalization removes. The
+        code of Generalized Sum Pooling for Metric Learning replaces the count
+        by the mean sigmoid of the responses, which lies in [0.5, 1] for every
+        channel.
     """
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
@@ -71,17 +68,17 @@ class CroWPooling(FeaturePooling):
 
 
 def _root_of_share(strengths):
-    """Roots of a unit vector, with slope 0 where a place is silent."""
+    """Roots of a unit vector, with slope 0 where a place has no response."""
     shares = unit_sphere(strengths)
-    # Also where the share is too small for its dtype.
+    # Includes shares that underflow in their dtype.
     is_silent = shares == 0.0
-    # Double `where`: sqrt never sees the zero whose gradient is infinite.
+    # Double `where`: sqrt never receives the zero whose gradient is infinite.
     safe = ops.where(is_silent, ops.ones_like(shares), shares)
     return ops.where(is_silent, 0.0, ops.sqrt(safe))
 
 
 def _rarity(responses, kept):
-    """Logarithm of one over a channel's share of all activity."""
+    """Logarithm of the inverse of a channel's share of all activity."""
     active = ops.cast(responses > 0.0, responses.dtype)
     shares = masked_mean(active, kept)
     total = ops.sum(shares, axis=-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""DELF: each feature weighed by a learned score of its own."""
+"""DELF pooling: features weighted by a learned attention score."""
 
 from typing import Any
 
@@ -13,24 +13,22 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class DELFPooling(FeaturePooling):
-    r"""Weighs each feature by a small network's opinion of it.
+    r"""Weights each feature with a learned attention score (DELF).
 
     .. math:: \alpha_j = \log(1 + e^{w^\top [W f_j + b]_+ + c}), \qquad
         \text{pooled} = \frac{1}{n} \sum_j \alpha_j f_j
 
-    The scores are not normalized: an image without anything of interest may
-    pool to a small vector.
+    The scores are not normalized: they may all be small in an image without
+    salient features.
 
     Args:
         hidden_size: outputs of W, at least 1. Default 512.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape.
-        mask: optional boolean (batch, tokens), with tokens only.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels).
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels).
+        mask: optional boolean (batch, tokens), for tokens only.
 
     Output shape:
         (batch, channels).
@@ -49,8 +47,8 @@ class DELFPooling(FeaturePooling):
     Reference:
         Large-Scale Image Retrieval with Attentive Deep Local Features, (1),
         whose sum over features differs by a factor that normalization
-        removes. It trains the scores after the features; the metric learning
-        comparison, like this layer, trains both at once.
+        removes. The paper trains the scores after the features; the
+        comparison of the GSP paper, like this layer, trains both together.
     """
 
     def __init__(self, hidden_size: int = 512, **kwargs: Any) -> None:
@@ -74,13 +72,9 @@ class DELFPooling(FeaturePooling):
         )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the mean of the weighed features."""
+        """Returns the mean of the weighted features."""
         hidden = ops.relu(
             ops.matmul(features, self.hidden_kernel) + self.hidden_bias
         )
         scores = ops.matmul(hidden, self.score_kernel) + self.score_bias
         return masked_mean(ops.softplus(scores) * features, kept)
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "hidden_size": self.hidden_size}

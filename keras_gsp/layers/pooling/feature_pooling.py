@@ -1,5 +1,7 @@
-"""What all poolings share: a map or tokens in, checked, one vector out."""
+"""Common part of all pooling layers: features in, one vector per image out."""
 
+import inspect
+import re
 from typing import Any
 
 import keras
@@ -11,21 +13,33 @@ from keras_gsp.ops.tensor import Tensor
 
 
 class FeaturePooling(keras.layers.Layer):
-    """A pooling is its weights and one method, `pool`.
+    """Base class of pooling layers.
 
-    The shape and the mask are checked here, half precision is turned into
-    float32 and back, what a masked token holds is set to zero, and a row
-    whose tokens are all masked is pooled to zeros.
+    A subclass defines `pool(features, kept)` and, where needed,
+    `create_weights(channels, input_shape)`, `output_size(channels)` and
+    `check_size(input_shape)`. The constructor must work without arguments and
+    keep each argument unchanged in an attribute of the same name; `get_config`
+    reads them. Exported in `gsp.layers`, the subclass is found by
+    `short_name()`.
 
-    A subclass defines `pool(features, kept)` and, where it has weights,
-    `create_weights(channels, input_shape)`; where the output has another
-    size than the channels, `output_size(channels)`.
+    This class checks shapes and masks, computes in float32 at least and casts
+    back, sets masked tokens to zero, and pools an all-masked row to zeros.
+
+    Call arguments:
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels); all sizes but the channels may be unknown.
+        mask: optional boolean (batch, tokens), for tokens only. A masked
+            token counts as absent.
+
+    Raises:
+        ValueError: features of another rank, unknown channels, a mask on a
+            feature map or of another shape.
     """
 
-    # Whether `pool` takes feature maps as they are, not as lists.
+    # Whether `pool` receives feature maps as maps, not as lists.
     takes_maps = False
-    # Whether `pool` is also told `mask`, as the call was: `kept` is ones in a
-    # row that keeps nothing, which is no part of a batch's statistics.
+    # Whether `pool` also receives `mask`: `kept` is all ones in an all-masked
+    # row, which must not enter the statistics of a batch.
     takes_mask = False
 
     def __init__(self, **kwargs: Any) -> None:
@@ -33,7 +47,7 @@ class FeaturePooling(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, input_shape: tuple) -> None:
-        """Creates the weights; the channels have to be known."""
+        """Creates the weights; the channels must be known."""
         channels = known_channels(input_shape)
         self.check_size(input_shape)
         self.create_weights(channels, input_shape)
@@ -41,36 +55,56 @@ class FeaturePooling(keras.layers.Layer):
     def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Pools features; see the class."""
         check_mask(features, mask)
-        pooled_type = self.compute_dtype
         features = zero_where_masked(at_least_float32(features), mask)
         if not self.takes_maps:
             features = flat_features(features)
         kept = kept_from_mask(mask, features.dtype)
-        told = {"mask": mask} if self.takes_mask else {}
-        pooled = zero_where_empty(self.pool(features, kept, **told), mask)
-        return ops.cast(pooled, pooled_type)
+        options = {"mask": mask} if self.takes_mask else {}
+        pooled = zero_where_empty(self.pool(features, kept, **options), mask)
+        return ops.cast(pooled, self.compute_dtype)
 
-    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+    def pool(self, features: Tensor, kept: Tensor | None) -> Tensor:
         """Pools a list of features.
 
         Args:
-            features: (batch, num_features, channels), float32 or float64; a
-                map as it is where `takes_maps`.
+            features: (batch, num_features, channels), float32 or float64; an
+                unflattened map with `takes_maps`.
             kept: (batch, num_features), 1 for features that count and 0 for
-                others, at least one in a row; `None` where all count.
+                others, at least one 1 in a row; `None` where all count.
 
         Returns:
             (batch, size).
         """
         raise NotImplementedError(f"{type(self).__name__} has no `pool`.")
 
+    @classmethod
+    def short_name(cls) -> str:
+        """Returns the class name in snake case, without "Pooling".
+
+        For example "generalized_mean" or "netvlad", as a word for a command
+        line.
+        """
+        name = cls.__name__.removesuffix("Pooling")
+        return re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", name).lower()
+
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         """Returns (batch, size)."""
         return input_shape[0], self.output_size(known_channels(input_shape))
 
-    def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> None:
-        """Returns no mask: the tokens are gone."""
+    def compute_mask(
+        self, inputs: Tensor, mask: Tensor | None = None
+    ) -> tuple | None:
+        """Returns no mask: the output has no tokens."""
         return None
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        config = super().get_config()
+        for name in inspect.signature(type(self).__init__).parameters:
+            if name not in ("self", "kwargs"):
+                value = getattr(self, name)
+                config[name] = keras.saving.serialize_keras_object(value)
+        return config
 
     def check_size(self, input_shape: tuple) -> None:
         """Raises `ValueError` for too few features, where that is known."""
@@ -85,11 +119,11 @@ class FeaturePooling(keras.layers.Layer):
     def full_precision_weight(
         self,
         name: str,
-        shape: tuple,
+        shape: tuple[int, ...],
         initializer: Any = "glorot_uniform",
         regularizer: Any = None,
-    ) -> Any:
-        """Adds a weight that no policy, mixed or half, takes below float32."""
+    ) -> keras.Variable:
+        """Adds a weight that stays float32 or wider under every policy."""
         return self.add_weight(
             name=name,
             shape=shape,
@@ -106,18 +140,14 @@ class FeaturePooling(keras.layers.Layer):
 
 
 def spatial_shape(features: Tensor) -> tuple:
-    """Returns the sizes between batch and channels, checking the rank.
+    """Returns the sizes between batch and channels, one or two.
 
     Args:
-        features: a tensor or a shape, (batch, height, width, channels) or
-            (batch, tokens, channels).
-
-    Returns:
-        Tuple of one or two sizes; `None` where a shape does not know, a
-        scalar tensor where a tensor does not.
+        features: a tensor or a shape. An unknown size is `None` in the result
+            for a shape, a scalar tensor for a tensor.
 
     Raises:
-        ValueError: another rank.
+        ValueError: a rank other than 3 or 4.
     """
     shape = tuple(features.shape if hasattr(features, "shape") else features)
     if len(shape) not in (3, 4):
@@ -148,11 +178,7 @@ def num_features(input_shape: tuple) -> int | None:
 
 
 def known_channels(input_shape: tuple) -> int:
-    """Returns the channels of a shape, checking that they are known.
-
-    Raises:
-        ValueError: another rank, or channels of `None`.
-    """
+    """Returns the channels of a shape; raises `ValueError` where unknown."""
     spatial_shape(input_shape)
     if input_shape[-1] is None:
         raise ValueError(
@@ -162,8 +188,8 @@ def known_channels(input_shape: tuple) -> int:
     return input_shape[-1]
 
 
-def check_mask(features: Tensor, mask: Tensor) -> None:
-    """Raises `ValueError` for a mask that does not go with the features."""
+def check_mask(features: Tensor, mask: Tensor | None) -> None:
+    """Raises `ValueError` for a mask that does not match the features."""
     if mask is None:
         return
     shape = tuple(ops.convert_to_tensor(mask).shape)
@@ -175,14 +201,14 @@ def check_mask(features: Tensor, mask: Tensor) -> None:
         )
     if known_to_differ(features.shape[:2], shape):
         raise ValueError(
-            "A `mask` must say of each token whether it counts, (batch, "
-            "tokens). Received: features of shape "
-            f"{tuple(features.shape)}, mask of shape {shape}."
+            "A `mask` must have one entry per token, (batch, tokens). "
+            f"Received: features of shape {tuple(features.shape)}, mask of "
+            f"shape {shape}."
         )
 
 
 def known_to_differ(one: tuple, other: tuple) -> bool:
-    """Whether two shapes differ in their rank or in a size both know."""
+    """Whether two shapes differ in rank or in a size that both know."""
     return len(one) != len(other) or any(
         None not in pair and pair[0] != pair[1]
         for pair in zip(one, other, strict=True)
@@ -190,10 +216,10 @@ def known_to_differ(one: tuple, other: tuple) -> bool:
 
 
 def zero_where_masked(features: Tensor, mask: Tensor | None) -> Tensor:
-    """Returns (batch, tokens, channels) with zeros where a token is masked.
+    """Returns (batch, tokens, channels) with zeros in masked tokens.
 
-    What it holds may be NaN, and zero times NaN is NaN: multiplied by its
-    weight it would reach what is pooled, and every gradient.
+    A masked token may be NaN, and zero times NaN is NaN: it would reach the
+    pooled vector and every gradient.
     """
     if mask is None:
         return features

@@ -1,4 +1,4 @@
-"""Generalized max pooling: equally similar to every feature."""
+"""Generalized max pooling (GeMax): equal similarity to every feature."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from keras_gsp.ops.arguments import check_positive_finite
+from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.precision import unit_roundoff
 from keras_gsp.ops.ridge import solve_positive_definite
 from keras_gsp.ops.tensor import Tensor
@@ -16,31 +16,29 @@ from keras_gsp.ops.tensor import Tensor
 class GeneralizedMaxPooling(FeaturePooling):
     r"""Pools to the vector whose dot product with each feature is one.
 
-    A frequent feature counts no more than a rare one: the pooled vector
-    :math:`\varphi` is the ridge regression of ones on the features F, rows
+    Frequent features count no more than rare ones. The pooled vector
+    :math:`\varphi` is the ridge regression of ones on the features F with rows
     :math:`f_j`,
 
     .. math:: \varphi = \arg\min_\varphi \|F \varphi - 1\|^2
         + \lambda \|\varphi\|^2 = (F^\top F + \lambda I)^{-1} F^\top 1
         = F^\top (F F^\top + \lambda I)^{-1} 1 .
 
-    To the ridge comes the rounding error of the matrix, some 5e-7 of its
-    trace. A large ridge gives the direction of average pooling. Of the two
-    forms the one with the smaller matrix is solved, by a Cholesky
-    factorisation in float32 at least; its cost grows with the cube of the
-    smaller of channels and number of features.
+    The form with the smaller matrix is solved by a Cholesky factorization in
+    float32 at least; its cost grows with the cube of the smaller of channels
+    and number of features. The ridge is increased by the rounding error of
+    the matrix, about 5e-7 of its trace. A large ridge gives the direction of
+    average pooling.
 
     Args:
         ridge: lambda, positive and finite, in units of squared features.
-            Default 1.0, the value of the metric learning comparison.
+            Default 1.0, as in the comparison of the GSP paper.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape.
-        mask: optional boolean (batch, tokens), with tokens only.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels).
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels).
+        mask: optional boolean (batch, tokens), for tokens only.
 
     Output shape:
         (batch, channels).
@@ -65,7 +63,7 @@ class GeneralizedMaxPooling(FeaturePooling):
 
     def __init__(self, ridge: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_positive_finite(ridge=ridge)
+        check_positive(ridge=ridge)
         self.ridge = ridge
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
@@ -85,14 +83,10 @@ class GeneralizedMaxPooling(FeaturePooling):
             ..., 0
         ]
 
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "ridge": self.ridge}
-
     def _solve(self, gram, right_hand_side, size):
         identity = ops.eye(size, dtype=gram.dtype)
-        # Cholesky and its gradient on TensorFlow raise for the whole batch; a
-        # NaN stays in its own image this way.
+        # TensorFlow's Cholesky raises for the whole batch; this keeps a NaN
+        # in its own image.
         is_finite = ops.all(ops.isfinite(gram), axis=(1, 2), keepdims=True)
         gram = ops.where(is_finite, gram, identity)
         right_hand_side = ops.where(is_finite, right_hand_side, 0.0)

@@ -1,4 +1,4 @@
-"""Generalized sum pooling: choose what to pool by partial transport."""
+"""Generalized sum pooling (GSP): select what to pool by partial transport."""
 
 import math
 from typing import Any
@@ -19,7 +19,7 @@ from keras_gsp.layers.pooling.learned_power import (
     checked_power,
     power_of,
 )
-from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.covering import prototype_cover
 from keras_gsp.ops.masked_reductions import (
     generalized_mean,
@@ -32,7 +32,6 @@ from keras_gsp.ops.tensor import Tensor
 from keras_gsp.ops.transport import (
     BallTransport,
     ball_transport,
-    check_inverse_temperature,
     check_transport_ratio,
     kept_features,
 )
@@ -42,13 +41,15 @@ ROLES = ("subject", "background")
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class GeneralizedSumPooling(FeaturePooling):
-    r"""Pools the features that are close to learned prototypes, drops the rest.
+    r"""Pools the features close to learned prototypes and drops the rest.
 
     A drop-in replacement for global average pooling that learns to ignore
     background. Features :math:`f_j` and prototypes :math:`\omega_i`, both
     projected onto the unit ball, are matched by entropic partial transport
-    with Euclidean costs: the fraction `transport_ratio` of the features' mass
-    is moved to prototypes, the rest is discarded.
+    with Euclidean costs, :math:`\pi, \rho` of `gsp.ops.partial_transport`:
+    the plan :math:`\pi` moves the fraction :math:`\mu` (`transport_ratio`) of
+    the features' mass to the prototypes, the residual :math:`\rho` is
+    dropped.
 
     .. math:: v_j = \frac{1/n - \rho_j}{\mu}, \qquad
               \text{pooled} = \sum_j v_j f_j, \qquad
@@ -57,66 +58,62 @@ class GeneralizedSumPooling(FeaturePooling):
     The pooling weights v and the histogram z sum to 1. With
     `transport_ratio=1` this is average pooling; towards 0 the weights become
     a softmax over the features. The transport problem is solved to rounding
-    error by `keras_gsp.ops.partial_transport`'s solver, in float32 whatever
-    the dtype policy, and differentiated in closed form.
+    error in float32 at least, and differentiated in closed form.
 
     Args:
         num_prototypes: number of prototypes m, at least 1. Default 64.
-        transport_ratio: fraction of mass that is pooled, in (0, 1]. Default
-            0.3. Smaller suits images whose subject is small.
+        transport_ratio: fraction of the mass that is pooled, in (0, 1].
+            Default 0.3. Use less for images with a small subject.
         inverse_temperature: sharpness of the transport, positive. Default
-            5.0. Costs are distances in [0, 2].
-        power: exponent of generalized-mean pooling applied to the weighted
-            features, at least 1. Default 1.0, the weighted sum. Above 1,
-            features are clipped below at 1e-6, as in GeM.
-        learn_power: whether that exponent is a weight, `log_power_excess`;
-            see `GeneralizedMeanPooling`. Default `False`.
-        return_histogram: whether a call also returns the histogram of mass
-            over prototypes, which the zero-shot and cross-batch regularizers
-            take. Default `False`.
-        add_max: whether each channel's maximum over all features is added,
+            5.0, for costs (distances) in [0, 2]. `PrototypeHistogram` has
+            another default because it scales dot products.
+        power: exponent of a generalized mean of the weighted features, at
+            least 1. Default 1.0: the weighted sum. Above 1, weighted features
+            are clipped below at 1e-6, as in GeM.
+        learn_power: whether to learn that exponent by a weight,
+            `log_power_excess`; see `GeneralizedMeanPooling`. Default `False`.
+        return_histogram: whether a call also returns the histogram z, an
+            input of the zero-shot and cross-batch regularizers. Default
+            `False`.
+        add_max: whether to add each channel's maximum over all features,
             "GMP + GSP". Default `False`.
-        prototype_role: `"subject"` (default), or `"background"`: what is
-            close to the prototypes is left out and the residual is pooled,
+        prototype_role: `"subject"` (default), or `"background"`: the features
+            close to the prototypes are dropped and the residual is pooled,
             with weights :math:`\rho_j / (1 - \mu)`. Needs a ratio below 1.
-        learn_ratio: whether the ratio is a weight, `ratio_logit`, the
-            logarithm of its odds, which starts at `transport_ratio` (below
+        learn_ratio: whether to learn the ratio by a weight, `ratio_logit` =
+            log(ratio / (1 - ratio)), that starts at `transport_ratio` (below
             1). Default `False`.
-        use_unary_costs: whether leaving a feature behind has a cost of its
-            own, the dot product of feature and a learned vector,
-            `leaving_direction`, both in the unit ball. Starts at zero, where
-            it changes nothing. Default `False`.
+        use_unary_costs: whether leaving a feature behind has a cost, the dot
+            product of the feature and a learned vector, `leaving_direction`,
+            both in the unit ball. The vector starts at zero, where it has no
+            effect. Default `False`.
         prototype_initializer: initializer of the prototypes.
         prototype_regularizer: regularizer of the prototypes.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
         features: (batch, height, width, channels) or (batch, tokens,
-            channels).
-        mask: optional boolean (batch, tokens), for 3-D features: a masked
-            token gets weight 0 and the ratio is taken of the kept ones. An
-            all-masked row is pooled to zeros. Default `None`: what Keras's
-            own masks of features and values both keep, where there are any.
-        values: optional, of the features' shape but for the channels: what
-            is pooled, where `features` decide how much of it. GeM + GSP of
-            the paper matches projected features and takes the generalized
-            mean of the backbone's own. Default `None`: the features.
+            channels); batch and spatial sizes may be unknown.
+        mask: optional boolean (batch, tokens), for tokens only. A masked
+            token has weight 0, the ratio refers to the others, and an
+            all-masked row is pooled to zeros. Default `None`: the Keras masks
+            of features and values, if any.
+        values: optional, the features' shape except for the channels. The
+            features determine the weights, the values are pooled: GeM + GSP
+            of the paper matches projected features and takes the generalized
+            mean of the backbone's. Default `None`: the features.
         features_mask: filled by Keras in calls with values.
         values_mask: filled by Keras in calls with values.
 
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels); batch
-        and spatial sizes may be unknown.
-
     Output shape:
-        (batch, channels), the channels those of `values` if given; and with
+        (batch, channels), the channels of `values` if given; with
         `return_histogram=True` a second output (batch, num_prototypes) in
         float32 or float64.
 
     Raises:
         ValueError: an argument outside its range, features of another rank,
-            unknown channels, a mask on a feature map, values that do not lie
-            where the features do.
+            unknown channels, a mask on a feature map, values of another batch
+            or spatial size.
 
     Example:
 
@@ -130,11 +127,11 @@ class GeneralizedSumPooling(FeaturePooling):
     Reference:
         Generalized Sum Pooling for Metric Learning, (P2), (4.2), (4.3);
         GeM + GSP and GMP + GSP: supplement 1.2; the background's role:
-        supplement B.2. Unlike the reference code, the solver does not
-        stop after a number of projections: the weights always sum to 1.
+        supplement B.2. The reference code stops after a number of
+        projections; here the weights always sum to 1.
     """
 
-    # `values` may be pooled where features are matched.
+    # A call accepts `values`.
     takes_values = True
 
     def __init__(
@@ -156,11 +153,10 @@ class GeneralizedSumPooling(FeaturePooling):
     ) -> None:
         super().__init__(**kwargs)
         check_count(num_prototypes=num_prototypes)
+        check_positive(inverse_temperature=inverse_temperature)
         self.num_prototypes = num_prototypes
         self.transport_ratio = check_transport_ratio(transport_ratio)
-        self.inverse_temperature = check_inverse_temperature(
-            inverse_temperature
-        )
+        self.inverse_temperature = inverse_temperature
         self.power = checked_power(power, learn_power)
         self.learn_power = learn_power
         self.return_histogram = return_histogram
@@ -178,7 +174,7 @@ class GeneralizedSumPooling(FeaturePooling):
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates the prototypes, (num_prototypes, channels)."""
-        # Costs rounded to half precision move the weights visibly.
+        # Costs in half precision would change the weights visibly.
         self.prototypes = self.full_precision_weight(
             "prototypes",
             (self.num_prototypes, channels),
@@ -204,13 +200,13 @@ class GeneralizedSumPooling(FeaturePooling):
         values: Tensor | None = None,
         features_mask: Tensor | None = None,
         values_mask: Tensor | None = None,
-    ) -> Tensor:
-        """Pools features, or values in their places; see the class."""
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Pools features, or values with the features' weights."""
         if values is None:
             values = features
         _check_places(features.shape, values.shape)
         if mask is None:
-            # Keras fills these, not `mask`, where two tensors come in.
+            # Keras fills these, not `mask`, in a call with two tensors.
             mask = _in_both(features_mask, values_mask)
         transport = self._transport(features, mask)
         flat = zero_where_masked(at_least_float32(flat_features(values)), mask)
@@ -218,6 +214,7 @@ class GeneralizedSumPooling(FeaturePooling):
         pooled = ops.cast(pooled, self.compute_dtype)
         if not self.return_histogram:
             return pooled
+        # z_i = sum_j pi_ij / mu, with pi_ij = mu v_j a_ij.
         histogram = ops.matmul(
             ops.expand_dims(transport.weights, 1), transport.assignment
         )[:, 0]
@@ -226,7 +223,7 @@ class GeneralizedSumPooling(FeaturePooling):
     def pooling_weights(
         self, features: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Returns how much each feature of a call counts, as a map.
+        """Returns the pooling weights v of a call as a map.
 
         Returns:
             (batch, height, width) or (batch, tokens); each map sums to 1.
@@ -236,7 +233,7 @@ class GeneralizedSumPooling(FeaturePooling):
         return ops.reshape(weights, (-1, *spatial_shape(features)))
 
     def residual(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns the mass of each feature that no prototype takes, as a map.
+        """Returns the mass of each feature that no prototype receives.
 
         Returns:
             (batch, height, width) or (batch, tokens); each map sums to 1
@@ -249,7 +246,7 @@ class GeneralizedSumPooling(FeaturePooling):
     def transport_plan(
         self, features: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Returns the mass a call moves from each feature to each prototype.
+        """Returns the mass moved from each feature to each prototype.
 
         Returns:
             (batch, height, width, num_prototypes) or (batch, tokens,
@@ -266,16 +263,17 @@ class GeneralizedSumPooling(FeaturePooling):
     def adapt(
         self, features: Tensor, *, max_features: int = 20_000, seed: int = 0
     ) -> None:
-        """Sets the prototypes to features that cover the data.
+        """Initializes the prototypes with features that cover the data.
 
-        Greedy k-center on the unit ball, starting with the feature farthest
-        from the mean. Optional; training starts from data instead of noise.
+        Optional, before training. Greedy k-center on the unit ball, starting
+        with the feature farthest from the mean.
 
         Args:
             features: (batch, height, width, channels) or (batch, tokens,
-                channels), as the layer will see them.
-            max_features: number of local features looked at, drawn without
-                replacement, at least `num_prototypes`. Default 20,000.
+                channels), inputs of the layer.
+            max_features: number of local features to choose from, drawn
+                without replacement, at least `num_prototypes`. Default
+                20,000.
             seed: integer seed of that draw. Default 0.
 
         Raises:
@@ -292,8 +290,8 @@ class GeneralizedSumPooling(FeaturePooling):
         )
 
     @property
-    def ratio(self) -> Tensor:
-        """The fraction of mass that is moved, learned or as it was set."""
+    def ratio(self) -> float | Tensor:
+        """The fraction of mass that is moved, learned or fixed."""
         if not self.learn_ratio:
             return self.transport_ratio
         return ops.sigmoid(ops.convert_to_tensor(self.ratio_logit))
@@ -301,37 +299,17 @@ class GeneralizedSumPooling(FeaturePooling):
     def compute_output_shape(
         self, features_shape: tuple, values_shape: tuple | None = None
     ) -> tuple:
-        """Returns (batch, channels), with the histogram's shape if asked."""
+        """Returns (batch, channels), and the histogram's shape if returned."""
         pooled = super().compute_output_shape(values_shape or features_shape)
         if not self.return_histogram:
             return pooled
         return pooled, (features_shape[0], self.num_prototypes)
 
-    def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> Any:
-        """Returns no mask: the tokens are gone."""
+    def compute_mask(
+        self, inputs: Tensor, mask: Tensor | None = None
+    ) -> tuple | None:
+        """Returns no mask: the outputs have no tokens."""
         return (None, None) if self.return_histogram else None
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_prototypes": self.num_prototypes,
-            "transport_ratio": self.transport_ratio,
-            "inverse_temperature": self.inverse_temperature,
-            "power": self.power,
-            "learn_power": self.learn_power,
-            "return_histogram": self.return_histogram,
-            "add_max": self.add_max,
-            "prototype_role": self.prototype_role,
-            "learn_ratio": self.learn_ratio,
-            "use_unary_costs": self.use_unary_costs,
-            "prototype_initializer": keras.initializers.serialize(
-                self.prototype_initializer
-            ),
-            "prototype_regularizer": keras.regularizers.serialize(
-                self.prototype_regularizer
-            ),
-        }
 
     def _as_features(self, features):
         features = ops.convert_to_tensor(features)
@@ -374,7 +352,7 @@ class GeneralizedSumPooling(FeaturePooling):
         )
 
     def _weights(self, transport):
-        """Pooling weights, of what is matched or of what is not."""
+        """v_j = (1 / n - rho_j) / mu, or rho_j / (1 - mu) of the background."""
         if self.prototype_role == "subject":
             return transport.weights
         if not self.learn_ratio:
@@ -385,7 +363,7 @@ class GeneralizedSumPooling(FeaturePooling):
         )
 
     def _pool(self, flat, weights, mask):
-        """The weighted sum, or its generalized mean, (batch, channels)."""
+        """sum_j v_j f_j, or the generalized mean of n v_j f_j."""
         if self.power == 1.0:
             pooled = ops.matmul(ops.expand_dims(weights, 1), flat)[:, 0]
         else:
@@ -400,7 +378,7 @@ class GeneralizedSumPooling(FeaturePooling):
 
 
 def _in_both(one, other):
-    """The mask of what two masks keep, `None` where there is neither."""
+    """The mask of the tokens that both masks keep; `None` without masks."""
     if one is None or other is None or one is other:
         return other if one is None else one
     return ops.logical_and(one, other)
@@ -410,7 +388,7 @@ def _check_places(features, values):
     """Raises where two shapes are known to differ before the channels."""
     if known_to_differ(features[:-1], values[:-1]):
         raise ValueError(
-            "`values` must have the shape of the features but for the "
+            "`values` must have the shape of the features except for the "
             f"channels. Received: features of shape {tuple(features)}, "
             f"values of shape {tuple(values)}."
         )

@@ -1,4 +1,4 @@
-"""GSoP: channels weighed by what they have to do with each other."""
+"""GSoP pooling: channels weighted by their covariances."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.masked_reductions import masked_mean
 from keras_gsp.ops.tensor import Tensor
 
-# The reference's: with Keras's 0.99 a few hundred steps leave a tenth and more
-# of the variance that the averages begin with.
+# As in the reference code. With Keras's 0.99 the moving averages still hold a
+# tenth of their initial variance after a few hundred steps.
 MOMENTUM = 0.9
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class GSoPPooling(FeaturePooling):
-    r"""Weighs channels by their covariances over the image, then averages.
+    r"""Weights channels by their covariances over the image, then averages.
 
     .. math:: g_j = [N(W f_j)]_+, \quad
         C = \frac{1}{n} \sum_j (g_j - \bar g)(g_j - \bar g)^\top, \quad
@@ -25,19 +25,17 @@ class GSoPPooling(FeaturePooling):
         \text{pooled} = \sigma(A h + a) \odot \frac{1}{n} \sum_j f_j
 
     where N is batch normalization over features, C' the covariance matrix
-    after batch normalization with one mean and variance a row, and each of
-    its rows r is read by four filters of its own, s = 1..4.
+    after batch normalization with one mean and variance per row, and G holds
+    four filters for each row r, s = 1..4.
 
     Args:
         attention_size: rows of C, at least 1. Default 128.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape.
-        mask: optional boolean (batch, tokens), with tokens only.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels).
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels).
+        mask: optional boolean (batch, tokens), for tokens only.
 
     Output shape:
         (batch, channels).
@@ -55,10 +53,10 @@ class GSoPPooling(FeaturePooling):
 
     Reference:
         Global Second-order Pooling Convolutional Networks, section 3.2
-        (channel-wise). The metric learning comparison adds the position-wise
-        half, whose weights are tied to one size of the feature map; it is
-        left out here so that any size can be pooled. It also leaves the mean
-        in C and divides by n squared.
+        (channel-wise). The comparison of the GSP paper adds the position-wise
+        half, whose weights are tied to one size of the feature map; this
+        layer pools any size. That code also does not subtract the mean in C
+        and divides by n squared.
     """
 
     takes_mask = True
@@ -102,7 +100,7 @@ class GSoPPooling(FeaturePooling):
     def pool(
         self, features: Tensor, kept: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Returns the average, channel by channel weighed."""
+        """Returns the average with weighted channels."""
         has_any = None
         if mask is not None:
             mask = ops.cast(mask, "bool")
@@ -123,10 +121,6 @@ class GSoPPooling(FeaturePooling):
         weights = ops.matmul(ops.reshape(rows, (-1, size)), self.expand_kernel)
         channels = ops.sigmoid(weights + self.expand_bias)
         return channels * masked_mean(features, kept)
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "attention_size": self.attention_size}
 
 
 def _count(features, kept):

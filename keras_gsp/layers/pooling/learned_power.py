@@ -1,4 +1,4 @@
-"""The exponent of a generalized mean, fixed or learned."""
+"""Fixed or learned exponent of a generalized mean."""
 
 import math
 from typing import Any
@@ -10,11 +10,11 @@ from keras_gsp.ops.masked_reductions import check_power
 
 
 def checked_power(power: float, learn_power: bool) -> float:
-    """Returns an exponent that a layer may start with.
+    """Returns the initial exponent of a layer.
 
     Raises:
-        ValueError: below 1, or 1 where it is learned: its logarithm would
-            start at minus infinity.
+        ValueError: below 1, or 1 where it is learned (the weight would start
+            at minus infinity).
     """
     if learn_power and not power > 1.0:
         raise ValueError(
@@ -25,12 +25,7 @@ def checked_power(power: float, learn_power: bool) -> float:
 
 
 def add_power_weight(layer: Any) -> None:
-    r"""Adds the weight of :math:`p = 1 + e^w`, which stays above 1.
-
-    Args:
-        layer: a pooling with `power`, `learn_power` and
-            `full_precision_weight`.
-    """
+    r"""Adds the weight w of :math:`p = 1 + e^w` if the layer learns p."""
     if layer.learn_power:
         start = keras.initializers.Constant(math.log(layer.power - 1.0))
         layer.log_power_excess = layer.full_precision_weight(
@@ -39,7 +34,7 @@ def add_power_weight(layer: Any) -> None:
 
 
 def power_of(layer: Any) -> Any:
-    """Returns the exponent of a layer, a number or a scalar tensor."""
+    """Returns the exponent of a layer: a number or a scalar tensor."""
     if not layer.learn_power:
         return layer.power
     return 1.0 + ops.exp(ops.convert_to_tensor(layer.log_power_excess))

@@ -1,4 +1,4 @@
-"""NetVLAD: what features differ by from the clusters they belong to."""
+"""NetVLAD pooling: residuals between features and cluster centers."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class NetVLADPooling(FeaturePooling):
-    r"""Sums the residuals of softly assigned features, cluster by cluster.
+    r"""Sums the residuals of softly assigned features for each cluster.
 
     .. math:: a_{jk} = \frac{e^{w_k \cdot f_j + b_k}}
         {\sum_l e^{w_l \cdot f_j + b_l}}, \qquad
@@ -21,24 +21,21 @@ class NetVLADPooling(FeaturePooling):
         \text{pooled} = \left[ \frac{V_1}{|V_1|}, \dots,
         \frac{V_m}{|V_m|} \right]
 
-    Each cluster's vector has length 1 (intra-normalization), the whole one
-    :math:`\sqrt m`; an encoder normalizes it again.
+    Each cluster's vector has norm 1 (intra-normalization), the whole vector
+    :math:`\sqrt m`.
 
     Args:
         num_clusters: m, at least 1. Default 64.
-        projection_size: size that features are linearly mapped to first,
-            without bias; `None`, the default, leaves them. The sizes of the
-            metric learning comparison are `NetVLADPooling(8,
-            projection_size=16)` and `NetVLADPooling(64,
-            projection_size=128)`.
+        projection_size: output size of a linear map of the features, without
+            bias, or `None` (default): no map. The comparison of the GSP paper
+            uses `NetVLADPooling(8, projection_size=16)` and
+            `NetVLADPooling(64, projection_size=128)`.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape.
-        mask: optional boolean (batch, tokens), with tokens only.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels).
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels).
+        mask: optional boolean (batch, tokens), for tokens only.
 
     Output shape:
         (batch, num_clusters * channels), or (batch, num_clusters *
@@ -57,9 +54,9 @@ class NetVLADPooling(FeaturePooling):
 
     Reference:
         NetVLAD: CNN Architecture for Weakly Supervised Place Recognition,
-        (4). Its code normalizes features first and starts the assignment
-        from k-means; as in the metric learning comparison, features are
-        taken as they are and everything starts at random.
+        (4). Its code normalizes features first and initializes the assignment
+        by k-means; this layer does neither, as in the comparison of the GSP
+        paper.
     """
 
     def __init__(
@@ -93,7 +90,7 @@ class NetVLADPooling(FeaturePooling):
         )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the normalized residuals, one cluster after the other."""
+        """Returns the normalized residuals of all clusters, concatenated."""
         if self.projection_size is not None:
             features = ops.matmul(features, self.projection)
         shares = ops.softmax(
@@ -102,7 +99,7 @@ class NetVLADPooling(FeaturePooling):
         )
         if kept is not None:
             shares = kept[..., None] * shares
-        # sum_j a_jk (f_j - c_k), without a residual for each pair.
+        # sum_j a_jk (f_j - c_k), without storing a residual for each pair.
         sums = ops.matmul(ops.swapaxes(shares, 1, 2), features)
         masses = ops.sum(shares, axis=1)[..., None]
         residuals = sums - masses * ops.convert_to_tensor(self.centers)
@@ -112,11 +109,3 @@ class NetVLADPooling(FeaturePooling):
     def output_size(self, channels: int) -> int:
         """Returns clusters times the size of a feature."""
         return self.num_clusters * (self.projection_size or channels)
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_clusters": self.num_clusters,
-            "projection_size": self.projection_size,
-        }

@@ -1,4 +1,4 @@
-"""Aggregation by optimal transport with a dustbin for what is no use."""
+"""Optimal-transport aggregation with a dustbin (SALAD)."""
 
 from typing import Any
 
@@ -16,43 +16,40 @@ from keras_gsp.ops.preconditions import require
 from keras_gsp.ops.sinkhorn import sinkhorn_plan
 from keras_gsp.ops.tensor import Tensor
 
-# The logarithm of the mass of a masked feature.
+# Logarithm of the mass of a masked feature.
 _NO_MASS = -1e9
 _TOO_FEW = "There must be more features than clusters."
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class OptimalTransportPooling(FeaturePooling):
-    r"""Shares features among clusters and a learned dustbin, by transport.
+    r"""Assigns features to clusters and a dustbin by optimal transport.
 
-    Each of n features has mass 1, each of m clusters takes 1 and the dustbin
-    takes the other n - m. The m + 1 scores of each feature, :math:`S_{\cdot
-    j} = V [U f_j + u]_+`, the last one the dustbin's, are scaled by
-    Sinkhorn's iteration to a plan P with these sums;
+    Each of n features has mass 1; each of m clusters receives 1 and the
+    dustbin n - m. Sinkhorn's iteration scales the m + 1 scores of each
+    feature, :math:`S_{\cdot j} = V [U f_j + u]_+` (the last one for the
+    dustbin), to a plan P with these sums;
 
     .. math:: V_k = \sum_j P_{kj} W f_j, \qquad
         \text{pooled} = \left[ \frac{V_1}{|V_1|}, \dots,
         \frac{V_m}{|V_m|} \right] .
 
-    GSP's nearest relative: it drops a fixed number of features where GSP
-    drops a fixed share, and keeps the clusters apart where GSP sums them.
+    Related to GSP: it drops a fixed number of features where GSP drops a
+    fixed share, and concatenates the clusters where GSP sums over them.
 
     Args:
         num_clusters: m, at least 1, less than the number of features.
             Default 16.
-        projection_size: rows of W; with `None`, the default, features are
-            taken as they are.
+        projection_size: rows of W, or `None` (default): no W.
         hidden_size: rows of U, at least 1. Default 512.
-        num_iterations: rounds of Sinkhorn's scaling, at least 1. Default 3.
+        num_iterations: Sinkhorn iterations, at least 1. Default 3.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape; more than clusters.
-        mask: optional boolean (batch, tokens), with tokens only, that keeps
-            more tokens than clusters or none.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels).
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels); more features than clusters.
+        mask: optional boolean (batch, tokens), for tokens only, that keeps
+            more tokens than clusters, or none.
 
     Output shape:
         (batch, num_clusters * channels), or (batch, num_clusters *
@@ -73,13 +70,11 @@ class OptimalTransportPooling(FeaturePooling):
 
     Reference:
         Optimal Transport Aggregation for Visual Place Recognition (SALAD),
-        (3) to (8), with 64 clusters x 128 there. The paper learns one number
-        as the dustbin's score of every feature; the scaling of the dustbin's
-        row divides it out again, whatever it is, so that features compete
-        for the clusters alone. Here the dustbin scores each feature, as
-        clusters do. The paper's token of the whole image is left out
-        (`build_encoder(..., prefix="concatenate")` adds it), so is dropout,
-        and the map W is one layer instead of two.
+        (3) to (8), there with 64 clusters x 128. The paper learns one dustbin
+        score for all features, which the scaling of the dustbin's row divides
+        out again; here the dustbin scores each feature, as the clusters do.
+        The paper's global token (`build_encoder(..., prefix="concatenate")`)
+        and dropout are left out, and W is one layer instead of two.
     """
 
     def __init__(
@@ -125,13 +120,13 @@ class OptimalTransportPooling(FeaturePooling):
             "hidden_bias", (self.hidden_size,), "zeros"
         )
         self.score_kernel = self.full_precision_weight(
-            # No bias: the scaling of the rows would divide it out.
+            # No bias: the row scaling would divide it out.
             "score_kernel",
             (self.hidden_size, self.num_clusters + 1),
         )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns what each cluster receives, one after the other."""
+        """Returns the vectors of all clusters, concatenated."""
         plan = self._plan(features, kept)
         if self.projection_size is not None:
             features = ops.matmul(features, self.projection)
@@ -142,16 +137,6 @@ class OptimalTransportPooling(FeaturePooling):
     def output_size(self, channels: int) -> int:
         """Returns clusters times the size of a feature."""
         return self.num_clusters * (self.projection_size or channels)
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_clusters": self.num_clusters,
-            "projection_size": self.projection_size,
-            "hidden_size": self.hidden_size,
-            "num_iterations": self.num_iterations,
-        }
 
     def _plan(self, features, kept):
         """Mass from features to clusters, (batch, clusters, features)."""
@@ -170,7 +155,7 @@ class OptimalTransportPooling(FeaturePooling):
                 num_features=ops.min(count),
                 num_clusters=self.num_clusters,
             )
-        # Where nothing can be raised (XLA) a dustbin of 1 keeps it finite.
+        # Under XLA, which cannot raise, a dustbin of 1 keeps it finite.
         rest = ops.log(ops.maximum(count - self.num_clusters, 1.0))
         row_masses = ops.concatenate(
             [ops.zeros_like(scores[:, :-1, 0]), rest], axis=1

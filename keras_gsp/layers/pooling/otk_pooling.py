@@ -1,4 +1,4 @@
-"""OTK: features shared out among references by optimal transport."""
+"""OTK pooling: features assigned to references by optimal transport."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from keras_gsp.layers.pooling.feature_pooling import (
     FeaturePooling,
     flat_features,
 )
-from keras_gsp.ops.arguments import check_count, check_positive_finite
+from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.covering import prototype_cover
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.masked_reductions import num_kept
@@ -19,15 +19,15 @@ from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.sinkhorn import sinkhorn_plan
 from keras_gsp.ops.tensor import Tensor
 
-# The logarithm of the mass of a masked feature.
+# Logarithm of the mass of a masked feature.
 _NO_MASS = -1e9
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class OTKPooling(FeaturePooling):
-    r"""Pools one vector for each reference, all references equally served.
+    r"""Pools one vector for each learned reference by optimal transport.
 
-    The plan :math:`\pi` moves every feature's mass 1 / n to m learned
+    The plan :math:`\pi` moves each feature's mass 1 / n to m learned
     references, each of which receives 1 / m, at least entropic cost:
 
     .. math:: \min_{\pi \ge 0} \sum_{ij} c_{ij} \pi_{ij} +
@@ -37,25 +37,26 @@ class OTKPooling(FeaturePooling):
         g_i = \sqrt m \sum_j \pi_{ij} f_j
 
     with :math:`c_{ij}` the distance between reference and feature on the
-    unit sphere. The pooled vector is :math:`[g_1, \dots, g_m]`. No feature is
-    left out; what GSP leaves out is what sets it apart.
+    unit sphere. The pooled vector is :math:`[g_1, \dots, g_m]`. Unlike GSP,
+    no feature is left out.
 
     Args:
         num_references: m, at least 1. Default 64.
-        projection_size: size that features are linearly mapped to first,
-            without bias; `None`, the default, leaves them. The sizes of the
-            metric learning comparison are `OTKPooling(8,
-            projection_size=16)` and `OTKPooling(64, projection_size=128)`.
-        inverse_temperature: epsilon, positive and finite. Default 2.0.
-        num_iterations: rounds of Sinkhorn's scaling, at least 1. Default 10.
+        projection_size: output size of a linear map of the features, without
+            bias, or `None` (default): no map. The comparison of the GSP paper
+            uses `OTKPooling(8, projection_size=16)` and `OTKPooling(64,
+            projection_size=128)`.
+        inverse_temperature: epsilon, positive and finite. Default 2.0, as in
+            that comparison's code. GSP's default is 5.0: it weights the
+            entropy of another problem, with costs in the unit ball.
+        num_iterations: Sinkhorn iterations, at least 1. Default 10, as in
+            that code.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape.
-        mask: optional boolean (batch, tokens), with tokens only.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels).
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels).
+        mask: optional boolean (batch, tokens), for tokens only.
 
     Output shape:
         (batch, num_references * channels), or (batch, num_references *
@@ -75,16 +76,12 @@ class OTKPooling(FeaturePooling):
 
     Reference:
         A Trainable Optimal Transport Embedding for Feature Aggregation, (3)
-        and (4), with the features themselves as their kernel embedding; (P4)
-        and (B.1) of Generalized Sum Pooling for Metric Learning. The former
-        paper measures similarity by a Gaussian kernel of vectors as they are;
-        here, as in the code of the latter, costs are distances after
-        references and features are projected onto the unit sphere, so that
-        the length of a feature counts in what is pooled, not in where it
-        goes. The defaults of `inverse_temperature` and `num_iterations` are
-        that code's too; the former paper tunes both. Sinkhorn's scaling runs
-        in the logarithmic domain; `adapt` starts the references from
-        features, as the comparison starts them from a memory of some.
+        and (4), with the features as their kernel embedding; (P4) and (B.1)
+        of Generalized Sum Pooling for Metric Learning. The former uses a
+        Gaussian kernel of unnormalized vectors; here, as in the code of the
+        latter, costs are distances on the unit sphere, so that the norm of a
+        feature changes the pooled vector but not the plan. Scaling runs in
+        the log domain. `adapt` initializes the references from features.
     """
 
     def __init__(
@@ -101,7 +98,7 @@ class OTKPooling(FeaturePooling):
             num_references=num_references, num_iterations=num_iterations
         )
         check_count(projection_size=projection_size, is_optional=True)
-        check_positive_finite(inverse_temperature=inverse_temperature)
+        check_positive(inverse_temperature=inverse_temperature)
         self.num_references = num_references
         self.projection_size = projection_size
         self.inverse_temperature = inverse_temperature
@@ -119,7 +116,7 @@ class OTKPooling(FeaturePooling):
         )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns what each reference receives, one after the other."""
+        """Returns the vectors of all references, concatenated."""
         features = self._projected(features)
         costs = pairwise_distances(
             unit_sphere(ops.convert_to_tensor(self.references)),
@@ -145,20 +142,10 @@ class OTKPooling(FeaturePooling):
     def adapt(
         self, features: Tensor, *, max_features: int = 20_000, seed: int = 0
     ) -> None:
-        """Sets the references to features that cover the data.
+        """Initializes the references with features that cover the data.
 
-        Greedy k-center on the unit sphere, behind the projection; see
-        `GeneralizedSumPooling.adapt`.
-
-        Args:
-            features: (batch, height, width, channels) or (batch, tokens,
-                channels), as the layer will see them.
-            max_features: number of local features looked at, drawn without
-                replacement, at least `num_references`. Default 20,000.
-            seed: integer seed of that draw. Default 0.
-
-        Raises:
-            ValueError: fewer local features than references.
+        Greedy k-center on the unit sphere, after the projection. For the
+        arguments and errors see `GeneralizedSumPooling.adapt`.
         """
         features = ops.convert_to_tensor(features)
         if not self.built:
@@ -176,16 +163,6 @@ class OTKPooling(FeaturePooling):
     def output_size(self, channels: int) -> int:
         """Returns references times the size of a feature."""
         return self.num_references * (self.projection_size or channels)
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_references": self.num_references,
-            "projection_size": self.projection_size,
-            "inverse_temperature": self.inverse_temperature,
-            "num_iterations": self.num_iterations,
-        }
 
     def _projected(self, features):
         if self.projection_size is None:

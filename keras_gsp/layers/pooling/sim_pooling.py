@@ -1,4 +1,4 @@
-"""SimPooling: attention whose query is the image's own average."""
+"""SimPool: attention with the average feature as the query."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from keras_gsp.ops.masked_reductions import (
 )
 from keras_gsp.ops.tensor import Tensor
 
-# What the smallest value is lifted to, so that its power has a slope.
+# Lower bound of the values: the slope of a power at 0 may be infinite.
 _SMALLEST_VALUE = 1e-6
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class SimPooling(FeaturePooling):
-    r"""Attends from the average of the features to each of them.
+    r"""Pools by attention whose query is the average feature (SimPool).
 
     .. math:: x_j = N(f_j), \quad
         a_j = \text{softmax}_j \frac{(W_q \bar f) \cdot (W_k x_j)}{\sqrt d},
@@ -35,11 +35,9 @@ class SimPooling(FeaturePooling):
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape.
-        mask: optional boolean (batch, tokens), with tokens only.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels).
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels).
+        mask: optional boolean (batch, tokens), for tokens only.
 
     Output shape:
         (batch, channels).
@@ -58,8 +56,8 @@ class SimPooling(FeaturePooling):
 
     Reference:
         Keep It SimPooling: Who Said Supervised Transformers Suffer from
-        Attention Deficit?, algorithm 1. Values are lifted to at least 1e-6
-        before the power, whose slope at 0 is infinite for its inverse.
+        Attention Deficit?, algorithm 1. Values are clipped below at 1e-6, as
+        the inverse power has an infinite slope at 0.
     """
 
     def __init__(self, power: float = 1.25, **kwargs: Any) -> None:
@@ -90,7 +88,3 @@ class SimPooling(FeaturePooling):
         values = ops.maximum(normalized - lowest, _SMALLEST_VALUE)
         powers = shares[..., None] * ops.power(values, self.power)
         return ops.power(ops.sum(powers, axis=1), 1.0 / self.power)
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "power": self.power}

@@ -1,4 +1,4 @@
-"""Smoothed match kernel: features weighed by their length."""
+"""Smoothed match kernel pooling (HOW): features weighted by their norm."""
 
 from typing import Any
 
@@ -17,27 +17,24 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class SmoothedMatchKernelPooling(FeaturePooling):
-    r"""Weighs smoothed features by how strong they were before smoothing.
+    r"""Averages smoothed features, weighted by their norm before smoothing.
 
     .. math:: \text{pooled} = \frac{1}{n} \sum_j \text{sg}(|f_j|)
         \, (W \tilde f_j + b)
 
     where :math:`\tilde f` is the average over a square of neighbors inside
-    the map and sg stops the gradient. Tokens have no neighbors and are not
-    smoothed.
+    the map and sg stops the gradient. Tokens are not smoothed.
 
     Args:
         kernel_size: side of the square on feature maps, odd. Default 3.
-        projection_size: rows of W; W and b are left out with `None`, the
-            default, for use behind an encoder's own projection.
+        projection_size: rows of W, or `None` (default): no W and b, for use
+            after an encoder's projection.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape.
-        mask: optional boolean (batch, tokens), with tokens only.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels).
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels).
+        mask: optional boolean (batch, tokens), for tokens only.
 
     Output shape:
         (batch, channels), or (batch, projection_size).
@@ -55,10 +52,10 @@ class SmoothedMatchKernelPooling(FeaturePooling):
 
     Reference:
         Learning and Aggregating Deep Local Descriptors for Instance-Level
-        Recognition, (7) to (9): the global descriptor that is trained; the
-        match kernel on quantized descriptors, applied after training there,
-        is not part of it. "T-SMK" of Generalized Sum Pooling for Metric
-        Learning, whose code stops the gradient of the weights.
+        Recognition, (7) to (9): the global descriptor used in training, not
+        the match kernel on quantized descriptors used afterwards. "T-SMK" of
+        Generalized Sum Pooling for Metric Learning, whose code stops the
+        gradient of the weights.
     """
 
     takes_maps = True
@@ -81,7 +78,7 @@ class SmoothedMatchKernelPooling(FeaturePooling):
         self.projection_size = projection_size
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates W and b, if asked for."""
+        """Creates W and b, if any."""
         if self.projection_size is None:
             return
         self.kernel = self.full_precision_weight(
@@ -92,7 +89,7 @@ class SmoothedMatchKernelPooling(FeaturePooling):
         )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the mean of the weighed smooth features."""
+        """Returns the weighted mean of the smoothed features."""
         flat = flat_features(features)
         weights = ops.stop_gradient(vector_norm(flat))
         if len(features.shape) == 4 and self.kernel_size > 1:
@@ -108,7 +105,7 @@ class SmoothedMatchKernelPooling(FeaturePooling):
         pooled = masked_mean(weights * flat, kept)
         if self.projection_size is None:
             return pooled
-        # W is linear: projecting the sum is projecting each feature.
+        # W is linear: it can be applied to the sum.
         return ops.matmul(pooled, self.kernel) + self.bias * masked_mean(
             weights, kept
         )
@@ -116,11 +113,3 @@ class SmoothedMatchKernelPooling(FeaturePooling):
     def output_size(self, channels: int) -> int:
         """Returns `projection_size`, or the channels."""
         return self.projection_size or channels
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "kernel_size": self.kernel_size,
-            "projection_size": self.projection_size,
-        }

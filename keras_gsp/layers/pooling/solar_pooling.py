@@ -1,4 +1,4 @@
-"""SOLAR: features enriched by all others, then generalized-mean pooling."""
+"""SOLAR pooling: self-attention over places, then generalized-mean pooling."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ from keras_gsp.ops.masked_reductions import (
 )
 from keras_gsp.ops.tensor import Tensor
 
-# The reference's, as in GSoP.
+# As in the reference code; see GSoP.
 MOMENTUM = 0.9
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class SOLARPooling(FeaturePooling):
-    r"""Lets every place look at every other one, then pools by power mean.
+    r"""Applies self-attention to the features, then pools by power mean.
 
     .. math:: q_j = [N(W_q f_j)]_+, \quad k_j = [N(W_k f_j)]_+,
         \quad v_j = W_v f_j + b_v, \quad
@@ -30,8 +30,8 @@ class SOLARPooling(FeaturePooling):
 
     and :math:`\text{pooled} = (\frac{1}{n} \sum_j \max(g_j, 10^{-6})^p)^{1 /
     p}`. N is batch normalization. Memory grows with the square of the number
-    of features. W_o and b_o start at zero: at first this is the power mean of
-    the features themselves.
+    of features. W_o and b_o start at zero, so that the initial result is the
+    power mean of the features.
 
     Args:
         power: exponent p, at least 1. Default 3.0.
@@ -40,11 +40,9 @@ class SOLARPooling(FeaturePooling):
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape.
-        mask: optional boolean (batch, tokens), with tokens only.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels).
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels).
+        mask: optional boolean (batch, tokens), for tokens only.
 
     Output shape:
         (batch, channels).
@@ -62,9 +60,8 @@ class SOLARPooling(FeaturePooling):
 
     Reference:
         SOLAR: Second-Order Loss and Attention for Image Retrieval, (2) to
-        (4), one block before GeM. Batch normalization is on queries and keys
-        alone, as in its code and in the metric learning comparison; d and the
-        start of W_o are its code's.
+        (4), one block before GeM. Batch normalization of queries and keys
+        only, d and the zero W_o are as in its code.
     """
 
     takes_mask = True
@@ -82,12 +79,12 @@ class SOLARPooling(FeaturePooling):
         self.attention_size = attention_size
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates the maps to queries, keys and values, and the one back."""
+        """Creates the maps to queries, keys, values and the output."""
         size = self.attention_size or max(1, channels // 2)
         self._create_map("value", channels, size, "glorot_uniform")
         self._create_map("output", size, channels, "zeros")
         for name in ("query", "key"):
-            # Without bias: the normalization behind it would remove it.
+            # No bias: the batch normalization would remove it.
             kernel = self.full_precision_weight(
                 f"{name}_kernel", (channels, size)
             )
@@ -103,7 +100,7 @@ class SOLARPooling(FeaturePooling):
     def pool(
         self, features: Tensor, kept: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Returns the power mean of the enriched features."""
+        """Returns the power mean of the attended features."""
         if mask is not None:
             mask = ops.cast(mask, "bool")
         queries = ops.matmul(features, self.query_kernel)
@@ -117,14 +114,6 @@ class SOLARPooling(FeaturePooling):
         )
         enriched = features + self._mapped(seen, "output")
         return generalized_mean(enriched, self.power, kept=kept)
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "power": self.power,
-            "attention_size": self.attention_size,
-        }
 
     def _create_map(self, name, inputs, outputs, start):
         kernel = self.full_precision_weight(

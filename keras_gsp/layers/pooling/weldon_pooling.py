@@ -1,4 +1,4 @@
-"""WELDON pooling: the largest and the smallest responses of each channel."""
+"""WELDON pooling: mean of the largest and smallest responses."""
 
 from typing import Any
 
@@ -17,14 +17,14 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class WELDONPooling(FeaturePooling):
-    r"""Averages each channel's k largest and its k smallest responses.
+    r"""Adds the means of each channel's largest and smallest responses.
 
     .. math:: \text{pooled}_k =
         \frac{1}{k^+} \sum_{i=1}^{k^+} f_{(i)k}
         + \frac{1}{k^-} \sum_{i=1}^{k^-} f_{(n+1-i)k}
 
     with :math:`f_{(1)k} \ge f_{(2)k} \ge \dots` the sorted responses of
-    channel k: positive evidence and its absence.
+    channel k.
 
     Args:
         num_largest: k+, at least 1. Default 3.
@@ -32,12 +32,10 @@ class WELDONPooling(FeaturePooling):
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: see input shape; at least k+ and at least k- of them.
-        mask: optional boolean (batch, tokens), with tokens only. Where it
-            keeps fewer than k, those it keeps are averaged.
-
-    Input shape:
-        (batch, height, width, channels) or (batch, tokens, channels).
+        features: (batch, height, width, channels) or (batch, tokens,
+            channels); at least max(k+, k-) features.
+        mask: optional boolean (batch, tokens), for tokens only. Where it
+            keeps fewer than k tokens, all kept ones are averaged.
 
     Output shape:
         (batch, channels).
@@ -58,9 +56,9 @@ class WELDONPooling(FeaturePooling):
     Reference:
         WELDON: Weakly Supervised Learning of Deep Convolutional Neural
         Networks, (1) and (2). The paper and the code of Generalized Sum
-        Pooling for Metric Learning (k+ = k- = 3) sum where this averages, a
-        factor k that normalization removes; that code counts tied responses
-        beyond k.
+        Pooling for Metric Learning (k+ = k- = 3) sum instead of averaging; the
+        factor k is removed by normalization. That code also counts tied
+        responses beyond k.
     """
 
     def __init__(
@@ -98,17 +96,9 @@ class WELDONPooling(FeaturePooling):
         pooled = _mean_of_largest(rows, kept, self.num_largest) - (
             _mean_of_largest(-rows, kept, self.num_smallest)
         )
-        # No order holds for NaN: TensorFlow's `top_k` may lose it.
+        # NaN has no order: TensorFlow's `top_k` may lose it.
         is_nan = ops.any(ops.isnan(rows), axis=-1)
         return ops.where(is_nan, float("nan"), pooled)
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_largest": self.num_largest,
-            "num_smallest": self.num_smallest,
-        }
 
     @property
     def _most(self):

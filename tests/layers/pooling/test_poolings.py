@@ -1,10 +1,10 @@
-"""What every pooling promises: one table, and every test runs on all of it.
+"""The contract and the laws of every pooling, one row per class.
 
 A new pooling adds one line to `POOLINGS`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,162 +12,73 @@ import pytest
 from keras import ops
 
 from keras_gsp import layers
-from tests.compiled import trains_compiled
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from tests.compiled import on_tensorflow, trains_compiled
 from tests.directional_slopes import slope_errors
 from tests.gradients import gradients
 
-CHANNELS = 6
+CHANNELS, TOKENS = 6, 12
 
 
 @dataclass(frozen=True)
-class Pooling:
-    """A row of the table.
+class Row:
+    """Arguments of a pooling that use all of its weights.
 
     Attributes:
-        make: builds the layer from Keras's own arguments.
-        size: of the pooled vector.
-        constant: what equal features f pool to: `equal` f, `parallel` a
-            positive multiple of it, or nothing known.
+        arguments: keyword arguments.
+        size: size of the pooled vector.
+        constant: what equal features f are pooled to: "equal" f, "parallel" a
+            positive multiple of f, or `None`.
         sees_neighbors: whether the order of a map's places matters.
     """
 
-    make: Callable[..., keras.layers.Layer]
+    arguments: dict[str, Any]
     size: int = CHANNELS
     constant: str | None = None
     sees_neighbors: bool = False
 
 
-def row(name, *arguments, constant=None, size=CHANNELS, near=False, **options):
-    kind = getattr(layers, name)
-    return Pooling(
-        lambda **kwargs: kind(*arguments, **options, **kwargs),
-        size,
-        constant,
-        near,
-    )
-
-
-gsp = "GeneralizedSumPooling"
+EVERYTHING = {
+    "num_prototypes": 4,
+    "power": 2.0,
+    "learn_power": True,
+    "add_max": True,
+    "prototype_role": "background",
+    "learn_ratio": True,
+    "use_unary_costs": True,
+}
 POOLINGS = {
-    "gem": row("GeneralizedMeanPooling", 2.0, constant="equal"),
-    "gem-learned": row(
-        "GeneralizedMeanPooling", 2.0, learn_power=True, constant="equal"
+    "AttentionPooling": Row({"num_queries": 3}),
+    "AverageMaxPooling": Row({"projection_size": 5}, 5),
+    "CBAMPooling": Row({"reduction": 2, "kernel_size": 3}, sees_neighbors=True),
+    "CroWPooling": Row({}, constant="parallel"),
+    "DELFPooling": Row({"hidden_size": 8}, constant="parallel"),
+    "GSoPPooling": Row({"attention_size": 3}),
+    "GeneralizedMaxPooling": Row({"ridge": 0.5}, constant="parallel"),
+    "GeneralizedMeanPooling": Row(
+        {"power": 2.0, "learn_power": True}, constant="equal"
     ),
-    "gsp": row(gsp, 4, constant="equal"),
-    "gsp-power": row(gsp, 4, power=2.0, learn_power=True, constant="equal"),
-    "gsp-max": row(gsp, 4, add_max=True, constant="parallel"),
-    "gsp-background": row(
-        gsp, 4, prototype_role="background", constant="equal"
+    "GeneralizedSumPooling": Row(EVERYTHING, constant="parallel"),
+    "NetVLADPooling": Row({"num_clusters": 3, "projection_size": 4}, 12),
+    "OTKPooling": Row(
+        {"num_references": 3, "projection_size": 4, "num_iterations": 2}, 12
     ),
-    "gsp-learned": row(
-        gsp, 4, learn_ratio=True, use_unary_costs=True, constant="equal"
+    "OptimalTransportPooling": Row(
+        {"num_clusters": 3, "projection_size": 4, "hidden_size": 8}, 12
     ),
-    "gsp-all": row(
-        gsp,
-        4,
-        power=2.0,
-        learn_power=True,
-        add_max=True,
-        prototype_role="background",
-        learn_ratio=True,
-        use_unary_costs=True,
-        constant="parallel",
+    "SOLARPooling": Row({}),
+    "SimPooling": Row({}),
+    "SmoothedMatchKernelPooling": Row(
+        {"projection_size": 5}, 5, sees_neighbors=True
     ),
-    "average-max": row("AverageMaxPooling", constant="parallel"),
-    "average-max-projected": row(
-        "AverageMaxPooling", projection_size=5, size=5
-    ),
-    "cbam": row("CBAMPooling", 2, kernel_size=3, near=True),
-    "crow": row("CroWPooling", constant="parallel"),
-    "delf": row("DELFPooling", 8, constant="parallel"),
-    "gemax": row("GeneralizedMaxPooling", 0.5, constant="parallel"),
-    "gsop": row("GSoPPooling", 3),
-    "otk": row("OTKPooling", 3, size=18),
-    "otk-projected": row(
-        "OTKPooling", 3, projection_size=4, num_iterations=2, size=12
-    ),
-    "solar": row("SOLARPooling"),
-    "smk": row("SmoothedMatchKernelPooling", constant="parallel", near=True),
-    "smk-projected": row(
-        "SmoothedMatchKernelPooling", projection_size=5, size=5, near=True
-    ),
-    "netvlad": row("NetVLADPooling", 3, size=18),
-    "netvlad-projected": row("NetVLADPooling", 3, projection_size=4, size=12),
-    "weldon": row("WELDONPooling", 3, 2, constant="parallel"),
-    "sim-pool": row("SimPooling"),
-    "attention": row("AttentionPooling", 3),
-    "attention-plain": row(
-        "AttentionPooling", 3, use_value_projection=False, constant="equal"
-    ),
-    "ot-aggregation": row("OptimalTransportPooling", 3, hidden_size=8, size=18),
-    "ot-aggregation-projected": row(
-        "OptimalTransportPooling",
-        3,
-        projection_size=4,
-        hidden_size=8,
-        size=12,
+    "WELDONPooling": Row(
+        {"num_largest": 3, "num_smallest": 2}, constant="parallel"
     ),
 }
-SEEING_NEIGHBORS = [n for n, row in POOLINGS.items() if row.sees_neighbors]
-# One row of each class, the cheapest: compilers take seconds for a pooling.
-# Plain GSP has tests of its own for that; of its variants, all in one.
-COMPILED = {
-    name: row
-    for name, row in POOLINGS.items()
-    if name
-    not in (
-        "gsp",
-        "gsp-power",
-        "gsp-max",
-        "gsp-background",
-        "gsp-learned",
-        "average-max",
-        "attention-plain",
-        "netvlad",
-        "ot-aggregation",
-        "otk",
-        "smk",
-    )
-}
-# The length that weighs a feature has no gradient here.
-SMOOTH = [name for name in POOLINGS if not name.startswith("smk")]
-# With layers of Keras inside.
-NORMALIZED = ("gsop", "solar", "sim-pool")
-# The rows whose weights pass through everything that their classes do.
-WEIGHED = (
-    "gem-learned",
-    "gsp-all",
-    "average-max-projected",
-    "cbam",
-    "delf",
-    "gsop",
-    "otk-projected",
-    "solar",
-    "smk-projected",
-    "netvlad-projected",
-    "sim-pool",
-    "attention",
-    "ot-aggregation-projected",
-)
-# What equal features f pool to, given the layer's weights by name.
-OF_EQUAL = {
-    "average-max-projected": lambda f, w: (
-        f @ (w["average_kernel"] + w["max_kernel"])
-    ),
-    "attention": lambda f, w: f @ w["value_kernel"],
-    "netvlad": lambda f, w: unit(f - w["centers"]).reshape(-1),
-    "ot-aggregation": lambda f, w: np.tile(unit(f), 3),
-    "otk": lambda f, w: np.tile(f, 3) / np.sqrt(3),
-    "otk-projected": lambda f, w: np.tile(f @ w["projection"], 3) / np.sqrt(3),
-    "smk-projected": lambda f, w: (
-        np.linalg.norm(f) * (f @ w["kernel"] + w["bias"])
-    ),
-}
-# JAX compiles every operation of every test; what holds whatever computes it
-# is tried on TensorFlow alone.
-on_tensorflow = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="holds on any backend"
-)
+# The norm that weights a feature has no gradient.
+SMOOTH = [name for name in POOLINGS if name != "SmoothedMatchKernelPooling"]
+# Keras's normalizations inside round float64 to float32 on JAX.
+NORMALIZED = ("GSoPPooling", "SOLARPooling", "SimPooling")
 every_pooling = pytest.mark.parametrize("name", POOLINGS)
 
 
@@ -175,13 +86,13 @@ def features_of(shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
-def unit(x):
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+def made(name, **kwargs):
+    return getattr(layers, name)(**POOLINGS[name].arguments, **kwargs)
 
 
-def built(name, shape=(2, 12, CHANNELS), **kwargs):
+def built(name, shape=(2, TOKENS, CHANNELS), **kwargs):
     """The layer with weights away from their symmetric start."""
-    layer = POOLINGS[name].make(**kwargs)
+    layer = made(name, **kwargs)
     layer.build(shape)
     generator = np.random.default_rng(7)
     for weight in layer.trainable_weights:
@@ -190,45 +101,87 @@ def built(name, shape=(2, 12, CHANNELS), **kwargs):
     return layer
 
 
-def same_layer(layer, name, shape):
-    """Another one with the weights of the first, built for another rank."""
-    other = POOLINGS[name].make(dtype=layer.dtype_policy)
+def same_layer(layer, name, shape=(2, TOKENS, CHANNELS), **kwargs):
+    """A second layer with the weights of the first."""
+    other = made(name, **kwargs)
     other.build(shape)
     other.set_weights(layer.get_weights())
     return other
 
 
+def all_exported():
+    kinds = [getattr(layers, name) for name in layers.__all__]
+    return [kind for kind in kinds if issubclass(kind, FeaturePooling)]
+
+
 @on_tensorflow
-@every_pooling
-def test_shapes_config_and_file_survive(name, tmp_path):
-    expected = POOLINGS[name]
-    for shape in ((None, None, CHANNELS), (None, CHANNELS)):
-        model = keras.Sequential([keras.Input(shape), expected.make(name="p")])
-        assert model.output_shape == (None, expected.size)
-        layer = model.layers[-1]
-        symbolic = layer.compute_output_shape((None, *shape))
-        assert tuple(symbolic) == (None, expected.size)
-    map_shape = (4, 3, CHANNELS)
-    model = keras.Sequential([keras.Input(map_shape), expected.make(name="p")])
+def test_every_pooling_has_a_row_a_short_name_and_defaults():
+    kinds = all_exported()
+    assert {kind.__name__ for kind in kinds} == set(POOLINGS)
+    names = {kind.short_name() for kind in kinds}
+    assert len(names) == len(kinds)
+    assert {"netvlad", "gsop", "generalized_sum", "sim"} <= names
+    for kind in kinds:
+        config = kind().get_config()
+        assert kind.from_config(config).get_config() == config
+
+
+@on_tensorflow
+@pytest.mark.parametrize(
+    "policy", ["float32", "mixed_bfloat16", "mixed_float16"]
+)
+def test_all_are_saved_with_a_mask(policy, tmp_path):
+    keras.config.set_dtype_policy(policy)
+    inputs = keras.Input((None, CHANNELS))
+    masked = keras.layers.Masking()(inputs)
+    model = keras.Model(inputs, {n: built(n)(masked) for n in POOLINGS})
+    for name, output in model.output.items():
+        assert output.shape == (None, POOLINGS[name].size)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.layers[0].get_config() == model.layers[0].get_config()
-    features = features_of((2, *map_shape))
-    pooled = model.predict(features, verbose=0)
-    assert pooled.shape == (2, expected.size)
-    np.testing.assert_allclose(loaded(features), model(features))
-    # A graph computes what is computed eagerly.
-    np.testing.assert_allclose(pooled, model(features), rtol=1e-4, atol=1e-5)
+    for one, other in zip(model.layers, loaded.layers, strict=True):
+        assert one.get_config() == other.get_config()
+    padded = features_of((2, TOKENS, CHANNELS))
+    padded[:, 8:] = 0.0
+    expected = model(padded[:, :8])
+    # A graph computes the eager values. Half precision rounds to 8 or 11 bits.
+    tolerance = 1e-4 if policy == "float32" else 0.02
+    for name, found in loaded.predict(padded, verbose=0).items():
+        np.testing.assert_allclose(
+            np.asarray(found, "float32"),
+            np.asarray(expected[name], "float32"),
+            rtol=tolerance,
+            atol=0.1 * tolerance,
+            err_msg=name,
+        )
 
 
+@on_tensorflow
+def test_all_are_exported_for_maps_of_any_size(tmp_path):
+    import tensorflow as tf
+
+    inputs = keras.Input((None, None, CHANNELS), name="features")
+    outputs = {n: built(n, (2, 4, 3, CHANNELS))(inputs) for n in POOLINGS}
+    model = keras.Model(inputs, outputs)
+    model.export(tmp_path, verbose=False)
+    features = features_of((2, 5, 3, CHANNELS))
+    loaded = tf.saved_model.load(tmp_path)  # Keeps its variables alive.
+    served = loaded.serve(features)
+    for name, pooled in model(features).items():
+        np.testing.assert_allclose(
+            served[name], pooled, rtol=1e-4, atol=1e-5, err_msg=name
+        )
+
+
+@on_tensorflow
 def test_all_train_compiled_by_xla_and_every_weight_moves():
     inputs = keras.Input((4, 3, CHANNELS))
-    made = {name: built(name, (2, 4, 3, CHANNELS)) for name in COMPILED}
+    made = {name: built(name, (2, 4, 3, CHANNELS)) for name in POOLINGS}
     model = keras.Model(inputs, {n: layer(inputs) for n, layer in made.items()})
     before = {n: layer.get_weights() for n, layer in made.items()}
-    # One compilation for all of them: XLA takes seconds for each.
+    # One compilation for all: XLA takes seconds for each.
     model.compile("sgd", "mse", jit_compile=trains_compiled(True))
-    targets = {n: np.ones((8, row.size)) for n, row in COMPILED.items()}
+    targets = {n: np.ones((8, row.size)) for n, row in POOLINGS.items()}
     model.fit(features_of((8, 4, 3, CHANNELS)), targets, verbose=0)
     for name, layer in made.items():
         for old, new in zip(before[name], layer.get_weights(), strict=True):
@@ -238,145 +191,77 @@ def test_all_train_compiled_by_xla_and_every_weight_moves():
 
 @on_tensorflow
 @every_pooling
-def test_order_of_tokens_is_irrelevant(name):
+def test_order_of_tokens_and_shape_of_maps(name):
+    features = features_of((2, TOKENS, CHANNELS))
+    order = np.random.default_rng(1).permutation(TOKENS)
     layer = built(name)
-    features = features_of((2, 12, CHANNELS))
-    order = np.random.default_rng(1).permutation(12)
+    pooled = layer(features)
     np.testing.assert_allclose(
-        layer(features), layer(features[:, order]), rtol=1e-4, atol=1e-5
+        layer(features[:, order]), pooled, rtol=1e-4, atol=1e-5
     )
-
-
-@on_tensorflow
-@pytest.mark.parametrize("name", sorted(set(POOLINGS) - set(SEEING_NEIGHBORS)))
-def test_feature_map_pools_as_its_tokens(name):
-    layer = built(name, (2, 4, 3, CHANNELS))
-    features = features_of((2, 4, 3, CHANNELS))
-    other = same_layer(layer, name, (2, 12, CHANNELS))
-    np.testing.assert_allclose(
-        layer(features),
-        other(features.reshape(2, 12, CHANNELS)),
-        rtol=1e-5,
-        atol=1e-6,
-    )
+    if not POOLINGS[name].sees_neighbors:
+        other = same_layer(layer, name, (2, 4, 3, CHANNELS))
+        maps = features.reshape(2, 4, 3, CHANNELS)
+        np.testing.assert_allclose(other(maps), pooled, rtol=1e-5, atol=1e-6)
 
 
 @every_pooling
-def test_masked_token_is_an_absent_token(name):
+def test_masked_token_is_absent_whatever_it_holds(name):
     layer = built(name)
-    features = 3.0 * features_of((3, 12, CHANNELS))
-    mask = np.arange(12) < 8
-    pooled = layer(features, mask=np.broadcast_to(mask, (3, 12)))
-    expected = layer(features[:, :8])
-    np.testing.assert_allclose(pooled, expected, rtol=1e-4, atol=1e-5)
-
-
-@every_pooling
-def test_masked_token_may_hold_anything(name):
-    layer = built(name)
-    features = features_of((2, 12, CHANNELS))
-    mask = np.broadcast_to(np.arange(12) < 8, (2, 12))
-    expected = layer(features[:, :8])
+    features = 3.0 * features_of((3, TOKENS, CHANNELS))
+    expected = layer(features[:2, :8])
     for token, value in enumerate((np.nan, np.inf, -np.inf, 3e38), start=8):
         features[:, token] = value
+    mask = np.arange(TOKENS) < np.array([[8], [8], [0]])
 
     def loss(features):
         return ops.sum(ops.square(layer(features, mask=mask)))
 
-    pooled = layer(features, mask=mask)
-    np.testing.assert_allclose(pooled, expected, rtol=1e-4, atol=1e-5)
+    pooled = np.asarray(layer(features, mask=mask))
+    np.testing.assert_allclose(pooled[:2], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(pooled[2], 0.0)
     (found,) = gradients(loss, features)
     assert np.isfinite(found).all()
-    assert not found[:, 8:].any()
+    assert not found[~mask].any()
+    assert layer.compute_mask(features, mask=mask) is None
 
 
 @on_tensorflow
-@pytest.mark.parametrize("name", ["gem", "gsp", "cbam"])
-@pytest.mark.parametrize("shape", [(2, 1), (2, 11), (1, 12)])
-def test_mask_of_another_size_is_refused(name, shape):
-    layer = POOLINGS[name].make()
-    with pytest.raises(ValueError, match=r"mask of shape \(\d, \d+\)"):
-        layer(features_of((2, 12, CHANNELS)), mask=np.ones(shape, "bool"))
-
-
-@on_tensorflow
-@pytest.mark.parametrize("name", ["gsop", "solar"])
+@pytest.mark.parametrize("name", ["GSoPPooling", "SOLARPooling"])
 def test_masked_is_absent_from_the_statistics_of_a_batch(name):
-    """Tokens that are masked, and samples of which all tokens are."""
-    features = 3.0 * features_of((3, 12, CHANNELS))
-    mask = np.arange(12) < np.array([[8], [0], [8]])
+    features = 3.0 * features_of((3, TOKENS, CHANNELS))
+    mask = np.arange(TOKENS) < np.array([[8], [0], [8]])
     layer = built(name)
-    other = same_layer(layer, name, (2, 12, CHANNELS))
+    other = same_layer(layer, name)
     pooled = np.asarray(layer(features, mask=mask, training=True))
     expected = other(features[::2, :8], training=True)
     np.testing.assert_allclose(pooled[::2], expected, rtol=1e-4, atol=1e-5)
-    assert not pooled[1].any()
     for one, wanted in zip(
         layer.non_trainable_weights, other.non_trainable_weights, strict=True
     ):
         np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-6)
 
 
-@every_pooling
-def test_fully_masked_row_is_zero_with_finite_gradient(name):
-    layer = built(name)
-    features = features_of((2, 12, CHANNELS))
-    mask = np.ones((2, 12), bool)
-    mask[1] = False
-
-    def loss(features):
-        return ops.sum(ops.square(layer(features, mask=mask)))
-
-    pooled = np.asarray(layer(features, mask=mask))
-    assert not pooled[1].any()
-    np.testing.assert_allclose(pooled[:1], layer(features[:1]), rtol=1e-4)
-    (found,) = gradients(loss, features)
-    assert np.isfinite(found).all()
-    assert not found[1].any()
-
-
-@on_tensorflow
-@every_pooling
-def test_keras_mask_reaches_the_layer_and_ends_there(name):
-    inputs = keras.Input((None, CHANNELS))
-    layer = built(name)
-    masked = keras.layers.Masking()(inputs)
-    model = keras.Model(inputs, layer(masked))
-    features = features_of((2, 12, CHANNELS))
-    padded = features.copy()
-    padded[:, 8:] = 0.0
-    np.testing.assert_allclose(
-        model(padded), layer(features[:, :8]), rtol=1e-4, atol=1e-5
-    )
-    assert layer.compute_mask(features, mask=np.ones((2, 12), bool)) is None
-
-
 @on_tensorflow
 @every_pooling
 def test_equal_features(name):
+    layer = built(name)
     feature = 0.1 + np.abs(features_of((2, 1, CHANNELS)))
-    pooled = np.asarray(built(name)(np.repeat(feature, 12, axis=1)))
+    pooled = np.asarray(layer(np.repeat(feature, TOKENS, axis=1)))
     assert np.isfinite(pooled).all()
     constant = POOLINGS[name].constant
     if constant == "equal":
         np.testing.assert_allclose(pooled, feature[:, 0], rtol=1e-4)
     if constant == "parallel":
         factors = pooled / feature[:, 0]
-        np.testing.assert_allclose(
-            factors, np.repeat(factors[:, :1], CHANNELS, axis=1), rtol=1e-4
-        )
         assert (factors > 0).all()
-
-
-@on_tensorflow
-@pytest.mark.parametrize("name", OF_EQUAL)
-def test_equal_features_pool_to_what_is_known_of_them(name):
-    layer = built(name)
-    weights = {w.name: np.asarray(w, "float64") for w in layer.weights}
-    feature = features_of((1, 1, CHANNELS))
-    pooled = layer(np.repeat(feature, 12, axis=1))
-    expected = OF_EQUAL[name](feature[0, 0].astype("float64"), weights)
-    np.testing.assert_allclose(pooled[0], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(factors / factors[:, :1], 1.0, rtol=1e-4)
+    (found,) = gradients(
+        lambda x: ops.sum(ops.square(layer(x))),
+        np.repeat([[[0.0]], [[1.0]]], TOKENS, axis=1)
+        * np.ones(CHANNELS, "float32"),
+    )
+    assert np.isfinite(found).all()
 
 
 @pytest.mark.parametrize("name", SMOOTH)
@@ -386,70 +271,53 @@ def test_gradient_equals_differences_in_double_precision(
     if name in NORMALIZED and keras.backend.backend() == "jax":
         pytest.skip("Keras's normalizations round float64 to float32 on JAX")
     layer = built(name, dtype="float64")
-    features = features_of((2, 12, CHANNELS), seed=3).astype("float64")
-    upstream = np.random.default_rng(1).normal(size=(2, POOLINGS[name].size))
-
-    def loss(features):
-        return ops.sum(layer(features) * upstream)
-
-    assert slope_errors(loss, features) < 1e-5
-
-
-@on_tensorflow
-@pytest.mark.parametrize("name", WEIGHED)
-def test_gradient_of_the_weights_equals_differences_behind_a_mask(name):
-    layer = built(name, dtype="float64")
-    features = features_of((2, 12, CHANNELS), seed=3).astype("float64")
-    mask = np.arange(12) < np.array([[12], [7]])
+    features = features_of((2, TOKENS, CHANNELS), seed=3).astype("float64")
+    mask = np.arange(TOKENS) < np.array([[TOKENS], [7]])
     upstream = np.random.default_rng(1).normal(size=(2, POOLINGS[name].size))
     variables = layer.trainable_weights
 
-    def loss(*weights):
+    def loss(features, *weights):
         mapping = list(zip(variables, weights, strict=True))
         with keras.StatelessScope(state_mapping=mapping):
             return ops.sum(layer(features, mask=mask) * upstream)
 
     weights = [np.asarray(variable) for variable in variables]
-    assert weights[0].dtype == "float64"
-    assert slope_errors(loss, *weights) < 1e-5
+    assert all(weight.dtype == "float64" for weight in weights)
+    for number in range(1 + len(weights)):
+        # One array at a time: a small wrong gradient hides in a sum.
+        arrays = [features, *weights]
+
+        def of_one(one, number=number, arrays=arrays):
+            return loss(*arrays[:number], one, *arrays[number + 1 :])
+
+        # The last layers of a softmax have slopes of 1e-6 and less.
+        assert slope_errors(of_one, arrays[number]) < 1e-4, number
 
 
 @on_tensorflow
 @every_pooling
-def test_zeros_and_equal_features_have_a_finite_gradient(name):
-    layer = built(name)
-
-    def loss(features):
-        return ops.sum(ops.square(layer(features)))
-
-    for features in (np.zeros((1, 12, CHANNELS)), np.ones((1, 12, CHANNELS))):
-        (found,) = gradients(loss, features.astype("float32"))
-        assert np.isfinite(found).all()
-
-
-@every_pooling
-@pytest.mark.parametrize("compute", ["bfloat16", "float16"])
-@pytest.mark.parametrize("kind", ["mixed_", ""])
-def test_half_precision_rounds_only_what_comes_and_goes(name, compute, kind):
+def test_half_precision_rounds_only_inputs_and_outputs(name):
     exact = built(name)
-    layer = POOLINGS[name].make(dtype=f"{kind}{compute}")
-    layer.build((2, 12, CHANNELS))
-    layer.set_weights(exact.get_weights())
-    features = ops.cast(features_of((2, 12, CHANNELS)), compute)
-    pooled = layer(features)
-    assert keras.backend.standardize_dtype(pooled.dtype) == compute
-    expected = ops.cast(exact(ops.cast(features, "float32")), compute)
-    np.testing.assert_allclose(
-        ops.cast(pooled, "float32"), ops.cast(expected, "float32"), rtol=0.01
-    )
+    for policy in ("mixed_bfloat16", "mixed_float16", "bfloat16", "float16"):
+        compute = policy.removeprefix("mixed_")
+        layer = same_layer(exact, name, dtype=policy)
+        features = ops.cast(features_of((2, TOKENS, CHANNELS)), compute)
+        pooled = layer(features)
+        assert keras.backend.standardize_dtype(pooled.dtype) == compute
+        expected = ops.cast(exact(ops.cast(features, "float32")), compute)
+        np.testing.assert_allclose(
+            ops.cast(pooled, "float32"),
+            ops.cast(expected, "float32"),
+            rtol=0.01,
+        )
 
 
 @on_tensorflow
 @every_pooling
 def test_samples_do_not_mix(name):
     layer = built(name)
-    features = features_of((3, 12, CHANNELS))
-    for mask in (None, np.broadcast_to(np.arange(12) < 8, (3, 12))):
+    features = features_of((3, TOKENS, CHANNELS))
+    for mask in (None, np.broadcast_to(np.arange(TOKENS) < 8, (3, TOKENS))):
         clean = np.asarray(layer(features, mask=mask))
         bad = features.copy()
         bad[0, 5] = np.nan
@@ -460,88 +328,27 @@ def test_samples_do_not_mix(name):
         assert np.isfinite(found[1]).all()
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="SavedModel is TensorFlow"
-)
-def test_all_of_them_are_exported(tmp_path):
-    import tensorflow as tf
-
-    inputs = keras.Input((None, None, CHANNELS), name="features")
-    outputs = {
-        name: built(name, (2, 4, 3, CHANNELS))(inputs) for name in COMPILED
-    }
-    model = keras.Model(inputs, outputs)
-    model.export(tmp_path, verbose=False)
-    features = features_of((2, 5, 3, CHANNELS))
-    loaded = tf.saved_model.load(tmp_path)
-    served = loaded.serve(features)
-    for name, pooled in model(features).items():
-        np.testing.assert_allclose(
-            served[name], pooled, rtol=1e-4, atol=1e-5, err_msg=name
-        )
-
-
 @on_tensorflow
-@pytest.mark.parametrize(
-    "policy", ["float32", "mixed_bfloat16", "mixed_float16"]
-)
-def test_all_of_them_are_saved_with_a_mask(policy, tmp_path):
-    keras.config.set_dtype_policy(policy)
-    inputs = keras.Input((None, CHANNELS), name="features")
-    masked = keras.layers.Masking()(inputs)
-    model = keras.Model(inputs, {n: built(n)(masked) for n in COMPILED})
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    features = features_of((2, 12, CHANNELS))
-    padded = features.copy()
-    padded[:, 8:] = 0.0
-    expected = model(features[:, :8])
-    found = [loaded.predict(padded, verbose=0)]
-    if policy == "float32":
-        import tensorflow as tf
-
-        model.export(tmp_path / "served", verbose=False)
-        served = tf.saved_model.load(tmp_path / "served")
-        found.append(served.serve(padded))
-    # Half precision rounds what is pooled to 8 or 11 bits.
-    tolerance = 1e-4 if policy == "float32" else 0.02
-    for name, pooled in expected.items():
-        for one in found:
-            np.testing.assert_allclose(
-                np.asarray(one[name], "float32"),
-                np.asarray(pooled, "float32"),
-                rtol=tolerance,
-                atol=0.1 * tolerance,
-                err_msg=name,
+@every_pooling
+def test_wrong_inputs_are_refused(name):
+    layer = made(name)
+    for shape in [(2, 6), (2, 3, 4, 5, 6)]:
+        with pytest.raises(ValueError, match=r"Received: shape \("):
+            layer(features_of(shape))
+    with pytest.raises(ValueError, match="channels of the features must be"):
+        layer.build((None, 4, 4, None))
+    with pytest.raises(ValueError, match="not with a feature map"):
+        made(name)(
+            features_of((2, 4, 3, CHANNELS)), mask=np.ones((2, 4, 3), "bool")
+        )
+    for shape in [(2, 1), (2, 11), (1, TOKENS)]:
+        with pytest.raises(ValueError, match=r"mask of shape \(\d, \d+\)"):
+            made(name)(
+                features_of((2, TOKENS, CHANNELS)), mask=np.ones(shape, "bool")
             )
 
 
-@every_pooling
-@pytest.mark.parametrize("shape", [(2, 6), (2, 3, 4, 5, 6)])
-def test_other_ranks_are_refused(name, shape):
-    with pytest.raises(ValueError, match=r"Received: shape \("):
-        POOLINGS[name].make()(features_of(shape))
-
-
-@every_pooling
-def test_unknown_channels_are_refused(name):
-    with pytest.raises(ValueError, match="channels of the features must be"):
-        POOLINGS[name].make().build((None, 4, 4, None))
-
-
-@every_pooling
-def test_mask_on_a_map_is_refused(name):
-    layer = POOLINGS[name].make()
-    with pytest.raises(ValueError, match="not with a feature map"):
-        layer(features_of((2, 4, 3, CHANNELS)), mask=np.ones((2, 4, 3), "bool"))
-
-
-@every_pooling
-def test_seen_from_a_table_it_is_public(name):
-    kind = type(POOLINGS[name].make()).__name__
-    assert kind in layers.__all__
-
-
+@on_tensorflow
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
@@ -551,6 +358,17 @@ def test_seen_from_a_table_it_is_public(name):
         ("DELFPooling", {"hidden_size": 0}, "hidden_size=0"),
         ("GeneralizedMaxPooling", {"ridge": 0.0}, "ridge=0.0"),
         ("GeneralizedMaxPooling", {"ridge": float("inf")}, "ridge=inf"),
+        ("GeneralizedMeanPooling", {"power": 0.9}, "power=0.9"),
+        (
+            "GeneralizedMeanPooling",
+            {"power": 1.0, "learn_power": True},
+            "above 1 with learn_power=True",
+        ),
+        ("GeneralizedSumPooling", {"num_prototypes": 2.5}, "prototypes=2.5"),
+        ("GeneralizedSumPooling", {"transport_ratio": 0.0}, "ratio=0.0"),
+        ("GeneralizedSumPooling", {"transport_ratio": 1.5}, "ratio=1.5"),
+        ("GeneralizedSumPooling", {"inverse_temperature": 0}, "temperature=0"),
+        ("GeneralizedSumPooling", {"power": 0.5}, "power=0.5"),
         ("GeneralizedSumPooling", {"prototype_role": "x"}, "role='x'"),
         (
             "GeneralizedSumPooling",
@@ -568,11 +386,6 @@ def test_seen_from_a_table_it_is_public(name):
         ("OTKPooling", {"num_references": 0}, "num_references=0"),
         ("OTKPooling", {"num_iterations": 0}, "num_iterations=0"),
         ("OTKPooling", {"inverse_temperature": 0}, "inverse_temperature=0"),
-        (
-            "OTKPooling",
-            {"inverse_temperature": float("inf")},
-            "inverse_temperature=inf",
-        ),
         ("OptimalTransportPooling", {"num_clusters": 0}, "clusters=0"),
         ("SOLARPooling", {"power": 0.5}, "power=0.5"),
         ("SOLARPooling", {"attention_size": 0}, "attention_size=0"),

@@ -46,7 +46,7 @@ import numpy as np
 import tyro
 from tqdm import tqdm
 
-import keras_gsp as gsp
+from keras_gsp.ops.normalization import unit_ball
 from training.browsing.exports import decoded_image
 from training.pictures.palette import PROTOTYPES, picture
 from training.pictures.pooling_weights import prototype_maps
@@ -248,9 +248,7 @@ def measure(settings: Settings) -> dict:
 def _examine(encoder, images, cells, active_share):
     """The measures of one model, and what is drawn of it."""
     maps = prototype_maps(encoder, images.images)
-    prototypes = np.asarray(
-        gsp.ops.unit_ball(encoder.get_layer("pooling").prototypes)
-    )
+    prototypes = np.asarray(unit_ball(encoder.get_layer("pooling").prototypes))
     mean, axes, plane_share = in_plane(prototypes)
     places = (prototypes - mean) @ axes
     histograms = class_means(maps.sum(axis=(1, 2)), images.labels)

@@ -26,6 +26,7 @@ import tyro
 from keras import ops
 
 import keras_gsp as gsp
+from keras_gsp.ops.prototype_assignment import hard_histogram, soft_histogram
 from training.pictures.palette import BLACK, BLUE, GREEN, VERMILION, picture
 from training.recipes.backbone import build_backbone
 from training.recipes.recipe import Recipe
@@ -110,8 +111,6 @@ def histograms(
 ) -> dict[str, Any]:
     """The four ways to give features to prototypes."""
     soft = {"inverse_temperature": inverse_temperature}
-    hard_histogram = gsp.ops.hard_histogram
-    soft_histogram = gsp.ops.soft_histogram
     return {
         HARD_L2: hard_histogram(features, prototypes, affinity="l2"),
         SOFT_L2: soft_histogram(features, prototypes, affinity="l2", **soft),
@@ -135,7 +134,7 @@ def errors_and_radius(
     for name, histogram in histograms(
         features, prototypes, inverse_temperature
     ).items():
-        combined = gsp.ops.prototype_combination(histogram, prototypes)
+        combined = ops.matmul(histogram, prototypes)
         errors[name] = np.linalg.norm(average - np.asarray(combined), axis=1)
     return errors, radius
 
@@ -171,10 +170,8 @@ def counterexample() -> dict:
     prototypes = np.array([[0.0], [0.5], [1.0]])
     found = {"radius": 0.25}
     for name, affinity in ((HARD_L2, "l2"), (HARD_DOT, "dot")):
-        histogram = gsp.ops.hard_histogram(
-            features, prototypes, affinity=affinity
-        )
-        combined = gsp.ops.prototype_combination(histogram, prototypes)
+        histogram = hard_histogram(features, prototypes, affinity=affinity)
+        combined = ops.matmul(histogram, prototypes)
         found[name] = abs(float(combined[0, 0]) - features.mean())
     return found
 
@@ -215,11 +212,7 @@ def _plane(features, prototypes):
     mean = flat.mean(axis=0)
     axes = np.linalg.svd(flat - mean, full_matrices=False)[2][:2].T
     combined = {
-        name: (
-            np.asarray(gsp.ops.prototype_combination(histogram, prototypes))
-            - mean
-        )
-        @ axes
+        name: (np.asarray(ops.matmul(histogram, prototypes)) - mean) @ axes
         for name, histogram in histograms(image, prototypes, 10.0).items()
         if name in (HARD_L2, HARD_DOT)
     }

@@ -40,6 +40,7 @@ import numpy as np
 import tyro
 
 import keras_gsp as gsp
+from keras_gsp.ops.normalization import unit_ball
 from training.pictures.palette import (
     BLACK,
     BLUE,
@@ -454,7 +455,7 @@ def describe(
     unseen = encoder.predict(test[0], batch_size=450, verbose=0)
     classes = [points[train[1] == label] for label in range(10)]
     radii = [
-        float(gsp.ops.covering_radius(own, gsp.ops.unit_ball(centers)))
+        float(gsp.ops.covering_radius(own, unit_ball(centers)))
         for own, centers in zip(classes, proxies, strict=True)
     ]
     centers = np.stack([own.mean(axis=0) for own in classes])
@@ -462,7 +463,7 @@ def describe(
     scores = gsp.metrics.retrieval_scores(unseen, test[1])
     margin = settings.negative_margin
     share, bound = violations(unseen, test[1], unseen, test[1], margin)
-    kept = np.asarray(gsp.ops.unit_ball(proxies))
+    kept = np.asarray(unit_ball(proxies))
     places = np.repeat(np.arange(10), kept.shape[1])
     proxy_share, proxy_bound = violations(
         points, train[1], kept.reshape(-1, kept.shape[-1]), places, margin

@@ -1,6 +1,4 @@
-"""Draws the centers of a class together, so that unneeded ones merge."""
-
-from typing import Any
+"""Regularizer that pulls the proxies of one class together (SoftTriple)."""
 
 import keras
 from keras import ops
@@ -13,20 +11,21 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class CenterRegularizer(keras.regularizers.Regularizer):
-    """Penalises the distances between the proxies of one class.
+    """Penalizes the distances between the proxies of one class.
 
     `weight / (C K (K - 1)) sum_c sum_{s < t} |w_cs - w_ct|`
 
-    over normalized proxies w, C classes of K. Half the mean distance of two
-    centers of a class, times `weight`; 0 with one proxy per class. Equal
-    proxies have distance exactly 0 and pass no gradient.
+    over the normalized proxies w of C classes with K proxies each: half the
+    mean distance between two proxies of a class, times `weight`. Proxies that
+    a class does not need merge. The penalty is 0 with one proxy per class;
+    equal proxies have distance 0 and no gradient.
 
     Args:
-        weight: at least 0 (tau in the paper). Default 0.2, as in the code of
-            the paper.
+        weight: at least 0 (tau in the paper). Default 0.2, the value in the
+            paper's code.
 
     Raises:
-        ValueError: a negative `weight`, a weight tensor that is not
+        ValueError: a negative `weight`; proxies whose shape is not
             (num_classes, proxies_per_class, embedding_size).
 
     Example:
@@ -35,22 +34,23 @@ class CenterRegularizer(keras.regularizers.Regularizer):
     proxies = gsp.layers.ClassProxies(
         num_classes=5,
         proxies_per_class=2,
-        proxies_regularizer=gsp.layers.CenterRegularizer(0.2),
+        proxies_regularizer=gsp.losses.CenterRegularizer(0.2),
     )
     proxies(np.eye(3, 8, dtype="float32"))
     penalty = proxies.losses[0]
     ```
 
     Reference:
-        Qian et al., "SoftTriple Loss", ICCV 2019, section 3.3. Centers are
-        normalized, as there; the GSP papers' code forgets to.
+        Qian et al., "SoftTriple Loss", ICCV 2019, section 3.3. The proxies
+        are normalized, as in the paper; the code of the GSP papers does not
+        normalize them.
     """
 
     def __init__(self, weight: float = 0.2) -> None:
         check_not_negative(weight=weight)
         self.weight = weight
 
-    def __call__(self, proxies: Tensor) -> Any:
+    def __call__(self, proxies: Tensor) -> Tensor:
         """Returns the penalty.
 
         Args:
@@ -74,6 +74,6 @@ class CenterRegularizer(keras.regularizers.Regularizer):
         pairs = num_classes * per_class * (per_class - 1)
         return self.weight * distances / (2.0 * pairs)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, float]:
         """Returns the constructor's arguments."""
         return {"weight": self.weight}

@@ -14,7 +14,7 @@ def centers(num_classes=3, per_class=4):
 
 
 def test_value_and_gradient_are_those_of_the_loops(double_precision):
-    regularizer = gsp.layers.CenterRegularizer(0.3)
+    regularizer = gsp.losses.CenterRegularizer(0.3)
     value = regularizer(keras.ops.convert_to_tensor(centers()))
     expected = proxy_oracle.center_regularizer(centers(), 0.3)
     np.testing.assert_allclose(value, expected, rtol=1e-10)
@@ -27,7 +27,7 @@ def test_value_and_gradient_are_those_of_the_loops(double_precision):
 
 def test_equal_centers_cost_nothing_and_pass_no_gradient():
     equal = np.repeat(centers(3, 1), 4, axis=1).astype("float32")
-    regularizer = gsp.layers.CenterRegularizer()
+    regularizer = gsp.losses.CenterRegularizer()
     np.testing.assert_array_equal(regularizer(equal), 0.0)
     (gradient,) = gradients(regularizer, equal)
     np.testing.assert_array_equal(gradient, 0.0)
@@ -35,7 +35,7 @@ def test_equal_centers_cost_nothing_and_pass_no_gradient():
 
 def test_one_center_a_class_costs_nothing():
     np.testing.assert_array_equal(
-        gsp.layers.CenterRegularizer()(centers(3, 1)), 0.0
+        gsp.losses.CenterRegularizer()(centers(3, 1)), 0.0
     )
 
 
@@ -43,7 +43,7 @@ def test_it_is_added_to_the_loss_of_a_model():
     layer = gsp.layers.ClassProxies(
         3,
         proxies_per_class=2,
-        proxies_regularizer=gsp.layers.CenterRegularizer(0.5),
+        proxies_regularizer=gsp.losses.CenterRegularizer(0.5),
     )
     layer.build((None, 8))
     (penalty,) = layer.losses
@@ -55,6 +55,6 @@ def test_it_is_added_to_the_loss_of_a_model():
 
 def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="Received: weight=-0.1"):
-        gsp.layers.CenterRegularizer(-0.1)
+        gsp.losses.CenterRegularizer(-0.1)
     with pytest.raises(ValueError, match=r"Received: shape \(4, 5\)"):
-        gsp.layers.CenterRegularizer()(np.ones((4, 5)))
+        gsp.losses.CenterRegularizer()(np.ones((4, 5)))
