@@ -18,7 +18,7 @@ ALLOWED = {
     "embeddings": {"ops"},
     "layers": {"ops", "embeddings"},
     "metrics": {"ops", "host", "embeddings"},
-    "data": {"ops", "embeddings"},
+    "data": {"ops", "storage", "embeddings"},
     "losses": {"ops", "embeddings", "layers"},
     "models": {"ops", "embeddings", "layers", "losses", "metrics"},
     "retrieval": {"ops", "storage", "embeddings", "metrics", "data"},

@@ -1,16 +1,22 @@
-"""Batches for metric learning, as tf.data pipelines."""
+"""Image sets, and batches of them for metric learning (tf.data)."""
 
-from keras_gsp.data.class_balanced import class_balanced
+from keras_gsp.data.class_balanced_batches import class_balanced_batches
 from keras_gsp.data.decoding import decode_image, image_size
+from keras_gsp.data.image_folder import csv_list, image_folder
+from keras_gsp.data.image_set import ImageSet
 from keras_gsp.data.images import augmented_batches, evaluation_batches
-from keras_gsp.data.readable_images import ReadableImages, readable_images
+from keras_gsp.data.preprocessing import Preprocessing
+from keras_gsp.data.readable_images import readable_images
 
 __all__ = [
-    "ReadableImages",
+    "ImageSet",
+    "Preprocessing",
     "augmented_batches",
-    "class_balanced",
+    "class_balanced_batches",
+    "csv_list",
     "decode_image",
     "evaluation_batches",
+    "image_folder",
     "image_size",
     "readable_images",
 ]

@@ -1,38 +1,366 @@
-"""From encoded bytes or an array in memory to a resized window of pixels.
+"""Decoding of JPEG, PNG, BMP and WebP files, with a limit on their size.
 
 Size, format and orientation are read from the header before anything is
-decoded: a file of a few kilobytes can ask for gigabytes of pixels, as a PNG of
-20,000 x 20,000 equal ones does with 48 kB. Everything here is TensorFlow
-operations, so that it runs in a tf.data pipeline and inside a SavedModel.
+decoded: a PNG of 20,000 x 20,000 equal pixels has 48 kB. All functions on
+string tensors are TensorFlow operations: they run in a tf.data pipeline and
+inside a SavedModel.
 
-The byte positions are those of the formats' descriptions: JPEG (ITU T.81,
-B.1), Exif 2.3 (4.5.4 and 4.6.2), PNG (W3C, section 5 and 11.2), GIF89a
-(sections 18 to 23), the Windows bitmap header, the WebP container.
+Byte positions: JPEG (ITU T.81, B.1), Exif 2.3 (4.5.4 and 4.6.2), PNG (W3C,
+sections 5 and 11.2), the Windows bitmap header, the WebP container. GIF files
+are refused: TensorFlow unpacks every frame before it returns the first.
 """
 
 import functools
 from collections.abc import Callable
 from typing import Any
 
-MAX_PIXELS = 50_000_000
+import numpy as np
 
-KINDS = "JPEG", "PNG", "GIF", "BMP", "WebP", "unknown"
-JPEG, PNG, GIF, BMP, WEBP, UNKNOWN = range(6)
+MAX_PIXELS = 50_000_000
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+
+JPEG, PNG, BMP, WEBP, UNKNOWN = range(5)
 _ORIENTATION_TAG = 0x0112
-# Segments or chunks that are looked at: a walk must end on hostile files too.
+# Segments or chunks that are read: a walk must end on hostile files too.
 _MAX_SEGMENTS = 4096
-# Zeros behind the bytes: a field of a file that is cut off reads as 0.
+# Zeros after the last byte: a field of a truncated file reads as 0.
 _PADDING = 64
 
 
-def is_plain_jpeg(contents: Any) -> Any:
-    """Whether a file is a JPEG that holds no orientation, bool scalar.
-
-    It begins with a JFIF segment and goes on with its tables, as most images
-    do that were made by software: nothing else need be looked at.
+def image_size(contents: bytes) -> tuple[int, int]:
+    """Reads an image's height and width without decoding it.
 
     Args:
-        contents: Bytes of a file, string scalar.
+        contents: bytes of a JPEG, PNG, BMP or WebP file.
+
+    Returns:
+        Height and width in pixels after the Exif orientation is applied.
+
+    Raises:
+        ValueError: another format, or a damaged header.
+
+    Example:
+
+    ```python
+    import tensorflow as tf
+
+    picture = tf.io.encode_png(np.zeros((30, 40, 3), "uint8")).numpy()
+    assert gsp.data.image_size(picture) == (30, 40)
+    ```
+    """
+    height, width, orientation = read_header(contents)
+    return (width, height) if orientation >= 5 else (height, width)
+
+
+def decode_image(
+    contents: bytes, *, max_pixels: int = MAX_PIXELS
+) -> np.ndarray:
+    """Decodes a whole image, upright, unless it is too large.
+
+    Args:
+        contents: bytes of a JPEG, PNG, BMP or WebP file.
+        max_pixels: largest number of pixels to decode. Default 50 million.
+
+    Returns:
+        (height, width, 3), uint8.
+
+    Raises:
+        ValueError: another format, a damaged file, or too many pixels.
+
+    Example:
+
+    ```python
+    import tensorflow as tf
+
+    picture = tf.io.encode_png(np.zeros((30, 40, 3), "uint8")).numpy()
+    assert gsp.data.decode_image(picture).shape == (30, 40, 3)
+    ```
+    """
+    import tensorflow as tf
+
+    height, width, orientation = read_header(contents)
+    check_num_pixels(height, width, max_pixels)
+    try:
+        pixels = _decoder(3)(tf.constant(contents))
+        return _upright(pixels, tf.constant(orientation)).numpy()
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"`contents` must be a whole image. Received: {first_words(error)}."
+        ) from error
+
+
+def check_num_pixels(height: int, width: int, max_pixels: int) -> None:
+    """Raises `ValueError` for an image of more than `max_pixels` pixels."""
+    if height * width > max_pixels:
+        raise ValueError(
+            f"An image must have at most max_pixels={max_pixels} pixels. "
+            f"Received: {width} x {height}."
+        )
+
+
+def read_header(contents: bytes) -> tuple[int, int, int]:
+    """Reads height and width as stored, and the orientation (1 to 8).
+
+    Args:
+        contents: bytes of a file.
+
+    Raises:
+        ValueError: another format, or a damaged header.
+    """
+    import tensorflow as tf
+
+    try:
+        header = _header_function()(tf.constant(contents))
+        height, width, orientation = header.numpy().tolist()
+    except tf.errors.OpError as error:
+        raise ValueError(
+            "`contents` must begin as an image. "
+            f"Received: {first_words(error)}."
+        ) from error
+    if min(height, width) < 1:
+        raise ValueError(
+            "`contents` must be a JPEG, PNG, BMP or WebP file. Received: "
+            f"{len(contents)} bytes that begin with {contents[:8]!r}."
+        )
+    return height, width, orientation
+
+
+def num_pixels(contents: Any) -> Any:
+    """Returns the number of pixels of an encoded image, int64 scalar tensor.
+
+    Args:
+        contents: bytes of a file, string scalar.
+    """
+    header = _header_function()(contents)
+    return header[0] * header[1]
+
+
+def first_words(error: Exception) -> str:
+    """Returns TensorFlow's reason for an error, without its stack."""
+    text = getattr(error, "message", None) or str(error)
+    if "Detected at node" in text:
+        text = text.split("\n\n")[-1]
+    text = text.split("}} ")[-1].split(" [Op")[0]
+    return text.strip().splitlines()[0][:90]
+
+
+def cut_encoded(
+    contents: Any,
+    size: Any,
+    window: Callable[[Any, Any], Any],
+    *,
+    channels: int = 3,
+    max_pixels: int = MAX_PIXELS,
+) -> Any:
+    """Decodes a window of an encoded image and resizes it.
+
+    Only the window of a JPEG is decoded. Gray, palette, CMYK and transparent
+    files come out with three channels (transparency is dropped). Animated
+    WebP files are refused.
+
+    Args:
+        contents: bytes of a JPEG, PNG, BMP or WebP file, string scalar.
+        size: side of the result in pixels, or (height, width).
+        window: function of the upright image's height and width that returns
+            the window (top, left, height, width), all in pixels.
+        channels: 3, or 1 for gray values. Default 3.
+        max_pixels: largest number of pixels to decode. Default 50 million, a
+            photograph of 8,660 x 5,773.
+
+    Returns:
+        (height, width, channels), uint8.
+
+    Raises:
+        tf.errors.InvalidArgumentError: when it runs, for an image that is
+            damaged, of another format, or of more than `max_pixels`.
+    """
+    import tensorflow as tf
+
+    def plain():
+        shape = tf.io.extract_jpeg_shape(contents)
+        checked = checked_contents(tf.cast(shape[:2], "int64"))
+        place = window(shape[0], shape[1])
+        return tf.image.decode_and_crop_jpeg(checked, place, channels=channels)
+
+    # TensorFlow walks over the operations of a branch that is not taken too,
+    # unless it is a function of its own: that would cost more than a small
+    # image takes to decode.
+    @_own_function
+    def general():
+        kind = _image_kind(contents)
+        header = _header_function()(contents)
+        checked = checked_contents(header[:2])
+        height, width, orientation = tf.unstack(tf.cast(header, "int32"))
+        is_turned = orientation >= 5
+        place = window(
+            tf.where(is_turned, width, height),
+            tf.where(is_turned, height, width),
+        )
+        place = _stored_window(place, height, width, orientation)
+        pixels = tf.cond(
+            kind == JPEG,
+            lambda: tf.image.decode_and_crop_jpeg(
+                checked, place, channels=channels
+            ),
+            lambda: _slice(_decoder(channels)(checked), place),
+        )
+        return _upright(pixels, orientation)
+
+    def checked_contents(sides):
+        # Not `tf.debugging.assert_...`, which costs more than a small image.
+        checks = [
+            tf.debugging.Assert(
+                tf.reduce_min(sides) > 0, ["no image, or a damaged header"]
+            ),
+            tf.debugging.Assert(
+                sides[0] * sides[1] <= max_pixels,
+                [f"more than max_pixels={max_pixels} pixels"],
+            ),
+        ]
+        # Else the decoder, which has no side effect, would not wait.
+        with tf.control_dependencies(checks):
+            return tf.identity(contents)
+
+    pixels = tf.cond(_is_plain_jpeg(contents), plain, general)
+    return _resized(tf.ensure_shape(pixels, [None, None, channels]), size)
+
+
+def cut_array(image: Any, size: Any, window: Callable[[Any, Any], Any]) -> Any:
+    """Cuts a window out of pixels in memory and resizes it.
+
+    Args:
+        image: (height, width, channels), uint8; 1 or 3 channels.
+        size: side of the result in pixels, or (height, width).
+        window: as for `cut_encoded`.
+
+    Returns:
+        (height, width, channels), uint8.
+    """
+    import tensorflow as tf
+
+    height, width = tf.shape(image)[0], tf.shape(image)[1]
+    pixels = _slice(image, window(height, width))
+    return _resized(tf.ensure_shape(pixels, [None, None, image.shape[2]]), size)
+
+
+def _resized(pixels, size):
+    """Resizes bilinearly and rounds back to uint8.
+
+    Without anti-aliasing, as the papers' TensorFlow code: it would take ten
+    times as long, more than decoding.
+    """
+    import tensorflow as tf
+
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    result = tf.image.resize(pixels, sides)
+    return tf.saturate_cast(tf.round(result), "uint8")
+
+
+def _stored_window(window, height, width, orientation):
+    """Maps a window of the upright image to the image as stored."""
+    import tensorflow as tf
+
+    is_turned, is_upside_down, is_mirrored = _moves(orientation)
+    window = tf.where(is_turned, tf.gather(window, [1, 0, 3, 2]), window)
+    top, left, rows, columns = tf.unstack(window)
+    top = tf.where(is_upside_down, height - top - rows, top)
+    left = tf.where(is_mirrored, width - left - columns, left)
+    return tf.stack([top, left, rows, columns])
+
+
+def _upright(pixels, orientation):
+    """Turns stored pixels upright; sides change places from 5 to 8."""
+    import tensorflow as tf
+
+    is_turned, is_upside_down, is_mirrored = _moves(orientation)
+    axes = tf.boolean_mask([0, 1], tf.stack([is_upside_down, is_mirrored]))
+    order = tf.where(is_turned, [1, 0, 2], [0, 1, 2])
+    result = tf.transpose(tf.reverse(pixels, axes), order)
+    return tf.ensure_shape(result, [None, None, pixels.shape[2]])
+
+
+@functools.cache
+def _header_function():
+    """Returns a traced function from bytes to height, width, orientation.
+
+    Eager calls would take milliseconds each.
+    """
+    import tensorflow as tf
+
+    def read(contents, kind):
+        orientation = tf.cast(_orientation(contents, kind), "int64")
+        return tf.concat([_stored_size(contents, kind), orientation[None]], 0)
+
+    @_own_function
+    def header(contents):
+        branches = [
+            functools.partial(read, contents, kind)
+            for kind in range(UNKNOWN + 1)
+        ]
+        return tf.switch_case(_image_kind(contents), branches)
+
+    return header.get_concrete_function(tf.TensorSpec([], "string"))
+
+
+@functools.cache
+def _decoder(channels):
+    """Returns a traced function from bytes to all pixels as stored."""
+    import tensorflow as tf
+
+    def decode(contents, num_channels):
+        # Never 0 or 4 channels: with them TensorFlow 2.20 takes animated WebP
+        # files too, and writes outside its memory.
+        image = tf.io.decode_image(
+            contents, channels=num_channels, expand_animations=False
+        )
+        return tf.ensure_shape(image, [None, None, num_channels])
+
+    @_own_function
+    def decoded(contents):
+        kind = _image_kind(contents)
+        if channels == 3:
+            return decode(contents, 3)
+        # Only JPEG and PNG decode to gray values themselves.
+        return tf.cond(
+            (kind == JPEG) | (kind == PNG),
+            lambda: decode(contents, 1),
+            lambda: tf.image.rgb_to_grayscale(_decoder(3)(contents)),
+        )
+
+    return decoded.get_concrete_function(tf.TensorSpec([], "string"))
+
+
+def _own_function(function):
+    """Makes a function that TensorFlow does not copy into its caller."""
+    import tensorflow as tf
+
+    return tf.function(
+        function,
+        autograph=False,
+        experimental_attributes={"_noinline": True},
+    )
+
+
+def _moves(orientation):
+    """Returns whether to transpose, to flip vertically and horizontally."""
+    import tensorflow as tf
+
+    def is_one_of(*values):
+        return tf.reduce_any(orientation == tf.constant(values))
+
+    return orientation >= 5, is_one_of(3, 4, 6, 7), is_one_of(2, 3, 7, 8)
+
+
+def _slice(image, window):
+    top, left, height, width = (window[i] for i in range(4))
+    return image[top : top + height, left : left + width]
+
+
+def _is_plain_jpeg(contents):
+    """Returns whether a file is a JPEG without an orientation, cheaply.
+
+    It begins with a JFIF segment followed by its tables, as most images do
+    that software has written.
     """
     import tensorflow as tf
 
@@ -42,15 +370,8 @@ def is_plain_jpeg(contents: Any) -> Any:
     return is_jfif & (tf.strings.substr(head, 20, 2) == tables)
 
 
-def image_kind(contents: Any) -> Any:
-    """Tells the format by the first bytes.
-
-    Args:
-        contents: Bytes of a file, string scalar.
-
-    Returns:
-        int32 scalar: `JPEG`, `PNG`, `GIF`, `BMP`, `WEBP` or `UNKNOWN`.
-    """
+def _image_kind(contents):
+    """Returns the format by the first bytes, int32 scalar."""
     import tensorflow as tf
 
     head = _head(contents, 12)
@@ -61,7 +382,6 @@ def image_kind(contents: Any) -> Any:
     found = [
         holds(0, b"\xff\xd8\xff"),
         holds(0, b"\x89PNG\r\n\x1a\n"),
-        holds(0, b"GIF8"),
         holds(0, b"BM"),
         holds(0, b"RIFF") & holds(8, b"WEBP"),
         tf.constant(True),
@@ -69,26 +389,12 @@ def image_kind(contents: Any) -> Any:
     return tf.argmax(tf.cast(tf.stack(found), "int32"), output_type="int32")
 
 
-def stored_size(contents: Any, kind: int) -> Any:
-    """Reads how many pixels a decoder would make.
-
-    Args:
-        contents: Bytes of a file, string scalar.
-        kind: What `image_kind` says of it, a Python number.
-
-    Returns:
-        (2,), int64: height and width as they are stored, before the
-        orientation is applied; of a GIF those of its first frame; zeros where
-        they cannot be read.
-    """
+def _stored_size(contents, kind):
+    """Reads height and width as stored, (2,), int64; zeros if damaged."""
     import tensorflow as tf
 
     if kind == JPEG:
         return tf.cast(tf.io.extract_jpeg_shape(contents)[:2], "int64")
-    if kind == GIF:
-        data = _padded(contents)
-        at = _first_gif_frame(data)
-        return tf.stack([_little(data, at + 7, 2), _little(data, at + 5, 2)])
     head = _padded(contents, limit=64)
     if kind == PNG:
         return tf.stack([_big(head, 20, 4), _big(head, 16, 4)])
@@ -101,19 +407,12 @@ def stored_size(contents: Any, kind: int) -> Any:
     return tf.zeros(2, "int64")
 
 
-def orientation_of(contents: Any, kind: int) -> Any:
-    """Reads which way up an image is shown.
+def _orientation(contents, kind):
+    """Reads the orientation, 1 (as stored) to 8; 1 where none is valid.
 
-    Cameras store the pixels as the sensor lay and write the orientation
-    beside them: into the Exif segment of a JPEG, which stands before its
-    tables, the `eXIf` chunk of a PNG, the `EXIF` chunk of a WebP file.
-
-    Args:
-        contents: Bytes of a file, string scalar.
-        kind: What `image_kind` says of it, a Python number.
-
-    Returns:
-        int32 scalar, 1 (as stored) to 8; 1 where nothing valid is said.
+    Cameras store the pixels as the sensor lay and write the orientation into
+    the Exif segment of a JPEG, before its tables; the `eXIf` chunk of a PNG;
+    the `EXIF` chunk of a WebP file.
     """
     import tensorflow as tf
 
@@ -140,38 +439,15 @@ def orientation_of(contents: Any, kind: int) -> Any:
     return tf.cond(has_word, walked, lambda: as_stored)
 
 
-def first_gif_frame(contents: Any) -> Any:
-    """Cuts an animation off behind its first frame.
-
-    TensorFlow's decoder unpacks all frames even where one is asked for: an
-    animation could hide gigabytes behind a small first frame.
-
-    Args:
-        contents: Bytes of a GIF file, string scalar.
-
-    Returns:
-        Bytes of a GIF file with one frame, string scalar.
-    """
-    import tensorflow as tf
-
-    data = _padded(contents)
-    at = _first_gif_frame(data)
-    table = _color_table(data, at + 9)
-    # Behind the colors one byte, then the compressed pixels.
-    end = _chain_ends(data)[tf.minimum(at + 11 + table, _last(data))]
-    length = tf.minimum(end + 1, tf.strings.length(contents))
-    return tf.strings.substr(contents, 0, length) + b";"
-
-
 def _head(contents, length):
-    """The first bytes as a string that is never shorter."""
+    """Returns the first bytes, padded to `length` or more."""
     import tensorflow as tf
 
     return tf.strings.substr(contents, 0, length) + b"\0" * length
 
 
 def _padded(contents, limit=-1):
-    """Bytes as int32, (length + padding,)."""
+    """Returns bytes as int32, (length + padding,)."""
     import tensorflow as tf
 
     if limit > 0:
@@ -181,7 +457,7 @@ def _padded(contents, limit=-1):
 
 
 def _last(data):
-    """Position of the last byte from which a field may be read."""
+    """Returns the last position from which a field may be read."""
     import tensorflow as tf
 
     return tf.size(data) - _PADDING
@@ -233,57 +509,8 @@ def _webp_size(head):
     )
 
 
-def _color_table(data, flags_at):
-    """Bytes of the color table that a GIF's flags announce."""
-    import tensorflow as tf
-
-    flags = data[tf.minimum(flags_at, _last(data))]
-    size = 3 * tf.bitwise.left_shift(2, flags % 8)
-    return tf.where(flags >= 128, size, 0)
-
-
-def _first_gif_frame(data):
-    """Position of the first image descriptor, behind all if there is none."""
-    import tensorflow as tf
-
-    ends = _chain_ends(data)
-
-    def is_extension(at):
-        return data[at] == 0x21
-
-    def behind(at):
-        chain = tf.minimum(at + 2, _last(data))
-        return (tf.minimum(ends[chain] + 1, _last(data)),)
-
-    start = tf.minimum(13 + _color_table(data, 10), _last(data))
-    (at,) = tf.while_loop(
-        is_extension, behind, (start,), maximum_iterations=_MAX_SEGMENTS
-    )
-    return tf.where(data[at] == 0x2C, at, _last(data))
-
-
-def _chain_ends(data):
-    """Where the chain of sub-blocks ends that begins at each byte.
-
-    A sub-block is its length and so many bytes; length 0 ends the chain.
-    Following all chains at once by doubling takes log2(length) steps, where
-    one after the other takes one for each 255 bytes.
-    """
-    import tensorflow as tf
-
-    positions = tf.range(tf.size(data))
-    step = tf.where(data == 0, 0, data + 1)
-    following = tf.minimum(positions + step, positions[-1])
-    ends, _ = tf.while_loop(
-        lambda ends, further: tf.reduce_any(ends != further),
-        lambda _, further: (further, tf.gather(further, further)),
-        (following, tf.gather(following, following)),
-    )
-    return ends
-
-
 def _jpeg_exif(data):
-    """Position of the Exif segment's TIFF block, -1 if there is none."""
+    """Finds the TIFF block of the Exif segment; -1 if there is none."""
     import tensorflow as tf
 
     def is_before(at, found):
@@ -309,7 +536,7 @@ def _jpeg_exif(data):
 
 
 def _chunk(data, start, word, layout):
-    """Position of a chunk's content, -1 if there is no such chunk."""
+    """Finds the content of a chunk; -1 if there is no such chunk."""
     import tensorflow as tf
 
     def is_before(at, found):
@@ -318,9 +545,9 @@ def _chunk(data, start, word, layout):
     def following(at, found):
         name_at, content, length = layout(data, at)
         found = tf.where(_word(data, name_at, word), content, found)
-        behind = tf.cast(content, "int64") + length
-        behind = tf.minimum(behind, tf.cast(_last(data), "int64"))
-        return tf.cast(behind, "int32"), found
+        following_at = tf.cast(content, "int64") + length
+        following_at = tf.minimum(following_at, tf.cast(_last(data), "int64"))
+        return tf.cast(following_at, "int32"), found
 
     _, found = tf.while_loop(
         is_before, following, (start, -1), maximum_iterations=_MAX_SEGMENTS
@@ -329,7 +556,7 @@ def _chunk(data, start, word, layout):
 
 
 def _png_chunk(data, at):
-    """Positions of name and content, and bytes from there to the next."""
+    """Returns where name and content are, and the bytes to the next."""
     return at + 4, at + 8, _big(data, at, 4) + 4
 
 
@@ -339,7 +566,7 @@ def _webp_chunk(data, at):
 
 
 def _tiff(data, block):
-    """The orientation that a TIFF block's first directory holds."""
+    """Reads the orientation from the first directory of a TIFF block."""
     import tensorflow as tf
 
     # Some writers put the name of the JPEG segment before the block.
@@ -372,369 +599,3 @@ def _tiff(data, block):
     is_valid = (value >= 1) & (value <= 8)
     is_valid &= is_little | _word(data, block, b"MM")
     return tf.where(is_valid, value, 1)
-
-
-def cut_encoded(
-    contents: Any,
-    size: Any,
-    window: Callable[[Any, Any], Any],
-    *,
-    channels: int = 3,
-    max_pixels: int = MAX_PIXELS,
-) -> Any:
-    """Decodes a window of an encoded image and resizes it.
-
-    A JPEG is decoded inside the window only. The image is turned as its
-    orientation says (Exif), so that windows refer to what is seen. Gray,
-    palette, CMYK and transparent files come out as three channels
-    (transparency is dropped), of an animated GIF the first frame; an animated
-    WebP file is refused.
-
-    Args:
-        contents: Bytes of a JPEG, PNG, GIF, BMP or WebP file, string scalar.
-        size: Side of the result in pixels, or (height, width).
-        window: Function of the image's height and width, as it is seen, to
-            the window (top, left, height, width), all in pixels.
-        channels: 3, or 1 for gray values. Default 3.
-        max_pixels: Pixels above which an image is not decoded. Default 50
-            million, a photograph of 8,660 x 5,773.
-
-    Returns:
-        (height, width, channels), uint8.
-
-    Raises:
-        tf.errors.InvalidArgumentError: when it runs, for an image that is
-            damaged, of no known format, or of more than `max_pixels`.
-    """
-    import tensorflow as tf
-
-    def plain():
-        shape = tf.io.extract_jpeg_shape(contents)
-        checked = checked_contents(tf.cast(shape[:2], "int64"))
-        place = window(shape[0], shape[1])
-        return tf.image.decode_and_crop_jpeg(checked, place, channels=channels)
-
-    # TensorFlow walks over the operations of a branch that is not taken too,
-    # unless it is a function of its own: that would cost more than a small
-    # image takes to decode.
-    @_own_function
-    def general():
-        kind = image_kind(contents)
-        header = _header_function()(contents)
-        checked = checked_contents(header[:2])
-        height, width, orientation = tf.unstack(tf.cast(header, "int32"))
-        is_turned = orientation >= 5
-        place = window(
-            tf.where(is_turned, width, height),
-            tf.where(is_turned, height, width),
-        )
-        place = stored_window(place, height, width, orientation)
-        pixels = tf.cond(
-            kind == JPEG,
-            lambda: tf.image.decode_and_crop_jpeg(
-                checked, place, channels=channels
-            ),
-            lambda: _slice(_decoder(channels)(checked), place),
-        )
-        return upright(pixels, orientation)
-
-    def checked_contents(sides):
-        # Not `tf.debugging.assert_...`, which costs more than a small image.
-        checks = [
-            tf.debugging.Assert(
-                tf.reduce_min(sides) > 0, ["no image, or a damaged header"]
-            ),
-            tf.debugging.Assert(
-                sides[0] * sides[1] <= max_pixels,
-                [f"more than max_pixels={max_pixels} pixels"],
-            ),
-        ]
-        # Else the decoder, which has no side effect, would not wait.
-        with tf.control_dependencies(checks):
-            return tf.identity(contents)
-
-    pixels = tf.cond(is_plain_jpeg(contents), plain, general)
-    return resized(tf.ensure_shape(pixels, [None, None, channels]), size)
-
-
-def cut_array(image: Any, size: Any, window: Callable[[Any, Any], Any]) -> Any:
-    """Cuts a window out of pixels in memory and resizes it.
-
-    Args:
-        image: (height, width, channels), uint8; 1 or 3 channels.
-        size: Side of the result in pixels, or (height, width).
-        window: As for `cut_encoded`.
-
-    Returns:
-        (height, width, channels), uint8.
-    """
-    import tensorflow as tf
-
-    height, width = tf.shape(image)[0], tf.shape(image)[1]
-    pixels = _slice(image, window(height, width))
-    return resized(tf.ensure_shape(pixels, [None, None, image.shape[2]]), size)
-
-
-def resized(pixels: Any, size: Any) -> Any:
-    """Bilinear resize, rounded back to uint8.
-
-    Without anti-aliasing, as in the papers' TensorFlow code: it would take
-    ten times as long, more than decoding.
-
-    Args:
-        pixels: (height, width, channels), uint8.
-        size: Side of the result in pixels, or (height, width).
-
-    Returns:
-        (height, width, channels), uint8.
-    """
-    import tensorflow as tf
-
-    sides = (size, size) if isinstance(size, int) else tuple(size)
-    result = tf.image.resize(pixels, sides)
-    return tf.saturate_cast(tf.round(result), "uint8")
-
-
-def stored_window(
-    window: Any, height: Any, width: Any, orientation: Any
-) -> Any:
-    """Where a window of the upright image lies in the stored one.
-
-    Args:
-        window: (4,), int32: top, left, height and width as it is seen.
-        height: Height of the stored image in pixels.
-        width: Width of the stored image in pixels.
-        orientation: 1 to 8, see `orientation_of`.
-
-    Returns:
-        (4,), int32: top, left, height and width in the stored image.
-    """
-    import tensorflow as tf
-
-    is_turned, is_upside_down, is_mirrored = _moves(orientation)
-    window = tf.where(is_turned, tf.gather(window, [1, 0, 3, 2]), window)
-    top, left, rows, columns = tf.unstack(window)
-    top = tf.where(is_upside_down, height - top - rows, top)
-    left = tf.where(is_mirrored, width - left - columns, left)
-    return tf.stack([top, left, rows, columns])
-
-
-def upright(pixels: Any, orientation: Any) -> Any:
-    """Turns stored pixels as their orientation says.
-
-    Args:
-        pixels: (height, width, channels).
-        orientation: 1 to 8, see `orientation_of`.
-
-    Returns:
-        The same pixels; height and width change places from 5 on.
-    """
-    import tensorflow as tf
-
-    is_turned, is_upside_down, is_mirrored = _moves(orientation)
-    axes = tf.boolean_mask([0, 1], tf.stack([is_upside_down, is_mirrored]))
-    order = tf.where(is_turned, [1, 0, 2], [0, 1, 2])
-    result = tf.transpose(tf.reverse(pixels, axes), order)
-    return tf.ensure_shape(result, [None, None, pixels.shape[2]])
-
-
-def image_size(contents: bytes) -> tuple[int, int]:
-    """Reads an image's height and width without decoding it.
-
-    Args:
-        contents: Bytes of a JPEG, PNG, GIF, BMP or WebP file.
-
-    Returns:
-        Height and width in pixels as the image is seen: its orientation
-        (Exif) is applied; of an animated GIF those of the first frame.
-
-    Raises:
-        ValueError: another format, or a header that is damaged.
-
-    Example:
-
-    ```python
-    import tensorflow as tf
-
-    picture = tf.io.encode_png(np.zeros((30, 40, 3), "uint8")).numpy()
-    assert gsp.data.image_size(picture) == (30, 40)
-    ```
-    """
-    height, width, orientation = read_header(contents)
-    return (width, height) if orientation >= 5 else (height, width)
-
-
-def decode_image(contents: bytes, *, max_pixels: int = MAX_PIXELS) -> Any:
-    """Decodes a whole image, the right way up, unless it is too large.
-
-    What is shown or checked should come from here: it is the image as
-    training and the exports see it.
-
-    Args:
-        contents: Bytes of a JPEG, PNG, GIF, BMP or WebP file.
-        max_pixels: Pixels above which it is refused before it is decoded.
-            Default 50 million.
-
-    Returns:
-        (height, width, 3), uint8, a NumPy array.
-
-    Raises:
-        ValueError: another format, a damaged file, or too many pixels.
-
-    Example:
-
-    ```python
-    import tensorflow as tf
-
-    picture = tf.io.encode_png(np.zeros((30, 40, 3), "uint8")).numpy()
-    assert gsp.data.decode_image(picture).shape == (30, 40, 3)
-    ```
-    """
-    import tensorflow as tf
-
-    height, width, orientation = read_header(contents)
-    check_num_pixels(height, width, max_pixels)
-    try:
-        pixels = _decoder(3)(tf.constant(contents))
-        return upright(pixels, tf.constant(orientation)).numpy()
-    except tf.errors.OpError as error:
-        raise ValueError(
-            f"`contents` must be a whole image. Received: {first_words(error)}."
-        ) from error
-
-
-def check_num_pixels(height: int, width: int, max_pixels: int) -> None:
-    """Raises `ValueError` for an image of more than `max_pixels` pixels."""
-    if height * width > max_pixels:
-        raise ValueError(
-            f"An image must have at most max_pixels={max_pixels} pixels. "
-            f"Received: {width} x {height}."
-        )
-
-
-def read_header(contents: bytes) -> tuple[int, int, int]:
-    """Reads stored height and width, and the orientation, of an image.
-
-    Args:
-        contents: Bytes of a file.
-
-    Returns:
-        Height and width as stored, in pixels, and the orientation, 1 to 8.
-
-    Raises:
-        ValueError: another format, or a header that is damaged.
-    """
-    import tensorflow as tf
-
-    try:
-        header = _header_function()(tf.constant(contents))
-        height, width, orientation = header.numpy().tolist()
-    except tf.errors.OpError as error:
-        raise ValueError(
-            "`contents` must begin as an image. "
-            f"Received: {first_words(error)}."
-        ) from error
-    if min(height, width) < 1:
-        raise ValueError(
-            "`contents` must be a JPEG, PNG, GIF, BMP or WebP file. "
-            f"Received: {len(contents)} bytes that begin with "
-            f"{contents[:8]!r}."
-        )
-    return height, width, orientation
-
-
-@functools.cache
-def _header_function():
-    """One traced function: eager calls would take milliseconds each."""
-    import tensorflow as tf
-
-    def read(contents, kind):
-        orientation = tf.cast(orientation_of(contents, kind), "int64")
-        return tf.concat([stored_size(contents, kind), orientation[None]], 0)
-
-    @_own_function
-    def header(contents):
-        branches = [
-            functools.partial(read, contents, kind)
-            for kind in range(len(KINDS))
-        ]
-        return tf.switch_case(image_kind(contents), branches)
-
-    return header.get_concrete_function(tf.TensorSpec([], "string"))
-
-
-@functools.cache
-def _decoder(channels):
-    """All pixels of a file as they are stored, traced once."""
-    import tensorflow as tf
-
-    def decode(contents, num_channels):
-        # Never 0 or 4 channels: with them TensorFlow 2.20 takes animated WebP
-        # files too, and writes outside its memory.
-        image = tf.io.decode_image(
-            contents, channels=num_channels, expand_animations=False
-        )
-        return tf.ensure_shape(image, [None, None, num_channels])
-
-    @_own_function
-    def decoded(contents):
-        kind = image_kind(contents)
-        if channels == 3:
-            return tf.cond(
-                kind == GIF,
-                lambda: decode(first_gif_frame(contents), 3),
-                lambda: decode(contents, 3),
-            )
-        # Only JPEG and PNG decode to gray values themselves.
-        return tf.cond(
-            (kind == JPEG) | (kind == PNG),
-            lambda: decode(contents, 1),
-            lambda: tf.image.rgb_to_grayscale(_decoder(3)(contents)),
-        )
-
-    return decoded.get_concrete_function(tf.TensorSpec([], "string"))
-
-
-def _own_function(function):
-    """A function that TensorFlow calls, and does not copy into its caller."""
-    import tensorflow as tf
-
-    return tf.function(
-        function,
-        autograph=False,
-        experimental_attributes={"_noinline": True},
-    )
-
-
-def num_pixels(contents: Any) -> Any:
-    """Pixels that decoding a file would make, int64 scalar tensor.
-
-    Args:
-        contents: Bytes of a file, string scalar.
-    """
-    header = _header_function()(contents)
-    return header[0] * header[1]
-
-
-def first_words(error: Exception) -> str:
-    """What TensorFlow says of a damaged image, without its stack."""
-    text = getattr(error, "message", None) or str(error)
-    if "Detected at node" in text:
-        text = text.split("\n\n")[-1]
-    text = text.split("}} ")[-1].split(" [Op")[0]
-    return text.strip().splitlines()[0][:90]
-
-
-def _moves(orientation):
-    """Which of the three moves turn stored pixels upright."""
-    import tensorflow as tf
-
-    def is_one_of(*values):
-        return tf.reduce_any(orientation == tf.constant(values))
-
-    return orientation >= 5, is_one_of(3, 4, 6, 7), is_one_of(2, 3, 7, 8)
-
-
-def _slice(image, window):
-    top, left, height, width = (window[i] for i in range(4))
-    return image[top : top + height, left : left + width]

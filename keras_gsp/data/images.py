@@ -1,21 +1,26 @@
 """Image batches for training and scoring: read, crop, resize, flip."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_gsp.data import crops, decoding
-from keras_gsp.data.decoding import MAX_PIXELS
+from keras_gsp.data import crops
+from keras_gsp.data.decoding import MAX_PIXELS, cut_array, cut_encoded
+from keras_gsp.data.map_each import map_each
+from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.data.untuned import untuned
-from keras_gsp.ops.arguments import check_count
+from keras_gsp.embeddings.labeled_embeddings import checked_labels
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 def augmented_batches(
     images: Sequence[str] | np.ndarray,
     labels: Any,
-    index_batches: Any,
+    index_batches: "tf.data.Dataset",
     *,
     size: int = 227,
     resize: int | None = 256,
@@ -25,55 +30,60 @@ def augmented_batches(
     first_step: int = 0,
     max_pixels: int = MAX_PIXELS,
     positions: np.ndarray | None = None,
-) -> Any:
+) -> "tf.data.Dataset":
     """Turns batches of indices into batches of augmented images.
 
     A random crop of the image, resized to a square, mirrored with
     probability 1/2. Every draw is a function of `seed`, the step and the
-    position in the batch, so that two runs see the same pixels whatever the
-    number of threads, and a run resumed with `first_step` goes on exactly.
+    position in the batch: two runs see the same pixels whatever the number
+    of threads, and a run resumed with `first_step` continues exactly.
     Only the crop is decoded, and it is resized once: the papers resize the
     image to 256 pixels first and the crop again.
 
+    Train with `model.fit(batches, shuffle=False, ...)`: Keras warns
+    otherwise that it does not shuffle a `tf.data.Dataset` again.
+
     Args:
-        images: File names (sequence of str), or pixels
+        images: file names, a sequence or array of strings; or pixels
             (num_images, height, width, channels), uint8.
-        labels: (num_images,), integers.
-        index_batches: `tf.data.Dataset` of (batch,) integers, such as
-            `keras_gsp.data.class_balanced` gives, all of one known length.
-        size: Side of the images that come out, in pixels, at most `resize`.
-        resize: Length in pixels of the shorter side to which the published
+        labels: (num_images,), integers, or strings. Strings become the
+            integers 0, 1, ... in their sorted order.
+        index_batches: `tf.data.Dataset` of (batch,) integers of one known
+            length, such as `class_balanced_batches` returns.
+        size: side of the result in pixels, at most `resize`.
+        resize: length in pixels of the shorter side to which the published
             sizes refer; only the ratio `size / resize` and the crop `"side"`
-            depend on it. None: with `crop=None` the whole image is resized.
+            depend on it. `None`: with `crop=None` the whole image is resized.
         crop: `"area"`: the crop covers 0.16 to 1 of the image, as in the
             benchmark's public code. The default, because the published
             numbers were computed by that code. `"side"`: a side of 40 to 256
             pixels, as in the benchmark's text, which allows crops down to
-            1/40 of the image. None: the center crop of the evaluation.
-        flip: Whether to mirror half of the images.
-        seed: Integer.
-        first_step: Step at which the batches start; those of a run that goes
-            on at step t equal those of one that never stopped from t on.
-        max_pixels: Pixels above which a file is not decoded, and reading
-            fails: a small file can ask for gigabytes. Default 50 million.
-        positions: Integers below the length of a batch: only these of each
-            batch are read and come out, the part that one of several
+            1/40 of the image. `None`: the center crop of the evaluation.
+        flip: whether to mirror half of the images.
+        seed: integer.
+        first_step: step at which the batches start.
+        max_pixels: largest number of pixels of a file to decode; a small
+            file can ask for gigabytes. Default 50 million.
+        positions: integers below the length of a batch: only these of each
+            batch are read and returned, the part that one of several
             processes feeds. Default `None`: the whole batch.
 
     Returns:
         `tf.data.Dataset` of (images, labels): (batch, size, size, channels)
-        uint8 and (batch,) int64; file names give three channels.
+        uint8 and (batch,) int64; file names give three channels. A file that
+        cannot be read ends the iteration with an error that has its path.
 
     Raises:
-        ValueError: sizes that make no sense, an unknown crop, unequal
-            lengths, or batches of unknown length.
+        TypeError: labels that are neither integers nor strings.
+        ValueError: `size` above `resize`, an unknown crop, unequal lengths,
+            or batches of unknown length.
 
     Example:
 
     ```python
     pixels = np.zeros((8, 40, 50, 3), "uint8")
-    labels = np.repeat([0, 1], 4)
-    indices = gsp.data.class_balanced(
+    labels = np.repeat(["cat", "dog"], 4)
+    indices = gsp.data.class_balanced_batches(
         labels, classes_per_batch=2, samples_per_class=2
     )
     batches = gsp.data.augmented_batches(pixels, labels, indices, size=32)
@@ -87,83 +97,92 @@ def augmented_batches(
     """
     import tensorflow as tf
 
-    _check_sizes(size, resize)
+    center = Preprocessing(size, resize, max_pixels=max_pixels)
     crops.check_crop(crop)
-    _check_resize(resize, crop)
-    check_count(max_pixels=max_pixels)
-    source, labels = _source(images), _checked_labels(images, labels)
-    batch_size = _batch_size(index_batches)
+    if resize is None and crop == "side":
+        raise ValueError(
+            '`resize` must be given with crop="side", whose sides refer to '
+            "it. Received: resize=None."
+        )
+    source = _source(images)
+    labels = _checked_labels(images, labels)
+    if labels.dtype.kind == "U":
+        labels = np.unique(labels, return_inverse=True)[1].reshape(-1)
+    labels = tf.constant(labels, "int64")
+    places = _checked_positions(positions, _batch_size(index_batches))
 
-    def cut(image, crop_seed):
-        window = crops.evaluation_window(_fraction(size, resize))
-        if crop is not None:
-            window = partial(
-                crops.random_window,
-                seed=crop_seed,
-                crop=crop,
-                resize=resize or 1,  # "area" does not use it
-            )
-        return _cut(image, size, window, max_pixels)
+    def cut_at_random(image, seed):
+        window = partial(
+            crops.random_window,
+            seed=seed,
+            crop=str(crop),
+            resize=resize or 1,  # "area" does not use it
+        )
+        if image.dtype == tf.string:
+            contents = tf.io.read_file(image)
+            return cut_encoded(contents, size, window, max_pixels=max_pixels)
+        return cut_array(image, size, window)
 
-    def prepare(step, position, index):
+    def prepare(step, position, image):
         drawn = tf.random.experimental.stateless_fold_in(
             tf.random.experimental.stateless_fold_in([seed, 0], step), position
         )
         crop_seed, flip_seed = tf.unstack(tf.random.split(drawn, 2))
-        image = cut(source[index], crop_seed)
+        if crop is None:
+            image = _cut(image, center)
+        else:
+            image = cut_at_random(image, crop_seed)
         if flip:
             image = tf.image.stateless_random_flip_left_right(image, flip_seed)
-        return image, labels[index]
+        return image
+
+    def batch(step, indices):
+        chosen = tf.gather(tf.cast(indices, "int64"), places)
+        rows = tf.fill([len(places)], step), tf.constant(places, "int64")
+        pixels = _map_images(
+            prepare, rows, tf.gather(source, chosen), size, 3, max_pixels
+        )
+        return pixels, tf.gather(labels, chosen)
 
     steps = tf.data.Dataset.counter(first_step)
     batches = tf.data.Dataset.zip(steps, index_batches)
-    positions = _checked_positions(positions, batch_size)
-    batch_size = len(positions)
-    positions = tf.constant(positions, "int64")
-    singles = batches.map(
-        lambda step, indices: (
-            tf.fill([batch_size], step),
-            positions,
-            tf.gather(tf.cast(indices, "int64"), positions),
-        )
-    ).unbatch()
-    return _in_batches(singles, prepare, batch_size, drop_remainder=True)
+    return _mapped(batches, batch)
 
 
 def evaluation_batches(
     images: Sequence[str] | np.ndarray,
     labels: Any = None,
     *,
+    preprocessing: Preprocessing | None = None,
     size: int = 227,
     resize: int | None = 256,
     batch_size: int = 64,
     max_pixels: int = MAX_PIXELS,
-) -> Any:
+) -> "tf.data.Dataset":
     """Turns images into batches as the published numbers are scored.
 
-    The image is scaled until its shorter side has `resize` pixels and the
-    centered `size` x `size` square is kept; both in one resize. With
-    `resize=size` that is the largest centered square, with `resize=None` the
-    whole image, whose proportions change. `export_encoder` and
-    `export_retriever` do the same, pixel by pixel, with
-    `crop_fraction=size / resize`, 1.0 or None.
-
     Args:
-        images: File names (sequence of str), or pixels
+        images: file names, a sequence or array of strings; or pixels
             (num_images, height, width, channels), uint8.
-        labels: (num_images,), integers, or None.
-        size: Side of the images that come out, in pixels, at most `resize`.
-        resize: Length of the shorter side before the crop, in pixels; None
-            resizes the whole image.
-        batch_size: Images per batch; the last batch holds what is left.
-        max_pixels: As for `augmented_batches`.
+        labels: (num_images,), integers or strings, or `None`.
+        preprocessing: how images are cropped and resized. Default `None`:
+            `Preprocessing(size, resize, max_pixels=max_pixels)`.
+        size: side of the result in pixels, at most `resize`. Default 227.
+        resize: length of the shorter side before the crop, in pixels; `None`
+            resizes the whole image. Default 256.
+        batch_size: images per batch; the last batch holds what is left.
+        max_pixels: as for `augmented_batches`.
 
     Returns:
         `tf.data.Dataset` of images, (batch, size, size, channels) uint8, in
-        the order given; of (images, labels) if labels are given.
+        the order given; of (images, labels) if labels are given, int64 or
+        strings. A file that cannot be read ends the iteration with an error
+        that has its path.
 
     Raises:
-        ValueError: sizes that make no sense or unequal lengths.
+        TypeError: labels that are neither integers nor strings.
+        ValueError: `size` above `resize`, unequal lengths, or a `size` or
+            `resize` that contradicts `preprocessing`.
 
     Example:
 
@@ -175,51 +194,95 @@ def evaluation_batches(
     """
     import tensorflow as tf
 
-    _check_sizes(size, resize)
-    check_count(max_pixels=max_pixels)
-    window = crops.evaluation_window(_fraction(size, resize))
+    given = Preprocessing(size, resize, max_pixels=max_pixels)
+    if preprocessing is None:
+        preprocessing = given
+    elif given not in (Preprocessing(), preprocessing):
+        raise ValueError(
+            "`size`, `resize` and `max_pixels` must not contradict "
+            f"`preprocessing`. Received: {given} and {preprocessing}."
+        )
     source = _source(images)
     if labels is not None:
-        labels = _checked_labels(images, labels)
+        labels = tf.constant(_checked_labels(images, labels))
 
-    def prepare(index):
-        image = _cut(source[index], size, window, max_pixels)
-        return image if labels is None else (image, labels[index])
+    def batch(indices):
+        pixels = _map_images(
+            lambda image: _cut(image, preprocessing),
+            (),
+            tf.gather(source, indices),
+            (preprocessing.height, preprocessing.width),
+            preprocessing.channels,
+            preprocessing.max_pixels,
+        )
+        return (
+            pixels if labels is None else (pixels, tf.gather(labels, indices))
+        )
 
-    return _in_batches(tf.data.Dataset.range(len(images)), prepare, batch_size)
+    batches = tf.data.Dataset.range(len(images)).batch(batch_size)
+    return _mapped(batches, batch)
 
 
-def _in_batches(singles, prepare, batch_size, drop_remainder=False):
+def _mapped(batches, function):
     import tensorflow as tf
 
     # It branches on Python values alone: converting it took seconds.
-    prepare = tf.autograph.experimental.do_not_convert(prepare)
-    images = singles.map(
-        prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    )
-    batches = images.batch(batch_size, drop_remainder=drop_remainder)
+    function = tf.autograph.experimental.do_not_convert(function)
+    # Each call maps its images in parallel; a second one hides its start.
+    batches = batches.map(function, num_parallel_calls=2, deterministic=True)
     return untuned(batches.prefetch(2))
 
 
-def _cut(image, size, window, max_pixels):
+def _map_images(
+    prepare: Callable[..., Any],
+    rows: tuple[Any, ...],
+    images: Any,
+    size: int | tuple[int, int],
+    channels: int,
+    max_pixels: int,
+) -> Any:
+    """Maps `prepare` over images; names the files that cannot be read."""
+    import tensorflow as tf
+
+    sides = (size, size) if isinstance(size, int) else size
+    is_file = images.dtype == tf.string
+    channels = channels if is_file else images.shape[-1]
+    nothing = tf.zeros((*sides, channels), "uint8")
+    found, is_read = map_each(prepare, (*rows, images), nothing)
+    length = rows[0].shape[0] if rows else None
+    found = tf.ensure_shape(found, (length, *nothing.shape))
+    if not is_file:
+        return found
+    unread = tf.boolean_mask(images, ~is_read)
+    check = tf.debugging.Assert(
+        tf.reduce_all(is_read),
+        [
+            f"Each file must be an image of at most max_pixels={max_pixels} "
+            "pixels; `gsp.data.readable_images` tells why one is not. "
+            "Received:",
+            unread,
+        ],
+        summarize=10,
+    )
+    with tf.control_dependencies([check]):
+        return tf.identity(found)
+
+
+def _cut(image, preprocessing):
     import tensorflow as tf
 
     if image.dtype == tf.string:
-        return decoding.cut_encoded(
-            tf.io.read_file(image), size, window, max_pixels=max_pixels
-        )
-    return decoding.cut_array(image, size, window)
-
-
-def _fraction(size, resize):
-    return None if resize is None else size / resize
+        return preprocessing.decode(tf.io.read_file(image))
+    return preprocessing.cut(image)
 
 
 def _source(images):
     import tensorflow as tf
 
-    if not hasattr(images, "shape"):
-        return tf.constant([str(path) for path in images], "string")
+    is_array = hasattr(images, "shape")
+    if not is_array or np.dtype(images.dtype).kind in "OSU":
+        names = [n if isinstance(n, bytes) else str(n) for n in images]
+        return tf.constant(names, "string")
     if len(images.shape) != 4 or np.dtype(images.dtype) != np.uint8:
         raise ValueError(
             "`images` must be file names or uint8 of shape (num_images, "
@@ -231,24 +294,19 @@ def _source(images):
 
 
 def _checked_labels(images, labels):
-    import tensorflow as tf
-
+    """Returns int64 or strings, one for each image."""
     if len(images) != len(labels):
         raise ValueError(
             "`images` and `labels` must have the same length. Received: "
             f"{len(images)} and {len(labels)}."
         )
-    return tf.constant(np.asarray(labels), "int64")
-
-
-def _check_sizes(size, resize):
-    check_count(size=size)
-    if resize is not None and size > resize:
-        raise ValueError(
-            "`size` must be in [1, resize]: the crop is cut from an image "
-            f"whose shorter side has `resize` pixels. Received: size={size}, "
-            f"resize={resize}."
+    labels = checked_labels(labels, len(labels))
+    if labels.dtype.kind not in "biuU":
+        raise TypeError(
+            "`labels` must be integers or strings. "
+            f"Received: dtype {labels.dtype}."
         )
+    return labels if labels.dtype.kind == "U" else labels.astype("int64")
 
 
 def _checked_positions(positions, batch_size):
@@ -260,14 +318,6 @@ def _checked_positions(positions, batch_size):
             f"{batch_size}. Received: positions={positions}."
         )
     return found
-
-
-def _check_resize(resize, crop):
-    if resize is None and crop == "side":
-        raise ValueError(
-            '`resize` must be given with crop="side", whose sides refer to '
-            "it. Received: resize=None."
-        )
 
 
 def _batch_size(index_batches):

@@ -601,6 +601,6 @@ def _check_no_sample_weight(sample_weight):
     if sample_weight is not None:
         raise ValueError(
             "MetricLearner takes no sample weights; draw the batches "
-            "with `keras_gsp.data.class_balanced` instead. Received: "
+            "with `keras_gsp.data.class_balanced_batches` instead. Received: "
             f"sample_weight of shape {tuple(sample_weight.shape)}."
         )

@@ -15,13 +15,13 @@ LABELS = np.array([0, 0, 1, 1])
 
 
 def indices():
-    return gsp.data.class_balanced(
+    return gsp.data.class_balanced_batches(
         LABELS, classes_per_batch=2, samples_per_class=1
     )
 
 
 PIPELINES = {
-    "class_balanced": indices,
+    "class_balanced_batches": indices,
     "augmented_batches": lambda: gsp.data.augmented_batches(
         PIXELS, LABELS, indices(), size=4, resize=6
     ),

@@ -14,7 +14,7 @@ import keras_gsp as gsp
 from keras_gsp.storage.checksums import write_checksums
 from tests.training.datasets import layouts
 from training import export, search
-from training.datasets.image_set import ImageSet
+from keras_gsp.data import ImageSet
 from training.recipes.recipe import Recipe
 from training.runs import export_run
 from training.runs.export_run import Export

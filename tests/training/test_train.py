@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.data import ImageSet
 from training import evaluate, train
 from training.datasets import glyphs
-from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.datasets.image_set import RetrievalSplits
 from training.recipes import callbacks
 from training.recipes.glyphs import RECIPES
 from training.runs.run_directory import RunDirectory

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 
 import keras_gsp as gsp
-from training.datasets.cifar import binary_records, cifar100_root
-from training.datasets.image_folder import (
-    image_folder,
-    merged_sides,
-    shared_sides,
-)
-from training.datasets.image_set import ImageSet, RetrievalSplits
+from keras_gsp.data import ImageSet, image_folder
+from training.datasets.image_set import RetrievalSplits
+from training.datasets.layout import need_data_dir
+from training.datasets.own_images import merged_sides, shared_sides
+from training.datasets.published import cifar_records, cifar_root
 
 # The super-classes that fill the other cells, as in the thesis' code.
 BACKGROUNDS = (
@@ -70,7 +68,7 @@ def collage_splits(
     cell_size = canvas_size // 2
     rng = np.random.default_rng(seed)
     try:
-        root = cifar100_root(data_dir)
+        root = cifar_root(data_dir, 100)
     except FileNotFoundError:
         images = load_pictures(data_dir, cell_size, images_per_class)
         parts = folder_parts(images, rng)
@@ -178,7 +176,7 @@ def _made(foreground, background, distilled, rng):
 def _cifar100_parts(root, cell_size, images_per_class):
     names = (root / "fine_label_names.txt").read_text().split()
     super_names = (root / "coarse_label_names.txt").read_text().split()
-    files = [binary_records(root / f"{p}.bin", 2) for p in ("train", "test")]
+    files = [cifar_records(root / f"{p}.bin", 2) for p in ("train", "test")]
     coarse, fine = np.concatenate([labels for labels, _ in files]).T
     images = np.concatenate([images for _, images in files])
     parts: dict[str, tuple[list, list, list]] = {
@@ -297,7 +295,9 @@ def folder_classes(
 
 
 def _listed(data_dir, images_per_class):
-    images = merged_sides(image_folder(data_dir))
+    root = need_data_dir(data_dir, "A folder of images")
+    images = merged_sides(image_folder(root))
+    # In the order of classes, which the drawn backgrounds depend on.
     kept = _first(images.labels, range(images.num_classes), images_per_class)
     return images.subset(kept)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from training.datasets.image_set import ImageSet, RetrievalSplits
+from keras_gsp.data import ImageSet
+from training.datasets.image_set import RetrievalSplits
 
 CELL = 24
 """Side of one of the four cells of a canvas, pixels."""

@@ -1,121 +1,20 @@
-"""Labeled images, in memory or on disk, and their retrieval splits."""
+"""Image sets split by class for retrieval."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-_DTYPES = np.uint8, np.float16
-
-
-@dataclass(frozen=True, eq=False)
-class ImageSet:
-    """Labeled images, held in memory or named by their files.
-
-    Args:
-        labels: (num_images,), int64, each in [0, num_classes).
-        class_names: One name per class; every class has an image.
-        images: (num_images, height, width, 3), uint8; or feature maps in
-            their place, (num_images, height, width, channels), float16; or
-            None.
-        paths: One file per image, or None. Exactly one of `images` and
-            `paths` is given.
-
-    Raises:
-        ValueError: lengths differ, a label names no class, a class has no
-            image, or the images are neither in memory nor on disk.
-    """
-
-    labels: np.ndarray
-    class_names: tuple[str, ...]
-    # Any of None and what the class says: exactly one of them is there.
-    images: Any = None
-    paths: Any = None
-
-    def __post_init__(self) -> None:
-        _set(self, "labels", np.asarray(self.labels, dtype="int64"))
-        _set(self, "class_names", tuple(str(n) for n in self.class_names))
-        if (self.images is None) == (self.paths is None):
-            raise ValueError(
-                "Exactly one of `images` and `paths` must be given. Received: "
-                f"images={_shape(self.images)}, paths={_shape(self.paths)}."
-            )
-        if self.paths is not None:
-            _set(self, "paths", tuple(str(path) for path in self.paths))
-        elif self.images.ndim != 4 or self.images.dtype not in _DTYPES:
-            raise ValueError(
-                "`images` must be uint8, or float16 features, of shape "
-                "(num_images, height, width, channels). "
-                f"Received: {self.images.dtype} of shape "
-                f"{self.images.shape}."
-            )
-        self._check_labels()
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes."""
-        return len(self.class_names)
-
-    @property
-    def class_sizes(self) -> np.ndarray:
-        """(num_classes,), images per class."""
-        return np.bincount(self.labels, minlength=self.num_classes)
-
-    def subset(self, indices: Sequence[int] | np.ndarray) -> "ImageSet":
-        """The images at `indices`; classes left without images are dropped.
-
-        Args:
-            indices: Positions in [0, num_images), in any order.
-
-        Returns:
-            An `ImageSet` whose labels are counted from 0 again, in the order
-            of the classes here.
-        """
-        places = np.asarray(indices, dtype="int64")
-        kept, labels = np.unique(self.labels[places], return_inverse=True)
-        return ImageSet(
-            labels=labels,
-            class_names=tuple(self.class_names[label] for label in kept),
-            images=None if self.images is None else self.images[places],
-            paths=self.paths and tuple(self.paths[i] for i in places),
-        )
-
-    def of_classes(self, classes: Sequence[int] | np.ndarray) -> "ImageSet":
-        """All images of the given classes, in the order they stand here."""
-        return self.subset(np.flatnonzero(np.isin(self.labels, classes)))
-
-    def _check_labels(self):
-        length = len(self.paths) if self.images is None else len(self.images)
-        if self.labels.shape != (length,):
-            raise ValueError(
-                "`labels` must have one entry per image. Received: labels of "
-                f"shape {self.labels.shape} for {length} images."
-            )
-        if length and not (
-            0 <= self.labels.min() and self.labels.max() < self.num_classes
-        ):
-            raise ValueError(
-                "`labels` must be in [0, num_classes). Received: "
-                f"{self.labels.min()}...{self.labels.max()} for "
-                f"{self.num_classes} class names."
-            )
-        empty = np.flatnonzero(self.class_sizes == 0)
-        if empty.size:
-            raise ValueError(
-                "Every class must have an image. Received: none for "
-                f"{[self.class_names[i] for i in empty[:5]]} and "
-                f"{max(0, empty.size - 5)} other classes."
-            )
+if TYPE_CHECKING:
+    from keras_gsp.data import ImageSet
 
 
 @dataclass(frozen=True, eq=False)
 class RetrievalSplits:
-    """A data set split by class: unseen classes are what is scored.
+    """A data set split by class: scores are those of unseen classes.
 
     Args:
         name: Name of the data set.
@@ -123,21 +22,21 @@ class RetrievalSplits:
         test: Images of classes that `train` does not have; each is a query
             against all others unless `query` and `gallery` are given.
         query: Queries, where the data set names them (In-shop); else None.
-        gallery: What the queries search, given together with `query` and
-            with the same class names.
+        gallery: The images that queries search, given together with `query`
+            and with the same class names.
         validation: Images of classes in neither `train` nor `test`, for
-            choosing the best weights; None where the data set has none and
-            some training classes have to serve.
+            choosing the best weights; None where the data set has none: some
+            training classes are used then.
 
     Raises:
-        ValueError: a class stands on two sides, or only one of `query` and
+        ValueError: a class is on two sides, or only one of `query` and
             `gallery` is given, or their class names differ.
     """
 
     name: str
     train: ImageSet
     test: ImageSet
-    # `ImageSet` or None; what needs them says so where they are missing.
+    # Each is an `ImageSet` or None.
     query: Any = None
     gallery: Any = None
     validation: Any = None
@@ -146,7 +45,7 @@ class RetrievalSplits:
         if (self.query is None) != (self.gallery is None):
             raise ValueError(
                 "`query` and `gallery` must be given together. Received: "
-                f"query={_shape(self.query)}, gallery={_shape(self.gallery)}."
+                f"query={_size(self.query)}, gallery={_size(self.gallery)}."
             )
         if self.query and self.query.class_names != self.gallery.class_names:
             raise ValueError(
@@ -156,7 +55,7 @@ class RetrievalSplits:
             )
         self._check_disjoint()
 
-    def with_validation(self, num_folds: int, fold: int) -> "RetrievalSplits":
+    def with_validation(self, num_folds: int, fold: int) -> RetrievalSplits:
         """Splits one fold of the training classes off for validation.
 
         Args:
@@ -189,6 +88,9 @@ class RetrievalSplits:
 
     def every_image(self) -> ImageSet:
         """The images of all sides as one set, in the order of the sides."""
+        # The package brings Keras along: not for a command's --help.
+        from keras_gsp.data import ImageSet
+
         sides = [self.train, self.test]
         if self.validation is not None:
             sides.insert(1, self.validation)
@@ -222,12 +124,24 @@ class RetrievalSplits:
                 )
 
 
-def _set(instance, name, value):
-    # The way a frozen dataclass normalizes its own fields.
-    object.__setattr__(instance, name, value)
+def split_by_class(
+    images: ImageSet,
+    name: str,
+    *,
+    num_train_classes: int | None = None,
+    seed: int | None = 0,
+) -> RetrievalSplits:
+    """Splits images so that no class is on both sides.
+
+    Args:
+        images: All images.
+        name: Name of the data set.
+        num_train_classes: As for `ImageSet.split`.
+        seed: As for `ImageSet.split`.
+    """
+    train, test = images.split(num_train_classes, seed=seed)
+    return RetrievalSplits(name=name, train=train, test=test)
 
 
-def _shape(images):
-    if images is None:
-        return None
-    return getattr(images, "shape", f"{len(images)} entries")
+def _size(images):
+    return None if images is None else f"{len(images)} images"

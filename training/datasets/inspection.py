@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from training.datasets.image_set import ImageSet, RetrievalSplits
+from keras_gsp.data import ImageSet
+from training.datasets.image_set import RetrievalSplits
 
 SIDES = "train", "validation", "test"
 MAX_DIFFERENCE = 0.1
@@ -142,7 +143,7 @@ def class_facts(images: ImageSet) -> dict[str, Any]:
 def sampling_facts(
     images: ImageSet, classes_per_batch: int, samples_per_class: int
 ) -> dict[str, Any]:
-    """What `gsp.data.class_balanced` does with the training side.
+    """What `gsp.data.class_balanced_batches` does with the training side.
 
     In a cycle every class is drawn once, whatever its size, so that an image
     of a small class comes more often than one of a large class.

@@ -5,37 +5,29 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import keras_gsp as gsp
-from training.datasets.archives import cache_folder
-from training.datasets.cars196 import cars196
-from training.datasets.cifar import cifar10, cifar100, has_cifar100
+from keras_gsp.data import ImageSet
+from keras_gsp.data.archives import cache_folder
 from training.datasets.clutter import clutter_splits
 from training.datasets.collage import collage_splits, folder_classes
-from training.datasets.csv_list import csv_splits
-from training.datasets.cub import cub
-from training.datasets.image_folder import image_folder_splits
-from training.datasets.image_set import ImageSet, RetrievalSplits
-from training.datasets.in_shop import in_shop
-from training.datasets.mnist import mnist
-from training.datasets.omniglot import omniglot
-from training.datasets.stanford_online_products import stanford_online_products
+from training.datasets.image_set import RetrievalSplits
+from training.datasets.own_images import csv_splits, folder_splits
+from training.datasets.published import (
+    PUBLISHED,
+    cifar_root,
+    published_splits,
+)
 
 READERS: dict[str, Callable[..., RetrievalSplits]] = {
-    "cars": cars196,
-    "cifar10": cifar10,
-    "cifar100": cifar100,
+    **{name: partial(published_splits, name) for name in PUBLISHED},
     "clutter": clutter_splits,
     "collage": collage_splits,
     "csv": csv_splits,
-    "cub": cub,
-    "folder": image_folder_splits,
-    "inshop": in_shop,
-    "mnist": mnist,
-    "omniglot": omniglot,
-    "sop": stanford_online_products,
+    "folder": folder_splits,
 }
 # Composed of an image folder's pictures, which takes decoding all of them.
 COMPOSED = ("clutter", "collage")
@@ -75,7 +67,7 @@ def read_splits(
     """
     if dataset not in READERS:
         raise ValueError(
-            f"`dataset` must be one of {', '.join(READERS)}. Received: "
+            f"`dataset` must be one of {', '.join(sorted(READERS))}. Received: "
             f"dataset={dataset!r}."
         )
     if source not in ("disk", "tfds"):
@@ -86,7 +78,7 @@ def read_splits(
         if dataset == "csv":
             settings["on_missing"] = on_corrupt
         if check and dataset in COMPOSED and data_dir is not None:
-            if not has_cifar100(data_dir):
+            if not _has_cifar100(data_dir):
                 count = settings.get("images_per_class")
                 check(folder_classes(data_dir, count))
         splits = READERS[dataset](data_dir, **settings)
@@ -122,6 +114,14 @@ def readable_splits(
             stacklevel=3,
         )
     return replace(splits, **parts)
+
+
+def _has_cifar100(data_dir):
+    try:
+        cifar_root(data_dir, 100)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _readable(part, on_corrupt):

@@ -1,54 +1,39 @@
-"""The same data sets out of TensorFlow Datasets (TFDS)."""
+"""The benchmark data sets from TensorFlow Datasets (TFDS)."""
 
 import shutil
-import socket
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from training.datasets import cars196, cifar, cub, in_shop, mnist, omniglot
-from training.datasets import stanford_online_products as sop
-from training.datasets.archives import cache_folder
-from training.datasets.class_split import split_by_class
-from training.datasets.image_set import ImageSet, RetrievalSplits
-from training.datasets.layout import check_counts
+from keras_gsp.data import ImageSet
+from keras_gsp.data.archives import cache_folder
+from training.datasets.image_set import RetrievalSplits
+from training.datasets.published import checked_splits
 
-# Word -> TFDS name, feature with the class, its splits, published counts.
+# Word -> TFDS name and the feature that holds the class. In-shop, which TFDS
+# does not have, is read from its original layout alone.
 SOURCES = {
-    "cub": ("caltech_birds2011", "label", ("train", "test"), cub.COUNTS),
-    "cars": ("cars196", "label", ("train", "test"), cars196.COUNTS),
-    "sop": (
-        "stanford_online_products",
-        "class_id",
-        ("train", "test"),
-        sop.COUNTS,
-    ),
-    "inshop": (
-        "in_shop",
-        "item",
-        ("train", "query", "gallery"),
-        in_shop.COUNTS,
-    ),
-    "cifar10": ("cifar10", "label", ("train", "test"), cifar.CIFAR10_COUNTS),
-    "cifar100": ("cifar100", "label", ("train", "test"), cifar.CIFAR100_COUNTS),
-    "mnist": ("mnist", "label", ("train", "test"), mnist.COUNTS),
-    "omniglot": ("omniglot", "label", ("train", "test"), omniglot.COUNTS),
+    "cub": ("caltech_birds2011", "label"),
+    "cars": ("cars196", "label"),
+    "sop": ("stanford_online_products", "class_id"),
+    "cifar10": ("cifar10", "label"),
+    "cifar100": ("cifar100", "label"),
+    "mnist": ("mnist", "label"),
+    "omniglot": ("omniglot", "label"),
 }
 # TFDS splits these by class itself; it splits the others within classes.
-_BY_CLASS = "sop", "inshop", "omniglot"
-_HOST = "storage.googleapis.com", 443
+_BY_CLASS = "sop", "omniglot"
 
 
 def tfds_splits(
     dataset: str,
     data_dir: str | Path | None = None,
     *,
-    download: bool = False,
-    manual_dir: str | Path | None = None,
+    num_train_classes: int | None = None,
     expected: Any = "published",
 ) -> RetrievalSplits:
-    """Reads a prepared TFDS data set into retrieval splits.
+    """Reads a data set that TFDS has prepared.
 
     Images of one size come into memory; others are written once, as they
     are encoded, into the cache folder.
@@ -56,67 +41,29 @@ def tfds_splits(
     Args:
         dataset: One of `SOURCES`.
         data_dir: TFDS's folder; None is `~/tensorflow_datasets`.
-        download: Download and prepare it if it is not there.
-        manual_dir: Folder with the original archives under their registered
-            names, from which to prepare without a network; for In-shop the
-            unpacked data set.
-        expected: Images per split to be found.
+        num_train_classes: Classes to train with; as published by default.
+        expected: Images per split, as for `published_splits`.
 
     Returns:
         The splits.
 
     Raises:
-        FileNotFoundError: not prepared, and nothing to prepare it from.
-        ConnectionError: `download` without a network; at once.
+        FileNotFoundError: not prepared; the message has TFDS's command.
         ImportError: TFDS is not installed.
         ValueError: other counts.
     """
-    published = SOURCES[dataset][3]
-    builder = _prepared(dataset, data_dir, download, manual_dir)
-    counts = published if expected == "published" else expected
-    return check_counts(_splits(dataset, builder), counts)
+    builder = _prepared(dataset, data_dir)
+    label = SOURCES[dataset][1]
+    found: Any
+    if dataset in _BY_CLASS:
+        sides = [_image_set(builder, [s], label) for s in ("train", "test")]
+        found = RetrievalSplits(dataset, *sides)
+    else:
+        found = _image_set(builder, ["train", "test"], label)
+    return checked_splits(dataset, found, num_train_classes, expected)
 
 
-def _splits(dataset, builder):
-    _, label, names, _ = SOURCES[dataset]
-    if dataset not in _BY_CLASS:
-        sizes = {"cub": 100, "cars": 98}
-        return split_by_class(
-            _image_set(builder, names, label),
-            dataset,
-            num_train_classes=sizes.get(dataset),
-            seed=None,
-        )
-    parts = {name: _image_set(builder, [name], label) for name in names}
-    if dataset == "inshop":
-        parts["test"] = _image_set(builder, ["query", "gallery"], label)
-    return RetrievalSplits(name=dataset, **parts)
-
-
-def _prepared(dataset, data_dir, download, manual_dir):
-    builder = _builder(dataset, data_dir)
-    if Path(builder.data_path).is_dir():
-        return builder
-    if not download and manual_dir is None:
-        raise FileNotFoundError(
-            f"TFDS must have {builder.name} prepared. Looked in: "
-            f"{builder.data_path}. Prepare it with `python -m "
-            f"training.datasets.prepare {dataset}` and --download, or "
-            "--manual-dir and the folder with the original archives."
-        )
-    if download and manual_dir is None:
-        _check_network(builder.name)
-    import tensorflow_datasets as tfds
-
-    builder.download_and_prepare(
-        download_config=tfds.download.DownloadConfig(
-            manual_dir=manual_dir, try_download_gcs=False
-        )
-    )
-    return builder
-
-
-def _builder(dataset, data_dir):
+def _prepared(dataset, data_dir):
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
@@ -124,21 +71,15 @@ def _builder(dataset, data_dir):
             "TFDS must be installed for this source: pip install "
             "'keras-gsp[training]'."
         ) from error
-    if dataset == "inshop":
-        from training.datasets.in_shop_builder import InShop
-
-        return InShop(data_dir=data_dir)
-    return tfds.builder(SOURCES[dataset][0], data_dir=data_dir)
-
-
-def _check_network(name):
-    # TFDS itself would retry for minutes.
-    try:
-        socket.create_connection(_HOST, timeout=5).close()
-    except OSError as error:
-        raise ConnectionError(
-            f"A network must be there to download {name}. Received: {error}."
-        ) from error
+    builder = tfds.builder(SOURCES[dataset][0], data_dir=data_dir)
+    if not Path(builder.data_path).is_dir():
+        raise FileNotFoundError(
+            f"TFDS must have {builder.name} prepared. Looked in: "
+            f"{builder.data_path}. Prepare it with `tfds build {builder.name}`"
+            " and, without a network, --manual_dir and the folder with the "
+            "original archives."
+        )
+    return builder
 
 
 def _image_set(builder, splits, label):

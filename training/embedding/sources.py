@@ -8,11 +8,14 @@ import csv
 import hashlib
 import json
 import os
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-ENDINGS = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
+from keras_gsp.data.decoding import IMAGE_ENDINGS
+from keras_gsp.data.image_folder import images_among, unread_files
+
 PICTURE_COLUMNS = "image", "image_bytes", "bytes"
 Row = tuple[str, str, bytes | None, str | None]
 
@@ -50,7 +53,7 @@ def shards_of(images: Path, shard_size: int) -> list[dict[str, Any]]:
     if not rows:
         raise FileNotFoundError(
             f"`images` must hold images. Received: {images}, which has none "
-            f"that ends in {', '.join(sorted(ENDINGS))}."
+            f"that ends in {', '.join(IMAGE_ENDINGS)}."
         )
     _check_ids([id_ for id_, _, _ in rows], images)
     starts = range(0, len(rows), shard_size)
@@ -113,15 +116,19 @@ def _content(path):
 
 
 def _rows_of_folder(folder):
-    rows = []
+    files = []
     for where, folders, names in os.walk(folder):
         folders.sort()
-        for name in sorted(names):
-            if Path(name).suffix.lower() in ENDINGS:
-                path = Path(where) / name
-                inner = path.relative_to(folder)
-                label = inner.parts[0] if len(inner.parts) > 1 else ""
-                rows.append([inner.as_posix(), label, str(path.resolve())])
+        files += [Path(where) / name for name in sorted(names)]
+    files = [file for file in files if not file.name.startswith(".")]
+    images, others = images_among(files)
+    if others:
+        warnings.warn(unread_files(others, len(files), folder), stacklevel=3)
+    rows = []
+    for path in images:
+        inner = path.relative_to(folder)
+        label = inner.parts[0] if len(inner.parts) > 1 else ""
+        rows.append([inner.as_posix(), label, str(path.resolve())])
     return rows
 
 

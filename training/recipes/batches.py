@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 import keras_gsp as gsp
+from keras_gsp.data import ImageSet
 from keras_gsp.data.untuned import untuned
-from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 
 CROPS = {"none": None, "mlrc": "side", "mlrc-area": "area"}
@@ -37,7 +38,7 @@ def training_batches(
     Raises:
         ValueError: fewer classes than a batch takes.
     """
-    indices = gsp.data.class_balanced(
+    indices = gsp.data.class_balanced_batches(
         images.labels,
         classes_per_batch=recipe.classes_per_batch,
         samples_per_class=recipe.samples_per_class,

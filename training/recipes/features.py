@@ -9,10 +9,11 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
+from keras_gsp.data import ImageSet
+from keras_gsp.data.archives import cache_folder
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.storage.whole import whole_file
-from training.datasets.archives import cache_folder
-from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.datasets.image_set import RetrievalSplits
 from training.recipes.backbone import build_backbone
 from training.recipes.batches import evaluation_batches, image_shape
 from training.recipes.learner import build_recipe_encoder

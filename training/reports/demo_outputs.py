@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from training.datasets.image_set import ImageSet, RetrievalSplits
+from keras_gsp.data import ImageSet
+from training.datasets.image_set import RetrievalSplits
 from training.pictures.palette import (
     METHODS,
     QUERY,

@@ -9,7 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from training.datasets.image_set import ImageSet, RetrievalSplits
+from keras_gsp.data import ImageSet
+from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 
 BATCH = 64

@@ -8,7 +8,8 @@ import numpy as np
 import tyro
 
 from training.browsing.exports import DEFAULT_FOLDER, write_gallery_images
-from training.datasets.image_set import ImageSet, RetrievalSplits
+from keras_gsp.data import ImageSet
+from training.datasets.image_set import RetrievalSplits
 from training.recipes.ranges import Range, check_fields, positive, share
 from training.recipes.recipe import Recipe
 from training.runs.run_directory import RunDirectory

@@ -46,7 +46,8 @@ class ExactResume(keras.callbacks.Callback):
     been stopped early.
 
     The rest is up to the run: batches that are a function of the seed and
-    the step (`gsp.data.class_balanced`), a seed for every random layer, the
+    the step (`gsp.data.class_balanced_batches`), a seed for every random
+    layer, the
     same machine. Put this callback last, so that it sees what the others
     did. To have finer checkpoints make epochs shorter by `steps_per_epoch`.
 

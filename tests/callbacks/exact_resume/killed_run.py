@@ -67,7 +67,7 @@ def build_learner():
 
 
 def batches(first_step):
-    indices = gsp.data.class_balanced(
+    indices = gsp.data.class_balanced_batches(
         LABELS,
         classes_per_batch=4,
         samples_per_class=2,

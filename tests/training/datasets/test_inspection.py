@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_gsp.data import ImageSet
 from training import doctor
-from training.datasets.image_folder import image_folder_splits
-from training.datasets.image_set import ImageSet, RetrievalSplits
+from training.datasets.image_set import RetrievalSplits
 from training.datasets.inspection import inspect, sampling_facts
+from training.datasets.own_images import folder_splits
 
 
 def picture(path, seed, size=(48, 40), **options):
@@ -30,7 +31,7 @@ def folder(tmp_path):
 
 
 def examined(folder):
-    return inspect(image_folder_splits(folder))
+    return inspect(folder_splits(folder))
 
 
 def test_a_healthy_folder_has_nothing(folder):

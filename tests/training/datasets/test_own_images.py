@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 
 from tests.training.datasets import layouts
-from training.datasets.class_split import split_by_class
 from training.datasets.collage import collage_splits, compose_collages
-from training.datasets.csv_list import csv_splits
-from training.datasets.image_folder import image_folder, image_folder_splits
-from training.datasets.image_set import ImageSet
+from training.datasets.own_images import csv_splits, folder_splits
 
 
 @pytest.fixture(autouse=True)
@@ -17,19 +14,11 @@ def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("KERAS_GSP_CACHE", str(folder))
 
 
-def test_classes_are_folders_at_any_depth(tmp_path):
-    layouts.folder(tmp_path, ["cats", "dogs/large", "dogs/small"], images=2)
-    (tmp_path / "notes.txt").write_text("no image")
-    images = image_folder(tmp_path)
-    assert images.class_names == ("cats", "dogs/large", "dogs/small")
-    assert images.labels.tolist() == [0, 0, 1, 1, 2, 2]
-
-
 def test_named_sides_of_different_classes_are_kept(tmp_path):
     layouts.folder(tmp_path / "train", ["a", "b"])
     layouts.folder(tmp_path / "test", ["c"])
     layouts.folder(tmp_path / "validation", ["d"])
-    splits = image_folder_splits(tmp_path)
+    splits = folder_splits(tmp_path)
     assert splits.train.class_names == ("a", "b")
     assert splits.test.class_names == ("c",)
     assert splits.validation.class_names == ("d",)
@@ -38,27 +27,13 @@ def test_named_sides_of_different_classes_are_kept(tmp_path):
 def test_half_of_the_classes_are_drawn_for_training(tmp_path):
     layouts.folder(tmp_path, list("abcdefgh"), images=1)
     drawn = {
-        seed: image_folder_splits(tmp_path, seed=seed).train.class_names
+        seed: folder_splits(tmp_path, seed=seed).train.class_names
         for seed in range(4)
     }
     assert {len(names) for names in drawn.values()} == {4}
     assert len(set(drawn.values())) > 1
-    fewer = image_folder_splits(tmp_path, num_train_classes=2)
+    fewer = folder_splits(tmp_path, num_train_classes=2)
     assert fewer.train.num_classes == 2
-
-
-def test_an_empty_or_absent_folder_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no image at any depth"):
-        image_folder(tmp_path)
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        image_folder(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize("count", [0, 2, 5])
-def test_some_class_must_remain_on_each_side(count):
-    images = ImageSet([0, 1], ("a", "b"), paths=("x", "y"))
-    with pytest.raises(ValueError, match=f"num_train_classes={count}"):
-        split_by_class(images, "two", num_train_classes=count)
 
 
 def write_csv(tmp_path, *lines):

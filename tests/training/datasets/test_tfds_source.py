@@ -1,12 +1,9 @@
 """TFDS as a second source: offline it fails at once, prepared it is read."""
 
-import socket
-
 import pytest
 
 import keras_gsp as gsp
-from tests.training.datasets import layouts
-from training.datasets import prepare, tfds_source
+from training.datasets import tfds_source
 from training.datasets.tfds_source import SOURCES, tfds_splits
 
 tfds = pytest.importorskip("tensorflow_datasets")
@@ -18,44 +15,10 @@ def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("KERAS_GSP_CACHE", str(folder))
 
 
-@pytest.fixture
-def offline(monkeypatch):
-    def refuse(*arguments, **settings):
-        raise OSError("no network in tests")
-
-    monkeypatch.setattr(socket, "create_connection", refuse)
-
-
 @pytest.mark.parametrize("dataset", sorted(SOURCES))
-def test_what_is_not_prepared_fails_at_once(tmp_path, dataset, offline):
-    with pytest.raises(FileNotFoundError, match="Looked in: "):
+def test_what_is_not_prepared_fails_at_once(tmp_path, dataset):
+    with pytest.raises(FileNotFoundError, match="Looked in: .*`tfds build "):
         tfds_splits(dataset, tmp_path)
-
-
-def test_a_download_without_a_network_fails_at_once(tmp_path, offline):
-    with pytest.raises(ConnectionError, match="cifar10"):
-        tfds_splits("cifar10", tmp_path, download=True)
-
-
-def test_in_shop_is_prepared_from_its_original_layout(tmp_path):
-    root = layouts.in_shop(tmp_path / "original")
-    counts = {"train": 9, "query": 4, "gallery": 2, "test": 6}
-    first, again = (
-        tfds_splits("inshop", tmp_path / "tfds", expected=counts, **where)
-        for where in ({"manual_dir": root}, {})
-    )
-    assert first.query.paths == again.query.paths
-    assert first.query.class_names == first.gallery.class_names
-    original = {path.read_bytes() for path in root.rglob("*.jpg")}
-    with open(first.gallery.paths[0], "rb") as file:
-        assert file.read() in original
-
-
-def test_the_command_says_what_to_do_offline(tmp_path, offline):
-    with pytest.raises(SystemExit, match="prepare cars` and --download"):
-        prepare.main(["cars", "--data-dir", str(tmp_path)])
-    with pytest.raises(SystemExit, match="A network must be there"):
-        prepare.main(["cars", "--data-dir", str(tmp_path), "--download"])
 
 
 @pytest.mark.slow

@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from training.datasets.image_set import ImageSet, RetrievalSplits
+from keras_gsp.data import ImageSet
+from training.datasets.image_set import RetrievalSplits
 from training.recipes import features
 from training.recipes.backbone import build_backbone
 from training.recipes.learner import build_learner

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from training.datasets.image_set import ImageSet, RetrievalSplits
+from keras_gsp.data import ImageSet
+from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import PROXY_LOSSES
 from training.research import study
 from training.research.pages import main as pages_main

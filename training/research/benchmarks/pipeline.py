@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 import tyro
 
-from training.datasets.image_folder import image_folder
-from training.datasets.image_set import ImageSet
+from keras_gsp.data import ImageSet, image_folder
 from training.recipes.recipe import Backbone, Recipe
 from training.research.report import (
     CommandSettings,

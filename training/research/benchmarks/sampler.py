@@ -101,13 +101,13 @@ def seconds_for(dataset: Any, batches: int) -> float:
 def measure(settings: Settings) -> Iterator[Table]:
     """Times both in turn."""
     labels = labels_like_products(settings)
-    balanced = gsp.data.class_balanced(
+    balanced = gsp.data.class_balanced_batches(
         labels,
         classes_per_batch=settings.classes_per_batch,
         samples_per_class=settings.samples_per_class,
     )
     contenders = {
-        "keras_gsp.data.class_balanced": (balanced, settings.batches),
+        "keras_gsp.data.class_balanced_batches": (balanced, settings.batches),
         "group_by_window": (
             grouped_batches(labels, settings),
             max(1, settings.batches // 10),

@@ -102,7 +102,8 @@ def kill_in_write(number: int) -> None:
 
 def small_splits(seed: int) -> Any:
     """Noisy colors in memory: classes to train, validate and test on."""
-    from training.datasets.image_set import ImageSet, RetrievalSplits
+    from keras_gsp.data import ImageSet
+    from training.datasets.image_set import RetrievalSplits
 
     generator = np.random.default_rng(seed)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import keras_gsp as gsp
 from training.datasets.collage import load_pictures, load_sides
-from training.datasets.image_set import ImageSet
+from keras_gsp.data import ImageSet
 from training.pictures.palette import METHODS
 from training.recipes.batches import training_batches
 from training.recipes.glyphs import GSP

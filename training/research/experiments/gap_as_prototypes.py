@@ -95,7 +95,7 @@ def local_features(settings: Settings, seed: int) -> Any:
 
 
 def _folder_images(settings, seed):
-    from training.datasets.image_folder import image_folder
+    from keras_gsp.data import image_folder
 
     found = image_folder(settings.data_dir)
     order = np.random.default_rng(seed).permutation(len(found))

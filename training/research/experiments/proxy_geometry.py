@@ -138,9 +138,9 @@ def load_images(settings: Settings, seed: int) -> Any:
         images = (digits.images[..., None] / 16.0).astype("float32")
         labels = digits.target.astype("int64")
     else:
-        from training.datasets.mnist import mnist
+        from training.datasets.published import published_splits
 
-        splits = mnist(settings.data_dir)
+        splits = published_splits("mnist", settings.data_dir)
         sides = splits.train, splits.test
         images = np.concatenate([side.images[..., :1] for side in sides])
         images = (images / 255.0).astype("float32")
@@ -401,7 +401,7 @@ def batches(train: Any, seed: int) -> Any:
     import tensorflow as tf
 
     images, labels = (tf.constant(array) for array in train)
-    indices = gsp.data.class_balanced(
+    indices = gsp.data.class_balanced_batches(
         train[1], classes_per_batch=10, samples_per_class=4, seed=seed
     )
     return indices.map(

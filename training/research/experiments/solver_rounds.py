@@ -99,9 +99,9 @@ def load_features(settings: Settings) -> RetrievalSplits:
             test_samples=4,
         )
         return with_features(recipe, data)
-    from training.datasets.image_folder import image_folder_splits
+    from training.datasets.own_images import folder_splits
 
-    splits = image_folder_splits(settings.data_dir, seed=settings.split_seed)
+    splits = folder_splits(settings.data_dir, seed=settings.split_seed)
     weights = str(settings.weights) if settings.weights else None
     return with_features(changed(FEATURES, backbone_weights=weights), splits)
 

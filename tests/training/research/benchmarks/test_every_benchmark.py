@@ -25,7 +25,7 @@ RUNS = {
     k_center: ["class by class", "greedy_k_center"],
     pooling: ["1x1 convolution", "gap", "gsp", "paper's 3 rounds"],
     retrieval: ["NumPy", "ExactIndex", "On paper"],
-    sampler: ["class_balanced", "group_by_window", "batches/s"],
+    sampler: ["class_balanced_batches", "group_by_window", "batches/s"],
     step_share: ["ResNet50", "GSP, compiled by XLA", "ZSR", "XML"],
     pipeline: ["batches, mlrc-area", "step, gsp", "batches and step, gap"],
 }

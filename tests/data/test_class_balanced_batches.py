@@ -1,4 +1,4 @@
-"""class_balanced: cycles, distinct samples, and resuming at any step."""
+"""Class-balanced batches: cycles, distinct samples, exact resume."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.data.class_balanced import class_balanced
+from keras_gsp.data.class_balanced_batches import class_balanced_batches
 
 pytestmark = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="tf.data pipelines"
@@ -30,7 +30,7 @@ def test_every_class_is_seen_once_in_a_cycle(num_classes, per_batch):
     labels = labels_of([4] * num_classes)
     steps = -(-num_classes // per_batch)
     batches = take(
-        class_balanced(
+        class_balanced_batches(
             labels, classes_per_batch=per_batch, samples_per_class=2
         ),
         3 * steps,
@@ -46,7 +46,9 @@ def test_every_class_is_seen_once_in_a_cycle(num_classes, per_batch):
 
 def test_no_class_is_in_a_batch_twice_and_its_samples_stand_together():
     labels = labels_of([3] * 11)
-    batches = class_balanced(labels, classes_per_batch=7, samples_per_class=3)
+    batches = class_balanced_batches(
+        labels, classes_per_batch=7, samples_per_class=3
+    )
     for batch in take(batches, 40):
         classes = labels[batch].reshape(7, 3)
         assert (classes == classes[:, :1]).all()
@@ -55,7 +57,9 @@ def test_no_class_is_in_a_batch_twice_and_its_samples_stand_together():
 
 def test_samples_are_distinct_when_a_class_has_enough():
     labels = labels_of([4, 5, 9])
-    batches = class_balanced(labels, classes_per_batch=3, samples_per_class=4)
+    batches = class_balanced_batches(
+        labels, classes_per_batch=3, samples_per_class=4
+    )
     for batch in take(batches, 50):
         assert len(set(batch)) == 12
 
@@ -63,7 +67,9 @@ def test_samples_are_distinct_when_a_class_has_enough():
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_small_class_goes_round(count):
     labels = labels_of([count, 8])
-    batches = class_balanced(labels, classes_per_batch=2, samples_per_class=7)
+    batches = class_balanced_batches(
+        labels, classes_per_batch=2, samples_per_class=7
+    )
     for batch in take(batches, 20):
         small = batch[labels[batch] == 0]
         times = np.unique(small, return_counts=True)[1]
@@ -75,7 +81,9 @@ def test_a_small_class_goes_round(count):
 
 def test_every_set_of_samples_is_equally_likely():
     labels = np.zeros(5, "int64")
-    batches = class_balanced(labels, classes_per_batch=1, samples_per_class=2)
+    batches = class_balanced_batches(
+        labels, classes_per_batch=1, samples_per_class=2
+    )
     drawn = np.sort(take(batches, 4000), axis=1)
     pairs, times = np.unique(drawn, axis=0, return_counts=True)
     assert len(pairs) == 10
@@ -87,8 +95,10 @@ def test_every_set_of_samples_is_equally_likely():
 def test_a_run_goes_on_exactly_at_any_step(first_step):
     options = {"classes_per_batch": 3, "samples_per_class": 2, "seed": 5}
     labels = labels_of([2, 3, 4, 5, 6, 7, 1, 2, 3, 4])
-    whole = take(class_balanced(labels, **options), 20)
-    rest = take(class_balanced(labels, first_step=first_step, **options), 5)
+    whole = take(class_balanced_batches(labels, **options), 20)
+    rest = take(
+        class_balanced_batches(labels, first_step=first_step, **options), 5
+    )
     np.testing.assert_array_equal(rest, whole[first_step : first_step + 5])
 
 
@@ -96,10 +106,10 @@ def test_a_run_goes_on_exactly_at_any_step(first_step):
 def test_batches_follow_the_seed(seed):
     options = {"classes_per_batch": 3, "samples_per_class": 2}
     labels = labels_of([6] * 9)
-    one = take(class_balanced(labels, seed=seed, **options), 6)
+    one = take(class_balanced_batches(labels, seed=seed, **options), 6)
     keras.utils.set_random_seed(99)
-    same = take(class_balanced(labels, seed=seed, **options), 6)
-    other = take(class_balanced(labels, seed=seed + 1, **options), 6)
+    same = take(class_balanced_batches(labels, seed=seed, **options), 6)
+    other = take(class_balanced_batches(labels, seed=seed + 1, **options), 6)
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
 
@@ -109,13 +119,13 @@ def test_string_labels_draw_the_same_batches_as_numbers():
     options = {"classes_per_batch": 3, "samples_per_class": 2}
     names = [f"class {label}" for label in labels]
     np.testing.assert_array_equal(
-        take(class_balanced(names, **options), 5),
-        take(class_balanced(labels[:, None], **options), 5),
+        take(class_balanced_batches(names, **options), 5),
+        take(class_balanced_batches(labels[:, None], **options), 5),
     )
 
 
 def test_the_data_set_is_infinite_and_of_known_shape():
-    batches = gsp.data.class_balanced(
+    batches = gsp.data.class_balanced_batches(
         labels_of([2] * 4), classes_per_batch=2, samples_per_class=3
     )
     assert batches.element_spec.shape == (6,)
@@ -142,4 +152,4 @@ def test_the_data_set_is_infinite_and_of_known_shape():
 def test_bad_input_is_refused(labels, changes, error, message):
     options = {"classes_per_batch": 2, "samples_per_class": 2} | changes
     with pytest.raises(error, match=message):
-        class_balanced(labels, **options)
+        class_balanced_batches(labels, **options)

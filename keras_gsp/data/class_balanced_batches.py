@@ -42,7 +42,7 @@ def class_table(labels: Tensor) -> tuple[Any, Any]:
 GENERATOR = "philox"
 
 
-def class_balanced(
+def class_balanced_batches(
     labels: Tensor,
     *,
     classes_per_batch: int,
@@ -89,7 +89,7 @@ def class_balanced(
 
     images = np.random.rand(60, 8, 8, 3).astype("float32")
     labels = np.repeat(np.arange(12), 5)
-    indices = gsp.data.class_balanced(
+    indices = gsp.data.class_balanced_batches(
         labels, classes_per_batch=4, samples_per_class=2, seed=1
     )
     batches = indices.map(

@@ -1,0 +1,177 @@
+"""Image sets from a folder with one sub-folder per class, or a CSV list."""
+
+import csv
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from keras_gsp.data.archives import is_archive, unpacked
+from keras_gsp.data.decoding import IMAGE_ENDINGS
+from keras_gsp.data.image_set import ImageSet
+from keras_gsp.ops.arguments import check_count
+
+_NAMED = 5
+
+
+def image_folder(
+    path: str | Path, *, images_per_class: int | None = None
+) -> ImageSet:
+    """Lists the images of a folder with one sub-folder per class.
+
+    Files with another ending than `IMAGE_ENDINGS` are left out with a
+    warning that counts and names them; hidden files are left out silently.
+    Nothing is decoded: `readable_images` does that.
+
+    Args:
+        path: the folder, or a zip or tar archive of it. Classes may lie at
+            any depth and are named by their path below it, `"dogs/small"`.
+        images_per_class: the first so many files of each class. Default
+            `None`: all.
+
+    Returns:
+        An `ImageSet` in order of class and file name.
+
+    Raises:
+        FileNotFoundError: no such folder, or no image in it.
+        ValueError: a damaged archive, one that unpacks to far more than its
+            size, or one with links or paths that lead out of it.
+
+    Example:
+
+    ```python
+    import pathlib, tempfile
+    import tensorflow as tf
+
+    root = pathlib.Path(tempfile.mkdtemp())
+    picture = tf.io.encode_png(np.zeros((30, 40, 3), "uint8")).numpy()
+    for name in ("cat", "dog"):
+        (root / name).mkdir()
+        (root / name / "1.png").write_bytes(picture)
+    photos = gsp.data.image_folder(root)
+    assert photos.class_names == ("cat", "dog")
+    ```
+    """
+    check_count(is_optional=True, images_per_class=images_per_class)
+    root = Path(path).expanduser()
+    root = unpacked(root) if is_archive(root) else root
+    if not root.is_dir():
+        raise FileNotFoundError(
+            "`path` must be a folder of images, or a zip or tar archive of "
+            f"one. Received: path={str(path)!r}, which is neither."
+        )
+    files = sorted(
+        (file for file in root.rglob("*") if _is_visible(file, root)),
+        key=lambda file: (file.parent.as_posix(), file.name),
+    )
+    images, others = images_among(files)
+    if others:
+        warnings.warn(unread_files(others, len(files), root), stacklevel=2)
+    if not images:
+        raise FileNotFoundError(
+            f"{path} must hold images ({', '.join(IMAGE_ENDINGS)}) in one "
+            "folder per class. Received: no image at any depth."
+        )
+    folders = [file.parent.relative_to(root).as_posix() for file in images]
+    names, labels = np.unique(folders, return_inverse=True)
+    found = ImageSet(labels=labels, class_names=tuple(names), paths=images)
+    return found.of_each_class(images_per_class)
+
+
+def csv_list(
+    path: str | Path,
+    *,
+    images_per_class: int | None = None,
+    on_missing: str = "raise",
+) -> ImageSet:
+    """Lists the images that a CSV file names, with their labels.
+
+    Args:
+        path: the file, with a header line that has the columns `path` and
+            `label`. Image paths are relative to its folder, or absolute.
+            Labels may be any text.
+        images_per_class: the first so many images of each class. Default
+            `None`: all.
+        on_missing: `"raise"`: every image must exist; `"skip"`: those that
+            do not exist stay in the list, for `readable_images` to name.
+
+    Returns:
+        An `ImageSet` in the order of the list; its classes are sorted.
+
+    Raises:
+        FileNotFoundError: no such file, or images that do not exist.
+        ValueError: missing columns, no row, or a row without path or label.
+    """
+    check_count(is_optional=True, images_per_class=images_per_class)
+    rows = csv_rows(path, on_missing=on_missing)
+    names, labels = np.unique([r["label"] for r in rows], return_inverse=True)
+    found = ImageSet(
+        labels=labels,
+        class_names=tuple(names),
+        paths=[row["path"] for row in rows],
+    )
+    return found.of_each_class(images_per_class)
+
+
+def csv_rows(
+    path: str | Path, *, on_missing: str = "raise"
+) -> list[dict[str, str]]:
+    """Reads the checked rows of a list; image paths become absolute ones.
+
+    Args:
+        path: as for `csv_list`.
+        on_missing: as for `csv_list`.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"`path` must be a CSV file. Received: path={str(path)!r}, which "
+            "is no file."
+        )
+    with file.open(newline="", encoding="utf-8-sig") as lines:
+        rows = list(csv.DictReader(lines))
+    columns = set(rows[0]) if rows else set()
+    if not {"path", "label"} <= columns:
+        raise ValueError(
+            f"{file} must have the columns path and label, and a row. "
+            f"Received: columns {sorted(map(str, columns))}, {len(rows)} rows."
+        )
+    for number, row in enumerate(rows, start=2):
+        if not row["path"] or not row["label"]:
+            raise ValueError(
+                f"Every row of {file} must have a path and a label. "
+                f"Received: line {number}: {row}."
+            )
+        row["path"] = str(file.parent / row["path"])
+    missing = [row["path"] for row in rows if not Path(row["path"]).is_file()]
+    if missing and (on_missing == "raise" or len(missing) == len(rows)):
+        raise FileNotFoundError(
+            f"Every image that {file.name} names must exist. Received: "
+            f"{len(missing):,} of {len(rows):,} missing, first {missing[:3]}."
+        )
+    return rows
+
+
+def images_among(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Divides files into those that end like an image, and others."""
+    is_image = [file.suffix.lower() in IMAGE_ENDINGS for file in files]
+    pairs = list(zip(files, is_image, strict=True))
+    return [f for f, yes in pairs if yes], [f for f, yes in pairs if not yes]
+
+
+def unread_files(others: Sequence[Path], total: int, root: Path) -> str:
+    """Returns a sentence that counts and names files that are not read."""
+    names = [file.relative_to(root).as_posix() for file in others[:_NAMED]]
+    if len(others) > _NAMED:
+        names.append("...")
+    kinds = ", ".join(ending[1:].upper() for ending in IMAGE_ENDINGS)
+    return (
+        f"{len(others):,} of {total:,} files in {root} are no {kinds}: "
+        f"{', '.join(names)}."
+    )
+
+
+def _is_visible(file, root):
+    parts = file.relative_to(root).parts
+    return file.is_file() and not any(part.startswith(".") for part in parts)

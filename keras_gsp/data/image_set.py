@@ -1,0 +1,182 @@
+"""Labeled images, in files or in memory, and their split by class."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+_DTYPES = np.uint8, np.float16
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Labeled images, named by their files or held in memory.
+
+    `image_folder` and `csv_list` return one. Its `paths` and `labels` are
+    what `augmented_batches`, `evaluation_batches` and
+    `class_balanced_batches` take.
+
+    Args:
+        labels: (num_images,), integers in [0, num_classes).
+        class_names: one name for each class; every class has an image.
+        images: (num_images, height, width, 3), uint8; or feature maps
+            (num_images, height, width, channels), float16; or `None`.
+        paths: one file for each image, or `None`. Exactly one of `images`
+            and `paths` is given.
+
+    Raises:
+        ValueError: lengths differ, a label has no class name, a class has no
+            image, or both or neither of `images` and `paths` are given.
+
+    Example:
+
+    ```python
+    photos = gsp.data.ImageSet(
+        [0, 0, 1], ("cat", "dog"), paths=("a.jpg", "b.jpg", "c.jpg")
+    )
+    train, test = photos.split()
+    assert photos.names.tolist() == ["cat", "cat", "dog"]
+    ```
+    """
+
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+    # Each is `None` or what the docstring says; one of them is given.
+    images: Any = None
+    paths: Any = None
+
+    def __post_init__(self) -> None:
+        _set(self, "labels", np.asarray(self.labels, dtype="int64"))
+        _set(self, "class_names", tuple(str(n) for n in self.class_names))
+        if (self.images is None) == (self.paths is None):
+            raise ValueError(
+                "Exactly one of `images` and `paths` must be given. Received: "
+                f"images={_shape(self.images)}, paths={_shape(self.paths)}."
+            )
+        if self.paths is not None:
+            _set(self, "paths", tuple(str(path) for path in self.paths))
+        elif self.images.ndim != 4 or self.images.dtype not in _DTYPES:
+            raise ValueError(
+                "`images` must be uint8, or float16 features, of shape "
+                "(num_images, height, width, channels). "
+                f"Received: {self.images.dtype} of shape "
+                f"{self.images.shape}."
+            )
+        self._check_labels()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+    @property
+    def class_sizes(self) -> np.ndarray:
+        """(num_classes,), images of each class."""
+        return np.bincount(self.labels, minlength=self.num_classes)
+
+    @property
+    def names(self) -> np.ndarray:
+        """(num_images,), the class name of each image."""
+        return np.array(self.class_names)[self.labels]
+
+    def subset(self, indices: Sequence[int] | np.ndarray) -> "ImageSet":
+        """Selects images; classes without an image are dropped.
+
+        Args:
+            indices: positions in [0, num_images), in any order.
+
+        Returns:
+            An `ImageSet` whose labels count from 0 again, in the order of
+            the classes here.
+        """
+        places = np.asarray(indices, dtype="int64")
+        kept, labels = np.unique(self.labels[places], return_inverse=True)
+        return ImageSet(
+            labels=labels,
+            class_names=tuple(self.class_names[label] for label in kept),
+            images=None if self.images is None else self.images[places],
+            paths=self.paths and tuple(self.paths[i] for i in places),
+        )
+
+    def of_classes(self, classes: Sequence[int] | np.ndarray) -> "ImageSet":
+        """Selects all images of the given classes, in their order here."""
+        return self.subset(np.flatnonzero(np.isin(self.labels, classes)))
+
+    def of_each_class(self, count: int | None) -> "ImageSet":
+        """Selects the first `count` images of each class; `None`: all."""
+        order = np.argsort(self.labels, kind="stable")
+        starts = np.cumsum(self.class_sizes) - self.class_sizes
+        ranks = np.arange(len(self)) - np.repeat(starts, self.class_sizes)
+        limit = len(self) if count is None else count
+        return self.subset(np.sort(order[ranks < limit]))
+
+    def split(
+        self, num_train_classes: int | None = None, *, seed: int | None = 0
+    ) -> tuple["ImageSet", "ImageSet"]:
+        """Splits by class: no class is on both sides.
+
+        Retrieval is scored on classes that the encoder has not seen, so
+        classes are divided, not images.
+
+        Args:
+            num_train_classes: classes of the first side, in
+                [1, num_classes). Default `None`: half of them.
+            seed: seed of the draw; `None` takes the first classes, as the
+                published splits of the benchmark data sets do. Default 0.
+
+        Returns:
+            Two `ImageSet`s, to train and to test.
+
+        Raises:
+            ValueError: `num_train_classes` leaves a side without a class.
+        """
+        total = self.num_classes
+        wanted = total // 2 if num_train_classes is None else num_train_classes
+        if not 1 <= wanted < total:
+            raise ValueError(
+                "`num_train_classes` must be in [1, number of classes = "
+                f"{total}) so that unseen classes remain. Received: "
+                f"num_train_classes={wanted}."
+            )
+        order = np.arange(total)
+        if seed is not None:
+            order = np.random.default_rng(seed).permutation(total)
+        return self.of_classes(order[:wanted]), self.of_classes(order[wanted:])
+
+    def _check_labels(self):
+        length = len(self.paths) if self.images is None else len(self.images)
+        if self.labels.shape != (length,):
+            raise ValueError(
+                "`labels` must have one entry per image. Received: labels of "
+                f"shape {self.labels.shape} for {length} images."
+            )
+        if length and not (
+            0 <= self.labels.min() and self.labels.max() < self.num_classes
+        ):
+            raise ValueError(
+                "`labels` must be in [0, num_classes). Received: "
+                f"{self.labels.min()}...{self.labels.max()} for "
+                f"{self.num_classes} class names."
+            )
+        empty = np.flatnonzero(self.class_sizes == 0)
+        if empty.size:
+            raise ValueError(
+                "Every class must have an image. Received: none for "
+                f"{[self.class_names[i] for i in empty[:5]]}, "
+                f"{empty.size} classes in all."
+            )
+
+
+def _set(instance, name, value):
+    # A frozen dataclass sets its own fields in this way.
+    object.__setattr__(instance, name, value)
+
+
+def _shape(images):
+    if images is None:
+        return None
+    return getattr(images, "shape", f"{len(images)} entries")

@@ -1,0 +1,147 @@
+"""How an image becomes the input of an encoder: one object for all uses."""
+
+from functools import partial
+from typing import Any
+
+import keras
+
+from keras_gsp.data import crops
+from keras_gsp.data.decoding import MAX_PIXELS, cut_array, cut_encoded
+from keras_gsp.ops.arguments import check_count, is_integer
+
+
+@keras.saving.register_keras_serializable("keras_gsp")
+class Preprocessing:
+    """Cuts and resizes images as an encoder expects them.
+
+    Scores, indexes and exports must cut images alike: a gallery cropped in
+    another way than the queries is searched with a lower precision, without
+    an error. The image is turned upright (Exif orientation), scaled until
+    its shorter side has `resize` pixels, and its centered square of `size`
+    pixels is kept; both in one bilinear resize. Pixels stay uint8 in
+    [0, 255]: another range is a layer of the encoder, saved with it.
+
+    Args:
+        size: side of the result in pixels, or (height, width).
+        resize: length of the shorter side before the crop, in pixels, at
+            least `size`. Equal to `size`: the largest centered square.
+            `None`: the whole image, whose proportions change. Default 256.
+        channels: 3, or 1 for gray values. Default 3.
+        max_pixels: largest number of pixels of a file to decode. Default 50
+            million.
+
+    Raises:
+        ValueError: a size above `resize`, or a number out of its range.
+
+    Example:
+
+    ```python
+    preprocessing = gsp.data.Preprocessing(32, 36)
+    pixels = np.zeros((5, 40, 50, 3), "uint8")
+    batches = gsp.data.evaluation_batches(pixels, preprocessing=preprocessing)
+    assert next(iter(batches)).shape == (5, 32, 32, 3)
+    ```
+    """
+
+    def __init__(
+        self,
+        size: int | tuple[int, int] = 227,
+        resize: float | None = 256,
+        *,
+        channels: int = 3,
+        max_pixels: int = MAX_PIXELS,
+    ) -> None:
+        sides: tuple[Any, ...]
+        sides = tuple(size) if isinstance(size, tuple | list) else (size, size)
+        if len(sides) != 2 or not all(is_integer(s, least=1) for s in sides):
+            raise ValueError(
+                "`size` must be an integer of at least 1, or (height, width). "
+                f"Received: size={size}."
+            )
+        if resize is not None and max(sides) > resize:
+            raise ValueError(
+                "`size` must be in [1, resize]: the crop is cut from an image "
+                f"whose shorter side has `resize` pixels. Received: "
+                f"size={size}, resize={resize}."
+            )
+        if channels not in (1, 3):
+            raise ValueError(
+                f"`channels` must be 1 or 3. Received: channels={channels}."
+            )
+        check_count(max_pixels=max_pixels)
+        self.size = sides if isinstance(size, list) else size
+        self.height, self.width = (int(side) for side in sides)
+        self.resize = resize
+        self.channels = channels
+        self.max_pixels = max_pixels
+
+    @property
+    def crop_fraction(self) -> float | None:
+        """Side of the kept square over the shorter side, in (0, 1].
+
+        `None` where the whole image is kept.
+        """
+        if self.resize is None:
+            return None
+        return max(self.height, self.width) / self.resize
+
+    def decode(self, contents: Any) -> Any:
+        """Decodes one file: turn upright, crop, resize.
+
+        Args:
+            contents: bytes of a JPEG, PNG, BMP or WebP file, string scalar.
+
+        Returns:
+            (height, width, channels), uint8, a TensorFlow tensor.
+
+        Raises:
+            tf.errors.InvalidArgumentError: when it runs, for a damaged image,
+                another format, or more than `max_pixels`.
+        """
+        return cut_encoded(
+            contents,
+            (self.height, self.width),
+            self._window,
+            channels=self.channels,
+            max_pixels=self.max_pixels,
+        )
+
+    def cut(self, image: Any) -> Any:
+        """Crops and resizes pixels in memory as `decode` does.
+
+        Args:
+            image: (height, width, channels), uint8.
+
+        Returns:
+            (height, width, channels), uint8, a TensorFlow tensor.
+        """
+        return cut_array(image, (self.height, self.width), self._window)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor."""
+        return {
+            "size": self.size,
+            "resize": self.resize,
+            "channels": self.channels,
+            "max_pixels": self.max_pixels,
+        }
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Preprocessing):
+            return NotImplemented
+        return self.get_config() == other.get_config()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.get_config().values()))
+
+    def __repr__(self) -> str:
+        return (
+            f"Preprocessing(size={self.size}, resize={self.resize}, "
+            f"channels={self.channels}, max_pixels={self.max_pixels})"
+        )
+
+    @property
+    def _window(self):
+        if self.crop_fraction is None:
+            return crops.whole_window
+        return partial(crops.center_window, fraction=self.crop_fraction)

@@ -1,0 +1,92 @@
+"""Image sets: labels, subsets, and splits by class."""
+
+import numpy as np
+import pytest
+
+from keras_gsp.data import ImageSet
+
+LABELS = [0, 0, 1, 2, 2, 1]
+
+
+def images(names="abc", labels=LABELS):
+    paths = tuple(f"{label}/{i}.jpg" for i, label in enumerate(labels))
+    return ImageSet(labels=labels, class_names=names, paths=paths)
+
+
+def pixels(count=6):
+    return np.arange(count, dtype="uint8")[:, None, None, None] * np.ones(
+        (1, 2, 2, 3), "uint8"
+    )
+
+
+def test_length_classes_and_sizes():
+    data = images()
+    assert len(data) == 6
+    assert data.num_classes == 3
+    assert data.class_sizes.tolist() == [2, 2, 2]
+    assert data.labels.dtype == np.int64
+
+
+def test_subset_counts_its_labels_from_zero_again():
+    part = images().subset([3, 5, 4])
+    assert part.class_names == ("b", "c")
+    assert part.labels.tolist() == [1, 0, 1]
+    assert part.paths == ("2/3.jpg", "1/5.jpg", "2/4.jpg")
+
+
+def test_subset_takes_pixels_along():
+    data = ImageSet(labels=LABELS, class_names="abc", images=pixels())
+    assert data.subset([5, 0]).images[:, 0, 0, 0].tolist() == [5, 0]
+
+
+def test_of_classes_keeps_all_their_images():
+    part = images().of_classes([0, 2])
+    assert part.class_names == ("a", "c")
+    assert part.labels.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({}, "images=None, paths=None"),
+        ({"images": pixels(), "paths": "abcdef"}, "6 entries"),
+        ({"images": pixels().astype("float32")}, "float32"),
+        ({"images": pixels(5)}, "5 images"),
+        ({"paths": "abcdef", "labels": [0, 0, 1, 2, 3, 1]}, r"0\.\.\.3"),
+        ({"paths": "abcdef", "class_names": "abcd"}, r"\['d'\]"),
+    ],
+)
+def test_wrong_images_are_refused(arguments, message):
+    arguments = {"labels": LABELS, "class_names": "abc"} | arguments
+    with pytest.raises(ValueError, match=message):
+        ImageSet(**arguments)
+
+
+def test_a_split_is_disjoint_by_class_and_a_function_of_its_seed():
+    whole = images("abcdefgh", [*range(8), *range(8)])
+    drawn = {seed: whole.split(3, seed=seed) for seed in range(4)}
+    for train, test in drawn.values():
+        assert (train.num_classes, test.num_classes) == (3, 5)
+        assert sorted(train.class_names + test.class_names) == list("abcdefgh")
+        assert len(train) + len(test) == 16
+    assert len({train.class_names for train, _ in drawn.values()}) > 1
+    again = whole.split(3, seed=2)[0]
+    assert again.class_names == drawn[2][0].class_names
+    assert whole.split(seed=None)[0].class_names == tuple("abcd")
+
+
+@pytest.mark.parametrize("count", [0, 2, 5])
+def test_some_class_must_remain_on_each_side(count):
+    two = images("ab", [0, 1])
+    with pytest.raises(ValueError, match=f"num_train_classes={count}"):
+        two.split(count)
+
+
+def test_the_first_images_of_each_class_are_kept_in_order():
+    few = images().of_each_class(1)
+    assert few.paths == ("0/0.jpg", "1/2.jpg", "2/3.jpg")
+    assert images().of_each_class(None).paths == images().paths
+
+
+def test_names_are_those_of_the_labels():
+    assert images().names.tolist() == list("aabccb")

@@ -1,0 +1,168 @@
+"""Folders and lists of a user's own images, split by class."""
+
+from pathlib import Path
+
+import numpy as np
+
+from keras_gsp.data import ImageSet, csv_list, image_folder
+from keras_gsp.data.image_folder import csv_rows
+from training.datasets.image_set import RetrievalSplits, split_by_class
+from training.datasets.layout import need_data_dir
+
+_SPLITS = ("train", "test", "query", "gallery", "validation")
+
+
+def folder_splits(
+    data_dir: str | Path | None,
+    *,
+    num_train_classes: int | None = None,
+    seed: int | None = 0,
+) -> RetrievalSplits:
+    """Splits a folder of images by class.
+
+    A folder with `train` and `test` (and perhaps `validation`) folders of
+    different classes is split as it is.
+
+    Args:
+        data_dir: As for `gsp.data.image_folder`.
+        num_train_classes: Classes to train with, drawn at random; half of
+            them by default.
+        seed: Seed of the draw.
+
+    Returns:
+        The splits.
+
+    Raises:
+        FileNotFoundError: no such folder, or no image in it.
+        ValueError: fewer than two classes.
+    """
+    images = image_folder(need_data_dir(data_dir, "A folder of images"))
+    name = Path(str(data_dir)).name.split(".")[0]
+    sides = {path.split("/")[0] for path in images.class_names}
+    if {"train", "test"} <= sides <= {"train", "test", "validation"}:
+        named = _named_sides(images)
+        if not _shared_classes(named):
+            return RetrievalSplits(name=name, **named)
+        # The same classes on both sides: a classification data set.
+        images = merged_sides(images)
+    return split_by_class(
+        images, name, num_train_classes=num_train_classes, seed=seed
+    )
+
+
+def merged_sides(images: ImageSet) -> ImageSet:
+    """Merges `train/CLASS` and `test/CLASS` by class; others stay."""
+    if {name.split("/")[0] for name in images.class_names} != {"train", "test"}:
+        return images
+    names = tuple(name.partition("/")[2] for name in images.class_names)
+    merged, labels = np.unique(names, return_inverse=True)
+    return ImageSet(
+        labels=labels[images.labels],
+        class_names=tuple(merged),
+        paths=images.paths,
+    )
+
+
+def shared_sides(images: ImageSet) -> tuple[ImageSet, ImageSet] | None:
+    """`train/CLASS` and `test/CLASS` of the same classes; None for others."""
+    named = _named_sides(images)
+    if set(named) != {"train", "test"}:
+        return None
+    train, test = named["train"], named["test"]
+    return (train, test) if train.class_names == test.class_names else None
+
+
+def csv_splits(
+    csv_file: str | Path | None,
+    *,
+    num_train_classes: int | None = None,
+    seed: int = 0,
+    on_missing: str = "raise",
+) -> RetrievalSplits:
+    """Reads a list with the columns `path`, `label` and perhaps `split`.
+
+    Args:
+        csv_file: The list, as for `gsp.data.csv_list`. `split` is `train`,
+            `test`, `validation`, `query` or `gallery`; without the column,
+            classes are drawn.
+        num_train_classes: Classes to train with where there is no `split`.
+        seed: Seed of that draw.
+        on_missing: As for `gsp.data.csv_list`.
+
+    Returns:
+        The splits; with `query` and `gallery`, `test` is both together.
+
+    Raises:
+        FileNotFoundError: no such list, or images that it names are missing.
+        ValueError: wrong columns, rows or splits, or a class on two sides.
+    """
+    csv_file = need_data_dir(csv_file, "A list of images")
+    name = Path(csv_file).stem
+    rows = csv_rows(csv_file, on_missing=on_missing)
+    if "split" not in rows[0]:
+        images = csv_list(csv_file, on_missing=on_missing)
+        return split_by_class(
+            images, name, num_train_classes=num_train_classes, seed=seed
+        )
+    for number, row in enumerate(rows, start=2):
+        if row["split"] not in _SPLITS:
+            raise ValueError(
+                f"`split` must be one of {', '.join(_SPLITS)}. Received: "
+                f"{row['split']!r} in line {number} of {csv_file}."
+            )
+
+    def part(*sides, classes=None):
+        chosen = [row for row in rows if row["split"] in sides]
+        names = classes or sorted({row["label"] for row in chosen})
+        places = {name: label for label, name in enumerate(names)}
+        unknown = sorted({row["label"] for row in chosen} - set(names))
+        if unknown:
+            raise ValueError(
+                "Query and gallery must have the same classes. Received: "
+                f"{unknown[:5]} in the gallery only."
+            )
+        return ImageSet(
+            labels=np.array([places[row["label"]] for row in chosen], "int64"),
+            class_names=tuple(names),
+            paths=[row["path"] for row in chosen],
+        )
+
+    parts = {
+        "train": part("train"),
+        "test": part("test") if part("test") else part("query", "gallery"),
+    }
+    if not all(map(len, parts.values())):
+        counts = {side: len(part(side)) for side in _SPLITS}
+        raise ValueError(
+            f"{name} must have images to train with and to score. Received: "
+            f"{counts}."
+        )
+    query = part("query")
+    if len(query):
+        parts["query"] = query
+        parts["gallery"] = part("gallery", classes=list(query.class_names))
+    if len(part("validation")):
+        parts["validation"] = part("validation")
+    return RetrievalSplits(name=name, **parts)
+
+
+def _named_sides(images):
+    sides = {}
+    for side in ("train", "test", "validation"):
+        labels = [
+            label
+            for label, name in enumerate(images.class_names)
+            if name.split("/")[0] == side
+        ]
+        if labels:
+            chosen = images.of_classes(labels)
+            names = [n.partition("/")[2] for n in chosen.class_names]
+            sides[side] = ImageSet(
+                chosen.labels, tuple(names), None, chosen.paths
+            )
+    return sides
+
+
+def _shared_classes(sides):
+    names = [name for side in sides.values() for name in side.class_names]
+    return len(names) != len(set(names))

@@ -1,0 +1,394 @@
+"""The benchmark data sets in their original layouts, split as published."""
+
+import gzip
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_gsp.data import ImageSet, image_folder
+from keras_gsp.data.archives import is_archive, unpacked
+from training.datasets.image_set import RetrievalSplits, split_by_class
+from training.datasets.layout import check_files, find_root, need_data_dir
+from training.datasets.own_images import folder_splits
+
+_CIFAR_PIXELS = 32 * 32 * 3
+
+
+@dataclass(frozen=True)
+class Published:
+    """One benchmark data set.
+
+    Args:
+        read: Function from a folder or archive to all images, which are
+            split by class, or to splits.
+        counts: Images of each split, as published.
+        num_train_classes: Classes to train with, the first ones; None: half
+            of them.
+    """
+
+    read: Callable[[Any], ImageSet | RetrievalSplits]
+    counts: Mapping[str, int]
+    num_train_classes: int | None = None
+
+
+def published_splits(
+    name: str,
+    data_dir: str | Path | None,
+    *,
+    num_train_classes: int | None = None,
+    expected: Mapping[str, int] | str | None = "published",
+) -> RetrievalSplits:
+    """Reads a benchmark data set and checks the number of its images.
+
+    Args:
+        name: One of `PUBLISHED`.
+        data_dir: The data set's folder, a folder above it, its archive, or
+            the folder with its archive.
+        num_train_classes: Classes to train with where the reader returns all
+            images together; as published by default.
+        expected: Images of each split; None checks nothing.
+
+    Returns:
+        The splits.
+
+    Raises:
+        FileNotFoundError: The data set or some of its images are missing.
+        ValueError: Lists that contradict each other, or other counts.
+    """
+    data = PUBLISHED[name]
+    found = data.read(data_dir)
+    return checked_splits(name, found, num_train_classes, expected)
+
+
+def checked_splits(
+    name: str,
+    found: ImageSet | RetrievalSplits,
+    num_train_classes: int | None,
+    expected: Mapping[str, int] | str | None,
+) -> RetrievalSplits:
+    """Splits images by class as published, and checks their number."""
+    data = PUBLISHED[name]
+    if isinstance(found, ImageSet):
+        wanted = num_train_classes or data.num_train_classes
+        found = split_by_class(found, name, num_train_classes=wanted, seed=None)
+    counts: Any = data.counts if expected == "published" else expected or {}
+    wrong = [
+        f"{side}: {len(getattr(found, side) or ()):,} instead of {count:,}"
+        for side, count in counts.items()
+        if len(getattr(found, side) or ()) != count
+    ]
+    if wrong:
+        raise ValueError(
+            f"{name} must be complete, with the published number of images. "
+            f"Received: {'; '.join(wrong)}. Unpack the original archives "
+            "again."
+        )
+    return found
+
+
+def _cub(data_dir):
+    """CUB-200-2011 (Wah et al., 2011): `CUB_200_2011/`."""
+    root = find_root(
+        data_dir, "CUB-200-2011", "image_class_labels.txt", ["CUB_200_2011.tgz"]
+    )
+    files, labels, names = (
+        dict(line.split(maxsplit=1) for line in file.splitlines() if line)
+        for file in (
+            (root / f"{name}.txt").read_text()
+            for name in ("images", "image_class_labels", "classes")
+        )
+    )
+    if files.keys() != labels.keys():
+        raise ValueError(
+            "images.txt and image_class_labels.txt must list the same images. "
+            f"Received: {len(files)} and {len(labels)} images in {root}."
+        )
+    places = {number: place for place, number in enumerate(names)}
+    return ImageSet(
+        labels=np.array([places[labels[n].strip()] for n in files]),
+        class_names=tuple(name.strip() for name in names.values()),
+        paths=check_files(
+            "CUB-200-2011",
+            [root / "images" / f.strip() for f in files.values()],
+        ),
+    )
+
+
+def _cars(data_dir):
+    """Cars196 (Krause et al., 2013) in either of its two layouts.
+
+    `cars_annos.mat` with `car_ims/`; or `cars_train/`, `cars_test/`,
+    `devkit/` and `cars_test_annos_withlabels.mat`.
+    """
+    folder = Path(data_dir or "").expanduser()
+    if data_dir is not None and (folder / "cars_annos.mat").is_file():
+        root = find_root(folder, "Cars196", "car_ims", ["car_ims.tgz"])
+        content = _matlab(folder / "cars_annos.mat")
+        names, rows = content["class_names"], content["annotations"]
+        paths = [root / str(row["relative_im_path"]) for row in rows]
+    else:
+        devkit = find_root(
+            data_dir, "Cars196", "devkit/cars_meta.mat", ["car_devkit.tgz"]
+        )
+        names = _matlab(devkit / "devkit" / "cars_meta.mat")["class_names"]
+        paths, rows = [], []
+        for part in ("train", "test"):
+            root = find_root(
+                data_dir, "Cars196", f"cars_{part}", [f"cars_{part}.tgz"]
+            )
+            found = _matlab(_cars_list(part, data_dir, devkit))["annotations"]
+            rows += found
+            paths += [root / f"cars_{part}" / str(r["fname"]) for r in found]
+    return ImageSet(
+        labels=np.array([row["class"] for row in rows]) - 1,
+        class_names=tuple(names),
+        paths=check_files("Cars196", paths),
+    )
+
+
+def _cars_list(part, data_dir, devkit):
+    if part == "train":
+        return devkit / "devkit" / "cars_train_annos.mat"
+    name = "cars_test_annos_withlabels.mat"
+    if (devkit / "devkit" / name).is_file():
+        return devkit / "devkit" / name
+    return find_root(data_dir, "Cars196", name) / name
+
+
+def _matlab(file):
+    from scipy.io import loadmat
+
+    content = loadmat(file, squeeze_me=True)
+    if "annotations" in content:
+        content["annotations"] = [
+            dict(zip(row.dtype.names, row, strict=True))
+            for row in np.atleast_1d(content["annotations"])
+        ]
+    if "class_names" in content:
+        names = np.atleast_1d(content["class_names"])
+        content["class_names"] = [str(name) for name in names]
+    return content
+
+
+def _online_products(data_dir):
+    """Stanford Online Products (Song et al., 2016)."""
+    root = find_root(
+        data_dir,
+        "Stanford Online Products",
+        "Ebay_train.txt",
+        ["Stanford_Online_Products.zip"],
+    )
+    sides = {}
+    for side in ("train", "test"):
+        lines = (root / f"Ebay_{side}.txt").read_text().splitlines()[1:]
+        rows = [line.split() for line in lines if line.strip()]
+        products = [int(row[1]) for row in rows]
+        names, labels = np.unique(products, return_inverse=True)
+        paths = [root / row[3] for row in rows]
+        sides[side] = ImageSet(
+            labels=labels,
+            class_names=tuple(map(str, names)),
+            paths=check_files(f"Stanford Online Products ({side})", paths),
+        )
+    return RetrievalSplits(name="sop", **sides)
+
+
+def _in_shop(data_dir):
+    """In-shop Clothes Retrieval (Liu et al., 2016), queries and a gallery.
+
+    `list_eval_partition.txt` (or in `Eval/`), images in `img/`, `Img/img/`,
+    `img.zip` or `Img/img.zip`.
+    """
+    name, archives = "list_eval_partition.txt", ["img.zip", "Img/img.zip"]
+    try:
+        file = find_root(data_dir, "In-shop", name) / name
+    except FileNotFoundError:
+        file = find_root(data_dir, "In-shop", f"Eval/{name}") / "Eval" / name
+    try:
+        root = find_root(data_dir, "In-shop", "img", archives)
+    except FileNotFoundError:
+        root = find_root(data_dir, "In-shop", "Img/img", archives) / "Img"
+    rows = []
+    for number, line in enumerate(file.read_text().splitlines()[2:], start=3):
+        row = line.split()
+        if not row:
+            continue
+        if len(row) != 3 or row[2] not in ("train", "query", "gallery"):
+            raise ValueError(
+                f"Every line of {file} must be an image, an item and train, "
+                f"query or gallery. Received: line {number}: {line!r}."
+            )
+        rows.append(row)
+
+    def part(*sides, like=None):
+        chosen = [row for row in rows if row[2] in sides]
+        items = sorted({r[1] for r in rows if r[2] in (like or sides)})
+        places = {item: place for place, item in enumerate(items)}
+        return ImageSet(
+            labels=np.array([places[row[1]] for row in chosen]),
+            class_names=tuple(items),
+            paths=check_files("In-shop", [root / row[0] for row in chosen]),
+        )
+
+    return RetrievalSplits(
+        name="inshop",
+        train=part("train"),
+        # Queries come first, as in the published list's order of sides.
+        test=_joined(
+            part("query", like=_TESTED), part("gallery", like=_TESTED)
+        ),
+        query=part("query", like=_TESTED),
+        gallery=part("gallery", like=_TESTED),
+    )
+
+
+_TESTED = "query", "gallery"
+
+
+def _joined(one, other):
+    return ImageSet(
+        labels=np.concatenate([one.labels, other.labels]),
+        class_names=one.class_names,
+        paths=one.paths + other.paths,
+    )
+
+
+def cifar_root(data_dir: str | Path | None, kind: int) -> Path:
+    """Finds the binary files of CIFAR-10 or CIFAR-100.
+
+    Args:
+        data_dir: Folder with them or their archive, or one of the two.
+        kind: 10 or 100.
+
+    Raises:
+        FileNotFoundError: they are not there.
+    """
+    marker = "batches.meta.txt" if kind == 10 else "fine_label_names.txt"
+    archives = [f"cifar-{kind}-binary.tar.gz"]
+    return find_root(data_dir, f"CIFAR-{kind}", marker, archives)
+
+
+def cifar_records(file: Path, num_labels: int) -> tuple[Any, Any]:
+    """Reads one binary file of CIFAR.
+
+    Args:
+        file: The file.
+        num_labels: Label bytes before each image's pixels; 1 in CIFAR-10,
+            2 (coarse, fine) in CIFAR-100.
+
+    Returns:
+        Labels (num_images, num_labels) and images (num_images, 32, 32, 3),
+        uint8.
+
+    Raises:
+        ValueError: a file of the wrong length.
+    """
+    content = np.frombuffer(file.read_bytes(), "uint8")
+    length = num_labels + _CIFAR_PIXELS
+    if not content.size or content.size % length:
+        raise ValueError(
+            f"{file} must hold records of {length} bytes. Received: "
+            f"{content.size} bytes."
+        )
+    records = content.reshape(-1, length)
+    planes = records[:, num_labels:].reshape(-1, 3, 32, 32)
+    return records[:, :num_labels], planes.transpose(0, 2, 3, 1)
+
+
+def _cifar(data_dir, kind):
+    """CIFAR from its binary files, or a folder of `train` and `test`."""
+    try:
+        root = cifar_root(data_dir, kind)
+    except FileNotFoundError as missing:
+        try:
+            splits = folder_splits(data_dir, seed=None)
+        except (FileNotFoundError, TypeError):
+            raise missing from None
+        return RetrievalSplits(f"cifar{kind}", splits.train, splits.test)
+    if kind == 10:
+        files = [
+            *sorted(root.glob("data_batch_*.bin")),
+            root / "test_batch.bin",
+        ]
+        names = (root / "batches.meta.txt").read_text().split()
+    else:
+        files = [root / "train.bin", root / "test.bin"]
+        names = (root / "fine_label_names.txt").read_text().split()
+    parts = [cifar_records(file, 1 if kind == 10 else 2) for file in files]
+    return ImageSet(
+        labels=np.concatenate([labels[:, -1] for labels, _ in parts]),
+        class_names=tuple(names),
+        images=np.concatenate([images for _, images in parts]),
+    )
+
+
+def _mnist(data_dir):
+    """MNIST's four original files, with or without `.gz`."""
+    images, labels = [], []
+    for part in ("train", "t10k"):
+        images.append(_idx(data_dir, f"{part}-images-idx3-ubyte", 3))
+        labels.append(_idx(data_dir, f"{part}-labels-idx1-ubyte", 1))
+    gray = np.concatenate(images)
+    return ImageSet(
+        labels=np.concatenate(labels),
+        class_names=tuple("0123456789"),
+        images=np.repeat(gray[..., None], 3, axis=-1),
+    )
+
+
+def _idx(data_dir, name, rank):
+    try:
+        file = find_root(data_dir, "MNIST", name) / name
+    except FileNotFoundError:
+        file = find_root(data_dir, "MNIST", f"{name}.gz") / f"{name}.gz"
+    content = file.read_bytes()
+    if file.suffix == ".gz":
+        content = gzip.decompress(content)
+    sizes = np.frombuffer(content, ">i4", count=1 + rank)
+    start = 4 * (1 + rank)
+    if sizes[0] != 0x800 + rank or len(content) != start + np.prod(sizes[1:]):
+        raise ValueError(
+            f"{file} must be a whole idx file of rank {rank}. Received: "
+            f"{len(content)} bytes that start with {content[:4]!r}."
+        )
+    return np.frombuffer(content, "uint8", offset=start).reshape(sizes[1:])
+
+
+def _omniglot(data_dir):
+    """Omniglot (Lake et al., 2015): evaluation characters are unseen.
+
+    `images_background/` and `images_evaluation/` or their zip files; one of
+    the small background sets alone is split by character.
+    """
+    root = Path(need_data_dir(data_dir, "Omniglot")).expanduser()
+    root = unpacked(root) if is_archive(root) else root
+    parts = []
+    for name in ("images_background", "images_evaluation"):
+        folder, archive = root / name, root / f"{name}.zip"
+        if not folder.is_dir() and archive.is_file():
+            folder = unpacked(archive) / name
+        parts.append(folder)
+    if not all(part.is_dir() for part in parts):
+        return image_folder(data_dir)
+    return RetrievalSplits("omniglot", *map(image_folder, parts))
+
+
+PUBLISHED = {
+    "cars": Published(_cars, {"train": 8054, "test": 8131}, 98),
+    "cifar10": Published(
+        lambda data_dir: _cifar(data_dir, 10), {"train": 30000, "test": 30000}
+    ),
+    "cifar100": Published(
+        lambda data_dir: _cifar(data_dir, 100), {"train": 30000, "test": 30000}
+    ),
+    "cub": Published(_cub, {"train": 5864, "test": 5924}, 100),
+    "inshop": Published(
+        _in_shop, {"train": 25882, "query": 14218, "gallery": 12612}
+    ),
+    "mnist": Published(_mnist, {"train": 35735, "test": 34265}),
+    "omniglot": Published(_omniglot, {"train": 19280, "test": 13180}),
+    "sop": Published(_online_products, {"train": 59551, "test": 60502}),
+}
