@@ -9,7 +9,7 @@ from training.browsing.exports import embedded_square
 
 MAX_BYTES = 20 * 2**20
 MAX_PIXELS = 40_000_000
-FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
 
 
 def checked_image(contents: bytes) -> bytes:

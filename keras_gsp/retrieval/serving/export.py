@@ -46,7 +46,7 @@ def export_encoder(
 
     It loads with TensorFlow alone. Signatures:
 
-    - `serving_default` and `embed`: `image_bytes`, JPEG, PNG, GIF, BMP or
+    - `serving_default` and `embed`: `image_bytes`, JPEG, PNG, BMP or
       WebP files as strings -> `embedding`, `status`. An image is turned
       upright (Exif), its centered square is cut out and resized, by the code
       of `gsp.data.evaluation_batches`. An unreadable image gets status

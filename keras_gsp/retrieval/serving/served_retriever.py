@@ -167,7 +167,7 @@ class ServedGallery:
 
 
 OK = "ok"
-UNREADABLE = "unreadable: not a whole JPEG, PNG, GIF, BMP or WebP image"
+UNREADABLE = "unreadable: not a whole JPEG, PNG, BMP or WebP image"
 
 
 class ServedEncoder:

@@ -2,7 +2,7 @@
 
     python -m training.research.campaigns.fuzz
 
-Random bytes and JPEG, PNG, GIF, BMP and WebP files, with Exif and without,
+Random bytes and JPEG, PNG, BMP and WebP files, with Exif and without,
 that were flipped, cut or joined, in requests with intact images among them:
 through the reading of data sets and every signature of an export. The intact
 images must keep their neighbors, each damaged one gets a status, and the
@@ -26,7 +26,7 @@ from training.research.report import (
     run_benchmark,
 )
 
-KINDS = "JPEG", "PNG", "GIF", "BMP", "WEBP"
+KINDS = "JPEG", "PNG", "BMP", "WEBP"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +190,7 @@ def whole_images(generator: np.random.Generator) -> list[bytes]:
             exif[0x0112] = 1 + number % 8
             options["exif"] = exif
         kind = KINDS[number % len(KINDS)]
-        if kind in ("GIF", "BMP"):
+        if kind == "BMP":
             options = {}
         Image.fromarray(pixels).save(file, kind, **options)
         images.append(file.getvalue())
