@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.data import ImageSet
 from keras_gsp.storage.checksums import write_checksums
 from tests.training.datasets import layouts
 from training import export, search
-from keras_gsp.data import ImageSet
 from training.recipes.recipe import Recipe
 from training.runs import export_run
 from training.runs.export_run import Export

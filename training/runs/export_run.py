@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import tyro
 
-from training.browsing.exports import DEFAULT_FOLDER, write_gallery_images
 from keras_gsp.data import ImageSet
+from training.browsing.exports import DEFAULT_FOLDER, write_gallery_images
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.ranges import Range, check_fields, positive, share
 from training.recipes.recipe import Recipe

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 import keras_gsp as gsp
-from training.datasets.collage import load_pictures, load_sides
 from keras_gsp.data import ImageSet
+from training.datasets.collage import load_pictures, load_sides
 from training.pictures.palette import METHODS
 from training.recipes.batches import training_batches
 from training.recipes.glyphs import GSP

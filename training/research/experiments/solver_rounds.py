@@ -99,7 +99,6 @@ def load_features(settings: Settings) -> RetrievalSplits:
             test_samples=4,
         )
         return with_features(recipe, data)
-    from training.datasets.own_images import folder_splits
 
     splits = folder_splits(settings.data_dir, seed=settings.split_seed)
     weights = str(settings.weights) if settings.weights else None
