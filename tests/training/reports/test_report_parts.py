@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from training.browsing.page_parts import encoded_map
 from keras_gsp.data import ImageSet
+from training.browsing.page_parts import encoded_map
 from training.reports import failures, score_table
 from training.reports.near_duplicates import near_duplicates
 from training.reports.report_page import embedding_map

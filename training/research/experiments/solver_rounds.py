@@ -100,6 +100,8 @@ def load_features(settings: Settings) -> RetrievalSplits:
         )
         return with_features(recipe, data)
 
+    from training.datasets.own_images import folder_splits
+
     splits = folder_splits(settings.data_dir, seed=settings.split_seed)
     weights = str(settings.weights) if settings.weights else None
     return with_features(changed(FEATURES, backbone_weights=weights), splits)
