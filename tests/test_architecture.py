@@ -93,6 +93,42 @@ def test_no_two_modules_import_each_other():
     assert "training.recipes.recipe" in graph["training.runs.train_run"]
 
 
+# Rooms of `training`, lowest floor first; a room imports from its own floor and
+# from those below. Commands are the files in `training` itself.
+FLOORS = (
+    {"datasets", "pictures", "embedding"},
+    {"recipes", "browsing"},
+    {"runs"},
+    {"reports"},
+    {"commands"},
+)
+
+
+def training_room(name):
+    parts = name.split(".")
+    is_room = (ROOT / "training" / parts[1]).is_dir()
+    return parts[1] if is_room else "commands"
+
+
+def test_training_has_five_floors_and_no_import_points_upwards():
+    floor = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
+    found = set()
+    for path in TRAINING:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[1] in ("research", "__init__"):
+            continue
+        own = training_room(".".join(parts))
+        found.add(own)
+        for names in imported_names(path):
+            module = names[-1]
+            if module.startswith("training."):
+                other = training_room(module)
+                assert other != "research", f"{path} imports {module}"
+                if other != own:
+                    assert floor[other] <= floor[own], f"{path}: {module}"
+    assert found == {*floor}
+
+
 def test_every_room_is_known():
     rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
     assert rooms - {"__pycache__"} == set(ALLOWED)

@@ -10,25 +10,21 @@ import sys
 import time
 import webbrowser
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tyro
 
-from training.recipes.glyphs import RECIPES
-from training.research.report import (
-    markdown_table,
-    mean_and_deviation,
-    spread,
-)
+from training.recipes.named import named
 from training.runs.run_directory import RunDirectory, write_text
 from training.runs.train_run import ERRORS, train_run
 
 METHODS = {
-    "GAP": "glyphs-proxy-nca",
-    "GSP": "glyphs-proxy-nca-gsp",
-    "GSP+ZSR": "glyphs-proxy-nca-gsp-zsr",
+    "GAP": {"pooling": "gap"},
+    "GSP": {"pooling": "gsp"},
+    "GSP+ZSR": {"pooling": "gsp", "regularizer": "zsr"},
 }
 MEASURES = {
     "map_at_r": "MAP@R",
@@ -65,9 +61,11 @@ class DemoCommand:
         """(method, seed) -> recipe, seeds in turn."""
         budget: dict[str, Any] = SMOKE if self.smoke else {"steps": self.steps}
         return {
-            (method, seed): replace(RECIPES[name], seed=seed, **budget)
+            (method, seed): named("glyphs", loss="proxy-nca", **choices).with_(
+                seed=seed, **budget
+            )
             for seed in range(1 if self.smoke else self.seeds)
-            for method, name in METHODS.items()
+            for method, choices in METHODS.items()
         }
 
 
@@ -160,12 +158,19 @@ def results_table(directories: dict) -> str:
             if of_method == method
         ]
         cells = [
-            spread(mean_and_deviation(s[m] for s in scores), digits=3)
-            for m in MEASURES
+            _spread([one[measure] for one in scores]) for measure in MEASURES
         ]
         rows.append([method, *cells, len(scores)])
     headings = ["method", *MEASURES.values(), "seeds"]
-    return markdown_table(headings, rows) + "\n"
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "".join("| " + " | ".join(map(str, r)) + " |\n" for r in lines)
+
+
+def _spread(values):
+    """Mean, and sample standard deviation of more than one value."""
+    if len(values) == 1:
+        return f"{values[0]:.3f}"
+    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
 
 
 def _train(recipe, splits, directory, label):

@@ -11,8 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from training.recipes.ranges import check_fields, positive
-from training.recipes.recipe import Dataset
+from training.recipes.settings import Dataset, check_fields, positive
 from training.runs.run_directory import write_json
 
 LISTED = 5

@@ -1,42 +1,79 @@
-"""Trains a recipe: `python -m training.train glyphs-gsp --seed 1`."""
+"""Trains a recipe: `python -m training.train glyphs --pooling gsp`."""
 
+import difflib
 import sys
-from dataclasses import dataclass
+import textwrap
+from argparse import ArgumentParser
+from dataclasses import dataclass, fields, make_dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import tyro
 
-from training.recipes.choice import RecipeOptions, choose_recipe, run_name
-from training.recipes.data import check_sources, load_splits
+from training.recipes.named import CHOICES, named, names
+from training.recipes.recipe import Recipe
+from training.recipes.settings import (
+    GROUPS,
+    Data,
+    Encoder,
+    Evaluation,
+    Method,
+    Objective,
+    Optimization,
+)
 from training.runs.distribution import Distribution, Kind
 from training.runs.run_directory import RunDirectory
 from training.runs.train_run import ERRORS, run_settings, train_run
 
+PROGRAM = "python -m training.train"
+# Options that --help shows; --help-all shows the others too.
+SHOWN = (
+    *("data_dir", "crop_size", "backbone", "backbone_weights"),
+    *("frozen", "pooling", "embedding_size"),
+    *("loss", "loss_arguments", "pooling_arguments"),
+    *("regularizer", "memory", "ccp", "classes_per_batch"),
+    *("samples_per_class", "steps", "learning_rate", "seed"),
+    *("name", "runs"),
+)
 
-@dataclass(frozen=True)
-class TrainCommand(RecipeOptions):
+
+@dataclass(frozen=True, kw_only=True)
+class TrainCommand:
     """Trains a recipe and scores it on unseen classes."""
 
-    recipe_name: tyro.conf.Suppress[str] = ""
+    data: Data
+    encoder: Encoder
+    objective: Objective
+    method: Method
+    optimization: Optimization
+    evaluation: Evaluation
     name: str | None = None
     """Name of the run; by default the recipe's with what was changed."""
     runs: Path = Path("runs")
-    """Folder that holds the runs."""
+    """Folder of the runs."""
     distribution: Kind = "none"
     """Devices of this host to train on: one; all on JAX, with copies (data)
     or with proxies cut by class (model); all on TensorFlow (mirrored)."""
     model_devices: int = 2
     """model: parts that proxies and class embeddings are cut into."""
 
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe with these settings, checked."""
+        return Recipe(**{group: getattr(self, group) for group in GROUPS})
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
     try:
-        command = _parse(arguments)
+        base, command = _parse(arguments)
         recipe = command.recipe
-        name = command.name or run_name(command.recipe_name, recipe)
+        name = command.name or run_name(base, recipe)
         directory = RunDirectory(command.runs / name)
         distribution = Distribution(command.distribution, command.model_devices)
+        from training.recipes.data import check_sources
+
         check_sources(recipe)
         with distribution.together():
             _train(recipe, directory, distribution)
@@ -44,12 +81,132 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"error: {error}")
 
 
-def _train(recipe, directory, distribution):
-    if recipe.protocol != "single":
-        raise ValueError(
-            "`protocol` must be single: `python -m training.research.study` "
-            f"trains several models. Received: protocol={recipe.protocol}."
+def run_name(name: str, recipe: Recipe) -> str:
+    """Names a run after its recipe, every changed setting, and the seed.
+
+    What a choice of loss or method brings along is not listed.
+
+    Args:
+        name: Name of the recipe that it starts from.
+        recipe: What is trained.
+    """
+    plain = named(name)
+    choices = {
+        choice: getattr(recipe, choice)
+        for choice in CHOICES
+        if choice != "protocol"
+        and getattr(recipe, choice) != getattr(plain, choice)
+    }
+    base = named(name, **choices).settings
+    parts = [name, *(f"{choice}={word}" for choice, word in choices.items())]
+    for setting, value in recipe.settings.items():
+        before = base[setting]
+        if setting.endswith("_arguments"):
+            option = setting.removesuffix("_arguments")
+            parts += [
+                f"{option}.{key}={one}"
+                for key, one in value.items()
+                if before[key] != one
+            ]
+        elif setting not in ("seed", "data_dir", "protocol", *choices):
+            if value != before:
+                # The name of a file without its folders.
+                parts.append(f"{setting}={str(value).rpartition('/')[2]}")
+    return ",".join([*parts, f"seed={recipe.seed}"])
+
+
+def listing() -> str:
+    """The names of all recipes, a paragraph for each data set."""
+    lines = [
+        f"usage: {PROGRAM} RECIPE [options]",
+        "",
+        "Recipes by data set; each has --help. Options change them:",
+        f"  {PROGRAM} glyphs --loss ms --pooling gsp --regularizer zsr",
+    ]
+    known = names()
+    for dataset, group in groupby(known, known.__getitem__):
+        words = textwrap.fill(
+            "  ".join(group),
+            width=79,
+            initial_indent="  ",
+            subsequent_indent="  ",
+            break_on_hyphens=False,
         )
+        lines += ["", dataset, words]
+    return "\n".join(lines)
+
+
+def _parse(arguments):
+    """The recipe's name and the command."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if not arguments or arguments[0] in ("-h", "--help", "--help-all"):
+        print(listing())
+        sys.exit(0 if arguments else 2)
+    name, *options = arguments
+    if name not in names():
+        similar = difflib.get_close_matches(name, names(), n=5, cutoff=0.4)
+        hint = f" Similar: {', '.join(similar)}." if similar else ""
+        raise ValueError(
+            "The first argument must name a recipe; --help lists them. "
+            f"Received: {name}.{hint}"
+        )
+    first = ArgumentParser(add_help=False, allow_abbrev=False)
+    for choice in CHOICES:
+        first.add_argument(f"--{choice}", default=None)
+    choices = vars(first.parse_known_args(options)[0])
+    if choices.pop("protocol") is not None:
+        raise ValueError(
+            "`--protocol` is an option of studies, which train several models: "
+            "python -m training.research.study STUDY. This command trains one. "
+            "Received: --protocol."
+        )
+    base = named(name, **{k: v for k, v in choices.items() if v is not None})
+    base = base.with_(protocol="single")
+    groups = {group: getattr(base, group) for group in GROUPS}
+    kind: Any = TrainCommand
+    if "--help-all" in options:
+        options = ["--help"]
+    elif "--help" in options or "-h" in options:
+        kind = _brief(TrainCommand)
+        groups = {k: _brief_group(one) for k, one in groups.items()}
+    command = tyro.cli(
+        kind,
+        default=kind(**groups),
+        prog=f"{PROGRAM} {name}",
+        description=f"{TrainCommand.__doc__} --help-all shows every option.",
+        args=options,
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+    return name, command
+
+
+def _brief(kind: Any) -> Any:
+    """A dataclass with all but the most used fields left out of --help."""
+    hide: Any = tyro.conf.Suppress
+    hidden = [
+        (name, hide[hint], getattr(kind, name))
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+        if name not in (*SHOWN, *GROUPS)
+    ]
+    return make_dataclass(
+        kind.__name__,
+        hidden,
+        bases=(kind,),
+        frozen=True,
+        kw_only=True,
+        namespace={"__doc__": kind.__doc__},
+    )
+
+
+def _brief_group(group):
+    return _brief(type(group))(
+        **{field.name: getattr(group, field.name) for field in fields(group)}
+    )
+
+
+def _train(recipe, directory, distribution):
+    from training.recipes.data import load_splits
+
     if distribution.num_processes == 1:
         directory.check(run_settings(recipe))
     distribution.check(recipe)
@@ -60,25 +217,20 @@ def _train(recipe, directory, distribution):
 
 
 def run_report(directory: RunDirectory, scores: dict) -> str:
-    """The scores of a finished run, one a line."""
+    """The scores of a finished run, and the commands that come next."""
+    path = directory.path
     lines = [f"  {name:>16}  {value:.4f}" for name, value in scores.items()]
-    title = (
-        f"{directory.path}: {scores['num_queries']} images of unseen classes"
-    )
-    return "\n".join([title, *lines])
-
-
-def _parse(arguments):
-    program = "python -m training.train"
-    name, recipe, options = choose_recipe(
-        arguments, f"usage: {program} RECIPE [options]"
-    )
-    return tyro.cli(
-        tyro.conf.OmitArgPrefixes[TrainCommand],
-        default=TrainCommand.of(recipe, recipe_name=name),
-        prog=f"{program} {name}",
-        description=__doc__,
-        args=options,
+    word = f"'{path}'"
+    return "\n".join(
+        [
+            f"{path}: {scores['num_queries']} images of unseen classes",
+            *lines,
+            "",
+            "Next:",
+            f"  python -m training.report {word}",
+            f"  python -m training.evaluate {word} --split all",
+            f"  python -m training.export {word} --index exact",
+        ]
     )
 
 

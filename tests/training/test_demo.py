@@ -1,7 +1,6 @@
 """The demo's table and choice; its whole flow on colored noise."""
 
 import json
-from dataclasses import replace
 
 import keras
 import numpy as np
@@ -62,7 +61,7 @@ def test_methods_differ_in_nothing_but_the_method():
     recipes = demo.DemoCommand(seeds=2).recipes
     assert list(recipes) == [(m, s) for s in (0, 1) for m in demo.METHODS]
     for (_, seed), recipe in recipes.items():
-        plain = replace(recipe, pooling="gap", regularizer="none")
+        plain = recipe.with_(pooling="gap", regularizer="none")
         assert plain == recipes["GAP", seed]
 
 
@@ -129,7 +128,7 @@ def test_runs_of_another_recipe_are_not_taken_for_the_demos(
     monkeypatch.setattr(glyphs, "load", lambda: None)
     run = finished(tmp_path / "gap-0", 0.1, 0.1)
     recipe = demo.DemoCommand(steps=200).recipes["GAP", 0]
-    write_json(run.settings, {"recipe": vars(recipe)})
+    write_json(run.settings, {"recipe": recipe.settings})
     with pytest.raises(SystemExit, match="a finished run of another"):
         demo.main(["--runs", str(tmp_path)])
     assert np.isclose(run.read_scores()["map_at_r"], 0.1)

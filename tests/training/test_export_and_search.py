@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,7 +29,7 @@ class Exported:
     def __init__(self, folder):
         names = [f"class{i}" for i in range(8)]
         images = layouts.folder(folder / "birds", names, images=4)
-        recipe = Recipe(
+        recipe = Recipe.of(
             dataset="folder",
             data_dir=str(images),
             crop_size=16,
@@ -40,7 +39,7 @@ class Exported:
         )
         self.run = folder / "runs" / "tiny"
         self.run.mkdir(parents=True)
-        write_json(self.run / "settings.json", {"recipe": asdict(recipe)})
+        write_json(self.run / "settings.json", {"recipe": recipe.settings})
         write_json(self.run / "scores.json", {"map_at_r": 0.5})
         backbone = keras.Sequential(
             [keras.Input((16, 16, 3)), keras.layers.Conv2D(6, 3, strides=2)]

@@ -1,4 +1,4 @@
-"""What a command cannot do it says in a sentence, before it begins."""
+"""Commands refuse wrong settings with one sentence, before they begin."""
 
 import importlib
 import importlib.util
@@ -24,16 +24,25 @@ def places(tmp_path, monkeypatch):
 
 
 REFUSED = [
-    ("train glyphs-gps", "Similar: glyphs-gsp"),
-    ("train glyphs-gsp --steps -5", "`steps` must be 0 or more"),
-    ("train glyphs-gsp --transport-ratio 2", "`transport_ratio` must be in"),
-    ("train glyphs-gsp --learning-rate nan", "`learning_rate` must be pos"),
+    ("train glyps", "Similar: glyphs"),
+    ("train glyphs --steps -5", "`steps` must be 0 or more"),
+    ("train glyphs --transport-ratio 2", "`transport_ratio` must be in"),
+    ("train glyphs --learning-rate nan", "`learning_rate` must be pos"),
     ("train folder", "`data_dir` must name"),
     ("train folder --data-dir images --crop-size None", "`crop_size` must be"),
-    ("train folder --data-dir images", "`backbone_weights` must name"),
+    ("train cub --data-dir images", "`backbone_weights` must name"),
+    ("train glyphs --loss mss", "`loss` must be one of"),
+    ("train glyphs --loss.negative-margin -1", "negative_margin"),
+    ("train cub --protocol fair", "training.research.study"),
     ("train folder --data-dir gone PLAIN", "`data_dir` must exist"),
-    ("train glyphs-xbm --memory-capacity 16", "`memory_capacity` must be 64"),
-    ("train glyphs-xbm --steps 100", "`memory_warmup_steps` must be below"),
+    (
+        "train glyphs --memory xbm --memory-capacity 16",
+        "`memory_capacity` must be 64",
+    ),
+    (
+        "train glyphs --memory xbm --steps 100",
+        "`memory_warmup_steps` must be below",
+    ),
     ("train glyphs --warmup-steps 900", "`warmup_steps` must be below"),
     ("train folder --data-dir images --resize 10", "`resize` must be"),
     ("train glyphs --backbone-weights gone.h5", "`backbone_weights` must ex"),
@@ -43,22 +52,24 @@ REFUSED = [
     ("evaluate other", "settings. Received: no recipe"),
     ("export damaged", "settings.json must hold a run's settings"),
     ("search gone words.txt", "must be an exported retriever"),
-    ("study nothing", "`study` must be one of"),
-    ("study emoji", "`data_dir` must name"),
-    ("study emoji --data-dir images --losses xx", "`losses` must be of"),
-    ("tables gone", "must hold a finished run"),
+    ("research.study nothing", "`study` must be one of"),
+    ("research.study emoji", "`data_dir` must name"),
+    (
+        "research.study emoji --data-dir images --losses xx",
+        "`losses` must be of",
+    ),
+    ("research.tables gone", "must hold a finished run"),
     ("report gone", "A report needs at least one run"),
     ("browse empty", "must be an exported retriever"),
     ("doctor --data-dir gone", "`data_dir` must"),
     ("doctor --data-dir words.txt", "`data_dir` must be a folder"),
     ("embed empty --images images --output out", "must be the directory"),
-    ("results.__main__ words.txt", "must be records"),
-    ("results.__main__ gone", "`sources` must be"),
+    ("research.results.__main__ words.txt", "must be records"),
+    ("research.results.__main__ gone", "`sources` must be"),
 ]
-# Refused while the options are read: to the screen, with the way to --help.
+# Refused while options are parsed: printed, with a hint at --help.
 MISREAD = [
-    ("train glyphs-gsp --loss mss", "mss"),
-    ("train glyphs-gsp --seed x", "--seed"),
+    ("train glyphs --seed x", "--seed"),
     ("evaluate", "required"),
     ("export empty --neighbors -1", "`neighbors` must be positive"),
     ("export empty --images-per-class 0", "`images_per_class` must be"),
@@ -66,7 +77,7 @@ MISREAD = [
     ("export empty --minimum-recall 3", "must be in [0, 1]"),
     ("export empty --held-out 1", "must be in (0, 1)"),
     ("search empty words.txt --top 0", "`top` must be at least 1"),
-    ("study emoji --seeds -1", "`seeds` must be positive"),
+    ("research.study emoji --seeds -1", "`seeds` must be positive"),
     ("browse empty --port -3", "`port` must be in"),
     ("doctor --data-dir images --min-side -3", "`min_side` must be positive"),
     ("embed empty --images images --output o --batch-size -2", "batch_size"),
@@ -80,7 +91,7 @@ def run(line):
 
 
 @pytest.mark.parametrize("line, sentence", REFUSED, ids=[x for x, _ in REFUSED])
-def test_it_is_said_in_a_sentence(line, sentence, places):
+def test_it_is_refused_in_a_sentence(line, sentence, places):
     with pytest.raises(SystemExit) as stopped:
         run(line)
     assert sentence in str(stopped.value.code)

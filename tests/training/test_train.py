@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import time
-from dataclasses import replace
 
 import keras
 import numpy as np
@@ -15,14 +14,13 @@ from keras_gsp.data import ImageSet
 from training import evaluate, train
 from training.datasets import glyphs
 from training.datasets.image_set import RetrievalSplits
-from training.recipes import callbacks
-from training.recipes.glyphs import RECIPES
+from training.recipes.named import named
+from training.runs import callbacks
 from training.runs.run_directory import RunDirectory
 from training.runs.scoring import score
 from training.runs.train_run import train_run
 
-RECIPE = replace(
-    RECIPES["glyphs-gsp-zsr"],
+RECIPE = named("glyphs", pooling="gsp", regularizer="zsr").with_(
     embedding_size=8,
     num_prototypes=4,
     classes_per_batch=3,
@@ -180,7 +178,7 @@ def test_a_folder_that_vanishes_stops_training_and_is_not_made_again(
 
 
 def _without_killed():
-    """`ExactResume` that is told of the run's own callbacks only."""
+    """`ExactResume` without the callback that kills."""
     original = gsp.callbacks.ExactResume
 
     def resume(directory, *, callbacks, settings):
@@ -204,7 +202,14 @@ SMALL = [
 def test_the_command_line_trains_and_scores(colors_as_glyphs, tmp_path, capsys):
     arguments = ["glyphs", "--loss", "ms", *SMALL, "--runs", str(tmp_path)]
     train.main([*arguments, "--name", "x"])
-    assert "12 images of unseen classes" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "12 images of unseen classes" in printed
+    next_ones = [line for line in printed.splitlines() if "python -m" in line]
+    assert [line.split(".")[1].split()[0] for line in next_ones] == [
+        "report",
+        "evaluate",
+        "export",
+    ]
     run = RunDirectory(tmp_path / "x")
     assert run.read_recipe().loss == "ms"
     output = tmp_path / "scores.json"
@@ -238,7 +243,8 @@ def test_fewer_classes_than_a_batch_takes_are_refused(
         (["glyphs", "--transport-ratio", "1.5"], "transport_ratio=1.5"),
         (["cub"], "data_dir=None"),
         (["glyphs", "--los", "ms"], 2),
-        (["glyphs", "--loss", "c9"], 2),
+        (["glyphs", "--loss", "c9"], "Received: loss=c9. Similar: c2, c1"),
+        (["cub", "--protocol", "fair"], "training.research.study"),
         (["birds"], "Received: birds"),
     ],
 )
@@ -253,11 +259,31 @@ def test_bad_arguments_end_the_command(arguments, code, tmp_path):
 
 
 def test_an_unfinished_run_has_nothing_to_evaluate(tmp_path):
-    RunDirectory(tmp_path).begin({"recipe": vars(RECIPE)})
+    RunDirectory(tmp_path).begin({"recipe": RECIPE.settings})
     with pytest.raises(SystemExit, match="not finished"):
         evaluate.main([str(tmp_path)])
     with pytest.raises(SystemExit, match="must hold settings.json"):
         evaluate.main([str(tmp_path / "nowhere")])
+
+
+@pytest.mark.parametrize("recipe", ["glyphs", "folder", "cub"])
+def test_help_of_a_recipe_fits_on_two_screens(recipe, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = {}
+    for option in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as ended:
+            train.main([recipe, "--loss", "ms", option])
+        assert not ended.value.code
+        printed[option] = capsys.readouterr().out
+    assert len(printed["--help"].splitlines()) <= 80
+    assert "--loss.beta" in printed["--help"]
+    assert "--anchor-weight" not in printed["--help"]
+    assert "--anchor-weight" in printed["--help-all"]
+
+
+def test_options_that_help_does_not_show_are_read():
+    _, command = train._parse(["glyphs", "--anchor-weight", "0.5"])
+    assert command.recipe.anchor_weight == 0.5
 
 
 @pytest.mark.parametrize(("arguments", "code"), [([], 2), (["--help"], 0)])
@@ -266,5 +292,5 @@ def test_recipes_are_listed_by_data_set(arguments, code, capsys):
         train.main(arguments)
     assert caught.value.code == code
     printed = capsys.readouterr().out
-    assert "glyphs-gsp-zsr" in printed
+    assert "cub-gsp-zsr" in printed
     assert max(map(len, printed.splitlines())) <= 79

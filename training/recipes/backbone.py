@@ -90,9 +90,39 @@ def _layers_within(network):
         yield from _layers_within(layer) if hasattr(layer, "layers") else ()
 
 
+def fetch_imagenet_weights(recipe: Recipe) -> None:
+    """Downloads the ImageNet weights of a recipe's backbone, if necessary.
+
+    Raises:
+        ValueError: Keras has none for this backbone.
+        ConnectionError: they cannot be downloaded.
+    """
+    if recipe.backbone not in ("mobilenet-v2", "resnet50"):
+        raise ValueError(
+            "`backbone_weights` must name a file with backbone="
+            f"{recipe.backbone}: Keras has ImageNet weights for mobilenet-v2 "
+            "and resnet50. Received: backbone_weights=imagenet."
+        )
+    side = recipe.crop_size or 224
+    _network(recipe, (side, side, 3), keras.Input((side, side, 3)))
+
+
 def _application(build, image_shape, weights):
     if weights == "imagenet":
-        return build(input_shape=image_shape, include_top=False)
+        try:
+            return build(input_shape=image_shape, include_top=False)
+        except Exception as error:
+            # Keras raises a plain `Exception` for a failed download.
+            if "URL fetch failure" not in str(error):
+                raise
+            raise ConnectionError(
+                "`backbone_weights` must be a file where Keras cannot download "
+                "ImageNet's: --backbone-weights FILE. Fetch it on another "
+                "machine with keras.applications, include_top=False. Without "
+                "pretrained weights (--backbone-weights None --frozen none) a "
+                "network needs far more images and steps. "
+                f"Received: backbone_weights=imagenet, {error}"
+            ) from error
     network = build(input_shape=image_shape, include_top=False, weights=None)
     return _filled(network, weights)
 

@@ -123,7 +123,7 @@ def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
         recipe: Names the crop; `cache_images` is set.
         splits: Images in memory or on disk.
     """
-    recipe = replace(recipe, cache_images=False)
+    recipe = recipe.with_(cache_images=False)
     found: dict[str, Any] = {}
     for field in fields(splits):
         images = getattr(splits, field.name)

@@ -47,9 +47,10 @@ _FILES = ("cub", "cars", "sop", "inshop", "folder", "csv", "omniglot")
 
 def needed_sources(recipe: Recipe) -> tuple[str, ...]:
     """Which of `data_dir` and `backbone_weights` have to be named."""
+    is_hub = recipe.backbone.startswith(HUB_PREFIX)
     needed = {
         "data_dir": recipe.source == "disk",
-        "backbone_weights": recipe.frozen != "none",
+        "backbone_weights": recipe.frozen != "none" and not is_hub,
     }
     is_read = recipe.dataset != "glyphs"
     return tuple(name for name, is_it in needed.items() if is_it and is_read)
@@ -71,19 +72,24 @@ def _check_named(recipe):
         )
     if "backbone_weights" in needed and recipe.backbone_weights is None:
         raise ValueError(
-            "`backbone_weights` must name a file (or imagenet) with "
-            f"frozen={recipe.frozen}: what is frozen would stay random. "
+            "`backbone_weights` must name a weights file with frozen="
+            f"{recipe.frozen}, or the frozen part stays random: "
+            "--backbone-weights FILE (or imagenet for mobilenet-v2 and "
+            "resnet50). To train from random weights: --frozen none. "
             "Received: backbone_weights=None."
         )
 
 
 def check_sources(recipe: Recipe) -> None:
-    """Checks that images and weights are named and there, and reads none.
+    """Checks that images and weights are there, before any image is read.
+
+    ImageNet's weights are downloaded.
 
     Raises:
         ValueError: `data_dir`, `crop_size` or `backbone_weights` is needed
             and missing, or the backbone's library is.
         FileNotFoundError: nothing of that name.
+        ConnectionError: ImageNet's weights cannot be downloaded.
     """
     _check_named(recipe)
     if recipe.backbone.startswith(HUB_PREFIX):
@@ -100,6 +106,10 @@ def check_sources(recipe: Recipe) -> None:
             raise FileNotFoundError(
                 f"`{name}` must exist. Received: {name}={path}."
             )
+    if recipe.backbone_weights == "imagenet":
+        from training.recipes.backbone import fetch_imagenet_weights
+
+        fetch_imagenet_weights(recipe)
 
 
 def check_classes(recipe: Recipe, splits: RetrievalSplits) -> None:

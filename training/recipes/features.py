@@ -16,7 +16,7 @@ from keras_gsp.storage.whole import whole_file
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.backbone import build_backbone
 from training.recipes.batches import evaluation_batches, image_shape
-from training.recipes.learner import build_recipe_encoder
+from training.recipes.encoder import build_recipe_encoder
 from training.recipes.recipe import Recipe
 
 
@@ -34,7 +34,7 @@ def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
     Returns:
         The splits, with feature maps as `images`.
     """
-    recipe = replace(recipe, cache_features=False)
+    recipe = recipe.with_(cache_features=False)
     # A backbone without a weights file is random, but each time the same.
     keras.utils.set_random_seed(recipe.seed)
     backbone = build_backbone(recipe, image_shape(recipe, splits.train))
@@ -59,7 +59,7 @@ def complete_encoder(recipe: Recipe, encoder: Any) -> Any:
     """
     if not recipe.cache_features:
         return encoder
-    recipe = replace(recipe, cache_features=False)
+    recipe = recipe.with_(cache_features=False)
     side = recipe.crop_size
     keras.utils.set_random_seed(recipe.seed)
     complete = build_recipe_encoder(recipe, (side, side, 3))

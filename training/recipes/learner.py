@@ -7,18 +7,12 @@ import keras
 import numpy as np
 
 import keras_gsp as gsp
-from keras_gsp.embeddings.model_input import input_of
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.models.encoder import features_before
-from training.recipes.backbone import build_backbone
-from training.recipes.loss import (
-    build_loss,
-    build_loss_layer,
-    build_regularizer,
-)
+from training.recipes.choices import losses
+from training.recipes.encoder import build_recipe_encoder
 from training.recipes.optimizer import build_optimizer
-from training.recipes.pooling import build_histogram, build_pooling
-from training.recipes.recipe import POOLED_FIRST, Recipe
+from training.recipes.recipe import Recipe
 
 # The papers' shares of the loss.
 REGULARIZER_WEIGHTS = {"none": 0.0, "zsr": 0.1, "xml": 0.01}
@@ -72,37 +66,47 @@ def build_learner(
     return learner
 
 
-def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
-    """Builds the encoder of a recipe, untrained.
+def build_loss(recipe: Recipe) -> Any:
+    """Returns the loss of a recipe.
 
-    Args:
-        recipe: The settings; without steps the encoder ends in the
-            backbone's own features, pooled by average and normalized.
-        image_shape: (height, width, 3) of the uint8 images.
+    Raises:
+        ValueError: an argument out of its range.
     """
-    if recipe.steps == 0:
-        return _raw_encoder(recipe, image_shape)
-    return build_head(recipe, build_backbone(recipe, image_shape))
+    chosen = dict(vars(recipe.loss_arguments))
+    if recipe.uses_pairs:
+        chosen["normalization"] = recipe.normalization
+    if recipe.miner != "none":
+        miner = recipe.miner.replace("-", "_")
+        chosen |= {"miner": miner, "seed": recipe.seed}
+    return losses()[recipe.loss](**chosen)
 
 
-def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
-    """Puts projection, pooling and normalization of a recipe on a backbone."""
-    return gsp.models.build_encoder(
-        backbone,
-        embedding_size=recipe.embedding_size,
-        pooling=build_pooling(recipe),
-        normalization=recipe.normalization,
-        histogram=build_histogram(recipe),
-        pool_first=recipe.pooling in POOLED_FIRST,
-    )
+def build_loss_layer(recipe: Recipe, num_classes: int) -> Any:
+    """Returns the layer that holds a loss's own weights, or None."""
+    if recipe.loss == "libc":
+        return gsp.layers.IntraBatchClassifier(num_classes)
+    own = recipe.loss_arguments
+    if recipe.loss == "margin" and own.learn_beta:
+        return gsp.layers.LearnedBoundary(initial_boundary=own.beta)
+    return None
 
 
-def _raw_encoder(recipe, image_shape):
-    backbone = build_backbone(recipe, image_shape)
-    pooled = keras.layers.GlobalAveragePooling2D(name="pooling")
-    normalized = gsp.layers.EmbeddingNormalization("l2", name="normalization")
-    outputs = normalized(pooled(backbone.output))
-    return keras.Model(input_of(backbone), outputs, name="encoder")
+def build_regularizer(recipe: Recipe) -> Any:
+    """Returns the zero-shot or cross-batch loss of a recipe, or None.
+
+    Cross-batch learning applies the recipe's own loss to the embeddings of
+    each half, expressed with the prototypes of the other.
+    """
+    match recipe.regularizer:
+        case "zsr":
+            return gsp.losses.ZeroShotLoss(
+                recipe.ridge, recipe.zero_shot_scale, seed=recipe.seed
+            )
+        case "xml":
+            return gsp.losses.CrossBatchLoss(
+                build_loss(recipe), recipe.ridge, seed=recipe.seed
+            )
+    return None
 
 
 def start_from_data(recipe: Recipe, learner: Any, batches: Any) -> None:
@@ -194,7 +198,7 @@ def _proxies(recipe, num_classes):
         return None
     regularizer = None
     if recipe.loss == "soft-triple":
-        regularizer = gsp.losses.CenterRegularizer(recipe.soft_triple_tau)
+        regularizer = gsp.losses.CenterRegularizer(recipe.center_weight)
     return gsp.layers.ClassProxies(
         num_classes,
         proxies_per_class=recipe.proxies_per_class,

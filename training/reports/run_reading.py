@@ -107,12 +107,12 @@ def settings_rows(runs: list[ReadRun]) -> list[dict[str, Any]]:
 def _recipe(run):
     saved = run.settings["recipe"]
     try:
-        return Recipe(**saved)
+        return Recipe.from_settings(saved)
     except (TypeError, ValueError) as error:
         reason = error
     try:
         known = {name: saved[name] for name in DATA_SETTINGS if name in saved}
-        found = Recipe(**known)
+        found = Recipe.of(**known)
     except (TypeError, ValueError):
         run.notes.append(
             f"The recipe is of another version ({reason}), so no image can "

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ class ScoredImages:
                 images=None if images.paths else images.images[positions],
                 paths=images.paths and [images.paths[i] for i in positions],
             )
-        recipe = replace(self.recipe, cache_features=False)
+        recipe = self.recipe.with_(cache_features=False)
         for pixels, _ in evaluation_batches(recipe, images, batch_size=BATCH):
             yield np.asarray(pixels)
 
@@ -135,7 +135,7 @@ def scored_images(recipe: Recipe, max_images: int) -> ScoredImages:
     """
     from training.recipes.data import read_recipe
 
-    recipe = replace(recipe, cache_features=False, corrupt_images="skip")
+    recipe = recipe.with_(cache_features=False, corrupt_images="skip")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         splits = read_recipe(recipe)

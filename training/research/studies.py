@@ -5,18 +5,32 @@ A cell is a recipe. Its learning rate is the middle of the grid that
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from dataclasses import dataclass, field
+from typing import Any
 
-from training.recipes.glyphs import FROM_RANDOM, PROXY_LEARNING
-from training.recipes.glyphs import GAP as GLYPHS_RECIPE
-from training.recipes.own_images import FEATURES, PROXY_START, RECIPES
-from training.recipes.published import LARGE, LOSSES, SMALL, published_recipe
-from training.recipes.recipe import PROXY_LOSSES, Pooling, Recipe
-from training.recipes.sampled_proxies import SAMPLED
+from training.recipes.choices import is_proxy_loss, losses, poolings
+from training.recipes.named import LOSSES, PUBLISHED, named, published_recipe
+from training.recipes.recipe import Recipe
 
 UNTRAINED = ("-", "untrained")
-POOLINGS: tuple[str, ...] = get_args(Pooling)
+POOLINGS = tuple(poolings())
+PROXY_LOSSES = tuple(filter(is_proxy_loss, losses()))
+# Pretrained weights are an option of the command.
+FOLDER = named("folder").with_(backbone_weights=None)
+FEATURES = named("folder-features").with_(backbone_weights=None)
+# As the recipes start proxies from samples, and fine-tune with proxy losses.
+SAMPLED: dict[str, Any] = {
+    "proxies_per_class": 4,
+    "ccp_pool_size": 7,
+    "ccp_patience": 2,
+    "in_batch_weight": 1.0,
+    "proxy_learning_rate_multiplier": 1.0,
+}
+PROXY_START: dict[str, Any] = {
+    "classes_per_batch": 32,
+    "samples_per_class": 1,
+    "warmup_steps": 100,
+}
 _SHARE = {"log_regularizer_share": True}
 _SAMPLED = {key: SAMPLED[key] for key in SAMPLED if key != "ccp_patience"}
 METHODS: dict[str, dict[str, Any]] = {
@@ -92,7 +106,7 @@ class Study:
 
 def changed(recipe: Recipe, **settings: Any) -> Recipe:
     """A recipe with other settings."""
-    return replace(recipe, **settings)
+    return recipe.with_(**settings)
 
 
 def cell(base: Recipe, loss: str, method: str, **settings: Any) -> Recipe:
@@ -110,7 +124,7 @@ def cell(base: Recipe, loss: str, method: str, **settings: Any) -> Recipe:
         if loss not in PROXY_LOSSES:
             chosen = {**_SAMPLED, **chosen}
     if method == "gemax" and base.backbone == "mobilenet-v2":
-        chosen["gemax_ridge"] = GEMAX_RIDGE
+        chosen["pooling_arguments"] = {"ridge": GEMAX_RIDGE}
     return changed(base, **{"loss": loss, **chosen, **settings})
 
 
@@ -188,14 +202,12 @@ def _published(dataset):
 
 # Many classes with few images each, the regime of Online Products.
 EMOJI = changed(
-    RECIPES["folder"],
+    FOLDER,
     augmentation="none",
     crop_size=96,
     resize=96,
     cache_images=True,
-    negative_margin=0.5130,
-    positive_margin=0.2858,
-    triplet_margin=0.0451,
+    loss_arguments={"positive_margin": 0.2858, "negative_margin": 0.5130},
     num_prototypes=64,
     steps=1500,
     steps_per_evaluation=50,
@@ -232,11 +244,10 @@ CLUTTER_FEATURES = changed(
     learning_rate=FEATURES.learning_rate,
 )
 BIRDS = changed(
-    RECIPES["folder"],
+    FOLDER,
     augmentation="mlrc-area",
     crop_size=160,
-    negative_margin=0.3841,
-    triplet_margin=0.0961,
+    loss_arguments={"negative_margin": 0.3841},
     steps=250,
     steps_per_evaluation=25,
     memory_capacity=400,
@@ -260,9 +271,9 @@ COLLAGE = changed(
 )
 # Batches of 32 for every loss: 8 x 4 where pairs are compared, else 16 x 2.
 GLYPHS = changed(
-    GLYPHS_RECIPE,
+    named("glyphs", loss="proxy-nca"),
     **{
-        **PROXY_LEARNING,
+        "loss": "c2",
         "classes_per_batch": 8,
         "samples_per_class": 4,
         "steps": 3600,
@@ -273,7 +284,7 @@ GLYPHS = changed(
 GLYPH_ROWS: dict[str, dict[str, Any]] = {
     loss: {"loss": loss, "classes_per_batch": 16, "samples_per_class": 2}
     for loss in PROXY_LOSSES
-} | {loss: {"loss": loss, **own} for loss, own in FROM_RANDOM.items()}
+} | {"ms": {"loss": "ms", "loss_arguments": {"beta": 10.0}}}
 BATCH_SIZES = (16, 32, 64, 128)
 
 STUDIES: dict[str, Study] = {
@@ -361,13 +372,13 @@ STUDIES: dict[str, Study] = {
     ),
     "omniglot": grid(
         "Omniglot, small background set",
-        changed(RECIPES["omniglot"], steps=600, steps_per_evaluation=25),
+        changed(named("omniglot"), steps=600, steps_per_evaluation=25),
         [(("c2", "ms"), ("gap", "gsp", "single", "ccp", "gsp-zsr", "xml"))],
         methods=_pools(12, ccp_warmup=4),
         seeds=1,
         num_folds=4,
     ),
-    **{dataset: _published(dataset) for dataset in SMALL + LARGE},
+    **{dataset: _published(dataset) for dataset in PUBLISHED},
 }
 
 

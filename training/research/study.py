@@ -19,14 +19,14 @@ import tyro
 
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.data import check_classes, check_sources, read_recipe
-from training.recipes.ranges import check_fields, not_negative, positive
 from training.recipes.recipe import Recipe
+from training.recipes.settings import check_fields, not_negative, positive
 from training.research.studies import STUDIES, UNTRAINED, Study, changed
-from training.runs.best_evaluation import best_evaluation
-from training.runs.kept_embeddings import FILE as EMBEDDINGS
-from training.runs.kept_embeddings import load_test_embeddings
+from training.runs.progress import best_evaluation
 from training.runs.run_directory import RunDirectory
 from training.runs.run_lock import RunTakenError
+from training.runs.scoring import FILE as EMBEDDINGS
+from training.runs.scoring import load_test_embeddings
 from training.runs.train_run import ERRORS, train_run
 
 NUM_RATES, FACTOR, LARGEST_GRID = 5, 3.0, 11

@@ -17,7 +17,7 @@ from training.research.studies import (
     Study,
 )
 from training.research.study import MEASURES, QUERIES, Cell
-from training.runs.best_evaluation import best_evaluation, solved_problems
+from training.runs.progress import best_evaluation, solved_problems
 from training.runs.run_directory import RunDirectory
 
 HEADINGS = {

@@ -1,6 +1,6 @@
 """Export a run: its encoder, with a gallery to search."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,8 +10,8 @@ import tyro
 from keras_gsp.data import ImageSet
 from training.browsing.exports import DEFAULT_FOLDER, write_gallery_images
 from training.datasets.image_set import RetrievalSplits
-from training.recipes.ranges import Range, check_fields, positive, share
 from training.recipes.recipe import Recipe
+from training.recipes.settings import Range, check_fields, positive, share
 from training.runs.run_directory import RunDirectory
 
 SAMPLES = 32
@@ -112,9 +112,9 @@ def export_run(export: Export) -> None:
     from training.runs.scoring import load_encoder
 
     directory = RunDirectory(export.run)
-    recipe = replace(directory.read_recipe(), cache_features=False)
+    recipe = directory.read_recipe().with_(cache_features=False)
     if export.data_dir is not None:
-        recipe = replace(recipe, data_dir=export.data_dir)
+        recipe = recipe.with_(data_dir=export.data_dir)
     encoder = load_encoder(directory)
     metadata: dict[str, Any] = {"run": directory.path.name}
     metadata |= directory.read_settings() | {"command": export.command}

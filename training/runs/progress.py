@@ -1,11 +1,13 @@
-"""What a run says while it trains: a bar, a history file, TensorBoard."""
+"""Progress of a run: a bar, the history file, TensorBoard."""
 
 import importlib.util
 import json
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from tqdm import tqdm
 
 from keras_gsp.embeddings.processes import is_first_process
@@ -145,3 +147,41 @@ class History(keras.callbacks.Callback):
             for name, value in scalars.items():
                 tf.summary.scalar(name, value)
         self._writer.flush()
+
+
+def best_evaluation(
+    history: Sequence[Mapping[str, Any]], chosen_by: str
+) -> Mapping[str, Any]:
+    """The line of a history whose weights were kept: the first of the best.
+
+    Args:
+        history: What `RunDirectory.read_history` returned, not empty.
+        chosen_by: The recipe's measure on the validation classes.
+    """
+
+    def score(line):
+        found = line.get(f"val_{chosen_by}", -np.inf)
+        return found if np.isfinite(found) else -np.inf
+
+    return max(history, key=score)
+
+
+def solved_problems(
+    history: Sequence[Mapping[str, Any]], chosen_by: str
+) -> dict[str, int]:
+    """How far chance constrained programming alternated.
+
+    Args:
+        history: Of a run whose proxies are sampled.
+        chosen_by: As `best_evaluation`.
+
+    Returns:
+        `num_problems`, begun until the end of training, and
+        `scored_problem`, that of the weights that were kept: 1 is a single
+        set of proxies, however many came after it.
+    """
+    best = best_evaluation(history, chosen_by)
+    return {
+        "num_problems": int(max(h.get("ccp_problem", 0) for h in history)),
+        "scored_problem": int(best.get("ccp_problem", 0)),
+    }

@@ -155,15 +155,15 @@ class RunDirectory:
 
         Raises:
             FileNotFoundError: the folder holds no run.
-            ValueError: `settings.json` is damaged.
+            ValueError: `settings.json` is damaged, or of another version.
         """
         if not self.settings.exists():
             raise FileNotFoundError(
                 "A run directory must hold settings.json. "
                 f"Received: {self.path}. Train one with "
-                "`python -m training.train glyphs-gsp`."
+                "`python -m training.train glyphs`."
             )
-        return Recipe(**self.read_settings()["recipe"])
+        return Recipe.from_settings(self.read_settings()["recipe"])
 
     def read_settings(self) -> dict:
         """What `settings.json` holds.
@@ -209,7 +209,8 @@ class RunDirectory:
 
     def _check_same_recipe(self, settings):
         saved = self.read_settings()["recipe"]
-        given = settings["recipe"]
+        # Sequences are lists in JSON.
+        given = json.loads(json.dumps(settings["recipe"]))
         differing = [
             f"{name}: {saved.get(name)!r} there, {given.get(name)!r} now"
             for name in sorted(saved.keys() | given.keys())
@@ -217,7 +218,7 @@ class RunDirectory:
         ]
         if differing:
             raise ValueError(
-                f"The unfinished run in {self.path} must be gone on with by "
+                f"The unfinished run in {self.path} must be resumed with "
                 f"its own recipe. Received: {'; '.join(differing)}. Choose "
                 "another --name."
             )

@@ -1,18 +1,16 @@
-"""One training run: begin or go on, keep the best weights, score them once."""
+"""Trains one run: starts or resumes, keeps the best weights, scores once."""
 
 import contextlib
-from dataclasses import asdict
 
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
-from training.runs.best_evaluation import solved_problems
 from training.runs.distribution import NONE, Distribution
 from training.runs.environment import environment
 from training.runs.run_directory import RunDirectory, write_json
 from training.runs.run_lock import RunLock
 
 ERRORS = (ValueError, TypeError, OSError)
-"""What a setting, a folder or a disk that cannot be used raises."""
+"""Raised by a setting, a folder or a disk that cannot be used."""
 
 
 def train_run(
@@ -26,21 +24,20 @@ def train_run(
 ) -> dict:
     """Trains one encoder, keeps its best weights, scores it once.
 
-    A killed run goes on from its last evaluation, bit by bit as if it had
-    not been killed.
+    A killed run resumes from its last evaluation and ends bit by bit as if it
+    had not been killed.
 
     Args:
         recipe: The settings.
-        splits: `RetrievalSplits` with a validation side; the weights with
-            the best `val_map_at_r` there are kept.
+        splits: `RetrievalSplits` with a validation side, which chooses the
+            weights.
         directory: Where everything is written.
-        label: What stands before the progress bar; the run's name by
-            default.
+        label: Text before the progress bar; the run's name by default.
         keep_embeddings: Keep the test embeddings too, for ensembles.
         distribution: Devices to train on; one by default.
 
     Returns:
-        The test scores, which are in `scores.json` as well.
+        The test scores, also in `scores.json`.
 
     Raises:
         FileExistsError: the directory holds a finished run, or another
@@ -65,14 +62,23 @@ def train_run(
         contextlib.ExitStack() as held,
     ):
         from_first_process(lambda: _begin(directory, settings, held))
-        return _train(
+        encoder = _train(
             recipe,
             splits,
             directory,
-            label=label or directory.path.name,
-            keep_embeddings=keep_embeddings,
-            distribution=distribution,
+            label or directory.path.name,
+            distribution,
         )
+        return _score(recipe, splits, directory, encoder, keep_embeddings)
+
+
+def run_settings(recipe: Recipe, distribution: Distribution = NONE) -> dict:
+    """Returns what `settings.json` holds: recipe, versions, commit, devices."""
+    return {
+        "recipe": recipe.settings,
+        "environment": environment(),
+        **distribution.settings,
+    }
 
 
 def _begin(directory, settings, held):
@@ -83,16 +89,14 @@ def _begin(directory, settings, held):
     directory.check(settings)
 
 
-def _train(recipe, splits, directory, *, label, keep_embeddings, distribution):
-    """Trains, keeps and scores; returns the scores."""
+def _train(recipe, splits, directory, label, distribution):
+    """Trains and saves the encoder with its best weights; returns it."""
     import keras_gsp as gsp
     from keras_gsp.embeddings.processes import from_first_process
     from training.recipes import batches
-    from training.recipes.callbacks import build_callbacks
     from training.recipes.features import complete_encoder
     from training.recipes.learner import build_learner, start_from_data
-    from training.runs.kept_embeddings import save_test_embeddings
-    from training.runs.scoring import score
+    from training.runs.callbacks import build_callbacks
 
     train = splits.train
     shape = batches.image_shape(recipe, train)
@@ -103,7 +107,7 @@ def _train(recipe, splits, directory, *, label, keep_embeddings, distribution):
     resume = gsp.callbacks.ExactResume(
         directory.checkpoint,
         callbacks=callbacks,
-        settings=asdict(recipe) | distribution.settings,
+        settings=recipe.settings | distribution.settings,
     )
     first_step = resume.restore(learner)
     if not first_step:
@@ -116,40 +120,39 @@ def _train(recipe, splits, directory, *, label, keep_embeddings, distribution):
             first_step=first_step,
             positions=distribution.positions(recipe.batch_size),
         ),
-        epochs=recipe.steps // recipe.steps_per_evaluation,
-        steps_per_epoch=recipe.steps_per_evaluation,
+        epochs=recipe.evaluations,
+        steps_per_epoch=recipe.interval,
         callbacks=[*callbacks, resume],
         shuffle=False,
         verbose=0,
     )
     encoder = complete_encoder(recipe, learner.encoder)
-    from_first_process(lambda: _save(directory, encoder))
+
+    def save():
+        directory.check_is_there()
+        encoder.save(directory.encoder)
+
+    from_first_process(save)
+    return learner.encoder
+
+
+def _score(recipe, splits, directory, encoder, keep_embeddings):
+    """Scores the test classes and writes `scores.json`."""
+    from keras_gsp.embeddings.processes import from_first_process
+    from training.runs.progress import solved_problems
+    from training.runs.scoring import save_test_embeddings, score
+
     if keep_embeddings:
-        save_test_embeddings(directory.path, learner.encoder, recipe, splits)
-    scores = score(
-        learner.encoder, recipe, splits.test, splits.query, splits.gallery
-    )
-    return from_first_process(lambda: _finish(recipe, directory, scores))
+        save_test_embeddings(directory.path, encoder, recipe, splits)
+    scores = score(encoder, recipe, splits.test, splits.query, splits.gallery)
 
+    def finish():
+        if recipe.samples_proxies:
+            # The weights may be those of an earlier problem.
+            history = directory.read_history()
+            scores.update(solved_problems(history, recipe.chosen_by))
+        directory.check_is_there()
+        write_json(directory.scores, scores)
+        return scores
 
-def _save(directory, encoder):
-    directory.check_is_there()
-    encoder.save(directory.encoder)
-
-
-def _finish(recipe, directory, scores):
-    if recipe.samples_proxies:
-        # The weights may be those of an earlier problem: ask the history.
-        scores |= solved_problems(directory.read_history(), recipe.chosen_by)
-    directory.check_is_there()
-    write_json(directory.scores, scores)
-    return scores
-
-
-def run_settings(recipe: Recipe, distribution: Distribution = NONE) -> dict:
-    """What `settings.json` holds: recipe, versions and commit, devices."""
-    return {
-        "recipe": asdict(recipe),
-        "environment": environment(),
-        **distribution.settings,
-    }
+    return from_first_process(finish)

@@ -66,5 +66,7 @@ def test_distractors_and_classes_are_split(tmp_path):
 
 def test_a_recipe_sets_the_side_of_the_canvas(tmp_path):
     layouts.folder(tmp_path, [f"class {i}" for i in range(10)], images=4)
-    recipe = Recipe(dataset="clutter", data_dir=str(tmp_path), canvas_size=16)
+    recipe = Recipe.of(
+        dataset="clutter", data_dir=str(tmp_path), canvas_size=16
+    )
     assert read_recipe(recipe).test.images.shape[1:] == (16, 16, 3)

@@ -1,32 +1,38 @@
-"""Every named recipe of the embedded data set makes a learner that learns."""
-
-from dataclasses import replace
+"""Every combination of methods makes a learner that learns."""
 
 import keras
 import numpy as np
 import pytest
 
-import keras_gsp as gsp
 from keras_gsp.models.encoder import features_before
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training runs on TensorFlow", allow_module_level=True)
 
-from training.recipes.backbone import build_backbone
-from training.recipes.glyphs import RECIPES
 from training.recipes.learner import (
     build_learner,
     settle_statistics,
     start_prototypes,
 )
-from training.recipes.recipe import Recipe
+from training.recipes.named import named
 
 SMALL = {"embedding_size": 8, "num_prototypes": 4, "memory_capacity": 64}
 SHAPE = (16, 16, 3)
+GAP = named("glyphs")
+ZSR = GAP.with_(pooling="gsp", regularizer="zsr")
+XML = GAP.with_(regularizer="xml")
+XBM = GAP.with_(memory="xbm")
+CCP = named("glyphs", ccp="on")
 COMBINATIONS = [
-    name
-    for name in RECIPES
-    if name.endswith(("gmp", "gem-gsp", "xbm", "zsr", "xml", "ccp"))
+    {"pooling": "gmp"},
+    {"pooling": "gem-gsp"},
+    {"pooling": "gsp", "memory": "xbm"},
+    {"pooling": "gsp", "regularizer": "zsr"},
+    {"regularizer": "xml", "loss": "triplet"},
+    {"regularizer": "xml", "pooling": "gsp", "loss": "ms"},
+    {"ccp": "on", "loss": "c1"},
+    {"loss": "soft-triple", "pooling": "gsp", "regularizer": "zsr"},
+    {"loss": "libc"},
 ]
 
 
@@ -41,39 +47,26 @@ def batch(classes=4, samples=2):
 
 def learner_of(recipe):
     return build_learner(
-        replace(recipe, **SMALL), num_classes=6, image_shape=SHAPE
+        recipe.with_(**SMALL), num_classes=6, image_shape=SHAPE
     )
 
 
-@pytest.mark.parametrize("name", COMBINATIONS)
-def test_every_recipe_has_a_finite_loss(name):
-    learner = learner_of(RECIPES[name])
+@pytest.mark.parametrize("choices", COMBINATIONS, ids=str)
+def test_every_method_has_a_finite_loss(choices):
+    learner = learner_of(named("glyphs", **choices))
     images, labels = batch()
     outputs = learner(images, training=True)
     loss = learner.compute_loss(images, labels, outputs, training=True)
     assert np.isfinite(float(loss))
 
 
-@pytest.mark.parametrize(
-    "recipe, kind",
-    [
-        (RECIPES["glyphs-gap"], keras.layers.GlobalAveragePooling2D),
-        (RECIPES["glyphs-gmp"], keras.layers.GlobalMaxPooling2D),
-        (RECIPES["glyphs-gem"], gsp.layers.GeneralizedMeanPooling),
-        (RECIPES["glyphs-gsp"], gsp.layers.GeneralizedSumPooling),
-    ],
-)
-def test_the_pooling_is_the_one_named(recipe, kind):
-    assert isinstance(learner_of(recipe).encoder.get_layer("pooling"), kind)
-
-
 def test_settings_reach_the_layers():
-    recipe = replace(
-        RECIPES["glyphs-gem-gsp"],
+    recipe = GAP.with_(
+        pooling="gem-gsp",
         transport_ratio=0.4,
         inverse_temperature=7.0,
-        power=2.0,
-        negative_margin=0.7,
+        pooling_arguments={"power": 2.0},
+        loss_arguments={"negative_margin": 0.7},
     )
     learner = learner_of(recipe)
     pooling = learner.encoder.get_layer("pooling")
@@ -85,16 +78,15 @@ def test_settings_reach_the_layers():
 
 
 def test_the_regularizer_has_the_papers_weight_unless_told_otherwise():
-    assert learner_of(RECIPES["glyphs-gsp-zsr"]).regularizer_weight == 0.1
-    assert learner_of(RECIPES["glyphs-xml"]).regularizer_weight == 0.01
-    other = replace(RECIPES["glyphs-xml"], regularizer_weight=0.5)
+    assert learner_of(ZSR).regularizer_weight == 0.1
+    assert learner_of(XML).regularizer_weight == 0.01
+    other = XML.with_(regularizer_weight=0.5)
     assert learner_of(other).regularizer_weight == 0.5
 
 
 def test_the_same_seed_gives_the_same_weights():
     first, again, other = (
-        learner_of(replace(RECIPES["glyphs-gsp-zsr"], seed=seed)).get_weights()
-        for seed in (0, 0, 1)
+        learner_of(ZSR.with_(seed=seed)).get_weights() for seed in (0, 0, 1)
     )
     assert all(map(np.array_equal, first, again))
     assert not all(map(np.array_equal, first, other))
@@ -107,7 +99,7 @@ def test_proxies_move_faster_than_the_network():
         "ramp_steps": 0,
         "schedule": "constant",
     }
-    learner = learner_of(replace(RECIPES["glyphs-proxy-nca"], **rates))
+    learner = learner_of(named("glyphs", loss="proxy-nca").with_(**rates))
     before = learner.get_weights()
     images, labels = batch()
     learner.train_on_batch(images, labels)
@@ -122,7 +114,7 @@ def test_proxies_move_faster_than_the_network():
 
 
 def test_the_backbone_waits_for_the_end_of_the_warm_up():
-    recipe = replace(RECIPES["glyphs-gsp"], warmup_steps=2, **SMALL)
+    recipe = named("glyphs", pooling="gsp").with_(warmup_steps=2, **SMALL)
     learner = build_learner(recipe, num_classes=6, image_shape=SHAPE)
     kernel, head = (
         next(v for v in learner.trainable_variables if v.path.endswith(end))
@@ -137,40 +129,6 @@ def test_the_backbone_waits_for_the_end_of_the_warm_up():
 
 
 @pytest.mark.parametrize(
-    "name, size",
-    [
-        ("glyph-cnn", (4, 4, 96)),
-        ("resnet20", (8, 8, 64)),
-        ("mobilenet-v2", (1, 1, 1280)),
-    ],
-)
-def test_backbones_take_bytes_to_feature_maps(name, size):
-    recipe = Recipe(backbone=name)
-    backbone = build_backbone(recipe, (32, 32, 3))
-    assert backbone.input.dtype == "uint8"
-    assert backbone.output.shape[1:] == size
-
-
-def test_frozen_parts_are_not_trained():
-    frozen = build_backbone(Recipe(frozen="all"), SHAPE)
-    assert not frozen.trainable_variables
-    half = build_backbone(Recipe(frozen="batch-norm"), SHAPE)
-    names = {v.path.split("/")[-1] for v in half.trainable_variables}
-    assert names == {"kernel"}
-
-
-def test_backbone_weights_come_from_the_file(tmp_path):
-    source = build_backbone(Recipe(seed=1), SHAPE)
-    file = str(tmp_path / "network.weights.h5")
-    source.layers[-1].save_weights(file)
-    loaded = build_backbone(Recipe(backbone_weights=file), SHAPE)
-    for one, other in zip(
-        source.get_weights(), loaded.get_weights(), strict=True
-    ):
-        assert np.array_equal(one, other)
-
-
-@pytest.mark.parametrize(
     "changes, layer, name",
     [
         ({"pooling": "gsp"}, "pooling", "prototypes"),
@@ -182,11 +140,11 @@ def test_backbone_weights_come_from_the_file(tmp_path):
 def test_prototypes_start_from_training_images(changes, layer, name):
     import tensorflow as tf
 
-    recipe = replace(RECIPES["glyphs"], **changes, **SMALL)
+    recipe = GAP.with_(**changes, **SMALL)
     batches = tf.data.Dataset.from_tensors(batch())
     found = []
     for start in ("random", "data", "data"):
-        started = replace(recipe, prototype_start=start)
+        started = recipe.with_(prototype_start=start)
         learner = learner_of(started)
         weight = getattr(learner.encoder.get_layer(layer), name)
         before = np.array(weight)
@@ -201,12 +159,12 @@ def test_statistics_are_settled_unless_weights_bring_their_own(weights):
     """Scored and trained, the network is then the same but for rounding."""
     import tensorflow as tf
 
-    recipe = replace(RECIPES["glyphs-gap"], **SMALL)
+    recipe = GAP.with_(**SMALL)
     learner = learner_of(recipe)
     images, labels = batch()
     batches = tf.data.Dataset.from_tensors((images, labels)).repeat(100)
     before = [v.numpy() for v in learner.encoder.non_trainable_variables]
-    loaded = replace(recipe, backbone_weights=weights)
+    loaded = recipe.with_(backbone_weights=weights)
     settle_statistics(loaded, learner, batches, num_batches=100)
     after = [v.numpy() for v in learner.encoder.non_trainable_variables]
     if weights is not None:
@@ -222,7 +180,7 @@ def test_statistics_of_the_pooling_are_settled_beside_weights(pooling):
     """What is scored is then what was trained, from the first step on."""
     import tensorflow as tf
 
-    recipe = replace(RECIPES["glyphs-gap"], **SMALL, pooling=pooling)
+    recipe = GAP.with_(**SMALL, pooling=pooling)
     learner = learner_of(recipe)
     images, labels = batch()
     batches = tf.data.Dataset.from_tensors((images, labels)).repeat(100)
@@ -235,7 +193,7 @@ def test_statistics_of_the_pooling_are_settled_beside_weights(pooling):
         if not any(v is one for one in moving)
     ]
     before = [v.numpy() for v in of_backbone]
-    loaded = replace(recipe, backbone_weights="network.weights.h5")
+    loaded = recipe.with_(backbone_weights="network.weights.h5")
     settle_statistics(loaded, learner, batches, num_batches=100)
     after = [v.numpy() for v in of_backbone]
     assert all(map(np.array_equal, before, after))
@@ -247,19 +205,19 @@ def test_statistics_of_the_pooling_are_settled_beside_weights(pooling):
 
 
 def test_the_weight_within_the_batch_is_used_as_it_is_set():
-    xbm = replace(RECIPES["glyphs-xbm"], in_batch_weight=0.25)
+    xbm = XBM.with_(in_batch_weight=0.25)
     assert learner_of(xbm).in_batch_weight == 0.25
-    assert learner_of(RECIPES["glyphs-xbm"]).in_batch_weight is None
-    ccp = replace(RECIPES["glyphs-ccp"], in_batch_weight=0.1)
+    assert learner_of(XBM).in_batch_weight is None
+    ccp = CCP.with_(in_batch_weight=0.1)
     assert learner_of(ccp).in_batch_weight == 0.1
 
 
 def test_learned_proxies_start_at_random_and_have_no_anchor():
-    learned = learner_of(replace(RECIPES["glyphs-ccp"], ccp="learned"))
-    sampled = learner_of(replace(RECIPES["glyphs-ccp"], ccp="single"))
+    learned = learner_of(CCP.with_(ccp="learned"))
+    sampled = learner_of(CCP.with_(ccp="single"))
     assert learned.proxies.proxies.shape == sampled.proxies.proxies.shape
     assert learned.anchor_weight is None and sampled.anchor_weight > 0.0
-    free = replace(RECIPES["glyphs-ccp"], anchor_weight=0.0)
+    free = CCP.with_(anchor_weight=0.0)
     assert learner_of(free).progress is not None
     before = learned.proxies.proxies.numpy()
     learned.train_on_batch(*batch())
@@ -267,7 +225,7 @@ def test_learned_proxies_start_at_random_and_have_no_anchor():
 
 
 def test_a_recent_pool_has_a_memory_of_its_own():
-    recipe = replace(RECIPES["glyphs-ccp"], ccp_pool="recent", ccp_pool_size=20)
+    recipe = CCP.with_(ccp_pool="recent", ccp_pool_size=20)
     learner = learner_of(recipe)
     assert learner.memory is None
     assert learner.recent.capacity == 6 * 20

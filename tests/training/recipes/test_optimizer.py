@@ -1,7 +1,5 @@
 """Rates and weight decay of a recipe are those that it names."""
 
-from dataclasses import replace
-
 import keras
 import numpy as np
 import pytest
@@ -9,11 +7,11 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training runs on TensorFlow", allow_module_level=True)
 
-from training.recipes.glyphs import GAP
 from training.recipes.learner import build_learner
+from training.recipes.named import named
 from training.recipes.optimizer import CoupledAdam, Rate, RateOnPlateau
-from training.recipes.recipe import Recipe
 
+GAP = named("glyphs")
 SMALL = {"embedding_size": 8, "num_prototypes": 4}
 
 
@@ -67,19 +65,14 @@ def test_a_rate_waits_rises_and_falls():
 
 
 def test_settings_reach_the_optimizer():
-    recipe = Recipe(
-        **vars(
-            replace(
-                GAP,
-                loss="proxy-nca",
-                optimizer="adam",
-                weight_decay=3e-4,
-                clip_norm=10.0,
-                schedule="cosine",
-                warmup_steps=5,
-                **SMALL,
-            )
-        )
+    recipe = GAP.with_(
+        loss="proxy-nca",
+        optimizer="adam",
+        weight_decay=3e-4,
+        clip_norm=10.0,
+        schedule="cosine",
+        warmup_steps=5,
+        **SMALL,
     )
     learner = build_learner(recipe, num_classes=3, image_shape=(16, 16, 3))
     optimizers = learner.optimizer.optimizers
@@ -96,7 +89,7 @@ def test_settings_reach_the_optimizer():
 
 
 def test_rates_fall_on_a_plateau_and_a_resumed_run_keeps_them():
-    recipe = replace(GAP, loss="proxy-nca", schedule="plateau", **SMALL)
+    recipe = GAP.with_(loss="proxy-nca", schedule="plateau", **SMALL)
     learner = build_learner(recipe, num_classes=3, image_shape=(16, 16, 3))
     callback = RateOnPlateau("score", patience=2, factor=0.5)
     callback.set_model(learner)

@@ -1,177 +1,244 @@
-import inspect
-from dataclasses import fields, replace
+"""A recipe checks its settings, and choices bring theirs along."""
+
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal
 
 import pytest
 
-from training.recipes import own_images
-from training.recipes.choice import RecipeOptions, named_recipes, run_name
-from training.recipes.glyphs import RECIPES
-from training.recipes.ranges import literal_words
-from training.recipes.recipe import SECTIONS, Recipe
-from training.research.studies import SAMPLED, STUDIES
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"loss": "c3"},
-        {"dataset": "birds"},
-        {"transport_ratio": 0.0},
-        {"transport_ratio": 1.5},
-        {"transport_ratio": float("nan")},
-        {"num_prototypes": 0},
-        {"inverse_temperature": -1.0},
-        {"regularizer_weight": 1.2},
-        {"power": 1.0},
-        {"gemax_ridge": 0.0},
-        {"canvas_size": 160},
-        {"samples_per_class": 1},
-        {"patience": 0},
-        {"seed": -1},
-        {"steps": 150},
-        {"validation_fold": 4},
-        {"memory": "xbm", "loss": "proxy-nca"},
-        {"ccp_warmup": 1, "loss": "soft-triple"},
-        {"in_batch_weight": 0.5, "loss": "proxy-anchor"},
-        {"in_batch_weight": 0.5},
-        {"miner": "batch-hard", "loss": "smooth-ap"},
-        {"miner": "semi-hard", "loss": "arcface"},
-        {"patience": 3, "ccp": "on"},
-        {"batch_chunks": 3},
-        {"log_regularizer_share": True},
-        {"memory": "xbm", "ccp": "on"},
-        {"classes_per_batch": 1, "regularizer": "zsr"},
-        {"memory_capacity": 63, "memory": "xbm"},
-        {"memory_warmup_steps": 900, "memory": "xbm"},
-        {"warmup_steps": 900},
-        {"ccp_warmup": 9, "ccp": "single"},
-        {"ccp_pool": "recent", "ccp": "single"},
-        {"ccp_pool_size": 3, "ccp": "on", "proxies_per_class": 4},
-        {
-            "histogram_inverse_temperature": 5.0,
-            "regularizer": "xml",
-            "pooling": "gem-gsp",
-        },
-    ],
+from training.recipes.named import METHODS, named, names
+from training.recipes.recipe import GROUP_OF, Recipe
+from training.recipes.settings import (
+    GROUPS,
+    Range,
+    check_fields,
+    not_negative,
+    positive,
+    share,
+    up_to_one,
 )
-def test_what_cannot_be_meant_is_refused_with_its_value(arguments):
-    name, value = next(iter(arguments.items()))
+from training.train import run_name
+
+REFUSED = [
+    {"loss": "c3"},
+    {"pooling": "average"},
+    {"backbone": "hub:"},
+    {"dataset": "birds"},
+    {"transport_ratio": 0.0},
+    {"transport_ratio": 1.5},
+    {"transport_ratio": float("nan")},
+    {"num_prototypes": 0},
+    {"num_prototypes": 2.5},
+    {"num_prototypes": True},
+    {"jit_compile": 1},
+    {"data_dir": 3},
+    {"inverse_temperature": -1.0},
+    {"regularizer_weight": 1.2},
+    {"canvas_size": 160},
+    {"images_per_class": 9},
+    {"train_classes": 9},
+    {"resize": 32},
+    {"resize": 32, "crop_size": 48},
+    {"samples_per_class": 1},
+    {"classes_per_batch": 1, "regularizer": "zsr"},
+    {"batch_chunks": 3},
+    {"patience": 0},
+    {"seed": -1},
+    {"steps": 150},
+    {"warmup_steps": 900},
+    {"validation_fold": 4},
+    {"cache_images": True},
+    {"cache_features": True},
+    {"cache_features": True, "frozen": "all", "augmentation": "mlrc"},
+    {"memory": "xbm", "loss": "proxy-nca"},
+    {"memory": "xbm", "ccp": "on"},
+    {"memory_capacity": 63, "memory": "xbm"},
+    {"memory_warmup_steps": 900, "memory": "xbm"},
+    {"ccp": "learned", "loss": "arcface"},
+    {"ccp": "single", "loss": "libc"},
+    {"ccp": "on", "steps": 200, "steps_per_evaluation": 50},
+    {"ccp_warmup": 1, "loss": "soft-triple"},
+    {"ccp_warmup": 9, "ccp": "single"},
+    {"ccp_pool": "recent", "ccp": "single"},
+    {"ccp_pool_size": 3, "ccp": "on", "proxies_per_class": 4},
+    {"in_batch_weight": 0.5, "loss": "proxy-anchor"},
+    {"in_batch_weight": 0.5},
+    {"miner": "batch-hard", "loss": "smooth-ap"},
+    {"miner": "semi-hard", "loss": "arcface"},
+    {"patience": 3, "ccp": "on"},
+    {"log_regularizer_share": True},
+    {
+        "histogram_inverse_temperature": 5.0,
+        "regularizer": "xml",
+        "pooling": "gem-gsp",
+    },
+]
+ALLOWED = [
+    # Nothing is trained: nothing has to begin.
+    {"steps": 0, "warmup_steps": 9, "memory": "xbm", "memory_warmup_steps": 9},
+    {"steps": 0, "ccp": "single", "ccp_warmup": 9},
+    {"steps": 60},
+    {"memory_capacity": 64, "memory": "xbm", "memory_warmup_steps": 899},
+    {"memory_capacity": 1, "memory_warmup_steps": 900},
+    {"warmup_steps": 899},
+    {"ccp_warmup": 8, "ccp": "single"},
+    {"ccp_pool": "recent", "ccp": "on"},
+    {"ccp_pool_size": 4, "ccp": "on", "proxies_per_class": 4},
+    {"ccp_pool_size": 3, "proxies_per_class": 4, "loss": "soft-triple"},
+    {"ccp": "on", "steps": 200, "steps_per_evaluation": 40},
+    {"ccp": "on", "patience": 4},
+    {"anchor_weight": 0.0, "ccp": "on"},
+    {"resize": 48, "crop_size": 48},
+    {"histogram_inverse_temperature": 5.0, "pooling": "gsp"},
+    {"histogram_inverse_temperature": 5.0, "regularizer": "xml"},
+]
+
+
+@pytest.mark.parametrize("settings", REFUSED, ids=str)
+def test_a_wrong_setting_is_refused_with_its_value(settings):
+    name, value = next(iter(settings.items()))
     with pytest.raises(ValueError, match=f"`{name}` must be .*{name}={value}"):
-        Recipe(**arguments)
+        Recipe.of(**settings)
+
+
+def test_allowed_settings_are_kept():
+    for settings in ALLOWED:
+        recipe = Recipe.of(**settings)
+        assert {name: getattr(recipe, name) for name in settings} == settings
+
+
+def test_arguments_are_checked_by_their_class():
+    for settings, words in (
+        ({"loss_arguments": {"negative_margin": -1.0}}, "negative_margin"),
+        ({"loss_arguments": {"beta": 1.0}}, "among .*positive_margin.*beta"),
+        ({"pooling": "gemax", "pooling_arguments": {"ridge": 0.0}}, "ridge"),
+        ({"los": "ms"}, "Received: los. Similar: loss"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Recipe.of(**settings)
+
+
+def test_another_loss_has_its_own_defaults():
+    recipe = Recipe.of(loss_arguments={"negative_margin": 0.7})
+    assert recipe.loss_arguments.positive_margin == 0.0
+    assert recipe.with_(seed=3).loss_arguments.negative_margin == 0.7
+    other = recipe.with_(loss="ms", loss_arguments={"beta": 10.0})
+    assert vars(other.loss_arguments) == {
+        "alpha": 2.0,
+        "beta": 10.0,
+        "base": 0.5,
+        "mining_margin": None,
+    }
+    assert other.with_(loss="c2").loss_arguments.negative_margin == 0.5
+
+
+def test_settings_give_the_recipe_back():
+    recipe = named("glyphs", loss="ms", pooling="gem-gsp").with_(seed=3)
+    settings = recipe.settings
+    assert settings["loss_arguments"]["beta"] == 10.0
+    assert Recipe.from_settings(settings) == recipe
+    assert len({recipe, Recipe.from_settings(settings)}) == 1
+    with pytest.raises(ValueError, match="ms_beta unknown.*Train the run aga"):
+        Recipe.from_settings(settings | {"ms_beta": 3.0})
+    with pytest.raises(AttributeError, match="no setting learned"):
+        _ = recipe.learned
+
+
+def test_every_setting_is_in_one_group_and_every_number_has_a_range():
+    counted = [field.name for kind in GROUPS.values() for field in fields(kind)]
+    assert len(counted) == len(set(counted)) == len(GROUP_OF)
+    for kind in GROUPS.values():
+        for field in fields(kind):
+            if field.type in (int, float, int | None, float | None):
+                raise AssertionError(f"{field.name} has no range")
+
+
+def test_short_runs_are_evaluated_once():
+    recipe = Recipe.of(steps=60)
+    assert (recipe.interval, recipe.evaluations) == (60, 1)
+    assert Recipe().evaluations == 9
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "numbers, inside, outside",
     [
-        # Nothing is trained: nothing has to begin.
-        {
-            "steps": 0,
-            "warmup_steps": 9,
-            "memory": "xbm",
-            "memory_warmup_steps": 9,
-        },
-        {"steps": 0, "ccp": "single", "ccp_warmup": 9},
-        {"memory_capacity": 64, "memory": "xbm", "memory_warmup_steps": 899},
-        {"memory_capacity": 1, "memory_warmup_steps": 900},
-        {"warmup_steps": 899},
-        {"ccp_warmup": 8, "ccp": "single"},
-        {"ccp_pool": "recent", "ccp": "on"},
-        {"ccp_pool_size": 4, "ccp": "on", "proxies_per_class": 4},
-        {"ccp_pool_size": 3, "proxies_per_class": 4, "loss": "soft-triple"},
-        {"anchor_weight": 0.0, "ccp": "on"},
-        {"histogram_inverse_temperature": 5.0, "pooling": "gsp"},
-        {"histogram_inverse_temperature": 5.0, "regularizer": "xml"},
-        {"histogram_inverse_temperature": 5.0, "regularizer": "zsr"},
+        (positive, (1e-9, 3), (0, -1, float("inf"))),
+        (not_negative, (0, 3), (-1e-9, float("nan"))),
+        (share, (0, 1), (-0.1, 1.1)),
+        (up_to_one, (0.1, 1), (0, 1.1)),
+        (Range(above=0, below=1), (0.5,), (0, 1)),
+        (Range(above=1), (1.1,), (1,)),
     ],
+    ids=str,
 )
-def test_what_has_an_effect_or_is_not_used_is_allowed(arguments):
-    recipe = Recipe(**arguments)
-    assert {name: getattr(recipe, name) for name in arguments} == arguments
+def test_ranges_include_what_they_say(numbers, inside, outside):
+    assert all(number in numbers for number in inside)
+    assert not any(number in numbers for number in outside)
 
 
-def test_every_word_of_every_field_makes_a_recipe():
-    for field in fields(Recipe):
-        for word in literal_words(field.type):
-            assert getattr(Recipe(**{field.name: word}), field.name) == word
+def test_records_of_other_commands_are_checked_too():
+    @dataclass
+    class Record:
+        word: Literal["a", "b"] | None = None
+        size: Annotated[int | None, positive] = None
+
+    check_fields(Record())
+    check_fields(Record("b", 2))
+    for wrong, words in (
+        (Record("c"), "`word` must be one of a, b"),
+        (Record(size=0), "`size` must be positive"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            check_fields(wrong)
 
 
-def test_every_field_says_what_it_is():
-    source = inspect.getsource(inspect.getmodule(Recipe))
-    for field in fields(Recipe):
-        declaration = source.partition(f"    {field.name}: ")[2]
-        assert declaration.splitlines()[1].strip().startswith('"""')
+def test_choices_bring_their_settings_along():
+    plain = named("glyphs")
+    assert named("glyphs", pooling="gsp") == plain.with_(pooling="gsp")
+    ms = named("glyphs", loss="ms", pooling="gsp", regularizer="zsr")
+    # Soft enough for a network with random weights.
+    assert ms.loss_arguments.beta == 10.0
+    assert named("folder", loss="ms").loss_arguments.beta == 40.0
+    proxies = named("glyphs", loss="proxy-nca")
+    assert (proxies.samples_per_class, proxies.schedule) == (2, "cosine")
+    sampled = named("glyphs", ccp="on")
+    assert (sampled.proxies_per_class, sampled.ccp_pool_size) == (4, 12)
+    # A third of training comes before the first problem.
+    warmup = sampled.ccp_warmup * sampled.steps_per_evaluation
+    assert 3 * warmup == sampled.steps
+    single = named("folder", ccp="single", loss="ms")
+    assert (single.ccp_pool_size, single.normalization) == (7, "ball")
+    fine_tuned = named("folder", loss="proxy-anchor")
+    assert (fine_tuned.samples_per_class, fine_tuned.warmup_steps) == (1, 100)
 
 
-def test_every_field_stands_in_one_group():
-    grouped = [
-        field.name for section in SECTIONS.values() for field in fields(section)
-    ]
-    assert sorted(grouped) == sorted(field.name for field in fields(Recipe))
-    recipe = RECIPES["glyphs-gsp-zsr"]
-    assert RecipeOptions.of(recipe).recipe == recipe
+def test_own_images_start_from_imagenet_where_keras_has_its_weights():
+    for name in ("folder", "folder-features", "csv"):
+        assert named(name).backbone_weights == "imagenet"
+    assert named("folder", backbone="resnet50").backbone_weights == "imagenet"
+    assert named("folder", backbone="glyph-cnn").backbone_weights is None
 
 
-def test_methods_differ_from_the_baseline_in_what_their_name_says():
-    changed = {
-        name: {
-            field: value
-            for field, value in vars(RECIPES[name]).items()
-            if value != getattr(RECIPES["glyphs-gap"], field)
+def test_every_name_has_a_recipe():
+    for name, dataset in names().items():
+        recipe = named(name)
+        assert recipe.dataset == dataset
+        method = name.removeprefix(f"{dataset}-")
+        choices = {
+            k: v for k, v in METHODS.get(method, {}).items() if k != "size"
         }
-        for name in ("glyphs-gsp", "glyphs-gsp-zsr", "glyphs-triplet-xml")
-    }
-    assert changed == {
-        "glyphs-gsp": {"pooling": "gsp"},
-        "glyphs-gsp-zsr": {"pooling": "gsp", "regularizer": "zsr"},
-        "glyphs-triplet-xml": {"loss": "triplet", "regularizer": "xml"},
-    }
+        assert {k: getattr(recipe, k) for k in choices} == choices
+    with pytest.raises(ValueError, match="Received: glyphs-ms"):
+        named("glyphs-ms")
 
 
-def test_the_run_name_says_what_was_changed():
-    recipe = replace(
-        named_recipes()["glyphs"],
-        loss="ms",
+def test_the_run_name_lists_what_was_changed():
+    recipe = named("glyphs", loss="ms", ccp="single").with_(
         seed=3,
         data_dir="/data",
         backbone_weights="/weights/network.h5",
+        loss_arguments={"beta": 5.0},
     )
     assert run_name("glyphs", recipe) == (
-        "glyphs,backbone_weights=network.h5,loss=ms,seed=3"
+        "glyphs,loss=ms,ccp=single,backbone_weights=network.h5,loss.beta=5.0,"
+        "seed=3"
     )
-
-
-def test_a_recipe_that_cannot_alternate_says_what_to_do():
-    with pytest.raises(ValueError, match="`single`.*or lower ccp_patience"):
-        Recipe(ccp="on", steps=200, steps_per_evaluation=50)
-    Recipe(ccp="single", steps=200, steps_per_evaluation=50)
-    Recipe(ccp="on", steps=200, steps_per_evaluation=40)
-
-
-@pytest.mark.parametrize("name", sorted(RECIPES | own_images.RECIPES))
-def test_sampled_proxies_are_trained_as_the_studies_found(name):
-    recipe = named_recipes()[name]
-    if recipe.samples_proxies:
-        found = {field: getattr(recipe, field) for field in SAMPLED}
-        size = 12 if recipe.dataset == "glyphs" else SAMPLED["ccp_pool_size"]
-        assert found == SAMPLED | {"ccp_pool_size": size}
-    else:
-        assert not name.endswith(("ccp", "ccp-gsp", "proxies"))
-
-
-def test_glyphs_start_proxies_after_a_third_of_training_as_their_study():
-    study, recipe = STUDIES["glyphs"].cells["c2", "ccp"], RECIPES["glyphs-ccp"]
-    for field in (*SAMPLED, "steps_per_evaluation"):
-        assert getattr(recipe, field) == getattr(study, field)
-    for one in (recipe, study):
-        start = one.ccp_warmup * one.steps_per_evaluation
-        assert 3 * start == one.steps
-
-
-def test_every_ms_recipe_from_random_weights_starts_with_a_soft_loss():
-    recipes = {name: r for name, r in RECIPES.items() if r.loss == "ms"}
-    cells = STUDIES["glyphs"].cells
-    studied = [recipe for (row, _), recipe in cells.items() if row == "ms"]
-    assert {"glyphs-ms", "glyphs-ms-gsp", "glyphs-ms-ccp"} <= set(recipes)
-    assert len(studied) == 7
-    assert {r.ms_beta for r in [*recipes.values(), *studied]} == {10.0}
-    assert own_images.RECIPES["folder-ms-ccp"].ms_beta == 40.0

@@ -1,7 +1,6 @@
 """Runs of untrained encoders on a folder of images, in a second."""
 
 import json
-from dataclasses import asdict
 
 import keras
 
@@ -22,7 +21,7 @@ def image_folder(folder, classes=8, images=4):
 
 def tiny_run(path, images, pooling="gsp", seed=0, with_scores=True):
     """A run directory with settings, history, scores and encoder."""
-    recipe = Recipe(
+    recipe = Recipe.of(
         dataset="folder",
         data_dir=str(images),
         crop_size=SIZE,
@@ -33,7 +32,7 @@ def tiny_run(path, images, pooling="gsp", seed=0, with_scores=True):
         seed=seed,
     )
     path.mkdir(parents=True)
-    write_json(path / "settings.json", {"recipe": asdict(recipe)})
+    write_json(path / "settings.json", {"recipe": recipe.settings})
     lines = [
         {"step": step, "seconds": 1.0, "loss": 1 / step, "val_map_at_r": 0.1}
         for step in (100, 200)

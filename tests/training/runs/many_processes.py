@@ -13,7 +13,8 @@ import keras
 from tests.training.test_train import SPLITS
 from training import train
 from training.datasets import glyphs
-from training.recipes import backbone, callbacks
+from training.recipes import backbone
+from training.runs import callbacks
 
 # Everything that processes have to agree on: batches, scores, sampled
 # proxies, a second problem with anchors. Small, for XLA's sake.

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,13 @@ import pytest
 from tests.training.runs.many_devices import CASES, CUT_BY_CLASS
 from tests.training.runs.test_many_processes import free_port
 from training import train
-from training.recipes.glyphs import RECIPES
+from training.recipes.named import named
 from training.runs import distribution
 from training.runs.distribution import Distribution
 
-RECIPE = replace(RECIPES["glyphs-gsp-zsr"], classes_per_batch=4)
+RECIPE = named("glyphs", pooling="gsp", regularizer="zsr").with_(
+    classes_per_batch=4
+)
 ROOT = Path(__file__).parents[3]
 FOUR_DEVICES = {
     "KERAS_BACKEND": "jax",
@@ -84,7 +85,7 @@ def test_replicas_in_several_processes_are_refused(engine, monkeypatch):
 def test_a_protocol_of_many_models_in_processes_is_refused(engine, monkeypatch):
     engine("data")
     monkeypatch.setenv("KERAS_DISTRIBUTION_NUM_PROCESSES", "2")
-    recipe = replace(RECIPE, protocol="fair")
+    recipe = RECIPE.with_(protocol="fair")
     refused("data", "`protocol` must be single in several processes", recipe)
 
 
@@ -96,7 +97,7 @@ def test_a_batch_that_cannot_be_cut_is_refused(engine, kind):
 
 def test_chunks_that_cannot_be_cut_are_refused(engine):
     engine("data")
-    recipe = replace(RECIPE, batch_chunks=8)
+    recipe = RECIPE.with_(batch_chunks=8)
     refused("data", "cut evenly by 4 devices and its chunks", recipe)
 
 
@@ -117,23 +118,21 @@ def test_classes_that_cannot_be_cut_are_refused(engine):
 
 def test_nothing_to_cut_by_class_is_refused(engine):
     engine("model")
-    recipe = replace(RECIPE, regularizer="none")
+    recipe = RECIPE.with_(regularizer="none")
     refused("model", "a recipe with neither", recipe)
 
 
 @pytest.mark.parametrize("name", ["jit_compile", "log_regularizer_share"])
 def test_what_replicas_cannot_have_is_refused(engine, name):
     engine("mirrored")
-    recipe = replace(RECIPE, **{name: True})
+    recipe = RECIPE.with_(**{name: True})
     refused("mirrored", f"Received: {name}=True.", recipe)
 
 
 def test_the_command_refuses_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "other")
     with pytest.raises(SystemExit, match="needs the backend jax"):
-        train.main(
-            ["glyphs-gsp", f"--runs={tmp_path}", "--distribution", "data"]
-        )
+        train.main(["glyphs", f"--runs={tmp_path}", "--distribution", "data"])
     assert not list(tmp_path.iterdir())
 
 

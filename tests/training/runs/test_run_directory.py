@@ -1,7 +1,6 @@
 import errno
 import json
 import os
-from dataclasses import asdict
 
 import pytest
 
@@ -10,13 +9,13 @@ from training.recipes.recipe import Recipe
 from training.runs.environment import environment
 from training.runs.run_directory import RunDirectory, write_json
 
-SETTINGS = {"recipe": asdict(Recipe(seed=3))}
+SETTINGS = {"recipe": Recipe.of(seed=3).settings}
 
 
 def test_beginning_writes_settings_that_give_the_recipe_back(tmp_path):
     run = RunDirectory(tmp_path / "runs" / "x")
     run.begin(SETTINGS)
-    assert run.read_recipe() == Recipe(seed=3)
+    assert run.read_recipe() == Recipe.of(seed=3)
     assert not run.is_finished
 
 
@@ -30,7 +29,7 @@ def test_an_unfinished_run_of_the_same_recipe_may_go_on(tmp_path):
 def test_an_unfinished_run_of_another_recipe_is_refused(tmp_path):
     run = RunDirectory(tmp_path)
     run.begin(SETTINGS)
-    other = {"recipe": asdict(Recipe(seed=3, pooling="gsp"))}
+    other = {"recipe": Recipe.of(seed=3, pooling="gsp").settings}
     with pytest.raises(ValueError, match="pooling: 'gap' there, 'gsp' now"):
         run.check(other)
 
@@ -64,7 +63,7 @@ def test_a_run_that_another_process_begins_just_now_is_a_run(
 
     monkeypatch.setattr(RunDirectory, "_holds_other_files", begun_meanwhile)
     run.begin(SETTINGS)
-    assert run.read_recipe() == Recipe(seed=3)
+    assert run.read_recipe() == Recipe.of(seed=3)
 
 
 def test_a_run_killed_in_its_first_file_may_go_on(tmp_path):
@@ -74,7 +73,7 @@ def test_a_run_killed_in_its_first_file_may_go_on(tmp_path):
         left = aside.name
     run.settings.rename(tmp_path / left)
     run.begin(SETTINGS)
-    assert run.read_recipe() == Recipe(seed=3)
+    assert run.read_recipe() == Recipe.of(seed=3)
 
 
 def test_checking_writes_nothing(tmp_path):

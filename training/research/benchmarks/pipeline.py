@@ -23,7 +23,7 @@ import numpy as np
 import tyro
 
 from keras_gsp.data import ImageSet, image_folder
-from training.recipes.recipe import Backbone, Recipe
+from training.recipes.recipe import Recipe
 from training.research.report import (
     CommandSettings,
     Measurement,
@@ -47,7 +47,7 @@ class Settings(CommandSettings):
     classes_per_batch: int = 8
     samples_per_class: int = 4
     crop_size: int = 227
-    backbone: Backbone = "mobilenet-v2"
+    backbone: str = "mobilenet-v2"
     """Backbone of the whole step, at random weights."""
     batches: int = 20
     """Batches in one timed run."""
@@ -89,7 +89,7 @@ def contenders(
     """Returns name -> function that times so many batches."""
     from training.recipes.batches import training_batches
 
-    recipe = Recipe(
+    recipe = Recipe.of(
         dataset="folder",
         backbone=settings.backbone,
         frozen="batch-norm",
@@ -102,13 +102,13 @@ def contenders(
     )
     found: dict[str, Any] = {}
     for augmentation in ("mlrc-area", "mlrc", "none"):
-        cut = replace(recipe, augmentation=augmentation)
+        cut = recipe.with_(augmentation=augmentation)
         found[f"batches, {augmentation}"] = _reading(
             training_batches(cut, images)
         )
     fixed = next(iter(training_batches(recipe, images)))
     for pooling in ("gap", "gsp"):
-        learner = _learner(replace(recipe, pooling=pooling), images)
+        learner = _learner(recipe.with_(pooling=pooling), images)
         found[f"step, {pooling}"] = _steps(learner, fixed)
         found[f"batches and step, {pooling}"] = _fitting(
             learner, training_batches(recipe, images)

@@ -21,7 +21,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -29,9 +29,9 @@ import tyro
 from keras import ops
 from tqdm import tqdm
 
-from training.recipes.learner import build_head
-from training.recipes.pooling import build_pooling
-from training.recipes.recipe import Pooling, Recipe
+from training.recipes.choices import poolings
+from training.recipes.encoder import build_head, build_pooling
+from training.recipes.recipe import Recipe
 from training.research.iterated_pooling import IteratedSumPooling
 from training.research.report import (
     CommandSettings,
@@ -42,7 +42,7 @@ from training.research.report import (
 )
 
 UNIT = "1x1 convolution"
-OURS: Pooling = "gsp"
+OURS = "gsp"
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
@@ -69,7 +69,7 @@ class Settings(CommandSettings):
     """Dtype of features and gradients; solvers run in float32."""
     xla: tuple[bool, ...] = (True, False)
     """Compiled by XLA or not."""
-    poolings: tuple[Pooling, ...] = get_args(Pooling)
+    poolings: tuple[str, ...] = tuple(poolings())
     """Words of the poolings to measure, all by default."""
     num_rounds: int = 100
     """Rounds of the paper's iteration."""
@@ -95,7 +95,7 @@ class Settings(CommandSettings):
 
 
 def contenders(
-    words: Sequence[Pooling], size: Sequence[int], num_rounds: int, policy: str
+    words: Sequence[str], size: Sequence[int], num_rounds: int, policy: str
 ) -> dict[str, Any]:
     """Layers by name, the unit of the ratios first.
 
@@ -114,7 +114,7 @@ def contenders(
             UNIT: keras.layers.Conv2D(num_prototypes, 1, use_bias=False),
             **{
                 word: build_pooling(
-                    Recipe(
+                    Recipe.of(
                         pooling=word,
                         embedding_size=channels,
                         num_prototypes=num_prototypes,
@@ -133,7 +133,7 @@ def contenders(
 
 
 def heads(
-    words: Sequence[Pooling], size: Sequence[int], policy: str
+    words: Sequence[str], size: Sequence[int], policy: str
 ) -> dict[str, Any]:
     """Heads of recipes by their pooling's name, the unit first.
 
@@ -150,7 +150,7 @@ def heads(
             UNIT: keras.layers.Conv2D(embedding_size, 1, use_bias=False)
         }
         for word in words:
-            recipe = Recipe(
+            recipe = Recipe.of(
                 pooling=word,
                 embedding_size=embedding_size,
                 num_prototypes=num_prototypes,

@@ -11,7 +11,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 
 from training.recipes.recipe import Recipe
 
-SMALL = Recipe(
+SMALL = Recipe.of(
     dataset="glyphs",
     pooling="gsp",
     regularizer="zsr",
@@ -33,8 +32,7 @@ SMALL = Recipe(
 )
 RECIPES = {
     # No problem is given more than one evaluation without a gain: several.
-    "ccp": replace(
-        SMALL,
+    "ccp": SMALL.with_(
         ccp="on",
         ccp_patience=1,
         ccp_pool_size=6,
@@ -42,9 +40,7 @@ RECIPES = {
         normalization="ball",
     ),
     # Warm after 4 of 18 steps, full after 12.
-    "xbm": replace(
-        SMALL, memory="xbm", memory_capacity=64, memory_warmup_steps=4
-    ),
+    "xbm": SMALL.with_(memory="xbm", memory_capacity=64, memory_warmup_steps=4),
 }
 CALLS = {
     "step": ("training.runs.progress", "ProgressBar.on_train_batch_end"),
@@ -146,7 +142,7 @@ def train_and_die(
     from training.runs.train_run import train_run
 
     train_run(
-        replace(RECIPES[recipe], seed=seed),
+        RECIPES[recipe].with_(seed=seed),
         small_splits(seed),
         RunDirectory(Path(folder)),
     )

@@ -51,10 +51,9 @@ IMPORTED = (
     "h5py",
     "keras_gsp",
     "training.research.campaigns.killed_run",
-    "training.recipes.callbacks",
+    "training.runs.callbacks",
     "training.recipes.features",
     "training.recipes.learner",
-    "training.runs.kept_embeddings",
     "training.runs.scoring",
     "training.runs.train_run",
 )

@@ -15,12 +15,12 @@ from keras_gsp.data import ImageSet
 from training.datasets.collage import load_pictures, load_sides
 from training.pictures.palette import METHODS
 from training.recipes.batches import training_batches
-from training.recipes.glyphs import GSP
 from training.recipes.learner import (
     REGULARIZER_WEIGHTS,
     build_learner,
     start_from_data,
 )
+from training.recipes.named import named
 from training.recipes.recipe import Recipe
 from training.research.report import (
     ExperimentSettings,
@@ -219,7 +219,7 @@ def _recipe(settings, method, images, seed):
             on_glyphs = settings.data_dir is None
             weight = REGULARIZER_WEIGHTS["zsr"] if on_glyphs else COLLAGE_WEIGHT
     return changed(
-        GSP,
+        named("glyphs", pooling="gsp"),
         **balanced_batch(images, settings.batch_size),
         num_prototypes=settings.num_prototypes,
         inverse_temperature=settings.inverse_temperature,

@@ -89,7 +89,7 @@ def local_features(settings: Settings, seed: int) -> Any:
     else:
         images = _folder_images(settings, seed)
         weights = str(settings.weights) if settings.weights else None
-        recipe = Recipe(backbone="mobilenet-v2", backbone_weights=weights)
+        recipe = Recipe.of(backbone="mobilenet-v2", backbone_weights=weights)
         backbone = build_backbone(recipe, images.shape[1:])
     return backbone.predict(images, verbose=0)
 

@@ -29,7 +29,7 @@ from training.pictures.palette import BLACK, BLUE, VERMILION, picture
 from training.recipes.batches import training_batches
 from training.recipes.features import with_features
 from training.recipes.learner import start_from_data
-from training.recipes.own_images import FEATURES
+from training.recipes.named import named
 from training.recipes.recipe import Recipe
 from training.research.experiments.few_prototypes import (
     balanced_batch,
@@ -45,6 +45,7 @@ from training.research.report import (
 )
 from training.research.studies import changed
 
+FEATURES = named("folder-features").with_(backbone_weights=None)
 AVERAGE, EXACT = "average pooling", "GSP, exact"
 CLOSED, AUTODIFF = "GSP, closed form", "GSP, autodiff"
 LOOKS = {CLOSED: (BLACK, "--"), AUTODIFF: (VERMILION, ":")}
@@ -90,7 +91,7 @@ def load_features(settings: Settings) -> RetrievalSplits:
     if settings.data_dir is None:
         from training.datasets import glyphs
 
-        recipe = Recipe(frozen="all", cache_features=True)
+        recipe = Recipe.of(frozen="all", cache_features=True)
         data = glyphs.load(
             train_classes=8,
             train_samples=8,
@@ -157,7 +158,7 @@ def trained(
     learner.compile(
         keras.optimizers.AdamW(FEATURES.learning_rate),
         loss=gsp.losses.ContrastiveLoss(
-            negative_margin=FEATURES.negative_margin
+            negative_margin=FEATURES.loss_arguments.negative_margin
         ),
     )
     recipe = changed(

@@ -1,8 +1,6 @@
-"""Every pooling word of a recipe makes an encoder; hub presets a backbone."""
+"""Every pooling makes an encoder; every backbone a feature map."""
 
 import json
-from dataclasses import replace
-from typing import get_args
 
 import keras
 import numpy as np
@@ -11,33 +9,32 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training runs on TensorFlow", allow_module_level=True)
 
-from training.recipes.backbone import build_backbone
-from training.recipes.learner import build_recipe_encoder
-from training.recipes.pooling import GSP_OPTIONS, build_histogram
-from training.recipes.recipe import GSP_POOLINGS, MANY, Pooling, Recipe
+from training.recipes.backbone import build_backbone, fetch_imagenet_weights
+from training.recipes.choices import MANY, is_gsp, poolings
+from training.recipes.encoder import build_histogram, build_recipe_encoder
+from training.recipes.recipe import Recipe
 
-SMALL = Recipe(embedding_size=16, num_prototypes=4)
+SMALL = Recipe.of(embedding_size=16, num_prototypes=4)
 SHAPE = (32, 32, 3)
 
 
-@pytest.mark.parametrize("word", get_args(Pooling))
+@pytest.mark.parametrize("word", poolings())
 def test_every_word_makes_an_encoder_of_the_embedding_size(word):
-    encoder = build_recipe_encoder(replace(SMALL, pooling=word), SHAPE)
+    encoder = build_recipe_encoder(SMALL.with_(pooling=word), SHAPE)
     size = 16 * MANY if word.endswith("large") else 16
     assert encoder.output_shape == (None, size)
     assert encoder.get_layer("pooling").name == "pooling"
 
 
 def test_gsp_alone_brings_its_own_histogram():
-    assert {*GSP_POOLINGS} == {*GSP_OPTIONS}
-    for word in get_args(Pooling):
-        recipe = replace(SMALL, pooling=word, regularizer="xml")
-        assert (build_histogram(recipe) is None) == (word in GSP_POOLINGS)
+    for word in poolings():
+        recipe = SMALL.with_(pooling=word, regularizer="xml")
+        assert (build_histogram(recipe) is None) == is_gsp(word)
 
 
 def test_gem_learns_its_power_on_what_the_backbone_gives():
     for word in ("gem", "gem-gsp"):
-        recipe = replace(SMALL, pooling=word)
+        recipe = SMALL.with_(pooling=word)
         encoder = build_recipe_encoder(recipe, SHAPE)
         pooling = encoder.get_layer("pooling")
         backbone = build_backbone(recipe, SHAPE)
@@ -50,22 +47,16 @@ def test_gem_learns_its_power_on_what_the_backbone_gives():
 
 
 def test_gemax_has_the_ridge_that_is_set():
-    recipe = replace(SMALL, pooling="gemax", gemax_ridge=20.0)
+    recipe = SMALL.with_(pooling="gemax", pooling_arguments={"ridge": 20.0})
     pooling = build_recipe_encoder(recipe, SHAPE).get_layer("pooling")
     assert pooling.ridge == 20.0
 
 
 def test_gsp_of_any_kind_gives_a_regularisers_histogram():
     for word in ("gmp-gsp", "gsp-learned", "solar"):
-        recipe = replace(SMALL, pooling=word, regularizer="zsr")
+        recipe = SMALL.with_(pooling=word, regularizer="zsr")
         outputs = build_recipe_encoder(recipe, SHAPE).output
         assert outputs["histogram"].shape == (None, 4)
-
-
-@pytest.mark.parametrize("word", ["hub", "hub:", "hub-vit"])
-def test_a_backbone_that_is_no_word_is_refused(word):
-    with pytest.raises(ValueError, match=f"backbone={word}"):
-        Recipe(backbone=word)
 
 
 def test_hub_preset_becomes_a_map_without_its_class_token(tmp_path):
@@ -84,7 +75,7 @@ def test_hub_preset_becomes_a_map_without_its_class_token(tmp_path):
     hub.layers.ViTImageConverter(scale=1 / 127.5, offset=-1.0).save_to_preset(
         tmp_path
     )
-    recipe = replace(SMALL, backbone=f"hub:{tmp_path}", frozen="all")
+    recipe = SMALL.with_(backbone=f"hub:{tmp_path}", frozen="all")
     # Images of another size are resized to the preset's.
     backbone = build_backbone(recipe, SHAPE)
     assert backbone.output_shape == (None, 4, 3, 8)
@@ -110,7 +101,7 @@ def test_a_preset_without_a_range_of_pixels_says_what_it_is_given(tmp_path):
         block_type="basic_block",
     )
     resnet.save_to_preset(tmp_path)
-    recipe = replace(SMALL, backbone=f"hub:{tmp_path}", frozen="batch-norm")
+    recipe = SMALL.with_(backbone=f"hub:{tmp_path}", frozen="batch-norm")
     with pytest.warns(UserWarning, match=r"are scaled to \[-1, 1\]"):
         backbone = build_backbone(recipe, SHAPE)
     # It takes images of any size: they stay as they are.
@@ -148,7 +139,7 @@ def test_tokens_of_a_preset_of_any_size_lie_on_the_images_grid(tmp_path):
     saved = json.loads(file.read_text())
     saved["config"]["image_shape"] = [None, None, 3]
     file.write_text(json.dumps(saved))
-    recipe = replace(SMALL, backbone=f"hub:{tmp_path}")
+    recipe = SMALL.with_(backbone=f"hub:{tmp_path}")
     backbone = build_backbone(recipe, (16, 24, 3))
     assert backbone(np.zeros((2, 16, 24, 3), "uint8")).shape == (2, 2, 3, 8)
 
@@ -195,4 +186,50 @@ def test_hub_model_that_pools_is_tapped_before(tmp_path):
 def test_without_keras_hub_a_preset_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "keras_hub", None)
     with pytest.raises(ValueError, match="hub"):
-        build_backbone(replace(SMALL, backbone="hub:vit"), SHAPE)
+        build_backbone(SMALL.with_(backbone="hub:vit"), SHAPE)
+
+
+@pytest.mark.parametrize(
+    "name, size",
+    [
+        ("glyph-cnn", (4, 4, 96)),
+        ("resnet20", (8, 8, 64)),
+        ("mobilenet-v2", (1, 1, 1280)),
+    ],
+)
+def test_backbones_take_bytes_to_feature_maps(name, size):
+    recipe = Recipe.of(backbone=name)
+    backbone = build_backbone(recipe, (32, 32, 3))
+    assert backbone.input.dtype == "uint8"
+    assert backbone.output.shape[1:] == size
+
+
+def test_frozen_parts_are_not_trained():
+    frozen = build_backbone(Recipe.of(frozen="all"), (16, 16, 3))
+    assert not frozen.trainable_variables
+    half = build_backbone(Recipe.of(frozen="batch-norm"), (16, 16, 3))
+    names = {v.path.split("/")[-1] for v in half.trainable_variables}
+    assert names == {"kernel"}
+
+
+def test_backbone_weights_come_from_the_file(tmp_path):
+    source = build_backbone(Recipe.of(seed=1), (16, 16, 3))
+    file = str(tmp_path / "network.weights.h5")
+    source.layers[-1].save_weights(file)
+    loaded = build_backbone(Recipe.of(backbone_weights=file), (16, 16, 3))
+    for one, other in zip(
+        source.get_weights(), loaded.get_weights(), strict=True
+    ):
+        assert np.array_equal(one, other)
+
+
+def test_imagenet_weights_that_cannot_be_fetched_are_explained(monkeypatch):
+    def fail(**arguments):
+        raise Exception("URL fetch failure on https://x: -1")  # noqa: TRY002
+
+    monkeypatch.setattr(keras.applications, "ResNet50", fail)
+    recipe = SMALL.with_(backbone="resnet50", backbone_weights="imagenet")
+    with pytest.raises(ConnectionError, match="--backbone-weights FILE"):
+        fetch_imagenet_weights(recipe)
+    with pytest.raises(ValueError, match="mobilenet-v2 and resnet50"):
+        fetch_imagenet_weights(SMALL.with_(backbone_weights="imagenet"))

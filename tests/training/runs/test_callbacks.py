@@ -1,6 +1,4 @@
-"""What watches a run says what its method does."""
-
-from dataclasses import replace
+"""Callbacks log what a method does."""
 
 import keras
 import numpy as np
@@ -9,17 +7,17 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training runs on TensorFlow", allow_module_level=True)
 
-from training.recipes.callbacks import LearnedRatio, MemoryFill
-from training.recipes.glyphs import RECIPES
 from training.recipes.learner import build_learner
+from training.recipes.named import named
+from training.runs.callbacks import LearnedRatio, MemoryFill
 
 IMAGES = np.random.default_rng(0).integers(0, 255, (8, 16, 16, 3), "uint8")
 LABELS = np.repeat(np.arange(4), 2)
 
 
-def learner_of(name, **settings):
+def learner_of(**settings):
     batches = {"classes_per_batch": 4, "samples_per_class": 2}
-    recipe = replace(RECIPES[name], embedding_size=8, **batches, **settings)
+    recipe = named("glyphs").with_(embedding_size=8, **batches, **settings)
     return build_learner(recipe, num_classes=4, image_shape=(16, 16, 3))
 
 
@@ -34,7 +32,7 @@ def logged(callback, learner):
 
 def test_the_memory_counts_once_it_is_warm():
     learner = learner_of(
-        "glyphs-xbm", memory_capacity=32, memory_warmup_steps=2
+        memory="xbm", memory_capacity=32, memory_warmup_steps=2
     )
     found = []
     for _ in range(3):
@@ -45,7 +43,6 @@ def test_the_memory_counts_once_it_is_warm():
 
 def test_a_ratio_that_is_learned_is_logged_as_it_moves():
     learner = learner_of(
-        "glyphs-gsp",
         pooling="gsp-learned",
         num_prototypes=8,
         transport_ratio=0.3,

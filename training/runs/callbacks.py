@@ -1,4 +1,4 @@
-"""What watches a run: scores, alternation, best weights, records."""
+"""Callbacks of a run: scores, alternation, best weights, records."""
 
 from typing import Any
 
@@ -25,14 +25,13 @@ def build_callbacks(
         recipe: The settings.
         splits: `RetrievalSplits` with a validation side.
         directory: Where records are written.
-        label: What stands before the progress bar.
+        label: Text before the progress bar.
 
     Returns:
-        Callbacks in the order in which they have to be called: the scores
-        first, because the others watch them.
+        Callbacks in the order in which they are called: the scores first,
+        because the others read them.
     """
-    every = recipe.steps_per_evaluation
-    evaluations = recipe.steps // every
+    every = recipe.interval
     return [
         gsp.callbacks.RetrievalEvaluation(
             evaluation_batches(recipe, splits.validation)
@@ -40,13 +39,13 @@ def build_callbacks(
         keras.callbacks.EarlyStopping(
             f"val_{recipe.chosen_by}",
             mode="max",
-            patience=recipe.patience or evaluations,
+            patience=recipe.patience or recipe.evaluations,
             restore_best_weights=True,
         ),
         *_plateau(recipe),
         *_alternation(recipe, splits),
         *([MemoryFill()] if recipe.memory != "none" else []),
-        *([LearnedRatio()] if recipe.pooling == "gsp-learned" else []),
+        *([LearnedRatio()] if _learns_ratio(recipe) else []),
         History(directory, every),
         ProgressBar(label, every),
     ]
@@ -65,13 +64,17 @@ class MemoryFill(keras.callbacks.Callback):
 
 
 class LearnedRatio(keras.callbacks.Callback):
-    """Logs where the share of mass has come to that GSP learns to move."""
+    """Logs the transport ratio that GSP learns."""
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Adds `transport_ratio`, in (0, 1)."""
         ratio = self.model.encoder.get_layer("pooling").ratio
         logs = {} if logs is None else logs
         logs["transport_ratio"] = float(keras.ops.convert_to_numpy(ratio))
+
+
+def _learns_ratio(recipe):
+    return getattr(recipe.pooling_arguments, "learn_ratio", False)
 
 
 def _plateau(recipe):

@@ -1,0 +1,161 @@
+"""The command line finds losses and poolings of the package by itself."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from training import train
+from training.recipes import choices
+from training.recipes.arguments import arguments_of, word_of
+from training.recipes.choices import (
+    KINDS,
+    is_list_loss,
+    is_pair_loss,
+    is_proxy_loss,
+    loss_arguments,
+    losses,
+    pooling_arguments,
+    poolings,
+)
+from training.recipes.learner import build_loss, build_loss_layer
+from training.recipes.recipe import Recipe
+
+PAPERS = {
+    "c1": gsp.losses.CosineContrastiveLoss,
+    "c2": gsp.losses.ContrastiveLoss,
+    "ms": gsp.losses.MultiSimilarityLoss,
+    "n-pair": gsp.losses.NPairLoss,
+    "proxy-nca": gsp.losses.ProxyNCALoss,
+    "soft-triple": gsp.losses.SoftTripleLoss,
+    "recall-at-k": gsp.losses.RecallAtKLoss,
+    "libc": gsp.losses.IntraBatchLoss,
+}
+
+
+def test_every_exported_loss_has_a_word():
+    exported = [getattr(gsp.losses, name) for name in gsp.losses.__all__]
+    metric = [
+        kind
+        for kind in exported
+        if issubclass(kind, gsp.losses.MetricLoss) and kind not in KINDS
+    ]
+    assert len(metric) == len(losses()) > 15
+    assert {*losses().values()} == {*metric}
+    assert {word: losses()[word] for word in PAPERS} == PAPERS
+
+
+def test_every_exported_pooling_has_a_word():
+    exported = [getattr(gsp.layers, name) for name in gsp.layers.__all__]
+    found = {kind for kind in exported if issubclass(kind, FeaturePooling)}
+    own = set(poolings().values()) - found
+    assert found <= set(poolings().values())
+    assert own == {
+        keras.layers.GlobalAveragePooling2D,
+        keras.layers.GlobalMaxPooling2D,
+    }
+    assert poolings()["gem-gsp"] is gsp.layers.GeneralizedSumPooling
+
+
+def test_a_new_loss_needs_no_edit_in_training(monkeypatch, tmp_path, capsys):
+    class SteepLoss(gsp.losses.ContrastiveLoss):
+        """Contrastive loss with a slope.
+
+        Args:
+            slope: factor, positive.
+        """
+
+        def __init__(self, slope: float = 2.0, **kwargs):
+            super().__init__(**kwargs)
+            self.slope = slope
+
+    monkeypatch.setattr(gsp.losses, "SteepLoss", SteepLoss, raising=False)
+    exported = [*gsp.losses.__all__, "SteepLoss"]
+    monkeypatch.setattr(gsp.losses, "__all__", exported)
+    losses.cache_clear()
+    try:
+        _, command = train._parse(
+            ["glyphs", "--loss", "steep", "--loss.slope", "3"]
+        )
+        built = build_loss(command.recipe)
+        assert (type(built), built.slope) == (SteepLoss, 3.0)
+        with pytest.raises(SystemExit):
+            train.main(["glyphs", "--loss", "steep", "--help"])
+        assert "factor, positive" in capsys.readouterr().out
+    finally:
+        losses.cache_clear()
+
+
+def test_words_of_classes():
+    names = ("NPairLoss", "SmoothAPLoss", "RecallAtKLoss", "ProxyNCALoss")
+    words = [word_of(name, "Loss") for name in names]
+    assert words == ["n-pair", "smooth-ap", "recall-at-k", "proxy-nca"]
+
+
+def test_arguments_are_those_of_the_signature():
+    class Thing:
+        """A thing.
+
+        Args:
+            size: how large.
+        """
+
+        def __init__(
+            self,
+            size: float = 1.0,
+            *,
+            ranks: list[int] | None = None,
+            flag: bool = False,
+            initializer: object = None,
+            hidden: int = 3,
+            **kwargs,
+        ):
+            pass
+
+    kind = arguments_of(Thing, "thing", ("hidden",))
+    assert vars(kind()) == {"size": 1.0, "flag": False}
+    assert kind(size=2.0) == kind(size=2.0) != kind()
+
+
+@pytest.mark.parametrize("word", losses())
+def test_every_loss_is_built_with_its_arguments(word):
+    changed = {
+        name: 1.01 * value if isinstance(value, float) else value
+        for name, value in vars(loss_arguments(word)()).items()
+    }
+    recipe = Recipe.of(
+        loss=word, loss_arguments=changed, normalization="ball", seed=3
+    )
+    built = build_loss(recipe)
+    assert type(built) is losses()[word]
+    assert {name: getattr(built, name) for name in changed} == changed
+    if is_pair_loss(word):
+        assert built.normalization == "ball"
+        embeddings = np.random.default_rng(0).normal(size=(6, 4))
+        assert np.isfinite(built([0, 0, 1, 1, 2, 2], embeddings))
+    assert is_pair_loss(word) == isinstance(built, gsp.losses.PairLoss)
+    assert is_list_loss(word) == isinstance(built, gsp.losses.ListLoss)
+    assert is_proxy_loss(word) == isinstance(built, gsp.losses.ProxyLoss)
+
+
+def test_miners_and_layers_of_losses():
+    built = build_loss(Recipe.of(loss="margin", miner="batch-hard", seed=3))
+    assert (built.miner, built.seed) == ("batch_hard", 3)
+    layer = build_loss_layer(Recipe.of(loss="libc"), 3)
+    assert layer.num_classes == 3
+    learned = Recipe.of(
+        loss="margin", loss_arguments={"learn_beta": True, "beta": 1.1}
+    )
+    assert build_loss_layer(learned, 3).initial_boundary == 1.1
+    assert build_loss_layer(Recipe.of(loss="margin"), 3) is None
+
+
+def test_forms_of_poolings_have_their_arguments():
+    assert pooling_arguments("gem-gsp").learn_power
+    assert pooling_arguments("gmp-gsp").add_max
+    assert pooling_arguments("gsp-learned").learn_ratio
+    assert pooling_arguments("netvlad").num_clusters == choices.FEW
+    assert pooling_arguments("otk-large").num_references == choices.MANY
+    assert not vars(pooling_arguments("gap"))
+    assert "num_prototypes" not in vars(pooling_arguments("gsp"))

@@ -1,0 +1,81 @@
+"""The encoder of a recipe: backbone, pooling, histogram, normalization."""
+
+from typing import Any
+
+import keras
+
+import keras_gsp as gsp
+from keras_gsp.embeddings.model_input import input_of
+from training.recipes.backbone import build_backbone
+from training.recipes.choices import (
+    DIVIDED,
+    FEW,
+    POOLED_FIRST,
+    is_gsp,
+    poolings,
+)
+from training.recipes.recipe import Recipe
+
+
+def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
+    """Builds the encoder of a recipe, untrained.
+
+    Args:
+        recipe: The settings; without steps the encoder ends in the
+            backbone's own features, pooled by average and normalized.
+        image_shape: (height, width, 3) of the uint8 images.
+    """
+    if recipe.steps == 0:
+        return _raw_encoder(recipe, image_shape)
+    return build_head(recipe, build_backbone(recipe, image_shape))
+
+
+def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
+    """Puts projection, pooling and normalization of a recipe on a backbone."""
+    return gsp.models.build_encoder(
+        backbone,
+        embedding_size=recipe.embedding_size,
+        pooling=build_pooling(recipe),
+        normalization=recipe.normalization,
+        histogram=build_histogram(recipe),
+        pool_first=recipe.pooling in POOLED_FIRST,
+    )
+
+
+def _raw_encoder(recipe, image_shape):
+    backbone = build_backbone(recipe, image_shape)
+    pooled = keras.layers.GlobalAveragePooling2D(name="pooling")
+    normalized = gsp.layers.EmbeddingNormalization("l2", name="normalization")
+    outputs = normalized(pooled(backbone.output))
+    return keras.Model(input_of(backbone), outputs, name="encoder")
+
+
+def build_pooling(recipe: Recipe) -> keras.layers.Layer:
+    """Returns the pooling layer of a recipe.
+
+    GSP returns its histogram too where a regularizer takes one.
+
+    Raises:
+        ValueError: an argument out of its range.
+    """
+    word = recipe.pooling
+    chosen = dict(vars(recipe.pooling_arguments))
+    if is_gsp(word):
+        chosen["num_prototypes"] = recipe.num_prototypes
+        chosen["transport_ratio"] = recipe.transport_ratio
+        chosen["inverse_temperature"] = recipe.inverse_temperature
+        chosen["return_histogram"] = recipe.regularizer != "none"
+    if word in DIVIDED and chosen["projection_size"] is None:
+        chosen["projection_size"] = max(1, recipe.embedding_size // FEW)
+    return poolings()[word](name="pooling", **chosen)
+
+
+def build_histogram(recipe: Recipe) -> keras.layers.Layer | None:
+    """Returns the layer that a regularizer takes without GSP, or None."""
+    if recipe.regularizer == "none" or is_gsp(recipe.pooling):
+        return None
+    return gsp.layers.PrototypeHistogram(
+        recipe.num_prototypes,
+        recipe.histogram_inverse_temperature,
+        name="histogram",
+    )

@@ -1,0 +1,175 @@
+"""Recipes by name: data sets, and the papers' settings on theirs.
+
+What a choice of loss, pooling or method brings along is in `named.toml` and,
+with its section of the papers, in `published.toml`.
+"""
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from training.recipes.arguments import check_word
+from training.recipes.recipe import Recipe
+
+PUBLISHED = ("cub", "cars", "sop", "inshop")
+# Recipe -> data set.
+OWN = {
+    "glyphs": "glyphs",
+    "folder": "folder",
+    "folder-features": "folder",
+    **{
+        name: name
+        for name in (
+            *("csv", "collage", "omniglot"),
+            *("cifar10", "cifar100", "mnist"),
+        )
+    },
+}
+# Columns of the papers' tables -> what they choose. A memory and proxies have
+# two sizes there.
+METHODS: dict[str, dict[str, str]] = {
+    "gap": {},
+    "gsp": {"pooling": "gsp"},
+    "gsp-zsr": {"pooling": "gsp", "regularizer": "zsr"},
+    "xml": {"regularizer": "xml"},
+    "ccp": {"ccp": "on"},
+    "ccp-s": {"ccp": "on", "size": "small"},
+    # Printed as C1+CCP+GSP (thesis, table 5.1), where GSP is with ZSR.
+    "ccp-gsp-zsr": {"ccp": "on", "pooling": "gsp", "regularizer": "zsr"},
+    "xbm": {"memory": "xbm", "loss": "c1"},
+    "xbm-s": {"memory": "xbm", "loss": "c1", "size": "small"},
+    "xbm-gsp-zsr": {
+        "memory": "xbm",
+        "loss": "c1",
+        "pooling": "gsp",
+        "regularizer": "zsr",
+    },
+}
+# Losses of the papers' tables.
+LOSSES = (
+    *("c1", "c2", "triplet", "ms"),
+    *("proxy-anchor", "proxy-nca", "soft-triple"),
+)
+# Options that bring further settings along.
+CHOICES = (
+    *("loss", "pooling", "regularizer", "memory"),
+    *("ccp", "protocol", "backbone"),
+)
+
+
+def names() -> dict[str, str]:
+    """Recipe -> data set, for all recipes that have a name."""
+    papers = {}
+    for dataset in PUBLISHED:
+        papers[dataset] = dataset
+        papers[f"{dataset}-conventional"] = dataset
+        papers[f"{dataset}-conventional-resnet50"] = dataset
+        for method in METHODS:
+            if method != "gap":
+                papers[f"{dataset}-{method}"] = dataset
+    return OWN | papers
+
+
+def named(name: str, **choices: str) -> Recipe:
+    """The recipe of a name, with what a choice brings along.
+
+    Args:
+        name: One of `names()`.
+        **choices: Some of `CHOICES`, as on the command line:
+            `named("glyphs", loss="ms", pooling="gsp")`.
+
+    Raises:
+        ValueError: an unknown name or choice.
+    """
+    if name not in names():
+        raise ValueError(
+            f"`name` must be one of {', '.join(names())}. Received: {name}."
+        )
+    dataset = names()[name]
+    own: dict[str, str] = {}
+    words = name.removeprefix(dataset).removeprefix("-")
+    if dataset in PUBLISHED:
+        if words in METHODS:
+            own = dict(METHODS[words])
+        elif words:
+            own["protocol"] = "conventional"
+            if words.endswith("resnet50"):
+                own["backbone"] = "resnet50"
+    return _recipe(name, dataset, own | choices)
+
+
+def published_recipe(
+    dataset: str,
+    method: str = "gap",
+    loss: str | None = None,
+    protocol: str = "fair",
+    backbone: str = "bn-inception",
+) -> Recipe:
+    """The published settings of one cell of a table.
+
+    Args:
+        dataset: `cub`, `cars`, `sop` or `inshop`.
+        method: One of `METHODS`.
+        loss: One of `LOSSES`; the method's own (`c1` with a memory), else
+            `c2`.
+        protocol: `fair` or `conventional`.
+        backbone: `bn-inception`; in the conventional protocol also
+            `resnet50`.
+
+    Returns:
+        The recipe. It has no weights file: the papers start from ImageNet
+        weights, to be named as `backbone_weights`.
+
+    Raises:
+        ValueError: `xbm-s` in the conventional protocol, for which no small
+            memory is printed.
+    """
+    if method == "xbm-s" and protocol == "conventional":
+        raise ValueError(
+            "`protocol` must be fair with method=xbm-s: the conventional "
+            "protocol has one size of the memory, that of xbm. "
+            f"Received: protocol={protocol}."
+        )
+    chosen = METHODS[method] | {"protocol": protocol, "backbone": backbone}
+    if loss is not None:
+        chosen["loss"] = loss
+    return _recipe(dataset, dataset, chosen)
+
+
+@cache
+def settings_of(file: str) -> list[dict[str, Any]]:
+    """The settings in one of the two files, as they are written."""
+    text = (Path(__file__).parent / file).read_text(encoding="utf-8")
+    return tomllib.loads(text)["setting"]
+
+
+def _recipe(name, dataset, choices):
+    from training.recipes.choices import is_pair_loss, is_proxy_loss, losses
+
+    file = "published.toml" if dataset in PUBLISHED else "named.toml"
+    default = Recipe().settings
+    chosen = {one: default[one] for one in CHOICES}
+    if dataset in PUBLISHED:
+        chosen |= {"protocol": "fair", "backbone": "bn-inception"}
+    elif dataset in ("folder", "csv"):
+        chosen["backbone"] = "mobilenet-v2"
+    chosen |= choices
+    loss = chosen["loss"]
+    check_word("loss", loss, losses())
+    if is_pair_loss(loss):
+        chosen["kind"] = "pairs"
+    elif is_proxy_loss(loss):
+        chosen["kind"] = "proxies"
+    chosen |= {"recipe": name, "dataset": dataset}
+    values: dict[str, Any] = dict(choices)
+    values.pop("size", None)
+    values["dataset"] = dataset
+    for one in settings_of(file):
+        when = one.get("when", {})
+        if all(chosen.get(key) in words for key, words in when.items()):
+            values |= one.get("values", {}) | one.get(dataset, {})
+    # What was chosen stays; the conventional protocol alone pools with a
+    # maximum beside each pooling of the papers.
+    kept = {k: v for k, v in choices.items() if k not in ("pooling", "size")}
+    return Recipe.of(**values | kept)

@@ -1,0 +1,334 @@
+"""The settings of a training run, in six groups, with the range of each."""
+
+import math
+from dataclasses import dataclass, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+Dataset = Literal[
+    "glyphs",
+    "collage",
+    "cub",
+    "cars",
+    "sop",
+    "inshop",
+    "cifar10",
+    "cifar100",
+    "mnist",
+    "omniglot",
+    "folder",
+    "clutter",
+    "csv",
+]
+Miner = Literal[
+    "none",
+    "batch-hard",
+    "semi-hard",
+    "distance-weighted",
+    "multi-similarity",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """The numbers that a field accepts; None leaves a side open."""
+
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+
+    def __contains__(self, number: float) -> bool:
+        return (
+            math.isfinite(number)
+            and (self.at_least is None or number >= self.at_least)
+            and (self.above is None or number > self.above)
+            and (self.at_most is None or number <= self.at_most)
+            and (self.below is None or number < self.below)
+        )
+
+    def __str__(self) -> str:
+        if self.below is not None:
+            return f"in ({self.above:g}, {self.below:g})"
+        if self.at_most is not None:
+            if self.at_least is None:
+                return f"in ({self.above:g}, {self.at_most:g}]"
+            return f"in [{self.at_least:g}, {self.at_most:g}]"
+        if self.at_least is not None:
+            return f"{self.at_least:g} or more"
+        return "positive" if self.above == 0 else f"above {self.above:g}"
+
+
+positive = Range(above=0)
+not_negative = Range(at_least=0)
+up_to_one = Range(above=0, at_most=1)
+share = Range(at_least=0, at_most=1)
+
+
+def check_fields(record: Any) -> None:
+    """Checks every field of a dataclass against its annotation.
+
+    `Annotated[float, positive]` is a number with its range, `Literal["a",
+    "b"]` one of some words. A bool is not a number, and 2.5 is no integer.
+
+    Raises:
+        ValueError: a word, a number or a type that the field does not accept.
+    """
+    kind: Any = type(record)
+    for name, (kinds, words, numbers) in _rules(kind).items():
+        value = getattr(record, name)
+        if value is None and NoneType in kinds:
+            continue
+        if words:
+            require(record, name, value in words, f"one of {', '.join(words)}")
+        elif numbers is not None:
+            is_number = isinstance(value, int | float)
+            is_number = is_number and not isinstance(value, bool)
+            if float not in kinds:
+                is_integer = is_number and isinstance(value, int)
+                require(record, name, is_integer, f"an integer, {numbers}")
+            require(record, name, is_number and value in numbers, str(numbers))
+        elif kinds <= {str, bool, NoneType}:
+            word = "a text" if str in kinds else "True or False"
+            require(record, name, isinstance(value, tuple(kinds)), word)
+
+
+def require(record: Any, name: str, is_met: bool, expectation: str) -> None:
+    """Raises `ValueError` about a field of a record unless `is_met`."""
+    if not is_met:
+        raise ValueError(
+            f"`{name}` must be {expectation}. "
+            f"Received: {name}={getattr(record, name)}."
+        )
+
+
+@cache
+def _rules(
+    kind: Any,
+) -> dict[str, tuple[set[Any], list[str], Range | None]]:
+    """Types, words and range of each field of a dataclass."""
+    hints = get_type_hints(kind, include_extras=True)
+    found = {}
+    for field in fields(kind):
+        hint = hints[field.name]
+        metadata = getattr(hint, "__metadata__", ())
+        plain = hint.__origin__ if metadata else hint
+        is_union = get_origin(plain) in (Union, UnionType)
+        parts = get_args(plain) if is_union else (plain,)
+        words = [
+            word
+            for part in parts
+            if get_origin(part) is Literal
+            for word in get_args(part)
+        ]
+        ranges = [one for one in metadata if isinstance(one, Range)]
+        found[field.name] = {*parts}, words, ranges[0] if ranges else None
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Arguments of a loss or of a pooling, named as its class names them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Images, and how they are cropped."""
+
+    dataset: Dataset = "glyphs"
+    """Data set; all but `glyphs` are read from `data_dir`."""
+    data_dir: str | None = None
+    """Folder, archive or list file of the data set."""
+    source: Literal["disk", "tfds"] = "disk"
+    """Original layout, or prepared by TensorFlow Datasets in `data_dir`."""
+    train_classes: Annotated[int | None, positive] = None
+    """folder, csv: number of training classes, drawn at random; None: half."""
+    images_per_class: Annotated[int | None, positive] = None
+    """collage, clutter: most images of a class; None: all."""
+    canvas_size: Annotated[int | None, positive] = None
+    """collage, clutter: side of the canvas, pixels; None: 64 and 96."""
+    corrupt_images: Literal["raise", "skip"] = "raise"
+    """List unreadable files in one error, or leave them out."""
+    augmentation: Literal["none", "mlrc", "mlrc-area"] = "none"
+    """Random crops and flips: sides of 40-256 pixels, or area 0.16-1."""
+    crop_size: Annotated[int | None, positive] = None
+    """Side of the square crop, pixels; None keeps images as they are."""
+    resize: Annotated[int | None, positive] = None
+    """Shorter side from which crops are cut, pixels; None: 256/227 of the
+    crop, as in the papers; the crop's size keeps square images whole."""
+    cache_images: bool = False
+    """Keep cropped images in memory, without augmentation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """Backbone, pooling and embedding."""
+
+    backbone: str = "glyph-cnn"
+    """glyph-cnn, mobilenet-v2, resnet50, ..., or hub:PRESET of keras-hub."""
+    backbone_width: Annotated[float, positive] = 0.35
+    """mobilenet-v2: factor on its channels, alpha."""
+    backbone_weights: str | None = None
+    """Weights file, or `imagenet` (downloaded); None: random weights."""
+    frozen: Literal["none", "batch-norm", "all"] = "none"
+    """Part of the backbone that is not trained."""
+    cache_features: bool = False
+    """Compute the frozen backbone's features once, without augmentation."""
+    pooling: str = "gap"
+    """gap, gmp, gem, gsp, or another of `gsp.layers`."""
+    pooling_arguments: Arguments = Arguments()
+    num_prototypes: Annotated[int, positive] = 64
+    """gsp, zsr, xml: number of prototypes."""
+    prototype_start: Literal["data", "random"] = "data"
+    """Prototypes (otk: references) start from local features of training
+    images, by greedy k-center, or at random."""
+    transport_ratio: Annotated[float, up_to_one] = 0.2
+    """gsp: fraction of the features that is pooled, in (0, 1]."""
+    inverse_temperature: Annotated[float, positive] = 10.0
+    """gsp: sharpness of the selection."""
+    embedding_size: Annotated[int, positive] = 128
+    """Width of the embedding."""
+    normalization: Literal["l2", "ball"] = "l2"
+    """Embeddings on the unit sphere, or in the unit ball."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """The loss."""
+
+    loss: str = "c2"
+    """c1, c2, triplet, ms, proxy-nca, or another of `gsp.losses`."""
+    loss_arguments: Arguments = Arguments()
+    miner: Miner = "none"
+    """Pairs that a pair loss uses; not for losses on whole lists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """What is added to the loss: regularizer, memory, sampled proxies."""
+
+    regularizer: Literal["none", "zsr", "xml"] = "none"
+    """Zero-shot regularizer or cross-batch metric learning."""
+    regularizer_weight: Annotated[float | None, share] = None
+    """Its share of the loss, in [0, 1]; None: 0.1 for zsr, 0.01 for xml."""
+    ridge: Annotated[float, positive] = 0.05
+    """Ridge of its closed-form fit."""
+    zero_shot_scale: Annotated[float, positive] = 1.0
+    """zsr: factor on the logits."""
+    log_regularizer_share: bool = False
+    """Log the regularizer's share of the gradient."""
+    histogram_inverse_temperature: Annotated[float, positive] = 10.0
+    """zsr, xml without gsp: sharpness of the prototype histogram."""
+    memory: Literal["none", "xbm"] = "none"
+    """Compare with a memory of past embeddings too."""
+    memory_capacity: Annotated[int, positive] = 1024
+    """Embeddings in the memory, at least a batch."""
+    memory_warmup_steps: Annotated[int, not_negative] = 100
+    """Steps before the memory is used."""
+    ccp: Literal["off", "learned", "single", "on"] = "off"
+    """Proxies beside pairs: learned, from samples once, or alternating."""
+    proxies_per_class: Annotated[int, positive] = 1
+    """Proxies (soft-triple: centers) of a class."""
+    center_weight: Annotated[float, not_negative] = 0.2
+    """soft-triple: weight of the regularizer that merges centers, tau."""
+    ccp_pool_size: Annotated[int, positive] = 12
+    """Samples of a class from which proxies are chosen."""
+    ccp_patience: Annotated[int, positive] = 3
+    """Evaluations without a gain before the next problem starts."""
+    ccp_warmup: Annotated[int, not_negative] = 0
+    """Evaluations before the first problem; a network with random weights
+    needs some."""
+    anchor_weight: Annotated[float, not_negative] = 2e-4
+    """Pull of the weights towards the last problem's solution."""
+    anchor_decay: Annotated[float, up_to_one] = 1.0
+    """Factor on that pull from problem to problem, in (0, 1]."""
+    ccp_pool: Literal["data", "recent"] = "data"
+    """Embed samples for every problem, or take those that training embedded
+    last."""
+    in_batch_weight: Annotated[float | None, not_negative] = None
+    """Weight of the loss within the batch beside the one against proxies or
+    memory; None: 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimization:
+    """Batches, steps, rates."""
+
+    classes_per_batch: Annotated[int, positive] = 16
+    """Classes in a batch."""
+    samples_per_class: Annotated[int, positive] = 4
+    """Images of each class; pair losses need 2."""
+    batch_chunks: Annotated[int, positive] = 1
+    """Parts in which a batch is embedded: same gradient, less memory."""
+    steps: Annotated[int, not_negative] = 900
+    """Training steps; 0 scores the backbone's own features, averaged."""
+    warmup_steps: Annotated[int, not_negative] = 0
+    """First steps, in which the backbone is not trained."""
+    learning_rate: Annotated[float, positive] = 1e-3
+    """Learning rate of the network."""
+    schedule: Literal["constant", "cosine", "plateau"] = "constant"
+    """Constant rates, a cosine down to 0, or lower rates whenever the
+    validation score stands still."""
+    ramp_steps: Annotated[int, not_negative] = 0
+    """First steps, in which rates rise from 0."""
+    fall_share: Annotated[float, up_to_one] = 1.0
+    """cosine: last share of the steps, in which rates fall, in (0, 1]."""
+    plateau_patience: Annotated[int, positive] = 4
+    """plateau: evaluations without a gain before rates are lowered."""
+    plateau_factor: Annotated[float, up_to_one] = 0.5
+    """plateau: factor on the rates."""
+    optimizer: Literal["adamw", "adam"] = "adamw"
+    """Decoupled weight decay (AdamW), or decay inside the gradient (as in the
+    papers' code)."""
+    weight_decay: Annotated[float, not_negative] = 1e-4
+    """Weight decay."""
+    clip_norm: Annotated[float | None, positive] = None
+    """Largest norm of each weight's gradient; None: no clipping."""
+    proxy_learning_rate_multiplier: Annotated[float, positive] = 100.0
+    """Factor on the learning rate of proxies."""
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    """Keras dtype policy."""
+    jit_compile: bool = False
+    """Compile the training step with XLA."""
+    seed: Annotated[int, not_negative] = 0
+    """Seed of weights, batches and splits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Validation, and the choice of the weights."""
+
+    steps_per_evaluation: Annotated[int, positive] = 100
+    """Steps between two evaluations; divides `steps`, or exceeds it."""
+    patience: Annotated[int | None, positive] = None
+    """Evaluations without a gain before training stops; None: never."""
+    chosen_by: Literal["map_at_r", "precision_at_1"] = "map_at_r"
+    """Validation score that chooses weights and lowers rates."""
+    validation_folds: Annotated[int, Range(at_least=2)] = 4
+    """Data sets without validation classes: one fold of so many validates."""
+    validation_fold: Annotated[int, not_negative] = 0
+    """Which fold, in [0, validation_folds)."""
+    protocol: Literal["single", "fair", "conventional"] = "single"
+    """Studies: one model, the papers' fair protocol of 4 folds, or the
+    conventional one, which chooses weights on the test classes."""
+    repeats: Annotated[int, positive] = 3
+    """Studies: how often each model is trained."""
+
+
+GROUPS = {
+    "data": Data,
+    "encoder": Encoder,
+    "objective": Objective,
+    "method": Method,
+    "optimization": Optimization,
+    "evaluation": Evaluation,
+}
