@@ -1,11 +1,11 @@
-"""Which prototypes make a query and its neighbor similar, and where.
+"""Contributions of prototypes and places to the similarity of two images.
 
 | symbol | name | meaning |
 | --- | --- | --- |
-| f_j | `features` | what the pooling pools, one vector a place |
+| f_j | `features` | input of the pooling, one vector a place |
 | pi_ij | `plan` | mass moved from place j to prototype i |
-| mu | `transport_ratio` | all the mass that is moved |
-| x_i | `parts` | what prototype i adds to the pooled vector |
+| mu | `transport_ratio` | total mass that is moved |
+| x_i | `parts` | contribution of prototype i to the pooled vector |
 """
 
 import dataclasses
@@ -28,17 +28,17 @@ class Explanation:
     Attributes:
         similarity: (pairs,), inner product of the two embeddings; their
             cosine for an encoder that normalizes to the unit sphere.
-        contributions: (pairs, num_prototypes), what each prototype adds to
-            the similarity: half of what it adds as a prototype of the query,
-            half as one of the neighbor. Sums to `similarity`.
-        pair_contributions: (pairs, num_prototypes, num_prototypes), what a
-            prototype of the query and one of the neighbor add together.
-            Sums to `similarity`.
+        contributions: (pairs, num_prototypes), contribution of each prototype
+            to the similarity: the mean of its contributions in the query and
+            in the neighbor. Sums to `similarity`.
+        pair_contributions: (pairs, num_prototypes, num_prototypes),
+            contribution of each prototype of the query with each of the
+            neighbor. Sums to `similarity`.
         query_weights: (pairs, height, width) or (pairs, tokens), the query's
             pooling weights; sum to 1.
         neighbor_weights: the neighbor's.
         query_maps: (pairs, height, width, num_prototypes) or (pairs, tokens,
-            num_prototypes), the part of each weight that goes to each
+            num_prototypes), the share of each weight that moves to each
             prototype; sums to the weights.
         neighbor_maps: the neighbor's.
     """
@@ -55,10 +55,10 @@ class Explanation:
 def explain(
     encoder: keras.Model, queries: Tensor, neighbors: Tensor
 ) -> Explanation:
-    r"""Splits the similarity of images into shares of prototypes and places.
+    r"""Splits the similarity of two images over prototypes and places.
 
-    An encoder that ends in `GeneralizedSumPooling` and a normalization is
-    linear in what each prototype collects,
+    An encoder that ends in `GeneralizedSumPooling` and a normalization is a
+    sum over prototypes,
 
     .. math:: x = \sum_i x_i, \quad x_i = \frac{1}{\mu} \sum_j \pi_{ij} f_j,
               \quad e = x / c(x), \qquad
@@ -66,7 +66,7 @@ def explain(
               = \sum_{i, i'} \frac{\langle x_i, x'_{i'} \rangle}{c(x) c(x')}
 
     with c the norm (`"l2"`), the larger of the norm and 1 (`"ball"`) or 1.
-    The shares add up exactly.
+    The contributions add up exactly.
 
     Args:
         encoder: functional model as `build_encoder` makes it, with a
@@ -79,8 +79,8 @@ def explain(
 
     Raises:
         ValueError: an encoder with another pooling, with `power` above 1, or
-            with layers that are not linear behind the pooling; a different
-            number of queries and neighbors.
+            with layers other than a normalization after the pooling; a
+            different number of queries and neighbors.
 
     Example:
 
@@ -112,7 +112,7 @@ def explain(
 
 
 class PrototypeParts:
-    """An encoder, taken apart at its pooling.
+    """Computes the fields of an `Explanation` from an encoder's pooling.
 
     Args:
         encoder: see `explain`.
@@ -123,7 +123,7 @@ class PrototypeParts:
 
     def __init__(self, encoder: keras.Model) -> None:
         embedding = _embedding_tensor(encoder)
-        self.pooling, pooled = _pooling_behind(embedding)
+        self.pooling, pooled = _pooling_before(embedding)
         features = self.pooling.input
         self.model = keras.Model(
             input_of(encoder), [features, pooled, embedding]
@@ -189,8 +189,8 @@ def _embedding_tensor(encoder):
     return embedding_of(outputs)
 
 
-def _pooling_behind(embedding):
-    """Walks from the embedding to the pooling, over a normalization only."""
+def _pooling_before(embedding):
+    """Walks back from the embedding to the pooling, over a normalization."""
     tensor = embedding
     for _ in range(2):
         layer = tensor._keras_history.operation
@@ -202,7 +202,7 @@ def _pooling_behind(embedding):
         tensor = layer.input
     raise ValueError(
         "`encoder` must end in GeneralizedSumPooling and at most a "
-        "normalization: only there do the prototypes' shares add up. "
+        "normalization: only then do contributions add up. "
         f"Received: an embedding from {type(layer).__name__} "
         f"{layer.name!r}."
     )
@@ -217,18 +217,18 @@ def _is_normalization(layer):
 def _check_pools_its_features(pooling):
     if pooling.power != 1.0:
         raise ValueError(
-            "`encoder` must pool with power=1: a generalized mean is no sum "
-            "over prototypes. "
+            "`encoder` must pool with power=1: a generalized mean is not a "
+            "sum over prototypes. "
             f"Received: a pooling with power={pooling.power}."
         )
     if pooling.add_max or pooling.prototype_role != "subject":
         raise ValueError(
-            "`encoder` must pool what its prototypes take, and nothing else. "
+            "`encoder` must pool the mass moved to prototypes alone. "
             f"Received: a pooling with add_max={pooling.add_max}, "
             f"prototype_role={pooling.prototype_role!r}."
         )
     if isinstance(pooling.input, list):
         raise ValueError(
-            "`encoder` must pool the features that it matches. "
-            "Received: a pooling with values of its own."
+            "`encoder` must pool the features that it compares with "
+            "prototypes. Received: a pooling with separate values."
         )

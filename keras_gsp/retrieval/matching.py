@@ -1,4 +1,4 @@
-"""Match or no match: the distance up to which two items are of one class."""
+"""Match thresholds: the largest distance within a class."""
 
 import dataclasses
 import math
@@ -8,33 +8,32 @@ import numpy as np
 
 from keras_gsp.metrics.pair_distances import PairDistances
 
-# A distance computed again in another order differs by less than this.
+# Distances computed in another order differ by less than this.
 ROUNDING = 1e-6
-# Values of half the bits of a float32.
+# Number of values of half the bits of a float32.
 HALF = 2**16
 
 
 @dataclasses.dataclass(frozen=True)
 class MatchThreshold:
-    """Tells whether a neighbor is of the query's class, or just the nearest.
+    """Distance threshold that decides whether a neighbor is a match.
 
-    A search always finds a nearest item, also for a query of a class that the
-    gallery does not hold. It is a match when its distance is at most
-    `distance`, a threshold that `calibrated` finds on held-out pairs for a
-    chosen rate of false accepts. The threshold belongs to the encoder, not to
-    a gallery: a new class is enrolled by adding its embeddings to the index,
-    without training and without calibrating again. An index keeps it as its
-    `match`: searches then answer `is_match`, and `save` and
-    `export_retriever` write it beside the gallery.
+    A search always returns a nearest item, also for a query of a class that
+    the gallery does not hold. It is a match if its distance is at most
+    `distance`, which `calibrated` chooses on held-out pairs for a given rate
+    of false accepts. The threshold belongs to the encoder, not to a gallery:
+    a new class is enrolled by adding its embeddings to the index, without
+    training or calibrating again. Set it as the `match` of an index: searches
+    then return `is_match`, and `save` and `export_retriever` write it.
 
     Args:
-        distance: Euclidean distance, at least 0, up to which it is a match.
-        false_accept_rate: the rate that was chosen, in (0, 1): share of the
-            pairs of two classes that are taken for a match.
+        distance: largest Euclidean distance of a match, at least 0.
+        false_accept_rate: the chosen rate, in (0, 1): share of the pairs of
+            different classes that match.
         true_accept_rate: share of the held-out pairs of one class that match
             at this distance, in [0, 1].
         num_positive_pairs: held-out pairs of one class, at least 1.
-        num_negative_pairs: held-out pairs of two classes, at least 1.
+        num_negative_pairs: held-out pairs of different classes, at least 1.
 
     Raises:
         ValueError: a number outside its range.
@@ -94,35 +93,34 @@ class MatchThreshold:
         gallery_labels: Any = None,
         block_size: int | None = None,
     ) -> "MatchThreshold":
-        """Finds the largest distance that keeps a rate of false accepts.
+        """Finds the largest distance for a rate of false accepts.
 
-        Take embeddings of classes that the encoder was not trained on: on its
-        training classes it separates better than it will later.
+        Use embeddings of classes that the encoder was not trained on: it
+        separates its training classes better than others.
 
-        The rate is of pairs. A query of an unknown class is compared with
-        every item of a gallery of n and meets up to n chances of a false
-        accept: for one false match in 100 such searches choose about 0.01 / n.
+        The rate is of pairs. A query of an unknown class is compared with all
+        n items of a gallery and can match any: for one false match in 100
+        such searches choose about 0.01 / n.
 
         Args:
-            embeddings: (items, size), finite, as the index gets them.
+            embeddings: (items, size), finite, as in the index.
             labels: (items,) or (items, 1), numbers or strings.
-            false_accept_rate: share of the pairs of two classes that may be
-                taken for a match, in (0, 1). The number of these pairs must
-                be at least its inverse. Default 0.001.
+            false_accept_rate: share of the pairs of different classes that
+                may match, in (0, 1), at least one pair. Default 0.001.
             gallery_embeddings: (gallery, size), finite. Default `None`: the
                 items are compared with each other, each pair once.
-            gallery_labels: (gallery,) or (gallery, 1). Given exactly when
-                `gallery_embeddings` is.
+            gallery_labels: (gallery,) or (gallery, 1), given with
+                `gallery_embeddings`.
             block_size: see `gsp.metrics.verification_scores`.
 
         Returns:
-            A `MatchThreshold`; exact, whatever the number of pairs.
+            A `MatchThreshold`, exact for any number of pairs.
 
         Raises:
             TypeError: labels that are neither numbers nor strings.
-            ValueError: a rate outside (0, 1) or too small for so few pairs;
-                no pair of one class, or none of two; embeddings that are not
-                finite.
+            ValueError: a rate outside (0, 1) or below one pair; no pair of
+                one class, or none of different classes; embeddings that are
+                not finite.
         """
         _check_false_accept_rate(false_accept_rate)
         pairs = PairDistances(
@@ -131,8 +129,9 @@ class MatchThreshold:
         allowed = math.floor(false_accept_rate * pairs.num_negatives)
         if allowed < 1:
             raise ValueError(
-                "`false_accept_rate` must be at least one of the pairs of two "
-                f"classes. Received: false_accept_rate={false_accept_rate} and "
+                "`false_accept_rate` must be at least one of the pairs of "
+                "different classes. Received: "
+                f"false_accept_rate={false_accept_rate} and "
                 f"{pairs.num_negatives} pairs; hold out more items, or choose "
                 f"at least {1 / pairs.num_negatives:.2g}."
             )
@@ -143,8 +142,8 @@ class MatchThreshold:
             squared = accepted * (1 - ROUNDING)
         if refused == 0:
             raise ValueError(
-                "The pairs of two classes must differ. Received: more than "
-                f"{allowed} of {pairs.num_negatives} pairs are identical, "
+                "Embeddings of different classes must differ. Received: more "
+                f"than {allowed} of {pairs.num_negatives} pairs are identical, "
                 "more than the rate allows at any distance."
             )
         return cls(
@@ -156,33 +155,26 @@ class MatchThreshold:
         )
 
     def is_match(self, distances: Any) -> np.ndarray:
-        """Tells which neighbors are matches.
+        """Returns which neighbors match, booleans.
 
         Args:
-            distances: Euclidean distances of any shape, as `Neighbors` holds
-                them; infinity, for no neighbor, is no match.
-
-        Returns:
-            Booleans of that shape.
+            distances: Euclidean distances of any shape, as in `Neighbors`;
+                infinity, for no neighbor, is no match.
         """
         return np.asarray(distances) <= self.distance
 
     def get_config(self) -> dict[str, float | int]:
-        """Returns the arguments as plain numbers, for a JSON file."""
+        """Returns the arguments as JSON numbers."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MatchThreshold":
-        """Makes the threshold that `get_config` described."""
+        """Makes a threshold from `get_config`."""
         return cls(**config)
 
 
 def checked_match(match: Any) -> MatchThreshold | None:
-    """Returns a threshold or `None`, refusing what is neither.
-
-    Raises:
-        TypeError: anything else.
-    """
+    """Returns a threshold or `None`, and raises `TypeError` otherwise."""
     if match is None or isinstance(match, MatchThreshold):
         return match
     raise TypeError(
@@ -191,12 +183,12 @@ def checked_match(match: Any) -> MatchThreshold | None:
 
 
 def _neighboring_negatives(pairs, allowed):
-    """Squared distances of the last negative accepted and the next one.
+    """Squared distances of the last accepted negative and the next one.
 
-    Their places in the order of all negatives are found digit by digit: a
-    count of the upper halves of the floats' bits, then one of the lower halves
-    of those that share the upper half. Bits of floats of one sign are in the
-    order of the floats.
+    They are found digit by digit, without keeping all distances: a histogram
+    of the upper halves of the floats' bits, then one of the lower halves of
+    those with the same upper half. Bits of positive floats are ordered as the
+    floats are.
     """
     ranks = np.array([allowed, allowed + 1])
     counts = np.zeros(HALF, "int64")

@@ -124,7 +124,7 @@ def stacked_behind_the_pooling():
             "from GlobalAveragePooling2D",
         ),
         (lambda: encoder_with(pooling(power=3.0)), "power=3.0"),
-        (matched_apart_from_what_is_pooled, "values of its own"),
+        (matched_apart_from_what_is_pooled, "separate values"),
         (stacked_behind_the_pooling, "from Dense"),
         (lambda: keras.layers.Dense(3), "Received: Dense"),
     ],

@@ -13,7 +13,7 @@ from keras_gsp.retrieval.index.where import Where
 from keras_gsp.retrieval.matching import MatchThreshold
 
 FILE = "faiss.index"
-# Candidates to rescore for each neighbor, and at least, unless told.
+# Default number of candidates to rescore: for each neighbor, and at least.
 RESCORED_PER_NEIGHBOR, LEAST_RESCORED = 10, 100
 
 

@@ -1,4 +1,4 @@
-"""Embeddings with labels, ids and attributes: what an index searches."""
+"""Embeddings with labels, ids and attributes, as an index keeps them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

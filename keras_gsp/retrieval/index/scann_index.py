@@ -57,9 +57,7 @@ class ScannIndex(ApproximateIndex):
     Raises:
         ImportError: ScaNN is not installed.
         TypeError: labels or ids that are neither numbers nor strings.
-        ValueError: embeddings that are empty, not finite or not of rank 2
-            (ScaNN itself would return nothing); lengths that do not match; an
-            id given twice; an unknown step.
+        ValueError: what `ExactIndex` refuses; an unknown step.
 
     Example:
 
@@ -232,13 +230,13 @@ def automatic_settings(
 ) -> dict[str, dict[str, Any]]:
     """Returns settings for a gallery of a size.
 
-    Small galleries are compared with as a whole. Large ones are split into
-    about sqrt(n) leaves, a tenth of which is searched with asymmetric hashing;
-    the best candidates are ordered again by their true distance.
+    Small galleries are compared as a whole. Large ones are split into about
+    sqrt(n) leaves, a tenth of which is searched with asymmetric hashing; the
+    best candidates are reordered by exact distance.
 
     Args:
-        num_items: size of the gallery.
-        num_neighbors: neighbors that will be asked for.
+        num_items: number of items.
+        num_neighbors: neighbors that most searches ask for.
 
     Returns:
         A dict from the name of a step of ScaNN's builder to its arguments.
@@ -258,7 +256,7 @@ def automatic_settings(
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raises `ValueError` for a step that ScaNN's builder does not have."""
+    """Raises `ValueError` for an unknown step of ScaNN's builder."""
     unknown = sorted(set(settings) - set(STEPS))
     if unknown:
         raise ValueError(

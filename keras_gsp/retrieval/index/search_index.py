@@ -1,4 +1,4 @@
-"""The protocol of all indexes, and what indexes in memory share."""
+"""The protocol of all indexes, and the base of indexes in memory."""
 
 import dataclasses
 from collections.abc import Mapping

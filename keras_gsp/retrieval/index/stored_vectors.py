@@ -1,6 +1,6 @@
 """Embeddings in float32, in half the memory, or in a quarter of it.
 
-| storage | bytes a number | what is kept |
+| storage | bytes a number | stored |
 | --- | --- | --- |
 | float32 | 4 | the embedding |
 | float16 | 2 | the embedding, rounded to 11 bits |

@@ -1,9 +1,9 @@
-"""Which items of a gallery a search may return, by label, id and attribute.
+"""Filters of a search, by label, id and attributes.
 
-A filter is a dict from the name of a column to a condition, all of which must
-hold: a value, a collection of values of which one must be there, or a slice
-`slice(low, high)` for `low <= value < high`, either of them `None` for no
-limit. Columns are `"label"`, `"id"` and the attributes of the gallery.
+A filter is a dict from column names to conditions, all of which must hold: a
+value, a collection of values of which one must hold, or `slice(low, high)` for
+`low <= value < high`, where `None` is no limit. Columns are `"label"`, `"id"`
+and the attributes of the gallery.
 """
 
 import json
@@ -18,18 +18,18 @@ Where = Mapping[str, Any]
 def is_selected(
     where: Where | None, columns: Mapping[str, np.ndarray]
 ) -> np.ndarray | None:
-    """Returns which items a filter lets through.
+    """Returns which items pass a filter.
 
     Args:
         where: the filter, or `None`.
         columns: arrays (items,) by name.
 
     Returns:
-        (items,), boolean; `None` where nothing is filtered.
+        (items,), boolean; `None` without a filter.
 
     Raises:
         TypeError: strings compared with numbers.
-        ValueError: a column that there is not, a slice with a step.
+        ValueError: an unknown column, a slice with a step.
     """
     if not where:
         return None
@@ -42,18 +42,18 @@ def is_selected(
 
 
 def milvus_expression(where: Where | None, is_text: Mapping[str, bool]) -> str:
-    """Writes a filter in the language of Milvus.
+    """Returns a filter as an expression of Milvus.
 
     Args:
         where: the filter, or `None`.
         is_text: whether a column holds strings, by name.
 
     Returns:
-        The expression, `""` where nothing is filtered.
+        The expression, `""` without a filter.
 
     Raises:
         TypeError: strings compared with numbers.
-        ValueError: a column that there is not, a slice with a step.
+        ValueError: an unknown column, a slice with a step.
     """
     if not where:
         return ""
@@ -71,7 +71,7 @@ def milvus_expression(where: Where | None, is_text: Mapping[str, bool]) -> str:
 
 
 def check_columns(where: Where, known: Mapping[str, Any]) -> None:
-    """Raises `ValueError` for a filter on a column that there is not."""
+    """Raises `ValueError` for an unknown column."""
     unknown = sorted(set(where) - set(known))
     if unknown:
         raise ValueError(
@@ -81,12 +81,7 @@ def check_columns(where: Where, known: Mapping[str, Any]) -> None:
 
 
 def checked_values(name: str, condition: Any, is_text: bool) -> list[Any]:
-    """Returns the values of which one must be there, as Python's own.
-
-    Args:
-        name: of the column.
-        condition: a value, or a collection of values.
-        is_text: whether the column holds strings.
+    """Returns a value or a collection as a list of Python's own values.
 
     Raises:
         TypeError: strings compared with numbers.
@@ -144,5 +139,5 @@ def _plain(name, value, is_text):
 def _literal(value):
     if isinstance(value, bool):
         return str(value).lower()
-    # JSON's escapes are those of Milvus; other letters stand as they are.
+    # Milvus has the escapes of JSON.
     return json.dumps(value, ensure_ascii=False)

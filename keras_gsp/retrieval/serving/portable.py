@@ -231,7 +231,7 @@ class PortableEncoder:
 
 
 def _complete(folder, name, served, index, sample_images, metadata, tolerance):
-    """Checks the file and writes what lies beside it."""
+    """Compares the file with Keras and writes the other files."""
     images = _samples(served, sample_images)
     difference = _difference(served, _runner(folder / name), images)
     if not difference <= tolerance:

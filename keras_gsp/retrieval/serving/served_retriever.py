@@ -176,7 +176,7 @@ class ServedEncoder:
     Args:
         encoder: built Keras model of one image input.
         image_size: side of the images the encoder takes, pixels, or (height,
-            width). Default `None`: as the encoder's input says.
+            width). Default `None`: as the encoder's input.
         crop_fraction: side of the centered square that is kept of an encoded
             image, as a fraction of its shorter side, in (0, 1]; `None` keeps
             the whole image.

@@ -1,4 +1,4 @@
-"""Encoders, encoded images, and a process without keras_gsp."""
+"""Encoders, encoded images, and questions to SavedModels."""
 
 import subprocess
 import sys
@@ -56,6 +56,38 @@ ASK = """
             np.savez(f"{sys.argv[2]}/{number}.npz", **arrays)
     assert "keras_gsp" not in sys.modules
 """
+
+
+def ask_here(questions):
+    """Asks SavedModels in this process; see `ask`."""
+    import tensorflow as tf
+
+    def read(files):
+        contents = [open(file, "rb").read() for file in np.ravel(files)]
+        return tf.reshape(tf.constant(contents), np.shape(files))
+
+    models, answers = {}, []
+    for path, signature, names, given in questions:
+        if path not in models:
+            models[path] = tf.saved_model.load(str(path))
+        values = given if len(names) > 1 else [given]
+        values = [
+            read(value) if np.asarray(value).dtype.kind == "U" else value
+            for value in values
+        ]
+        inputs = dict(zip(names, map(tf.constant, values), strict=True))
+        answer = models[path].signatures[signature](**inputs)
+        answers.append(
+            {
+                name: np.char.decode(
+                    np.asarray(tensor.numpy()).astype("S"), "utf-8"
+                )
+                if tensor.dtype == tf.string
+                else tensor.numpy()
+                for name, tensor in answer.items()
+            }
+        )
+    return answers
 
 
 def ask(folder, questions, scann=False):
@@ -134,7 +166,7 @@ def write_broken_files(folder, good):
 
 
 def pixels_of(files, size=24, resize=24):
-    """What an encoder is given for each file, by the evaluation pipeline."""
+    """Pixels of each file, as the evaluation pipeline prepares them."""
     batches = gsp.data.evaluation_batches(list(files), size=size, resize=resize)
     return np.concatenate(list(batches.as_numpy_iterator()))
 

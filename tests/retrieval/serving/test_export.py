@@ -1,4 +1,4 @@
-"""Exports answer in a process without keras_gsp as the encoder does here."""
+"""Exports answer as the encoder does, also in a process without keras_gsp."""
 
 import json
 
@@ -12,9 +12,11 @@ from keras_gsp.retrieval import (
     explain,
     export_encoder,
     export_retriever,
+    verify,
 )
 from tests.retrieval.serving.served_artefact import (
     ask,
+    ask_here,
     pixels_of,
     small_encoder,
     write_broken_files,
@@ -30,9 +32,9 @@ BYTES, PAIR = ["image_bytes"], ["query_bytes", "neighbor_bytes"]
 
 
 class Served:
-    """Three exports, and what a process without keras_gsp got from them."""
+    """Three exports and their answers to many questions."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, is_elsewhere):
         keras.utils.set_random_seed(0)
         self.files = write_files(folder)
         self.bad = write_broken_files(folder, self.files)
@@ -82,13 +84,18 @@ class Served:
                 real,
             ),
         }
-        answers = ask(folder, list(questions.values()))
+        asked = list(questions.values())
+        answers = ask(folder, asked) if is_elsewhere else ask_here(asked)
         self.answers = dict(zip(questions, answers, strict=True))
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    return Served(tmp_path_factory.mktemp("served"))
+@pytest.fixture(
+    scope="module",
+    params=["here", pytest.param("elsewhere", marks=pytest.mark.slow)],
+)
+def served(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    return Served(folder, request.param == "elsewhere")
 
 
 def assert_close(found, expected):
@@ -373,12 +380,25 @@ def test_matches_are_told_and_a_class_is_enrolled_without_training(tmp_path):
     assert answer["labels"].numpy()[2, 0] == b"cow"
 
 
-def test_an_export_lies_beside_its_card_and_checksums(encoder, tmp_path):
-    from keras_gsp.storage.checksums import verify_checksums
-
-    export_encoder(encoder, tmp_path / "e")
-    verify_checksums(tmp_path / "e")
-    assert "# Model card" in (tmp_path / "e" / "README.md").read_text()
-    (tmp_path / "e" / "saved_model.pb").write_bytes(b"damaged")
-    with pytest.raises(ValueError, match="saved_model.pb: changed"):
-        verify_checksums(tmp_path / "e")
+def test_a_damaged_byte_in_any_file_of_an_export_is_noticed(encoder, tmp_path):
+    folder = tmp_path / "e"
+    export_encoder(encoder, folder, metadata={"recipe": {"seed": 3}})
+    facts = verify(folder)
+    assert facts["embedding_size"] == 6 and facts["recipe"] == {"seed": 3}
+    assert "# Model card" in (folder / "README.md").read_text()
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) >= 6
+    for path in files:
+        content = path.read_bytes()
+        damaged = bytearray(content)
+        damaged[len(content) // 2] ^= 1
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(ValueError, match="changed|missing|damaged"):
+            verify(folder)
+        path.unlink()
+        with pytest.raises((ValueError, FileNotFoundError), match=path.name):
+            verify(folder)
+        path.write_bytes(content)
+    assert verify(folder) == facts
+    with pytest.raises(FileNotFoundError, match="must hold"):
+        verify(tmp_path)

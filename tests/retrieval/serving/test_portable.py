@@ -1,6 +1,7 @@
 """ONNX and LiteRT files give the encoder's embeddings, without TensorFlow."""
 
 import json
+import sys
 
 import keras
 import numpy as np
@@ -68,6 +69,13 @@ def test_onnx_agrees_with_keras(tmp_path):
     assert facts["largest_difference"] <= TOLERANCE
     with pytest.raises(FileExistsError, match="overwrite"):
         export_onnx(small_encoder(), tmp_path / "e")
+
+
+def test_onnx_without_a_converter_names_the_extra(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    with pytest.raises(ImportError, match=r"needs tf2onnx.*\[onnx\]"):
+        export_onnx(small_encoder(), tmp_path / "e")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("quantization", [None, "float16", "int8"])
