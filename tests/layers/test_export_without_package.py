@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from keras_gsp.layers import GeneralizedSumPooling
+from tests.compiled import on_tensorflow
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="SavedModel is TensorFlow"
-)
+# Starts a process.
+pytestmark = [on_tensorflow, pytest.mark.slow]
 
 SERVE = """
     import sys

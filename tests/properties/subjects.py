@@ -1,7 +1,7 @@
 """Every public op, layer and loss as a function of arrays: one table.
 
-Losses and poolings are found by themselves. Whatever else has a public name
-gets a line here; `NOT_NUMERIC` are names that compute nothing.
+Losses and poolings are found automatically. Any other public name needs a line
+here; `NOT_NUMERIC` are names that compute nothing.
 """
 
 import inspect
@@ -34,19 +34,18 @@ NOT_NUMERIC = {
 
 @dataclass(frozen=True)
 class Subject:
-    """Something that is computed from arrays.
+    """A function of labels and one array.
 
     Attributes:
-        compute: (labels, *tensors) to a tensor or a tuple of tensors.
-        shapes: shapes of the arrays behind the batch, the first one's values
-            are what a test chooses.
-        is_by_row: whether a row of the results comes from the same row of the
-            first array alone.
+        compute: (labels, array) to a tensor or a tuple of tensors.
+        shapes: a tuple of the array's shape without the batch.
+        is_by_row: whether a row of the results depends on the same row of the
+            array only.
         is_smooth: whether there is a gradient.
-        room: the package's part that it belongs to.
-        largest: length up to which float32 holds the result and its gradient;
-            1e15 for what squares or multiplies lengths.
-        may_be_empty: whether a batch of nothing can be tried in a graph.
+        room: its part of the package.
+        largest: norm up to which float32 holds the result and its gradient;
+            1e15 for what squares or multiplies norms.
+        may_be_empty: whether an empty batch can be tried in a graph.
         is_random: whether the result is drawn, differently on each backend.
     """
 
@@ -61,7 +60,7 @@ class Subject:
 
 
 def fixed(*shape: int) -> np.ndarray:
-    """The same noise in each process and for each dtype."""
+    """The same noise in each process and dtype."""
     size = int(np.prod(shape))
     return np.sin(1.0 + 1.7 * np.arange(size)).reshape(shape)
 
@@ -71,7 +70,7 @@ def as_dtype_of(tensor: Tensor, *shape: int) -> Tensor:
 
 
 def layer_call(layer: Any, input_shape: tuple, *, by_label: bool = False):
-    """Calls a layer whose weights are the same in each process."""
+    """Calls a layer with the same weights in each process."""
     layers: dict[str, Any] = {}
 
     def made(policy):
@@ -89,7 +88,7 @@ def layer_call(layer: Any, input_shape: tuple, *, by_label: bool = False):
                 weight.assign(1.0 + noise if is_variance else noise)
         return layers[policy]
 
-    # Here and not in a graph, which makes no weights.
+    # Here, because a graph creates no weights.
     made("float32")
 
     def compute(labels, inputs):
@@ -167,7 +166,7 @@ LAYERS = {
         is_by_row=True,
         room="layers",
     ),
-    # A memory for each call, which a graph does not make.
+    # A new memory for each call, which a graph does not create.
     "EmbeddingMemory": Subject(_memory, room="layers", may_be_empty=False),
     "EmbeddingNormalization": Subject(
         layer_call(gsp.layers.EmbeddingNormalization("ball"), (SIZE,)),

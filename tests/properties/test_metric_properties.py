@@ -1,4 +1,4 @@
-"""What holds of every metric, whatever the embeddings."""
+"""Laws of every public metric, for any embeddings."""
 
 import numpy as np
 import pytest
@@ -137,13 +137,3 @@ def test_bad_embeddings_are_refused(score, bad):
         rows[2, 1] = bad
     with pytest.raises(ValueError, match="Received"):
         score(rows, labels_of(len(rows), 2))
-
-
-def test_every_public_metric_is_tried_here():
-    assert set(gsp.metrics.__all__) == {
-        "alpha_query_expansion",
-        "k_reciprocal",
-        "paired_difference",
-        "retrieval_scores",
-        "verification_scores",
-    }

@@ -1,8 +1,8 @@
-"""What holds of every op, layer and loss, whatever the numbers.
+"""Laws of every public op, layer and loss, for any numbers.
 
-Hypothesis draws the kind of numbers, their dtype, the size of a batch and its
-classes; `SUBJECTS` is the table. A few examples each in the suite; as a
-campaign: `pytest tests/properties -m "" --hypothesis-profile thorough`.
+Hypothesis draws the kind of numbers, their dtype, the batch size and the
+classes; `SUBJECTS` is the table. For many more examples:
+`pytest tests/properties -m "" --hypothesis-profile thorough`.
 """
 
 import json
@@ -29,9 +29,9 @@ from tests.properties.values import (
 )
 
 if keras.backend.backend() != "tensorflow":
-    # JAX compiles every operation for every shape; what it computes is
-    # compared below.
-    pytest.skip("tried on TensorFlow", allow_module_level=True)
+    # JAX compiles every operation for every shape; its values are compared
+    # below.
+    pytest.skip("tested on TensorFlow", allow_module_level=True)
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 every_subject = pytest.mark.parametrize("name", SUBJECTS)
@@ -44,7 +44,7 @@ classes = st.integers(1, 6)
 
 
 def known(function):
-    """Runs it; a sentence that refuses its input is an answer too."""
+    """Calls the function; an error that explains itself is allowed."""
     try:
         return function()
     except (ValueError, TypeError) as error:
@@ -114,7 +114,7 @@ def test_a_bad_row_stays_a_row(name, bad, batch, seed):
 
 @of_each_row
 @given(kinds, seeds)
-def test_a_row_does_not_know_its_batch(name, kind, seed):
+def test_a_row_does_not_depend_on_its_batch(name, kind, seed):
     subject = SUBJECTS[name]
     labels, array = drawn(subject, kind, "float32", 3, 1, seed)
     whole = results(subject, labels, array)
@@ -130,7 +130,7 @@ def test_a_row_does_not_know_its_batch(name, kind, seed):
     "name", [name for name, row in SUBJECTS.items() if row.may_be_empty]
 )
 def test_an_empty_batch_is_empty_or_refused(name):
-    """In a graph, as `predict` runs; eagerly Keras refuses some of it."""
+    """In a graph, as in `predict`; Keras refuses some of it eagerly."""
     import tensorflow as tf
 
     subject = SUBJECTS[name]
@@ -154,15 +154,15 @@ def test_an_empty_batch_is_empty_or_refused(name):
 
 @pytest.mark.parametrize("name", LOSSES)
 @given(st.integers(1, 4), st.integers(0, 2**62), seeds)
-def test_class_numbers_are_names(name, num_classes, largest, seed):
-    """Not where they count rows: of proxies, of class embeddings."""
+def test_class_numbers_are_only_names(name, num_classes, largest, seed):
+    """Except where they are row numbers of proxies or class embeddings."""
     subject = LOSSES[name]
     labels, array = drawn(subject, "normal", "float32", 6, num_classes, seed)
     if name in ("ZeroShotLoss", "IntraBatchLoss") or issubclass(
         getattr(gsp.losses, name), gsp.losses.ProxyLoss
     ):
         return
-    # The halves of the regularizers are even and odd numbers.
+    # The halves are even and odd labels.
     others = largest // 4 * 2 + labels
     (one,) = results(subject, labels, array)
     (other,) = results(subject, others, array)
@@ -171,7 +171,7 @@ def test_class_numbers_are_names(name, num_classes, largest, seed):
 
 @pytest.mark.slow
 def test_both_backends_compute_the_same(tmp_path):
-    """Values and gradients of fixed arrays, JAX's in its own process."""
+    """Values and gradients of fixed arrays; JAX runs in its own process."""
     path = tmp_path / "jax.npz"
     command = [sys.executable, "-m", "tests.properties.values", str(path)]
     root = pathlib.Path(__file__).parents[2]
@@ -189,7 +189,7 @@ def test_both_backends_compute_the_same(tmp_path):
 
 
 def _difference(one, other):
-    """Largest difference as a share of the largest number."""
+    """Largest difference relative to the largest number."""
     if one.shape != other.shape:
         return float("inf")
     scale = max(np.abs(one).max(initial=0.0), 1e-3)

@@ -1,4 +1,4 @@
-"""Numbers for the properties, and what comes of them on either backend.
+"""Draws arrays, and computes results and gradients on either backend.
 
 `python -m tests.properties.values FILE.npz` computes every subject on fixed
 arrays and keeps the results, for comparison with another backend.
@@ -14,7 +14,7 @@ from keras import ops
 from tests.properties.subjects import SUBJECTS, Subject, fixed
 
 KINDS = ("normal", "zeros", "equal", "zero row", "huge", "tiny", "mixed")
-# What half precision holds of a length and of one over it.
+# Norms whose inverse half precision can hold.
 HALF = 1e-3, 1e3
 
 
@@ -61,7 +61,7 @@ def floats(results: Any) -> list:
 def results(
     subject: Subject, labels: np.ndarray, array: np.ndarray
 ) -> list[np.ndarray]:
-    """What is computed of an array in float32."""
+    """The results for an array in float32."""
     tensor = ops.convert_to_tensor(array, dtype="float32")
     return _plain(floats(subject.compute(labels, tensor)))
 
