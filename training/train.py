@@ -94,8 +94,7 @@ def run_name(name: str, recipe: Recipe) -> str:
     choices = {
         choice: getattr(recipe, choice)
         for choice in CHOICES
-        if choice != "protocol"
-        and getattr(recipe, choice) != getattr(plain, choice)
+        if getattr(recipe, choice) != getattr(plain, choice)
     }
     base = named(name, **choices).settings
     parts = [name, *(f"{choice}={word}" for choice, word in choices.items())]
@@ -108,7 +107,7 @@ def run_name(name: str, recipe: Recipe) -> str:
                 for key, one in value.items()
                 if before[key] != one
             ]
-        elif setting not in ("seed", "data_dir", "protocol", *choices):
+        elif setting not in ("seed", "data_dir", *choices):
             if value != before:
                 # The name of a file without its folders.
                 parts.append(f"{setting}={str(value).rpartition('/')[2]}")
@@ -154,14 +153,7 @@ def _parse(arguments):
     for choice in CHOICES:
         first.add_argument(f"--{choice}", default=None)
     choices = vars(first.parse_known_args(options)[0])
-    if choices.pop("protocol") is not None:
-        raise ValueError(
-            "`--protocol` is an option of studies, which train several models: "
-            "python -m training.research.study STUDY. This command trains one. "
-            "Received: --protocol."
-        )
     base = named(name, **{k: v for k, v in choices.items() if v is not None})
-    base = base.with_(protocol="single")
     groups = {group: getattr(base, group) for group in GROUPS}
     kind: Any = TrainCommand
     if "--help-all" in options:

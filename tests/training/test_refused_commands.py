@@ -33,7 +33,6 @@ REFUSED = [
     ("train cub --data-dir images", "`backbone_weights` must name"),
     ("train glyphs --loss mss", "`loss` must be one of"),
     ("train glyphs --loss.negative-margin -1", "negative_margin"),
-    ("train cub --protocol fair", "training.research.study"),
     ("train folder --data-dir gone PLAIN", "`data_dir` must exist"),
     (
         "train glyphs --memory xbm --memory-capacity 16",
@@ -58,14 +57,13 @@ REFUSED = [
         "research.study emoji --data-dir images --losses xx",
         "`losses` must be of",
     ),
-    ("research.tables gone", "must hold a finished run"),
     ("report gone", "A report needs at least one run"),
     ("browse empty", "must be an exported retriever"),
-    ("doctor --data-dir gone", "`data_dir` must"),
-    ("doctor --data-dir words.txt", "`data_dir` must be a folder"),
+    ("doctor --data-dir gone", "must be a folder of images"),
+    ("doctor --data-dir words.txt", "must be a folder of images"),
     ("embed empty --images images --output out", "must be the directory"),
-    ("research.results.__main__ words.txt", "must be records"),
-    ("research.results.__main__ gone", "`sources` must be"),
+    ("research.pages words.txt", "must be a JSON file"),
+    ("research.pages gone", "`sources` must be"),
 ]
 # Refused while options are parsed: printed, with a hint at --help.
 MISREAD = [

@@ -244,7 +244,6 @@ def test_fewer_classes_than_a_batch_takes_are_refused(
         (["cub"], "data_dir=None"),
         (["glyphs", "--los", "ms"], 2),
         (["glyphs", "--loss", "c9"], "Received: loss=c9. Similar: c2, c1"),
-        (["cub", "--protocol", "fair"], "training.research.study"),
         (["birds"], "Received: birds"),
     ],
 )

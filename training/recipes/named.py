@@ -52,10 +52,7 @@ LOSSES = (
     *("proxy-anchor", "proxy-nca", "soft-triple"),
 )
 # Options that bring further settings along.
-CHOICES = (
-    *("loss", "pooling", "regularizer", "memory"),
-    *("ccp", "protocol", "backbone"),
-)
+CHOICES = ("loss", "pooling", "regularizer", "memory", "ccp", "backbone")
 
 
 def names() -> dict[str, str]:
@@ -162,14 +159,14 @@ def _recipe(name, dataset, choices):
     elif is_proxy_loss(loss):
         chosen["kind"] = "proxies"
     chosen |= {"recipe": name, "dataset": dataset}
-    values: dict[str, Any] = dict(choices)
-    values.pop("size", None)
+    values = {k: v for k, v in choices.items() if k in CHOICES}
     values["dataset"] = dataset
     for one in settings_of(file):
         when = one.get("when", {})
         if all(chosen.get(key) in words for key, words in when.items()):
             values |= one.get("values", {}) | one.get(dataset, {})
-    # What was chosen stays; the conventional protocol alone pools with a
-    # maximum beside each pooling of the papers.
-    kept = {k: v for k, v in choices.items() if k not in ("pooling", "size")}
+    # What was chosen stays, but for poolings, beside which the conventional
+    # protocol has a maximum.
+    kept = {k: v for k, v in choices.items() if k in CHOICES}
+    kept.pop("pooling", None)
     return Recipe.of(**values | kept)

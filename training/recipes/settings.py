@@ -317,11 +317,6 @@ class Evaluation:
     """Data sets without validation classes: one fold of so many validates."""
     validation_fold: Annotated[int, not_negative] = 0
     """Which fold, in [0, validation_folds)."""
-    protocol: Literal["single", "fair", "conventional"] = "single"
-    """Studies: one model, the papers' fair protocol of 4 folds, or the
-    conventional one, which chooses weights on the test classes."""
-    repeats: Annotated[int, positive] = 3
-    """Studies: how often each model is trained."""
 
 
 GROUPS = {

@@ -130,7 +130,7 @@ def cell(base: Recipe, loss: str, method: str, **settings: Any) -> Recipe:
 
 def untrained(base: Recipe) -> Recipe:
     """The baseline of every table: raw features, averaged and normalized."""
-    return changed(base, steps=0, protocol="single", repeats=1)
+    return changed(base, steps=0)
 
 
 def grid(
@@ -191,9 +191,7 @@ def _published(dataset):
         f"{dataset}, published settings",
         {UNTRAINED: untrained(published_recipe(dataset))}
         | {
-            (loss, method): changed(
-                published_recipe(dataset, method, loss), protocol="single"
-            )
+            (loss, method): published_recipe(dataset, method, loss)
             for loss, method in cells
         },
         num_folds=4,

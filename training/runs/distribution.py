@@ -117,7 +117,7 @@ class Distribution:
         if self.kind == "none":
             return
         _check_backend(self.kind)
-        self._check_processes(recipe)
+        self._check_processes()
         devices = devices_of(self.kind)
         if len(devices) < 2:
             raise ValueError(
@@ -195,7 +195,7 @@ class Distribution:
     def _mesh(self, num_devices):
         return num_devices // self.model_devices, self.model_devices
 
-    def _check_processes(self, recipe):
+    def _check_processes(self):
         if self.kind == "mirrored" and os.environ.get("TF_CONFIG"):
             raise ValueError(
                 "`--distribution mirrored` must run on one host. Received: "
@@ -211,13 +211,6 @@ class Distribution:
                 "`--distribution mirrored` must run in one process. Received: "
                 f"{NUM_PROCESSES}={self.num_processes}. Unset it, or train on "
                 f"JAX: {ON_JAX.format('data')}; {GUIDE} says how."
-            )
-        if recipe.protocol != "single":
-            raise ValueError(
-                "`protocol` must be single in several processes: a protocol "
-                "trains many models, give each its own machine. Received: "
-                f"protocol={recipe.protocol}, "
-                f"{NUM_PROCESSES}={self.num_processes}."
             )
 
     def _check_parts(self, recipe, num_devices, num_classes):

@@ -23,7 +23,7 @@ class Export:
     """Writes a run's encoder, with a gallery to search, as a SavedModel."""
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Run directory, for example `runs/glyphs-gsp,seed=1`."""
+    """Run directory, for example `runs/glyphs,seed=1`."""
     format: Literal["saved_model", "onnx", "litert"] = "saved_model"
     """A SavedModel that decodes, embeds and searches; or the encoder alone as
     a file for other engines, with the gallery as plain arrays."""

@@ -51,7 +51,6 @@ FAIR = [
     (LARGE, ANY, "gap gsp", "GSP 1.1.4", {"steps_per_evaluation": 1000}),
     (SMALL, ANY, "gap gsp", "GSP 1.1.4", {"patience": 15}),
     (LARGE, ANY, "gap gsp", "GSP 1.1.4", {"patience": 10}),
-    (ALL, ANY, "gap", "GSP 1.1.4", {"protocol": "fair", "repeats": 3}),
     (ALL, ANY, "gap", "GSP 1.1.3", {"chosen_by": "map_at_r"}),
     (ALL, ANY, "gap gsp", "GSP 1.1.1", {"crop_size": 227}),
     # Sides of 40 to 256 pixels.
@@ -136,8 +135,6 @@ FAIR = [
     (ALL, PAIRS, CCP, "CCP A.2", {"patience": 60, "ccp_warmup": 0}),
     (ALL, PAIRS, CCP, "CCP A.2", {"proxy_learning_rate_multiplier": 1.0}),
     (ALL, PAIRS, CCP, "code", {"in_batch_weight": 0.1}),
-    # Once in CCP A.2.
-    (ALL, PAIRS, CCP, "thesis 5.1", {"repeats": 3}),
 ]
 CELLS = "gap xbm"
 CONVENTIONAL = [
@@ -145,8 +142,7 @@ CONVENTIONAL = [
     (ALL, "c2 c1", CELLS, "GSP 1.1.5", {"embedding_size": 512}),
     (ALL, "c2 c1", CELLS, "GSP 1.1.4", {"schedule": "plateau"}),
     (ALL, "c2 c1", CELLS, "GSP 1.1.4", {"plateau_patience": 4}),
-    (ALL, "c2 c1", CELLS, "GSP 1.1.4", {"protocol": "conventional"}),
-    (ALL, "c2 c1", CELLS, "GSP 1.1.4", {"repeats": 3, "samples_per_class": 4}),
+    (ALL, "c2 c1", CELLS, "GSP 1.1.4", {"samples_per_class": 4}),
     ("cub", "c2 c1", CELLS, "GSP 1.1.4", {"learning_rate": 1e-5}),
     ("cars sop inshop", "c2 c1", CELLS, "GSP 1.1.4", {"learning_rate": 1e-4}),
     # 5e-6 in the fair protocol.

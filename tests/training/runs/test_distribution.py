@@ -82,13 +82,6 @@ def test_replicas_in_several_processes_are_refused(engine, monkeypatch):
     refused("mirrored", "Received: KERAS_DISTRIBUTION_NUM_PROCESSES=2. Unset")
 
 
-def test_a_protocol_of_many_models_in_processes_is_refused(engine, monkeypatch):
-    engine("data")
-    monkeypatch.setenv("KERAS_DISTRIBUTION_NUM_PROCESSES", "2")
-    recipe = RECIPE.with_(protocol="fair")
-    refused("data", "`protocol` must be single in several processes", recipe)
-
-
 @pytest.mark.parametrize("kind", ["data", "mirrored"])
 def test_a_batch_that_cannot_be_cut_is_refused(engine, kind):
     engine(kind, num_devices=3)
