@@ -1,4 +1,4 @@
-"""What happens between the steps of `fit`."""
+"""Callbacks for `fit`: alternating proxies, evaluation, exact resume."""
 
 from keras_gsp.callbacks.chance_constrained.programming import (
     ChanceConstrainedProgramming,

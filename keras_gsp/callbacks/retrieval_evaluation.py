@@ -1,4 +1,4 @@
-"""Retrieval scores in the logs of `fit`, where other callbacks find them."""
+"""Retrieval scores in the logs of `fit`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,32 +18,32 @@ from keras_gsp.ops.arguments import check_count
 class RetrievalEvaluation(keras.callbacks.Callback):
     """Scores the encoder by retrieval and adds the scores to the logs.
 
-    Place it before the callbacks that watch a score: Keras calls them in
-    order, so `EarlyStopping(monitor="val_map_at_r", mode="max")`,
-    `ReduceLROnPlateau`, `ModelCheckpoint` and `TensorBoard` behind it see
+    Place it before the callbacks that watch a score. Keras calls them in
+    order: `EarlyStopping(monitor="val_map_at_r", mode="max")`,
+    `ReduceLROnPlateau`, `ModelCheckpoint` and `TensorBoard` after it find
     `val_map_at_r`, `val_precision_at_1`, `val_precision_at_r` and
-    `val_recall_at_<k>`, as they would see `val_loss`.
+    `val_recall_at_<k>`, just like `val_loss`.
 
-    Of a model with an encoder (`MetricLearner`) the encoder is scored, of any
-    other model its own output. The embeddings are compared as they come, by
-    Euclidean distance; of a dict of outputs `"embedding"` is taken.
+    Scores the encoder of a model that has one (`MetricLearner`), otherwise
+    the model's own output; of a dict of outputs `"embedding"`. Distances are
+    Euclidean, between embeddings as they are.
 
-    A data set is checked when `fit` begins: one batch goes through the
+    The data are checked when `fit` begins: one batch goes through the
     encoder, and labels are read up to the first pair of one class.
 
     Args:
-        dataset: what is searched with: a finite `tf.data.Dataset` or
+        dataset: the queries: a finite `tf.data.Dataset` or
             `keras.utils.PyDataset` of (images, labels) batches, or a tuple of
             two arrays.
         name: prefix of the logs. Default `"val"`.
-        gallery: what is searched in, of the kinds of `dataset`. Default
-            `None`: `dataset` searches itself, without each query's own image.
+        gallery: the images searched in, of the same kinds. Default `None`:
+            `dataset` searches itself, without each query's own image.
         every_epochs: epochs from one evaluation to the next, at least 1.
-            Default 1. Epochs between carry no scores, as with
+            Default 1. The epochs between have no scores, as with
             `validation_freq`.
-        every_steps: also evaluate after each so many steps, at least 1; these
-            scores are in `history`, and the next epoch's logs carry the
-            newest. Default `None`: at the end of epochs only.
+        every_steps: steps from one additional evaluation to the next, at
+            least 1; these scores are in `history`. Default `None`: at the end
+            of epochs only.
         recall_at: the k of each Recall@k. Default `(1, 2, 4, 8)`.
         batch_size: images embedded at once when arrays are given. Default 64.
         block_size: see `gsp.metrics.retrieval_scores`.
@@ -158,7 +158,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             block_size=self.block_size,
             **gallery,
         )
-        # What follows from them has to follow in every process.
+        # All processes must act on the same scores.
         self.scores = from_first_process(lambda: scores)
         self.history.append({"step": self._step()} | self.scores)
         return self.scores

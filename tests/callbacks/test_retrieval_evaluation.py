@@ -1,4 +1,4 @@
-"""RetrievalEvaluation: scores in the logs, in time for other callbacks."""
+"""RetrievalEvaluation: scores in the logs before other callbacks run."""
 
 import keras
 import numpy as np

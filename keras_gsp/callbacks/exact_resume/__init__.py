@@ -1,1 +1,1 @@
-"""Checkpoints from which a killed run goes on bit by bit."""
+"""Checkpoints from which a killed run resumes bit by bit."""

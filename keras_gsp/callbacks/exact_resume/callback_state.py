@@ -1,7 +1,7 @@
-"""What a Keras callback remembers between epochs, as plain values.
+"""The state of Keras callbacks as plain values.
 
 `EarlyStopping`, `ReduceLROnPlateau` and `ModelCheckpoint` keep their best
-value and their counters in ordinary attributes, which Keras saves nowhere.
+value and their counters in ordinary attributes, which Keras does not save.
 """
 
 import inspect
@@ -9,21 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.ops.tensor import Tensor
-
-NOT_STATE = {"_model", "params"}
+_NOT_STATE = {"_model", "params"}
 
 
 def callback_state(callback: Any) -> dict:
-    """Returns what a callback remembers: plain attributes by name.
+    """Returns the state of a callback: its plain attributes by name.
 
-    A callback with a method `get_state` says it itself. Of every other one
-    it is the attributes that hold numbers, text, arrays, or lists and
-    dictionaries of these, and are not arguments of its constructor: those
-    are settings.
-
-    Args:
-        callback: any Keras callback.
+    That is `get_state()` if the callback has this method. Otherwise it is the
+    attributes that hold numbers, text, arrays, or lists and dictionaries of
+    these, without the arguments of the constructor, which are settings.
     """
     if hasattr(callback, "get_state"):
         return dict(callback.get_state())
@@ -31,16 +25,16 @@ def callback_state(callback: Any) -> dict:
     return {
         name: value
         for name, value in vars(callback).items()
-        if name not in settings and name not in NOT_STATE and _is_plain(value)
+        if name not in settings and name not in _NOT_STATE and _is_plain(value)
     }
 
 
 def set_callback_state(callback: Any, state: dict) -> None:
-    """Makes a callback remember what another one of its class remembered.
+    """Restores a state that `callback_state` returned.
 
     Args:
-        callback: any Keras callback, constructed as the other one was.
-        state: what `callback_state` returned.
+        callback: constructed as the one that had the state.
+        state: its state.
     """
     if hasattr(callback, "set_state"):
         callback.set_state(state)
@@ -49,16 +43,16 @@ def set_callback_state(callback: Any, state: dict) -> None:
         setattr(callback, name, value)
 
 
-def pack(value: Tensor, arrays: dict, name: str) -> Any:
-    """Splits a plain value into what JSON can hold and arrays.
+def pack(value: Any, arrays: dict, name: str) -> Any:
+    """Splits a plain value into a JSON value and arrays.
 
     Args:
         value: a plain value, see `callback_state`.
-        arrays: the arrays found are added here.
-        name: prefix of the names they get.
+        arrays: receives the arrays.
+        name: prefix of their names.
 
     Returns:
-        A value for `unpack`, to be written as JSON.
+        A JSON value for `unpack`.
 
     Raises:
         TypeError: a value that is not plain.
@@ -86,7 +80,7 @@ def pack(value: Tensor, arrays: dict, name: str) -> Any:
 
 
 def unpack(packed: Any, arrays: dict) -> Any:
-    """Returns the plain value that `pack` was given."""
+    """Inverts `pack`."""
     if not isinstance(packed, dict):
         return packed
     ((kind, content),) = packed.items()

@@ -1,7 +1,7 @@
-"""Checkpoints on disk: each whole or absent, the last few of a run kept.
+"""Checkpoint files: written atomically, verified, the last few kept.
 
 A file is a plain NPZ archive: named arrays and a JSON text under
-`manifest`. Nothing in it is pickled, so that a foreign file cannot run code.
+`manifest`. Nothing in it is pickled, so a hostile file cannot run code.
 """
 
 import hashlib
@@ -19,20 +19,18 @@ import numpy as np
 
 from keras_gsp.storage.whole import whole_file
 
-MANIFEST = "manifest"
+_MANIFEST = "manifest"
 
 
 def write_checkpoint(
     path: str | os.PathLike, manifest: dict, arrays: dict
 ) -> None:
-    """Writes a checkpoint in one step: afterwards it is there, or it is not.
-
-    See `keras_gsp.storage.whole.whole_file`.
+    """Writes a checkpoint atomically.
 
     Args:
-        path: where to; a file already there is replaced.
-        manifest: anything JSON can hold.
-        arrays: NumPy arrays by name; bfloat16 and float8 are allowed.
+        path: the file; one already there is replaced.
+        manifest: a JSON value.
+        arrays: NumPy arrays by name, bfloat16 and float8 included.
     """
     described = {
         "manifest": manifest,
@@ -43,18 +41,15 @@ def write_checkpoint(
         "sha256": _digest(arrays),
     }
     text = np.frombuffer(json.dumps(described).encode(), "uint8")
-    content: dict[str, Any] = {MANIFEST: text}
+    content: dict[str, Any] = {_MANIFEST: text}
     content |= {name: _storable(array) for name, array in arrays.items()}
-    # Through a handle, or NumPy would add its own ending to the name.
+    # A handle: NumPy would add ".npz" to a name.
     with whole_file(path) as aside, open(aside, "wb") as file:
         np.savez(file, **content)
 
 
 def read_checkpoint(path: str | os.PathLike) -> tuple[dict, dict]:
-    """Reads a checkpoint back and checks every byte of it.
-
-    Args:
-        path: a file written by `write_checkpoint`.
+    """Reads a file of `write_checkpoint` and verifies every byte.
 
     Returns:
         The manifest and the arrays by name.
@@ -64,7 +59,7 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[dict, dict]:
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
-            described = json.loads(archive[MANIFEST].tobytes())
+            described = json.loads(archive[_MANIFEST].tobytes())
             arrays = {
                 name: _restored(archive[name], **description)
                 for name, description in described["arrays"].items()
@@ -102,8 +97,8 @@ def _digest(arrays):
 
 
 def _storable(array):
-    """NPZ keeps NumPy's own dtypes only; bfloat16 travels as bytes."""
-    # Not `isbuiltin`, which is 0 of a dtype that came by way of pickle.
+    """An array of a dtype that NPZ can hold; bfloat16 becomes bytes."""
+    # Not `isbuiltin`, which is 0 for an unpickled dtype.
     if array.dtype.type.__module__ == "numpy":
         return array
     return np.frombuffer(array.tobytes(), "uint8")
@@ -124,19 +119,19 @@ def save_checkpoint(
     *,
     keep: int,
 ) -> None:
-    """Writes the checkpoint of a step and removes those that are too old.
+    """Writes the checkpoint of a step and removes old ones.
 
     Args:
         folder: of the checkpoints of one run; made when missing.
         step: steps done, at least 0.
-        manifest: anything JSON can hold.
+        manifest: a JSON value.
         arrays: NumPy arrays by name.
         keep: number of checkpoints to keep, this one included.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_checkpoint(folder / f"step-{step:09d}.npz", manifest, arrays)
-    # One of a later step was refused when this run began: not counted.
+    # A later one was refused when this run began; it does not count.
     done = [path for path in _paths(folder) if _step(path) <= step]
     for path in [*done[:-keep], *folder.glob("*.partial")]:
         path.unlink()
@@ -147,7 +142,7 @@ def newest_checkpoint(
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Returns the newest checkpoint that can be read and passes a check.
 
-    Those refused before it are named in warnings and left as they are.
+    Newer ones that do not are reported in warnings and left unchanged.
 
     Args:
         folder: of the checkpoints of one run.
@@ -173,10 +168,9 @@ def newest_checkpoint(
         return manifest, arrays
     if refused:
         raise ValueError(
-            f"None of the checkpoints in `{folder}` can be resumed from; they "
-            "are left as they are. Use the settings and the model they were "
-            "made with, or another directory to start anew. "
-            + " ".join(refused)
+            f"No checkpoint in `{folder}` can be resumed from; they are left "
+            "unchanged. Use the settings and the model they were made with, "
+            "or another directory to start over. " + " ".join(refused)
         )
     return None
 

@@ -1,4 +1,4 @@
-"""Checkpoints from which a killed run goes on as if nothing had happened."""
+"""Checkpoints from which a killed run resumes exactly."""
 
 import contextlib
 import json
@@ -30,45 +30,42 @@ class ExactResume(keras.callbacks.Callback):
     """Resumes a killed `fit` so that its final weights are bit-identical.
 
     After each epoch one file is written that holds every variable of the
-    model (weights, memories, anchors and the states of the random
-    generators, which Keras does not save), the optimizer with its slots and
-    counters, what the other callbacks remember, and the position in the
-    data. It is written aside, forced to the disk and renamed, so that
-    `kill -9` at any moment leaves a whole checkpoint. The last `keep` of
-    them stay; a truncated or foreign one is refused with a warning and the
-    one before it is used.
+    model (weights, memories, anchors, and the states of random generators,
+    which Keras does not save), the optimizer with its slots and counters, the
+    state of the other callbacks, and the position in the data. It is written
+    atomically: after `kill -9` at any moment there is a complete checkpoint.
+    The last `keep` are kept; a truncated or foreign one is refused with a
+    warning and the one before it is used.
 
     For endless data call `restore` before `fit` and start the data at the
-    step it returns, as the example does: a data set that `fit` has already
-    opened cannot be moved. Without that call `on_train_begin` restores by
-    itself and warns; that is exact for data that start anew every epoch.
-    `fit` then skips the epochs that are done, and all of them if the run had
-    been stopped early.
+    step it returns, as in the example: `fit` cannot move a data set that it
+    has opened. Without that call `on_train_begin` restores and warns; that is
+    exact for data that start over every epoch. `fit` then skips the epochs
+    that are done, and all of them if the run had been stopped early.
 
-    The rest is up to the run: batches that are a function of the seed and
-    the step (`gsp.data.class_balanced_batches`), a seed for every random
-    layer, the
-    same machine. Put this callback last, so that it sees what the others
-    did. To have finer checkpoints make epochs shorter by `steps_per_epoch`.
+    The run itself must be deterministic: batches that are a function of the
+    seed and the step (`gsp.data.class_balanced_batches`), a seed for every
+    random layer, the same machine. Place this callback last, so that it saves
+    what the others changed. For more frequent checkpoints make epochs shorter
+    with `steps_per_epoch`.
 
     Args:
         directory: folder of the checkpoints of one run; made when missing.
             Of several processes the first reads and writes it.
-        callbacks: the callbacks of the same `fit` that remember something
+        callbacks: the callbacks of the same `fit` that have a state
             (`EarlyStopping`, `ReduceLROnPlateau`, `ModelCheckpoint`), always
-            in the same order. Each is asked for `get_state()` if it has such
-            a method; otherwise its plain attributes are kept.
-        settings: dictionary that JSON can hold and that must be the same
-            when the run is resumed, for example the recipe and the seed.
-            `None` compares nothing.
-        save_every: epochs between two checkpoints, at least 1.
-        keep: number of checkpoints kept, at least 1; 2 by default, so that
-            there is a previous one.
+            in the same order. The state is `get_state()` if a callback has
+            this method, otherwise its plain attributes.
+        settings: dictionary of JSON values that must be the same when the run
+            is resumed, for example the recipe and the seed. Default `None`:
+            nothing is compared.
+        save_every: epochs between two checkpoints, at least 1. Default 1.
+        keep: number of checkpoints to keep, at least 1. Default 2.
 
     Raises:
         ValueError: `save_every` or `keep` below 1; when resuming, no usable
-            checkpoint among those that are there, for example because it was
-            made with other settings. Nothing is overwritten then.
+            checkpoint among those that are there, for example because of
+            other settings. Nothing is overwritten then.
         TypeError: settings that JSON cannot hold.
         RuntimeError: `restore` with a model that is not built or compiled.
 
@@ -98,8 +95,8 @@ class ExactResume(keras.callbacks.Callback):
     ```
 
     Reference:
-        None; `keras.callbacks.BackupAndRestore` is the model. That one saves
-        no random generator and no callback, and does not write atomically.
+        `keras.callbacks.BackupAndRestore`, which saves neither random
+        generators nor callbacks and does not write atomically.
     """
 
     # Counting steps must not make Keras wait for every batch.
@@ -123,25 +120,25 @@ class ExactResume(keras.callbacks.Callback):
         self.keep = keep
         self.epoch = 0
         self.step = 0
-        self._settings_as_json = settings_as_json(settings)
+        self._settings = _settings_as_json(settings)
         self._steps_per_epoch: int | None = None
         self._is_stopped = False
         self._callback_states = None
         self._restored_model = None
-        self._batches_ended: list[int] = []
+        self._last_batch = -1
 
     def restore(self, model: keras.Model) -> int:
-        """Brings a model to the newest usable checkpoint.
+        """Restores a model from the newest usable checkpoint.
 
         Everything is compared before anything is assigned. Afterwards `step`
-        and `epoch` hold the position; `fit` skips the epochs that are done.
+        and `epoch` hold the position.
 
         Args:
             model: built and compiled as for the checkpoint.
 
         Returns:
-            The number of steps done, where the data have to start; 0 when
-            there is no checkpoint yet.
+            The number of steps done, at which the data must start; 0 without
+            a checkpoint.
         """
         variables = training_variables(model)
         check = partial(self._check, model=model, variables=variables)
@@ -161,13 +158,13 @@ class ExactResume(keras.callbacks.Callback):
         return self.step
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Restores what the callbacks remember and skips epochs done."""
+        """Restores the states of the callbacks and skips epochs done."""
         if self._restored_model is not self.model and self.restore(self.model):
             warnings.warn(
                 f"`ExactResume` resumes in `fit` after epoch {self.epoch}, "
-                f"step {self.step}. If the data do not start anew every "
-                "epoch, call `restore(model)` before `fit` and start them at "
-                "the step it returns.",
+                f"step {self.step}. Unless the data start over every epoch, "
+                "call `restore(model)` before `fit` and start them at the "
+                "step it returns.",
                 stacklevel=2,
             )
         self._check_steps_per_epoch()
@@ -176,7 +173,7 @@ class ExactResume(keras.callbacks.Callback):
             pairs = zip(self.callbacks, self._callback_states, strict=True)
             for callback, state in pairs:
                 set_callback_state(callback, state)
-        # As `BackupAndRestore` does it; there is no public way.
+        # As in `BackupAndRestore`; there is no public way.
         self.model._initial_epoch = (
             self.params["epochs"] if self._is_stopped else self.epoch
         )
@@ -184,20 +181,20 @@ class ExactResume(keras.callbacks.Callback):
     def on_epoch_begin(
         self, epoch: int, logs: dict[str, float] | None = None
     ) -> None:
-        """Starts counting the steps of the epoch."""
-        self._batches_ended = []
+        """Resets the count of steps."""
+        self._last_batch = -1
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, float] | None = None
     ) -> None:
         """Counts a step."""
-        self._batches_ended.append(batch)
+        self._last_batch = batch
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, float] | None = None
     ) -> None:
         """Writes a checkpoint."""
-        steps = 1 + max(self._batches_ended, default=-1)
+        steps = self._last_batch + 1
         self.step += steps
         self.epoch = epoch + 1
         self._steps_per_epoch = self.params.get("steps") or steps
@@ -207,7 +204,7 @@ class ExactResume(keras.callbacks.Callback):
             self._save()
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
-        """Lets a later `fit` begin at its own first epoch."""
+        """Lets a later `fit` begin at its first epoch."""
         self.model._initial_epoch = 0
         self._restored_model = None
 
@@ -223,7 +220,7 @@ class ExactResume(keras.callbacks.Callback):
             "step": self.step,
             "steps_per_epoch": self._steps_per_epoch,
             "is_stopped": self._is_stopped,
-            "settings": self._settings_as_json,
+            "settings": self._settings,
             "optimizer": type(self.model.optimizer).__name__,
             "callbacks": _class_names(self.callbacks),
             "callback_states": pack(states, arrays, "callbacks"),
@@ -236,80 +233,30 @@ class ExactResume(keras.callbacks.Callback):
 
     def _check(self, manifest, arrays, model, variables):
         """Raises `ValueError` unless a checkpoint fits this run."""
-        check_equal("The format", manifest.get("format"), FORMAT)
-        check_settings(manifest["settings"], self._settings_as_json)
-        check_equal(
+        _check_equal("The format", manifest.get("format"), FORMAT)
+        _check_settings(manifest["settings"], self._settings)
+        _check_equal(
             "`callbacks`", manifest["callbacks"], _class_names(self.callbacks)
         )
-        check_equal(
+        _check_equal(
             "The optimizer",
             manifest["optimizer"],
             type(model.optimizer).__name__,
         )
-        check_same_variables(arrays, variables)
+        _check_variables(arrays, variables)
 
     def _check_steps_per_epoch(self):
         steps = self.params.get("steps")
         if self._steps_per_epoch and steps:
-            check_equal("`steps_per_epoch`", self._steps_per_epoch, steps)
-
-
-def _class_names(callbacks):
-    return [type(callback).__name__ for callback in callbacks]
-
-
-def settings_as_json(settings: dict[str, Any] | None) -> Any:
-    """Returns what settings look like when they are read back.
-
-    Raises:
-        TypeError: settings that JSON cannot hold.
-    """
-    try:
-        return json.loads(json.dumps(settings))
-    except TypeError as error:
-        raise TypeError(
-            "`settings` must be a dictionary that JSON can hold. "
-            f"Received: settings={settings!r} ({error})."
-        ) from error
-
-
-def check_settings(saved: Any, given: Any) -> None:
-    """Raises `ValueError` for settings unlike the checkpoint's, by name.
-
-    Args:
-        saved: dictionary of the checkpoint, `None` compares nothing.
-        given: dictionary of this run, `None` compares nothing.
-    """
-    if saved is None or given is None:
-        return
-    differing = [
-        f"{key}: {saved.get(key)!r} in the checkpoint, {given.get(key)!r} now"
-        for key in sorted(saved.keys() | given.keys())
-        if saved.get(key) != given.get(key)
-    ]
-    if differing:
-        raise ValueError(
-            "`settings` must be those of the checkpoint. Received: "
-            + "; ".join(differing)
-            + "."
-        )
-
-
-def check_equal(what: str, saved: Any, given: Any) -> None:
-    """Raises `ValueError` unless a fact is as in the checkpoint."""
-    if saved != given:
-        raise ValueError(
-            f"{what} must be as in the checkpoint, {saved!r}. "
-            f"Received: {given!r}."
-        )
+            _check_equal("`steps_per_epoch`", self._steps_per_epoch, steps)
 
 
 def training_variables(model: keras.Model) -> dict:
     """Returns every variable of a model and its optimizer by name.
 
     Weights, states of random generators, optimizer slots and counters; not
-    the metrics, which begin anew each epoch. Names are positions, not paths:
-    Keras numbers the paths anew in every process.
+    the metrics, which start over each epoch. Names are positions, because
+    Keras numbers the paths differently in every process.
 
     Args:
         model: built and compiled; its optimizer is built if it is not.
@@ -333,13 +280,47 @@ def training_variables(model: keras.Model) -> dict:
     return named | slots
 
 
-def check_same_variables(arrays: dict, variables: dict) -> None:
-    """Raises `ValueError` unless arrays fit variables in dtype and shape.
+def _class_names(callbacks):
+    return [type(callback).__name__ for callback in callbacks]
 
-    Args:
-        arrays: by name; those of callbacks, `"callbacks/..."`, are left out.
-        variables: what `training_variables` returned.
-    """
+
+def _settings_as_json(settings):
+    """Settings as they are after reading them back."""
+    try:
+        return json.loads(json.dumps(settings))
+    except TypeError as error:
+        raise TypeError(
+            "`settings` must be a dictionary that JSON can hold. "
+            f"Received: settings={settings!r} ({error})."
+        ) from error
+
+
+def _check_settings(saved, given):
+    if saved is None or given is None:
+        return
+    differing = [
+        f"{key}: {saved.get(key)!r} in the checkpoint, {given.get(key)!r} now"
+        for key in sorted(saved.keys() | given.keys())
+        if saved.get(key) != given.get(key)
+    ]
+    if differing:
+        raise ValueError(
+            "`settings` must be those of the checkpoint. Received: "
+            + "; ".join(differing)
+            + "."
+        )
+
+
+def _check_equal(name, saved, given):
+    if saved != given:
+        raise ValueError(
+            f"{name} must be as in the checkpoint, {saved!r}. "
+            f"Received: {given!r}."
+        )
+
+
+def _check_variables(arrays, variables):
+    """Compares dtypes and shapes, without the arrays of callbacks."""
     saved = {
         name: f"{array.dtype.name} {array.shape}"
         for name, array in arrays.items()

@@ -173,17 +173,23 @@ def test_without_restore_fit_resumes_by_itself_and_says_so(tmp_path):
     assert_bit_identical(part, whole)
 
 
-def test_only_the_last_checkpoints_are_kept(tmp_path):
-    fit(build_model(), gsp.callbacks.ExactResume(tmp_path, keep=3))
+@pytest.mark.parametrize(
+    ("arguments", "epochs", "steps"),
+    [({"keep": 3}, 6, (12, 15, 18)), ({"save_every": 2}, 5, (12, 15))],
+)
+def test_the_last_checkpoints_are_kept(tmp_path, arguments, epochs, steps):
+    resume = gsp.callbacks.ExactResume(tmp_path, **arguments)
+    fit(build_model(), resume, epochs=epochs)
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [f"step-{step:09d}.npz" for step in (12, 15, 18)]
+    assert names == [f"step-{step:09d}.npz" for step in steps]
 
 
-def test_save_every_writes_the_last_epoch_too(tmp_path):
-    resume = gsp.callbacks.ExactResume(tmp_path, save_every=2, keep=9)
-    fit(build_model(), resume, epochs=5)
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [f"step-{step:09d}.npz" for step in (6, 12, 15)]
+def test_bad_arguments_are_refused(tmp_path):
+    for name in ("save_every", "keep"):
+        with pytest.raises(ValueError, match=f"{name}=0"):
+            gsp.callbacks.ExactResume(tmp_path, **{name: 0})
+    with pytest.raises(TypeError, match="`settings` must be .* JSON"):
+        gsp.callbacks.ExactResume(tmp_path, settings={"a": object()})
 
 
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "other weights"])
@@ -263,14 +269,3 @@ def test_a_model_without_weights_or_optimizer_is_refused(tmp_path):
     for model in (unbuilt, uncompiled):
         with pytest.raises(RuntimeError, match="built and compiled"):
             resume.restore(model)
-
-
-@pytest.mark.parametrize("name", ["save_every", "keep"])
-def test_counts_below_one_are_refused(tmp_path, name):
-    with pytest.raises(ValueError, match=f"{name}=0"):
-        gsp.callbacks.ExactResume(tmp_path, **{name: 0})
-
-
-def test_settings_must_fit_json(tmp_path):
-    with pytest.raises(TypeError, match="`settings` must be .* JSON"):
-        gsp.callbacks.ExactResume(tmp_path, settings={"a": object()})
