@@ -2,72 +2,69 @@
 
     python -m training.research.benchmarks.losses --pml-python /path/to/bin/python
 
-A step is the value of a loss and its gradient with respect to embeddings and,
-where there are any, proxies. Ours is compiled by XLA, theirs runs as that
-library runs. Each side is a process of its own, one after the other; the
-other interpreter needs torch and pytorch-metric-learning, and without
-`--pml-python` it is left out. The same definition of each loss is asked of
-both, and the command fails where our value in float32 differs by more than
-1e-5 from theirs in float64, as a fraction of it, or a gradient by more than
-1e-3 of its length. Ratios are of the fastest repetitions, which other work on
-the machine disturbs least. Losses without a second time are not in that
-library, and draws differ by chance. Theirs compares all positive pairs with
-all negative ones in `ntxent` and `lifted_structure`, and batch^3 numbers in
-`smooth_ap`: gigabytes at a batch of 512, so that these stop before it.
+A step is the value of a loss and its gradient with respect to embeddings and
+proxies. Ours is compiled by XLA, theirs runs eagerly, in a process with torch
+and pytorch-metric-learning; without `--pml-python` it is left out. Both compute
+the same definition of each loss, and the command fails where our value in
+float32 differs by more than 1e-5 from theirs in float64, as a fraction of it,
+or a gradient by more than 1e-3 of its length. Ratios compare the fastest
+repetitions, which other work on the machine disturbs least. That library lacks
+the losses without a second time; random draws differ. At a batch of 512 it
+needs gigabytes for three losses, which stop at 128.
 """
 
+import gc
 import json
 import math
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 import tyro
 from tqdm import tqdm
 
+import keras_gsp as gsp
 from training.research.report import CommandSettings, Table, run_benchmark
 
-CONTENDERS = Path(__file__).parent / "loss_contenders"
-PAIR_LOSSES = (
-    "contrastive",
-    "cosine_contrastive",
-    "triplet",
-    "multi_similarity",
-    "multi_similarity_mined",
-    "triplet_batch_hard",
-    "contrastive_mined",
-    "margin",
-    "margin_distance_weighted",
-    "supervised_contrastive",
-    "ntxent",
-    "circle",
-    "lifted_structure",
-    "n_pair",
-    "smooth_ap",
-    "recall_at_k",
-    "potential_field",
-)
-PROXY_LOSSES = (
-    "proxy_nca",
-    "proxy_anchor",
-    "soft_triple",
-    "arcface",
-    "sub_center_arcface",
-    "cosface",
-    "normalized_softmax",
-)
-SEVERAL_PROXIES = ("soft_triple", "sub_center_arcface")
+SCRIPT = Path(__file__).with_name("pml_losses.py")
+# Losses with other arguments than their defaults, beside every loss itself.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "MultiSimilarityLoss, mined": (
+        "MultiSimilarityLoss",
+        {"mining_margin": 0.1},
+    ),
+    "TripletLoss, batch hard": (
+        "TripletLoss",
+        {"margin": 0.2, "miner": "batch_hard"},
+    ),
+    "ContrastiveLoss, mined": (
+        "ContrastiveLoss",
+        {"negative_margin": 1.0, "miner": "multi_similarity"},
+    ),
+    "MarginLoss, distance weighted": (
+        "MarginLoss",
+        {"miner": "distance_weighted", "seed": 0},
+    ),
+    "ArcFaceLoss, 2 centers": ("ArcFaceLoss", {}),
+}
+SEVERAL_PROXIES = ("SoftTripleLoss", "ArcFaceLoss, 2 centers")
 # Theirs compares all positive pairs with all negative ones, or batch^3
 # numbers: gigabytes at a batch of 512.
-LARGEST_BATCH = {"ntxent": 128, "lifted_structure": 128, "smooth_ap": 128}
+LARGEST_BATCH = {
+    "NTXentLoss": 128,
+    "LiftedStructureLoss": 128,
+    "SmoothAPLoss": 128,
+}
 # Theirs (2.9) takes the samples of a class for the number of classes.
-SQUARE = ("smooth_ap",)
-DRAWN = ("margin_distance_weighted",)
+SQUARE = ("SmoothAPLoss",)
+DRAWN = ("MarginLoss, distance weighted",)
 HEADINGS = (
     "loss",
     "batch",
@@ -80,6 +77,33 @@ HEADINGS = (
 )
 VALUE_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-3
+
+
+def exported_losses() -> tuple[str, ...]:
+    """Every loss on pairs or proxies that `gsp.losses` exports, and variants.
+
+    A loss is one that can be made without arguments and is no base class.
+    """
+    kinds = gsp.losses.PairLoss, gsp.losses.ListLoss, gsp.losses.ProxyLoss
+    names = [
+        name
+        for name, kind in vars(gsp.losses).items()
+        if isinstance(kind, type)
+        and issubclass(kind, kinds)
+        and kind not in kinds
+    ]
+    return (*sorted(names), *VARIANTS)
+
+
+def build_loss(name: str) -> Any:
+    """The loss of a name of `exported_losses`."""
+    kind, arguments = VARIANTS.get(name, (name, {}))
+    return getattr(gsp.losses, kind)(**arguments)
+
+
+def has_proxies(name: str) -> bool:
+    """Whether a loss compares with proxies."""
+    return isinstance(build_loss(name), gsp.losses.ProxyLoss)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +121,8 @@ class Settings(CommandSettings):
     repeats: int = 9
     """Timed runs of each case; each lasts about `seconds`."""
     seconds: float = 0.2
-    losses: tuple[str, ...] = PAIR_LOSSES + PROXY_LOSSES
-    """Which losses."""
+    losses: tuple[str, ...] = field(default_factory=exported_losses)
+    """Names of losses; by default all that `gsp.losses` exports."""
     pml_python: Path | None = None
     """Interpreter that has torch and pytorch-metric-learning."""
 
@@ -112,7 +136,7 @@ class Settings(CommandSettings):
             embedding_size=8,
             repeats=1,
             seconds=0.0,
-            losses=("contrastive", "proxy_nca"),
+            losses=("ContrastiveLoss", "ProxyNCALoss"),
         )
 
 
@@ -126,14 +150,14 @@ def list_cases(settings: Settings) -> list[dict]:
             for batch_size in settings.batch_sizes
             if batch_size <= largest
         ]
-        if loss in PROXY_LOSSES:
+        is_proxy_loss = has_proxies(loss)
+        if is_proxy_loss:
             sizes.append((128, settings.many_classes))
         for batch_size, num_classes in sizes:
             per_class = 4
             if loss in SQUARE:
                 per_class = math.isqrt(batch_size)
                 batch_size = per_class**2
-            is_proxy_loss = loss in PROXY_LOSSES
             cases.append(
                 {
                     "loss": loss,
@@ -175,19 +199,70 @@ def write_problem(case: dict, path: Path) -> None:
     )
 
 
-def run(python: str | Path, script: str, folder: Path, count: int) -> Any:
-    """Returns what a contender prints: one JSON object a line and case."""
+def compiled_step(case: dict[str, Any], problem: Any) -> Any:
+    """Returns a function that computes value and gradients."""
+    loss = build_loss(case["loss"])
+    labels = tf.constant(problem["labels"])
+    embeddings = tf.Variable(problem["embeddings"])
+    watched = [embeddings]
+    proxies = None
+    if case["num_classes"]:
+        proxies = gsp.layers.ClassProxies(
+            case["num_classes"], proxies_per_class=case["proxies_per_class"]
+        )
+        proxies.build(embeddings.shape)
+        proxies.proxies.assign(problem["proxies"])
+        watched.append(proxies.proxies.value)
+
+    @tf.function(jit_compile=True)
+    def step(labels):
+        with tf.GradientTape() as tape:
+            output = tf.convert_to_tensor(embeddings)
+            if proxies is not None:
+                output = proxies(output)
+            value = loss(labels, output)
+        # Of the losses without proxies and of rows that nothing pulls too.
+        return value, tape.gradient(
+            value, watched, unconnected_gradients="zero"
+        )
+
+    return lambda: step(labels)
+
+
+def measured(case: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Returns the value, and the seconds a step of each repetition."""
+    with np.load(path) as problem:
+        step = compiled_step(case, problem)
+    value, found = step()
+    np.savez(path.with_suffix(".ours.npz"), *(g.numpy() for g in found))
+    value = float(value)
+    start = time.perf_counter()
+    step()[0].numpy()
+    once = time.perf_counter() - start
+    steps = max(3, int(case["seconds"] / once))
+    seconds = []
+    for _ in range(case["repeats"]):
+        start = time.perf_counter()
+        for _ in range(steps):
+            last, _ = step()
+        last.numpy()
+        seconds.append((time.perf_counter() - start) / steps)
+    return {"value": value, "seconds": seconds}
+
+
+def theirs(python: Path, folder: Path, count: int) -> list[dict | None]:
+    """Runs the other library: one JSON object a line and case."""
     with subprocess.Popen(
-        [str(python), str(CONTENDERS / script), str(folder)],
+        [str(python), str(SCRIPT), str(folder)],
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        lines = tqdm(process.stdout, desc=script, total=count)
+        lines = tqdm(process.stdout, desc=SCRIPT.name, total=count)
         found = [
             json.loads(line) for line in lines if line[:4] in ('{"va', "null")
         ]
     if process.returncode != 0:
-        sys.exit(f"{script} failed with exit status {process.returncode}.")
+        sys.exit(f"{SCRIPT.name} failed with status {process.returncode}.")
     return found
 
 
@@ -196,17 +271,19 @@ def compare(cases: list[dict], settings: Settings) -> list[dict]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "cases.json").write_text(json.dumps(cases))
-        for number, case in enumerate(cases):
+        ours = []
+        for number, case in enumerate(tqdm(cases, desc="keras_gsp")):
             write_problem(case, folder / f"{number}.npz")
-        count = len(cases)
-        ours = run(sys.executable, "gsp_losses.py", folder, count)
-        theirs = [None] * count
+            ours.append(measured(case, folder / f"{number}.npz"))
+            # What a case leaves in memory slows those after it.
+            gc.collect()
+        others: list[dict | None] = [None] * len(cases)
         if settings.pml_python is not None:
-            theirs = run(settings.pml_python, "pml_losses.py", folder, count)
-        apart = [gradient_difference(folder, n) for n in range(count)]
+            others = theirs(settings.pml_python, folder, len(cases))
+        apart = [gradient_difference(folder, n) for n in range(len(cases))]
     return [
         {"ours": one, "theirs": other, "gradient_difference": gap}
-        for one, other, gap in zip(ours, theirs, apart, strict=True)
+        for one, other, gap in zip(ours, others, apart, strict=True)
     ]
 
 

@@ -2,7 +2,6 @@
 
     python -m training.research.experiments.proxy_geometry
     python -m training.research.experiments.proxy_geometry --data-dir mnist/
-    python -m training.research.experiments.proxy_geometry --embedding-size 64
 
 Figure 3.2 of the thesis on data at hand: two-dimensional embeddings in the
 unit ball, 4 proxies per class, the next proxies out of 16 samples per class.
@@ -13,20 +12,11 @@ sample to the nearest converged proxy of its class is the covering radius,
 averaged over classes; the inter-class distance is the mean distance between
 the centers of two classes; MAP@R is of unseen images of the same classes.
 
-Proxies are there because samples are dear: the problems they stand for (4.10)
-embed the chosen samples anew at every step and learn nothing but the encoder
-(4.11 learns proxies that start there). `samples` are these problems, with the
-samples themselves in place of proxies. In the papers, on all of MNIST, MAP@R
-is 98.06 when samples are trained with and 97.21 with proxies.
-
 The chance constraint says how likely two samples may be on the wrong side of
 a distance, here half the negative margin (4.1): violations are the share of
 such pairs of unseen images, and of proxies with the training images; the bound
 of Markov's inequality beside each is the mean contrastive loss over the
 distance (4.2), which is what training lowers.
-
-More than two dimensions are drawn by t-SNE, each panel a map of its own,
-before training as well.
 """
 
 import math
@@ -84,7 +74,6 @@ MEASURES = {
 SINGLE = "single problem"
 START = "before training"
 ALTERNATING = "CCP"
-SAMPLES = "samples"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +85,6 @@ class Settings(ExperimentSettings):
     train_images: int = 900
     """Images to learn from; as many again are scored after training, and 400
     decide when a problem has converged."""
-    embedding_size: int = 2
-    """Dimensions; two are drawn as they are."""
     num_problems: int = 4
     """Problems that alternate."""
     proxies_per_class: int = 4
@@ -154,108 +141,13 @@ def load_images(settings: Settings, seed: int) -> Any:
     return [(images[rows], labels[rows]) for rows in parts]
 
 
-class SampleProxies(gsp.layers.ClassProxies):
-    """Samples in place of proxies: embedded anew whenever they are compared.
-
-    Nothing of it is learned; the gradient goes through the samples into the
-    encoder. `proxies` are their embeddings when these were last noted.
-
-    Args:
-        embed: Function from images to embeddings, the encoder in training.
-        image_shape: (height, width, channels) of the samples.
-        num_classes: As in `ClassProxies`.
-        **kwargs: `proxies_per_class` and others of `ClassProxies`.
-    """
-
-    def __init__(
-        self, embed: Any, image_shape: tuple, num_classes: int, **kwargs: Any
-    ) -> None:
-        super().__init__(num_classes, trainable=False, **kwargs)
-        self.embed = embed
-        self.image_shape = image_shape
-
-    def build(self, input_shape: tuple) -> None:
-        """Makes room for the samples beside that for their embeddings."""
-        super().build(input_shape)
-        self.samples = self.add_weight(
-            name="samples",
-            shape=(len(self.proxy_labels), *self.image_shape),
-            initializer="zeros",
-        )
-
-    def flat_proxies(self) -> Any:
-        """Returns the samples' embeddings of this moment as rows."""
-        return self.embed(keras.ops.convert_to_tensor(self.samples))
-
-    def take(self, images: Any, labels: Any) -> None:
-        """Finds the samples whose embeddings are noted in `proxies`.
-
-        Args:
-            images: What they were chosen from.
-            labels: (num_images,) integers.
-        """
-        embeddings = np.asarray(self.embed(images))
-        noted = np.asarray(self.proxies)
-        rows = []
-        for label, own in enumerate(noted):
-            known = np.flatnonzero(labels == label)
-            # Chosen among these with the same encoder: equal but for rounding.
-            distances = np.linalg.norm(
-                own[:, None] - embeddings[known], axis=-1
-            )
-            rows.append(known[distances.argmin(axis=1)])
-        self.samples.assign(images[np.concatenate(rows)])
-
-    def note(self) -> None:
-        """Notes the samples' embeddings of this moment in `proxies`."""
-        self.proxies.assign(
-            keras.ops.reshape(self.flat_proxies(), self.proxies.shape)
-        )
-
-
-class AlternatingSamples(gsp.callbacks.ChanceConstrainedProgramming):
-    """Alternates samples where the other callback alternates proxies.
-
-    Args:
-        pool: (images, labels), arrays.
-        **kwargs: Of `ChanceConstrainedProgramming`.
-    """
-
-    def __init__(self, pool: Any, **kwargs: Any) -> None:
-        super().__init__(pool, **kwargs)
-        self._problem = 0
-
-    def on_epoch_begin(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
-        """Takes the samples of a problem that begins."""
-        super().on_epoch_begin(epoch, logs)
-        if self.num_problems != self._problem:
-            self._problem = self.num_problems
-            self.model.proxies.take(*self.pool)
-
-    def on_epoch_end(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
-        """Notes where the samples are, for the snapshot of the best epoch."""
-        self.model.proxies.note()
-        super().on_epoch_end(epoch, logs)
-
-
-def build_learner(
-    settings: Settings,
-    image_shape: tuple,
-    seed: int,
-    *,
-    use_samples: bool = False,
-) -> Any:
-    """Two convolutions, a plane (or more) to look at, and proxies in it.
+def build_learner(settings: Settings, image_shape: tuple, seed: int) -> Any:
+    """Builds a small network into the plane, with proxies in it.
 
     Args:
         settings: See the class.
         image_shape: (height, width, channels).
-        seed: Of the weights.
-        use_samples: Compare with samples instead of proxies.
+        seed: Seed of the weights.
     """
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
@@ -267,18 +159,13 @@ def build_learner(
             keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
             keras.layers.Flatten(),
             keras.layers.Dense(64, activation="relu"),
-            keras.layers.Dense(settings.embedding_size),
+            keras.layers.Dense(2),
             gsp.layers.EmbeddingNormalization("ball"),
         ]
     )
-    count = settings.proxies_per_class
-    if use_samples:
-        embed = partial(encoder, training=True)
-        proxies: Any = SampleProxies(
-            embed, image_shape, 10, proxies_per_class=count
-        )
-    else:
-        proxies = gsp.layers.ClassProxies(10, proxies_per_class=count)
+    proxies = gsp.layers.ClassProxies(
+        10, proxies_per_class=settings.proxies_per_class
+    )
     # Proxies alone, the paper's problem: what is drawn is their doing.
     learner = gsp.models.MetricLearner(
         encoder,
@@ -286,11 +173,11 @@ def build_learner(
         anchor_weight=settings.anchor_weight,
         in_batch_weight=0.0,
     )
-    optimizer: Any = keras.optimizers.Adam(settings.learning_rate)
-    if not use_samples:
-        optimizer = gsp.models.proxy_optimizer(
-            learner, optimizer, {"proxies": settings.proxy_learning_rate}
-        )
+    optimizer = gsp.models.proxy_optimizer(
+        learner,
+        keras.optimizers.Adam(settings.learning_rate),
+        {"proxies": settings.proxy_learning_rate},
+    )
     loss = gsp.losses.ContrastiveLoss(
         negative_margin=settings.negative_margin, normalization="ball"
     )
@@ -340,35 +227,22 @@ class ProblemRecorder(keras.callbacks.Callback):
         )
 
 
-def run(
-    settings: Settings,
-    seed: int,
-    steps: int | None = None,
-    *,
-    use_samples: bool = False,
-) -> dict:
+def run(settings: Settings, seed: int, steps: int | None = None) -> dict:
     """Trains with alternating proxies, or with a single set of them.
 
     Args:
         settings: See the class.
-        seed: Of images, weights and batches.
+        seed: Seed of images, weights and batches.
         steps: Steps of a single problem; None alternates.
-        use_samples: Train with samples instead of proxies.
 
     Returns:
         Start and problems, each described by `describe`, and the steps taken.
     """
     train, validation, test = load_images(settings, seed)
-    learner = build_learner(
-        settings, train[0].shape[1:], seed, use_samples=use_samples
-    )
+    learner = build_learner(settings, train[0].shape[1:], seed)
     recorder = ProblemRecorder(partial(describe, settings, train, test))
     every = settings.steps_per_evaluation
-    alternation = (
-        AlternatingSamples
-        if use_samples
-        else gsp.callbacks.ChanceConstrainedProgramming
-    )(
+    alternation = gsp.callbacks.ChanceConstrainedProgramming(
         train,
         pool_size=settings.pool_size,
         patience=settings.patience if steps is None else None,
@@ -468,7 +342,6 @@ def describe(
     proxy_share, proxy_bound = violations(
         points, train[1], kept.reshape(-1, kept.shape[-1]), places, margin
     )
-    drawn = _in_the_plane(points, kept, next_proxies)
     return {
         "map_at_r": scores["map_at_r"],
         "covering_radius": np.mean(radii),
@@ -478,67 +351,32 @@ def describe(
         "proxy_violations": proxy_share,
         "proxy_bound": proxy_bound,
         "labels": train[1],
-        **dict(zip(("points", "proxies", "next_proxies"), drawn, strict=True)),
+        "points": points,
+        "proxies": kept,
+        "next_proxies": next_proxies,
     }
-
-
-def _in_the_plane(*groups):
-    """Groups of vectors, or None, as points of one plane."""
-    there = [np.asarray(group) for group in groups if group is not None]
-    size = there[0].shape[-1]
-    flat = np.concatenate([group.reshape(-1, size) for group in there])
-    if size > 2:
-        from sklearn.manifold import TSNE
-        from threadpoolctl import threadpool_limits
-
-        # Threads that wait for each other crawl on a machine that is busy.
-        with threadpool_limits(1):
-            flat = TSNE(random_state=0, init="pca").fit_transform(flat)
-        flat = flat / np.abs(flat).max()
-    places = iter(
-        np.split(flat, np.cumsum([g[..., 0].size for g in there])[:-1])
-    )
-    return [
-        None
-        if group is None
-        else next(places).reshape(*np.shape(group)[:-1], 2)
-        for group in groups
-    ]
 
 
 def measure(settings: Settings) -> dict:
     """Every way with every seed, and the first seed's panels."""
     alternating, single, steps, starts = [], [], [], []
-    samples, sample_steps = [], []
     for seed in settings.seeds:
         run_of_four = run(settings, seed)
         steps.append(run_of_four["steps"])
         starts.append(run_of_four["start"])
         alternating.append(run_of_four["problems"])
         single.append(run(settings, seed, steps[-1])["problems"][0])
-        run_of_samples = run(settings, seed, use_samples=True)
-        sample_steps.append(run_of_samples["steps"])
-        samples.append(run_of_samples["problems"])
     rows = [_row(START, starts), _row(SINGLE, single)]
     panels = {START: starts[0], SINGLE: single[0]}
-    for name, runs in ((ALTERNATING, alternating), (SAMPLES, samples)):
-        for number in range(settings.num_problems):
-            # A run not through by `largest_steps` has fewer problems.
-            reached = [p[number] for p in runs if len(p) > number]
-            if reached:
-                rows.append(_row(f"{name}, problem {number + 1}", reached))
-        first = {
-            f"{name}, problem {number}": problem
-            for number, problem in enumerate(runs[0], start=1)
-        }
-        # With samples the way there is the same: its end is drawn.
-        panels |= dict(list(first.items())[-1:]) if name == SAMPLES else first
-    return {
-        "steps": mean_and_deviation(steps),
-        "sample_steps": mean_and_deviation(sample_steps),
-        "rows": rows,
-        "panels": panels,
-    }
+    for number in range(settings.num_problems):
+        name = f"{ALTERNATING}, problem {number + 1}"
+        # A run may stop at `largest_steps` with fewer problems.
+        reached = [p[number] for p in alternating if len(p) > number]
+        if reached:
+            rows.append(_row(name, reached))
+        if number < len(alternating[0]):
+            panels[name] = alternating[0][number]
+    return {"steps": mean_and_deviation(steps), "rows": rows, "panels": panels}
 
 
 def _row(name, problems):

@@ -67,22 +67,22 @@ def margin_distance_weighted(case: dict[str, Any]) -> Any:
 
 # Proxy-NCA: softmax of cosine / 0.11 is softmax of -distance^2 / 0.22.
 LOSSES = {
-    "contrastive": lambda case: losses.ContrastiveLoss(
+    "ContrastiveLoss": lambda case: losses.ContrastiveLoss(
         pos_margin=0.0, neg_margin=0.5
     ),
-    "cosine_contrastive": cosine_contrastive,
-    "triplet": lambda case: losses.TripletMarginLoss(margin=0.05),
-    "multi_similarity": lambda case: losses.MultiSimilarityLoss(
+    "CosineContrastiveLoss": cosine_contrastive,
+    "TripletLoss": lambda case: losses.TripletMarginLoss(margin=0.05),
+    "MultiSimilarityLoss": lambda case: losses.MultiSimilarityLoss(
         alpha=2.0, beta=40.0, base=0.5
     ),
-    "multi_similarity_mined": mined,
-    "proxy_nca": lambda case: losses.ProxyNCALoss(
+    "MultiSimilarityLoss, mined": mined,
+    "ProxyNCALoss": lambda case: losses.ProxyNCALoss(
         case["num_classes"], case["embedding_size"], softmax_scale=1 / 0.22
     ),
-    "proxy_anchor": lambda case: losses.ProxyAnchorLoss(
+    "ProxyAnchorLoss": lambda case: losses.ProxyAnchorLoss(
         case["num_classes"], case["embedding_size"], margin=0.1, alpha=32
     ),
-    "soft_triple": lambda case: losses.SoftTripleLoss(
+    "SoftTripleLoss": lambda case: losses.SoftTripleLoss(
         case["num_classes"],
         case["embedding_size"],
         centers_per_class=case["proxies_per_class"],
@@ -90,41 +90,41 @@ LOSSES = {
         gamma=0.1,
         margin=0.01,
     ),
-    "arcface": lambda case: losses.ArcFaceLoss(
+    "ArcFaceLoss": lambda case: losses.ArcFaceLoss(
         case["num_classes"],
         case["embedding_size"],
         margin=np.degrees(0.5),
         scale=64,
     ),
-    "sub_center_arcface": lambda case: losses.SubCenterArcFaceLoss(
+    "ArcFaceLoss, 2 centers": lambda case: losses.SubCenterArcFaceLoss(
         num_classes=case["num_classes"],
         embedding_size=case["embedding_size"],
         margin=np.degrees(0.5),
         scale=64,
         sub_centers=case["proxies_per_class"],
     ),
-    "cosface": lambda case: losses.CosFaceLoss(
+    "CosFaceLoss": lambda case: losses.CosFaceLoss(
         case["num_classes"], case["embedding_size"], margin=0.35, scale=64
     ),
     # Theirs takes embeddings as they are unless the distance is told to.
-    "normalized_softmax": lambda case: losses.NormalizedSoftmaxLoss(
+    "NormalizedSoftmaxLoss": lambda case: losses.NormalizedSoftmaxLoss(
         case["num_classes"],
         case["embedding_size"],
         temperature=0.05,
         distance=distances.CosineSimilarity(),
     ),
-    "triplet_batch_hard": batch_hard,
-    "contrastive_mined": contrastive_mined,
-    "margin": lambda case: losses.MarginLoss(margin=0.2, beta=1.2),
-    "margin_distance_weighted": margin_distance_weighted,
-    "supervised_contrastive": lambda case: losses.SupConLoss(temperature=0.1),
-    "ntxent": lambda case: losses.NTXentLoss(temperature=0.1),
-    "circle": lambda case: losses.CircleLoss(m=0.4, gamma=80),
-    "lifted_structure": lambda case: losses.LiftedStructureLoss(
+    "TripletLoss, batch hard": batch_hard,
+    "ContrastiveLoss, mined": contrastive_mined,
+    "MarginLoss": lambda case: losses.MarginLoss(margin=0.2, beta=1.2),
+    "MarginLoss, distance weighted": margin_distance_weighted,
+    "SupConLoss": lambda case: losses.SupConLoss(temperature=0.1),
+    "NTXentLoss": lambda case: losses.NTXentLoss(temperature=0.1),
+    "CircleLoss": lambda case: losses.CircleLoss(m=0.4, gamma=80),
+    "LiftedStructureLoss": lambda case: losses.LiftedStructureLoss(
         neg_margin=1, pos_margin=0
     ),
-    "n_pair": lambda case: losses.NPairsLoss(),
-    "smooth_ap": lambda case: losses.SmoothAPLoss(temperature=0.01),
+    "NPairLoss": lambda case: losses.NPairsLoss(),
+    "SmoothAPLoss": lambda case: losses.SmoothAPLoss(temperature=0.01),
 }
 
 
