@@ -1,13 +1,14 @@
 """Embeds a collection: `python -m training.embed RUN --images FOLDER`.
 
 Images are read, decoded and embedded shard by shard, in this process or in
-the workers of Ray, into Parquet files of id, label, embedding and status. The
-same command again goes on where a stopped one was.
+Ray's workers, into Parquet files of id, label, embedding and status. The same
+command continues a stopped one.
 """
 
 import hashlib
 import sys
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,12 +26,12 @@ class EmbedCommand:
     run: Annotated[Path, tyro.conf.Positional]
     """Run directory, or the file of an encoder that ends in .keras."""
     images: Path
-    """A folder, a CSV file with the column path, or a Parquet file with path
-    or image; label and id where there are some."""
+    """A folder; a CSV file with the column path, or a Parquet file with path
+    or image, and perhaps label and id."""
     output: Path = Path("embeddings")
-    """Folder to fill."""
+    """Folder to write."""
     engine: Literal["local", "ray"] = "local"
-    """Who works: this process, or Ray."""
+    """This process, or Ray."""
     address: str | None = None
     """ray: a cluster, such as auto; by default Ray starts on this machine."""
     workers: int = 1
@@ -38,9 +39,9 @@ class EmbedCommand:
     cpus: float = 1.0
     """ray: processors of each worker."""
     gpus: float = 0.0
-    """ray: graphics processors of each worker."""
+    """ray: GPUs of each worker."""
     shard_size: int = 2048
-    """Images of a shard: what is lost when a worker dies."""
+    """Images of a shard, which is lost when a worker dies."""
     batch_size: int = 64
     """Images embedded at once."""
 
@@ -64,7 +65,10 @@ def main(arguments: list[str] | None = None) -> None:
             args=arguments,
         )
         start = time.perf_counter()
-        manifest, num_new = embed(command)
+        # Files that are not read are named in a warning.
+        with warnings.catch_warnings():
+            warnings.showwarning = _print_note
+            manifest, num_new = embed(command)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         sys.exit(f"error: {error}")
     seconds = time.perf_counter() - start
@@ -73,13 +77,21 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"{count:>9}  {status}")
     if num_new:
         print(f"{num_new / seconds:.0f} images/s, {num_new} of them new")
+    print(
+        "Next: training.embedding.collection.read_embeddings"
+        f"({str(command.output)!r}) yields them for an index"
+    )
+
+
+def _print_note(message, category, filename, lineno, file=None, line=None):
+    print(f"note: {message}")
 
 
 def embed(command: EmbedCommand) -> tuple[dict, int]:
-    """Embeds what is missing.
+    """Embeds the shards that are missing.
 
     Returns:
-        The manifest, and how many images were embedded now.
+        The manifest, and the number of images embedded by this call.
     """
     from training.embedding.collection import begin, finish
     from training.embedding.engines import local_engine, ray_engine
@@ -126,7 +138,7 @@ def embed(command: EmbedCommand) -> tuple[dict, int]:
 
 
 def _encoder(run):
-    """The encoder's file, and the fraction of an image it was scored on."""
+    """Returns the encoder's file and its crop fraction."""
     if run.suffix == ".keras":
         if not run.is_file():
             raise FileNotFoundError(

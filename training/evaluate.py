@@ -42,7 +42,8 @@ def main(arguments: list[str] | None = None) -> None:
     except (ValueError, FileNotFoundError, FileExistsError) as error:
         sys.exit(f"error: {error}")
     for measure, value in scores.items():
-        print(f"{measure:>16}  {value:.4f}")
+        text = value if measure.startswith("num_") else f"{value:.4f}"
+        print(f"{measure:>16}  {text}")
 
 
 def _evaluate(command):

@@ -1,1 +1,1 @@
-"""Embeddings of a large collection, shard by shard."""
+"""Embed large collections of images, shard by shard."""

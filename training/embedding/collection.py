@@ -9,17 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from training.embedding.shard_writer import OK, shard_name
-
 PLAN = "plan.json"
 MANIFEST = "manifest.json"
+OK = "ok"
+"""Status of an image with an embedding."""
+
+
+def shard_name(number: int) -> str:
+    """Returns the file name of a shard."""
+    return f"shard-{number:06d}.parquet"
 
 
 def begin(output: Path, plan: dict[str, Any]) -> list[int]:
-    """Begins a collection, or goes on with one.
+    """Starts a collection, or continues one.
 
     Args:
-        output: its folder.
+        output: folder of the collection.
         plan: what decides its content, JSON values, with `num_shards`.
 
     Returns:
@@ -40,29 +45,22 @@ def begin(output: Path, plan: dict[str, Any]) -> list[int]:
             )
     elif output.exists() and any(output.iterdir()):
         raise FileExistsError(
-            "`output` must be new, empty, or a collection that was begun. "
+            "`output` must be new, empty, or an unfinished collection. "
             f"Received: {output}, which holds other files."
         )
     else:
-        # The package brings Keras along: not for an error or --help.
-        from keras_gsp.storage.whole import whole_file
-
-        with whole_file(path) as aside:
-            aside.write_text(json.dumps(plan, indent=2) + "\n")
-    for left in output.glob(".*.partial"):
-        left.unlink(missing_ok=True)
-    return [
-        number
-        for number in range(plan["num_shards"])
-        if not (output / shard_name(number)).exists()
-    ]
+        _write_json(path, plan)
+    for partial in output.glob(".*.partial"):
+        partial.unlink(missing_ok=True)
+    numbers = range(plan["num_shards"])
+    return [n for n in numbers if not (output / shard_name(n)).exists()]
 
 
 def finish(output: Path, plan: dict[str, Any]) -> dict[str, Any]:
-    """Checks all shards and writes the manifest.
+    """Reads all shards and writes the manifest.
 
     Args:
-        output: the folder.
+        output: folder of the collection.
         plan: as for `begin`.
 
     Returns:
@@ -85,11 +83,7 @@ def finish(output: Path, plan: dict[str, Any]) -> dict[str, Any]:
         "statuses": dict(sorted(statuses.items())),
         "shards": shards,
     }
-    # The package brings Keras along: not for an error or --help.
-    from keras_gsp.storage.whole import whole_file
-
-    with whole_file(output / MANIFEST) as aside:
-        aside.write_text(json.dumps(manifest, indent=2) + "\n")
+    _write_json(output / MANIFEST, manifest)
     return manifest
 
 
@@ -104,8 +98,8 @@ def read_embeddings(
         output: folder that `python -m training.embed` wrote.
 
     Yields:
-        Embeddings (items, size), float32, labels and ids, as an index takes
-        them.
+        Embeddings `(images, size)`, float32, with labels and ids, as an
+        index takes them.
 
     Raises:
         FileNotFoundError: no finished collection there.
@@ -122,12 +116,18 @@ def read_embeddings(
     for shard in json.loads(path.read_text())["shards"]:
         table = pq.read_table(path.with_name(shard["file"]))
         table = table.filter(pc.equal(table["status"], OK))
-        if not len(table):
-            continue
-        column = table["embedding"].combine_chunks()
-        values = column.flatten().to_numpy()
-        yield (
-            values.reshape(len(table), -1),
-            table["label"].to_pylist(),
-            table["id"].to_pylist(),
-        )
+        if len(table):
+            values = table["embedding"].combine_chunks().flatten().to_numpy()
+            yield (
+                values.reshape(len(table), -1),
+                table["label"].to_pylist(),
+                table["id"].to_pylist(),
+            )
+
+
+def _write_json(path, values):
+    # Imported here: the package needs Keras, --help and errors do not.
+    from keras_gsp.storage.whole import whole_file
+
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(values, indent=2) + "\n")

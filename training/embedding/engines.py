@@ -1,13 +1,114 @@
-"""Who embeds the shards: this process, or the workers of Ray."""
+"""Embed shards of images, in this process or in Ray's workers."""
 
 import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from training.embedding.shard_writer import ShardWriter
+import numpy as np
+
+from training.embedding.collection import OK, shard_name
+from training.embedding.sources import read_shard
 
 Items = list[dict[str, Any]]
+
+
+class ShardWriter:
+    """Embeds whole shards with one encoder.
+
+    The result depends only on the shard and the encoder: batches never cross
+    the end of a shard, and all have the same size.
+
+    Args:
+        encoder: file of the encoder, `.keras`.
+        crop_fraction: as for `export_encoder`.
+        output: folder of the shards.
+        batch_size: images embedded at once.
+        threads: TensorFlow's threads in this process; None for one per core.
+    """
+
+    def __init__(
+        self,
+        encoder: str,
+        crop_fraction: float,
+        output: str,
+        batch_size: int,
+        threads: int | None = None,
+    ) -> None:
+        import keras
+        import tensorflow as tf
+
+        import keras_gsp  # noqa: F401, registers the layers
+        from keras_gsp.retrieval.serving.served_retriever import ServedEncoder
+
+        if threads is not None:
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
+            tf.config.threading.set_inter_op_parallelism_threads(threads)
+        model = keras.models.load_model(encoder, compile=False)
+        served = ServedEncoder(model, None, crop_fraction)
+        self.size = served.embedding_size
+        self.output, self.batch_size = Path(output), batch_size
+
+        @tf.function(input_signature=[tf.TensorSpec([batch_size], tf.string)])
+        def embed(contents):
+            images, status = served.decoded(contents)
+            return served.embedded(images), status
+
+        self._embed = embed
+
+    def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
+        """Writes a shard, unless it exists.
+
+        Args:
+            item: dict with `number` and `shard`.
+
+        Returns:
+            Dict with `number` and `rows`.
+        """
+        path = self.output / shard_name(item["number"])
+        if not path.exists():
+            self._write(path, read_shard(item["shard"]))
+        return {"number": item["number"], "rows": item["shard"]["rows"]}
+
+    def _write(self, path, rows):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from keras_gsp.storage.whole import whole_file
+
+        status = [problem or "" for *_, problem in rows]
+        embeddings = np.zeros((len(rows), self.size), "float32")
+        for start in range(0, len(rows), self.batch_size):
+            batch = rows[start : start + self.batch_size]
+            contents = [content or b"" for _, _, content, _ in batch]
+            contents += [b""] * (self.batch_size - len(batch))
+            found, words = self._embed(contents)
+            stop = start + len(batch)
+            embeddings[start:stop] = found.numpy()[: len(batch)]
+            for i, word in enumerate(words.numpy()[: len(batch)], start):
+                status[i] = status[i] or word.decode()
+        is_ok = np.array([word == OK for word in status])
+        # Otherwise a diverged encoder would look like distant neighbors.
+        is_finite = np.isfinite(embeddings).all(axis=1)
+        for i in np.flatnonzero(is_ok & ~is_finite).tolist():
+            status[i] = "failed: the embedding is not finite"
+        is_ok &= is_finite
+        vectors = pa.FixedSizeListArray.from_arrays(
+            pa.array(np.where(is_ok[:, None], embeddings, 0).reshape(-1)),
+            self.size,
+            mask=pa.array(~is_ok),
+        )
+        table = pa.table(
+            {
+                "id": pa.array([row[0] for row in rows], pa.string()),
+                "label": pa.array([row[1] for row in rows], pa.string()),
+                "embedding": vectors,
+                "status": pa.array(status, pa.string()),
+            }
+        )
+        with whole_file(path) as temporary:
+            pq.write_table(table, temporary)
 
 
 def local_engine(items: Items, options: dict[str, Any]) -> Iterator[Any]:
@@ -15,14 +116,12 @@ def local_engine(items: Items, options: dict[str, Any]) -> Iterator[Any]:
 
     Args:
         items: shards with their numbers.
-        options: of `ShardWriter`.
+        options: arguments of `ShardWriter`.
 
     Yields:
-        What was written, in any order.
+        Results of `ShardWriter`.
     """
-    write = ShardWriter(**options)
-    for item in items:
-        yield write(item)
+    yield from map(ShardWriter(**options), items)
 
 
 def ray_engine(
@@ -34,20 +133,20 @@ def ray_engine(
     cpus: float,
     gpus: float,
 ) -> Iterator[Any]:
-    """Embeds shards in the workers of Ray; one that dies is replaced.
+    """Embeds shards in Ray's workers and replaces workers that die.
 
     Args:
         items: shards with their numbers.
-        options: of `ShardWriter`.
-        address: of a Ray cluster, such as "auto" or "ray://host:10001"; all
-            its machines must see the images, the run and the output under
-            the same paths. `None` starts Ray inside this process' machine.
+        options: arguments of `ShardWriter`.
+        address: a Ray cluster, such as "auto" or "ray://host:10001", whose
+            machines all see images, run and output under the same paths.
+            None starts Ray on this machine.
         workers: encoders that work at once.
-        cpus: processors of each.
-        gpus: graphics processors of each.
+        cpus: processors of each worker.
+        gpus: GPUs of each worker.
 
     Yields:
-        What was written, in any order.
+        Results of `ShardWriter`, in any order.
 
     Raises:
         ImportError: Ray is not installed.
@@ -67,8 +166,8 @@ def ray_engine(
     try:
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
-        # An image's error is its status; a shard's ends the run. The shard of
-        # a worker that dies is given to the next, as Ray does by itself.
+        # An unreadable image is a status; a shard that fails ends the run.
+        # Ray itself gives the shard of a dead worker to another one.
         context.max_errored_blocks = 0
         rows = ray.data.from_items(
             items, override_num_blocks=max(1, len(items))
@@ -87,13 +186,12 @@ def ray_engine(
 
 
 def _start(ray, address, workers, cpus):
-    # What is embedded here is nobody else's business.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet = {"log_to_driver": False, "logging_level": "error"}
     if address is None:
-        # Shards are paths and counts: the store needs next to nothing.
         ray.init(
             num_cpus=max(1, int(-(-workers * cpus // 1)) + 1),
+            # Items are paths and counts, so the store needs little.
             object_store_memory=100 * 2**20,
             include_dashboard=False,
             runtime_env={"env_vars": {"PYTHONPATH": os.getcwd()}},
@@ -101,17 +199,13 @@ def _start(ray, address, workers, cpus):
         )
         return
     try:
-        _check_answers(address)
+        # Ray would try to connect for five minutes.
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        if host and port.isdigit():
+            socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address=address, **quiet)
     except (OSError, RuntimeError, ValueError) as error:
         raise ConnectionError(
-            f"`address` must be a Ray cluster that answers. To start one: "
+            "`address` must be a Ray cluster that answers. To start one: "
             f"ray start --head. Received: {address}: {error}."
         ) from error
-
-
-def _check_answers(address):
-    """Ray itself would try for five minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=10).close()

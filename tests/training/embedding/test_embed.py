@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from training import embed
-from training.embedding import collection, shard_writer
+from training.embedding import collection
 from training.embedding.collection import read_embeddings
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -320,6 +320,6 @@ def _readers(path):
 
 
 def test_names_of_shards_sort():
-    names = [shard_writer.shard_name(number) for number in (2, 10, 100)]
+    names = [collection.shard_name(number) for number in (2, 10, 100)]
     assert names == sorted(names)
     assert collection.MANIFEST not in names
