@@ -1,1 +1,1 @@
-"""Labeled batches and embeddings: what data, scores, indexes share."""
+"""Labeled batches and embeddings, shared by data, metrics and indexes."""

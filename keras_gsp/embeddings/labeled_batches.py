@@ -1,7 +1,4 @@
-"""A data set for evaluation: (images, labels) batches, and their embeddings.
-
-Whatever the data came as, and whatever model makes the embeddings.
-"""
+"""(images, labels) batches of any data set, and their embeddings."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -21,17 +18,17 @@ from keras_gsp.embeddings.processes import predictor
 def batches_of(
     dataset: Any, batch_size: int, order: np.ndarray | None = None
 ) -> Iterator[Any]:
-    """Yields the batches of a data set once, unchecked.
+    """Yields the batches of a data set once, without checks.
 
     Args:
         dataset: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a tuple of
             arrays, or any other iterable of batches.
-        batch_size: rows at once when arrays are given.
-        order: rows of arrays in the order wanted. Default `None`: as they
-            come.
+        batch_size: rows per batch when arrays are given.
+        order: row numbers of arrays, in the order to yield. Default
+            `None`: in order.
 
     Yields:
-        What the data set yields, or a tuple of parts of the arrays.
+        A batch of the data set, or a tuple of slices of the arrays.
     """
     if isinstance(dataset, tuple):
         for start in range(0, len(dataset[-1]), batch_size):
@@ -49,13 +46,13 @@ def batches_of(
 
 
 class LabeledBatches:
-    """Iterates over the (images, labels) batches of a data set, many times.
+    """Iterates over (images, labels) batches, any number of times.
 
     Args:
         dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
             (images, labels) batches, or a tuple of two arrays.
-        name: what to call the data set in an error.
-        batch_size: images at once when arrays are given.
+        name: name of the data set in error messages.
+        batch_size: images per batch when arrays are given.
 
     Raises:
         TypeError: a data set of another kind or structure.
@@ -97,11 +94,11 @@ class LabeledBatches:
             )
 
     def check_has_pair(self, gallery: "LabeledBatches | None" = None) -> None:
-        """Reads labels until two images are of one class.
+        """Checks that two images have the same class.
 
         Args:
-            gallery: `LabeledBatches` that must hold the second image, or
-                `None` for a pair inside this data set.
+            gallery: `LabeledBatches` of the second image, or `None` for a
+                pair within this data set.
 
         Raises:
             ValueError: no such pair.
@@ -160,7 +157,7 @@ class LabeledBatches:
 
 
 def _is_tf_dataset(dataset):
-    """Tells a tf.data.Dataset without importing TensorFlow."""
+    """Whether it is a tf.data.Dataset, without importing TensorFlow."""
     tensorflow = sys.modules.get("tensorflow")
     return tensorflow is not None and isinstance(
         dataset, tensorflow.data.Dataset
@@ -183,8 +180,7 @@ def encoded_batches(
     Args:
         encoder: Keras model with one output (batch, size), or with a dict of
             outputs that holds `"embedding"`.
-        batches: `LabeledBatches`, or other (images, labels) batches. Of
-            `tf.data` they become arrays, which every backend takes.
+        batches: `LabeledBatches`, or other (images, labels) batches.
 
     Yields:
         (batch, size) finite embeddings and (batch,) labels, NumPy arrays.
@@ -196,7 +192,7 @@ def encoded_batches(
     predict = predictor(encoder)
     for images, labels in batches_of(batches, batch_size=64):
         embeddings = embedding_of(predict(images))
-        # Under tf.distribute every replica answers the whole batch.
+        # Under tf.distribute every replica returns the whole batch.
         yield checked_embeddings(embeddings[: len(labels)]), labels
 
 
@@ -217,7 +213,7 @@ def encoded(
 
 
 def embedding_of(outputs: Any) -> Any:
-    """Returns the one embedding among an encoder's outputs.
+    """Returns the embedding among an encoder's outputs.
 
     Args:
         outputs: tensor or array (batch, size), or its shape, or a dict of

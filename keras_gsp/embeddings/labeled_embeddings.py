@@ -1,7 +1,4 @@
-"""Embeddings and class labels of a gallery, checked on the host.
-
-And moved to where a Gram product keeps its digits.
-"""
+"""Checks of embeddings and class labels, and centering for exact distances."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +7,7 @@ from keras import ops
 
 
 class SearchedSides(NamedTuple):
-    """Who searches whom, checked; see `searched_sides`."""
+    """Checked queries and gallery; see `searched_sides`."""
 
     embeddings: np.ndarray
     codes: np.ndarray
@@ -28,7 +25,7 @@ def searched_sides(
     *,
     may_be_multiple: bool = False,
 ) -> SearchedSides:
-    """Checks queries and gallery, and numbers their classes alike.
+    """Checks queries and gallery and numbers their classes consistently.
 
     Args:
         embeddings: (queries, size), finite.
@@ -37,11 +34,11 @@ def searched_sides(
             are their own gallery.
         gallery_labels: (gallery,) or (gallery, 1), given exactly when
             `gallery_embeddings` is.
-        may_be_multiple: whether labels may be (items, classes) booleans too.
+        may_be_multiple: whether labels may also be (items, classes) booleans.
 
     Returns:
-        `SearchedSides`: embeddings in float32 or float64; codes from 0, or
-        the booleans; the label that each code of the queries stands for.
+        `SearchedSides`: embeddings in float32 or float64; class codes from 0,
+        or the booleans; the label of each code of the queries.
 
     Raises:
         TypeError: labels that are neither numbers nor strings, or labels of
@@ -74,7 +71,7 @@ def searched_sides(
             )
         classes = list(range(codes.shape[1]))
     else:
-        codes, gallery_codes = class_codes(
+        codes, gallery_codes = _class_codes(
             labels, len(embeddings), gallery_labels, len(gallery)
         )
         if gallery_codes is None:
@@ -116,10 +113,10 @@ def checked_embeddings(embeddings: Any, name: str = "embeddings") -> np.ndarray:
 
     Args:
         embeddings: (items, size), tensor, array or nested list.
-        name: what to call them in an error.
+        name: their name in error messages.
 
     Returns:
-        (items, size); float64 stays float64, all else becomes float32.
+        (items, size); float64 stays float64, other dtypes become float32.
 
     Raises:
         ValueError: another rank, no items, no columns, NaN or infinity.
@@ -133,8 +130,8 @@ def checked_embeddings(embeddings: Any, name: str = "embeddings") -> np.ndarray:
         )
     if embeddings.dtype != "float64":
         embeddings = embeddings.astype("float32", copy=False)
-    # A finite sum proves every row finite without a second array in memory;
-    # only the rows that overflow it are looked at again.
+    # A finite sum shows that a row is finite, without a second array in
+    # memory; rows whose sum overflows are checked entry by entry.
     with np.errstate(over="ignore", invalid="ignore"):
         bad = ~np.isfinite(embeddings.sum(axis=1))
     bad[bad] = ~np.isfinite(embeddings[bad]).all(axis=1)
@@ -147,28 +144,8 @@ def checked_embeddings(embeddings: Any, name: str = "embeddings") -> np.ndarray:
     return embeddings
 
 
-def class_codes(
-    labels: Any,
-    length: int,
-    gallery_labels: Any = None,
-    gallery_length: int | None = None,
-) -> tuple[np.ndarray, Any]:
-    """Numbers the classes of queries and gallery from 0, alike in both.
-
-    Args:
-        labels: (queries,) or (queries, 1), numbers or strings.
-        length: number of queries there must be.
-        gallery_labels: (gallery,) or (gallery, 1), or `None`.
-        gallery_length: number of gallery items there must be.
-
-    Returns:
-        Two integer arrays, (queries,) and (gallery,); the second is `None`
-        without gallery labels.
-
-    Raises:
-        TypeError: neither numbers nor strings, or not the same in both.
-        ValueError: another shape or length, or NaN.
-    """
+def _class_codes(labels, length, gallery_labels, gallery_length):
+    """Numbers the classes of queries and gallery from 0, consistently."""
     labels = checked_labels(labels, length, "labels")
     if gallery_labels is None:
         return np.unique(labels, return_inverse=True)[1].reshape(-1), None
@@ -193,7 +170,7 @@ def checked_labels(
     Args:
         labels: (items,) or (items, 1), tensor, array or list.
         length: number of items there must be.
-        name: what to call them in an error.
+        name: their name in error messages.
 
     Returns:
         (items,), a NumPy array.
@@ -206,7 +183,7 @@ def checked_labels(
     if labels.dtype == object:
         labels = _plain_strings(labels, name)
     if labels.dtype.kind == "S":
-        # TensorFlow's strings are bytes; bytes that are no UTF-8 stay apart.
+        # TensorFlow's strings are bytes; bytes that are no UTF-8 stay distinct.
         labels = np.char.decode(labels, "utf-8", "surrogateescape")
     if _kind(labels) is None:
         raise TypeError(
@@ -221,7 +198,7 @@ def checked_labels(
             f"({length}, 1). Received: shape {tuple(labels.shape)}."
         )
     if labels.dtype == "uint64":
-        # NumPy meets int64 and uint64 in float64, where big ids collide.
+        # NumPy promotes int64 and uint64 to float64, where large ids collide.
         labels = labels.view("int64")
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise ValueError(
@@ -237,7 +214,7 @@ def _kind(labels):
 
 
 def _plain_strings(labels, name):
-    """TensorFlow and pandas hand out strings as arrays of objects."""
+    """TensorFlow and pandas return strings as arrays of objects."""
     kinds = {type(label) for label in labels.reshape(-1)}
     if kinds == {bytes} or kinds == {str}:
         return labels.astype("S" if kinds == {bytes} else "U")
@@ -251,10 +228,10 @@ def _plain_strings(labels, name):
 def nearby_origin(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Returns a point near the middle of the data, on a coarse grid.
 
-    `|x|^2 + |y|^2 - 2 x.y` loses the digits that a common offset takes;
-    distances do not change when the offset is subtracted first. The grid is a
-    power of two about as wide as the data: data on a grid of its own keeps
-    its exact ties, and centered data is not touched, because its point is 0.
+    `|x|^2 + |y|^2 - 2 x.y` cancels digits if the data have a common offset;
+    subtracting the offset first does not change distances. The grid is a
+    power of two about as wide as the data: exact ties stay exact, and for
+    centered data the point is 0.
 
     Args:
         low: (size,), smallest value of each coordinate.
@@ -272,18 +249,17 @@ def nearby_origin(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 def moved_to_origin(
     embeddings: np.ndarray, gallery: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Shifts and scales all data alike, so that rounding stays small.
+    """Shifts and scales queries and gallery, to keep rounding small.
 
     The scale is a power of two and keeps squares from overflowing.
 
     Args:
         embeddings: (items, size), float32 or float64.
-        gallery: (gallery, size), float32 or float64; the same array where
-            there is no other.
+        gallery: (gallery, size), float32 or float64; may be the same array.
 
     Returns:
-        Both in their common dtype, one array where they were one, and the
-        scale: moved distances are `scale` times the given ones.
+        Both in their common dtype (one array if they were one), and the
+        scale: distances become `scale` times the given ones.
     """
     dtype = np.result_type(embeddings, gallery)
     low = np.minimum(embeddings.min(axis=0), gallery.min(axis=0))

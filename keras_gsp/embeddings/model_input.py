@@ -1,4 +1,4 @@
-"""What a model is given: the same for another model that begins like it."""
+"""The input of a model, for building another model from it."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ import keras
 
 
 def input_of(model: keras.Model) -> Any:
-    """Returns a model's input as it is called: a tensor, or a structure.
+    """Returns the input of a model: a tensor, or a structure of tensors.
 
-    `model.inputs` is a list even of one tensor; a model built from the list
-    warns of every tensor that it is called with.
+    `model.inputs` is always a list, and a model built from the list warns
+    when it is called with a tensor.
 
     Args:
         model: functional or sequential, built.

@@ -1,9 +1,8 @@
-"""Several processes of one training: what each does, and what they share.
+"""Training with several processes of `keras.distribution` on JAX.
 
-They are those of `keras.distribution` on JAX. Weights are held by all of
-them, rows of proxies may be held by some; the first process writes files.
-Everything here is plain in a training of one process. Where there are
-several, all of them have to make the same calls in the same order.
+All processes hold the weights; rows of proxies may be split between them. The
+first process writes files. All of them must make the same calls in the same
+order. With one process the functions here do nothing special.
 """
 
 import pickle
@@ -22,13 +21,13 @@ _FORWARD: WeakKeyDictionary = WeakKeyDictionary()
 
 
 def num_processes() -> int:
-    """Processes that train together; 1 without a distribution."""
+    """Number of processes that train together; 1 without a distribution."""
     distribution = _distribution()
     return 1 if distribution is None else distribution.num_processes
 
 
 def is_first_process() -> bool:
-    """Whether this process writes what one process has to write."""
+    """Whether this is the process that writes files."""
     if num_processes() == 1:
         return True
     import jax
@@ -37,7 +36,7 @@ def is_first_process() -> bool:
 
 
 def from_first_process(compute: Callable[[], Result]) -> Result:
-    """Computes in the first process and returns it, or raises it, in all.
+    """Computes in the first process; all return the result or raise its error.
 
     Args:
         compute: function without arguments; its result can be pickled.
@@ -57,7 +56,7 @@ def from_first_process(compute: Callable[[], Result]) -> Result:
 
 
 def as_numpy(tensor: Any) -> np.ndarray:
-    """Returns a tensor or variable, whole where processes hold its parts."""
+    """Returns a whole tensor or variable, gathered from all processes."""
     value = getattr(tensor, "value", tensor)
     is_in_parts = num_processes() > 1 and not (
         value.is_fully_addressable or value.is_fully_replicated
@@ -70,10 +69,10 @@ def as_numpy(tensor: Any) -> np.ndarray:
 
 
 def predictor(encoder: keras.Model) -> Callable[[Any], Any]:
-    """Returns `encoder.predict_on_batch`, done by all processes together.
+    """Returns `encoder.predict_on_batch`, shared between all processes.
 
-    Each holds a copy of the weights as they are now on its own devices and
-    embeds a part of the batch; all of them get the whole.
+    Each process copies the current weights to its devices and embeds a part
+    of the batch; all of them return the whole.
 
     Args:
         encoder: built Keras model.
@@ -90,8 +89,8 @@ def predictor(encoder: keras.Model) -> Callable[[Any], Any]:
     mesh = jax.sharding.Mesh(np.array(jax.local_devices()), ("rows",))
     whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     cut = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("rows"))
-    # By way of the host: an array that JAX copied to devices of several
-    # processes does not say what this one's hold.
+    # By way of the host: an array on devices of several processes does not
+    # tell which part is on those of this process.
     weights = jax.device_put(
         [
             [as_numpy(variable) for variable in variables]
@@ -107,7 +106,7 @@ def predictor(encoder: keras.Model) -> Callable[[Any], Any]:
     def predict(images):
         images = np.asarray(images)
         length = len(images)
-        # As many rows for every device; what is too many is cut off again.
+        # Equally many rows for every device; the padding is removed below.
         rows = -(-length // jax.device_count()) * jax.local_device_count()
         filled = np.arange(rows * jax.process_count()) % length
         mine = filled.reshape(-1, rows)[jax.process_index()]
@@ -125,7 +124,7 @@ def _forward(encoder):
     import jax
 
     if encoder not in _FORWARD:
-        known = ref(encoder)  # What is kept must not keep its encoder.
+        known = ref(encoder)  # The cache must not keep the encoder alive.
 
         def call(*args):
             kept: Any = known()
@@ -136,12 +135,12 @@ def _forward(encoder):
 
 
 def _broadcast(answer):
-    """What the first process has, by way of bytes."""
+    """The pickled object of the first process."""
     from jax.experimental import multihost_utils
 
     content = np.frombuffer(pickle.dumps(answer), "uint8")
     length = multihost_utils.broadcast_one_to_all(np.int32(len(content)))
-    # A few lengths, because each is compiled anew.
+    # Few different lengths, because each is compiled.
     sent = np.resize(content, 1 << int(length).bit_length())
     return pickle.loads(multihost_utils.broadcast_one_to_all(sent).tobytes())
 
@@ -153,7 +152,7 @@ def _distribution():
 
 
 class _no_distribution:
-    """Keras's distribution is set aside for a while."""
+    """Disables Keras's distribution inside the block."""
 
     def __enter__(self):
         self._distribution = keras.distribution.distribution()

@@ -11,7 +11,7 @@ from keras_gsp.losses.intra_batch import IntraBatchLoss
 from keras_gsp.losses.lifted_structure import LiftedStructureLoss
 from keras_gsp.losses.list_wise import ListLoss
 from keras_gsp.losses.margin import MarginLoss
-from keras_gsp.losses.metric_loss import MetricLoss, References, StepParts
+from keras_gsp.losses.metric_loss import MetricLoss
 from keras_gsp.losses.multi_similarity import MultiSimilarityLoss
 from keras_gsp.losses.n_pair import NPairLoss
 from keras_gsp.losses.normalized_softmax import NormalizedSoftmaxLoss
@@ -51,10 +51,8 @@ __all__ = [
     "ProxyLoss",
     "ProxyNCALoss",
     "RecallAtKLoss",
-    "References",
     "SmoothAPLoss",
     "SoftTripleLoss",
-    "StepParts",
     "SupConLoss",
     "TripletLoss",
     "ZeroShotLoss",

@@ -1,4 +1,4 @@
-"""ArcFace loss: an angle is added to the own class before the softmax."""
+"""ArcFace loss: softmax with an additive angular margin."""
 
 import math
 from typing import Any
@@ -14,11 +14,12 @@ from keras_gsp.losses.proxy_similarity import (
 )
 from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.pairs import log_one_plus_sum_exp
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class ArcFaceLoss(ProxyLoss):
-    r"""Asks each sample to be nearer to its class's proxy by an angle.
+    r"""Classifies with an angular margin on the true class (ArcFace).
 
     With :math:`\theta_c` the angle between an embedding and the proxy of
     class c, y its own class:
@@ -28,11 +29,11 @@ class ArcFaceLoss(ProxyLoss):
         + \sum_{c \neq y} e^{\text{scale} \cos \theta_c}}
 
     averaged over all samples. Where :math:`\theta_y + \text{margin}` exceeds
-    pi the cosine would rise again; there it is continued by
+    pi the cosine would rise again; it is replaced by
     :math:`\cos \theta_y - \text{margin} \sin(\text{margin})`, which falls.
-    With several proxies a class, its sub-centers, the nearest one counts.
-    Pairs of samples play no role, so a batch without positive pairs is
-    nothing special.
+    If a class has several proxies (sub-centers), the nearest one counts. The
+    loss does not use pairs of samples: a batch without positive pairs is no
+    special case.
 
     Args:
         margin: radians, in [0, pi / 2]. Default 0.5 (28.6 degrees).
@@ -56,7 +57,7 @@ class ArcFaceLoss(ProxyLoss):
         Deng et al., "ArcFace", CVPR 2019, equation (3); sub-centers: Deng et
         al., "Sub-center ArcFace", ECCV 2020, section 3.2. The continuation
         is that of their code. At an angle of exactly 0 or pi, where the
-        gradient of the angle is infinite, its part of the gradient is 0.
+        gradient of the angle is infinite, that term of the gradient is 0.
     """
 
     def __init__(
@@ -72,8 +73,8 @@ class ArcFaceLoss(ProxyLoss):
         self.margin = margin
         self.scale = scale
 
-    def sample_terms(self, labels: Any, similarities: Any) -> Any:
-        """Returns each sample's cross-entropy, own class turned away."""
+    def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
+        """Returns each sample's cross-entropy with the margin applied."""
         nearest = nearest_of_class(similarities)
         own = self._turned(own_similarities(labels, nearest))
         return log_one_plus_sum_exp(
@@ -81,16 +82,8 @@ class ArcFaceLoss(ProxyLoss):
             ops.logical_not(is_own_class(labels, nearest)),
         )
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "margin": self.margin,
-            "scale": self.scale,
-        }
-
     def _turned(self, cosines):
-        """The cosine of an angle that the margin was added to."""
+        """The cosine of the angle plus the margin."""
         squares = 1.0 - ops.square(cosines)
         is_straight = squares <= 0.0
         # Double `where`: sqrt never sees the zero whose gradient is infinite.

@@ -1,4 +1,4 @@
-"""Circle loss: pairs weighed by how far each is from its own optimum."""
+"""Circle loss: pairs weighted by their distance from the optimum."""
 
 from typing import Any
 
@@ -8,11 +8,12 @@ from keras import ops
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.pairs import shares_of_mean_over, weighted_logsumexp
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class CircleLoss(PairLoss):
-    r"""Pulls and pushes each pair the harder, the worse it is.
+    r"""Weights each pair by how far its cosine is from the optimum.
 
     With s the cosine, m the margin and :math:`\gamma` the scale, for anchor a
 
@@ -21,7 +22,7 @@ class CircleLoss(PairLoss):
         \sum_p e^{-\gamma [1 + m - s_{ap}]_+ (s_{ap} - 1 + m)}\Big),
 
     averaged over the anchors that have both a positive and a negative pair.
-    The brackets :math:`[\cdot]_+` weigh the pairs and pass no gradient. A
+    The factors :math:`[\cdot]_+` are weights and pass no gradient. A
     batch without positive pairs, or without negative ones, gives 0.
 
     Args:
@@ -61,8 +62,12 @@ class CircleLoss(PairLoss):
         self.scale = scale
 
     def anchor_terms(
-        self, embeddings: Any, references: Any, positive: Any, negative: Any
-    ) -> Any:
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
         """Returns each anchor's logarithm."""
         cosines = ops.matmul(embeddings, ops.transpose(references))
         fixed = ops.stop_gradient(cosines)
@@ -80,11 +85,3 @@ class CircleLoss(PairLoss):
             ops.any(positive > 0.0, axis=1), ops.any(negative > 0.0, axis=1)
         )
         return shares_of_mean_over(terms, has_both)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "margin": self.margin,
-            "scale": self.scale,
-        }

@@ -1,4 +1,4 @@
-"""Contrastive loss on Euclidean distances (C2)."""
+"""Contrastive loss on distances."""
 
 from typing import Any
 
@@ -9,11 +9,12 @@ from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_not_negative
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.pairs import anchor_shares
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class ContrastiveLoss(PairLoss):
-    """Pulls equal classes together and pushes unequal ones apart.
+    """Contrastive loss on Euclidean distances (C2).
 
     With `d` the Euclidean distance (not squared) of normalized embeddings,
     over ordered pairs of two different embeddings:
@@ -67,8 +68,12 @@ class ContrastiveLoss(PairLoss):
         self.negative_margin = negative_margin
 
     def anchor_terms(
-        self, embeddings: Any, references: Any, positive: Any, negative: Any
-    ) -> Any:
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
         """Returns both active means, split over the anchors."""
         distances = pairwise_distances(embeddings, references)
         too_far = ops.relu(distances - self.positive_margin)
@@ -76,14 +81,6 @@ class ContrastiveLoss(PairLoss):
         return _active_mean(too_far, positive) + _active_mean(
             too_near, negative
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "positive_margin": self.positive_margin,
-            "negative_margin": self.negative_margin,
-        }
 
 
 def _active_mean(hinges, weights):

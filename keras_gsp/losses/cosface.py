@@ -1,4 +1,4 @@
-"""CosFace loss: a cosine is taken off the own class before the softmax."""
+"""CosFace loss: softmax with an additive cosine margin."""
 
 from typing import Any
 
@@ -13,11 +13,12 @@ from keras_gsp.losses.proxy_similarity import (
 )
 from keras_gsp.ops.arguments import check_not_negative, check_positive
 from keras_gsp.ops.pairs import log_one_plus_sum_exp
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class CosFaceLoss(ProxyLoss):
-    r"""Asks each sample to be nearer to its class's proxy by a cosine.
+    r"""Classifies with a cosine margin on the true class (CosFace).
 
     With :math:`s_c` the cosine of an embedding and the proxy of class c, y
     its own class:
@@ -26,9 +27,9 @@ class CosFaceLoss(ProxyLoss):
         {e^{\text{scale} (s_y - \text{margin})}
         + \sum_{c \neq y} e^{\text{scale}\, s_c}}
 
-    averaged over all samples. With several proxies a class, its sub-centers,
-    the nearest one counts. Pairs of samples play no role, so a batch without
-    positive pairs is nothing special.
+    averaged over all samples. If a class has several proxies (sub-centers),
+    the nearest one counts. The loss does not use pairs of samples: a batch
+    without positive pairs is no special case.
 
     Args:
         margin: cosine, at least 0. Default 0.35.
@@ -61,19 +62,11 @@ class CosFaceLoss(ProxyLoss):
         self.margin = margin
         self.scale = scale
 
-    def sample_terms(self, labels: Any, similarities: Any) -> Any:
-        """Returns each sample's cross-entropy, own class less the margin."""
+    def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
+        """Returns each sample's cross-entropy with the margin applied."""
         nearest = nearest_of_class(similarities)
         own = own_similarities(labels, nearest) - self.margin
         return log_one_plus_sum_exp(
             self.scale * (nearest - own[:, None]),
             ops.logical_not(is_own_class(labels, nearest)),
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "margin": self.margin,
-            "scale": self.scale,
-        }

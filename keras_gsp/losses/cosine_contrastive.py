@@ -1,4 +1,4 @@
-"""Contrastive loss on cosines (C1), the loss of the memory paper."""
+"""Contrastive loss on cosines."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from keras import ops
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_not_negative
 from keras_gsp.ops.pairs import shares_of_mean_anchor
+from keras_gsp.ops.tensor import Tensor
 
 # A positive pair this close to cosine 1 is one image twice, up to rounding.
 _IDENTICAL = 1e-5
@@ -15,7 +16,7 @@ _IDENTICAL = 1e-5
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class CosineContrastiveLoss(PairLoss):
-    """Raises the cosine of equal classes and lowers that of unequal ones.
+    """Contrastive loss on cosines (C1), used with embedding memories.
 
     With `s` the inner product of normalized embeddings, over ordered pairs of
     two different embeddings:
@@ -63,8 +64,12 @@ class CosineContrastiveLoss(PairLoss):
         self.margin = margin
 
     def anchor_terms(
-        self, embeddings: Any, references: Any, positive: Any, negative: Any
-    ) -> Any:
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
         """Returns each anchor's sum of hinges."""
         cosines = ops.matmul(embeddings, ops.transpose(references))
         hinges = positive * ops.relu(
@@ -73,7 +78,3 @@ class CosineContrastiveLoss(PairLoss):
         return shares_of_mean_anchor(
             ops.sum(hinges, axis=1), positive, negative
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "margin": self.margin}

@@ -1,4 +1,4 @@
-"""Cross-batch metric learning: embeddings said in the other half's words."""
+"""Cross-batch metric learning (XML)."""
 
 from dataclasses import replace
 from typing import Any, Self
@@ -7,13 +7,18 @@ import keras
 from keras import ops
 
 from keras_gsp.losses.metric_loss import StepParts
+from keras_gsp.losses.pairwise import nan_if_unlabeled
 from keras_gsp.ops.arguments import (
     check_not_negative,
     check_positive,
     check_seed,
 )
 from keras_gsp.ops.halves import given_or_drawn_halves
-from keras_gsp.ops.labels import check_same_length, first_occurrences
+from keras_gsp.ops.labels import (
+    check_same_length,
+    first_occurrences,
+    flat_labels,
+)
 from keras_gsp.ops.precision import at_least_float32, exact_mean
 from keras_gsp.ops.ridge import cross_half_prediction
 from keras_gsp.ops.tensor import Tensor
@@ -21,40 +26,38 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class CrossBatchLoss:
-    """Applies a pair loss to embeddings expressed by foreign prototypes.
+    """Applies a loss to embeddings predicted by the other half's prototypes.
 
-    The batch is split into two halves without a common class. Prototypes are
-    fitted to each half in closed form, so that a histogram times them gives
-    the embedding, and each sample is expressed with the prototypes of the
-    other half: `Yhat_1 = V_2 Z_1`, `Yhat_2 = V_1 Z_2`. The pair loss then
-    compares expressed embeddings inside each half:
+    The batch is split into two halves without a common class. Prototypes V
+    are fitted to each half in closed form, so that histograms Z times V
+    approximate the embeddings. Each sample is then expressed with the
+    prototypes of the other half, and the pair loss compares the expressed
+    embeddings within each half:
 
-    `loss = pair_loss(Yhat_1) + pair_loss(Yhat_2)`,
+    `Yhat_1 = V_2 Z_1`, `Yhat_2 = V_1 Z_2`,
+    `loss = pair_loss(Yhat_1) + pair_loss(Yhat_2)`.
 
-    a sum of two losses, each averaged as the pair loss does and over its
-    half alone. With `reconstruction_weight` r the term
-    `r * mean_b |yhat_b - y_b|^2` is added, over all samples: the joint
-    objective the paper mentions beside the one it uses.
+    Each of the two losses is averaged over its half, as `pair_loss` defines
+    it; without a positive pair it has the value that `pair_loss` has then.
+    `reconstruction_weight` r adds `r * mean_b |yhat_b - y_b|^2` over all
+    samples, the paper's joint objective.
 
-    What is fitted are plain averages of the features, not normalized: it is
-    such averages that histograms times prototypes give, and their lengths
-    say how far an image is from its prototypes. So
-    `MetricLearner(regularizer=CrossBatchLoss(...))` takes the histograms and
-    `"pooled"` vectors of its encoder (`build_encoder(histogram=...)` gives
-    both), and the embeddings of an encoder that has no such output. With a
-    proxy loss in place of the pair loss (ProxyAnchor + XML in the paper's
-    table) each half is compared with the learner's proxies in the same way.
+    The embeddings that are fitted should be pooled features before
+    normalization. `MetricLearner(regularizer=CrossBatchLoss(...))` takes the
+    histograms and `"pooled"` vectors of its encoder
+    (`build_encoder(histogram=...)` gives both), or its embeddings if it has
+    no such output. With a proxy loss (ProxyAnchor + XML in the paper's table)
+    each half is compared with the learner's proxies.
 
     Args:
-        pair_loss: a `PairLoss`, such as `ContrastiveLoss()`; it normalizes
-            the expressed embeddings as it was told to. Or a `ProxyLoss`, for
-            `express` and `MetricLearner` alone: it has no pairs. Or another
+        pair_loss: a `PairLoss`, such as `ContrastiveLoss()`, whose
+            `normalization` is applied to the expressed embeddings. Or a
+            `ProxyLoss`, for `express` and `MetricLearner` only. Or another
             `MetricLoss` that has an `inside_loss`.
         ridge: eps of the fit, positive, once for each half (the text before
             (2.10); (2.9) halves it). Default 0.05, the paper's.
-        seed: int (always the same draw of halves) or `None` (a new draw in
-            each call, from the global generator of Keras); not used when
-            `first_half` is given.
+        seed: int (the same halves in every call) or `None` (new halves, from
+            the global generator of Keras); not used with `first_half`.
         reconstruction_weight: r, at least 0. Default 0: no such term.
 
     Raises:
@@ -109,20 +112,20 @@ class CrossBatchLoss:
         Args:
             labels: (batch,) or (batch, 1), integers or floats.
             histograms: (batch, num_prototypes), rows that sum to 1.
-            embeddings: (batch, embedding_size), what is fitted and expressed.
+            embeddings: (batch, embedding_size), fitted and expressed.
             first_half: (batch,), boolean, the samples of the first half; no
                 class should be in both. Drawn by `class_disjoint_halves`
                 when `None`.
 
         Returns:
-            Scalar, float32 or float64. A half without pairs gives what the
-            pair loss gives for them, 0 for those of this package.
+            Scalar, float32 or float64. A half without pairs gives 0 with the
+            pair losses of this package.
 
         Raises:
             TypeError: labels that are strings, `first_half` not boolean, a
                 proxy loss in place of the pair loss.
-            ValueError: fewer than two classes to split, shapes that do not
-                fit. In a TensorFlow graph the former is
+            ValueError: labels that are NaN, shapes that do not fit, fewer
+                than two classes to split. In a TensorFlow graph the last is
                 `tf.errors.InvalidArgumentError`; XLA cannot raise.
         """
         if self.pair_loss.needs:
@@ -131,6 +134,7 @@ class CrossBatchLoss:
                 "similarities of what `express` returns. Received: "
                 f"pair_loss={self.pair_loss!r}."
             )
+        embeddings = nan_if_unlabeled(embeddings, flat_labels(labels))
         labels = first_occurrences(labels)
         first_half = given_or_drawn_halves(labels, first_half, self.seed)
         parts = StepParts(labels=labels, embeddings=embeddings)
@@ -138,10 +142,10 @@ class CrossBatchLoss:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What a step has to bring; see `MetricLoss`."""
+        """Parts of a step that are required; see `MetricLoss`."""
         return ("histograms", "first_half", *self.pair_loss.needs)
 
-    def training_loss(self, parts: StepParts) -> Any:
+    def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss of a training step, a scalar."""
         targets = parts.embeddings if parts.pooled is None else parts.pooled
         return self._loss(parts, parts.histograms, targets, parts.first_half)
@@ -153,7 +157,7 @@ class CrossBatchLoss:
         embeddings: Tensor,
         first_half: Tensor | None = None,
     ) -> Tensor:
-        """Returns each embedding in terms of the other half's prototypes.
+        """Returns the embeddings predicted by the other half's prototypes.
 
         Args:
             labels: as in `compute`.
@@ -192,7 +196,7 @@ class CrossBatchLoss:
         return cls(**{**config, "pair_loss": pair_loss})
 
     def _loss(self, parts, histograms, targets, first_half):
-        """The sum over the halves, each averaged by itself."""
+        """The sum of the losses of both halves."""
         expressed = self.express(parts.labels, histograms, targets, first_half)
         parts = replace(parts, embeddings=expressed)
         loss = self.pair_loss.inside_loss(parts, first_half)

@@ -1,4 +1,4 @@
-"""Classification of embeddings that the rest of their batch has refined."""
+"""Intra-batch loss: classification with messages between samples."""
 
 from typing import Any
 
@@ -9,11 +9,12 @@ from keras_gsp.losses.metric_loss import MetricLoss, StepParts
 from keras_gsp.ops.arguments import check_not_negative
 from keras_gsp.ops.labels import class_indices, nan_without_row
 from keras_gsp.ops.precision import exact_mean
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class IntraBatchLoss(MetricLoss):
-    r"""Classifies each embedding alone, and with what its batch says.
+    r"""Classifies embeddings before and after messages within the batch.
 
     With :math:`p(x)` the class probabilities of the plain embeddings and
     :math:`p(x')` those of the embeddings after messages between the samples
@@ -23,15 +24,12 @@ class IntraBatchLoss(MetricLoss):
     .. math:: H(p(x')) + w H(p(x)), \quad H(p) = -(1 - s) \log p_y
         - \frac{s}{C} \sum_c \log p_c
 
-    each averaged over the batch. The embeddings reach the loss as the encoder
-    returns them; every other sample of the batch has a gradient from the
-    first term. Needs `MetricLearner(loss_layer=IntraBatchClassifier(...))`,
-    and has neither pairs nor proxies: no memory and no alternation go with
-    it. Within `CrossBatchLoss` each half's expressed embeddings are
-    classified, with messages from that half alone, as XML's (2.10) has it:
-    the other half's are expressed by what was fitted to this one. Outside
-    training only the plain embeddings count, and a class without a row gives
-    NaN.
+    each averaged over the batch. The embeddings are not normalized; the first
+    term has a gradient in all samples of the batch. Requires
+    `MetricLearner(loss_layer=IntraBatchClassifier(...))` and excludes proxies
+    and memory; a batch without positive pairs is no special case. Within
+    `CrossBatchLoss` the messages come from the same half only (XML, (2.10)).
+    Outside training only the plain embeddings count.
 
     Args:
         label_smoothing: s, in [0, 1). Default 0.1.
@@ -80,30 +78,22 @@ class IntraBatchLoss(MetricLoss):
         self.label_smoothing = label_smoothing
         self.plain_weight = plain_weight
 
-    def training_loss(self, parts: StepParts) -> Any:
+    def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss of a training step, a scalar."""
         plain, refined = parts.loss_layer(parts.embeddings)
         return exact_mean(self._terms(parts.labels, plain, refined))
 
-    def validation_loss(self, parts: StepParts) -> Any:
+    def validation_loss(self, parts: StepParts) -> Tensor:
         """Returns the plain embeddings' part of the loss, a scalar."""
         plain, _ = parts.loss_layer(parts.embeddings)
         return exact_mean(self._cross_entropy(parts.labels, plain))
 
-    def inside_loss(self, parts: StepParts, is_inside: Any) -> Any:
+    def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
         """Returns the loss of some samples, as if they were the batch."""
         plain, refined = parts.loss_layer(parts.embeddings, groups=is_inside)
         terms = self._terms(parts.labels, plain, refined)
         inside = ops.cast(is_inside, terms.dtype)
         return ops.sum(inside * terms) / ops.maximum(ops.sum(inside), 1.0)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "label_smoothing": self.label_smoothing,
-            "plain_weight": self.plain_weight,
-        }
 
     def _terms(self, labels, plain, refined):
         terms = self._cross_entropy(labels, refined)

@@ -1,4 +1,4 @@
-"""Lifted structure loss: each positive pair against both ends' negatives."""
+"""Lifted structure loss."""
 
 from typing import Any
 
@@ -9,11 +9,12 @@ from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_not_negative
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.pairs import anchor_shares, weighted_logsumexp
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class LiftedStructureLoss(PairLoss):
-    r"""Wants a positive pair nearer than every negative of either end.
+    r"""Compares each positive pair with the negatives of both its samples.
 
     With d the Euclidean distance (not squared) of normalized embeddings:
 
@@ -63,8 +64,12 @@ class LiftedStructureLoss(PairLoss):
         self.negative_margin = negative_margin
 
     def anchor_terms(
-        self, embeddings: Any, references: Any, positive: Any, negative: Any
-    ) -> Any:
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
         """Returns each anchor's sum over its positives, over their number."""
         distances = pairwise_distances(embeddings, references)
         nearness = self.negative_margin - distances
@@ -78,11 +83,3 @@ class LiftedStructureLoss(PairLoss):
         hinges = ops.relu(distances - self.positive_margin + rivals)
         sums = ops.sum(positive * ops.square(hinges), axis=1) / 2.0
         return anchor_shares(sums, ops.sum(positive))
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "positive_margin": self.positive_margin,
-            "negative_margin": self.negative_margin,
-        }

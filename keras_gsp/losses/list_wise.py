@@ -1,4 +1,4 @@
-"""What every loss on an anchor's ranked list shares."""
+"""Base of the losses on an anchor's ranked list."""
 
 from typing import Any
 
@@ -6,22 +6,22 @@ from keras import ops
 
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.pairs import shares_of_mean_over
+from keras_gsp.ops.tensor import Tensor
 
 
 class ListLoss(PairLoss):
-    """Base of the losses that look at each anchor's whole ranking.
+    """Base of the losses on each anchor's whole ranking.
 
-    A pair loss in everything but its one method: a subclass writes
-    `list_terms`, from an anchor's similarities to all references to one
-    number. Labels, `between`, proxies and memory work as in `PairLoss`; there
-    is no miner, since a list is not a list without its easy part.
+    A subclass defines one method, `list_terms`, from an anchor's similarities
+    to all references to one number. Labels, `between`, proxies and memory
+    work as in `PairLoss`. There is no miner: a ranking needs all references.
 
     The loss is the mean over the anchors that have a positive reference; a
     batch without any gives 0.
 
     Args:
-        counts_query: whether an anchor stands in its own list as well, as a
-            positive that is similar to it like nothing else.
+        counts_query: whether the anchor is also in its own list, as its most
+            similar positive.
         normalization: as in `PairLoss`.
         label_kind: as in `PairLoss`.
         ignored_label: as in `PairLoss`.
@@ -51,8 +51,10 @@ class ListLoss(PairLoss):
         )
         self.counts_query = counts_query
 
-    def list_terms(self, similarities: Any, positive: Any, counted: Any) -> Any:
-        """Returns the loss of each anchor's list; a subclass writes this.
+    def list_terms(
+        self, similarities: Tensor, positive: Tensor, counted: Tensor
+    ) -> Tensor:
+        """Returns the loss of each anchor's list; defined by each subclass.
 
         Args:
             similarities: (batch, references), inner products of normalized
@@ -63,17 +65,21 @@ class ListLoss(PairLoss):
                 list, 0 for one that is left out.
 
         Returns:
-            (batch,); what stands for an anchor without positives is not
-            looked at, but must be finite.
+            (batch,); the term of an anchor without positives is not used, but
+            must be finite.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define `list_terms`."
         )
 
     def anchor_terms(
-        self, embeddings: Any, references: Any, positive: Any, negative: Any
-    ) -> Any:
-        """Returns the shares of the mean over anchors with a positive."""
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
+        """Returns terms whose mean is that over anchors with a positive."""
         similarities = ops.matmul(embeddings, ops.transpose(references))
         counted = ops.cast(positive + negative > 0.0, similarities.dtype)
         has_positive = ops.any(positive > 0.0, axis=1)
@@ -85,12 +91,3 @@ class ListLoss(PairLoss):
             counted = ops.concatenate([counted, itself], axis=1)
         terms = self.list_terms(similarities, positive, counted)
         return shares_of_mean_over(terms, has_positive)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {**super().get_config(), "counts_query": self.counts_query}
-        return {
-            name: value
-            for name, value in config.items()
-            if name not in ("miner", "seed")
-        }

@@ -1,4 +1,4 @@
-"""Margin loss: a boundary between near and far, which can be learned."""
+"""Margin loss with a fixed or learned boundary."""
 
 import copy
 from typing import Any
@@ -11,11 +11,12 @@ from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_not_negative, check_positive
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.pairs import anchor_shares
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class MarginLoss(PairLoss):
-    r"""Wants positives inside a boundary and negatives outside it.
+    r"""Separates positives from negatives by a distance boundary.
 
     With d the Euclidean distance (not squared) of normalized embeddings, over
     the triplets of an anchor, a positive and a negative:
@@ -31,11 +32,11 @@ class MarginLoss(PairLoss):
     Args:
         margin: distance, at least 0 (alpha in the paper). Default 0.2.
         beta: distance of the boundary, positive. Default 1.2.
-        learn_beta: whether the boundary is learned, by a layer that
-            `MetricLearner` is given: `loss_layer=LearnedBoundary()`, or one
-            boundary a class. `beta` is then not looked at; outside training,
-            where classes are others, the mean of the layer's boundaries
-            serves. Default False.
+        learn_beta: whether the boundary is learned, by the layer in
+            `MetricLearner(loss_layer=LearnedBoundary())`, one for all classes
+            or one per class. `beta` is then not used; outside training, where
+            the classes differ, the mean of the boundaries is used. Default
+            False.
         **kwargs: `normalization` (default `"l2"`, which the boundary is meant
             for), `label_kind`, `miner` and the others of `PairLoss`.
 
@@ -73,12 +74,12 @@ class MarginLoss(PairLoss):
         self.needs = ("loss_layer",) if learn_beta else ()
         self._boundaries = None
 
-    def training_loss(self, parts: StepParts) -> Any:
+    def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss, with each anchor's own boundary if learned."""
         bounded = self._with_boundaries_of(parts)
         return super(MarginLoss, bounded).training_loss(parts)
 
-    def validation_loss(self, parts: StepParts) -> Any:
+    def validation_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss within the batch, with one boundary for all."""
         bounded = self
         if self.learn_beta and self._boundaries is None:
@@ -86,14 +87,18 @@ class MarginLoss(PairLoss):
             bounded._boundaries = parts.loss_layer.mean_boundary()
         return super(MarginLoss, bounded).validation_loss(parts)
 
-    def inside_loss(self, parts: StepParts, is_inside: Any) -> Any:
+    def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
         """Returns the loss over the pairs of some samples of a batch."""
         bounded = self._with_boundaries_of(parts)
         return super(MarginLoss, bounded).inside_loss(parts, is_inside)
 
     def anchor_terms(
-        self, embeddings: Any, references: Any, positive: Any, negative: Any
-    ) -> Any:
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
         """Returns each anchor's sum of hinges, divided by their number."""
         beta = self.beta
         if self.learn_beta:
@@ -111,15 +116,6 @@ class MarginLoss(PairLoss):
         active += negative * ops.cast(too_near > 0.0, distances.dtype)
         sums = ops.sum(positive * too_far + negative * too_near, axis=1)
         return anchor_shares(sums, ops.sum(active))
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "margin": self.margin,
-            "beta": self.beta,
-            "learn_beta": self.learn_beta,
-        }
 
     def _with_boundaries_of(self, parts):
         """This loss for one step: a copy that knows the layer's output."""

@@ -1,5 +1,6 @@
-"""What a loss says of itself, and what a training step gives it."""
+"""The interface between a loss and the training step of `MetricLearner`."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from keras import ops
 
 from keras_gsp.ops.labels import flat_labels
 from keras_gsp.ops.precision import exact_mean
+from keras_gsp.ops.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -23,49 +25,50 @@ class References:
         is_warm: boolean scalar, whether they can be used yet; `None`: always.
     """
 
-    labels: Any
-    embeddings: Any
-    excluded: Any = None
-    is_warm: Any = None
+    labels: Tensor
+    embeddings: Tensor
+    excluded: Tensor | None = None
+    is_warm: Tensor | None = None
 
     def once_warm(
-        self, loss: Callable[[], Any], stand_in: Callable[[], Any]
-    ) -> Any:
-        """Returns `loss()`, or `stand_in()` while these warm up."""
+        self, loss: Callable[[], Tensor], otherwise: Callable[[], Tensor]
+    ) -> Tensor:
+        """Returns `loss()`, or `otherwise()` while these warm up."""
         if self.is_warm is None:
             return loss()
-        return ops.cond(self.is_warm, loss, stand_in)
+        return ops.cond(self.is_warm, loss, otherwise)
 
 
 @dataclass(frozen=True)
 class StepParts:
-    """Everything of one step that a loss or a regularizer may ask for.
+    """Everything that a loss or a regularizer may use in one step.
 
-    Labels and embeddings are always there; the rest where the learner has
+    Labels and embeddings are always given, the rest where the learner has
     it. Under `tf.distribute` they are those of the global batch.
 
     Args:
         labels: (batch,), or as `loss.checked_labels` returned them.
-        embeddings: (batch, embedding_size), as the encoder returns them.
+        embeddings: (batch, embedding_size), the encoder's output.
         histograms: (batch, num_prototypes).
-        pooled: (batch, embedding_size), what the histograms describe: the
-            pooled features before they are normalized.
+        pooled: (batch, embedding_size), the pooled features before
+            normalization, which the histograms describe.
         proxies: the `ClassProxies`: embeddings to similarities.
         class_embeddings: the `ClassEmbeddings`.
-        loss_layer: the layer that holds a loss's own weights.
+        loss_layer: the layer that holds the weights of a loss.
         first_half: boolean (batch,), halves without a common class.
-        references: proxies and memory, as far as there are any.
-        in_batch_weight: of the pairs within the batch beside `references`.
+        references: proxies and memory, if there are any.
+        in_batch_weight: weight of the pairs within the batch when there are
+            `references`.
     """
 
-    labels: Any
-    embeddings: Any
-    histograms: Any = None
-    pooled: Any = None
+    labels: Tensor
+    embeddings: Tensor
+    histograms: Tensor | None = None
+    pooled: Tensor | None = None
     proxies: Any = None
     class_embeddings: Any = None
     loss_layer: Any = None
-    first_half: Any = None
+    first_half: Tensor | None = None
     references: tuple[References, ...] = ()
     in_batch_weight: float = 0.0
 
@@ -73,12 +76,10 @@ class StepParts:
 class MetricLoss(keras.losses.Loss):
     """Base of every loss that `MetricLearner` can be compiled with.
 
-    The learner asks and never looks at types. A loss says which parts of a
-    step it cannot do without (`needs`) and which it uses where they are there
-    (`takes`); a part that is given and neither needed nor taken is refused at
-    `compile`. It computes its value from the parts. As it stands here a loss
-    is a function of labels and embeddings alone, `call`, as list-wise losses
-    are.
+    `MetricLearner` calls `training_loss` or `validation_loss`. As defined
+    here both are the mean of `call(labels, embeddings)`. A loss names the
+    parts of a step that it requires (`needs`) and those that it uses if
+    present (`takes`); `compile` refuses any other part.
 
     Attributes:
         needs: names among `"proxies"`, `"memory"`, `"class_embeddings"`,
@@ -102,7 +103,7 @@ class MetricLoss(keras.losses.Loss):
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
 
-    def checked_labels(self, labels: Any) -> Any:
+    def checked_labels(self, labels: Tensor) -> Tensor:
         """Returns labels as this loss takes them: (batch,) numbers.
 
         Raises:
@@ -111,10 +112,42 @@ class MetricLoss(keras.losses.Loss):
         """
         return flat_labels(labels)
 
-    def training_loss(self, parts: StepParts) -> Any:
+    def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss of a training step, a scalar."""
         return self.validation_loss(parts)
 
-    def validation_loss(self, parts: StepParts) -> Any:
+    def validation_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss outside training, a scalar."""
         return exact_mean(self.call(parts.labels, parts.embeddings))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments, read from their attributes.
+
+        The arguments are those of `__init__` and, as long as it passes
+        `**kwargs` on, of the base's `__init__`.
+        """
+        return {
+            name: getattr(self, name)
+            for name in _arguments_of(type(self))
+            if hasattr(self, name)
+        }
+
+
+def _arguments_of(kind: type) -> list[str]:
+    names: list[str] = []
+    for base in kind.__mro__:
+        if "__init__" in vars(base):
+            known = inspect.signature(vars(base)["__init__"]).parameters
+            names += list(known)
+            if all(one.kind != one.VAR_KEYWORD for one in known.values()):
+                break
+    return names
+
+
+def check_not_empty(tensor: Tensor, name: str) -> None:
+    """Raises `ValueError` for a batch that is known to have no sample."""
+    if tensor.shape[0] == 0:
+        raise ValueError(
+            f"`{name}` must have at least one row, a sample of the batch. "
+            f"Received: shape {tuple(tensor.shape)}."
+        )

@@ -13,11 +13,12 @@ from keras_gsp.ops.pairs import (
     shares_of_mean_anchor,
     weighted_logsumexp,
 )
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class MultiSimilarityLoss(PairLoss):
-    """Weighs each pair by its own and by its neighbors' similarity.
+    """Weights each pair by its own similarity and by its neighbors'.
 
     With `s` the inner product of normalized embeddings:
 
@@ -31,10 +32,9 @@ class MultiSimilarityLoss(PairLoss):
     Args:
         alpha: sharpness among positives, positive. Default 2.
         beta: sharpness among negatives, positive. Default 40, for a
-            pretrained network. One that starts from random weights may not
-            begin to learn with it, as it gives all images nearly one
-            direction; try 10.
-        base: cosine around which pairs are weighed, in [-1, 1]. Default 0.5.
+            pretrained network; try 10 for one with random weights, whose
+            embeddings are at first nearly parallel.
+        base: cosine around which pairs are weighted, in [-1, 1]. Default 0.5.
         mining_margin: cosine, at least 0, or `None` for all pairs. An
             anchor's negatives are kept when more similar than its least
             similar positive - `mining_margin`, its positives when less
@@ -61,7 +61,7 @@ class MultiSimilarityLoss(PairLoss):
         Deep Metric Learning", CVPR 2019, equations (11), (12) (miner) and
         (15). The papers' code for GSP leaves the miner out, hence the
         default. The original code also drops positives of cosine above
-        1 - 1e-5 to be rid of self pairs; here those are removed by index and
+        1 - 1e-5 to drop self pairs; here those are removed by index and
         duplicates stay.
     """
 
@@ -83,8 +83,12 @@ class MultiSimilarityLoss(PairLoss):
         self.mining_margin = mining_margin
 
     def anchor_terms(
-        self, embeddings: Any, references: Any, positive: Any, negative: Any
-    ) -> Any:
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
         """Returns both logarithms of each anchor."""
         cosines = ops.matmul(embeddings, ops.transpose(references))
         kept = weights = PairWeights(positive, negative)
@@ -101,13 +105,3 @@ class MultiSimilarityLoss(PairLoss):
         )
         terms = attraction / self.alpha + repulsion / self.beta
         return shares_of_mean_anchor(terms, positive, negative)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "alpha": self.alpha,
-            "beta": self.beta,
-            "base": self.base,
-            "mining_margin": self.mining_margin,
-        }

@@ -1,22 +1,20 @@
-"""N-pair loss: one pair a class, told from the positives of the others."""
-
-from typing import Any
+"""N-pair loss: one pair per class."""
 
 import keras
 from keras import ops
 
 from keras_gsp.losses.pairwise import PairLoss
-from keras_gsp.ops.normalization import normalize
 from keras_gsp.ops.pairs import (
     PairWeights,
     shares_of_mean_over,
     weighted_logsumexp,
 )
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class NPairLoss(PairLoss):
-    r"""Picks an anchor's positive out of the positives of other anchors.
+    r"""Softmax of an anchor's positive among the other classes' positives.
 
     Each class gives one pair: its first sample in the batch is the anchor,
     its second one the positive :math:`p(a)`. With s the inner product:
@@ -25,8 +23,8 @@ class NPairLoss(PairLoss):
 
     the sum over the positives p(b) of the other anchors that are negatives
     of a, averaged over the anchors that have a positive. Further samples of a
-    class are not looked at; batches of two a class waste nothing. Against
-    references every anchor takes part, with its first positive. A batch
+    class are not used: take two per class. Against references every anchor
+    counts, with its first positive. A batch
     without positive pairs gives 0.
 
     Args:
@@ -49,49 +47,13 @@ class NPairLoss(PairLoss):
         the embeddings' length.
     """
 
-    def call(self, labels: Any, embeddings: Any) -> Any:
-        """Returns the terms of the first sample of each class; see the class.
-
-        Args:
-            labels: as in `PairLoss.call`.
-            embeddings: (batch, embedding_size).
-
-        Returns:
-            (batch,), 0 for all others, whose mean is the loss.
-        """
-        if not isinstance(labels, PairWeights):
-            labels, embeddings = self._checked(labels, embeddings)
-            labels = self._weights_within(labels, embeddings)
-        count = ops.shape(labels.positive)[0]
-        positions = ops.arange(count)
-        first, has_positive = _first_positive(labels.positive)
-        is_first = ops.logical_and(has_positive, first > positions)
-        weights = PairWeights(
-            labels.positive
-            * ops.cast(is_first, labels.positive.dtype)[:, None],
-            labels.negative,
-        )
-        if not isinstance(labels, _PairsOfClasses):
-            return super().call(weights, embeddings)
-        # The anchors' rows are enough, and first of all rows.
-        half = (count + 1) // 2
-        rows = ops.where(is_first, positions, positions + count)
-        rows = ops.argsort(rows)[:half]
-        embeddings = normalize(embeddings, self.normalization)
-        terms = self._terms(
-            ops.take(embeddings, rows, axis=0),
-            embeddings,
-            PairWeights(*(ops.take(one, rows, axis=0) for one in weights)),
-        )
-        place = ops.cumsum(ops.cast(is_first, "int32")) - 1
-        terms = ops.take(terms, ops.maximum(place, 0), axis=0)
-        # Of a mean over half as many to that over all.
-        scale = ops.cast(count, terms.dtype) / ops.cast(half, terms.dtype)
-        return ops.where(is_first, terms * scale, 0.0)
-
     def anchor_terms(
-        self, embeddings: Any, references: Any, positive: Any, negative: Any
-    ) -> Any:
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
         """Returns each anchor's logarithm."""
         chosen, is_anchor = _first_positive(positive)
         products = ops.matmul(
@@ -115,17 +77,13 @@ class NPairLoss(PairLoss):
         )
 
     def _weights_within(self, labels, embeddings):
-        weights = super()._weights_within(labels, embeddings)
-        # One class a sample: a matrix may give each an anchor of its own.
-        if len(labels.shape) == 1:
-            return _PairsOfClasses(*weights)
-        return weights
-
-
-class _PairsOfClasses(PairWeights):
-    """Pairs of which at most every second sample is the first of its class."""
-
-    __slots__ = ()
+        """The pairs of a batch: the first sample of a class is the anchor."""
+        positive, negative = super()._weights_within(labels, embeddings)
+        first, has_positive = _first_positive(positive)
+        positions = ops.arange(ops.shape(positive)[0])
+        is_first = ops.logical_and(has_positive, first > positions)
+        is_first = ops.cast(is_first, positive.dtype)
+        return PairWeights(positive * is_first[:, None], negative)
 
 
 def _first_positive(positive):

@@ -13,21 +13,23 @@ from keras_gsp.losses.proxy_similarity import (
 )
 from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.pairs import log_one_plus_sum_exp
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class NormalizedSoftmaxLoss(ProxyLoss):
-    r"""Classifies embeddings by the cosine to one proxy a class.
+    r"""Classifies embeddings by their cosine to each class's proxy.
 
     With :math:`s_c` the cosine of an embedding and the proxy of class c, y
     its own class, T the temperature:
 
     .. math:: -\log \frac{e^{s_y / T}}{\sum_c e^{s_c / T}}
 
-    averaged over all samples. With several proxies a class, its sub-centers,
+    averaged over all samples. If a class has several proxies (sub-centers),
     the nearest one counts (`ProxyNCALoss` adds their probabilities instead;
-    with one proxy a class the two are the same function). Pairs of samples
-    play no role, so a batch without positive pairs is nothing special.
+    with one proxy per class the two are the same function). The loss does
+    not use pairs of samples: a batch without positive pairs is no special
+    case.
 
     Args:
         temperature: what cosines are divided by, positive. Default 0.05.
@@ -56,7 +58,7 @@ class NormalizedSoftmaxLoss(ProxyLoss):
         check_positive(temperature=temperature)
         self.temperature = temperature
 
-    def sample_terms(self, labels: Any, similarities: Any) -> Any:
+    def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
         """Returns each sample's cross-entropy."""
         nearest = nearest_of_class(similarities)
         own = own_similarities(labels, nearest)
@@ -64,7 +66,3 @@ class NormalizedSoftmaxLoss(ProxyLoss):
             (nearest - own[:, None]) / self.temperature,
             ops.logical_not(is_own_class(labels, nearest)),
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "temperature": self.temperature}

@@ -1,4 +1,4 @@
-"""What every loss on pairs of embeddings shares."""
+"""Base of the losses on pairs of embeddings."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.losses.metric_loss import MetricLoss, StepParts
+from keras_gsp.losses.metric_loss import (
+    MetricLoss,
+    StepParts,
+    check_not_empty,
+)
 from keras_gsp.ops.arguments import check_integer, check_seed
 from keras_gsp.ops.labels import check_same_length
 from keras_gsp.ops.mining import MINERS
@@ -20,14 +24,15 @@ from keras_gsp.ops.pairs import (
 )
 from keras_gsp.ops.precision import exact_mean
 from keras_gsp.ops.preconditions import require
+from keras_gsp.ops.tensor import Tensor
 
 
 class PairLoss(MetricLoss):
     """Base of the losses that compare embeddings of equal and unequal class.
 
-    A subclass writes one method, `anchor_terms`. This class checks labels,
-    normalizes embeddings, says how much each pair counts, removes each
-    embedding's pair with itself by its index, and offers two ways in:
+    A subclass defines one method, `anchor_terms`. This class checks labels,
+    normalizes embeddings, weights the pairs and removes each embedding's
+    pair with itself by its index. There are two ways to call it:
 
     - `loss(labels, embeddings)`: every embedding of the batch against every
       other one. This is what `model.compile(loss=...)` calls.
@@ -35,40 +40,41 @@ class PairLoss(MetricLoss):
       reference_embeddings)`: the batch against references such as proxies or
       an embedding memory.
 
-    Whose pair is positive is yours to say: by class labels, by a boolean
-    matrix (batch, batch) or, with `label_kind`, by a weighted one or by
-    multi-hot labels.
+    Positive pairs are given by class labels, by a boolean matrix
+    (batch, batch) or, with `label_kind`, by a weighted matrix or by multi-hot
+    labels.
 
-    `call` returns one term an anchor. Their mean is the loss, a sample weight
-    multiplies the terms of its anchor, and `reduction="sum"` gives `batch`
-    times the loss.
+    `call` returns one term per anchor. Their mean is the loss, a sample
+    weight multiplies the term of its anchor, and `reduction="sum"` gives
+    `batch` times the loss.
 
     Args:
         normalization: `"l2"` (unit sphere), `"ball"` (unit ball) or `None`
-            (as given): applied to embeddings and references before they are
+            (as given), applied to embeddings and references before they are
             compared.
-        label_kind: what labels are. `"class"` (default): one number a
+        label_kind: format of the labels. `"class"` (default): one number per
             sample, or a boolean matrix (batch, references) of the positive
             pairs. `"multi_hot"`: (batch, num_classes), samples that share a
             class are positive. `"pairs"`: a matrix (batch, references) of
-            numbers, above 0 a positive pair that counts so many times, 0 a
-            negative pair, below 0 no pair at all.
+            weights: above 0 a positive pair of that weight, 0 a negative
+            pair, below 0 no pair.
         ignored_label: int, a class label whose samples have no pairs, or
             `None`.
         miner: which pairs are kept: `"batch_hard"`, `"semi_hard"`,
-            `"distance_weighted"`, `"multi_similarity"` (their equations are
-            those of `gsp.ops.batch_hard_pairs` and so on), a function of
+            `"distance_weighted"`, `"multi_similarity"` (see
+            `gsp.ops.batch_hard_pairs` and so on), a function of
             (embeddings, references, weights, seed) that returns
             `gsp.ops.PairWeights`, or `None` for all pairs.
         seed: int (the same draws in every call) or `None` (new draws, from
-            the global generator of Keras), for the miner that draws.
+            the global generator of Keras), for a miner that draws.
         reduction: as in `keras.losses.Loss`.
         name: string.
         dtype: the dtype in which embeddings arrive in `call`. The arithmetic
             is in float32 at least, whatever the policy.
 
     Raises:
-        TypeError: `miner` neither a word nor a function, `seed` not an int.
+        TypeError: `miner` is neither a string nor a function, `seed` is not
+            an int.
         ValueError: unknown `normalization`, `label_kind` or `miner`.
 
     Example:
@@ -105,13 +111,16 @@ class PairLoss(MetricLoss):
         self.seed = check_seed(seed)
 
     def __call__(
-        self, labels: Any, embeddings: Any, sample_weight: Any = None
-    ) -> Any:
+        self,
+        labels: Tensor,
+        embeddings: Tensor,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
         """Returns the loss of a batch.
 
         Args:
             labels: (batch,) or (batch, 1), integers or floats; a boolean
-                matrix (batch, batch); or what `label_kind` says. A sample's
+                matrix (batch, batch); or as `label_kind` defines. A sample's
                 pair with itself never counts.
             embeddings: (batch, embedding_size).
             sample_weight: (batch,), multiplies the terms of its anchor.
@@ -121,18 +130,20 @@ class PairLoss(MetricLoss):
 
         Raises:
             TypeError: labels that are strings.
-            ValueError: wrong shapes.
+            ValueError: wrong shapes, an empty batch, labels that are NaN. A
+                NaN label in a TensorFlow graph is an
+                `InvalidArgumentError`; under XLA the loss is NaN.
         """
         labels, embeddings = self._checked(labels, embeddings)
         # Keras casts labels to float32, where large ids would collide.
         weights = self._weights_within(labels, embeddings)
         return super().__call__(weights, embeddings, sample_weight)
 
-    def call(self, labels: Any, embeddings: Any) -> Any:
-        """Returns the terms of each anchor against the rest of its batch.
+    def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
+        """Returns the term of each anchor against the rest of its batch.
 
         Args:
-            labels: as in `__call__`, or the `PairWeights` they stand for.
+            labels: as in `__call__`, or the `PairWeights` made from them.
             embeddings: (batch, embedding_size).
 
         Returns:
@@ -146,43 +157,44 @@ class PairLoss(MetricLoss):
 
     def between(
         self,
-        labels: Any,
-        embeddings: Any,
-        reference_labels: Any,
-        reference_embeddings: Any,
+        labels: Tensor,
+        embeddings: Tensor,
+        reference_labels: Tensor | None,
+        reference_embeddings: Tensor,
         *,
-        excluded: Any = None,
-    ) -> Any:
+        excluded: Tensor | None = None,
+    ) -> Tensor:
         """Returns the loss of a batch against references.
 
         Args:
             labels: (batch,) or (batch, 1), integers or floats; a boolean
-                matrix (batch, references); or what `label_kind` says.
+                matrix (batch, references); or as `label_kind` defines.
             embeddings: (batch, embedding_size), the anchors.
-            reference_labels: (references,) or (references, 1), class
-                numbers beside multi-hot labels too, which may also be
-                (references, num_classes); `None` where `labels` say which
-                pairs are positive.
+            reference_labels: (references,) or (references, 1), class numbers
+                also with multi-hot labels, or then (references,
+                num_classes); `None` when `labels` is a matrix of pairs.
             reference_embeddings: (references, embedding_size).
-            excluded: boolean (batch, references), or None: pairs left out of
-                every sum and every count, such as an embedding's pair with
-                itself or an empty memory slot.
+            excluded: boolean (batch, references), or `None`: pairs left out
+                of every sum and every count, such as an embedding's pair
+                with itself or an empty memory slot.
 
         Returns:
-            Scalar, float32 or float64: the mean over the anchors. An anchor
-            whose pairs are all excluded counts nowhere.
+            Scalar, float32 or float64: the mean over the anchors. Anchors
+            whose pairs are all excluded do not count.
 
         Raises:
             TypeError: labels that are strings.
-            ValueError: wrong shapes.
+            ValueError: as in `__call__`.
         """
         labels, embeddings = self._checked(labels, embeddings)
-        names = ("reference_labels", "reference_embeddings")
-        references = _checked_embeddings(reference_embeddings, names[1])
+        references = _checked_embeddings(
+            reference_embeddings, "reference_embeddings"
+        )
         if reference_labels is not None:
             reference_labels = checked_reference_labels(
                 reference_labels, self.label_kind
             )
+            names = ("reference_labels", "reference_embeddings")
             check_same_length(reference_labels, references, names)
         _check_pairs(embeddings, references, excluded)
         weights = self._weights(
@@ -197,8 +209,8 @@ class PairLoss(MetricLoss):
         )
         return exact_mean(terms)
 
-    def checked_labels(self, labels: Any) -> Any:
-        """Returns labels as `label_kind` says they are, checked.
+    def checked_labels(self, labels: Tensor) -> Tensor:
+        """Returns labels in the format of `label_kind`, checked.
 
         Raises:
             TypeError: strings.
@@ -206,12 +218,12 @@ class PairLoss(MetricLoss):
         """
         return checked_pair_labels(labels, self.label_kind)
 
-    def training_loss(self, parts: StepParts) -> Any:
-        """Returns the loss of the batch against all references, added up.
+    def training_loss(self, parts: StepParts) -> Tensor:
+        """Returns the sum of the losses against all references.
 
         Plus `in_batch_weight` times the loss within the batch, which is the
-        whole loss where there are no references. While references warm up
-        the batch stands in for them: its weight is then 1 at least.
+        whole loss if there are no references. While references warm up, the
+        batch replaces them: its weight is then at least 1.
         """
         if not parts.references:
             return self.validation_loss(parts)
@@ -230,46 +242,48 @@ class PairLoss(MetricLoss):
                     excluded=references.excluded,
                 )
 
-            def stand_in():
+            def within():
                 return max(0.0, 1.0 - weight) * self.validation_loss(parts)
 
-            terms.append(references.once_warm(against, stand_in))
+            terms.append(references.once_warm(against, within))
         return sum(terms)
 
-    def inside_loss(self, parts: StepParts, is_inside: Any) -> Any:
+    def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
         """Returns the loss over the pairs of some samples of a batch.
 
         Args:
-            parts: labels and embeddings are taken.
+            parts: its labels and embeddings are used.
             is_inside: boolean (batch,).
 
         Returns:
             Scalar, averaged over these samples alone.
         """
-        positions = ops.arange(ops.shape(parts.embeddings)[0])
-        is_self = positions[:, None] == positions[None, :]
-        is_pair = is_inside[:, None] & is_inside[None, :] & ~is_self
+        is_pair = is_inside[:, None] & is_inside[None, :]
         return self.between(
             parts.labels,
             parts.embeddings,
             parts.labels,
             parts.embeddings,
-            excluded=~is_pair,
+            excluded=~is_pair | _is_self(parts.embeddings),
         )
 
     def anchor_terms(
-        self, embeddings: Any, references: Any, positive: Any, negative: Any
-    ) -> Any:
-        """Returns the loss split over the anchors; a subclass writes this.
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
+        """Returns one term per anchor; defined by each subclass.
 
         Args:
             embeddings: (batch, embedding_size), normalized, float32 or
                 float64.
-            references: (references, embedding_size), normalized, likewise.
-            positive: (batch, references), how much each pair counts as one
-                of equal class: 1, or a weight above 0. 0 where it does not.
-            negative: (batch, references), how much each pair counts as one
-                of unequal class. A pair of weight 0 in both is left out.
+            references: (references, embedding_size), likewise.
+            positive: (batch, references), weights of the pairs of equal
+                class: 1, or another weight above 0; 0 for all other pairs.
+            negative: (batch, references), weights of the pairs of unequal
+                class. A pair of weight 0 in both is left out.
 
         Returns:
             (batch,), whose mean is the loss.
@@ -280,18 +294,11 @@ class PairLoss(MetricLoss):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        miner = self.miner
-        if callable(miner):
-            miner = keras.saving.serialize_keras_object(miner)
-        return {
-            **super().get_config(),
-            "normalization": self.normalization,
-            "label_kind": self.label_kind,
-            "ignored_label": self.ignored_label,
-            "miner": miner,
-            "seed": self.seed,
-            "dtype": self.dtype,
-        }
+        config = super().get_config()
+        if callable(config.get("miner")):
+            miner = keras.saving.serialize_keras_object(self.miner)
+            config["miner"] = miner
+        return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "PairLoss":
@@ -305,16 +312,16 @@ class PairLoss(MetricLoss):
         labels = checked_pair_labels(labels, self.label_kind)
         embeddings = _checked_embeddings(embeddings, "embeddings")
         check_same_length(labels, embeddings)
+        check_not_empty(embeddings, "embeddings")
+        if self.label_kind == "class":
+            embeddings = nan_if_unlabeled(embeddings, labels)
         return labels, embeddings
 
     def _weights_within(self, labels, embeddings):
-        positions = ops.arange(ops.shape(embeddings)[0])
-        is_self = positions[:, None] == positions[None, :]
         weights = self._weights(labels, labels, embeddings, embeddings)
-        return weights.without(is_self)
+        return weights.without(_is_self(embeddings))
 
     def _weights(self, labels, reference_labels, embeddings, references):
-        """How much each pair counts; a matrix of labels must fit."""
         if len(labels.shape) == 2 and self.label_kind != "multi_hot":
             labels = _checked_matrix(labels, embeddings, references)
         return pair_weights(
@@ -325,7 +332,7 @@ class PairLoss(MetricLoss):
         )
 
     def _terms(self, embeddings, references, weights):
-        """What the subclass computes, of the pairs that the miner keeps."""
+        """The subclass's terms, of the pairs that the miner keeps."""
         references = ops.cast(references, embeddings.dtype)
         weights = self._mined(
             embeddings, references, weights.cast(embeddings.dtype)
@@ -342,6 +349,34 @@ class PairLoss(MetricLoss):
         return PairWeights(*(ops.stop_gradient(part) for part in mined))
 
 
+def nan_if_unlabeled(embeddings: Tensor, labels: Tensor) -> Tensor:
+    """Returns the embeddings, all NaN if a class label is NaN.
+
+    Args:
+        embeddings: (batch, embedding_size).
+        labels: (batch,).
+
+    Raises:
+        ValueError: a label that is known to be NaN; in a TensorFlow graph an
+            `InvalidArgumentError`. XLA cannot raise.
+    """
+    if not keras.backend.is_float_dtype(labels.dtype):
+        return embeddings
+    is_nan = ops.any(ops.isnan(labels))
+    embeddings = require(
+        embeddings,
+        ops.logical_not(is_nan),
+        "`labels` must not be NaN.",
+        labels=labels,
+    )
+    return ops.where(is_nan, float("nan"), embeddings)
+
+
+def _is_self(embeddings):
+    positions = ops.arange(ops.shape(embeddings)[0])
+    return positions[:, None] == positions[None, :]
+
+
 def _check_word(name, word, words):
     if word not in words:
         raise ValueError(
@@ -356,7 +391,7 @@ def _check_miner(miner):
         return miner
     if not isinstance(miner, str):
         raise TypeError(
-            "`miner` must be the word for one, a function or None. "
+            "`miner` must be the name of a miner, a function or None. "
             f"Received: miner={miner!r}."
         )
     return _check_word("miner", miner, MINERS)
@@ -373,7 +408,7 @@ def _checked_embeddings(embeddings, name):
 
 
 def _checked_matrix(pairs, embeddings, references):
-    """Labels that are a matrix of pairs must have a column a reference."""
+    """Checks that a matrix of pairs has one column per reference."""
     given, expected = pairs.shape[1], references.shape[0]
     expectation = (
         "`labels` that say which pairs are positive must have shape (batch, "

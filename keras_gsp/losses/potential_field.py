@@ -1,4 +1,4 @@
-"""Potential field loss: embeddings as charges whose force fades."""
+"""Potential field loss."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,11 +12,12 @@ from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.normalization import normalize
 from keras_gsp.ops.pairs import pair_weights, shares_of_mean_anchor
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class PotentialFieldLoss(PairLoss):
-    r"""Lets every embedding attract its class and repel the others.
+    r"""Sums attractive and repulsive potentials that fade with distance.
 
     The potential of a reference at distance d of an anchor is
 
@@ -24,24 +25,23 @@ class PotentialFieldLoss(PairLoss):
         \psi_\text{rep}(d) = \frac{1}{\min(d, r)^{\alpha}}
 
     for equal and unequal class, with r the `radius` and :math:`\alpha` the
-    `decay`. Inside the radius nothing is attracted, outside it nothing is
-    repelled, and attraction fades with distance: far-off positives, often
-    mislabeled, hardly pull. An anchor's term is the sum over all references,
-    the loss its average over the anchors. In a `MetricLearner` with proxies
+    `decay`. Inside the radius there is no attraction, outside it no
+    repulsion, and attraction fades with distance: far positives, often
+    mislabeled, have little influence. An anchor's term is the sum over all
+    references, the loss is its average over the anchors. In a `MetricLearner` with proxies
     every sample and every proxy is an anchor and a reference, as in the
     paper, whatever `in_batch_weight` is. A batch without positive pairs has
-    the repulsion alone, one without any pair gives 0.
+    only the repulsion, one without any pair gives 0.
 
     Most of the value is constant: every negative outside the radius adds
-    :math:`r^{-\alpha}`, 625 with the defaults. Only its changes mean
-    something.
+    :math:`r^{-\alpha}`, 625 with the defaults. Only changes are meaningful.
 
     Args:
         radius: distance, positive (delta in the paper, searched in
             [0.1, 0.3]). Default 0.2.
         decay: exponent, positive (alpha in the paper, searched up to 6).
             Default 4.
-        smallest_distance: below it an unequal pair repels no further,
+        smallest_distance: below it the repulsion is constant,
             positive and below `radius`: two equal embeddings of unequal class
             would have an infinite potential. Default 0.01.
         **kwargs: `normalization` (default `"l2"`, which the radius is meant
@@ -86,10 +86,10 @@ class PotentialFieldLoss(PairLoss):
         self.decay = decay
         self.smallest_distance = smallest_distance
 
-    def training_loss(self, parts: StepParts) -> Any:
-        """Returns the energy of samples and proxies, a sample.
+    def training_loss(self, parts: StepParts) -> Tensor:
+        """Returns the energy of samples and proxies, divided by the samples.
 
-        Memory, which is only a reference, is added as for any pair loss.
+        A memory is added as in other pair losses.
         """
         if parts.proxies is None:
             return super().training_loss(parts)
@@ -104,8 +104,12 @@ class PotentialFieldLoss(PairLoss):
         return loss
 
     def anchor_terms(
-        self, embeddings: Any, references: Any, positive: Any, negative: Any
-    ) -> Any:
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
         """Returns the potential at each anchor."""
         distances = pairwise_distances(embeddings, references)
         outside = ops.maximum(distances, self.radius)
@@ -117,17 +121,8 @@ class PotentialFieldLoss(PairLoss):
             ops.sum(potentials, axis=1), positive, negative
         )
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "radius": self.radius,
-            "decay": self.decay,
-            "smallest_distance": self.smallest_distance,
-        }
-
     def _joint_energy(self, parts, proxies):
-        """Every pair from both ends, but for samples that are one."""
+        """The energy of every ordered pair of two different points."""
         charges = normalize(proxies.embeddings, self.normalization)
         positions = ops.arange(ops.shape(charges)[0])
         weights = pair_weights(
@@ -138,7 +133,7 @@ class PotentialFieldLoss(PairLoss):
         between = self.between(
             parts.labels, parts.embeddings, proxies.labels, proxies.embeddings
         )
-        # Per sample that counts: an ignored one leaves no trace here either.
+        # Ignored samples do not count.
         pairs = self._weights(
             parts.labels, proxies.labels, parts.embeddings, proxies.embeddings
         )

@@ -13,11 +13,12 @@ from keras_gsp.losses.proxy_similarity import (
 from keras_gsp.ops.arguments import check_not_negative, check_positive
 from keras_gsp.ops.labels import same_class
 from keras_gsp.ops.pairs import anchor_shares, log_one_plus_sum_exp
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class ProxyAnchorLoss(ProxyLoss):
-    """Weighs the samples around each proxy by how hard they are.
+    """Compares each proxy with the samples, the hardest weighted most.
 
     With `s` the cosine of embedding and proxy, P all proxies, P+ those whose
     class is in the batch, the inner sums over the samples of the batch:
@@ -25,11 +26,11 @@ class ProxyAnchorLoss(ProxyLoss):
     `1/|P+| sum_{P+} log(1 + sum_own exp(-alpha (s - margin)))
     + 1/|P| sum_P log(1 + sum_other exp(alpha (s + margin)))`
 
-    The means are over proxies, not samples: each proxy of a class counts on
-    its own. A sample's term holds an equal share of the first logarithm of
-    its class and of all second ones; that is what a sample weight multiplies.
-    Pairs of samples play no role, so a batch without positive pairs is
-    nothing special.
+    The means are over proxies, not samples; each proxy of a class counts
+    separately. A sample's term, which a sample weight multiplies, is an equal
+    share of the first logarithm of its class and of all second logarithms.
+    The loss does not use pairs of samples: a batch without positive pairs is
+    no special case.
 
     Args:
         margin: cosine, at least 0 (delta in the paper). Default 0.1.
@@ -69,15 +70,15 @@ class ProxyAnchorLoss(ProxyLoss):
         self.margin = margin
         self.alpha = alpha
 
-    def sample_terms(self, labels: Any, similarities: Any) -> Any:
+    def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
         """Returns each sample's shares of its class's and all proxies' logs."""
         everything = ops.ones(ops.shape(labels), dtype="bool")
         return self.inside_terms(labels, similarities, everything)
 
     def inside_terms(
-        self, labels: Any, similarities: Any, is_inside: Any
-    ) -> Any:
-        """Terms whose mean is the loss of the samples inside alone."""
+        self, labels: Tensor, similarities: Tensor, is_inside: Tensor
+    ) -> Tensor:
+        """Returns terms whose mean is the loss of the samples inside."""
         is_other = ops.logical_not(is_own_class(labels, similarities))
         repulsion = log_one_plus_sum_exp(
             self.alpha * (similarities + self.margin),
@@ -88,20 +89,11 @@ class ProxyAnchorLoss(ProxyLoss):
         repulsion = ops.sum(repulsion) / num_proxies
         return self._attraction(labels, similarities, is_inside) + repulsion
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "margin": self.margin,
-            "alpha": self.alpha,
-        }
-
     def _attraction(self, labels, similarities, is_inside):
-        """Goes through the batch's classes by their samples, not all classes.
+        """The first mean, in batch^2 terms instead of batch * num_classes.
 
-        Every sample computes the logarithms of its class anew and takes one
-        part in as many as the class has samples: batch^2 terms in place of
-        batch * num_classes.
+        Every sample computes the logarithms of its class and takes a share of
+        one over the number of samples of the class.
         """
         own = own_similarities(labels, similarities)
         is_same = same_class(labels, labels) & is_inside[None, :]

@@ -7,27 +7,26 @@ from keras import ops
 
 from keras_gsp.losses.proxy_similarity import ProxyLoss, own_similarities
 from keras_gsp.ops.arguments import check_positive
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class ProxyNCALoss(ProxyLoss):
-    """Picks the proxy of the right class out of all proxies.
+    """Softmax cross-entropy over the cosines to all proxies.
 
     With `s` the cosine of embedding and proxy, T the temperature:
 
     `mean_samples -log( sum_own exp(s / T) / sum_all exp(s / T) )`
 
-    The own proxy stands in the denominator too (the "++" form), and the mean
-    is over all samples. With several proxies per class, the probabilities of
-    a class's proxies are added. Pairs of samples play no role, so a batch
-    without positive pairs is nothing special.
+    The denominator includes the own proxy (the "++" form); the mean is over
+    all samples. If a class has several proxies, their probabilities are
+    added. The loss does not use pairs of samples: a batch without positive
+    pairs is no special case.
 
-    The temperature has two conventions. Here, as in the papers' code, it
-    divides the cosine. Proxy-NCA++ divides the negative squared distance of
-    unit vectors, which is `2 s - 2`, so that its temperature is twice the one
-    that gives the same loss here: the default 0.11 (a scale of 9.1 on
-    cosines) is 0.22 there, and its published 1/9 (a scale of 18) is 1/18
-    here.
+    Here, as in the papers' code, the temperature divides the cosine.
+    Proxy-NCA++ divides the negative squared distance of unit vectors,
+    `2 s - 2`, so its temperature is twice ours: the default 0.11 is 0.22
+    there, and its published 1/9 is 1/18 here.
 
     Args:
         temperature: what cosines are divided by, positive. Default 0.11.
@@ -62,12 +61,8 @@ class ProxyNCALoss(ProxyLoss):
         check_positive(temperature=temperature)
         self.temperature = temperature
 
-    def sample_terms(self, labels: Any, similarities: Any) -> Any:
+    def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
         """Returns each sample's cross-entropy."""
         logits = similarities / self.temperature
         own = ops.logsumexp(own_similarities(labels, logits), axis=-1)
         return ops.logsumexp(logits, axis=(1, 2)) - own
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "temperature": self.temperature}

@@ -1,10 +1,14 @@
-"""What every loss on similarities to class proxies shares."""
+"""Base of the losses on similarities to class proxies."""
 
 from typing import Any
 
 from keras import ops
 
-from keras_gsp.losses.metric_loss import MetricLoss, StepParts
+from keras_gsp.losses.metric_loss import (
+    MetricLoss,
+    StepParts,
+    check_not_empty,
+)
 from keras_gsp.ops.labels import (
     check_same_length,
     class_indices,
@@ -13,14 +17,15 @@ from keras_gsp.ops.labels import (
 )
 from keras_gsp.ops.pairs import anchor_shares
 from keras_gsp.ops.precision import at_least_float32, exact_mean
+from keras_gsp.ops.tensor import Tensor
 
 
 class ProxyLoss(MetricLoss):
     """Base of the losses that compare embeddings with class proxies.
 
     The loss holds no weights: the proxies are a layer, `ClassProxies`, whose
-    output this loss takes. A subclass writes one method, `sample_terms`,
-    which returns one term a sample. Their mean is the loss, a sample weight
+    output this loss takes. A subclass defines one method, `sample_terms`,
+    which returns one term per sample. Their mean is the loss, a sample weight
     multiplies the term of its sample, and `reduction="sum"` gives `batch`
     times the loss.
 
@@ -43,8 +48,11 @@ class ProxyLoss(MetricLoss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
 
     def __call__(
-        self, labels: Any, similarities: Any, sample_weight: Any = None
-    ) -> Any:
+        self,
+        labels: Tensor,
+        similarities: Tensor,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
         """Returns the loss of a batch.
 
         Args:
@@ -58,10 +66,9 @@ class ProxyLoss(MetricLoss):
 
         Raises:
             TypeError: labels that are strings.
-            ValueError: wrong shapes; a label outside [0, num_classes) where
-                its value is known. In a TensorFlow graph that is an
-                `InvalidArgumentError`; XLA cannot raise, and the loss
-                becomes NaN instead.
+            ValueError: wrong shapes, an empty batch; a label outside
+                [0, num_classes) if its value is known. In a TensorFlow graph
+                that is an `InvalidArgumentError`; under XLA the loss is NaN.
         """
         labels = flat_labels(labels)
         similarities = ops.convert_to_tensor(similarities)
@@ -72,12 +79,13 @@ class ProxyLoss(MetricLoss):
                 f"Received: shape {tuple(similarities.shape)}."
             )
         check_same_length(labels, similarities, ("labels", "similarities"))
+        check_not_empty(similarities, "similarities")
         # Keras casts labels to float32, where large ids would collide.
         labels = class_indices(labels, ops.shape(similarities)[1])
         return super().__call__(labels, similarities, sample_weight)
 
-    def call(self, labels: Any, similarities: Any) -> Any:
-        """Returns the terms of each sample.
+    def call(self, labels: Tensor, similarities: Tensor) -> Tensor:
+        """Returns the term of each sample.
 
         Args:
             labels: (batch,), class numbers.
@@ -89,20 +97,20 @@ class ProxyLoss(MetricLoss):
         """
         return self._known_terms(self.sample_terms, labels, similarities)
 
-    def validation_loss(self, parts: StepParts) -> Any:
+    def validation_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss between batch and proxies, a scalar."""
         similarities = parts.proxies(parts.embeddings)
         return exact_mean(self.call(parts.labels, similarities))
 
-    def inside_loss(self, parts: StepParts, is_inside: Any) -> Any:
-        """Returns the loss of some samples of a batch, as if alone in it.
+    def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
+        """Returns the loss of some samples of a batch, as if they were all.
 
         Args:
-            parts: labels, embeddings and proxies are taken.
+            parts: its labels, embeddings and proxies are used.
             is_inside: boolean (batch,).
 
         Returns:
-            Scalar, averaged over these samples alone; 0 of none.
+            Scalar, averaged over these samples; 0 if there are none.
         """
 
         def terms(labels, similarities):
@@ -111,8 +119,8 @@ class ProxyLoss(MetricLoss):
         similarities = parts.proxies(parts.embeddings)
         return exact_mean(self._known_terms(terms, parts.labels, similarities))
 
-    def sample_terms(self, labels: Any, similarities: Any) -> Any:
-        """Returns the loss split over the samples; a subclass writes this.
+    def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
+        """Returns one term per sample; defined by each subclass.
 
         Args:
             labels: (batch,), int32, in [0, num_classes).
@@ -127,8 +135,8 @@ class ProxyLoss(MetricLoss):
         )
 
     def inside_terms(
-        self, labels: Any, similarities: Any, is_inside: Any
-    ) -> Any:
+        self, labels: Tensor, similarities: Tensor, is_inside: Tensor
+    ) -> Tensor:
         """Returns terms whose mean is the loss of the samples inside.
 
         A subclass whose terms depend on the other samples overrides this.
@@ -145,10 +153,6 @@ class ProxyLoss(MetricLoss):
         inside = ops.where(is_inside, terms, ops.zeros_like(terms))
         return anchor_shares(inside, ops.sum(ops.cast(is_inside, "int32")))
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "dtype": self.dtype}
-
     def _known_terms(self, terms, labels, similarities):
         similarities = at_least_float32(similarities)
         indices = class_indices(labels, ops.shape(similarities)[1])
@@ -156,7 +160,7 @@ class ProxyLoss(MetricLoss):
         return nan_without_row(terms, indices)
 
 
-def own_similarities(labels: Any, similarities: Any) -> Any:
+def own_similarities(labels: Tensor, similarities: Tensor) -> Tensor:
     """Picks each sample's similarities to the proxies of its own class.
 
     Args:
@@ -171,7 +175,7 @@ def own_similarities(labels: Any, similarities: Any) -> Any:
     return ops.squeeze(ops.take_along_axis(similarities, index, axis=1), axis=1)
 
 
-def nearest_of_class(similarities: Any) -> Any:
+def nearest_of_class(similarities: Tensor) -> Tensor:
     """Returns each sample's similarity to the nearest proxy of each class.
 
     Args:
@@ -180,13 +184,13 @@ def nearest_of_class(similarities: Any) -> Any:
     Returns:
         (batch, num_classes).
     """
-    # The gradient of a maximum looks for ties, even of one number.
+    # The gradient of a maximum searches for ties, which takes time.
     if similarities.shape[-1] == 1:
         return ops.squeeze(similarities, axis=-1)
     return ops.max(similarities, axis=-1)
 
 
-def is_own_class(labels: Any, similarities: Any) -> Any:
+def is_own_class(labels: Tensor, similarities: Tensor) -> Tensor:
     """Marks the class of each sample among all classes.
 
     Args:

@@ -1,4 +1,4 @@
-"""Recall@k loss: the share of positives among the first k, made smooth."""
+"""Recall@k loss."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +9,12 @@ from keras import ops
 from keras_gsp.losses.list_wise import ListLoss
 from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.soft_ranks import soft_ranks
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class RecallAtKLoss(ListLoss):
-    r"""Raises the number of positives among each anchor's first k.
+    r"""Smooth recall at k of each anchor's ranking.
 
     With r(p) the smooth rank of a positive (see `soft_ranks`):
 
@@ -22,14 +23,14 @@ class RecallAtKLoss(ListLoss):
         \sigma\Big(\frac{k - r(p)}{T_\text{rank}}\Big)\Big),
 
     averaged over the anchors that have a positive; without any the loss is 0.
-    A positive at rank k exactly counts half, so that even a perfect ranking
-    costs something.
+    A positive exactly at rank k counts half, so even a perfect ranking has a
+    loss above 0.
 
     Args:
         k: integers of at least 1. Default (1, 2, 4, 8, 16).
         temperature: cosine over which a rank changes by one, positive.
             Default 0.01.
-        rank_temperature: ranks over which "among the first k" fades,
+        rank_temperature: ranks over which the step at k is smoothed,
             positive. Default 1.
         **kwargs: `counts_query` (default False), `normalization` (default
             `"l2"`), `label_kind` and the others of `ListLoss`. A positive of
@@ -76,7 +77,9 @@ class RecallAtKLoss(ListLoss):
         self.temperature = temperature
         self.rank_temperature = rank_temperature
 
-    def list_terms(self, similarities: Any, positive: Any, counted: Any) -> Any:
+    def list_terms(
+        self, similarities: Tensor, positive: Tensor, counted: Tensor
+    ) -> Tensor:
         """Returns one minus each anchor's mean smooth recall."""
         ranks = soft_ranks(
             similarities, counted, positive > 0.0, self.temperature
@@ -92,9 +95,4 @@ class RecallAtKLoss(ListLoss):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "k": list(self.k),
-            "temperature": self.temperature,
-            "rank_temperature": self.rank_temperature,
-        }
+        return {**super().get_config(), "k": list(self.k)}

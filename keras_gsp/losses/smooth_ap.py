@@ -1,4 +1,4 @@
-"""Smooth-AP loss: average precision with smooth ranks."""
+"""Smooth-AP loss."""
 
 from typing import Any
 
@@ -8,11 +8,12 @@ from keras import ops
 from keras_gsp.losses.list_wise import ListLoss
 from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.soft_ranks import soft_ranks
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class SmoothAPLoss(ListLoss):
-    r"""Raises the average precision of each anchor's ranking.
+    r"""Average precision of each anchor's ranking, with smooth ranks.
 
     With r(p) the smooth rank of a positive among all references and
     :math:`r^+(p)` its smooth rank among the positives (see `soft_ranks`):
@@ -44,8 +45,8 @@ class SmoothAPLoss(ListLoss):
 
     Reference:
         Brown et al., "Smooth-AP: Smoothing the Path Towards Large-Scale Image
-        Retrieval", ECCV 2020, equations (6) and (7). Its code needs classes
-        of one size that stand together; this class does not.
+        Retrieval", ECCV 2020, equations (6) and (7). Its code needs
+        classes of equal size in consecutive rows; this class does not.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class SmoothAPLoss(ListLoss):
         check_positive(temperature=temperature)
         self.temperature = temperature
 
-    def list_terms(self, similarities: Any, positive: Any, counted: Any) -> Any:
+    def list_terms(
+        self, similarities: Tensor, positive: Tensor, counted: Tensor
+    ) -> Tensor:
         """Returns one minus each anchor's smooth average precision."""
         is_positive = positive > 0.0
         ranks = soft_ranks(similarities, counted, is_positive, self.temperature)
@@ -72,7 +75,3 @@ class SmoothAPLoss(ListLoss):
             count > 0.0, count, 1.0
         )
         return 1.0 - average
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "temperature": self.temperature}

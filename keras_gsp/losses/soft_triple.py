@@ -1,4 +1,4 @@
-"""SoftTriple loss: several centers a class, chosen softly."""
+"""SoftTriple loss: softmax over several centers per class."""
 
 from typing import Any
 
@@ -12,11 +12,12 @@ from keras_gsp.losses.proxy_similarity import (
 )
 from keras_gsp.ops.arguments import check_not_negative, check_positive
 from keras_gsp.ops.pairs import log_one_plus_sum_exp
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class SoftTripleLoss(ProxyLoss):
-    """Classifies by the softly nearest of each class's several centers.
+    """Classifies by a soft maximum over each class's centers.
 
     With `s_ck` the cosine of an embedding and center k of class c:
 
@@ -25,16 +26,16 @@ class SoftTripleLoss(ProxyLoss):
     `mean_samples -log( exp(scale (S_y - margin)) / ( exp(scale (S_y -
     margin)) + sum_{c != y} exp(scale S_c) ) )`
 
-    The mean is over all samples. Pairs of samples play no role, so a batch
-    without positive pairs is nothing special. The centers of a class are
-    drawn together by `CenterRegularizer`, given to the proxies.
+    The mean is over all samples. The loss does not use pairs of samples: a
+    batch without positive pairs is no special case. The centers of a class
+    are pulled together by `CenterRegularizer`, given to the proxies.
 
     Args:
         scale: inverse temperature of the classes' softmax, positive
             (lambda in the paper). Default 20.
         gamma: temperature of the choice among a class's centers, positive.
             Default 0.1.
-        margin: cosine taken off the own class, at least 0 (delta in the
+        margin: cosine subtracted from the own class, at least 0 (delta in the
             paper). Default 0.01.
         **kwargs: `reduction`, `name` and `dtype`; see `ProxyLoss`.
 
@@ -78,23 +79,14 @@ class SoftTripleLoss(ProxyLoss):
         self.gamma = gamma
         self.margin = margin
 
-    def sample_terms(self, labels: Any, similarities: Any) -> Any:
-        """Returns each sample's cross-entropy, own class less the margin."""
+    def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
+        """Returns each sample's cross-entropy with the margin applied."""
         relaxed = self._relaxed(similarities)
         own = own_similarities(labels, relaxed) - self.margin
         return log_one_plus_sum_exp(
             self.scale * (relaxed - own[:, None]),
             ops.logical_not(is_own_class(labels, relaxed)),
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "scale": self.scale,
-            "gamma": self.gamma,
-            "margin": self.margin,
-        }
 
     def _relaxed(self, similarities):
         if similarities.shape[-1] == 1:

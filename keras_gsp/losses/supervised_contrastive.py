@@ -1,4 +1,4 @@
-"""Supervised contrastive loss: all positives of an anchor in one softmax."""
+"""Supervised contrastive loss."""
 
 from typing import Any
 
@@ -8,11 +8,12 @@ from keras import ops
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.pairs import shares_of_mean_over, weighted_logsumexp
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class SupConLoss(PairLoss):
-    r"""Wants each positive to stand out among all others of the batch.
+    r"""Softmax of each positive among all other samples (SupCon).
 
     With s the inner product of normalized embeddings, P(a) the positives of
     anchor a, A(a) all other samples, T the temperature:
@@ -20,8 +21,8 @@ class SupConLoss(PairLoss):
     .. math:: \frac{1}{|P(a)|} \sum_{p \in P(a)}
         -\log \frac{e^{s_{ap} / T}}{\sum_{j \in A(a)} e^{s_{aj} / T}}
 
-    averaged over the anchors that have a positive. Other positives stand in
-    the denominator too. A batch without positive pairs gives 0; one of a
+    averaged over the anchors that have a positive. The denominator includes
+    the other positives. A batch without positive pairs gives 0; a batch of a
     single class still pushes its members apart.
 
     Args:
@@ -42,8 +43,8 @@ class SupConLoss(PairLoss):
 
     Reference:
         Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020,
-        equation (2), the sum outside the logarithm. A pair that counts w
-        times does so in the denominator as well.
+        equation (2), the sum outside the logarithm. A pair of weight w
+        has that weight in the denominator, too.
     """
 
     def __init__(self, temperature: float = 0.1, **kwargs: Any) -> None:
@@ -52,8 +53,12 @@ class SupConLoss(PairLoss):
         self.temperature = temperature
 
     def anchor_terms(
-        self, embeddings: Any, references: Any, positive: Any, negative: Any
-    ) -> Any:
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
         """Returns the mean of each anchor's positives."""
         cosines = ops.matmul(embeddings, ops.transpose(references))
         logits = cosines / self.temperature
@@ -63,7 +68,3 @@ class SupConLoss(PairLoss):
         has_positive = count > 0.0
         means = sums / ops.where(has_positive, count, 1.0)
         return shares_of_mean_over(means, has_positive)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "temperature": self.temperature}

@@ -1,4 +1,4 @@
-"""Triplet loss over all valid triplets, in memory of the order of batch^2."""
+"""Triplet loss over all triplets, in memory of order batch^2."""
 
 from typing import Any
 
@@ -13,13 +13,14 @@ from keras_gsp.ops.pairs import (
     chosen_entries,
     fold_positives,
 )
+from keras_gsp.ops.tensor import Tensor
 
 MEANS = ("active", "valid")
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class TripletLoss(PairLoss):
-    """Wants each positive nearer than each negative, by a margin.
+    """Separates positives from negatives by a margin, over all triplets.
 
     With `d` the Euclidean distance (not squared) of normalized embeddings,
     over all triplets of an anchor, a positive and a negative:
@@ -76,8 +77,12 @@ class TripletLoss(PairLoss):
         self.mean_over = mean_over
 
     def anchor_terms(
-        self, embeddings: Any, references: Any, positive: Any, negative: Any
-    ) -> Any:
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
         """Returns each anchor's sum of hinges, divided by the count.
 
         An active hinge is linear in its two distances. So the sum of an
@@ -96,37 +101,29 @@ class TripletLoss(PairLoss):
             is_semi_hard=self.miner == "semi_hard",
         )
         active = ops.sum(ops.relu(partners), axis=1)
-        # The counts of an anchor sum to 0: any shift of its distances is
-        # harmless, and this one keeps the digits that the sum would cancel.
+        # The counts of an anchor sum to 0, so a shift of its distances changes
+        # nothing; this one avoids cancellation.
         shift = ops.mean(fixed, axis=1, keepdims=True)
         sums = ops.sum(partners * (distances - shift), axis=1)
         count = valid if self.mean_over == "valid" else active
         return anchor_shares(sums + self.margin * active, ops.sum(count))
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "margin": self.margin,
-            "mean_over": self.mean_over,
-        }
-
     def _mined(self, embeddings, references, weights):
-        """All pairs where the miner chooses triplets; see `anchor_terms`."""
+        """Semi-hard triplets are chosen in `anchor_terms`."""
         if self.miner == "semi_hard":
             return weights
         return super()._mined(embeddings, references, weights)
 
 
 def active_partners(
-    distances: Any,
-    positive: Any,
-    negative: Any,
+    distances: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     margin: float,
     *,
     is_semi_hard: bool = False,
-) -> tuple[Any, Any]:
-    """Counts, for every pair, the active triplets it takes part in.
+) -> tuple[Tensor, Tensor]:
+    """Counts the active triplets of every pair.
 
     One round takes the next positive of every anchor at once and compares it
     with all the anchor's negatives: as many rounds as the largest class has
@@ -140,7 +137,7 @@ def active_partners(
         negative: weights (batch, references). A triplet counts as often as
             the product of its two pairs.
         margin: distance, at least 0.
-        is_semi_hard: whether a positive has one triplet alone, with the
+        is_semi_hard: whether a positive has only one triplet, with the
             nearest negative that is farther than it.
 
     Returns:
@@ -173,7 +170,7 @@ def active_partners(
 
 
 def _nearest(distances, weights):
-    """The weights of each row's nearest entry among those above 0, alone."""
+    """The weight of each row's nearest entry of weight above 0; 0 elsewhere."""
     far = ops.where(weights > 0.0, distances, float("inf"))
     columns = ops.arange(ops.shape(distances)[1])[None, :]
     is_nearest = columns == ops.argmin(far, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Zero-shot regularizer: predict the classes of one half from the other."""
+"""Zero-shot regularizer (ZSR)."""
 
 from typing import Any, Self
 
@@ -16,33 +16,31 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class ZeroShotLoss:
-    """Makes histograms predict class embeddings of classes not fitted to.
+    """Predicts the class embeddings of unseen classes from histograms.
 
     The batch is split into two halves without a common class. A ridge
     regression from histograms to class embeddings is fitted to each half in
-    closed form and applied to the other one. What it predicts is compared
-    with the embeddings of all classes by a softmax cross-entropy:
+    closed form and applied to the other. A softmax cross-entropy compares the
+    predictions with the embeddings of all classes:
 
     `loss = mean_b -log softmax_c(scale * predicted_b . upsilon_c)[y_b]`,
 
-    one mean over the samples of both halves. The paper prints the sum of the
-    two half means, twice that for equal halves, and counts the true class
-    twice in the softmax of (4.4); its algorithm 4 and its code do neither,
-    and their weight of the regularizer, 0.1, refers to this mean. Vectors
-    are compared as they are, without normalization.
+    one mean over the samples of both halves; pairs play no role, and vectors
+    are not normalized. The paper prints the sum of the two half means, twice
+    this for equal halves, and counts the true class twice in the softmax of
+    (4.4); its algorithm 4 and its code do neither, and their weight of the
+    regularizer, 0.1, refers to this mean.
 
-    `compute` has no state. `MetricLearner(regularizer=ZeroShotLoss())` calls
-    it with the histograms of its encoder and the table of its
-    `ClassEmbeddings`.
+    `MetricLearner(regularizer=ZeroShotLoss())` calls `compute` with the
+    histograms of its encoder and its `ClassEmbeddings`.
 
     Args:
         ridge: eps of the regression, positive, once for each half. Default
             0.05, the paper's.
         scale: multiplies the logits, positive. Default 1, as printed; the
             reference code has 9.5.
-        seed: int (always the same draw of halves) or `None` (a new draw in
-            each call, from the global generator of Keras); not used when
-            `first_half` is given.
+        seed: int (the same halves in every call) or `None` (new halves, from
+            the global generator of Keras); not used with `first_half`.
 
     Raises:
         TypeError: `seed` is neither.
@@ -99,10 +97,10 @@ class ZeroShotLoss:
         Raises:
             TypeError: labels that are strings, `first_half` not boolean.
             ValueError: labels outside the table, fewer than two classes to
-                split, shapes that do not fit. What is only known when a
-                TensorFlow graph runs raises
-                `tf.errors.InvalidArgumentError` there; XLA cannot raise, and
-                a label outside the table makes the loss NaN.
+                split, shapes that do not fit. Values that are only known when
+                a TensorFlow graph runs raise
+                `tf.errors.InvalidArgumentError`; under XLA a label outside
+                the table makes the loss NaN.
         """
         histograms = at_least_float32(histograms)
         table = ops.cast(class_embeddings, histograms.dtype)
@@ -122,7 +120,7 @@ class ZeroShotLoss:
         )
         return -exact_mean(true_class)
 
-    def training_loss(self, parts: StepParts) -> Any:
+    def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the regularizer of a training step, a scalar."""
         return self.compute(
             parts.labels,

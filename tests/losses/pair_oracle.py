@@ -1,6 +1,8 @@
-"""The pair losses again, as plain float64 loops from their equations."""
+"""Every pair loss as a float64 loop written from its equation, in one table."""
 
 import numpy as np
+
+import keras_gsp as gsp
 
 
 def normalized(vectors, normalization):
@@ -270,3 +272,94 @@ def recall_at_k(
         ]
         terms.append(1.0 - sum(recalls) / len(k))
     return sum(terms) / max(len(terms), 1)
+
+
+# A row per loss: the class, its loop and arguments of both. The margins leave
+# active and inactive pairs in the data of the tests.
+PAIR_LOSSES = {
+    "contrastive": (
+        gsp.losses.ContrastiveLoss,
+        contrastive,
+        {"positive_margin": 0.2, "negative_margin": 1.3},
+    ),
+    "cosine_contrastive": (
+        gsp.losses.CosineContrastiveLoss,
+        cosine_contrastive,
+        {"margin": 0.1},
+    ),
+    "triplet": (gsp.losses.TripletLoss, triplet, {"margin": 0.1}),
+    "triplet_valid": (
+        gsp.losses.TripletLoss,
+        triplet,
+        {"margin": 0.3, "mean_over": "valid"},
+    ),
+    "multi_similarity": (
+        gsp.losses.MultiSimilarityLoss,
+        multi_similarity,
+        {"alpha": 3.0, "beta": 20.0, "base": 0.3},
+    ),
+    "multi_similarity_mined": (
+        gsp.losses.MultiSimilarityLoss,
+        multi_similarity,
+        {"mining_margin": 0.1},
+    ),
+    "supervised_contrastive": (
+        gsp.losses.SupConLoss,
+        supervised_contrastive,
+        {"temperature": 0.3},
+    ),
+    "ntxent": (gsp.losses.NTXentLoss, ntxent, {"temperature": 0.3}),
+    "circle": (gsp.losses.CircleLoss, circle, {"margin": 0.3, "scale": 8.0}),
+    "lifted_structure": (
+        gsp.losses.LiftedStructureLoss,
+        lifted_structure,
+        {"positive_margin": 0.1, "negative_margin": 0.5},
+    ),
+    "n_pair": (gsp.losses.NPairLoss, n_pair, {}),
+    "margin": (gsp.losses.MarginLoss, margin, {"margin": 0.1, "beta": 1.1}),
+    "potential_field": (
+        gsp.losses.PotentialFieldLoss,
+        potential_field,
+        {"radius": 1.0, "decay": 2.0},
+    ),
+    "smooth_ap": (gsp.losses.SmoothAPLoss, smooth_ap, {"temperature": 0.2}),
+    "smooth_ap_without_query": (
+        gsp.losses.SmoothAPLoss,
+        smooth_ap,
+        {"temperature": 0.2, "counts_query": False},
+    ),
+    "recall_at_k": (
+        gsp.losses.RecallAtKLoss,
+        recall_at_k,
+        {"temperature": 0.2, "k": (1, 3)},
+    ),
+}
+
+
+def make(case, **arguments):
+    """The loss of a row, with other arguments if given."""
+    loss, _, row = PAIR_LOSSES[case]
+    return loss(**{**row, **arguments})
+
+
+def oracle(case, pairs, at=None):
+    """The loop of a row; `at` are the pairs where the gradient is taken."""
+    _, loop, arguments = PAIR_LOSSES[case]
+    if case == "circle":  # Its weights have no gradient.
+        arguments = {**arguments, "fixed": at}
+    return loop(pairs, **arguments)
+
+
+def batch(size=10, classes=3, seed=0):
+    """Labels of unequal counts, one class alone, embeddings of any length."""
+    random = np.random.default_rng(seed)
+    labels = np.append(np.arange(size - 1) % classes, classes)
+    centers = random.normal(size=(classes + 1, 4))
+    return labels, centers[labels] + 0.7 * random.normal(size=(size, 4))
+
+
+def references(size=7, seed=1):
+    """Labels and embeddings to compare with, and pairs to leave out."""
+    labels, embeddings = batch(size, seed=seed)
+    excluded = np.random.default_rng(seed).random((10, size)) < 0.3
+    return labels, embeddings, excluded

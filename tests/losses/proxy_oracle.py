@@ -1,6 +1,8 @@
-"""The proxy losses again, as plain float64 loops from their equations."""
+"""Every proxy loss as a float64 loop from its equation, in one table."""
 
 import numpy as np
+
+import keras_gsp as gsp
 
 
 def proxy_nca(labels, similarities, temperature=0.11):
@@ -78,3 +80,35 @@ def cosface(labels, similarities, margin=0.35, scale=64.0):
 
 def normalized_softmax(labels, similarities, temperature=0.05):
     return softmax_with(lambda s: s, labels, similarities, 1.0 / temperature)
+
+
+NUM_CLASSES = 5
+# A row per loss: the class and its loop, whose default arguments are alike.
+PROXY_LOSSES = {
+    "proxy_nca": (gsp.losses.ProxyNCALoss, proxy_nca),
+    "proxy_anchor": (gsp.losses.ProxyAnchorLoss, proxy_anchor),
+    "soft_triple": (gsp.losses.SoftTripleLoss, soft_triple),
+    "arcface": (gsp.losses.ArcFaceLoss, arcface),
+    "cosface": (gsp.losses.CosFaceLoss, cosface),
+    "normalized_softmax": (
+        gsp.losses.NormalizedSoftmaxLoss,
+        normalized_softmax,
+    ),
+}
+
+
+def make(case, **arguments):
+    """The loss of a row."""
+    return PROXY_LOSSES[case][0](**arguments)
+
+
+def oracle(case, labels, similarities):
+    """The loop of a row."""
+    return PROXY_LOSSES[case][1](labels, np.asarray(similarities, "float64"))
+
+
+def batch(per_class=2, size=8):
+    """Classes 0 to 3 in unequal numbers; class 4 only has proxies."""
+    random = np.random.default_rng(0)
+    similarities = random.uniform(-1, 1, (size, NUM_CLASSES, per_class))
+    return np.arange(size) % 7 % 4, similarities

@@ -1,8 +1,6 @@
 """What is particular to the contrastive loss."""
 
-import keras
 import numpy as np
-import pytest
 
 import keras_gsp as gsp
 from tests.gradients import gradients
@@ -45,30 +43,3 @@ def test_without_active_pairs_the_loss_is_zero():
     embeddings = on_a_circle(0.0, 180.0)
     loss = gsp.losses.ContrastiveLoss()
     np.testing.assert_array_equal(loss([0, 1], embeddings), 0.0)
-
-
-@pytest.mark.parametrize("name", ["positive_margin", "negative_margin"])
-@pytest.mark.parametrize("value", [-0.1, float("nan")])
-def test_negative_margins_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"Received: {name}={value}"):
-        gsp.losses.ContrastiveLoss(**{name: value})
-
-
-def test_config_is_complete():
-    loss = gsp.losses.ContrastiveLoss(
-        0.1, 0.7, normalization=None, reduction="sum", name="pairs"
-    )
-    copy = gsp.losses.ContrastiveLoss.from_config(loss.get_config())
-    assert copy.get_config() == loss.get_config()
-    assert loss.get_config() == {
-        "positive_margin": 0.1,
-        "negative_margin": 0.7,
-        "normalization": None,
-        "label_kind": "class",
-        "ignored_label": None,
-        "miner": None,
-        "seed": None,
-        "reduction": "sum",
-        "name": "pairs",
-        "dtype": keras.config.floatx(),
-    }

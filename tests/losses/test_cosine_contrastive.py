@@ -1,7 +1,6 @@
 """What is particular to the cosine contrastive loss."""
 
 import numpy as np
-import pytest
 
 import keras_gsp as gsp
 from tests.gradients import gradients
@@ -45,8 +44,3 @@ def test_gradient_is_that_of_the_sum_without_the_margin():
             expected[i] += slope * embeddings[j] / 6
             expected[j] += slope * embeddings[i] / 6
     np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-def test_negative_margin_is_refused():
-    with pytest.raises(ValueError, match="Received: margin=-0.5"):
-        gsp.losses.CosineContrastiveLoss(margin=-0.5)

@@ -1,4 +1,4 @@
-"""Every loss in every place where it is defined: a new loss is one line."""
+"""Every loss of the tables in a compiled model, a learner and a file."""
 
 import json
 import pathlib
@@ -10,45 +10,19 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from tests.compiled import trains_compiled
+from tests.losses import pair_oracle, proxy_oracle
 
-ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
-
-PAIR_LOSSES = {
-    "contrastive": gsp.losses.ContrastiveLoss,
-    "contrastive_batch_hard": lambda: gsp.losses.ContrastiveLoss(
-        miner="batch_hard"
-    ),
-    "contrastive_mined": lambda: gsp.losses.ContrastiveLoss(
-        miner="multi_similarity"
-    ),
-    "cosine_contrastive": gsp.losses.CosineContrastiveLoss,
-    "triplet": gsp.losses.TripletLoss,
-    "triplet_semi_hard": lambda: gsp.losses.TripletLoss(miner="semi_hard"),
-    "multi_similarity": gsp.losses.MultiSimilarityLoss,
-    "supervised_contrastive": gsp.losses.SupConLoss,
-    "ntxent": gsp.losses.NTXentLoss,
-    "circle": gsp.losses.CircleLoss,
-    "lifted_structure": gsp.losses.LiftedStructureLoss,
-    "n_pair": gsp.losses.NPairLoss,
-    "margin": gsp.losses.MarginLoss,
-    "margin_drawn": lambda: gsp.losses.MarginLoss(
-        miner="distance_weighted", seed=0
-    ),
-    # Closer than this the force of unequal pairs throws SGD far off.
-    "potential_field": lambda: gsp.losses.PotentialFieldLoss(
-        1.5, 2.0, smallest_distance=0.3
-    ),
-    "smooth_ap": lambda: gsp.losses.SmoothAPLoss(0.1),
-    "recall_at_k": lambda: gsp.losses.RecallAtKLoss(temperature=0.1),
+MINED = {
+    "contrastive_batch_hard": gsp.losses.ContrastiveLoss(miner="batch_hard"),
+    "contrastive_mined": gsp.losses.ContrastiveLoss(miner="multi_similarity"),
+    "triplet_semi_hard": gsp.losses.TripletLoss(miner="semi_hard"),
+    "margin_drawn": gsp.losses.MarginLoss(miner="distance_weighted", seed=0),
+}
+PAIR_LOSSES = MINED | {
+    case: pair_oracle.make(case) for case in pair_oracle.PAIR_LOSSES
 }
 PROXY_LOSSES = {
-    "proxy_nca": gsp.losses.ProxyNCALoss,
-    "proxy_anchor": gsp.losses.ProxyAnchorLoss,
-    "soft_triple": gsp.losses.SoftTripleLoss,
-    "arcface": gsp.losses.ArcFaceLoss,
-    "cosface": gsp.losses.CosFaceLoss,
-    "normalized_softmax": gsp.losses.NormalizedSoftmaxLoss,
+    case: proxy_oracle.make(case) for case in proxy_oracle.PROXY_LOSSES
 }
 LOSSES = {**PAIR_LOSSES, **PROXY_LOSSES}
 every_loss = pytest.mark.parametrize("name", LOSSES)
@@ -63,7 +37,7 @@ def images():
 
 
 def encoder():
-    """Embeddings of six numbers, and a histogram of their four thirds."""
+    """Embeddings of six numbers, and a histogram of four bins."""
     inputs = keras.Input((6,))
     embedding = keras.layers.Dense(5, name="embedding")(inputs)
     histogram = keras.layers.Dense(4, "softmax", name="histogram")(inputs)
@@ -75,67 +49,80 @@ def proxies():
     return gsp.layers.ClassProxies(4, proxies_per_class=2)
 
 
-@every_loss
-def test_config_says_everything(name):
-    loss = LOSSES[name]()
-    again = keras.saving.deserialize_keras_object(
-        keras.saving.serialize_keras_object(loss)
-    )
-    assert type(again) is type(loss)
-    assert again.get_config() == loss.get_config()
+def with_arguments(loss, **changes):
+    return type(loss).from_config({**loss.get_config(), **changes})
 
 
-@pytest.fixture(scope="module")
-def heads():
-    """The loss of each head of one model, and its weights around a step.
+def arrays(weights):
+    return [np.array(keras.ops.convert_to_numpy(weight)) for weight in weights]
 
-    A head for each loss, so that all of them are compiled once, together.
-    """
+
+def assert_moved(weights, before):
+    assert weights
+    for new, old in zip(weights, before, strict=True):
+        assert np.all(np.isfinite(new))
+        assert np.any(new != old)
+
+
+def test_all_train_in_one_compiled_model_and_are_saved_with_it(tmp_path):
+    """In half precision; a head per loss, so that one graph holds them all."""
     keras.config.set_dtype_policy("mixed_bfloat16")
     inputs = keras.Input((6,))
-    outputs, losses = {}, {}
-    for name, loss in LOSSES.items():
+    outputs = {}
+    for name in LOSSES:
         outputs[name] = keras.layers.Dense(5, use_bias=False)(inputs)
         if name in PROXY_LOSSES:
             outputs[name] = proxies()(outputs[name])
-        losses[name] = loss()
-    weights = {
-        name: keras.Model(inputs, output).trainable_weights
-        for name, output in outputs.items()
-    }
     model = keras.Model(inputs, outputs)
-    model.compile(
-        keras.optimizers.SGD(0.01),
-        loss=losses,
-        jit_compile=trains_compiled(True),
+    model.compile(keras.optimizers.SGD(0.01), loss=LOSSES, jit_compile=False)
+    before = arrays(model.trainable_weights)
+    labels = dict.fromkeys(LOSSES, LABELS)
+    logs = model.train_on_batch(images(), labels, return_dict=True)
+    assert np.all(np.isfinite(list(logs.values())))
+    assert_moved(arrays(model.trainable_weights), before)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for name, loss in LOSSES.items():
+        assert type(loaded.loss[name]) is type(loss)
+        assert loaded.loss[name].get_config() == loss.get_config()
+
+
+@pytest.mark.parametrize("name", gsp.losses.__all__)
+def test_the_config_holds_every_argument(name):
+    kind = getattr(gsp.losses, name)
+    if name == "CrossBatchLoss":
+        loss = kind(gsp.losses.TripletLoss(), 0.1, 3, reconstruction_weight=0.2)
+    elif name == "ZeroShotLoss":
+        loss = kind(ridge=0.1, scale=9.5, seed=3)
+    else:
+        loss = kind(reduction="sum", name="mine")
+    again = kind.from_config(loss.get_config())
+    assert again.get_config() == loss.get_config()
+
+
+def test_a_config_is_the_list_of_arguments():
+    loss = gsp.losses.ContrastiveLoss(
+        0.1, 0.7, normalization=None, reduction="sum", name="pairs"
     )
-
-    def values():
-        return {
-            name: [
-                np.array(keras.ops.convert_to_numpy(weight)) for weight in found
-            ]
-            for name, found in weights.items()
-        }
-
-    before = values()
-    logs = model.train_on_batch(
-        images(), dict.fromkeys(LOSSES, LABELS), return_dict=True
-    )
-    keras.config.set_dtype_policy("float32")
-    return logs, before, values()
-
-
-@every_loss
-def test_trains_in_a_plain_compile_under_xla_in_half_precision(name, heads):
-    logs, before, after = heads
-    assert np.isfinite(logs[f"{name}_loss"])
-    assert_moved(after[name], before[name])
+    assert loss.get_config() == {
+        "positive_margin": 0.1,
+        "negative_margin": 0.7,
+        "normalization": None,
+        "label_kind": "class",
+        "ignored_label": None,
+        "miner": None,
+        "seed": None,
+        "reduction": "sum",
+        "name": "pairs",
+        "dtype": keras.config.floatx(),
+    }
+    assert gsp.losses.RecallAtKLoss((1, 5)).get_config()["k"] == [1, 5]
+    assert "miner" not in gsp.losses.SmoothAPLoss().get_config()
 
 
 @every_loss
 def test_trains_in_a_learner_with_all_that_it_can_use(name):
-    """Alternating proxies, a memory, cross-batch learning and anchors."""
+    """Proxies, a memory, cross-batch learning and anchors."""
     parts = {}
     if name in PAIR_LOSSES:
         parts = {
@@ -145,67 +132,21 @@ def test_trains_in_a_learner_with_all_that_it_can_use(name):
     learner = gsp.models.MetricLearner(
         encoder(),
         proxies=proxies(),
-        regularizer=gsp.losses.CrossBatchLoss(LOSSES[name]()),
+        regularizer=gsp.losses.CrossBatchLoss(LOSSES[name]),
         regularizer_weight=0.5,
         anchor_weight=0.1,
         seed=0,
         **parts,
     )
+    # Tracing takes longer than two steps.
     learner.compile(
-        keras.optimizers.SGD(0.01),
-        loss=LOSSES[name](),
-        # Tracing takes longer than three steps; JAX would trace them all.
-        run_eagerly=ON_TENSORFLOW,
+        keras.optimizers.SGD(0.01), loss=LOSSES[name], run_eagerly=True
     )
-    weights = WeightsAroundAnEpoch()
-    history = learner.fit(
-        images(),
-        LABELS,
-        batch_size=12,
-        epochs=3,
-        verbose=0,
-        callbacks=[
-            FallingScores(),
-            gsp.callbacks.ChanceConstrainedProgramming(
-                (images(), LABELS), pool_size=2, patience=1
-            ),
-            weights,
-        ],
-    ).history
-    assert np.all(np.isfinite(history["loss"]))
-    assert history["ccp_problem"] == [1, 1, 2]
-    assert_moved(weights.after, weights.before)
+    learner.train_on_batch(images(), LABELS)
+    before = arrays(learner.trainable_weights)
+    assert np.isfinite(learner.train_on_batch(images(), LABELS))
+    assert_moved(arrays(learner.trainable_weights), before)
     assert np.isfinite(learner.test_on_batch(images(), LABELS))
-
-
-class WeightsAroundAnEpoch(keras.callbacks.Callback):
-    """Notes the weights before and after the steps of the last epoch."""
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.before = self.trained()
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.after = self.trained()
-
-    def trained(self):
-        return [
-            np.array(keras.ops.convert_to_numpy(weight))
-            for weight in self.model.trainable_weights
-        ]
-
-
-class FallingScores(keras.callbacks.Callback):
-    """Scores that never improve, so that every evaluation counts."""
-
-    def on_epoch_end(self, epoch, logs=None):
-        logs["val_map_at_r"] = -float(epoch)
-
-
-def assert_moved(weights, before):
-    assert weights
-    for new, old in zip(weights, before, strict=True):
-        assert np.all(np.isfinite(new))
-        assert np.any(new != old)
 
 
 @pytest.fixture(scope="module")
@@ -229,10 +170,8 @@ def learner_loss():
 
 
 @every_pair_loss
-def test_a_learner_is_told_in_four_ways_which_pairs_are_positive(
-    name, learner_loss
-):
-    loss = LOSSES[name]()
+def test_a_learner_takes_every_kind_of_labels(name, learner_loss):
+    loss = LOSSES[name]
     is_positive = LABELS[:, None] == LABELS
     expected = learner_loss(loss, LABELS)
     for kind, labels in (
@@ -240,19 +179,21 @@ def test_a_learner_is_told_in_four_ways_which_pairs_are_positive(
         ("pairs", is_positive.astype("float32")),
         ("multi_hot", np.eye(4, dtype="int64")[LABELS]),
     ):
-        found = learner_loss(of_kind(loss, label_kind=kind), labels)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, err_msg=kind)
+        other = with_arguments(loss, label_kind=kind)
+        np.testing.assert_allclose(
+            learner_loss(other, labels), expected, rtol=1e-5, err_msg=kind
+        )
     np.testing.assert_allclose(
-        learner_loss(of_kind(loss, label_kind=kind), labels, True),
+        learner_loss(other, labels, True),
         learner_loss(loss, LABELS, True),
         rtol=1e-5,
     )
 
 
+# Another batch size draws other pairs.
 @pytest.mark.parametrize("name", sorted({*PAIR_LOSSES} - {"margin_drawn"}))
-def test_a_learner_passes_over_an_ignored_label(name, learner_loss):
-    """With proxies and within the batch; other shapes draw others."""
-    loss = of_kind(LOSSES[name](), ignored_label=-1)
+def test_a_learner_skips_an_ignored_label(name, learner_loss):
+    loss = with_arguments(LOSSES[name], ignored_label=-1)
     labels = np.where(np.arange(12) < 8, LABELS, -1)
     np.testing.assert_allclose(
         learner_loss(loss, labels, True),
@@ -261,13 +202,65 @@ def test_a_learner_passes_over_an_ignored_label(name, learner_loss):
     )
 
 
-def of_kind(loss, **changes):
-    return type(loss).from_config({**loss.get_config(), **changes})
+@pytest.mark.parametrize(
+    ("loss", "arguments", "message"),
+    [
+        ("ArcFaceLoss", {"margin": 28.6}, "in radians. Received: margin=28.6"),
+        ("ArcFaceLoss", {"margin": -0.1}, "Received: margin=-0.1"),
+        ("ArcFaceLoss", {"scale": 0.0}, "Received: scale=0.0"),
+        ("CircleLoss", {"margin": 1.0}, r"in \(0, 1\). Received: margin=1.0"),
+        ("CircleLoss", {"scale": 0.0}, "scale=0.0"),
+        ("ContrastiveLoss", {"positive_margin": -0.1}, "positive_margin=-0.1"),
+        ("ContrastiveLoss", {"negative_margin": np.nan}, "margin=nan"),
+        ("CosFaceLoss", {"margin": -0.1}, "Received: margin=-0.1"),
+        ("CosFaceLoss", {"scale": -1.0}, "Received: scale=-1.0"),
+        ("CosineContrastiveLoss", {"margin": -0.5}, "margin=-0.5"),
+        ("IntraBatchLoss", {"label_smoothing": 1.0}, "must be in"),
+        ("IntraBatchLoss", {"label_smoothing": -0.1}, "`label_smoothing`"),
+        ("IntraBatchLoss", {"plain_weight": -1.0}, "`plain_weight`"),
+        ("LiftedStructureLoss", {"positive_margin": -1.0}, "positive_margin"),
+        ("LiftedStructureLoss", {"negative_margin": -1.0}, "negative_margin"),
+        ("MarginLoss", {"margin": -0.1}, "margin=-0.1"),
+        ("MarginLoss", {"beta": 0.0}, "beta=0.0"),
+        ("MultiSimilarityLoss", {"alpha": 0.0}, "Received: alpha=0.0"),
+        ("MultiSimilarityLoss", {"beta": -1.0}, "Received: beta=-1.0"),
+        ("MultiSimilarityLoss", {"mining_margin": -0.1}, "mining_margin=-0.1"),
+        ("NTXentLoss", {"temperature": -1.0}, "temperature=-1.0"),
+        ("NormalizedSoftmaxLoss", {"temperature": 0}, "temperature=0"),
+        ("PotentialFieldLoss", {"radius": 0.0}, "radius=0.0"),
+        ("PotentialFieldLoss", {"decay": 0.0}, "decay=0.0"),
+        (
+            "PotentialFieldLoss",
+            {"smallest_distance": 0.3},
+            "below radius=0.2. Received: smallest_distance=0.3",
+        ),
+        ("ProxyAnchorLoss", {"margin": -0.1}, "Received: margin=-0.1"),
+        ("ProxyAnchorLoss", {"alpha": 0}, "Received: alpha=0"),
+        ("ProxyNCALoss", {"temperature": 0}, "Received: temperature=0"),
+        ("RecallAtKLoss", {"temperature": 0.0}, "temperature=0.0"),
+        ("RecallAtKLoss", {"rank_temperature": 0.0}, "rank_temperature=0.0"),
+        ("RecallAtKLoss", {"k": ()}, r"Received: k=\(\)"),
+        ("RecallAtKLoss", {"k": (1, 0)}, "Received: k=0"),
+        ("RecallAtKLoss", {"k": 3}, "Received: k=3"),
+        ("SmoothAPLoss", {"temperature": 0.0}, "temperature=0.0"),
+        ("SoftTripleLoss", {"scale": -1}, "Received: scale=-1"),
+        ("SoftTripleLoss", {"gamma": -1}, "Received: gamma=-1"),
+        ("SoftTripleLoss", {"margin": -1}, "Received: margin=-1"),
+        ("SupConLoss", {"temperature": 0.0}, "temperature=0.0"),
+        ("TripletLoss", {"margin": -1}, "Received: margin=-1"),
+        ("TripletLoss", {"mean_over": "all"}, "Received: mean_over='all'"),
+        ("ZeroShotLoss", {"ridge": 0}, "`ridge` must.*ridge=0"),
+        ("ZeroShotLoss", {"scale": 0}, "`scale` must.*scale=0"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(loss, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(gsp.losses, loss)(**arguments)
 
 
 @pytest.fixture(scope="module")
 def shares(tmp_path_factory):
-    """The loss of a step on one device and on two, in a process of its own.
+    """The loss of a step on one device and on two, in another process.
 
     TensorFlow splits the processor before it computes anything, or never.
     """
@@ -278,7 +271,6 @@ def shares(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not ON_TENSORFLOW, reason="JAX sees the global batch")
 @every_loss
 def test_two_replicas_share_the_loss_of_the_global_batch(name, shares):
     one, two = shares[name]

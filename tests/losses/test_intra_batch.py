@@ -6,7 +6,6 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.losses.metric_loss import StepParts
-from tests.compiled import trains_compiled
 
 LABELS = np.array([0, 2, 1, 0, 2])
 
@@ -127,12 +126,12 @@ def test_trains_alone_and_inside_cross_batch_learning(dtype, is_cross_batch):
     learner.compile(
         keras.optimizers.SGD(0.1),
         loss=gsp.losses.IntraBatchLoss(),
-        jit_compile=trains_compiled(True),
+        run_eagerly=True,
     )
     images = np.random.default_rng(0).normal(size=(12, 6))
     labels = np.arange(12) % 3
     first = learner.train_on_batch(images, labels)
-    for _ in range(19):
+    for _ in range(4):
         last = learner.train_on_batch(images, labels)
     assert last < first
     assert np.isfinite(learner.test_on_batch(images, labels))
@@ -142,19 +141,6 @@ def test_an_unknown_class_is_an_error():
     parts = parts_of(num_classes=2)
     with pytest.raises(ValueError, match="`labels` must be"):
         gsp.losses.IntraBatchLoss().training_loss(parts)
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"label_smoothing": 1.0}, "`label_smoothing` must be in"),
-        ({"label_smoothing": -0.1}, "`label_smoothing`"),
-        ({"plain_weight": -1.0}, "`plain_weight`"),
-    ],
-)
-def test_numbers_outside_their_range_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        gsp.losses.IntraBatchLoss(**settings)
 
 
 def test_sizes_that_cannot_be_are_refused():

@@ -1,7 +1,6 @@
 """What is particular to the losses with a margin on the own class."""
 
 import numpy as np
-import pytest
 
 import keras_gsp as gsp
 from tests.compiled import compiled
@@ -15,10 +14,10 @@ def similarities(own, others=0.2):
 
 def test_an_angle_of_nothing_or_of_pi_has_a_finite_gradient():
     loss = gsp.losses.ArcFaceLoss()
+    # XLA rounds in another way than eager TensorFlow.
+    function = compiled(lambda s: loss([0], s))
     for own in (1.0, -1.0, 1.0 + 1e-6, -1.0 - 1e-6):
-        (found,) = gradients(
-            compiled(lambda s: loss([0], s)), similarities(own)
-        )
+        (found,) = gradients(function, similarities(own))
         assert np.all(np.isfinite(found))
 
 
@@ -58,19 +57,3 @@ def test_one_proxy_a_class_is_proxy_nca():
         gsp.losses.ProxyNCALoss(temperature=0.11)(labels, cosines),
         rtol=1e-5,
     )
-
-
-@pytest.mark.parametrize(
-    ("loss", "arguments", "message"),
-    [
-        ("ArcFaceLoss", {"margin": 28.6}, "in radians. Received: margin=28.6"),
-        ("ArcFaceLoss", {"margin": -0.1}, "Received: margin=-0.1"),
-        ("ArcFaceLoss", {"scale": 0.0}, "Received: scale=0.0"),
-        ("CosFaceLoss", {"margin": -0.1}, "Received: margin=-0.1"),
-        ("CosFaceLoss", {"scale": -1.0}, "Received: scale=-1.0"),
-        ("NormalizedSoftmaxLoss", {"temperature": 0}, "temperature=0"),
-    ],
-)
-def test_arguments_out_of_range_are_refused(loss, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        getattr(gsp.losses, loss)(**arguments)

@@ -1,7 +1,6 @@
 """What is particular to the multi-similarity loss."""
 
 import numpy as np
-import pytest
 
 import keras_gsp as gsp
 
@@ -36,16 +35,3 @@ def test_a_wide_mining_margin_keeps_every_pair():
     np.testing.assert_allclose(
         mined(labels, embeddings), every(labels, embeddings), rtol=1e-6
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"alpha": 0.0}, "Received: alpha=0.0"),
-        ({"beta": -1.0}, "Received: beta=-1.0"),
-        ({"mining_margin": -0.1}, "Received: mining_margin=-0.1"),
-    ],
-)
-def test_arguments_out_of_range_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        gsp.losses.MultiSimilarityLoss(**arguments)

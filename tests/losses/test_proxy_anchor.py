@@ -1,7 +1,6 @@
 """What is particular to the proxy-anchor loss."""
 
 import numpy as np
-import pytest
 
 import keras_gsp as gsp
 
@@ -26,10 +25,3 @@ def test_every_proxy_of_a_class_is_one_proxy():
         loss(labels, similarities),
         rtol=1e-6,
     )
-
-
-def test_arguments_out_of_range_are_refused():
-    with pytest.raises(ValueError, match="Received: margin=-0.1"):
-        gsp.losses.ProxyAnchorLoss(margin=-0.1)
-    with pytest.raises(ValueError, match="Received: alpha=0"):
-        gsp.losses.ProxyAnchorLoss(alpha=0)

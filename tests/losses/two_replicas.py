@@ -1,4 +1,4 @@
-"""Every loss on one device and on two; see test_every_loss.py."""
+"""Computes every loss on one device and on two, for test_every_loss.py."""
 
 import json
 import pathlib
@@ -28,7 +28,7 @@ def values(strategy, count):
                 keras.Sequential([keras.Input((6,)), keras.layers.Dense(5)]),
                 proxies=proxies(),
             )
-            learners[name].compile("sgd", loss=loss())
+            learners[name].compile("sgd", loss=loss)
     embeddings = images()[:, :5]
     batches = [
         (tf.constant(LABELS[i::count]), tf.constant(embeddings[i::count]))

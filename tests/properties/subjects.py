@@ -15,6 +15,7 @@ from keras import ops
 
 import keras_gsp as gsp
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.losses.metric_loss import StepParts
 from keras_gsp.ops.normalization import unit_sphere
 from keras_gsp.ops.pairs import pair_weights
 from keras_gsp.ops.precision import at_least_float32
@@ -26,8 +27,6 @@ NOT_NUMERIC = {
     "PairLoss",
     "ListLoss",
     "ProxyLoss",
-    "References",
-    "StepParts",
     "PairWeights",
 }
 
@@ -256,7 +255,7 @@ def _cross_batch(labels, embeddings):
 
 
 def _intra_batch(labels, embeddings):
-    parts = gsp.losses.StepParts(
+    parts = StepParts(
         labels, embeddings, loss_layer=lambda x: _CLASSIFIER(labels, x)
     )
     return gsp.losses.IntraBatchLoss().training_loss(parts)
