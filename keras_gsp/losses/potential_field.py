@@ -28,10 +28,10 @@ class PotentialFieldLoss(PairLoss):
     `decay`. Inside the radius there is no attraction, outside it no
     repulsion, and attraction fades with distance: far positives, often
     mislabeled, have little influence. An anchor's term is the sum over all
-    references, the loss is its average over the anchors. In a `MetricLearner` with proxies
-    every sample and every proxy is an anchor and a reference, as in the
-    paper, whatever `in_batch_weight` is. A batch without positive pairs has
-    only the repulsion, one without any pair gives 0.
+    references, the loss is its average over the anchors. With the proxies of
+    a `MetricLearner`, every sample and proxy is an anchor and a reference, as
+    in the paper, whatever `in_batch_weight` is. A batch without positive
+    pairs has only the repulsion, one without any pair gives 0.
 
     Most of the value is constant: every negative outside the radius adds
     :math:`r^{-\alpha}`, 625 with the defaults. Only changes are meaningful.
