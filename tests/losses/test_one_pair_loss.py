@@ -147,7 +147,7 @@ def test_smooth_ap_at_a_low_temperature_is_average_precision():
     )
 
 
-def test_far_positives_hardly_pull_and_near_ones_not_at_all():
+def test_the_pull_of_positives_fades_with_distance():
     loss = gsp.losses.PotentialFieldLoss(radius=0.2, decay=4.0)
     angles = np.array([0.0, 0.1, 0.3, 2.5])
     points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
