@@ -90,14 +90,16 @@ def test_all_train_in_one_compiled_model_and_are_saved_with_it(tmp_path):
 @pytest.mark.parametrize("name", gsp.losses.__all__)
 def test_the_config_holds_every_argument(name):
     kind = getattr(gsp.losses, name)
-    if name == "CrossBatchLoss":
-        loss = kind(gsp.losses.TripletLoss(), 0.1, 3, reconstruction_weight=0.2)
-    elif name == "ZeroShotLoss":
-        loss = kind(ridge=0.1, scale=9.5, seed=3)
-    else:
-        loss = kind(reduction="sum", name="mine")
-    again = kind.from_config(loss.get_config())
-    assert again.get_config() == loss.get_config()
+    arguments = {
+        "CenterRegularizer": {"weight": 0.3},
+        "CrossBatchLoss": {"pair_loss": gsp.losses.TripletLoss(), "seed": 3},
+        "ZeroShotLoss": {"ridge": 0.1, "scale": 9.5, "seed": 3},
+    }.get(name, {"reduction": "sum", "name": "mine"})
+    config = kind(**arguments).get_config()
+    for argument, value in arguments.items():
+        if argument != "pair_loss":
+            assert config[argument] == value
+    assert kind.from_config(config).get_config() == config
 
 
 def test_a_config_is_the_list_of_arguments():
