@@ -44,6 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     for measure, value in scores.items():
         text = value if measure.startswith("num_") else f"{value:.4f}"
         print(f"{measure:>16}  {text}")
+    print(f"Next: python -m training.export '{command.run}' --index exact")
 
 
 def _evaluate(command):

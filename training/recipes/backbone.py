@@ -11,8 +11,8 @@ from training.recipes.recipe import HUB_PREFIX, Recipe
 
 # Filters and strides of the convolutions.
 GLYPH_CNN = ((16, 2), (16, 1), (32, 2), (48, 1), (96, 2), (96, 1))
-# Training lasts some hundred steps: at Keras's 0.99 the averages that scoring
-# uses are those of a network of hundred steps before.
+# Training takes some hundred steps; with Keras's 0.99 the averages that scoring
+# uses would be a hundred steps old.
 GLYPH_MOMENTUM = 0.9
 # Minus the mean of ImageNet: blue, green, red.
 RESNET_OFFSET = (-103.939, -116.779, -123.68)
@@ -24,7 +24,7 @@ def build_backbone(recipe: Recipe, image_shape: tuple) -> Any:
     Args:
         recipe: Names the backbone, its weights and what stays frozen.
         image_shape: (height, width, 3) of uint8 images; of the features
-            with `cache_features`, where nothing is left to compute.
+            with `cache_features`.
 
     Returns:
         `keras.Model` from (batch, height, width, 3) to a feature map.
@@ -45,7 +45,7 @@ def build_backbone(recipe: Recipe, image_shape: tuple) -> Any:
 
 
 def _network(recipe, image_shape, pixels):
-    """The network with its weights, and pixels as it wants them."""
+    """The network with its weights, and pixels in its range."""
     weights = recipe.backbone_weights
     if recipe.backbone.startswith(HUB_PREFIX):
         preset = recipe.backbone.removeprefix(HUB_PREFIX)
@@ -84,7 +84,7 @@ def _network(recipe, image_shape, pixels):
 
 
 def _layers_within(network):
-    """All layers of a model, those of the models in it too."""
+    """All layers of a model and of the models inside it."""
     for layer in network.layers:
         yield layer
         yield from _layers_within(layer) if hasattr(layer, "layers") else ()

@@ -1,4 +1,4 @@
-"""Batches of a recipe: what is trained on, and what is scored."""
+"""Training and evaluation batches of a recipe."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -27,10 +27,10 @@ def training_batches(
 
     Args:
         recipe: Sizes of a batch, augmentation, seed.
-        images: What to draw from.
-        first_step: Steps to pass over, for a run that goes on.
-        positions: Those of each batch that are wanted, the part of one of
-            several processes; all by default.
+        images: Training images.
+        first_step: Steps to skip, for a run that resumes.
+        positions: Rows of each batch to return, for one of several
+            processes; all by default.
 
     Returns:
         `tf.data.Dataset` of (images, labels), uint8 and int64.
@@ -51,12 +51,12 @@ def training_batches(
 
 
 def pool_of(recipe: Recipe, images: ImageSet) -> Any:
-    """Where chance constrained programming draws its samples from.
+    """Returns the pool of samples for chance constrained programming.
 
     Returns:
         A function of (classes, number of the problem) to a data set with
-        `ccp_pool_size` images of each class, one class per batch; of a
-        smaller class some images come twice.
+        `ccp_pool_size` images of each class, one class per batch; a
+        smaller class repeats images.
     """
     size = recipe.ccp_pool_size
     rows_of_class = np.split(
@@ -83,7 +83,7 @@ def pool_of(recipe: Recipe, images: ImageSet) -> Any:
 def evaluation_batches(
     recipe: Recipe, images: ImageSet, *, batch_size: int = 100
 ) -> Any:
-    """All images once, in order, cut as they are scored.
+    """Returns all images once, in order, cropped for evaluation.
 
     Returns:
         `tf.data.Dataset` of (images, labels), uint8 and int64.
@@ -104,7 +104,7 @@ def evaluation_batches(
 
 
 def image_shape(recipe: Recipe, images: ImageSet) -> tuple[Any, Any, Any]:
-    """(height, width, 3) of the images as the network gets them."""
+    """(height, width, 3) of the network's inputs."""
     if _is_whole(recipe):
         return images.images.shape[1:]
     return recipe.crop_size, recipe.crop_size, 3
@@ -117,7 +117,7 @@ def resize_of(recipe: Recipe) -> int:
 
 
 def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
-    """Puts images into memory, cut as they are scored.
+    """Loads images into memory, cropped for evaluation.
 
     Args:
         recipe: Names the crop; `cache_images` is set.
@@ -160,7 +160,7 @@ def _gather(rows, positions):
 
 
 def _is_whole(recipe):
-    """Whether images, or features in their place, come as they are."""
+    """Whether images, or cached features, need no cropping."""
     return (
         recipe.crop_size is None or recipe.cache_features or recipe.cache_images
     )

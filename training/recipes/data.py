@@ -12,13 +12,13 @@ def load_splits(recipe: Recipe) -> RetrievalSplits:
     """Reads or renders the data set that a recipe names.
 
     Returns:
-        Splits that always have a validation side: where the data set brings
-        none, it is the recipe's fold of the training classes.
+        Splits with a validation side; without one in the data set, the
+        recipe's fold of the training classes.
 
     Raises:
         ValueError: `data_dir` is needed and missing, or the data set has
             fewer training classes than a batch or the folds take.
-        FileNotFoundError: the data set is not there.
+        FileNotFoundError: the data set does not exist.
     """
     checked = read_recipe(recipe, lambda found: _validated(recipe, found))
     return _validated(recipe, checked)
@@ -87,8 +87,8 @@ def check_sources(recipe: Recipe) -> None:
 
     Raises:
         ValueError: `data_dir`, `crop_size` or `backbone_weights` is needed
-            and missing, or the backbone's library is.
-        FileNotFoundError: nothing of that name.
+            and missing, or the backbone needs a library that is missing.
+        FileNotFoundError: no such file or folder.
         ConnectionError: ImageNet's weights cannot be downloaded.
     """
     _check_named(recipe)
@@ -126,14 +126,13 @@ def check_classes(recipe: Recipe, splits: RetrievalSplits) -> None:
 def read_recipe(
     recipe: Recipe, check: Callable[[RetrievalSplits], Any] | None = None
 ) -> RetrievalSplits:
-    """The data set of a recipe as it is, perhaps without validation.
+    """Reads a recipe's data set, with or without a validation side.
 
     Args:
         recipe: The settings.
-        check: Raises where the classes will not do. It is called as soon as
-            they are known, before an image is decoded wherever folders and
-            lists tell them, and again when unusable files are left out,
-            before features are computed. Its splits may have no pixels yet.
+        check: Raises for unsuitable classes. Called as soon as they are
+            known, before images are decoded where possible, and again after
+            unusable files are left out. Its splits may have no pixels.
 
     Returns:
         The splits.

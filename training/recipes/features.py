@@ -21,11 +21,10 @@ from training.recipes.recipe import Recipe
 
 
 def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
-    """Puts the backbone's features in the place of images.
+    """Replaces images by the backbone's features.
 
-    The images are cut as they are scored, the features rounded to float16.
-    They are kept in the cache folder under a name made from the files, the
-    crop and the backbone's weights.
+    Images are cropped for evaluation, features rounded to float16 and cached
+    in a file named after image files, crop and backbone weights.
 
     Args:
         recipe: Names backbone, weights and crop; `cache_features` is set.
@@ -35,7 +34,7 @@ def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
         The splits, with feature maps as `images`.
     """
     recipe = recipe.with_(cache_features=False)
-    # A backbone without a weights file is random, but each time the same.
+    # A backbone without a weights file has the same random weights each time.
     keras.utils.set_random_seed(recipe.seed)
     backbone = build_backbone(recipe, image_shape(recipe, splits.train))
     found = {}
@@ -47,7 +46,7 @@ def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
 
 
 def complete_encoder(recipe: Recipe, encoder: Any) -> Any:
-    """Puts the backbone before an encoder that was trained on its features.
+    """Adds the backbone to an encoder that was trained on its features.
 
     Args:
         recipe: The encoder's recipe.

@@ -1,4 +1,4 @@
-"""Backbones of keras-hub, whatever they are, as uint8 images to a map."""
+"""Backbones of keras-hub as networks from images to a feature map."""
 
 import importlib.util
 import warnings
@@ -16,7 +16,7 @@ def check_installed(backbone: str) -> None:
     """Raises `ValueError` where keras-hub is missing.
 
     Args:
-        backbone: What a recipe asks for.
+        backbone: The recipe's backbone.
     """
     if importlib.util.find_spec("keras_hub") is None:
         raise ValueError(
@@ -30,23 +30,23 @@ def build_hub_network(
 ) -> tuple[keras.Model, Any]:
     """Loads a preset of keras-hub and ends it at its features.
 
-    Of a model of images and texts the vision encoder is taken; a model that
-    pools by itself is tapped before; class and register tokens are dropped
-    and the patches laid out as a map.
+    A model of images and texts gives its vision encoder; a model with a
+    pooling ends before it; class and register tokens are dropped and the
+    patches arranged as a map.
 
     Args:
         preset: name, handle or folder, as `keras_hub` takes it.
         image_shape: (height, width, 3) of the images, which is also the size
-            of a preset that takes any.
+            of a preset for any size.
 
     Returns:
-        A model from (batch, height, width, 3), in the size and range that
-        the preset wants, to (batch, rows, columns, channels); and a layer
-        from pixels of 0 to 255 to that range.
+        A model from (batch, height, width, 3), in the size and range of the
+        preset, to (batch, rows, columns, channels); and a layer from pixels
+        of 0 to 255 to that range.
 
     Raises:
         ValueError: keras-hub is missing, the preset is no image model, or it
-            does not say how its tokens make a map.
+            does not define how its tokens make a map.
     """
     check_installed(HUB_PREFIX + preset)
     import keras_hub as hub
@@ -71,7 +71,7 @@ def feature_part(network: keras.Model) -> keras.Model:
         network: built model with one output.
 
     Raises:
-        ValueError: no layer of it gives features.
+        ValueError: no layer returns features.
     """
     if len(network.outputs[0].shape) in (3, 4):
         return network
@@ -87,17 +87,16 @@ def feature_part(network: keras.Model) -> keras.Model:
 
 
 def token_map(network: keras.Model, tokens: Any, inputs: Any) -> Any:
-    """Patches as a map; what stands before them is dropped.
+    """Arranges patches as a map; leading tokens are dropped.
 
     Args:
-        network: the backbone; its `patch_size` says what the grid is, its
-            `num_register_tokens` or `use_class_token` what is no patch.
-        tokens: what it gives, (batch, tokens, channels).
-        inputs: what it gives that for, (batch, height, width, 3).
+        network: the backbone, with a `patch_size`, and `num_register_tokens`
+            or `use_class_token` where it has leading tokens.
+        tokens: its outputs, (batch, tokens, channels).
+        inputs: its inputs, (batch, height, width, 3).
 
     Raises:
-        ValueError: no patch size is said, or the tokens are more or fewer
-            than what is said.
+        ValueError: no patch size, or another number of tokens than stated.
     """
     grid = _grid_shape(network, inputs.shape[1:3])
     counted = _count_tokens(tokens, inputs)
@@ -105,8 +104,8 @@ def token_map(network: keras.Model, tokens: Any, inputs: Any) -> Any:
     stated = _stated_prefix(network, max(prefix_tokens, 0))
     if prefix_tokens != stated:
         raise ValueError(
-            "The tokens of `backbone` must be its patches behind its class "
-            f"and register tokens. Received: {network.name} with {counted} "
+            "The tokens of `backbone` must be its class and register "
+            f"tokens and its patches. Received: {network.name} with {counted} "
             f"tokens, {grid[0]} x {grid[1]} patches and {stated} before them."
         )
     return gsp.layers.TokenGrid(
@@ -115,7 +114,7 @@ def token_map(network: keras.Model, tokens: Any, inputs: Any) -> Any:
 
 
 def _loaded(hub, preset, image_shape):
-    """A preset's backbone, of the images' size where it must hear one."""
+    """A preset's backbone, of the images' size where it needs one."""
     load = hub.models.Backbone.from_preset
     try:
         return load(preset)
@@ -145,17 +144,17 @@ def _as_given(network, images):
 
 
 def _grid_shape(network, sides):
-    """Rows and columns of patches, from what the model says of itself.
+    """Rows and columns of patches, by the model's patch size.
 
-    Their number alone does not tell: nine tokens are a grid of 3 x 3, or one
-    of 2 x 2 behind a class token and four registers.
+    Their number is ambiguous: nine tokens are a grid of 3 x 3, or one of 2 x 2
+    after a class token and four registers.
     """
     patch = getattr(network, "patch_size", None)
     if patch is None:
         raise ValueError(
-            "A `backbone` that gives tokens must say its `patch_size`. "
-            f"Received: {network.name}, which does not. Take one that gives "
-            "a feature map, or lay its tokens out yourself: "
+            "A `backbone` that returns tokens must have a `patch_size`. "
+            f"Received: {network.name}, which has none. Use one that returns "
+            "a feature map, or arrange its tokens yourself: "
             "keras_gsp.models.build_encoder(..., prefix_tokens=..., "
             "grid_shape=...)."
         )
@@ -171,14 +170,14 @@ def _grid_shape(network, sides):
 def _count_tokens(tokens, inputs):
     """The number of tokens of a blank image.
 
-    What a model says beforehand is not always what it gives.
+    Symbolic shapes of some models are wrong.
     """
     blank = np.zeros((1, *inputs.shape[1:]), "float32")
     return keras.Model(inputs, tokens).predict(blank, verbose=0).shape[1]
 
 
 def _stated_prefix(network, found):
-    """Leading tokens by the model's own words; those found if it has none."""
+    """Leading tokens by the model's attributes; those found without them."""
     registers = getattr(network, "num_register_tokens", None)
     if registers is not None:
         return 1 + registers
@@ -186,13 +185,13 @@ def _stated_prefix(network, found):
 
 
 def _scaling(hub, preset):
-    """The preset's own range of pixels; -1 to 1, aloud, where it has none."""
+    """The preset's range of pixels; [-1, 1] with a warning without one."""
     try:
         converter = hub.layers.ImageConverter.from_preset(preset)
     except (ValueError, FileNotFoundError):
         warnings.warn(
-            f"The preset {preset} does not say which range of pixels it was "
-            "trained on: they are scaled to [-1, 1].",
+            f"The preset {preset} does not state the range of pixels that it "
+            "was trained on: they are scaled to [-1, 1].",
             stacklevel=2,
         )
         return keras.layers.Rescaling(1 / 127.5, -1.0)

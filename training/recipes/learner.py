@@ -16,14 +16,14 @@ from training.recipes.recipe import Recipe
 
 # The papers' shares of the loss.
 REGULARIZER_WEIGHTS = {"none": 0.0, "zsr": 0.1, "xml": 0.01}
-# Images of a batch that settle its statistics.
+# Images of a batch that statistics are updated with.
 SETTLED = 64
 
 
 def build_learner(
     recipe: Recipe, *, num_classes: int, image_shape: tuple
 ) -> Any:
-    """Builds and compiles everything that a recipe trains.
+    """Builds and compiles the model that a recipe trains.
 
     Sets Keras's seed and dtype policy: the same recipe, the same initial
     weights.
@@ -110,9 +110,9 @@ def build_regularizer(recipe: Recipe) -> Any:
 
 
 def start_from_data(recipe: Recipe, learner: Any, batches: Any) -> None:
-    """Does with training images what a recipe wants before the first step.
+    """Starts statistics and prototypes from training images.
 
-    Not for a training that goes on: its weights have been there.
+    Not for a run that resumes.
 
     Args:
         recipe: The learner's recipe.
@@ -126,20 +126,19 @@ def start_from_data(recipe: Recipe, learner: Any, batches: Any) -> None:
 def settle_statistics(
     recipe: Recipe, learner: Any, batches: Any, *, num_batches: int = 32
 ) -> None:
-    """Lets batch normalization see training images before the first step.
+    """Updates batch normalization with training images before the first step.
 
-    Its moving averages start at mean 0 and variance 1, which are no network's.
-    Until these are forgotten, validation scores a network that training does
-    not know, and prototypes start from features of that one. A weights
-    file brings the backbone's statistics along: then those of the pooling are
-    settled, if it has any. Does nothing on JAX, where several processes may
-    hold a part of the network each.
+    Its moving averages start at mean 0 and variance 1: until they converge,
+    validation scores another network than the trained one, and prototypes
+    start from wrong features. A weights file has the statistics of the
+    backbone; then only those of the pooling are updated. Does nothing on JAX,
+    where several processes may hold a part of the network each.
 
     Args:
         recipe: The learner's recipe.
         learner: What `build_learner` returned.
         batches: `tf.data.Dataset` of (images, labels) of training classes.
-        num_batches: How many of them are looked at.
+        num_batches: Number of batches to use.
     """
     kind = keras.layers.BatchNormalization
     if keras.backend.backend() != "tensorflow":
@@ -170,7 +169,7 @@ def start_prototypes(
         recipe: The learner's recipe.
         learner: What `build_learner` returned.
         batches: `tf.data.Dataset` of (images, labels) of training classes.
-        num_batches: How many of them are looked at.
+        num_batches: Number of batches to use.
     """
     layers = {layer.name: layer for layer in learner.encoder.layers}
     layer = layers.get("histogram") or layers["pooling"]
@@ -186,7 +185,7 @@ def start_prototypes(
 
 
 def _layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
-    """All layers of a model, those of models inside it as well."""
+    """All layers of a model and of the models inside it."""
     for layer in model.layers:
         yield layer
         if isinstance(layer, keras.Model):
@@ -216,7 +215,7 @@ def _memory(recipe):
 
 
 def _recent(recipe, num_classes):
-    """Room for as many samples of each class as the pool wants, about."""
+    """A memory of about a pool of samples of each class."""
     if recipe.ccp != "on" or recipe.ccp_pool != "recent":
         return None
     capacity = num_classes * recipe.ccp_pool_size

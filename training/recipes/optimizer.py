@@ -1,4 +1,4 @@
-"""The optimizer of a recipe: rates that change, and the papers' decay."""
+"""The optimizer of a recipe: its schedules, and the papers' weight decay."""
 
 import math
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class CoupledAdam(keras.optimizers.Adam):
 
 @keras.saving.register_keras_serializable(package="keras_gsp.training")
 class Rate(keras.optimizers.schedules.LearningRateSchedule):
-    r"""A learning rate that waits, rises, and falls.
+    r"""A learning rate that is held at 0, rises, and falls in a cosine.
 
     .. math:: r_t = r \cdot f \cdot \min(1, (t + 1 - w) / a)
         \cdot \tfrac12 \left(1 + \cos\left(\pi
@@ -70,10 +70,10 @@ class Rate(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         peak: r, the learning rate.
-        hold: First steps without any training.
+        hold: First steps with rate 0.
         ramp: Steps in which the rate rises to `peak`; 0 is at once.
-        fall: Step at which a cosine reaches 0; None stays.
-        fall_start: Step at which it begins, below `fall`.
+        fall: Step at which the cosine reaches 0; None: no fall.
+        fall_start: Step at which the fall begins, below `fall`.
     """
 
     def __init__(
@@ -116,17 +116,17 @@ class Rate(keras.optimizers.schedules.LearningRateSchedule):
 class RateOnPlateau(keras.callbacks.Callback):
     """Lowers all rates when a score has not improved for some evaluations.
 
-    Keras's own callback needs one optimizer with one rate; proxies have a
-    rate of their own.
+    `keras.callbacks.ReduceLROnPlateau` needs one optimizer with one rate;
+    proxies have another rate.
 
     Args:
         monitor: Name of the score in the logs, higher is better.
         patience: Evaluations without a gain.
-        factor: What the rates are multiplied by then.
+        factor: Factor on the rates then.
 
     Raises:
-        RuntimeError: another backend than TensorFlow, whose compiled step
-            would go on with the rate it was compiled with.
+        RuntimeError: on other backends than TensorFlow, whose compiled step
+            keeps the rate that it was compiled with.
     """
 
     def __init__(self, monitor: str, patience: int, factor: float) -> None:
@@ -144,11 +144,11 @@ class RateOnPlateau(keras.callbacks.Callback):
         self._scale = 1.0
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Sets the rates where a resumed run had them."""
+        """Restores the rates of a resumed run."""
         self._set()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Watches the score."""
+        """Lowers the rates when the score stands still."""
         logs = {} if logs is None else logs
         score = logs[self._monitor]
         self._waited += 1
@@ -161,7 +161,7 @@ class RateOnPlateau(keras.callbacks.Callback):
         logs["rate_factor"] = self._scale
 
     def get_state(self) -> dict:
-        """What a checkpoint keeps."""
+        """Returns the state for a checkpoint."""
         return {
             "best": self._best,
             "waited": self._waited,
@@ -169,7 +169,7 @@ class RateOnPlateau(keras.callbacks.Callback):
         }
 
     def set_state(self, state: dict) -> None:
-        """Goes on where a checkpoint was written."""
+        """Restores the state of a checkpoint."""
         self._best = state["best"]
         self._waited = state["waited"]
         self._scale = state["scale"]
@@ -183,8 +183,7 @@ class RateOnPlateau(keras.callbacks.Callback):
 def build_optimizer(recipe: Recipe, learner: Any) -> Any:
     """Returns the optimizer of a recipe.
 
-    Proxies learn at a rate of their own; the backbone waits for the end of
-    the warm-up.
+    Proxies have another rate; the backbone starts after the warm-up.
 
     Args:
         recipe: The settings.

@@ -1,4 +1,4 @@
-"""One run on all devices of a host, by the engines that Keras brings.
+"""Trains one run on several devices, with the engines of Keras.
 
 | word | engine | proxies and class embeddings |
 | --- | --- | --- |
@@ -7,13 +7,13 @@
 | `model` | `keras.distribution.ModelParallel`, JAX | cut by class |
 | `mirrored` | `tf.distribute.MirroredStrategy` | a copy a device |
 
-The loss sees the global batch in all of them, so a recipe has the same
-numbers; batch normalization under `mirrored` is the exception, see
+The loss sees the global batch with each engine, so the numbers are the same,
+except for batch normalization with `mirrored`; see
 `docs/guides/distribute.md`.
 
-On JAX the devices may belong to several processes, on one host or on many:
-each feeds its part of the batch and embeds its part of what is evaluated, and
-the first one writes. See `keras_gsp.embeddings.processes`.
+On JAX the devices may belong to several processes, on one or several hosts:
+each feeds its part of the batch and embeds its part of the evaluation, and the
+first one writes. See `keras_gsp.embeddings.processes`.
 """
 
 import os
@@ -36,13 +36,13 @@ BACKENDS = {"data": "jax", "model": "jax", "mirrored": "tensorflow"}
 GUIDE = "docs/guides/distribute.md"
 ON_JAX = "`KERAS_BACKEND=jax python -m training.train RECIPE --distribution {}`"
 
-# What Keras reads.
+# Environment variables of Keras.
 NUM_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
 PROCESS_ID = "KERAS_DISTRIBUTION_PROCESS_ID"
 ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
 # Seconds to wait for the first process.
 PATIENCE = "KERAS_GSP_CONNECT_SECONDS"
-# What JAX's errors say when another process is gone.
+# Words in JAX's errors when another process has ended.
 LOST = ("Gloo", "UNAVAILABLE", "DEADLINE_EXCEEDED", "oordination", "eartbeat")
 
 # Weights with a row for each class, by path, and how their axes are cut. An
@@ -55,13 +55,13 @@ CLASS_AXES = {
 
 @dataclass(frozen=True)
 class Distribution:
-    """How a run is spread over devices; no part of its recipe.
+    """Distribution of a run over devices; not a part of its recipe.
 
     Args:
-        kind: `"none"`, or the engine: see the module.
-        model_devices: model: number of parts that proxies and class
-            embeddings are cut into, at least 2; divides the devices. The
-            batch is cut by the other axis of the mesh.
+        kind: `"none"`, or an engine of this module's table.
+        model_devices: model: number of parts of proxies and class
+            embeddings, at least 2; divides the devices. The batch is cut
+            along the other axis of the mesh.
     """
 
     kind: Kind = "none"
@@ -69,27 +69,26 @@ class Distribution:
 
     @property
     def num_processes(self) -> int:
-        """Processes that train together, as the environment says."""
+        """Number of processes that train together, by the environment."""
         if self.kind == "none":
             return 1
         return int(os.environ.get(NUM_PROCESSES, "1"))
 
     @property
     def is_first(self) -> bool:
-        """Whether this process prints what is found."""
+        """Whether this process prints results."""
         return self.num_processes == 1 or os.environ.get(PROCESS_ID) == "0"
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Brings the processes together and ends this one with the others.
+        """Connects the processes, and ends this one together with the others.
 
-        To be entered before anything is computed. Does nothing for a single
-        process.
+        Enter it before anything is computed. Does nothing in one process.
 
         Raises:
-            ValueError: another backend than JAX, an environment that does
-                not say who and where the processes are.
-            ConnectionError: nobody answers where the first process should.
+            ValueError: another backend than JAX, or an environment without
+                the processes' addresses.
+            ConnectionError: the first process does not answer.
         """
         if self.num_processes == 1 or self.kind == "mirrored":
             yield
@@ -102,17 +101,17 @@ class Distribution:
             _end_process(error)
 
     def check(self, recipe: Recipe, num_classes: int | None = None) -> None:
-        """Raises, before anything is trained, unless it can work.
+        """Checks that a recipe can be trained on these devices.
 
         Args:
-            recipe: What is to be trained.
+            recipe: The recipe to train.
             num_classes: Training classes, once they are known.
 
         Raises:
-            ValueError: another backend than the engine's, several processes
-                where it has none, a single device, a batch, classes or
-                devices that cannot be cut evenly, a setting that the engine
-                cannot have.
+            ValueError: the wrong backend, several processes or a single
+                device where the engine cannot use them, a batch, classes or
+                devices that cannot be cut evenly, or a setting that the
+                engine does not support.
         """
         if self.kind == "none":
             return
@@ -131,9 +130,9 @@ class Distribution:
             _check_mirrored(recipe)
 
     def scope(self) -> AbstractContextManager[Any]:
-        """Makes what is built and trained inside use the devices.
+        """The context in which models use the devices.
 
-        Keras forgets it in `clear_session`: enter it afterwards.
+        Enter it after `clear_session`, which resets it.
         """
         if self.kind == "none":
             return nullcontext()
@@ -142,7 +141,7 @@ class Distribution:
         return self._on_jax().scope()
 
     def positions(self, batch_size: int) -> np.ndarray | None:
-        """Those of a batch that this process feeds; `None` for all.
+        """Rows of a batch that this process feeds; None: all.
 
         Args:
             batch_size: Length of the whole batch.
@@ -161,9 +160,9 @@ class Distribution:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What a run notes of it: nothing for `"none"`.
+        """Facts for `settings.json`: none for `"none"`.
 
-        A killed run goes on bit by bit on as many devices only.
+        A killed run resumes bit by bit only on as many devices.
         """
         if self.kind == "none":
             return {}
@@ -202,7 +201,7 @@ class Distribution:
                 "TF_CONFIG in the environment; TensorFlow's "
                 "MultiWorkerMirroredStrategy fails inside Keras 3 "
                 "(keras-team/keras#20585). Unset it, or train on JAX: "
-                f"{ON_JAX.format('data')}; {GUIDE} says how on several hosts."
+                f"{ON_JAX.format('data')}; {GUIDE} explains several hosts."
             )
         if self.num_processes == 1:
             return
@@ -210,11 +209,11 @@ class Distribution:
             raise ValueError(
                 "`--distribution mirrored` must run in one process. Received: "
                 f"{NUM_PROCESSES}={self.num_processes}. Unset it, or train on "
-                f"JAX: {ON_JAX.format('data')}; {GUIDE} says how."
+                f"JAX: {ON_JAX.format('data')}; see {GUIDE}."
             )
 
     def _check_parts(self, recipe, num_devices, num_classes):
-        """Engines cut evenly or not at all."""
+        """Engines only cut evenly."""
         parts = num_devices
         if self.kind == "model":
             if self.model_devices < 2 or num_devices % self.model_devices:
@@ -253,14 +252,14 @@ NONE = Distribution()
 
 @cache
 def _mirrored_strategy(devices):
-    """One a process: a second one's reductions meet those of the first."""
+    """One for each process: two would mix their reductions."""
     import tensorflow as tf
 
     return tf.distribute.MirroredStrategy(devices)
 
 
 def devices_of(kind: Kind) -> list[str]:
-    """Names of the devices an engine takes: accelerators if there are any."""
+    """Names of the devices of an engine: accelerators if there are any."""
     if kind == "mirrored":
         import tensorflow as tf
 
@@ -286,12 +285,12 @@ def _check_backend(kind):
 
 
 def _meet_other_processes():
-    """As Keras documents it, with the errors said in time."""
+    """Connects as Keras documents it, with early errors."""
     _check_environment()
     import jax
     import keras
 
-    # For processors; accelerators bring their own collectives.
+    # For processors; accelerators have their own collectives.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     keras.distribution.initialize()
 
@@ -313,7 +312,7 @@ def _check_environment():
 
 
 def _wait_for_first(address, seconds=None):
-    """JAX itself would wait for minutes and end with a stack trace."""
+    """Waits; JAX itself would wait minutes and end with a stack trace."""
     host, _, port = address.rpartition(":")
     seconds = float(seconds or os.environ.get(PATIENCE, "120"))
     end = time.monotonic() + seconds
@@ -332,15 +331,15 @@ def _wait_for_first(address, seconds=None):
 
 
 def _end_process(error):
-    """Says why and goes at once.
+    """Prints the reason and exits at once.
 
-    An exit in good order waits for all processes, and one that failed alone
-    would wait for the others, who wait for it.
+    An orderly exit waits for all processes; after a failure of one they would
+    wait for each other forever.
     """
     if any(word in str(error) for word in LOST):
         print(
             "error: another process of this training has ended. Give the "
-            "same command to all of them: training goes on from the last "
+            "same command to all of them: training resumes from the last "
             f"evaluation. {type(error).__name__}: {error}",
             file=sys.stderr,
         )
@@ -351,7 +350,7 @@ def _end_process(error):
     sys.stderr.flush()
     sys.stdout.flush()
     if os.environ[PROCESS_ID] == "0":
-        # With it goes the service by which the others live: they first.
+        # It hosts the service that connects the others: they end first.
         time.sleep(2)
     os._exit(1)
 

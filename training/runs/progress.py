@@ -17,10 +17,10 @@ from training.runs.run_directory import RunDirectory, write_text
 class ProgressBar(keras.callbacks.Callback):
     """One line for the whole run: steps, loss and best validation score.
 
-    In a log, where a bar cannot be drawn over itself, a line an evaluation.
+    Prints a line for each evaluation where standard error is no terminal.
 
     Args:
-        name: What stands before the bar.
+        name: Text before the bar.
         steps_per_epoch: Steps between two evaluations.
     """
 
@@ -34,8 +34,8 @@ class ProgressBar(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Shows the bar."""
         total = self.params["epochs"] * self._steps_per_epoch
-        # Of several processes the first one speaks; None leaves the bar out
-        # where standard error is no terminal.
+        # Only the first process prints; None disables the bar where standard
+        # error is no terminal.
         disable = None if is_first_process() else True
         self._bar = tqdm(
             total=total, desc=self._name, unit="step", disable=disable
@@ -78,7 +78,7 @@ class ProgressBar(keras.callbacks.Callback):
 class History(keras.callbacks.Callback):
     """Writes every evaluation's logs to `history.jsonl` and TensorBoard.
 
-    A resumed run first drops what a killed one wrote after its checkpoint.
+    A resumed run drops lines that were written after its checkpoint.
 
     Args:
         directory: The run's `RunDirectory`.
@@ -93,7 +93,7 @@ class History(keras.callbacks.Callback):
         self._since = 0.0
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Opens TensorBoard's log, where TensorFlow is there to write it."""
+        """Opens TensorBoard's log, where TensorFlow is installed."""
         self._since = time.monotonic()
         is_there = importlib.util.find_spec("tensorflow") is not None
         if not is_there or not is_first_process():
@@ -109,7 +109,7 @@ class History(keras.callbacks.Callback):
         """Adds a line.
 
         Raises:
-            FileNotFoundError: the run's folder went away.
+            FileNotFoundError: the run's folder was moved or removed.
         """
         if not is_first_process():
             return
@@ -118,7 +118,7 @@ class History(keras.callbacks.Callback):
         scalars = {name: float(value) for name, value in (logs or {}).items()}
         lines = self._directory.read_history()
         lines = [line for line in lines if line["step"] < step]
-        # Seconds of training: the time between two processes is no part.
+        # Seconds of training, without the time before it was resumed.
         now, before = time.monotonic(), lines[-1]["seconds"] if lines else 0.0
         seconds = round(before + now - self._since, 3)
         self._since = now
@@ -134,11 +134,11 @@ class History(keras.callbacks.Callback):
             self._writer.close()
 
     def get_state(self) -> dict:
-        """Nothing for a checkpoint: the history file is the memory."""
+        """Returns nothing: the history file has the state."""
         return {}
 
     def set_state(self, state: dict) -> None:
-        """Takes nothing: a clock of another process means nothing here."""
+        """Restores nothing: the history file has the state."""
 
     def _show(self, step, scalars):
         import tensorflow as tf
@@ -152,7 +152,7 @@ class History(keras.callbacks.Callback):
 def best_evaluation(
     history: Sequence[Mapping[str, Any]], chosen_by: str
 ) -> Mapping[str, Any]:
-    """The line of a history whose weights were kept: the first of the best.
+    """Returns the evaluation whose weights were kept: the first of the best.
 
     Args:
         history: What `RunDirectory.read_history` returned, not empty.
@@ -169,16 +169,15 @@ def best_evaluation(
 def solved_problems(
     history: Sequence[Mapping[str, Any]], chosen_by: str
 ) -> dict[str, int]:
-    """How far chance constrained programming alternated.
+    """Counts the problems of chance constrained programming.
 
     Args:
-        history: Of a run whose proxies are sampled.
-        chosen_by: As `best_evaluation`.
+        history: As for `best_evaluation`.
+        chosen_by: As for `best_evaluation`.
 
     Returns:
-        `num_problems`, begun until the end of training, and
-        `scored_problem`, that of the weights that were kept: 1 is a single
-        set of proxies, however many came after it.
+        `num_problems`, all that began, and `scored_problem`, that of the
+        weights that were kept: 1 is a single set of proxies.
     """
     best = best_evaluation(history, chosen_by)
     return {

@@ -1,4 +1,4 @@
-"""The folder of one training run, and what may be written into it."""
+"""The folder of one training run: its files, and who may write them."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ from training.recipes.recipe import Recipe
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """Names the files of a run and guards those that are finished.
+    """The files of a run; finished ones are never overwritten.
 
     Args:
         path: `runs/<name>`; made by `begin`.
@@ -36,7 +36,7 @@ class RunDirectory:
 
     @property
     def scores(self) -> Path:
-        """Test scores; the last file of a run, it makes it finished."""
+        """Test scores, the last file of a run: with it a run is finished."""
         return self.path / "scores.json"
 
     @property
@@ -46,7 +46,7 @@ class RunDirectory:
 
     @property
     def checkpoint(self) -> Path:
-        """From where a killed run goes on."""
+        """Checkpoints from which a killed run resumes."""
         return self.path / "checkpoint"
 
     @property
@@ -68,11 +68,11 @@ class RunDirectory:
         """Raises when a run with these settings may not write here.
 
         Args:
-            settings: What would stand in `settings.json`.
+            settings: Content for `settings.json`.
 
         Raises:
             FileExistsError: the folder holds a finished run, or files that
-                are no run's.
+                are not a run's.
             ValueError: the folder holds an unfinished run of another recipe.
         """
         if self.is_finished:
@@ -92,11 +92,11 @@ class RunDirectory:
             )
 
     def begin(self, settings: dict) -> None:
-        """Makes the folder for a run, or goes on with a killed one.
+        """Makes the folder for a run, or resumes a killed one.
 
         Args:
-            settings: What will stand in `settings.json`; its `"recipe"` has
-                to be that of a run already there.
+            settings: Content for `settings.json`; its `"recipe"` must be
+                that of a run already there.
 
         Raises:
             FileExistsError, ValueError: see `check`.
@@ -107,27 +107,26 @@ class RunDirectory:
             write_json(self.settings, settings)
 
     def check_is_there(self) -> None:
-        """Raises when the folder went away while a run trains into it.
+        """Checks that the folder still exists while a run trains into it.
 
         Raises:
-            FileNotFoundError: it was moved, removed or unmounted. Whoever
-                writes first asks, or a part of a run would take its place.
+            FileNotFoundError: it was moved, removed or unmounted.
         """
         if not self.settings.exists():
             raise FileNotFoundError(
                 "A run's folder must stay while it is trained. Received: "
                 f"{self.path}, which was moved or removed. Bring it back and "
-                "give the same command: training goes on from the last "
+                "give the same command: training resumes from the last "
                 "evaluation in it."
             )
 
     @contextlib.contextmanager
     def being_written(self) -> Iterator[None]:
-        """Says what to do about a full disk or a folder that is read-only.
+        """Explains a full disk or a read-only folder.
 
         Raises:
             PermissionError: the run's folder cannot be written to.
-            OSError: there is no space for its files.
+            OSError: there is no space left.
         """
         try:
             yield
@@ -146,7 +145,7 @@ class RunDirectory:
                     "There must be space for the files of a run. Received: "
                     f"{self.path}, where {error}. Make some and give the "
                     "same command: the files in it are whole, and training "
-                    "goes on from the last evaluation."
+                    "resumes from the last evaluation."
                 ) from error
             raise
 
@@ -169,7 +168,7 @@ class RunDirectory:
         """What `settings.json` holds.
 
         Raises:
-            ValueError: it is damaged, or says nothing of a recipe.
+            ValueError: it is damaged, or has no recipe.
         """
         try:
             settings = json.loads(self.settings.read_text())
@@ -194,7 +193,7 @@ class RunDirectory:
         return [json.loads(line) for line in lines]
 
     def _holds_other_files(self):
-        """Whether there is more than a run leaves that was killed at once."""
+        """Whether there are files that a killed run does not leave."""
         # The package brings Keras along: not for an error or --help.
         from keras_gsp.storage.whole import is_left_behind
 

@@ -17,9 +17,8 @@ class RunTakenError(FileExistsError):
 class RunLock:
     """Holds a run's folder while a process trains into it.
 
-    The system frees the lock of a process that ends, however it ends: a run
-    that was killed can be gone on with at once. Where a file system cannot
-    lock, nothing is refused.
+    The system frees the lock of a process that ends, so a killed run can be
+    resumed at once. A file system without locks refuses nothing.
 
     Args:
         folder: The run's folder; it exists.
@@ -51,12 +50,12 @@ class RunLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Gives the lock back and removes its file."""
+        """Releases the lock and removes its file."""
         is_there = self._is_there()
         if os.name != "posix":
             self._close()  # Windows removes no file that is open.
         if is_there:
-            # One that is left behind locks nothing.
+            # A file that remains locks nothing.
             with contextlib.suppress(OSError):
                 self.path.unlink()
         self._close()
@@ -115,7 +114,7 @@ def _lock(handle):
 
         lock: Any = msvcrt
 
-        # A byte behind the text, which others may then still read.
+        # A byte after the text, which others can still read.
         os.lseek(handle, 4096, os.SEEK_SET)
         try:
             lock.locking(handle, lock.LK_NBLCK, 1)

@@ -92,7 +92,7 @@ def test_a_folder_that_is_read_only_is_named(tmp_path, code):
 @pytest.mark.parametrize("file", [None, "x/checkpoint/step-000000002.npz"])
 def test_a_full_disk_says_how_to_go_on(tmp_path, file):
     run = RunDirectory(tmp_path / "x")
-    with pytest.raises(OSError, match="must be space.*No space left.*goes on"):
+    with pytest.raises(OSError, match="must be space.*No space left.*resumes"):
         with run.being_written():
             words = [] if file is None else [str(tmp_path / file)]
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *words)
