@@ -254,6 +254,9 @@ class Method:
     ccp_pool: Literal["data", "recent"] = "data"
     """Embed samples for every problem, or take those that training embedded
     last."""
+    ccp_rollback: bool = False
+    """Reset the network to a problem's best weights when the next problem
+    starts; off, as Algorithm 1 prints it."""
     in_batch_weight: Annotated[float | None, not_negative] = None
     """Weight of the loss within the batch beside the one against proxies or
     memory; None: 1."""

@@ -102,6 +102,7 @@ def _alternation(recipe, splits):
             # A single problem never converges; its proxies are samples too.
             patience=recipe.ccp_patience if recipe.ccp == "on" else None,
             warmup_epochs=recipe.ccp_warmup,
+            restore_anchors=recipe.ccp_rollback,
             monitor=f"val_{recipe.chosen_by}",
             seed=recipe.seed,
         )
