@@ -32,7 +32,7 @@ from training.research.report import (
     run_benchmark,
 )
 
-CONTENDERS = Path(__file__).parent / "evaluation_contenders"
+FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +67,10 @@ def write_embeddings(path: Path, count: int, settings: Settings) -> None:
     np.savez(path, embeddings=embeddings, labels=labels)
 
 
-def run(python: str | Path, script: str, path: Path, *options: str) -> dict:
+def run(python: str | Path, script: str, kind: str, path: Path) -> dict:
     """Returns what a contender prints as its last line: a JSON object."""
     answer = subprocess.run(
-        [str(python), str(CONTENDERS / script), str(path), *options],
+        [str(python), str(FOLDER / script), kind, str(path)],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -89,25 +89,23 @@ def measurement(name: str, runs: list[dict]) -> Measurement:
 
 def measure(settings: Settings) -> Iterator[Table]:
     """Yields a table for each size."""
-    ours = sys.executable, "gsp_scores.py"
+    ours = sys.executable, "score_contender.py"
     contenders: dict[str, tuple] = {
-        "plain product and top_k": (sys.executable, "plain_search.py"),
-        "keras_gsp": ours,
+        "plain product and top_k": (*ours, "plain"),
+        "keras_gsp": (*ours, "scores"),
         "keras_gsp, separate gallery": (*ours, "gallery"),
     }
     if settings.pml_python is not None:
-        contenders["pytorch-metric-learning"] = (
-            settings.pml_python,
-            "pml_calculator.py",
-        )
+        theirs = settings.pml_python, "pml_scores.py", "scores"
+        contenders["pytorch-metric-learning"] = theirs
     for count in settings.sizes:
         runs: dict[str, list[dict]] = {name: [] for name in contenders}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "embeddings.npz"
             write_embeddings(path, count, settings)
             for _ in tqdm(range(settings.repeats), desc=f"{count} embeddings"):
-                for name, (python, script, *options) in contenders.items():
-                    runs[name].append(run(python, script, path, *options))
+                for name, command in contenders.items():
+                    runs[name].append(run(*command, path))
         measured = [measurement(name, found) for name, found in runs.items()]
         title = f"{count:,} embeddings of {settings.embedding_size} numbers"
         yield ratio_table(measured, title)

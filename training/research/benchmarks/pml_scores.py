@@ -47,7 +47,7 @@ def calculator() -> Any:
 
 def main() -> None:
     """Warms up on a small part, then measures."""
-    with np.load(sys.argv[1]) as arrays:
+    with np.load(sys.argv[2]) as arrays:
         embeddings = torch.from_numpy(arrays["embeddings"])
         labels = torch.from_numpy(arrays["labels"])
     accuracy = calculator()
