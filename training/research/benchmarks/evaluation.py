@@ -90,7 +90,7 @@ def measurement(name: str, runs: list[dict]) -> Measurement:
 def measure(settings: Settings) -> Iterator[Table]:
     """Yields a table for each size."""
     ours = sys.executable, "score_contender.py"
-    contenders: dict[str, tuple] = {
+    contenders: dict[str, tuple[str | Path, str, str]] = {
         "plain product and top_k": (*ours, "plain"),
         "keras_gsp": (*ours, "scores"),
         "keras_gsp, separate gallery": (*ours, "gallery"),
