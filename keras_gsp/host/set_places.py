@@ -1,13 +1,13 @@
-"""Where a mask is set, when it hardly is anywhere."""
+"""Positions of the true values in a sparse mask."""
 
 import numpy as np
 
 
 def set_places(mask: np.ndarray) -> np.ndarray:
-    """Returns the positions of what is true, like `np.flatnonzero`.
+    """Returns the positions of true values, like `np.flatnonzero`.
 
-    Words of eight are looked at first: where nearly none is set, that takes
-    a third of the time.
+    It tests words of eight first: on sparse masks that takes a third of the
+    time.
 
     Args:
         mask: boolean, of any shape.

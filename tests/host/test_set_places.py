@@ -1,4 +1,4 @@
-"""Positions of what is set are those that NumPy finds."""
+"""Positions of true values are those that NumPy finds."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def test_equals_flatnonzero(shape, share):
     np.testing.assert_array_equal(set_places(mask), np.flatnonzero(mask))
 
 
-def test_a_view_with_gaps_is_looked_at_as_it_is():
+def test_strided_views_are_supported():
     mask = np.random.default_rng(0).random((16, 16)) < 0.3
     for view in (mask[:, ::2], mask.T, mask[3:, 1:9]):
         np.testing.assert_array_equal(set_places(view), np.flatnonzero(view))

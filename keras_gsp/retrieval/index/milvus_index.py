@@ -30,12 +30,17 @@ from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 BATCH_NUMBERS = 2**21
 # Rows that are read at once where all are read.
 READ_ROWS = 4096
-# Bytes of a string in a server, and neighbors of one query, at most.
+# A server's limits: bytes of a string, and neighbors of one query.
 MAX_TEXT, MAX_NEIGHBORS = 65_535, 16_384
 # The collection's property that keeps the match threshold, as JSON.
 MATCH = "match_threshold"
 HNSW = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
 FLAT: dict[str, Any] = {"index_type": "FLAT", "params": {}}
+PADDING: dict[str, tuple[Any, Any]] = {
+    "text": ("", object),
+    "integer": (-1, "int64"),
+    "float": (-1, "float64"),
+}
 TYPES = {"text": "VARCHAR", "integer": "INT64", "float": "DOUBLE"}
 
 
@@ -153,7 +158,6 @@ class MilvusIndex:
             **items["attributes"],
         }
         rows = items["embeddings"]
-        _check_lengths(columns)
         if self._size is None:
             self._create(columns, rows.shape[1])
         self._check_fits(columns, rows.shape[1])
@@ -342,21 +346,17 @@ class MilvusIndex:
     def _neighbors(self, found, k):
         """`Neighbors` of lists of (distance, id, label)."""
         shape = len(found), min(k, len(self))
-        distances = np.full(shape, np.inf, "float32")
-        is_text, columns = self._is_text, {}
+        columns = {"distance": np.full(shape, np.inf, "float32")}
         for name in ("id", "label"):
-            empty, dtype = ("", object) if is_text[name] else (-1, "int64")
-            if self._fields[name] == "float":
-                dtype = "float64"
+            empty, dtype = PADDING[self._fields[name]]
             columns[name] = np.full(shape, empty, dtype)
         for row, hits in enumerate(found):
-            for column, (distance, id_, label) in enumerate(hits):
-                distances[row, column] = distance
-                columns["id"][row, column] = id_
-                columns["label"][row, column] = label
-        ids, labels = (
-            values.astype("U") if is_text[name] else values
-            for name, values in columns.items()
+            parts = zip(*hits, strict=True)
+            for values, part in zip(columns.values(), parts, strict=False):
+                values[row, : len(part)] = part
+        distances, ids, labels = (
+            values.astype("U") if values.dtype == object else values
+            for values in columns.values()
         )
         match = self._match
         return Neighbors(
@@ -502,17 +502,6 @@ def _connected(uri, token, timeout):
 
 def _is_path(uri):
     return not uri.startswith(("http://", "https://"))
-
-
-def _check_lengths(columns):
-    for name, column in columns.items():
-        if column.dtype.kind == "U":
-            longest = max(len(text.encode()) for text in column.tolist())
-            if longest > MAX_TEXT:
-                raise ValueError(
-                    f"`{name}` must be at most {MAX_TEXT} bytes long. "
-                    f"Received: {longest}."
-                )
 
 
 def _kind(column):
