@@ -121,7 +121,7 @@ def write_demo_report(directories: dict, folder: Path) -> Path:
     Returns:
         The page.
     """
-    from training.report import ReportCommand, write_report
+    from training.reports.report_page import ReportCommand, write_report
 
     runs = tuple(directory.path for directory in directories.values())
     page = folder / "report.html"

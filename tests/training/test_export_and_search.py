@@ -118,6 +118,7 @@ def test_an_encoder_can_be_exported_alone(exported, tmp_path):
         search.main([str(target), __file__])
 
 
+@pytest.mark.slow
 def test_a_scann_export_searches_and_is_certified(exported, tmp_path, capsys):
     pytest.importorskip("scann")
     target = tmp_path / "scann"
@@ -131,7 +132,8 @@ def test_a_scann_export_searches_and_is_certified(exported, tmp_path, capsys):
     assert len(capsys.readouterr().out.splitlines()) > 3
 
 
-def test_an_existing_export_is_kept(exported):
+@pytest.mark.slow
+def test_an_existing_export_is_replaced_only_if_asked(exported):
     before = (exported.model / "metadata.json").read_bytes()
     arguments = [str(exported.run), "--output", str(exported.model)]
     with pytest.raises(SystemExit, match="--overwrite"):

@@ -31,6 +31,7 @@ def test_it_is_whole_small_and_says_how_it_was_made():
     assert "python -m training.train glyphs" in commands
 
 
+@pytest.mark.slow
 def test_rebuilt_from_its_recipe_and_weights_it_is_the_same():
     tf = pytest.importorskip("tensorflow")
     from training.browsing.exports import read_gallery_images

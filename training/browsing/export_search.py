@@ -151,8 +151,10 @@ class ExportSearch:
             weights: `(images, rows, columns)`.
         """
         recipe = self.metadata.get("recipe") or {}
-        if recipe.get("pooling") == "gsp" and not recipe.get("learn_ratio"):
-            return 1 / (weights[0].size * recipe["transport_ratio"])
+        ratio = recipe.get("transport_ratio")
+        is_gsp = recipe.get("pooling") == "gsp"
+        if is_gsp and ratio is not None and not recipe.get("learn_ratio"):
+            return 1 / (weights[0].size * ratio)
         return float(weights.max())
 
     def _call(self, signature, **inputs) -> dict[str, np.ndarray]:

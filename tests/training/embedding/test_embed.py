@@ -103,10 +103,15 @@ def parquet_of(folder, path, is_struct):
     return path
 
 
-def test_a_collection_has_a_row_for_every_image(encoder, images, tmp_path):
+def test_a_collection_has_a_row_for_every_image(
+    encoder, images, tmp_path, capsys
+):
+    (images / "a" / "photo.heic").write_bytes(b"of another format")
     manifest = run(encoder, images, tmp_path / "out")
     unreadable = "unreadable: not a whole JPEG, PNG, BMP or WebP image"
     assert manifest["statuses"] == {"ok": 10, unreadable: 1}
+    printed = capsys.readouterr().out
+    assert "note: 1 of 12 files" in printed and "a/photo.heic" in printed
     assert [shard["rows"] for shard in manifest["shards"]] == [4, 4, 3]
     tables = [
         pq.read_table(tmp_path / "out" / shard["file"])
@@ -135,6 +140,7 @@ def embedded_by_hand(encoder, path):
     return model(tf.cast(image[None], "float32"))[0].numpy()
 
 
+@pytest.mark.slow
 def test_lists_and_tables_give_what_the_folder_gives(encoder, images, tmp_path):
     run(encoder, images, tmp_path / "out")
     expected = contents(tmp_path / "out")
@@ -189,6 +195,7 @@ def test_a_full_disk_stops_and_the_same_command_goes_on(
     assert len(calls) == 4
 
 
+@pytest.mark.slow
 def test_what_a_killed_writer_left_is_not_taken_for_a_shard(
     encoder, images, tmp_path
 ):
@@ -249,6 +256,7 @@ def test_without_ray_the_error_says_what_to_install(
         run(encoder, images, tmp_path / "out", "--engine=ray")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_a_cluster_that_does_not_answer_is_told_at_once(
     encoder, images, tmp_path, scheme

@@ -212,6 +212,7 @@ def test_broken_images_are_left_out_and_old_recipes_read(
     assert 'id="queries"' in (run / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_list_with_missing_images_says_so(reported, tmp_path, capsys):
     rows = ["path,label"]
     rows += [f"{tmp_path}/{i}.jpg,class{i // 2}" for i in range(8)]
