@@ -1,7 +1,6 @@
 """Common part of all pooling layers: features in, one vector per image out."""
 
 import inspect
-import re
 from typing import Any
 
 import keras
@@ -18,9 +17,9 @@ class FeaturePooling(keras.layers.Layer):
     A subclass defines `pool(features, kept)` and, where needed,
     `create_weights(channels, input_shape)`, `output_size(channels)` and
     `check_size(input_shape)`. The constructor must work without arguments and
-    keep each argument unchanged in an attribute of the same name; `get_config`
-    reads them. Exported in `gsp.layers`, the subclass is found by
-    `short_name()`.
+    keep each argument unchanged in an attribute of the same name, which
+    `get_config` reads. The commands of `training` find every subclass that
+    `gsp.layers` exports.
 
     This class checks shapes and masks, computes in float32 at least and casts
     back, sets masked tokens to zero, and pools an all-masked row to zeros.
@@ -76,16 +75,6 @@ class FeaturePooling(keras.layers.Layer):
             (batch, size).
         """
         raise NotImplementedError(f"{type(self).__name__} has no `pool`.")
-
-    @classmethod
-    def short_name(cls) -> str:
-        """Returns the class name in snake case, without "Pooling".
-
-        For example "generalized_mean" or "netvlad", as a word for a command
-        line.
-        """
-        name = cls.__name__.removesuffix("Pooling")
-        return re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", name).lower()
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         """Returns (batch, size)."""

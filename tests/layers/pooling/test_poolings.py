@@ -116,12 +116,9 @@ def all_exported():
 
 
 @on_tensorflow
-def test_every_pooling_has_a_row_a_short_name_and_defaults():
+def test_every_pooling_has_a_row_and_defaults():
     kinds = all_exported()
     assert {kind.__name__ for kind in kinds} == set(POOLINGS)
-    names = {kind.short_name() for kind in kinds}
-    assert len(names) == len(kinds)
-    assert {"netvlad", "gsop", "generalized_sum", "sim"} <= names
     for kind in kinds:
         config = kind().get_config()
         assert kind.from_config(config).get_config() == config
