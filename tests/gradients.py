@@ -17,7 +17,9 @@ def gradients(function, *arrays):
         return [np.asarray(g) for g in tape.gradient(value, tensors)]
     import jax
 
-    found = jax.grad(function, argnums=tuple(range(len(tensors))))(*tensors)
+    # Compiled: JAX would compile each operation by itself.
+    gradient = jax.jit(jax.grad(function, argnums=tuple(range(len(tensors)))))
+    found = gradient(*tensors)
     return [np.asarray(g) for g in found]
 
 

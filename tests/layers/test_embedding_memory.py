@@ -53,6 +53,7 @@ def test_holds_the_last_samples(capacity):
         assert outputs[2].shape == (4, capacity)
 
 
+@on_tensorflow
 def test_only_a_sample_s_own_slot_is_excluded_when_full():
     memory = EmbeddingMemory(6)
     for step in range(5):
@@ -76,6 +77,7 @@ def test_without_training_nothing_is_remembered_or_excluded():
         np.testing.assert_array_equal(old, new)
 
 
+@on_tensorflow
 @pytest.mark.parametrize("pair_loss", PAIR_LOSSES.values(), ids=PAIR_LOSSES)
 def test_memory_of_one_batch_is_the_loss_in_the_batch(pair_loss):
     # With 20 slots, twelve are empty and do not count.

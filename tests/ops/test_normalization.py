@@ -5,6 +5,7 @@ import pytest
 from keras import ops
 
 from keras_gsp.ops.normalization import normalize, unit_ball, unit_sphere
+from tests.compiled import on_tensorflow
 from tests.directional_slopes import slope_errors
 from tests.gradients import gradients
 
@@ -53,6 +54,7 @@ def test_gradient_equals_central_differences(project, double_precision):
     assert slope_errors(loss, some_vectors()) < 1e-7
 
 
+@on_tensorflow
 def test_none_changes_nothing_but_the_precision():
     given = some_vectors().astype("float16")
     np.testing.assert_array_equal(

@@ -60,6 +60,7 @@ def test_forward_equals_float64_root_finder(
         assert_close(residual, expected[0], tolerance(dtype, eps))
 
 
+@on_tensorflow
 @pytest.mark.parametrize("eps", TEMPERATURES)
 def test_marginals_and_moved_mass_are_exact(eps):
     for ratio in RATIOS:
@@ -122,6 +123,7 @@ def test_ratio_gradient_equals_closed_form(eps, dtype, double_precision):
         assert abs(found - expected) <= relative * np.abs(upstream).max()
 
 
+@on_tensorflow
 def test_gradient_equals_central_differences_also_at_ties(double_precision):
     costs = oracle.ball_costs(6, 3, 5)
     costs[:, 1] = costs[:, 0]
@@ -143,6 +145,7 @@ def test_gradient_equals_central_differences_also_at_ties(double_precision):
         np.testing.assert_allclose(found, expected, atol=2e-9)
 
 
+@on_tensorflow
 def test_gradient_equals_unrolled_paper_iteration(double_precision):
     costs = oracle.ball_costs(8, 4, 9)
     upstream = np.random.default_rng(9).normal(size=costs.shape)
@@ -239,6 +242,7 @@ def test_mask_equals_leaving_features_out(ratio, bound):
     assert not np.asarray(residual)[~mask].any()
 
 
+@on_tensorflow
 def test_masked_features_get_no_gradient():
     costs = oracle.ball_costs(0, 4, 6).astype("float32")
     mask = np.array([True, True, False, True, False, True])
@@ -254,6 +258,7 @@ def test_masked_features_get_no_gradient():
     assert found[:, mask].any()
 
 
+@on_tensorflow
 def test_row_without_kept_features_is_zero_and_finite():
     costs = np.stack([oracle.ball_costs(s, 4, 6) for s in range(2)])
     mask = np.array([[True] * 6, [False] * 6])

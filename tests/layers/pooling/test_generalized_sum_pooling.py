@@ -44,6 +44,7 @@ def test_equals_naive_loop(shape, ratio):
         np.testing.assert_allclose(histogram[sample], expected[1], atol=1e-5)
 
 
+@on_tensorflow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_ratio_one_is_average_pooling(shape):
     features = features_of(shape)
@@ -69,6 +70,7 @@ def test_weights_and_plans_have_their_sums(shape):
     np.testing.assert_allclose(plan.sum(-1) / 0.3, weights, rtol=1e-5)
 
 
+@on_tensorflow
 @pytest.mark.parametrize("power", [1.0, 3.0])
 def test_masked_tokens_are_left_out(power):
     tokens = np.abs(features_of(SHAPES[1]))
@@ -93,6 +95,7 @@ def test_power_is_generalized_mean_of_weighted_features():
     np.testing.assert_allclose(pooled, expected, rtol=1e-5)
 
 
+@on_tensorflow
 @pytest.mark.parametrize("power", [1.0, 3.0])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_values_are_pooled_where_features_are_matched(shape, power):
@@ -174,6 +177,7 @@ def test_keras_mask_reaches_the_layer_beside_values(masks):
     )
 
 
+@on_tensorflow
 @pytest.mark.parametrize("power", [1.0, 2.0])
 def test_masked_features_and_values_may_hold_anything(power):
     features, values = features_of(SHAPES[1]), features_of((3, 20, 9), 1)
@@ -251,6 +255,7 @@ def test_gradient_equals_differences(ratio, power, double_precision):
         assert slope_errors(of_one, arrays[number]) < 1e-6, number
 
 
+@on_tensorflow
 def test_coinciding_feature_and_prototype_have_finite_gradient():
     layer = GeneralizedSumPooling(4, return_histogram=True)
     features = 0.1 * features_of((2, 9, 6))

@@ -75,11 +75,6 @@ POOLINGS = {
         {"num_largest": 3, "num_smallest": 2}, constant="parallel"
     ),
 }
-# JAX compiles each operation; `test_both_backends_compute_the_same` compares
-# values and gradients of all poolings with TensorFlow's.
-PORTABLE = list(POOLINGS)
-if keras.backend.backend() == "jax":
-    PORTABLE = ["GeneralizedSumPooling", "OTKPooling"]
 every_pooling = pytest.mark.parametrize("name", POOLINGS)
 
 
@@ -203,7 +198,8 @@ def test_order_of_tokens_and_shape_of_maps(name):
         np.testing.assert_allclose(other(maps), pooled, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", PORTABLE)
+@on_tensorflow
+@every_pooling
 def test_masked_token_is_absent_whatever_it_holds(name):
     layer = built(name)
     features = 3.0 * features_of((3, TOKENS, CHANNELS))
@@ -262,7 +258,8 @@ def test_equal_features(name):
     assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize("name", PORTABLE)
+@on_tensorflow
+@every_pooling
 def test_gradient_equals_differences_in_double_precision(
     name, double_precision
 ):
