@@ -85,19 +85,9 @@ def slow_scores(embeddings, *arguments, all_measures=False, **options):
 
 # How a ranking is made depends on sizes; these reach each way with few items.
 WAYS = {
-    "whole gallery": {"SAMPLE_ITEMS": 10**6, "DEEP_SHARE": 1},
-    "guessed bounds": {
-        "SAMPLE_ITEMS": 16,
-        "DEEP_SHARE": 1,
-        "MAX_CANDIDATES": 1,
-    },
-    "square blocks": {"SAMPLE_ITEMS": 16, "DEEP_SHARE": 1, "TILE_ROWS": 32},
-    "many equals": {
-        "SAMPLE_ITEMS": 16,
-        "DEEP_SHARE": 1,
-        "MAX_CANDIDATES": 1,
-        "CROWD": -5000,
-    },
+    "exact bounds": {"SAMPLE_ITEMS": 10**6, "DEEP_SHARE": 1},
+    "guessed bounds": {"SAMPLE_ITEMS": 16, "DEEP_SHARE": 1},
+    "many equals": {"SAMPLE_ITEMS": 16, "DEEP_SHARE": 1, "CROWD": -5000},
     "sorted": {"DEEP_SHARE": 10**6},
 }
 
@@ -168,43 +158,35 @@ def test_every_way_to_rank_orders_equals_by_position(way):
 
 
 @pytest.mark.parametrize("rank", [1, 2])
-@pytest.mark.parametrize("limit", [1, 2**20])
-def test_a_bound_that_too_few_pass_is_noticed(rank, limit, monkeypatch):
+def test_a_query_with_too_few_candidates_is_searched_again(rank, monkeypatch):
+    def bounds(self, rows):
+        nearness = self.left[rows] @ self.sample.T
+        return rankings._nth_largest(nearness, rank) - self.slack
+
     monkeypatch.setattr(rankings, "SAMPLE_ITEMS", 16)
     monkeypatch.setattr(rankings, "DEEP_SHARE", 1)
-    monkeypatch.setattr(rankings, "MAX_CANDIDATES", limit)
-    monkeypatch.setattr(
-        rankings._Search, "_sampled_rank", lambda self, depth: rank
-    )
+    monkeypatch.setattr(rankings._Search, "_sampled_bounds", bounds)
     points, labels = random_set(0, count=130, classes=12)
     scores = retrieval_scores(points, labels, recall_at=(8,))
     assert_equal_scores(scores, slow_scores(points, labels, ks=(8,)))
 
 
-def test_many_equal_items_do_not_fill_the_memory(monkeypatch):
-    calls = []
+def test_queries_with_many_equal_items_are_sorted_whole(monkeypatch):
+    counts = []
+    complete = rankings._Search.complete
 
-    def counted(name):
-        original = getattr(rankings._Search, name)
+    def counted(self, queries):
+        counts.append(len(queries))
+        return complete(self, queries)
 
-        def method(self, queries):
-            calls.append(name)
-            return original(self, queries)
-
-        monkeypatch.setattr(rankings._Search, name, method)
-
+    monkeypatch.setattr(rankings._Search, "complete", counted)
     monkeypatch.setattr(rankings, "SAMPLE_ITEMS", 16)
-    monkeypatch.setattr(rankings, "MAX_CANDIDATES", 2**12)
     monkeypatch.setattr(rankings, "CROWD", -200)
-    always = lambda self, queries: True  # noqa: E731
-    monkeypatch.setattr(rankings._Search, "is_worth_symmetry", always)
-    for name in ("symmetric", "nearest", "_crowded"):
-        counted(name)
     points, labels = random_set(0, count=240, classes=60, size=2)
     points[::2] = points[0]
     scores = retrieval_scores(points, labels, recall_at=())
     assert_equal_scores(scores, slow_scores(points, labels))
-    assert set(calls) == {"symmetric", "nearest", "_crowded"}
+    assert sum(counts) >= 120
 
 
 @pytest.mark.parametrize("has_gallery", [True, False])
