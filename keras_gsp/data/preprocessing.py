@@ -126,6 +126,11 @@ class Preprocessing:
             "max_pixels": self.max_pixels,
         }
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Preprocessing":
+        """Makes one from the arguments that `get_config` returned."""
+        return cls(**config)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Preprocessing):
             return NotImplemented

@@ -1,0 +1,89 @@
+"""One object for all crops: alike from bytes, arrays and in batches."""
+
+import io
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_gsp as gsp
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("images are cut by TensorFlow", allow_module_level=True)
+
+from keras_gsp.data import Preprocessing
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (40, 60, 3)).astype("uint8")
+
+
+def encoded(pixels):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("resize", [None, 20, 25.5])
+def test_bytes_arrays_and_batches_are_cut_alike(resize, tmp_path):
+    preprocessing = Preprocessing(20, resize)
+    (tmp_path / "a.png").write_bytes(encoded(PIXELS))
+    files = np.array([str(tmp_path / "a.png")])
+    found = [
+        preprocessing.decode(encoded(PIXELS)).numpy(),
+        preprocessing.cut(PIXELS).numpy(),
+        *(
+            gsp.data.evaluation_batches(images, preprocessing=preprocessing)
+            .unbatch()
+            .as_numpy_iterator()
+            .next()
+            for images in (files, PIXELS[None])
+        ),
+    ]
+    for one in found[1:]:
+        np.testing.assert_array_equal(one, found[0])
+    assert found[0].shape == (20, 20, 3)
+
+
+def test_the_center_is_kept():
+    cut = Preprocessing(20, 20).cut(PIXELS[:20, :40]).numpy()
+    np.testing.assert_array_equal(cut, PIXELS[:20, 10:30])
+    smaller = Preprocessing(10, 20).cut(PIXELS[:20, :40]).numpy()
+    np.testing.assert_array_equal(smaller, PIXELS[5:15, 15:25])
+
+
+def test_it_is_saved_and_compared_by_its_arguments():
+    one = Preprocessing((20, 30), None, channels=1, max_pixels=900)
+    kept = keras.saving.serialize_keras_object(one)
+    again = keras.saving.deserialize_keras_object(kept)
+    assert again == one and hash(again) == hash(one)
+    assert (again.height, again.width) == (20, 30)
+    assert one != Preprocessing((20, 30), None) and one != "other"
+    assert Preprocessing(20, 25).crop_fraction == 0.8
+    assert "resize=None" in repr(one)
+
+
+def test_gray_values_have_one_channel():
+    gray = Preprocessing(20, 25, channels=1).decode(encoded(PIXELS))
+    assert gray.shape == (20, 20, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"size": 0}, "size=0"),
+        ({"size": (3,)}, r"size=\(3,\)"),
+        ({"size": 300}, "size=300, resize=256"),
+        ({"channels": 4}, "channels=4"),
+        ({"max_pixels": 0}, "max_pixels=0"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Preprocessing(**arguments)
+
+
+def test_a_contradiction_is_refused_by_name():
+    with pytest.raises(ValueError, match="size=20.*size=30"):
+        gsp.data.evaluation_batches(
+            PIXELS[None], preprocessing=Preprocessing(30, 36), size=20
+        )
