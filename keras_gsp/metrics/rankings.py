@@ -12,6 +12,7 @@ its bound is searched again with an exact bound: no result depends on luck.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -124,7 +125,7 @@ class _Search:
         largest = np.square(self.queries, dtype="float64").sum(axis=1).max()
         rounding = np.finfo(self.left.dtype).eps * (self.left.shape[1] + 2)
         self.slack = 2 * rounding * max(float(largest + squares.max()), 1e-30)
-        self.sample = None
+        self.sample: Any = None
         num_sampled = max(SAMPLE_ITEMS, len(gallery) // 16)
         if num_sampled < len(gallery):
             rows = np.random.default_rng(0).permutation(len(gallery))
