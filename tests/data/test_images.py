@@ -215,3 +215,39 @@ def test_batches_of_unknown_length_are_refused():
         gsp.data.augmented_batches(
             np.zeros((5, 8, 8, 3), "uint8"), range(5), ragged
         )
+
+
+def test_labels_may_be_strings_and_paths_an_array(files):
+    names = np.array([f"class {7 - i}" for i in range(7)])
+    evaluated = gsp.data.evaluation_batches(
+        np.array(files), names.tolist(), size=8, resize=8
+    )
+    (found,) = [labels for _, labels in evaluated]
+    assert [name.decode() for name in found.numpy()] == names.tolist()
+    trained = gsp.data.augmented_batches(
+        np.array(files, object), names, index_batches([0, 6, 1]), size=8
+    )
+    # Sorted order numbers the classes.
+    assert next(iter(trained))[1].numpy().tolist() == [6, 0, 5]
+
+
+@pytest.mark.parametrize("damage", ["cut", "missing"])
+def test_a_bad_file_is_named_when_it_is_met(tmp_path, files, damage):
+    bad = tmp_path / "bad.jpg"
+    contents = {"cut": (tmp_path / "color.jpg").read_bytes()[:400]}
+    if damage != "missing":
+        bad.write_bytes(contents.get(damage, b"no image"))
+    paths = [*files, str(bad)]
+    batches = gsp.data.augmented_batches(
+        paths, range(8), index_batches([0, 7], [1, 2]), size=8
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="bad.jpg"):
+        list(batches)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="bad.jpg"):
+        list(gsp.data.evaluation_batches(paths, size=8))
+
+
+@pytest.mark.parametrize("labels", [[0.5, 1.0], [None, 1]])
+def test_labels_of_another_kind_are_refused(labels):
+    with pytest.raises(TypeError, match="`labels` must be"):
+        gsp.data.evaluation_batches(np.zeros((2, 8, 8, 3), "uint8"), labels)
