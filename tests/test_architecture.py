@@ -13,11 +13,10 @@ PACKAGE = ROOT / "keras_gsp"
 # A room imports from itself and from the rooms named here.
 ALLOWED = {
     "ops": set(),
-    "host": set(),
     "storage": set(),
     "embeddings": {"ops"},
     "layers": {"ops", "embeddings"},
-    "metrics": {"ops", "host", "embeddings"},
+    "metrics": {"ops", "embeddings"},
     "data": {"ops", "storage", "embeddings"},
     "losses": {"ops", "embeddings", "layers"},
     "models": {"ops", "embeddings", "layers", "losses", "metrics"},

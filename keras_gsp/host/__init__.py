@@ -1,1 +1,0 @@
-"""Processors, and positions in sparse masks."""
