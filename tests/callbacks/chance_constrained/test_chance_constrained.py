@@ -545,11 +545,19 @@ def test_a_recent_pool_needs_a_memory():
         fit(build_learner(), [0.1], pool="recent")
 
 
-def test_old_proxies_are_those_the_problem_ended_with():
+@pytest.mark.parametrize("restore_anchors", [False, True])
+def test_old_proxies_are_the_last_or_the_best(restore_anchors):
     weights, before = Weights(), BeforeEpochs()
-    fit(build_learner(learning_rate=0.3), [0.4, 0.3, 0.2, 0.1], weights, before)
+    fit(
+        build_learner(learning_rate=0.3),
+        [0.4, 0.3, 0.2, 0.1],
+        weights,
+        before,
+        restore_anchors=restore_anchors,
+    )
+    taken, other = (0, 2) if restore_anchors else (2, 0)
     encoder = build_learner().encoder
-    encoder.set_weights(weights.encoder[2])
+    encoder.set_weights(weights.encoder[taken])
     order = np.random.default_rng([0, 2]).permutation(24)
     pool = np.stack(
         [
@@ -558,12 +566,12 @@ def test_old_proxies_are_those_the_problem_ended_with():
         ]
     )
     all_there = np.ones((CLASSES, 4), bool)
-    expected, other = (
+    expected, wrong = (
         next_proxies(pool, all_there, old, PER_CLASS, "l2")[0]
-        for old in (weights.proxies[2], weights.proxies[0])
+        for old in (weights.proxies[taken], weights.proxies[other])
     )
     np.testing.assert_allclose(before.proxies[3], expected, atol=1e-5)
-    assert np.abs(other - expected).max() > 0.1
+    assert np.abs(wrong - expected).max() > 0.1
 
 
 def test_a_pool_is_augmented_alike_in_the_same_problem():
