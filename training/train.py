@@ -84,11 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
 def run_name(name: str, recipe: Recipe) -> str:
     """Names a run after its recipe, every changed setting, and the seed.
 
-    What a choice of loss or method brings along is not listed.
-
-    Args:
-        name: Name of the recipe that it starts from.
-        recipe: What is trained.
+    Settings that a choice of loss or method implies are not listed.
     """
     plain = named(name)
     choices = {
@@ -115,7 +111,7 @@ def run_name(name: str, recipe: Recipe) -> str:
 
 
 def listing() -> str:
-    """The names of all recipes, a paragraph for each data set."""
+    """Lists the names of all recipes, a paragraph for each data set."""
     lines = [
         f"usage: {PROGRAM} RECIPE [options]",
         "",
@@ -209,7 +205,7 @@ def _train(recipe, directory, distribution):
 
 
 def run_report(directory: RunDirectory, scores: dict) -> str:
-    """The scores of a finished run, and the commands that come next."""
+    """Formats the scores of a finished run and the next commands."""
     path = directory.path
     lines = [f"  {name:>16}  {value:.4f}" for name, value in scores.items()]
     word = f"'{path}'"

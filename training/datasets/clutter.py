@@ -27,22 +27,10 @@ def clutter_splits(
 
     For drawings on white paper, such as emoji. A fifth of the classes only
     distract, each of their images in one split; the other classes are split
-    2 : 1 : 2 for training, validation and test. What counts is larger and in
-    front, anywhere on the canvas.
+    2 : 1 : 2 for training, validation and test. The picture to recognize is
+    larger than the `num_distractors` others and in front of them.
 
-    Args:
-        data_dir: Image folder or its archive.
-        canvas_size: Side of the square canvas in pixels.
-        num_distractors: Smaller pictures behind each drawing.
-        images_per_class: At most so many images of each class.
-        seed: Seed of classes, places and sizes.
-
-    Returns:
-        The splits, with images in memory.
-
-    Raises:
-        FileNotFoundError: no images there.
-        ValueError: fewer than four classes to recognize.
+    Raises `ValueError` for fewer than four classes to recognize.
     """
     rng = np.random.default_rng(seed)
     pictures = load_pictures(data_dir, canvas_size, images_per_class)
@@ -68,17 +56,8 @@ def compose_clutter(
 ) -> np.ndarray:
     """Pastes each picture on a canvas of its own size, over distractors.
 
-    Args:
-        pictures: (num_images, side, side, 3), uint8, drawn on white.
-        backgrounds: (num_backgrounds, side, side, 3), uint8.
-        num_distractors: Backgrounds on each canvas.
-        seed: Integer or `numpy.random.Generator`.
-
-    Returns:
-        (num_images, side, side, 3), uint8.
-
-    Raises:
-        ValueError: no backgrounds to distract with.
+    Pictures and backgrounds are (num_images, side, side, 3), uint8, drawn on
+    white, and so is the result.
     """
     if num_distractors and not len(backgrounds):
         raise ValueError(

@@ -32,33 +32,14 @@ def collage_splits(
     distilled: bool = False,
     seed: int = 0,
 ) -> RetrievalSplits:
-    """Makes collages of CIFAR-100, or of any image folder.
+    """Makes collages of CIFAR-100 (thesis, section 5.3.2) or an image folder.
 
-    From CIFAR-100, as the thesis: 16 super-classes are recognized, each by
-    two of its sub-classes in training, one in validation and two in the
-    test; the other four fill the backgrounds, their sub-classes split alike.
-    From an image folder: a fifth of the classes fill the backgrounds, each
-    of their images in one split only; the others are split 2 : 1 : 2.
-
-    Args:
-        data_dir: CIFAR-100's binary files or their archive, or an image
-            folder or its archive.
-        canvas_size: Side of a collage in pixels, twice that of its cells.
-        images_per_class: At most so many images of each class.
-        distilled: Return the pictures that count without distractors: an
-            upper bound.
-        seed: Seed of classes, cells and backgrounds.
-
-    Returns:
-        The splits, with images in memory.
-
-    Raises:
-        FileNotFoundError: neither is there.
-        ValueError: fewer than four classes to recognize, or a canvas that
-            does not halve.
-
-    Reference:
-        Thesis, section 5.3.2.
+    CIFAR-100: 16 super-classes are recognized, each by two of its sub-classes
+    in training, one in validation and two in the test; the other four fill the
+    backgrounds, their sub-classes split alike. Image folder: a fifth of the
+    classes fill the backgrounds, each of their images in one split only; the
+    others are split 2 : 1 : 2. With `distilled`, pictures come without
+    distractors: an upper bound.
     """
     if canvas_size < 2 or canvas_size % 2:
         raise ValueError(
@@ -85,19 +66,8 @@ def compose_collages(pictures: Any, backgrounds: Any, seed: int = 0) -> Any:
     """Places each picture in one cell of a 2 x 2 canvas among backgrounds.
 
     Backgrounds are dealt like cards: all are used before one is used again,
-    and no canvas holds one twice.
-
-    Args:
-        pictures: (num_images, height, width, channels), uint8.
-        backgrounds: (num_backgrounds, height, width, channels), uint8, at
-            least 3.
-        seed: Integer or `numpy.random.Generator`.
-
-    Returns:
-        (num_images, 2 height, 2 width, channels), uint8.
-
-    Raises:
-        ValueError: other shapes, or fewer than 3 backgrounds.
+    and no canvas holds one twice. Pictures (num_images, height, width,
+    channels) become (num_images, 2 height, 2 width, channels).
     """
     distractors = _CELLS - 1
     if (
@@ -121,19 +91,10 @@ def compose_collages(pictures: Any, backgrounds: Any, seed: int = 0) -> Any:
 
 
 def cell_of_picture(collages: Any, pictures: Any) -> Any:
-    """Finds each picture in its 2 x 2 canvas.
+    """Finds each picture in its 2 x 2 canvas, pixel by pixel.
 
-    Args:
-        collages: (num_images, 2 height, 2 width, channels).
-        pictures: (num_images, height, width, channels), each one cell of the
-            collage beside it, pixel by pixel.
-
-    Returns:
-        (num_images,), each in [0, 4): upper left, upper right, lower left,
-        lower right.
-
-    Raises:
-        ValueError: a picture is no cell of its collage.
+    Returns (num_images,), each in [0, 4): upper left, upper right, lower left,
+    lower right.
     """
     count, height, width = pictures.shape[:3]
     cells = np.stack(
@@ -207,14 +168,10 @@ def _part(targets, names, backgrounds):
 
 
 def folder_parts(images: ImageSet, rng: np.random.Generator) -> dict:
-    """A fifth of the classes for backgrounds, the others in three splits.
+    """Takes a fifth of the classes for backgrounds, splits the others.
 
-    Returns:
-        split -> (`ImageSet` to recognize, (num_backgrounds, height, width,
-        channels) of pictures that distract).
-
-    Raises:
-        ValueError: fewer than four classes to recognize.
+    Returns split -> (`ImageSet` to recognize, (num_backgrounds, height, width,
+    channels) of pictures that distract).
     """
     order = rng.permutation(images.num_classes)
     num_backgrounds = max(1, images.num_classes // 5)
@@ -257,10 +214,9 @@ def load_pictures(
 def load_sides(
     data_dir: str | Path, size: int
 ) -> tuple[ImageSet, ImageSet] | None:
-    """`train/CLASS` and `test/CLASS` of a folder with the same classes.
+    """Loads `train/CLASS` and `test/CLASS` of a folder with the same classes.
 
-    Returns:
-        Both in memory, squares of `size` pixels; None for other folders.
+    Both in memory, squares of `size` pixels; None for other folders.
     """
     sides = shared_sides(image_folder(data_dir))
     if sides is None:
@@ -275,15 +231,10 @@ def load_sides(
 def folder_classes(
     data_dir: str | Path, images_per_class: int | None = None
 ) -> RetrievalSplits:
-    """The classes of an image folder's collages, without reading a picture.
+    """Splits the classes of an image folder without reading a picture.
 
-    Args:
-        data_dir: Image folder or its archive.
-        images_per_class: As for `collage_splits`.
-
-    Returns:
-        The splits that collages and clutter have with their own seed, with
-        one black pixel for each image.
+    The splits are those of collages and clutter with their own seed, with one
+    black pixel for each image.
     """
     images = _listed(data_dir, images_per_class)
     black = np.zeros((len(images), 1, 1, 3), "uint8")

@@ -50,25 +50,11 @@ def load(
     """Renders the `glyphs` data set; the same arguments, the same pixels.
 
     A class is a letter. An image is that letter in one of 12 faces, rotated,
-    scaled and shifted, in one cell of a 2x2 canvas; the other three cells
+    scaled and shifted, in one cell of a 2 x 2 canvas; the other three cells
     hold symbols. Training, validation and test images share neither letters
-    nor symbols.
+    nor symbols. `test_samples` are those of a validation letter too.
 
-    Args:
-        train_classes: Letters to learn from.
-        train_samples: Images of each.
-        validation_classes: Letters to choose the best weights by.
-        test_classes: Letters to score.
-        test_samples: Images of each test or validation letter.
-        has_distractors: Whether the other three cells hold symbols or stay
-            empty.
-        seed: Seed of the split and of every image.
-
-    Returns:
-        `RetrievalSplits` of (48, 48, 3) images, dark on light.
-
-    Raises:
-        ValueError: more letters are asked for than there are.
+    Returns `RetrievalSplits` of (48, 48, 3) images, dark on light.
     """
     sides = _sides(
         (train_classes, validation_classes, test_classes),
@@ -93,21 +79,10 @@ def letter_cells(
     has_distractors: bool = True,
     seed: int = 0,
 ) -> np.ndarray:
-    """Where the letters stand in the images that `load` gives.
+    """Returns the cell of each letter in the images of `load`.
 
-    Args:
-        side: `"train"`, `"validation"` or `"test"`.
-        train_classes: This and the others: those of `load`.
-        train_samples: See `load`.
-        validation_classes: See `load`.
-        test_classes: See `load`.
-        test_samples: See `load`.
-        has_distractors: See `load`.
-        seed: See `load`.
-
-    Returns:
-        (num_images,), each in [0, 4): upper left, upper right, lower left,
-        lower right.
+    (num_images,), each in [0, 4): upper left, upper right, lower left, lower
+    right. Arguments are those of `load`.
     """
     # Every side has a generator of its own: the others need no rendering.
     drawn = _sides(
@@ -120,7 +95,7 @@ def letter_cells(
 
 
 def _sides(counts, samples, has_distractors, seed):
-    """What each side is rendered from, the arguments of `_render`."""
+    """Returns the arguments of `_render` for every side."""
     letters, symbols = distinct_outlines()
     if sum(counts) > len(letters):
         raise ValueError(
@@ -168,7 +143,7 @@ def _render(letters, symbols, samples, generator, side):
 
 
 def _images_and_cells(letters, symbols, samples, generator, side):
-    """Canvases, and in which cell of each the letter stands."""
+    """Returns canvases and the cell of each canvas's letter."""
     labels = np.repeat(np.arange(len(letters)), samples)
     outlines = np.stack(list(letters.values()))
     images = np.empty((len(labels), 2 * CELL, 2 * CELL), "uint8")
@@ -192,13 +167,9 @@ def _three_of(symbols, drawn, generator):
 def _canvases(drawn, generator):
     """Draws up to four characters per image, each in a cell of its own.
 
-    Args:
-        drawn: (num_images, up to 4, num_faces, OUTLINE_SIZE, OUTLINE_SIZE).
-        generator: Draws faces, cells and jitter.
-
-    Returns:
-        (num_images, 2 * CELL, 2 * CELL), uint8, and the cell of each image's
-        first character, (num_images,).
+    `drawn` is (num_images, up to 4, num_faces, OUTLINE_SIZE, OUTLINE_SIZE).
+    Returns (num_images, 2 * CELL, 2 * CELL), uint8, and the cell of each
+    image's first character, (num_images,).
     """
     count, characters, faces = drawn.shape[:3]
     face = generator.integers(faces, size=(count, characters))
@@ -215,7 +186,7 @@ def _canvases(drawn, generator):
 
 
 def _jittered(outlines, generator):
-    """Each outline scaled, rotated and shifted inside a cell."""
+    """Scales, rotates and shifts each outline inside a cell."""
     count = len(outlines)
     extent = generator.uniform(*EXTENT, size=(count, 1, 1))
     angle = np.deg2rad(generator.uniform(-ROTATION, ROTATION, (count, 1, 1)))
@@ -233,7 +204,7 @@ def _jittered(outlines, generator):
 
 
 def _bilinear(images, rows, columns):
-    """Samples each image (n, size, size) at (n, h, w); 0 is around it."""
+    """Samples each image (n, size, size) at (n, h, w), padded with 0."""
     images = np.pad(images, ((0, 0), (1, 1), (1, 1))).astype("float32")
     last = images.shape[1] - 1
     rows = np.clip(rows + 1, 0, last).astype("float32")
@@ -252,15 +223,13 @@ def _bilinear(images, rows, columns):
 
 @lru_cache(maxsize=1)
 def distinct_outlines() -> tuple[dict, dict]:
-    """Outlines of all letters and symbols that can be told apart.
+    """Draws all letters and symbols that can be told apart.
 
     A character is taken when it is in all 12 DejaVu text faces that
     matplotlib ships, is not composed of others (no accents), and does not
-    look like one taken before it; a symbol that looks like a letter goes.
-
-    Returns:
-        Letters and symbols, each a dict from character to its outlines
-        (num_faces, OUTLINE_SIZE, OUTLINE_SIZE), uint8, 255 is ink.
+    look like one taken before it; a symbol that looks like a letter is left
+    out. Returns letters and symbols, each a dict from character to its
+    outlines (num_faces, OUTLINE_SIZE, OUTLINE_SIZE), uint8, 255 is ink.
     """
     from PIL import ImageFont
 
@@ -341,7 +310,7 @@ def _shape(ink):
 
 
 def _without_look_alikes(shapes, letters):
-    """The characters that look like none that was kept before them."""
+    """Keeps characters that look like none kept before them."""
     characters = list(shapes)
     likeness = _likeness(np.stack(list(shapes.values())))
     is_letter = np.array([c in letters for c in characters])

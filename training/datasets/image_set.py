@@ -16,21 +16,11 @@ if TYPE_CHECKING:
 class RetrievalSplits:
     """A data set split by class: scores are those of unseen classes.
 
-    Args:
-        name: Name of the data set.
-        train: Images to learn from.
-        test: Images of classes that `train` does not have; each is a query
-            against all others unless `query` and `gallery` are given.
-        query: Queries, where the data set names them (In-shop); else None.
-        gallery: The images that queries search, given together with `query`
-            and with the same class names.
-        validation: Images of classes in neither `train` nor `test`, for
-            choosing the best weights; None where the data set has none: some
-            training classes are used then.
+    Each `test` image is a query against all others unless `query` and
+    `gallery` (In-shop), which have the same class names, are given. Without
+    `validation`, a fold of the training classes chooses the best weights.
 
-    Raises:
-        ValueError: a class is on two sides, or only one of `query` and
-            `gallery` is given, or their class names differ.
+    Raises `ValueError` for a class on two sides.
     """
 
     name: str
@@ -58,13 +48,7 @@ class RetrievalSplits:
     def with_validation(self, num_folds: int, fold: int) -> RetrievalSplits:
         """Splits one fold of the training classes off for validation.
 
-        Args:
-            num_folds: Number of folds, at least 2; fold k holds the k-th of
-                `num_folds` equal runs of classes, in their order.
-            fold: Which fold validates, in [0, num_folds).
-
-        Returns:
-            The splits with the remaining classes as `train`.
+        Fold k is the k-th of `num_folds` equal runs of classes, in order.
         """
         if not (2 <= num_folds <= self.train.num_classes):
             raise ValueError(
@@ -87,7 +71,7 @@ class RetrievalSplits:
         )
 
     def every_image(self) -> ImageSet:
-        """The images of all sides as one set, in the order of the sides."""
+        """Joins all sides to one set, in the order of the sides."""
         # The package brings Keras along: not for a command's --help.
         from keras_gsp.data import ImageSet
 
@@ -131,14 +115,7 @@ def split_by_class(
     num_train_classes: int | None = None,
     seed: int | None = 0,
 ) -> RetrievalSplits:
-    """Splits images so that no class is on both sides.
-
-    Args:
-        images: All images.
-        name: Name of the data set.
-        num_train_classes: As for `ImageSet.split`.
-        seed: As for `ImageSet.split`.
-    """
+    """Splits images by class; arguments as for `ImageSet.split`."""
     train, test = images.split(num_train_classes, seed=seed)
     return RetrievalSplits(name=name, train=train, test=test)
 

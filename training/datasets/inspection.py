@@ -35,16 +35,12 @@ MAX_PAIRS = 100_000
 
 @dataclass(frozen=True)
 class Look:
-    """What one look at an image found.
+    """Facts about one image.
 
-    Args:
-        digest: Of the file's bytes, or of the pixels in memory.
-        problem: Why it cannot be used, or None.
-        size: Width and height as they are shown, (0, 0) if unknown.
-        is_turned: Whether EXIF says that it is shown turned or mirrored.
-        is_blank: Whether it shows next to nothing.
-        small: (32 * 32 * 3,), pixels of a small copy, or None.
-        coarse: (8 * 8,), gray values with mean 0 and length 1, or None.
+    `digest` is that of the file's bytes, or of the pixels in memory; `problem`
+    is the reason that it cannot be used; `size` is width and height as stored,
+    (0, 0) if unknown; `is_turned` refers to EXIF; `small` has the pixels of a
+    32 x 32 copy; `coarse` has 8 x 8 gray values with mean 0 and length 1.
     """
 
     digest: str
@@ -74,7 +70,7 @@ class Inspection:
 
     @property
     def has_leak(self) -> bool:
-        """Whether an image stands on two sides of the class split."""
+        """Whether an image is on two sides of the class split."""
         return bool(self.exact_leaks or self.near_leaks)
 
 
@@ -83,13 +79,7 @@ def inspect(
 ) -> Inspection:
     """Looks at every image of a data set and compares all of them.
 
-    Args:
-        splits: Images in memory or on disk.
-        min_side: Least length of an image's shorter side, in pixels.
-        progress: Function from an iterable to one that shows progress.
-
-    Returns:
-        An `Inspection`.
+    `progress` maps an iterable to one that shows progress.
     """
     found = Inspection()
     looks, names, sides, classes = [], [], [], []
@@ -127,7 +117,7 @@ def inspect(
 
 
 def class_facts(images: ImageSet) -> dict[str, Any]:
-    """Sizes of the classes of one side."""
+    """Returns the sizes of the classes of one side."""
     sizes = images.class_sizes
     singles = np.flatnonzero(sizes == 1)
     return {
@@ -143,17 +133,12 @@ def class_facts(images: ImageSet) -> dict[str, Any]:
 def sampling_facts(
     images: ImageSet, classes_per_batch: int, samples_per_class: int
 ) -> dict[str, Any]:
-    """What `gsp.data.class_balanced_batches` does with the training side.
+    """Returns how `class_balanced_batches` samples the training side.
 
-    In a cycle every class is drawn once, whatever its size, so that an image
-    of a small class comes more often than one of a large class.
-
-    Returns:
-        A dict: `is_possible`, `steps_per_cycle`, `images_per_cycle`, how many
-        classes have fewer images than `samples_per_class`
-        (`num_repeating_classes`: an image stands twice in a batch), and how
-        much more often an image of the smallest class comes than one of the
-        largest (`oversampling`).
+    In a cycle every class is drawn once, whatever its size, so an image of
+    the smallest class appears `oversampling` times as often as one of the
+    largest. `num_repeating_classes` have fewer images than
+    `samples_per_class`: one appears twice in a batch.
     """
     sizes = images.class_sizes
     steps = -(-images.num_classes // classes_per_batch)
@@ -245,7 +230,7 @@ def _exact_pairs(looks):
 
 
 def _near_pairs(looks) -> Iterator[tuple[int, int]]:
-    """Pairs that look alike, one image standing for its exact copies."""
+    """Yields pairs that look alike; of exact copies one is compared."""
     seen: set[str] = set()
     places = []
     for place, look in enumerate(looks):

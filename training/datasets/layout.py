@@ -7,7 +7,7 @@ from keras_gsp.data.archives import is_archive, unpacked
 
 
 def need_data_dir(data_dir: str | Path | None, name: str) -> str | Path:
-    """Raises `FileNotFoundError` where no folder is named."""
+    """Raises `FileNotFoundError` without a folder."""
     if data_dir is None:
         raise FileNotFoundError(
             f"{name} must be on disk: name its folder, list or archive with "
@@ -22,21 +22,10 @@ def find_root(
     marker: str,
     archives: Sequence[str] = (),
 ) -> Path:
-    """Finds the folder that holds a data set in its original layout.
+    """Finds the folder that contains `marker`, a path inside the data set.
 
-    Args:
-        data_dir: The data set's folder, a folder above it, its archive, or
-            the folder with its archive.
-        name: Name of the data set, for the error.
-        marker: A path inside the data set's root that must exist.
-        archives: File names under which the data set is distributed.
-
-    Returns:
-        The folder that contains `marker`.
-
-    Raises:
-        FileNotFoundError: the data set is in none of these places; the
-            message lists them.
+    Looks in `data_dir`, in the folders in it, and in archives: `data_dir`
+    itself, or files named as in `archives` in it.
     """
     data_dir = Path(need_data_dir(data_dir, name)).expanduser()
     if is_archive(data_dir):
@@ -59,14 +48,9 @@ def find_root(
 
 
 def check_files(name: str, paths: Sequence[Path]) -> Sequence[Path]:
-    """Returns the files that a list names, all of which must exist.
+    """Returns the files that a list names.
 
-    Args:
-        name: Name of the data set, for the error.
-        paths: The files.
-
-    Raises:
-        FileNotFoundError: some are missing; the message counts them.
+    Raises `FileNotFoundError`, with their number, if some are missing.
     """
     missing = [str(path) for path in paths if not path.is_file()]
     if missing:

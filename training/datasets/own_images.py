@@ -21,20 +21,8 @@ def folder_splits(
     """Splits a folder of images by class.
 
     A folder with `train` and `test` (and perhaps `validation`) folders of
-    different classes is split as it is.
-
-    Args:
-        data_dir: As for `gsp.data.image_folder`.
-        num_train_classes: Classes to train with, drawn at random; half of
-            them by default.
-        seed: Seed of the draw.
-
-    Returns:
-        The splits.
-
-    Raises:
-        FileNotFoundError: no such folder, or no image in it.
-        ValueError: fewer than two classes.
+    different classes keeps its split. Otherwise `num_train_classes`, by
+    default half, are drawn at random.
     """
     images = image_folder(need_data_dir(data_dir, "A folder of images"))
     name = Path(str(data_dir)).name.split(".")[0]
@@ -64,7 +52,7 @@ def merged_sides(images: ImageSet) -> ImageSet:
 
 
 def shared_sides(images: ImageSet) -> tuple[ImageSet, ImageSet] | None:
-    """`train/CLASS` and `test/CLASS` of the same classes; None for others."""
+    """Returns `train` and `test` if they have the same classes."""
     named = _named_sides(images)
     if set(named) != {"train", "test"}:
         return None
@@ -81,20 +69,9 @@ def csv_splits(
 ) -> RetrievalSplits:
     """Reads a list with the columns `path`, `label` and perhaps `split`.
 
-    Args:
-        csv_file: The list, as for `gsp.data.csv_list`. `split` is `train`,
-            `test`, `validation`, `query` or `gallery`; without the column,
-            classes are drawn.
-        num_train_classes: Classes to train with where there is no `split`.
-        seed: Seed of that draw.
-        on_missing: As for `gsp.data.csv_list`.
-
-    Returns:
-        The splits; with `query` and `gallery`, `test` is both together.
-
-    Raises:
-        FileNotFoundError: no such list, or images that it names are missing.
-        ValueError: wrong columns, rows or splits, or a class on two sides.
+    `split` is `train`, `test`, `validation`, `query` or `gallery`; without the
+    column, classes are drawn. With `query` and `gallery`, `test` is both
+    together. `on_missing` as for `gsp.data.csv_list`.
     """
     csv_file = need_data_dir(csv_file, "A list of images")
     name = Path(csv_file).stem

@@ -21,12 +21,9 @@ _CIFAR_PIXELS = 32 * 32 * 3
 class Published:
     """One benchmark data set.
 
-    Args:
-        read: Function from a folder or archive to all images, which are
-            split by class, or to splits.
-        counts: Images of each split, as published.
-        num_train_classes: Classes to train with, the first ones; None: half
-            of them.
+    `read` maps a folder or archive to all images, which are split by class, or
+    to splits; `counts` are the published numbers of images. Training takes the
+    first `num_train_classes`, by default half.
     """
 
     read: Callable[[Any], ImageSet | RetrievalSplits]
@@ -43,20 +40,8 @@ def published_splits(
 ) -> RetrievalSplits:
     """Reads a benchmark data set and checks the number of its images.
 
-    Args:
-        name: One of `PUBLISHED`.
-        data_dir: The data set's folder, a folder above it, its archive, or
-            the folder with its archive.
-        num_train_classes: Classes to train with where the reader returns all
-            images together; as published by default.
-        expected: Images of each split; None checks nothing.
-
-    Returns:
-        The splits.
-
-    Raises:
-        FileNotFoundError: The data set or some of its images are missing.
-        ValueError: Lists that contradict each other, or other counts.
+    `num_train_classes` counts where the reader returns all images together;
+    `expected=None` checks no number.
     """
     data = PUBLISHED[name]
     found = data.read(data_dir)
@@ -257,34 +242,17 @@ def _joined(one, other):
 
 
 def cifar_root(data_dir: str | Path | None, kind: int) -> Path:
-    """Finds the binary files of CIFAR-10 or CIFAR-100.
-
-    Args:
-        data_dir: Folder with them or their archive, or one of the two.
-        kind: 10 or 100.
-
-    Raises:
-        FileNotFoundError: they are not there.
-    """
+    """Finds the binary files of CIFAR-10 or CIFAR-100 (`kind`)."""
     marker = "batches.meta.txt" if kind == 10 else "fine_label_names.txt"
     archives = [f"cifar-{kind}-binary.tar.gz"]
     return find_root(data_dir, f"CIFAR-{kind}", marker, archives)
 
 
 def cifar_records(file: Path, num_labels: int) -> tuple[Any, Any]:
-    """Reads one binary file of CIFAR.
+    """Reads labels (n, num_labels) and images (n, 32, 32, 3) of a CIFAR file.
 
-    Args:
-        file: The file.
-        num_labels: Label bytes before each image's pixels; 1 in CIFAR-10,
-            2 (coarse, fine) in CIFAR-100.
-
-    Returns:
-        Labels (num_images, num_labels) and images (num_images, 32, 32, 3),
-        uint8.
-
-    Raises:
-        ValueError: a file of the wrong length.
+    CIFAR-10 has 1 label byte before the pixels of an image, CIFAR-100 has 2:
+    coarse, fine.
     """
     content = np.frombuffer(file.read_bytes(), "uint8")
     length = num_labels + _CIFAR_PIXELS

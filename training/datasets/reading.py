@@ -44,26 +44,11 @@ def read_splits(
 ) -> RetrievalSplits:
     """Reads a data set and decodes every file of it once.
 
-    Args:
-        dataset: One of `READERS`.
-        data_dir: Its folder, archive or list file; with `source="tfds"`
-            TFDS's own folder.
-        source: `"disk"`: the original layout; `"tfds"`: TensorFlow Datasets,
-            already prepared.
-        on_corrupt: `"raise"`: one error that names all unusable files;
-            `"skip"`: leave them out and warn with their number; of a list
-            those that are missing as well.
-        check: Called with the splits before a file is decoded, to refuse
-            their classes; not where no folder and no list tells them.
-        **settings: Arguments of that data set's reader.
-
-    Returns:
-        The splits.
-
-    Raises:
-        FileNotFoundError: the data set is not there.
-        ValueError: unknown words, unusable files, or other counts than
-            published.
+    `source` is `"disk"`, the original layout, or `"tfds"`, prepared by
+    TensorFlow Datasets. Unusable files raise one error that names all, or are
+    skipped with a warning (`on_corrupt`); so are files that a list names and
+    that are missing. `check` is called with the splits before files are
+    decoded where possible; `settings` go to the data set's reader.
     """
     if dataset not in READERS:
         raise ValueError(
@@ -92,15 +77,7 @@ def read_splits(
 def readable_splits(
     splits: RetrievalSplits, on_corrupt: str = "raise"
 ) -> RetrievalSplits:
-    """Checks every file of the splits; see `gsp.data.readable_images`.
-
-    Args:
-        splits: Images in memory or on disk.
-        on_corrupt: `"raise"` or `"skip"`.
-
-    Returns:
-        The splits, without unusable files.
-    """
+    """Checks every file of the splits with `gsp.data.readable_images`."""
     parts, skipped = {}, {}
     for field in fields(splits):
         part = getattr(splits, field.name)

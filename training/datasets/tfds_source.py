@@ -33,24 +33,10 @@ def tfds_splits(
     num_train_classes: int | None = None,
     expected: Any = "published",
 ) -> RetrievalSplits:
-    """Reads a data set that TFDS has prepared.
+    """Reads a data set that TFDS has prepared in `data_dir`.
 
-    Images of one size come into memory; others are written once, as they
-    are encoded, into the cache folder.
-
-    Args:
-        dataset: One of `SOURCES`.
-        data_dir: TFDS's folder; None is `~/tensorflow_datasets`.
-        num_train_classes: Classes to train with; as published by default.
-        expected: Images per split, as for `published_splits`.
-
-    Returns:
-        The splits.
-
-    Raises:
-        FileNotFoundError: not prepared; the message has TFDS's command.
-        ImportError: TFDS is not installed.
-        ValueError: other counts.
+    Images of one size come into memory; others are written once, as they are
+    encoded, into the cache folder. Other arguments as for `published_splits`.
     """
     builder = _prepared(dataset, data_dir)
     label = SOURCES[dataset][1]

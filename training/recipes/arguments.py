@@ -18,16 +18,11 @@ SIMPLE = (int, float, bool, str)
 def arguments_of(
     kind: Any, prefix: str, hidden: tuple[str, ...] = ()
 ) -> type[Arguments]:
-    """Makes the dataclass of a class's own arguments.
+    """Makes the dataclass of a class's own arguments but the `hidden` ones.
 
     Numbers, flags and texts are arguments, also in sequences, with the
-    defaults of the class; what it passes on as `**kwargs` is not. Ranges are
-    checked by the class itself.
-
-    Args:
-        kind: Loss or layer.
-        prefix: First part of the options' names, as in `--loss.margin`.
-        hidden: Names of arguments to leave out.
+    defaults of the class; what it passes on as `**kwargs` is not. The class
+    checks ranges. Options are named `--PREFIX.NAME`.
     """
     import docstring_parser
     import tyro
@@ -57,15 +52,10 @@ def arguments_of(
 def with_arguments(
     arguments: Arguments, changes: Arguments | Mapping[str, Any], owner: str
 ) -> Arguments:
-    """Arguments with some of them changed.
+    """Returns arguments with some of them changed.
 
-    Args:
-        arguments: What to start from.
-        changes: Argument -> value; `Arguments` replace all.
-        owner: Word of the loss or the pooling, for the error.
-
-    Raises:
-        ValueError: an argument that the class does not have.
+    `Arguments` replace all. Raises `ValueError`, naming `owner`, for an
+    argument that the class does not have.
     """
     if isinstance(changes, Arguments):
         return changes
@@ -81,14 +71,14 @@ def with_arguments(
 
 
 def word_of(name: str, ending: str) -> str:
-    """`NPairLoss` -> `n-pair`: a class's name as a word for options."""
+    """Turns a class's name into an option's word: `NPairLoss` -> `n-pair`."""
     plain = name.removesuffix(ending)
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", plain)
     return parts.lower()
 
 
 def check_word(name: str, word: str, known: Iterable[str]) -> None:
-    """Raises `ValueError` for an unknown word and shows similar ones."""
+    """Raises `ValueError` for an unknown word, with similar ones."""
     known = list(known)
     if word not in known:
         similar = difflib.get_close_matches(word, known, n=3, cutoff=0.5)

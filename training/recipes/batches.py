@@ -23,20 +23,11 @@ def training_batches(
     first_step: int = 0,
     positions: np.ndarray | None = None,
 ) -> Any:
-    """Endless class-balanced batches, a function of (seed, step).
+    """Returns endless class-balanced batches, a function of (seed, step).
 
-    Args:
-        recipe: Sizes of a batch, augmentation, seed.
-        images: Training images.
-        first_step: Steps to skip, for a run that resumes.
-        positions: Rows of each batch to return, for one of several
-            processes; all by default.
-
-    Returns:
-        `tf.data.Dataset` of (images, labels), uint8 and int64.
-
-    Raises:
-        ValueError: fewer classes than a batch takes.
+    A `tf.data.Dataset` of (images, labels), uint8 and int64, from `first_step`
+    on. `positions` are the rows of each batch to return, for one of several
+    processes.
     """
     indices = gsp.data.class_balanced_batches(
         images.labels,
@@ -53,10 +44,8 @@ def training_batches(
 def pool_of(recipe: Recipe, images: ImageSet) -> Any:
     """Returns the pool of samples for chance constrained programming.
 
-    Returns:
-        A function of (classes, number of the problem) to a data set with
-        `ccp_pool_size` images of each class, one class per batch; a
-        smaller class repeats images.
+    It maps (classes, number of the problem) to a data set with `ccp_pool_size`
+    images of each class, one class per batch; a smaller class repeats images.
     """
     size = recipe.ccp_pool_size
     rows_of_class = np.split(
@@ -83,11 +72,7 @@ def pool_of(recipe: Recipe, images: ImageSet) -> Any:
 def evaluation_batches(
     recipe: Recipe, images: ImageSet, *, batch_size: int = 100
 ) -> Any:
-    """Returns all images once, in order, cropped for evaluation.
-
-    Returns:
-        `tf.data.Dataset` of (images, labels), uint8 and int64.
-    """
+    """Returns all images once, in order, cropped for evaluation."""
     if _is_whole(recipe):
         import tensorflow as tf
 
@@ -104,25 +89,20 @@ def evaluation_batches(
 
 
 def image_shape(recipe: Recipe, images: ImageSet) -> tuple[Any, Any, Any]:
-    """(height, width, 3) of the network's inputs."""
+    """Returns (height, width, 3) of the network's inputs."""
     if _is_whole(recipe):
         return images.images.shape[1:]
     return recipe.crop_size, recipe.crop_size, 3
 
 
 def resize_of(recipe: Recipe) -> int:
-    """The shorter side, in pixels, from which the crop is cut."""
+    """Returns the shorter side, in pixels, from which the crop is cut."""
     crop_size: Any = recipe.crop_size
     return recipe.resize or round(crop_size * RESIZE_OVER_CROP)
 
 
 def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
-    """Loads images into memory, cropped for evaluation.
-
-    Args:
-        recipe: Names the crop; `cache_images` is set.
-        splits: Images in memory or on disk.
-    """
+    """Loads images into memory, cropped for evaluation."""
     recipe = recipe.with_(cache_images=False)
     found: dict[str, Any] = {}
     for field in fields(splits):

@@ -88,7 +88,7 @@ _ELSEWHERE = (
 
 @cache
 def losses() -> dict[str, type]:
-    """Word -> class, for every loss that `gsp.losses` exports."""
+    """Maps words to classes, for every loss that `gsp.losses` exports."""
     classes = {name: getattr(gsp.losses, name) for name in gsp.losses.__all__}
     return {
         LOSS_ALIASES.get(name, word_of(name, "Loss")): kind
@@ -112,16 +112,16 @@ def is_proxy_loss(word: str) -> bool:
     return issubclass(losses()[word], gsp.losses.ProxyLoss)
 
 
-def loss_arguments(word: str) -> type[Arguments]:
-    """The dataclass of a loss's own arguments."""
+def loss_arguments(word: str) -> Arguments:
+    """Returns a loss's own arguments with their defaults."""
     # What every pair loss has; a recipe sets it elsewhere.
     shared = tuple(arguments_of(gsp.losses.PairLoss, "loss").__annotations__)
-    return arguments_of(losses()[word], "loss", shared)
+    return arguments_of(losses()[word], "loss", shared)()
 
 
 @cache
 def poolings() -> dict[str, type]:
-    """Word -> class, for every pooling that `gsp.layers` exports."""
+    """Maps words to classes, for every pooling of `gsp.layers`."""
     found: dict[str, type] = {
         "gap": keras.layers.GlobalAveragePooling2D,
         "gmp": keras.layers.GlobalMaxPooling2D,
@@ -139,7 +139,7 @@ def is_gsp(word: str) -> bool:
 
 
 def pooling_arguments(word: str) -> Arguments:
-    """A pooling's own arguments with their defaults."""
+    """Returns a pooling's own arguments with their defaults."""
     kind: Any = poolings()[word]
     if not issubclass(kind, FeaturePooling):
         return Arguments()

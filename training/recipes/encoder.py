@@ -18,12 +18,10 @@ from training.recipes.recipe import Recipe
 
 
 def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
-    """Builds the encoder of a recipe, untrained.
+    """Builds the encoder of a recipe, untrained, for uint8 images.
 
-    Args:
-        recipe: The settings; without steps the encoder ends in the
-            backbone's own features, pooled by average and normalized.
-        image_shape: (height, width, 3) of the uint8 images.
+    Without steps it ends in the backbone's own features, averaged and
+    normalized.
     """
     if recipe.steps == 0:
         return _raw_encoder(recipe, image_shape)
@@ -53,10 +51,7 @@ def _raw_encoder(recipe, image_shape):
 def build_pooling(recipe: Recipe) -> keras.layers.Layer:
     """Returns the pooling layer of a recipe.
 
-    GSP returns its histogram too where a regularizer takes one.
-
-    Raises:
-        ValueError: an argument out of its range.
+    GSP returns its histogram too if a regularizer needs one.
     """
     word = recipe.pooling
     chosen = dict(vars(recipe.pooling_arguments))
@@ -71,7 +66,7 @@ def build_pooling(recipe: Recipe) -> keras.layers.Layer:
 
 
 def build_histogram(recipe: Recipe) -> keras.layers.Layer | None:
-    """Returns the layer that a regularizer takes without GSP, or None."""
+    """Returns a regularizer's histogram layer without GSP, or None."""
     if recipe.regularizer == "none" or is_gsp(recipe.pooling):
         return None
     return gsp.layers.PrototypeHistogram(

@@ -23,18 +23,10 @@ SETTLED = 64
 def build_learner(
     recipe: Recipe, *, num_classes: int, image_shape: tuple
 ) -> Any:
-    """Builds and compiles the model that a recipe trains.
+    """Builds and compiles the `gsp.models.MetricLearner` of a recipe.
 
     Sets Keras's seed and dtype policy: the same recipe, the same initial
-    weights.
-
-    Args:
-        recipe: The settings.
-        num_classes: Training classes.
-        image_shape: (height, width, 3) of the uint8 images.
-
-    Returns:
-        A compiled `gsp.models.MetricLearner`.
+    weights. `image_shape` is (height, width, 3) of the uint8 images.
     """
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
@@ -67,11 +59,7 @@ def build_learner(
 
 
 def build_loss(recipe: Recipe) -> Any:
-    """Returns the loss of a recipe.
-
-    Raises:
-        ValueError: an argument out of its range.
-    """
+    """Returns the loss of a recipe."""
     chosen = dict(vars(recipe.loss_arguments))
     if recipe.uses_pairs:
         chosen["normalization"] = recipe.normalization
@@ -110,14 +98,9 @@ def build_regularizer(recipe: Recipe) -> Any:
 
 
 def start_from_data(recipe: Recipe, learner: Any, batches: Any) -> None:
-    """Starts statistics and prototypes from training images.
+    """Starts statistics and prototypes from batches of training images.
 
-    Not for a run that resumes.
-
-    Args:
-        recipe: The learner's recipe.
-        learner: What `build_learner` returned.
-        batches: `tf.data.Dataset` of (images, labels) of training classes.
+    A run that resumes has them already.
     """
     settle_statistics(recipe, learner, batches)
     start_prototypes(recipe, learner, batches)
@@ -133,12 +116,6 @@ def settle_statistics(
     start from wrong features. A weights file has the statistics of the
     backbone; then only those of the pooling are updated. Does nothing on JAX,
     where several processes may hold a part of the network each.
-
-    Args:
-        recipe: The learner's recipe.
-        learner: What `build_learner` returned.
-        batches: `tf.data.Dataset` of (images, labels) of training classes.
-        num_batches: Number of batches to use.
     """
     kind = keras.layers.BatchNormalization
     if keras.backend.backend() != "tensorflow":
@@ -162,14 +139,7 @@ def start_prototypes(
 ) -> None:
     """Starts the prototypes from local features of training images.
 
-    Does nothing where no layer has prototypes, or with
-    `prototype_start=random`.
-
-    Args:
-        recipe: The learner's recipe.
-        learner: What `build_learner` returned.
-        batches: `tf.data.Dataset` of (images, labels) of training classes.
-        num_batches: Number of batches to use.
+    Does nothing if no layer has prototypes, or with `prototype_start=random`.
     """
     layers = {layer.name: layer for layer in learner.encoder.layers}
     layer = layers.get("histogram") or layers["pooling"]
@@ -185,7 +155,7 @@ def start_prototypes(
 
 
 def _layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
-    """All layers of a model and of the models inside it."""
+    """Yields all layers of a model and of the models inside it."""
     for layer in model.layers:
         yield layer
         if isinstance(layer, keras.Model):
@@ -215,7 +185,7 @@ def _memory(recipe):
 
 
 def _recent(recipe, num_classes):
-    """A memory of about a pool of samples of each class."""
+    """Returns a memory of about a pool of samples of each class."""
     if recipe.ccp != "on" or recipe.ccp_pool != "recent":
         return None
     capacity = num_classes * recipe.ccp_pool_size

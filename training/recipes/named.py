@@ -56,7 +56,7 @@ CHOICES = ("loss", "pooling", "regularizer", "memory", "ccp", "backbone")
 
 
 def names() -> dict[str, str]:
-    """Recipe -> data set, for all recipes that have a name."""
+    """Maps recipes that have a name to their data sets."""
     papers = {}
     for dataset in PUBLISHED:
         papers[dataset] = dataset
@@ -69,15 +69,10 @@ def names() -> dict[str, str]:
 
 
 def named(name: str, **choices: str) -> Recipe:
-    """The recipe of a name, with what a choice brings along.
+    """Returns the recipe of a name, with the settings that a choice implies.
 
-    Args:
-        name: One of `names()`.
-        **choices: Some of `CHOICES`, as on the command line:
-            `named("glyphs", loss="ms", pooling="gsp")`.
-
-    Raises:
-        ValueError: an unknown name or choice.
+    `choices` are some of `CHOICES`, as on the command line:
+    `named("glyphs", loss="ms", pooling="gsp")`.
     """
     if name not in names():
         raise ValueError(
@@ -103,24 +98,12 @@ def published_recipe(
     protocol: str = "fair",
     backbone: str = "bn-inception",
 ) -> Recipe:
-    """The published settings of one cell of a table.
+    """Returns the published settings of one cell of a table.
 
-    Args:
-        dataset: `cub`, `cars`, `sop` or `inshop`.
-        method: One of `METHODS`.
-        loss: One of `LOSSES`; the method's own (`c1` with a memory), else
-            `c2`.
-        protocol: `fair` or `conventional`.
-        backbone: `bn-inception`; in the conventional protocol also
-            `resnet50`.
-
-    Returns:
-        The recipe. It has no weights file: the papers start from ImageNet
-        weights, to be named as `backbone_weights`.
-
-    Raises:
-        ValueError: `xbm-s` in the conventional protocol, for which no small
-            memory is printed.
+    Without a loss, the method's own (`c1` with a memory), else `c2`.
+    `protocol` is `fair` or `conventional`, which also has the backbone
+    `resnet50`. The recipe has no weights file: the papers start from ImageNet
+    weights, given as `backbone_weights`.
     """
     if method == "xbm-s" and protocol == "conventional":
         raise ValueError(
@@ -136,7 +119,7 @@ def published_recipe(
 
 @cache
 def settings_of(file: str) -> list[dict[str, Any]]:
-    """The settings in one of the two files, as they are written."""
+    """Reads the settings in one of the two files."""
     text = (Path(__file__).parent / file).read_text(encoding="utf-8")
     return tomllib.loads(text)["setting"]
 

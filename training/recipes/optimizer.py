@@ -15,17 +15,12 @@ HEAD = ("projection", "pooling", "histogram", "class_embeddings")
 
 @keras.saving.register_keras_serializable(package="keras_gsp.training")
 class CoupledAdam(keras.optimizers.Adam):
-    """Adam whose weight decay is part of the gradient, as in the papers' code.
+    """Adam with weight decay as a part of the gradient, as in the papers' code.
 
     `keras.optimizers.AdamW` multiplies the decay by the learning rate and
     keeps it out of the moments: at the papers' rate of 1e-5 a decay of 1e-4
-    does nothing there. Here `gradient + l2 * weight` is what is clipped, and
-    what the moments see.
-
-    Args:
-        learning_rate: As in Keras.
-        l2: Factor on the weights, at least 0.
-        **kwargs: Other arguments of `keras.optimizers.Adam`.
+    does nothing there. Here `gradient + l2 * weight` is clipped and enters the
+    moments.
     """
 
     def __init__(
@@ -37,7 +32,7 @@ class CoupledAdam(keras.optimizers.Adam):
     def apply(
         self, grads: Sequence, trainable_variables: Sequence | None = None
     ) -> None:
-        """Applies gradients, the weights' own share added."""
+        """Applies gradients, with the weight decay added."""
         variables = trainable_variables
         if variables is None:
             variables = self._trainable_variables
@@ -64,16 +59,9 @@ class Rate(keras.optimizers.schedules.LearningRateSchedule):
         \cdot \tfrac12 \left(1 + \cos\left(\pi
         \max\left(0, \tfrac{t - s}{T - s}\right)\right)\right)
 
-    with w `hold` steps at 0, a `ramp` steps of rise, s `fall_start` and T
-    `fall` the steps at which the fall begins and ends, and f a factor that
-    `RateOnPlateau` lowers.
-
-    Args:
-        peak: r, the learning rate.
-        hold: First steps with rate 0.
-        ramp: Steps in which the rate rises to `peak`; 0 is at once.
-        fall: Step at which the cosine reaches 0; None: no fall.
-        fall_start: Step at which the fall begins, below `fall`.
+    with r `peak`, w `hold` steps at 0, a `ramp` steps of rise (0: at once), s
+    `fall_start` and T `fall` the steps at which the fall begins and ends
+    (None: no fall), and f a factor that `RateOnPlateau` lowers.
     """
 
     def __init__(
@@ -92,7 +80,7 @@ class Rate(keras.optimizers.schedules.LearningRateSchedule):
         self.factor = keras.Variable(1.0, trainable=False, name="rate_factor")
 
     def __call__(self, step: Any) -> Any:
-        """The rate at a step."""
+        """Returns the rate at a step."""
         step = ops.cast(step, "float32")
         risen = ops.clip((step + 1 - self.hold) / max(self.ramp, 1), 0.0, 1.0)
         rate = self.peak * self.factor * risen
@@ -117,16 +105,8 @@ class RateOnPlateau(keras.callbacks.Callback):
     """Lowers all rates when a score has not improved for some evaluations.
 
     `keras.callbacks.ReduceLROnPlateau` needs one optimizer with one rate;
-    proxies have another rate.
-
-    Args:
-        monitor: Name of the score in the logs, higher is better.
-        patience: Evaluations without a gain.
-        factor: Factor on the rates then.
-
-    Raises:
-        RuntimeError: on other backends than TensorFlow, whose compiled step
-            keeps the rate that it was compiled with.
+    proxies have another rate. Only on TensorFlow: the compiled step of other
+    backends keeps the rate that it was compiled with.
     """
 
     def __init__(self, monitor: str, patience: int, factor: float) -> None:
@@ -148,7 +128,7 @@ class RateOnPlateau(keras.callbacks.Callback):
         self._set()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Lowers the rates when the score stands still."""
+        """Lowers the rates when the score does not improve."""
         logs = {} if logs is None else logs
         score = logs[self._monitor]
         self._waited += 1
@@ -181,13 +161,9 @@ class RateOnPlateau(keras.callbacks.Callback):
 
 
 def build_optimizer(recipe: Recipe, learner: Any) -> Any:
-    """Returns the optimizer of a recipe.
+    """Returns the optimizer of a recipe for a built learner.
 
     Proxies have another rate; the backbone starts after the warm-up.
-
-    Args:
-        recipe: The settings.
-        learner: The learner, built.
     """
     rates = {}
     if recipe.uses_proxies:
@@ -228,7 +204,7 @@ def _rate(recipe, peak, hold=0):
 
 
 def _head(learner):
-    """Paths of the weights between backbone and loss, but for proxies."""
+    """Returns paths of the weights after the backbone, without proxies."""
     return [
         variable.path
         for variable in learner.trainable_variables

@@ -1,7 +1,7 @@
 """A recipe: every setting that defines a training run."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -40,18 +40,7 @@ class Recipe:
 
     Every setting can be read by its own name, as options of the command line
     are spelled: `recipe.learning_rate` is `recipe.optimization.learning_rate`.
-
-    Args:
-        data: Images, and how they are cropped.
-        encoder: Backbone, pooling and embedding.
-        objective: The loss.
-        method: Regularizer, memory, sampled proxies.
-        optimization: Batches, steps, rates.
-        evaluation: Validation, and the choice of the weights.
-
-    Raises:
-        ValueError: a setting out of its range, or settings that contradict
-            each other.
+    Settings out of range, or in conflict, raise `ValueError`.
 
     Example:
         recipe = Recipe().with_(loss="ms", loss_arguments={"beta": 10.0})
@@ -65,27 +54,28 @@ class Recipe:
     evaluation: Evaluation = Evaluation()
 
     def __post_init__(self) -> None:
-        # Keras takes seconds to import: not for a --help without a recipe.
-        from training.recipes.choices import (
-            loss_arguments,
-            losses,
-            pooling_arguments,
-            poolings,
-        )
-
+        choices = _choices()
         for group in GROUPS:
             check_fields(getattr(self, group))
-        check_word("loss", self.loss, losses())
-        check_word("pooling", self.pooling, poolings())
+        check_word("loss", self.loss, choices.losses())
+        check_word("pooling", self.pooling, choices.poolings())
         # A loss or a pooling without arguments has those of its class.
-        self._complete("objective", "loss", loss_arguments(self.loss)())
-        self._complete("encoder", "pooling", pooling_arguments(self.pooling))
-        _check_data(self)
-        _check_encoder(self)
-        _check_optimization(self)
-        _check_method(self)
-        _check_ccp(self)
-        _check_arguments(self)
+        own = {
+            "loss_arguments": choices.loss_arguments(self.loss),
+            "pooling_arguments": choices.pooling_arguments(self.pooling),
+        }
+        for name, arguments in own.items():
+            if type(getattr(self, name)) is not type(arguments):
+                group = GROUP_OF[name]
+                complete = replace(getattr(self, group), **{name: arguments})
+                object.__setattr__(self, group, complete)
+        for name, is_met, expectation in RULES:
+            require(self, name, is_met(self), expectation.format(self))
+        # The classes check their own arguments.
+        choices.losses()[self.loss](**vars(self.loss_arguments))
+        chosen = self.pooling_arguments
+        if chosen != own["pooling_arguments"]:
+            choices.poolings()[self.pooling](name="pooling", **vars(chosen))
 
     def __getattr__(self, name: str) -> Any:
         group = GROUP_OF.get(name)
@@ -96,21 +86,9 @@ class Recipe:
     def with_(self, **settings: Any) -> "Recipe":
         """Returns a copy with other settings.
 
-        Args:
-            **settings: Setting -> value. `loss_arguments` and
-                `pooling_arguments` change the named arguments; with another
-                loss or pooling all others are its class's defaults.
-
-        Raises:
-            ValueError: an unknown setting, or one out of its range.
+        `loss_arguments` and `pooling_arguments` change the named arguments;
+        with another loss or pooling all others are its class's defaults.
         """
-        from training.recipes.choices import (
-            loss_arguments,
-            losses,
-            pooling_arguments,
-            poolings,
-        )
-
         for name in settings:
             if name not in GROUP_OF:
                 similar = difflib.get_close_matches(name, GROUP_OF, n=3)
@@ -118,28 +96,17 @@ class Recipe:
                     "A setting must be one of a recipe's. Received: "
                     f"{name}. Similar: {', '.join(similar)}."
                 )
-        loss = settings.get("loss", self.loss)
-        check_word("loss", loss, losses())
-        pooling = settings.get("pooling", self.pooling)
-        check_word("pooling", pooling, poolings())
-        own = {
-            "loss_arguments": (
-                self.loss_arguments
-                if loss == self.loss
-                else loss_arguments(loss)()
-            ),
-            "pooling_arguments": (
-                self.pooling_arguments
-                if pooling == self.pooling
-                else pooling_arguments(pooling)
-            ),
-        }
-        for name, word in (
-            ("loss_arguments", loss),
-            ("pooling_arguments", pooling),
+        choices = _choices()
+        for word, known, defaults in (
+            ("loss", choices.losses(), choices.loss_arguments),
+            ("pooling", choices.poolings(), choices.pooling_arguments),
         ):
-            given = settings.get(name, {})
-            settings[name] = with_arguments(own[name], given, word)
+            before = getattr(self, word)
+            now = settings.get(word, before)
+            check_word(word, now, known)
+            name = f"{word}_arguments"
+            own = getattr(self, name) if now == before else defaults(now)
+            settings[name] = with_arguments(own, settings.get(name, {}), now)
         changes: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
         for name, value in settings.items():
             changes[GROUP_OF[name]][name] = value
@@ -158,8 +125,7 @@ class Recipe:
     def from_settings(cls, settings: Mapping[str, Any]) -> "Recipe":
         """Returns the recipe that `settings` describes.
 
-        Raises:
-            ValueError: the settings were written by another version.
+        Raises `ValueError` for the settings of another version.
         """
         unknown = settings.keys() ^ GROUP_OF.keys()
         if unknown:
@@ -173,7 +139,7 @@ class Recipe:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All settings by name, as `settings.json` has them."""
+        """All settings by name, as in `settings.json`."""
         return {
             name: asdict(value) if name.endswith("_arguments") else value
             for group in GROUPS
@@ -183,16 +149,12 @@ class Recipe:
     @property
     def uses_pairs(self) -> bool:
         """Whether the loss compares samples with each other."""
-        from training.recipes.choices import is_pair_loss
-
-        return is_pair_loss(self.loss)
+        return _choices().is_pair_loss(self.loss)
 
     @property
     def uses_proxy_loss(self) -> bool:
         """Whether the loss compares samples with proxies only."""
-        from training.recipes.choices import is_proxy_loss
-
-        return is_proxy_loss(self.loss)
+        return _choices().is_proxy_loss(self.loss)
 
     @property
     def uses_proxies(self) -> bool:
@@ -219,240 +181,215 @@ class Recipe:
         """Evaluations of a run that is not stopped early."""
         return self.steps // self.interval
 
-    def _complete(self, group, word, arguments):
-        name = f"{word}_arguments"
-        given = getattr(self, name)
-        if type(given) is not type(arguments):
-            one = replace(getattr(self, group), **{name: arguments})
-            object.__setattr__(self, group, one)
+    @property
+    def ccp_evaluations(self) -> int:
+        """Fewest evaluations in which a second problem begins.
+
+        One of a problem that improves, `ccp_patience` that do not, and one of
+        the second problem: fewer train one fixed set of proxies.
+        """
+        return self.ccp_warmup + self.ccp_patience + 2
 
 
-def _check_data(recipe):
-    for name, datasets in (
-        ("train_classes", OWN_SPLITS),
-        ("images_per_class", CANVASES),
-        ("canvas_size", CANVASES),
-    ):
-        is_met = getattr(recipe, name) is None or recipe.dataset in datasets
-        needed = f"None with dataset={recipe.dataset}"
-        require(recipe, name, is_met, needed)
-    crop = recipe.crop_size
-    require(
-        recipe,
-        "resize",
-        recipe.resize is None or (crop is not None and recipe.resize >= crop),
-        f"None or at least crop_size={crop}",
+def _choices():
+    # Keras takes seconds to import: not for a --help without a recipe.
+    from training.recipes import choices
+
+    return choices
+
+
+def _is_own(name, datasets):
+    """A rule for a setting of some data sets only."""
+    return (
+        name,
+        lambda r: getattr(r, name) is None or r.dataset in datasets,
+        "None with dataset={0.dataset}",
     )
-    require(
-        recipe,
+
+
+# Setting, what must hold, and the end of "`setting` must be ...".
+RULES: tuple[tuple[str, Callable[[Recipe], bool], str], ...] = (
+    _is_own("train_classes", OWN_SPLITS),
+    _is_own("images_per_class", CANVASES),
+    _is_own("canvas_size", CANVASES),
+    (
+        "resize",
+        lambda r: (
+            r.resize is None
+            or (r.crop_size is not None and r.resize >= r.crop_size)
+        ),
+        "None or at least crop_size={0.crop_size}",
+    ),
+    (
         "cache_images",
-        not recipe.cache_images
-        or (
-            recipe.augmentation == "none"
-            and crop is not None
-            and not recipe.cache_features
+        lambda r: (
+            not r.cache_images
+            or (
+                r.augmentation == "none"
+                and r.crop_size is not None
+                and not r.cache_features
+            )
         ),
         "False unless augmentation=none, with a crop_size and without "
         "cache_features",
-    )
-
-
-def _check_encoder(recipe):
-    is_hub = recipe.backbone.startswith(HUB_PREFIX)
-    require(
-        recipe,
+    ),
+    (
         "backbone",
-        recipe.backbone in BACKBONES or (is_hub and recipe.backbone[4:]),
+        lambda r: (
+            r.backbone in BACKBONES
+            or (r.backbone.startswith(HUB_PREFIX) and r.backbone != HUB_PREFIX)
+        ),
         f"one of {', '.join(BACKBONES)}, or {HUB_PREFIX}PRESET",
-    )
-    require(
-        recipe,
+    ),
+    (
         "cache_features",
-        not recipe.cache_features
-        or (recipe.frozen == "all" and recipe.augmentation == "none"),
+        lambda r: (
+            not r.cache_features
+            or (r.frozen == "all" and r.augmentation == "none")
+        ),
         "False unless frozen=all and augmentation=none",
-    )
-
-
-def _check_optimization(recipe):
-    require(
-        recipe,
+    ),
+    (
         "classes_per_batch",
-        recipe.regularizer == "none" or recipe.classes_per_batch > 1,
-        f"2 or more with regularizer={recipe.regularizer}",
-    )
-    require(
-        recipe,
+        lambda r: r.regularizer == "none" or r.classes_per_batch > 1,
+        "2 or more with regularizer={0.regularizer}",
+    ),
+    (
         "samples_per_class",
-        recipe.samples_per_class > 1 or not recipe.uses_pairs,
-        f"2 or more with loss={recipe.loss}, which learns from pairs",
-    )
-    require(
-        recipe,
+        lambda r: r.samples_per_class > 1 or not r.uses_pairs,
+        "2 or more with loss={0.loss}, which learns from pairs",
+    ),
+    (
         "batch_chunks",
-        recipe.batch_size % recipe.batch_chunks == 0,
-        f"a divisor of the batch of {recipe.batch_size}",
-    )
-    require(
-        recipe,
+        lambda r: r.batch_size % r.batch_chunks == 0,
+        "a divisor of the batch of {0.batch_size}",
+    ),
+    (
         "steps",
-        recipe.steps % recipe.interval == 0,
-        f"a multiple of steps_per_evaluation={recipe.steps_per_evaluation}, "
-        "or below it",
-    )
-    require(
-        recipe,
+        lambda r: r.steps % r.interval == 0,
+        "a multiple of steps_per_evaluation={0.steps_per_evaluation}, or "
+        "below it",
+    ),
+    (
         "warmup_steps",
-        recipe.steps == 0 or recipe.warmup_steps < recipe.steps,
-        f"below steps={recipe.steps}, or the backbone never learns. Train "
-        "longer or lower it; frozen=all keeps it as it is",
-    )
-    require(
-        recipe,
+        lambda r: r.steps == 0 or r.warmup_steps < r.steps,
+        "below steps={0.steps}, or the backbone never learns. Train longer "
+        "or lower it; frozen=all keeps it as it is",
+    ),
+    (
         "validation_fold",
-        recipe.validation_fold < recipe.validation_folds,
-        f"in [0, validation_folds={recipe.validation_folds})",
-    )
-
-
-def _check_method(recipe):
-    """Checks the loss against miner, regularizer and memory."""
-    from training.recipes.choices import is_gsp, is_list_loss
-
-    require(
-        recipe,
+        lambda r: r.validation_fold < r.validation_folds,
+        "in [0, validation_folds={0.validation_folds})",
+    ),
+    (
         "miner",
-        recipe.miner == "none"
-        or (recipe.uses_pairs and not is_list_loss(recipe.loss)),
-        f"none with loss={recipe.loss}",
-    )
-    require(
-        recipe,
+        lambda r: (
+            r.miner == "none"
+            or (r.uses_pairs and not _choices().is_list_loss(r.loss))
+        ),
+        "none with loss={0.loss}",
+    ),
+    (
         "memory",
-        recipe.memory == "none" or recipe.uses_pairs,
-        f"none with loss={recipe.loss}",
-    )
-    require(
-        recipe,
+        lambda r: r.memory == "none" or r.uses_pairs,
+        "none with loss={0.loss}",
+    ),
+    (
         "memory",
-        recipe.memory == "none" or recipe.ccp == "off",
-        f"none with ccp={recipe.ccp}",
-    )
-    require(
-        recipe,
+        lambda r: r.memory == "none" or r.ccp == "off",
+        "none with ccp={0.ccp}",
+    ),
+    (
         "memory_capacity",
-        recipe.memory == "none" or recipe.memory_capacity >= recipe.batch_size,
-        f"{recipe.batch_size} or more, a batch of classes_per_batch * "
+        lambda r: r.memory == "none" or r.memory_capacity >= r.batch_size,
+        "{0.batch_size} or more, a batch of classes_per_batch * "
         "samples_per_class. Raise it or make the batch smaller",
-    )
-    require(
-        recipe,
+    ),
+    (
         "memory_warmup_steps",
-        recipe.memory == "none"
-        or recipe.steps == 0
-        or recipe.memory_warmup_steps < recipe.steps,
-        f"below steps={recipe.steps}, or the memory is never used. Train "
-        "longer or lower it",
-    )
-    has_references = recipe.ccp != "off" or recipe.memory != "none"
-    require(
-        recipe,
+        lambda r: (
+            r.memory == "none"
+            or r.steps == 0
+            or r.memory_warmup_steps < r.steps
+        ),
+        "below steps={0.steps}, or the memory is never used. Train longer or "
+        "lower it",
+    ),
+    (
         "in_batch_weight",
-        recipe.in_batch_weight is None
-        or (recipe.uses_pairs and has_references),
+        lambda r: (
+            r.in_batch_weight is None
+            or (r.uses_pairs and (r.ccp != "off" or r.memory != "none"))
+        ),
         "None without a pair loss beside ccp or a memory",
-    )
-    default = Method.histogram_inverse_temperature
-    require(
-        recipe,
+    ),
+    (
         "histogram_inverse_temperature",
-        recipe.regularizer == "none"
-        or not is_gsp(recipe.pooling)
-        or recipe.histogram_inverse_temperature == default,
-        f"{default:g}, its default, with pooling={recipe.pooling}, whose own "
-        f"histogram regularizer={recipe.regularizer} takes. Set "
-        "inverse_temperature",
-    )
-    require(
-        recipe,
+        lambda r: (
+            r.regularizer == "none"
+            or not _choices().is_gsp(r.pooling)
+            or r.histogram_inverse_temperature
+            == Method.histogram_inverse_temperature
+        ),
+        f"{Method.histogram_inverse_temperature:g}, its default, with "
+        "pooling={0.pooling}: regularizer={0.regularizer} takes the "
+        "pooling's own histogram. Set inverse_temperature",
+    ),
+    (
         "log_regularizer_share",
-        not recipe.log_regularizer_share or recipe.regularizer != "none",
+        lambda r: not r.log_regularizer_share or r.regularizer != "none",
         "False with regularizer=none",
-    )
-
-
-def _check_ccp(recipe):
-    """Checks chance constrained programming against loss and budget."""
-    uses_pairs, is_proxy = recipe.uses_pairs, recipe.uses_proxy_loss
-    require(
-        recipe,
+    ),
+    (
         "ccp",
-        recipe.ccp == "off" or uses_pairs or is_proxy,
-        f"off with loss={recipe.loss}, which has no proxies",
-    )
-    require(
-        recipe,
+        lambda r: r.ccp == "off" or r.uses_pairs or r.uses_proxy_loss,
+        "off with loss={0.loss}, which has no proxies",
+    ),
+    (
         "ccp",
-        not (is_proxy and recipe.ccp == "learned"),
-        f"off, single or on with loss={recipe.loss}, which learns its proxies",
-    )
-    require(
-        recipe,
+        lambda r: not (r.uses_proxy_loss and r.ccp == "learned"),
+        "off, single or on with loss={0.loss}, which learns its proxies",
+    ),
+    (
         "ccp_warmup",
-        uses_pairs or recipe.ccp_warmup == 0,
-        f"0 with loss={recipe.loss}",
-    )
-    require(
-        recipe,
+        lambda r: r.uses_pairs or r.ccp_warmup == 0,
+        "0 with loss={0.loss}",
+    ),
+    (
         "ccp_warmup",
-        recipe.ccp != "single"
-        or recipe.steps == 0
-        or recipe.ccp_warmup < recipe.evaluations,
-        f"below the {recipe.evaluations} evaluations, or no proxy is ever "
-        "sampled. Train longer or lower it, or evaluate more often",
-    )
-    require(
-        recipe,
+        lambda r: (
+            r.ccp != "single" or r.steps == 0 or r.ccp_warmup < r.evaluations
+        ),
+        "below the {0.evaluations} evaluations, or no proxy is ever sampled. "
+        "Train longer or lower it, or evaluate more often",
+    ),
+    (
         "ccp_pool",
-        recipe.ccp != "single" or recipe.ccp_pool == "data",
-        "data with ccp=single, whose only problem has no recent samples. "
-        "Set ccp=on to choose proxies from them",
-    )
-    require(
-        recipe,
+        lambda r: r.ccp != "single" or r.ccp_pool == "data",
+        "data with ccp=single, whose only problem has no recent samples. Set "
+        "ccp=on to choose proxies from them",
+    ),
+    (
         "ccp_pool_size",
-        not recipe.samples_proxies
-        or recipe.ccp_pool_size >= recipe.proxies_per_class,
-        f"proxies_per_class={recipe.proxies_per_class} or more, which are "
-        "chosen among them. Raise it or take fewer proxies",
-    )
-    # One evaluation of a problem that improves, `ccp_patience` that do not,
-    # and one of the second problem: fewer train one fixed set of proxies.
-    needed = recipe.ccp_warmup + recipe.ccp_patience + 2
-    require(
-        recipe,
+        lambda r: (
+            not r.samples_proxies or r.ccp_pool_size >= r.proxies_per_class
+        ),
+        "proxies_per_class={0.proxies_per_class} or more, which are chosen "
+        "among them. Raise it or take fewer proxies",
+    ),
+    (
         "ccp",
-        recipe.ccp != "on" or recipe.evaluations >= needed,
-        f"single with {recipe.evaluations} evaluations: no second problem "
-        f"begins in fewer than {needed} (ccp_warmup + ccp_patience + 2). "
+        lambda r: r.ccp != "on" or r.evaluations >= r.ccp_evaluations,
+        "single with {0.evaluations} evaluations: no second problem begins "
+        "in fewer than {0.ccp_evaluations} (ccp_warmup + ccp_patience + 2). "
         "Evaluate more often, train longer or lower ccp_patience",
-    )
-    require(
-        recipe,
+    ),
+    (
         "patience",
-        recipe.ccp != "on"
-        or recipe.patience is None
-        or recipe.patience > recipe.ccp_patience,
-        f"above ccp_patience={recipe.ccp_patience} with ccp=on, or training "
-        "stops where the second problem would begin",
-    )
-
-
-def _check_arguments(recipe):
-    """Lets the classes check their own arguments."""
-    from training.recipes.choices import losses, pooling_arguments, poolings
-
-    losses()[recipe.loss](**vars(recipe.loss_arguments))
-    own = recipe.pooling_arguments
-    if own != pooling_arguments(recipe.pooling):
-        poolings()[recipe.pooling](name="pooling", **vars(own))
+        lambda r: (
+            r.ccp != "on" or r.patience is None or r.patience > r.ccp_patience
+        ),
+        "above ccp_patience={0.ccp_patience} with ccp=on, or training stops "
+        "when the second problem begins",
+    ),
+)

@@ -79,9 +79,6 @@ def check_fields(record: Any) -> None:
 
     `Annotated[float, positive]` is a number with its range, `Literal["a",
     "b"]` one of some words. A bool is not a number, and 2.5 is no integer.
-
-    Raises:
-        ValueError: a word, a number or a type that the field does not accept.
     """
     kind: Any = type(record)
     for name, (kinds, words, numbers) in _rules(kind).items():
@@ -115,7 +112,7 @@ def require(record: Any, name: str, is_met: bool, expectation: str) -> None:
 def _rules(
     kind: Any,
 ) -> dict[str, tuple[set[Any], list[str], Range | None]]:
-    """Types, words and range of each field of a dataclass."""
+    """Returns types, words and range of each field of a dataclass."""
     hints = get_type_hints(kind, include_extras=True)
     found = {}
     for field in fields(kind):

@@ -21,15 +21,8 @@ def build_callbacks(
 ) -> Any:
     """Returns a run's callbacks, but for the one that makes it resumable.
 
-    Args:
-        recipe: The settings.
-        splits: `RetrievalSplits` with a validation side.
-        directory: Where records are written.
-        label: Text before the progress bar.
-
-    Returns:
-        Callbacks in the order in which they are called: the scores first,
-        because the others read them.
+    The scores come first, because the others read them. `label` is the text
+    before the progress bar.
     """
     every = recipe.interval
     return [
@@ -52,7 +45,7 @@ def build_callbacks(
 
 
 class MemoryFill(keras.callbacks.Callback):
-    """Logs how much of the memory the loss sees, 0 until it is warm."""
+    """Logs the share of the memory that the loss sees, 0 until it is warm."""
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Adds `memory_fill`, a share in [0, 1]."""

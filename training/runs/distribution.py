@@ -57,11 +57,8 @@ CLASS_AXES = {
 class Distribution:
     """Distribution of a run over devices; not a part of its recipe.
 
-    Args:
-        kind: `"none"`, or an engine of this module's table.
-        model_devices: model: number of parts of proxies and class
-            embeddings, at least 2; divides the devices. The batch is cut
-            along the other axis of the mesh.
+    `model` cuts proxies and class embeddings into `model_devices` parts, at
+    least 2, and the batch along the other axis of the mesh.
     """
 
     kind: Kind = "none"
@@ -84,11 +81,6 @@ class Distribution:
         """Connects the processes, and ends this one together with the others.
 
         Enter it before anything is computed. Does nothing in one process.
-
-        Raises:
-            ValueError: another backend than JAX, or an environment without
-                the processes' addresses.
-            ConnectionError: the first process does not answer.
         """
         if self.num_processes == 1 or self.kind == "mirrored":
             yield
@@ -101,17 +93,9 @@ class Distribution:
             _end_process(error)
 
     def check(self, recipe: Recipe, num_classes: int | None = None) -> None:
-        """Checks that a recipe can be trained on these devices.
+        """Raises `ValueError` if a recipe cannot be trained on these devices.
 
-        Args:
-            recipe: The recipe to train.
-            num_classes: Training classes, once they are known.
-
-        Raises:
-            ValueError: the wrong backend, several processes or a single
-                device where the engine cannot use them, a batch, classes or
-                devices that cannot be cut evenly, or a setting that the
-                engine does not support.
+        `num_classes` are the training classes, once they are known.
         """
         if self.kind == "none":
             return
@@ -130,7 +114,7 @@ class Distribution:
             _check_mirrored(recipe)
 
     def scope(self) -> AbstractContextManager[Any]:
-        """The context in which models use the devices.
+        """Returns the context in which models use the devices.
 
         Enter it after `clear_session`, which resets it.
         """
@@ -141,11 +125,7 @@ class Distribution:
         return self._on_jax().scope()
 
     def positions(self, batch_size: int) -> np.ndarray | None:
-        """Rows of a batch that this process feeds; None: all.
-
-        Args:
-            batch_size: Length of the whole batch.
-        """
+        """Returns the rows of a batch that this process feeds; None: all."""
         if self.num_processes == 1:
             return None
         import keras
@@ -252,14 +232,14 @@ NONE = Distribution()
 
 @cache
 def _mirrored_strategy(devices):
-    """One for each process: two would mix their reductions."""
+    """Returns one for each process: two would mix their reductions."""
     import tensorflow as tf
 
     return tf.distribute.MirroredStrategy(devices)
 
 
 def devices_of(kind: Kind) -> list[str]:
-    """Names of the devices of an engine: accelerators if there are any."""
+    """Lists the devices of an engine: accelerators if there are any."""
     if kind == "mirrored":
         import tensorflow as tf
 

@@ -18,7 +18,7 @@ PACKAGES = (
 
 
 def environment() -> dict:
-    """Versions of Python and packages, and the commit of the checkout."""
+    """Returns versions of Python and packages, and the commit."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -32,9 +32,9 @@ def environment() -> dict:
 
 
 def device_name() -> str:
-    """The device that the backend computes on, in its maker's words.
+    """Returns the name of the device that the backend computes on.
 
-    Brings the backend along, and on an accelerator its memory: ask after the
+    Imports the backend, which takes an accelerator's memory: call it after the
     measurement.
     """
     import keras
@@ -70,7 +70,7 @@ def _version(package):
 
 
 def _commit():
-    """The commit, marked when files differ from it; None without git."""
+    """Returns the commit, marked when files differ; None without git."""
     try:
         found = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40"],

@@ -95,12 +95,7 @@ class Export:
 
 
 def export_run(export: Export) -> None:
-    """Loads a run's encoder and writes it, with its gallery.
-
-    Raises:
-        FileExistsError: the target exists and `overwrite` is False.
-        FileNotFoundError: not a run, or one without an encoder.
-    """
+    """Loads a run's encoder and writes it, with its gallery."""
     if export.target.exists() and not export.overwrite:
         raise FileExistsError(
             "`output` must be new. "

@@ -17,11 +17,7 @@ from training.runs.run_directory import RunDirectory, write_text
 class ProgressBar(keras.callbacks.Callback):
     """One line for the whole run: steps, loss and best validation score.
 
-    Prints a line for each evaluation where standard error is no terminal.
-
-    Args:
-        name: Text before the bar.
-        steps_per_epoch: Steps between two evaluations.
+    Prints a line for each evaluation if standard error is no terminal.
     """
 
     def __init__(self, name: str, steps_per_epoch: int) -> None:
@@ -79,10 +75,6 @@ class History(keras.callbacks.Callback):
     """Writes every evaluation's logs to `history.jsonl` and TensorBoard.
 
     A resumed run drops lines that were written after its checkpoint.
-
-    Args:
-        directory: The run's `RunDirectory`.
-        steps_per_epoch: Steps between two evaluations.
     """
 
     def __init__(self, directory: RunDirectory, steps_per_epoch: int) -> None:
@@ -93,7 +85,7 @@ class History(keras.callbacks.Callback):
         self._since = 0.0
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Opens TensorBoard's log, where TensorFlow is installed."""
+        """Opens TensorBoard's log, if TensorFlow is installed."""
         self._since = time.monotonic()
         is_there = importlib.util.find_spec("tensorflow") is not None
         if not is_there or not is_first_process():
@@ -106,11 +98,7 @@ class History(keras.callbacks.Callback):
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        """Adds a line.
-
-        Raises:
-            FileNotFoundError: the run's folder was moved or removed.
-        """
+        """Adds a line."""
         if not is_first_process():
             return
         self._directory.check_is_there()
@@ -134,11 +122,11 @@ class History(keras.callbacks.Callback):
             self._writer.close()
 
     def get_state(self) -> dict:
-        """Returns nothing: the history file has the state."""
+        """Returns nothing: the state is in the history file."""
         return {}
 
     def set_state(self, state: dict) -> None:
-        """Restores nothing: the history file has the state."""
+        """Restores nothing: the state is in the history file."""
 
     def _show(self, step, scalars):
         import tensorflow as tf
@@ -152,12 +140,7 @@ class History(keras.callbacks.Callback):
 def best_evaluation(
     history: Sequence[Mapping[str, Any]], chosen_by: str
 ) -> Mapping[str, Any]:
-    """Returns the evaluation whose weights were kept: the first of the best.
-
-    Args:
-        history: What `RunDirectory.read_history` returned, not empty.
-        chosen_by: The recipe's measure on the validation classes.
-    """
+    """Returns the evaluation whose weights were kept: the first of the best."""
 
     def score(line):
         found = line.get(f"val_{chosen_by}", -np.inf)
@@ -171,13 +154,8 @@ def solved_problems(
 ) -> dict[str, int]:
     """Counts the problems of chance constrained programming.
 
-    Args:
-        history: As for `best_evaluation`.
-        chosen_by: As for `best_evaluation`.
-
-    Returns:
-        `num_problems`, all that began, and `scored_problem`, that of the
-        weights that were kept: 1 is a single set of proxies.
+    Returns `num_problems`, all that began, and `scored_problem`, that of the
+    weights that were kept: 1 is a single set of proxies.
     """
     best = best_evaluation(history, chosen_by)
     return {

@@ -13,11 +13,7 @@ from training.recipes.recipe import Recipe
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """The files of a run; finished ones are never overwritten.
-
-    Args:
-        path: `runs/<name>`; made by `begin`.
-    """
+    """Files of a run, `runs/<name>`; finished ones are never overwritten."""
 
     path: Path
 
@@ -65,15 +61,10 @@ class RunDirectory:
         return self.scores.exists()
 
     def check(self, settings: dict) -> None:
-        """Raises when a run with these settings may not write here.
+        """Raises if a run with these settings may not write here.
 
-        Args:
-            settings: Content for `settings.json`.
-
-        Raises:
-            FileExistsError: the folder holds a finished run, or files that
-                are not a run's.
-            ValueError: the folder holds an unfinished run of another recipe.
+        `FileExistsError` for a finished run or files of something else,
+        `ValueError` for an unfinished run of another recipe.
         """
         if self.is_finished:
             raise FileExistsError(
@@ -92,26 +83,14 @@ class RunDirectory:
             )
 
     def begin(self, settings: dict) -> None:
-        """Makes the folder for a run, or resumes a killed one.
-
-        Args:
-            settings: Content for `settings.json`; its `"recipe"` must be
-                that of a run already there.
-
-        Raises:
-            FileExistsError, ValueError: see `check`.
-        """
+        """Makes the folder for a run, or resumes a killed one; see `check`."""
         self.check(settings)
         if not self.settings.exists():
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.settings, settings)
 
     def check_is_there(self) -> None:
-        """Checks that the folder still exists while a run trains into it.
-
-        Raises:
-            FileNotFoundError: it was moved, removed or unmounted.
-        """
+        """Raises `FileNotFoundError` if the folder was moved or removed."""
         if not self.settings.exists():
             raise FileNotFoundError(
                 "A run's folder must stay while it is trained. Received: "
@@ -122,12 +101,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def being_written(self) -> Iterator[None]:
-        """Explains a full disk or a read-only folder.
-
-        Raises:
-            PermissionError: the run's folder cannot be written to.
-            OSError: there is no space left.
-        """
+        """Explains a full disk or a read-only folder."""
         try:
             yield
         except OSError as error:
@@ -150,12 +124,7 @@ class RunDirectory:
             raise
 
     def read_recipe(self) -> Recipe:
-        """The recipe of the run.
-
-        Raises:
-            FileNotFoundError: the folder holds no run.
-            ValueError: `settings.json` is damaged, or of another version.
-        """
+        """Reads the recipe of the run."""
         if not self.settings.exists():
             raise FileNotFoundError(
                 "A run directory must hold settings.json. "
@@ -165,11 +134,7 @@ class RunDirectory:
         return Recipe.from_settings(self.read_settings()["recipe"])
 
     def read_settings(self) -> dict:
-        """What `settings.json` holds.
-
-        Raises:
-            ValueError: it is damaged, or has no recipe.
-        """
+        """Reads `settings.json`; `ValueError` if it is damaged."""
         try:
             settings = json.loads(self.settings.read_text())
             if isinstance(settings.get("recipe"), dict):
@@ -182,11 +147,11 @@ class RunDirectory:
         )
 
     def read_scores(self) -> dict:
-        """The test scores of a finished run."""
+        """Reads the test scores of a finished run."""
         return json.loads(self.scores.read_text())
 
     def read_history(self) -> list[dict]:
-        """The evaluations so far, oldest first."""
+        """Reads the evaluations so far, oldest first."""
         if not self.history.exists():
             return []
         lines = self.history.read_text().splitlines()

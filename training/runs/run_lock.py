@@ -19,9 +19,6 @@ class RunLock:
 
     The system frees the lock of a process that ends, so a killed run can be
     resumed at once. A file system without locks refuses nothing.
-
-    Args:
-        folder: The run's folder; it exists.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -30,11 +27,7 @@ class RunLock:
         self._handle: int | None = None
 
     def __enter__(self) -> Self:
-        """Takes the lock.
-
-        Raises:
-            RunTakenError: another process trains into the folder.
-        """
+        """Takes the lock, or raises `RunTakenError`."""
         # Between opening and locking its owner may have removed the file.
         # Not for ever: some file systems number a file anew each time.
         for _ in range(10):

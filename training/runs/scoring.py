@@ -20,18 +20,9 @@ def score(
     query: Any = None,
     gallery: Any = None,
 ) -> dict:
-    """Embeds images and scores their retrieval.
+    """Embeds images and scores their retrieval, in Python numbers.
 
-    Args:
-        encoder: Keras model to embeddings, or to a dict with `"embedding"`.
-        recipe: Says how images are cut.
-        images: `ImageSet` that searches itself, unless the two others are
-            given.
-        query: `ImageSet` of queries.
-        gallery: `ImageSet` that they search.
-
-    Returns:
-        The dict of `gsp.metrics.retrieval_scores`, in Python numbers.
+    `images` search themselves, unless `query` searches `gallery`.
     """
     import keras_gsp as gsp
 
@@ -53,7 +44,7 @@ def score(
 
 
 def embed(encoder: Any, recipe: Recipe, images: Any) -> Any:
-    """Embeddings of an `ImageSet`, (num_images, embedding_size), float32."""
+    """Returns embeddings of an `ImageSet`, (num_images, embedding_size)."""
     from keras_gsp.embeddings.labeled_batches import encoded
     from training.recipes.batches import evaluation_batches
 
@@ -61,11 +52,7 @@ def embed(encoder: Any, recipe: Recipe, images: Any) -> Any:
 
 
 def load_encoder(directory: RunDirectory) -> Any:
-    """The trained encoder of a run.
-
-    Raises:
-        FileNotFoundError: the run has none yet.
-    """
+    """Loads the trained encoder of a run."""
     if not directory.encoder.exists():
         raise FileNotFoundError(
             f"{directory.path} must hold {directory.encoder.name}. Received "
@@ -82,14 +69,9 @@ def load_encoder(directory: RunDirectory) -> Any:
 def save_test_embeddings(
     folder: Path, encoder: Any, recipe: Recipe, splits: RetrievalSplits
 ) -> None:
-    """Embeds what is scored and keeps it in a run's folder.
+    """Embeds the test side and keeps it in a run's folder.
 
-    Args:
-        folder: The run's folder.
-        encoder: Keras model to embeddings.
-        recipe: Says how images are cut.
-        splits: Queries and gallery are kept where there are any, else the
-            test images.
+    Queries and gallery if there are any, else the test images.
     """
     found = {
         side: embed(encoder, recipe, getattr(splits, side))
@@ -109,7 +91,7 @@ def _write(path, arrays):
 
 
 def load_test_embeddings(folder: Path) -> dict[str, np.ndarray]:
-    """Reads what `save_test_embeddings` kept."""
+    """Reads the file of `save_test_embeddings`."""
     with np.load(folder / FILE) as found:
         return dict(found)
 

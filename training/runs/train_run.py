@@ -25,28 +25,8 @@ def train_run(
     """Trains one encoder, keeps its best weights, scores it once.
 
     A killed run resumes from its last evaluation and ends bit by bit as if it
-    had not been killed.
-
-    Args:
-        recipe: The settings.
-        splits: `RetrievalSplits` with a validation side, which chooses the
-            weights.
-        directory: Where everything is written.
-        label: Text before the progress bar; the run's name by default.
-        keep_embeddings: Keep the test embeddings too, for ensembles.
-        distribution: Devices to train on; one by default.
-
-    Returns:
-        The test scores, also in `scores.json`.
-
-    Raises:
-        FileExistsError: the directory holds a finished run, or another
-            process trains into it; see `RunDirectory.begin` for the other
-            errors.
-        FileNotFoundError: the directory went away.
-        PermissionError: it cannot be written to.
-        OSError: the disk is full.
-        ValueError: the run cannot be distributed so.
+    had not been killed. Returns the test scores, also in `scores.json`.
+    `keep_embeddings` keeps the test embeddings too, for ensembles.
     """
     distribution.check(recipe, splits.train.num_classes)
     settings = run_settings(recipe, distribution)
@@ -73,7 +53,7 @@ def train_run(
 
 
 def run_settings(recipe: Recipe, distribution: Distribution = NONE) -> dict:
-    """Returns what `settings.json` holds: recipe, versions, commit, devices."""
+    """Returns the content of `settings.json`."""
     return {
         "recipe": recipe.settings,
         "environment": environment(),

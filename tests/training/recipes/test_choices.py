@@ -122,7 +122,7 @@ def test_arguments_are_those_of_the_signature():
 def test_every_loss_is_built_with_its_arguments(word):
     changed = {
         name: 1.01 * value if isinstance(value, float) else value
-        for name, value in vars(loss_arguments(word)()).items()
+        for name, value in vars(loss_arguments(word)).items()
     }
     recipe = Recipe.of(
         loss=word, loss_arguments=changed, normalization="ball", seed=3
