@@ -94,6 +94,37 @@ def letter_cells(
     return _images_and_cells(*drawn)[1]
 
 
+def single_characters(*, samples: int = 60, seed: int = 0) -> ImageSet:
+    """Renders clean characters to pretrain on, each alone in its cell.
+
+    The classes are the training letters and the training symbols that `load`
+    draws by default; characters of validation and test canvases are not among
+    them.
+
+    Args:
+        samples: Images of each character.
+        seed: Seed of every image.
+
+    Returns:
+        An `ImageSet` of (24, 24, 3) images, dark on light.
+    """
+    letters, symbols, *_ = _sides((150, 60, 100), (1, 1, 1), True, 0)["train"]
+    outlines = np.stack([*letters.values(), *symbols])
+    labels = np.repeat(np.arange(len(outlines)), samples)
+    generator = np.random.default_rng(seed)
+    face = generator.integers(outlines.shape[1], size=len(labels))
+    images = np.empty((len(labels), CELL, CELL), "uint8")
+    for start in range(0, len(labels), BLOCK):
+        block = slice(start, start + BLOCK)
+        drawn = outlines[labels[block], face[block]]
+        images[block] = 255 - _jittered(drawn, generator)
+    return ImageSet(
+        labels=labels,
+        class_names=tuple(map(str, range(len(outlines)))),
+        images=np.repeat(images[..., None], 3, axis=-1),
+    )
+
+
 def _sides(counts, samples, has_distractors, seed):
     """Returns the arguments of `_render` for every side."""
     letters, symbols = distinct_outlines()

@@ -7,13 +7,14 @@ import keras
 
 import keras_gsp as gsp
 from training.recipes import hub_backbone
+from training.recipes.glyph_network import (
+    CHARACTERS,
+    PIXELS,
+    character_weights,
+    glyph_network,
+)
 from training.recipes.recipe import HUB_PREFIX, Recipe
 
-# Filters and strides of the convolutions.
-GLYPH_CNN = ((16, 2), (16, 1), (32, 2), (48, 1), (96, 2), (96, 1))
-# Training takes some hundred steps; with Keras's 0.99 the averages that scoring
-# uses would be a hundred steps old.
-GLYPH_MOMENTUM = 0.9
 # Minus the mean of ImageNet: blue, green, red.
 RESNET_OFFSET = (-103.939, -116.779, -123.68)
 
@@ -56,8 +57,10 @@ def _network(recipe, image_shape, pixels):
         return _filled(network, weights), scaling(pixels)
     match recipe.backbone:
         case "glyph-cnn":
-            network = _filled(_glyph_cnn(image_shape), weights)
-            return network, keras.layers.Rescaling(-1 / 255, 1.0)(pixels)
+            if weights == CHARACTERS:
+                weights = character_weights()
+            network = _filled(glyph_network(image_shape), weights)
+            return network, keras.layers.Rescaling(**PIXELS)(pixels)
         case "resnet20":
             return _filled(gsp.models.resnet20(image_shape), weights), pixels
         case "resnet20-v2":
@@ -130,27 +133,4 @@ def _application(build, image_shape, weights):
 def _filled(network, weights):
     if weights is not None:
         network.load_weights(weights)
-    return network
-
-
-def _glyph_cnn(image_shape):
-    """Six convolutions, 48x48 -> 6x6 features of 24x24 pixels or so."""
-    network = keras.Sequential([keras.Input(image_shape)], name="glyph_cnn")
-    for number, (filters, strides) in enumerate(GLYPH_CNN, start=1):
-        network.add(
-            keras.layers.Conv2D(
-                filters,
-                3,
-                strides=strides,
-                padding="same",
-                use_bias=False,
-                name=f"convolution_{number}",
-            )
-        )
-        network.add(
-            keras.layers.BatchNormalization(
-                momentum=GLYPH_MOMENTUM, name=f"normalization_{number}"
-            )
-        )
-        network.add(keras.layers.ReLU(name=f"relu_{number}"))
     return network

@@ -100,12 +100,16 @@ def check_sources(recipe: Recipe) -> None:
     if recipe.source == "disk":
         places["data_dir"] = recipe.data_dir
     for name, path in places.items():
-        if path in (None, "imagenet"):
+        if path in (None, "imagenet", "characters"):
             continue
         if not Path(path).expanduser().exists():
             raise FileNotFoundError(
                 f"`{name}` must exist. Received: {name}={path}."
             )
+    if recipe.backbone_weights == "characters":
+        from training.recipes.glyph_network import character_weights
+
+        character_weights()
     if recipe.backbone_weights == "imagenet":
         from training.recipes.backbone import fetch_imagenet_weights
 
@@ -143,7 +147,7 @@ def read_recipe(
 
         splits = glyphs.load()
         _apply(check, splits)
-        return splits
+        return _prepared(recipe, splits)
     from training.datasets.reading import read_splits
 
     own: dict[str, Any] = {}
@@ -162,6 +166,11 @@ def read_recipe(
         **own,
     )
     _apply(check, splits)
+    return _prepared(recipe, splits)
+
+
+def _prepared(recipe, splits):
+    """Splits of features or of cropped images, where they are kept."""
     if recipe.cache_features:
         from training.recipes.features import with_features
 

@@ -13,6 +13,7 @@ from keras_gsp.data import ImageSet
 from keras_gsp.data.archives import cache_folder
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.storage.whole import whole_file
+from training.datasets.glyphs import CELL
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.backbone import build_backbone
 from training.recipes.batches import evaluation_batches, image_shape
@@ -59,7 +60,8 @@ def complete_encoder(recipe: Recipe, encoder: Any) -> Any:
     if not recipe.cache_features:
         return encoder
     recipe = recipe.with_(cache_features=False)
-    side = recipe.crop_size
+    # Canvases of `glyphs` are taken whole.
+    side = recipe.crop_size or 2 * CELL
     keras.utils.set_random_seed(recipe.seed)
     complete = build_recipe_encoder(recipe, (side, side, 3))
     # Trained layers by name; the backbone has its weights already.

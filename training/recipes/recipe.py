@@ -242,6 +242,13 @@ RULES: tuple[tuple[str, Callable[[Recipe], bool], str], ...] = (
         f"one of {', '.join(BACKBONES)}, or {HUB_PREFIX}PRESET",
     ),
     (
+        "backbone_weights",
+        lambda r: (
+            r.backbone_weights != "characters" or r.backbone == "glyph-cnn"
+        ),
+        "a file, imagenet or None with backbone={0.backbone}",
+    ),
+    (
         "cache_features",
         lambda r: (
             not r.cache_features

@@ -57,22 +57,23 @@ def export_and_search(
 
 
 def draw_pictures(
-    directories: dict[tuple[str, int], RunDirectory],
+    directories: dict[tuple[str, str, int], RunDirectory],
     splits: RetrievalSplits,
     folder: Path,
 ) -> None:
     """Draws learning curves, pooling weights and neighbors.
 
     Args:
-        directories: (method, seed) -> finished run.
+        directories: (stage, method, seed) -> finished run.
         splits: the `glyphs` splits; images are those of unseen letters.
         folder: folder of the PNG files.
     """
     histories: dict[str, list] = {}
-    for (method, _), directory in directories.items():
-        histories.setdefault(method, []).append(directory.read_history())
+    for (stage, method, _), directory in directories.items():
+        label = method if stage == "frozen" else f"{method}, {stage}"
+        histories.setdefault(label, []).append(directory.read_history())
     draw_learning_curves(folder / "learning_curves.png", histories)
-    encoder = load_encoder(directories["GSP", 0])
+    encoder = load_encoder(directories["frozen", "GSP", 0])
     chosen = _first_of_classes(splits.test)[:NUM_IMAGES]
     images = splits.test.images[chosen]
     # The name of a class begins with its letter.
@@ -85,7 +86,7 @@ def draw_pictures(
         pooling_weights(encoder, images),
         letters,
     )
-    recipe = directories["GSP", 0].read_recipe()
+    recipe = directories["frozen", "GSP", 0].read_recipe()
     embeddings = embed(encoder, recipe, splits.test)
     neighbors, is_right = _neighbors(embeddings, splits.test, chosen)
     draw_retrieval_grid(
@@ -113,9 +114,14 @@ def draw_learning_curves(path: Path, histories: dict[str, list]) -> None:
                     for run in runs
                 ]
             )
-            color = METHODS[method]
+            name, _, stage = method.partition(", ")
+            color = METHODS[name]
             axis.plot(
-                steps, scores.mean(axis=0), "o-", color=color, label=method
+                steps,
+                scores.mean(axis=0),
+                "o:" if stage else "o-",
+                color=color,
+                label=method,
             )
             low, high = scores.min(axis=0), scores.max(axis=0)
             axis.fill_between(steps, low, high, color=color, alpha=0.2, lw=0)
