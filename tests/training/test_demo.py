@@ -12,6 +12,7 @@ if keras.backend.backend() != "tensorflow":
 
 from training import demo
 from training.datasets import glyphs
+from training.recipes import data, glyph_network
 from training.reports import demo_outputs
 from training.runs.run_directory import RunDirectory, write_json
 
@@ -35,34 +36,38 @@ def finished(path, test, validation):
 
 @pytest.fixture
 def runs(tmp_path):
-    return {
-        (method, seed): finished(
-            tmp_path / f"{method}-{seed}",
-            0.1 * row + 0.02 * seed,
-            1 - 0.1 * row,
+    found = {}
+    for row, key in enumerate(demo.DemoCommand().recipes):
+        name = "-".join(map(str, key))
+        run = finished(tmp_path / name, 0.1 + 0.02 * key[2], 1 - 0.1 * row)
+        write_json(
+            run.settings, {"recipe": demo.DemoCommand().recipes[key].settings}
         )
-        for row, method in enumerate(demo.METHODS)
-        for seed in range(3)
-    }
+        found[key] = run
+    return found
 
 
 def test_the_table_has_mean_and_standard_deviation(runs):
     lines = demo.results_table(runs).splitlines()
-    assert lines[0] == "| method | MAP@R | P@1 | P@R | seeds |"
-    # Seeds differ by 0.02: mean of the middle one, deviation 0.02.
-    assert lines[3] == "| GSP | " + "0.120 ± 0.020 | " * 3 + "3 |"
+    assert lines[0].startswith("| network | method | MAP@R | P@1 | P@R |")
+    # Three seeds differ by 0.02: mean of the middle one, deviation 0.02.
+    assert lines[2].startswith("| frozen | GAP | " + "0.120 ± 0.020 | " * 3)
+    assert lines[5].startswith("| fine-tuned | GAP | 0.100 | ")
 
 
 def test_the_best_run_is_chosen_on_validation_letters(runs):
-    assert demo.best_run(runs).path.name.startswith("GAP")
+    assert demo.best_run(runs) is runs["frozen", "GAP", 0]
 
 
-def test_methods_differ_in_nothing_but_the_method():
+def test_methods_differ_in_method_and_learning_rate_alone():
     recipes = demo.DemoCommand(seeds=2).recipes
-    assert list(recipes) == [(m, s) for s in (0, 1) for m in demo.METHODS]
-    for (_, seed), recipe in recipes.items():
-        plain = recipe.with_(pooling="gap", regularizer="none")
-        assert plain == recipes["GAP", seed]
+    assert ("frozen", "GSP", 1) in recipes and demo.BEST in recipes
+    for (stage, _, seed), recipe in recipes.items():
+        if stage in demo.STAGES:
+            gap = recipes[stage, "GAP", seed]
+            same = ("pooling", "regularizer", "learning_rate", *demo.CLUTTER)
+            kept = {name: getattr(gap, name) for name in same}
+            assert recipe.with_(**kept) == gap
 
 
 def test_no_seed_is_refused(capsys):
@@ -77,6 +82,8 @@ def test_the_demo_trains_exports_searches_and_draws(
 ):
     splits = glyphs.load(**SMALL)
     monkeypatch.setattr(glyphs, "load", lambda: splits)
+    monkeypatch.setattr(glyph_network, "EPOCHS", 1)
+    monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
     opened = []
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr(demo.webbrowser, "open", opened.append)
@@ -91,7 +98,7 @@ def test_the_demo_trains_exports_searches_and_draws(
     page = (folder / "report.html").read_text()
     assert f"{folder / 'report.html'}: the report" in printed
     # Every training has its curve in it.
-    for run in ("gap-0", "gsp-0", "gsp-zsr-0"):
+    for run in ("frozen-gap-0", "frozen-gsp-0", "fine-tuned-gsp-zsr-0"):
         assert f'"run":"{run}"' in page
     assert opened == [], "a smoke run opens no window"
     assert (folder / "results.md").read_text() in printed
@@ -125,9 +132,10 @@ def test_a_report_opens_where_there_is_a_desktop(
 def test_runs_of_another_recipe_are_not_taken_for_the_demos(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(glyphs, "load", lambda: None)
-    run = finished(tmp_path / "gap-0", 0.1, 0.1)
-    recipe = demo.DemoCommand(steps=200).recipes["GAP", 0]
+    monkeypatch.setattr(data, "check_sources", lambda recipe: None)
+    monkeypatch.setattr(data, "load_splits", lambda recipe: None)
+    run = finished(tmp_path / "frozen-gap-0", 0.1, 0.1)
+    recipe = demo.DemoCommand(smoke=True).recipes["frozen", "GAP", 0]
     write_json(run.settings, {"recipe": recipe.settings})
     with pytest.raises(SystemExit, match="a finished run of another"):
         demo.main(["--runs", str(tmp_path)])
