@@ -159,8 +159,9 @@ def run_demo(command: DemoCommand) -> None:
         "letters among unseen symbols; mean and standard deviation over "
         f"seeds:\n\n{table}\n{_conclusion(directories)}\n"
     )
-    export_and_search(best_run(directories), images, folder)
-    draw_pictures(directories, images, folder)
+    best = best_run(directories)
+    export_and_search(best, images, folder)
+    draw_pictures(directories, best, images, folder)
     page = write_demo_report(directories, folder)
     if command.open and not command.smoke and has_desktop():
         webbrowser.open(page.absolute().as_uri())

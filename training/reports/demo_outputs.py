@@ -58,6 +58,7 @@ def export_and_search(
 
 def draw_pictures(
     directories: dict[tuple[str, str, int], RunDirectory],
+    best: RunDirectory,
     splits: RetrievalSplits,
     folder: Path,
 ) -> None:
@@ -65,6 +66,7 @@ def draw_pictures(
 
     Args:
         directories: (stage, method, seed) -> finished run.
+        best: run whose weights and neighbors are drawn.
         splits: the `glyphs` splits; images are those of unseen letters.
         folder: folder of the PNG files.
     """
@@ -73,7 +75,7 @@ def draw_pictures(
         label = method if stage == "frozen" else f"{method}, {stage}"
         histories.setdefault(label, []).append(directory.read_history())
     draw_learning_curves(folder / "learning_curves.png", histories)
-    encoder = load_encoder(directories["frozen", "GSP", 0])
+    encoder = load_encoder(best)
     chosen = _first_of_classes(splits.test)[:NUM_IMAGES]
     images = splits.test.images[chosen]
     # The name of a class begins with its letter.
@@ -86,7 +88,7 @@ def draw_pictures(
         pooling_weights(encoder, images),
         letters,
     )
-    recipe = directories["frozen", "GSP", 0].read_recipe()
+    recipe = best.read_recipe()
     embeddings = embed(encoder, recipe, splits.test)
     neighbors, is_right = _neighbors(embeddings, splits.test, chosen)
     draw_retrieval_grid(
@@ -102,7 +104,7 @@ def draw_learning_curves(path: Path, histories: dict[str, list]) -> None:
         histories: method -> one history for each seed, as
             `RunDirectory.read_history` returns it.
     """
-    with picture(path, figsize=(8, 5)) as axes:
+    with picture(path, figsize=(11, 5)) as axes:
         axis = axes[0, 0]
         for method, runs in histories.items():
             # Runs may have stopped early, at different steps.
@@ -128,7 +130,11 @@ def draw_learning_curves(path: Path, histories: dict[str, list]) -> None:
         axis.set(xlabel="training step", ylabel="MAP@R on validation letters")
         axis.set_ylim(bottom=0)
         seeds = max(len(runs) for runs in histories.values())
-        axis.legend(title=f"mean and range of {seeds}" if seeds > 1 else None)
+        axis.legend(
+            title=f"solid: mean and range of {seeds}" if seeds > 1 else None,
+            loc="center left",
+            bbox_to_anchor=(1.0, 0.5),
+        )
 
 
 def draw_pooling_weights(
