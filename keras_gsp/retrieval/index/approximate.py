@@ -1,30 +1,18 @@
 """Approximate search: an engine proposes candidates, exact distances decide."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from keras_gsp.ops.arguments import check_count
-from keras_gsp.retrieval.index.exact import ExactIndex, excluded_positions
+from keras_gsp.retrieval.index.exact import GalleryIndex, neighbors_at
 from keras_gsp.retrieval.index.nearest import (
     SPARE_CANDIDATES,
     VECTOR_NUMBERS,
     ordered_exactly,
 )
-from keras_gsp.retrieval.index.saved_gallery import load_gallery, save_gallery
-from keras_gsp.retrieval.index.search_index import (
-    GalleryIndex,
-    Neighbors,
-    check_filled,
-    checked_queries,
-    neighbors_at,
-    one_id_each,
-)
+from keras_gsp.retrieval.index.search_index import Neighbors, one_id_each
 from keras_gsp.retrieval.index.where import Where
-from keras_gsp.storage.checksums import write_checksums
-from keras_gsp.storage.whole import whole_folder
 
 # A filter that at most so many items pass is searched exactly.
 FEW_SELECTED = 50_000
@@ -35,120 +23,20 @@ class ApproximateIndex(GalleryIndex):
 
     The engine numbers its rows as they come. Deleted items stay in it, are
     skipped, and leave with the next rebuild: when they are the majority, or
-    when the index is saved. A subclass implements `_build`, `_append`,
-    `_proposed`, `_write_engine`, `_read_engine` and `_facts`.
+    when the index is saved. What the engine learned from the first items,
+    such as clusters and codes, stays until then. A subclass implements
+    `_build`, `_append`, `_proposed`, `_write_engine` and `_read_engine`.
     """
 
-    kind: str
     # Row in the engine of each item of the gallery, rising.
-    _rows: np.ndarray
-    _num_rows: int
-
-    def upsert(
-        self,
-        embeddings: Any,
-        labels: Any,
-        ids: Any,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Adds items and replaces those with the same ids.
-
-        What the engine learned from the first items, such as clusters and
-        codes, stays until it is built again.
-
-        Args:
-            embeddings: as for the class.
-            labels: as for the class.
-            ids: as for the class, but not `None`.
-            attributes: as for the class.
-        """
-        before = len(self.gallery)
-        replaced = self.gallery.upsert(embeddings, labels, ids, attributes)
-        if not self._num_rows:
-            self._rebuild()
-            return
-        added = np.arange(before - len(replaced), len(self.gallery))
-        self._append(self.gallery.vectors(added))
-        rows = self._num_rows + np.arange(len(added))
-        self._rows = np.append(np.delete(self._rows, replaced), rows)
-        self._num_rows += len(added)
-        self._drop_if_most_are_deleted()
-
-    def delete(self, ids: Any) -> int:
-        """Removes items; later items of the gallery move up.
-
-        Args:
-            ids: ids of items; unknown ids are ignored.
-
-        Returns:
-            Number of items removed.
-        """
-        positions = self.gallery.delete(ids)
-        self._rows = np.delete(self._rows, positions)
-        self._drop_if_most_are_deleted()
-        return len(positions)
-
-    def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
-        """Finds the nearest items of each query by comparing with all.
-
-        Args:
-            queries: as for `search`.
-            k: as for `search`.
-        """
-        return self._exact().search(queries, k)
+    _rows: np.ndarray = np.zeros(0, "int64")
+    _num_rows = 0
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
-        """Writes the index to a folder, without pickle, with checksums.
-
-        An index that was changed is built again first.
-
-        Args:
-            path: folder to make.
-            overwrite: whether to replace an existing folder. Default `False`.
-
-        Raises:
-            FileExistsError: `path` exists and `overwrite` is `False`.
-            RuntimeError: an empty index.
-        """
-        check_filled(self.gallery)
+        """Builds a changed index again and writes it; see `ExactIndex.save`."""
         if self._num_rows != len(self):
             self._rebuild()
-        with whole_folder(path, overwrite=overwrite) as folder:
-            save_gallery(self.gallery, folder, kind=self.kind, **self._facts())
-            self._write_engine(folder)
-            write_checksums(folder)
-
-    @classmethod
-    def load(cls, path: str | Path, *, mmap: bool = False) -> Self:
-        """Reads an index that `save` wrote; pickled objects are refused.
-
-        Args:
-            path: the folder.
-            mmap: whether the vectors for exact distances stay on disk, as for
-                `ExactIndex.load`; the engine's own files are read whole.
-                Default `False`.
-
-        Returns:
-            The index.
-
-        Raises:
-            FileNotFoundError: no index there.
-            ImportError: the engine is not installed.
-            ValueError: another kind of index, arrays that do not fit their
-                description, damaged files, or pickled objects.
-        """
-        cls._check_engine()
-        index = cls.__new__(cls)
-        index.gallery, facts = load_gallery(path, cls.kind, mmap=mmap)
-        num_rows = index._read_engine(Path(path), facts)
-        if num_rows != len(index.gallery):
-            raise ValueError(
-                f"The index in {str(path)!r} must fit its gallery. Received: "
-                f"{num_rows} and {len(index.gallery)} items."
-            )
-        index._num_rows = num_rows
-        index._rows = np.arange(num_rows)
-        return index
+        super().save(path, overwrite=overwrite)
 
     def _search(
         self,
@@ -170,16 +58,13 @@ class ApproximateIndex(GalleryIndex):
             **options: passed to `_proposed`.
         """
         gallery = self.gallery
-        check_filled(gallery)
-        queries = checked_queries(queries, gallery.embedding_size)
-        check_count(k=k)
+        queries, excluded = self._checked(queries, k, exclude_ids)
         shown = min(int(k), len(self))
         ids = one_id_each(exclude_ids, len(queries))
-        excluded = excluded_positions(ids, gallery, len(queries))
         selected = gallery.selected(where)
         num_passing = len(self) if selected is None else int(selected.sum())
         if selected is not None and num_passing <= max(FEW_SELECTED, shown):
-            return self._exact().search(
+            return super().search(
                 queries, k, exclude_ids=exclude_ids, where=where
             )
         # Position of each row of the engine; -1 for one that must not be
@@ -207,7 +92,7 @@ class ApproximateIndex(GalleryIndex):
         if tied and needed > shown and needed < num_passing:
             # More items are equally near than the engine was asked for.
             ids = [ids[row] for row in tied]
-            exact = self._exact().search(
+            exact = super().search(
                 queries[tied], k, exclude_ids=ids, where=where
             )
             distances[tied], indices[tied] = exact.distances, exact.indices
@@ -229,18 +114,31 @@ class ApproximateIndex(GalleryIndex):
         missing = needed - found.shape[1]
         return np.pad(found, ((0, 0), (0, missing)), constant_values=-1)
 
-    def _drop_if_most_are_deleted(self):
-        if 2 * len(self._rows) < self._num_rows:
+    def _changed(self, removed):
+        self._rows = np.delete(self._rows, removed)
+        added = np.arange(len(self._rows), len(self))
+        if self._num_rows and len(added):
+            self._append(self.gallery.vectors(added))
+            rows = self._num_rows + np.arange(len(added))
+            self._rows = np.append(self._rows, rows)
+            self._num_rows += len(added)
+        if not self._num_rows or 2 * len(self._rows) < self._num_rows:
             self._rebuild()
 
     def _rebuild(self):
-        self._num_rows = len(self.gallery)
-        self._rows = np.arange(self._num_rows)
-        if self._num_rows:
+        self._count_rows(len(self))
+        if len(self):
             self._build()
 
-    def _exact(self) -> ExactIndex:
-        return ExactIndex._over(self.gallery)
+    def _count_rows(self, num_rows: int) -> None:
+        """Notes that the engine holds the items of the gallery in order."""
+        if num_rows != len(self):
+            raise ValueError(
+                "The engine's file must fit its gallery. Received: "
+                f"{num_rows} and {len(self)} items."
+            )
+        self._num_rows = num_rows
+        self._rows = np.arange(num_rows)
 
     def _build(self) -> None:
         """Builds the engine's index of the gallery, which is not empty."""
@@ -256,14 +154,8 @@ class ApproximateIndex(GalleryIndex):
         """Rows of the engine near each query, (queries, asked), -1 for none."""
         raise NotImplementedError
 
-    def _facts(self) -> dict[str, Any]:
-        """JSON values with which `_read_engine` restores the index."""
+    def _write_engine(self, folder: Path) -> dict[str, Any]:
         raise NotImplementedError
 
-    def _write_engine(self, folder: Path) -> None:
-        """Writes the engine's files into the folder."""
-        raise NotImplementedError
-
-    def _read_engine(self, folder: Path, facts: dict[str, Any]) -> int:
-        """Reads the engine's files and returns how many rows it has."""
+    def _read_engine(self, folder: Path, facts: dict[str, Any]) -> None:
         raise NotImplementedError

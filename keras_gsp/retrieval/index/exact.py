@@ -1,8 +1,8 @@
-"""Exact nearest-neighbor search, in bounded memory."""
+"""Indexes of a gallery in memory, and exact search in bounded memory."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,26 +17,251 @@ from keras_gsp.retrieval.index.nearest import (
 )
 from keras_gsp.retrieval.index.saved_gallery import load_gallery, save_gallery
 from keras_gsp.retrieval.index.search_index import (
-    GalleryIndex,
     Neighbors,
-    check_filled,
     checked_queries,
-    neighbors_at,
     one_id_each,
 )
 from keras_gsp.retrieval.index.where import Where
-from keras_gsp.retrieval.matching import MatchThreshold
+from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 from keras_gsp.storage.checksums import write_checksums
 from keras_gsp.storage.whole import whole_folder
+
+
+class GalleryIndex:
+    """Base of the indexes of a `Gallery`; searches exactly.
+
+    An engine overrides `search` and the hooks at the end. `saved_options` are
+    the names of its own constructor's arguments.
+    """
+
+    kind: str
+    saved_options: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        embeddings: Any = None,
+        labels: Any = None,
+        ids: Any = None,
+        *,
+        attributes: Mapping[str, Any] | None = None,
+        storage: str = "float32",
+        match: MatchThreshold | None = None,
+    ) -> None:
+        self.gallery = Gallery(
+            embeddings, labels, ids, attributes, storage, match
+        )
+
+    @classmethod
+    def from_encoder(
+        cls,
+        encoder: Any,
+        dataset: Any,
+        *,
+        ids: Any = None,
+        batch_size: int = 64,
+        attributes: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Embeds a data set and indexes it.
+
+        Args:
+            encoder: Keras model, images to embeddings (or to a dict with
+                `"embedding"`).
+            dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
+                (images, labels) batches, or a tuple of two arrays.
+            ids: one id for each image, in order. Default `None`: positions.
+            batch_size: images embedded at once when arrays are given.
+            attributes: as for the class.
+            **options: the other keyword arguments of the class.
+
+        Returns:
+            The index.
+        """
+        index = cls(**options)
+        index.gallery.add_encoded(encoder, dataset, ids, batch_size, attributes)
+        index._changed(np.zeros(0, "int64"))
+        return index
+
+    def __len__(self) -> int:
+        return len(self.gallery)
+
+    @property
+    def embedding_size(self) -> int | None:
+        """Size of the embeddings, `None` while the index is empty."""
+        return self.gallery.embedding_size
+
+    @property
+    def match(self) -> MatchThreshold | None:
+        """Largest distance of a match, or `None`."""
+        return self.gallery.match
+
+    @match.setter
+    def match(self, match: MatchThreshold | None) -> None:
+        self.gallery.match = checked_match(match)
+
+    def count(self, where: Where | None = None) -> int:
+        """Returns the number of items that pass a filter."""
+        selected = self.gallery.selected(where)
+        return len(self) if selected is None else int(selected.sum())
+
+    def add(
+        self,
+        embeddings: Any,
+        labels: Any = None,
+        ids: Any = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Adds items; see the class for the arguments."""
+        self.gallery.add(embeddings, labels, ids, attributes)
+        self._changed(np.zeros(0, "int64"))
+
+    def upsert(
+        self,
+        embeddings: Any,
+        labels: Any,
+        ids: Any,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Adds items and replaces those with the same ids.
+
+        A replaced item moves to the end of the gallery. See
+        `SearchIndex.upsert` for the arguments.
+        """
+        self._changed(self.gallery.upsert(embeddings, labels, ids, attributes))
+
+    def delete(self, ids: Any) -> int:
+        """Removes items and returns their number; later items move up.
+
+        Args:
+            ids: one id or several; unknown ids are ignored.
+        """
+        removed = self.gallery.delete(ids)
+        self._changed(removed)
+        return len(removed)
+
+    def search(
+        self,
+        queries: Any,
+        k: int = 10,
+        *,
+        exclude_ids: Any = None,
+        where: Where | None = None,
+    ) -> Neighbors:
+        """Finds the k nearest gallery items of each query.
+
+        See `SearchIndex.search` for the arguments and errors.
+        """
+        gallery = self.gallery
+        queries, excluded = self._checked(queries, k, exclude_ids)
+        shown = min(int(k), len(gallery))
+        # One more than asked for, because one item may be excluded.
+        num_kept = min(shown + 1 + SPARE_CANDIDATES, len(gallery))
+        blocks = self._blocks(block_rows(len(queries)), gallery.selected(where))
+        candidates = nearest_rows(queries - gallery.origin, blocks, num_kept)
+        step = max(1, VECTOR_NUMBERS // (num_kept * queries.shape[1]))
+        indices = np.full((len(queries), shown), -1)
+        distances = np.full(indices.shape, np.inf, "float32")
+        for start in range(0, len(queries), step):
+            some = slice(start, start + step)
+            near, order = ordered_exactly(
+                queries[some],
+                gallery.vectors(candidates[some]),
+                candidates[some],
+                excluded[some],
+            )
+            distances[some], indices[some] = near[:, :shown], order[:, :shown]
+        return neighbors_at(gallery, indices, distances)
+
+    def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
+        """Finds the nearest items of each query by comparing with all."""
+        return GalleryIndex.search(self, queries, k)
+
+    def save(self, path: Any, *, overwrite: bool = False) -> None:
+        """Writes the index to a folder: plain arrays, JSON and checksums.
+
+        Args:
+            path: folder to make.
+            overwrite: whether to replace an existing folder. Default `False`.
+
+        Raises:
+            FileExistsError: `path` exists and `overwrite` is `False`.
+            RuntimeError: an empty index.
+        """
+        check_filled(self.gallery)
+        options = {name: getattr(self, name) for name in self.saved_options}
+        with whole_folder(path, overwrite=overwrite) as folder:
+            facts = {"kind": self.kind, **options, **self._write_engine(folder)}
+            save_gallery(self.gallery, folder, facts)
+            write_checksums(folder)
+
+    @classmethod
+    def load(cls, path: str | Path, *, mmap: bool = False) -> Self:
+        """Reads an index that `save` wrote; pickled objects are refused.
+
+        Args:
+            path: the folder.
+            mmap: whether the vectors stay on disk, for a gallery larger than
+                memory: searches read them from there, and their checksum is
+                not compared. The folder must not change. An engine's own
+                files are read whole. Default `False`.
+
+        Returns:
+            The index.
+
+        Raises:
+            FileNotFoundError: no index there.
+            ImportError: the engine is not installed.
+            ValueError: another kind of index, arrays that do not fit their
+                description, damaged files, or pickled objects.
+        """
+        gallery, facts = load_gallery(path, cls.kind, mmap=mmap)
+        index = cls(**{name: facts[name] for name in cls.saved_options})
+        index.gallery = gallery
+        index._read_engine(Path(path), facts)
+        return index
+
+    def _checked(
+        self, queries: Any, k: int, exclude_ids: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Queries, and the position to exclude for each, -2 for none."""
+        check_filled(self.gallery)
+        queries = checked_queries(queries, self.embedding_size)
+        check_count(k=k)
+        ids = one_id_each(exclude_ids, len(queries))
+        excluded = self.gallery.positions_of(ids)
+        return queries, np.where(excluded < 0, -2, excluded)
+
+    def _blocks(
+        self, num_rows: int, selected: np.ndarray | None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yields rows from the origin, half their squares and positions."""
+        origin = self.gallery.origin
+        halves = self.gallery.half_squares()
+        for rows, positions in self.gallery.blocks(num_rows, selected):
+            rows = rows - origin if origin.any() else rows
+            yield rows, halves[positions], positions
+
+    def _changed(self, removed: np.ndarray) -> None:
+        """Follows a change of the gallery.
+
+        Args:
+            removed: positions that were removed; added items are the last.
+        """
+
+    def _write_engine(self, folder: Path) -> dict[str, Any]:
+        """Writes the engine's files; returns more values of `index.json`."""
+        return {}
+
+    def _read_engine(self, folder: Path, facts: dict[str, Any]) -> None:
+        """Reads the engine's files."""
 
 
 class ExactIndex(GalleryIndex):
     """Finds the nearest gallery items of a query by comparing with all.
 
-    Distances are Euclidean, between the embeddings as given; equal distances
-    are ordered by position in the gallery. A search needs about 100 MB beside
-    the gallery. A few hundred thousand items take milliseconds a query;
-    `FaissIndex`, `ScannIndex` and `MilvusIndex` search larger galleries.
+    A search needs about 100 MB beside the gallery. A few hundred thousand
+    items take milliseconds a query; `FaissIndex`, `ScannIndex` and
+    `MilvusIndex` search larger galleries.
 
     Args:
         embeddings: (items, size), finite. Default `None`: an empty index.
@@ -81,176 +306,34 @@ class ExactIndex(GalleryIndex):
 
     kind = "exact"
 
-    def __init__(
-        self,
-        embeddings: Any = None,
-        labels: Any = None,
-        ids: Any = None,
-        *,
-        attributes: Mapping[str, Any] | None = None,
-        storage: str = "float32",
-        match: MatchThreshold | None = None,
-    ) -> None:
-        self.gallery = Gallery(
-            embeddings, labels, ids, attributes, storage, match
+
+def neighbors_at(
+    gallery: Gallery, indices: np.ndarray, distances: np.ndarray
+) -> Neighbors:
+    """Looks up ids and labels; an index of -1 is no neighbor."""
+    is_missing = indices < 0
+
+    def looked_up(values):
+        found = values[np.maximum(indices, 0)]
+        missing = "" if found.dtype.kind == "U" else -1
+        return np.where(is_missing, np.array(missing, found.dtype), found)
+
+    distances = np.where(is_missing, np.inf, distances).astype("float32")
+    match = gallery.match
+    return Neighbors(
+        ids=looked_up(gallery.ids),
+        labels=looked_up(gallery.labels),
+        distances=distances,
+        indices=indices,
+        counts=np.sum(~is_missing, axis=1),
+        is_match=None if match is None else match.is_match(distances),
+    )
+
+
+def check_filled(gallery: Gallery) -> None:
+    """Raises `RuntimeError` for an empty gallery."""
+    if not len(gallery):
+        raise RuntimeError(
+            "The index must hold at least one item. Received: an empty "
+            "gallery; call `upsert` first."
         )
-
-    @classmethod
-    def _over(cls, gallery, **options):
-        index = cls(**options)
-        index.gallery = gallery
-        return index
-
-    def add(
-        self,
-        embeddings: Any,
-        labels: Any = None,
-        ids: Any = None,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Adds items; see the class for the arguments."""
-        self.gallery.add(embeddings, labels, ids, attributes)
-
-    def upsert(
-        self,
-        embeddings: Any,
-        labels: Any,
-        ids: Any,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Adds items and replaces those with the same ids.
-
-        A replaced item moves to the end of the gallery. A refused call
-        changes nothing.
-
-        Args:
-            embeddings: as for the class.
-            labels: as for the class.
-            ids: as for the class, but not `None`.
-            attributes: as for the class.
-        """
-        self.gallery.upsert(embeddings, labels, ids, attributes)
-
-    def delete(self, ids: Any) -> int:
-        """Removes items; later items move up.
-
-        Args:
-            ids: ids of items; unknown ids are ignored.
-
-        Returns:
-            Number of items removed.
-        """
-        return len(self.gallery.delete(ids))
-
-    def search(
-        self,
-        queries: Any,
-        k: int = 10,
-        *,
-        exclude_ids: Any = None,
-        where: Where | None = None,
-    ) -> Neighbors:
-        """Finds the k nearest gallery items of each query.
-
-        Args:
-            queries: (queries, size), or (size,) for a single one.
-            k: number of neighbors, at least 1. With more than the gallery
-                holds, the whole gallery is returned. Default 10.
-            exclude_ids: one id for each query that must not be returned, such
-                as the query's own; `None` and unknown ids exclude nothing.
-                Default `None`.
-            where: filter, a dict from `"label"`, `"id"` or the name of an
-                attribute to a value, to a list of values of which one must
-                hold, or to a slice (`slice(2, 5)` is `2 <= value < 5`). All
-                conditions must hold. Default `None`.
-
-        Returns:
-            `Neighbors`, with `counts` below k where there are no more.
-
-        Raises:
-            RuntimeError: an empty index.
-            TypeError: `where` compares strings with numbers.
-            ValueError: NaN or infinity, a wrong size, k below 1, another
-                number of ids than of queries, an unknown column.
-        """
-        gallery = self.gallery
-        check_filled(gallery)
-        queries = checked_queries(queries, gallery.embedding_size)
-        check_count(k=k)
-        excluded = excluded_positions(exclude_ids, gallery, len(queries))
-        shown = min(int(k), len(gallery))
-        # One more than asked for, because one item may be excluded.
-        num_kept = min(shown + 1 + SPARE_CANDIDATES, len(gallery))
-        blocks = self._blocks(block_rows(len(queries)), gallery.selected(where))
-        candidates = nearest_rows(queries - gallery.origin, blocks, num_kept)
-        step = max(1, VECTOR_NUMBERS // (num_kept * queries.shape[1]))
-        indices = np.full((len(queries), shown), -1)
-        distances = np.full(indices.shape, np.inf, "float32")
-        for start in range(0, len(queries), step):
-            some = slice(start, start + step)
-            near, order = ordered_exactly(
-                queries[some],
-                gallery.vectors(candidates[some]),
-                candidates[some],
-                excluded[some],
-            )
-            distances[some], indices[some] = near[:, :shown], order[:, :shown]
-        return neighbors_at(gallery, indices, distances)
-
-    def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
-        """Searches as `search` does."""
-        return self.search(queries, k)
-
-    def save(self, path: Any, *, overwrite: bool = False) -> None:
-        """Writes the index to a folder: plain arrays, JSON and checksums.
-
-        Args:
-            path: folder to make.
-            overwrite: whether to replace an existing folder. Default `False`.
-
-        Raises:
-            FileExistsError: `path` exists and `overwrite` is `False`.
-            RuntimeError: an empty index.
-        """
-        check_filled(self.gallery)
-        with whole_folder(path, overwrite=overwrite) as folder:
-            save_gallery(self.gallery, folder, kind=self.kind)
-            write_checksums(folder)
-
-    @classmethod
-    def load(cls, path: str | Path, *, mmap: bool = False) -> "ExactIndex":
-        """Reads an index that `save` wrote; pickled objects are refused.
-
-        Args:
-            path: the folder.
-            mmap: whether the vectors stay on disk, for a gallery larger than
-                memory: searches read them from there, and their checksum is
-                not compared. The folder must not change. Default `False`.
-
-        Returns:
-            An `ExactIndex`.
-
-        Raises:
-            FileNotFoundError: no index there.
-            ValueError: another kind of index, arrays that do not fit their
-                description, damaged files, or pickled objects.
-        """
-        return cls._over(load_gallery(path, cls.kind, mmap=mmap)[0])
-
-    def _blocks(
-        self, num_rows: int, selected: np.ndarray | None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yields rows from the origin, half their squares and positions."""
-        origin = self.gallery.origin
-        halves = self.gallery.half_squares()
-        for rows, positions in self.gallery.blocks(num_rows, selected):
-            rows = rows - origin if origin.any() else rows
-            yield rows, halves[positions], positions
-
-
-def excluded_positions(
-    exclude_ids: Any, gallery: Gallery, count: int
-) -> np.ndarray:
-    """Returns the position to exclude for each query, -2 for none."""
-    positions = gallery.positions_of(one_id_each(exclude_ids, count))
-    return np.where(positions < 0, -2, positions)

@@ -7,7 +7,6 @@ import numpy as np
 
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.approximate import ApproximateIndex
-from keras_gsp.retrieval.index.gallery import Gallery
 from keras_gsp.retrieval.index.search_index import Neighbors
 from keras_gsp.retrieval.index.where import Where
 from keras_gsp.retrieval.matching import MatchThreshold
@@ -33,20 +32,17 @@ class FaissIndex(ApproximateIndex):
     | `"IVF256,RaBitQ"` | the same codes inside clusters | size / 8 + 16 |
     | `"SQ8"`, `"PQ16"`, ... | scalar and product quantization | as named |
 
-    faiss proposes candidates, and the float vectors of the gallery put them
-    into their exact order: returned distances are always exact. Compact codes
-    propose `rescore` candidates. With `load(path, mmap=True)` only the codes
-    are in memory.
+    faiss proposes candidates, and the vectors of the gallery put them into
+    their exact order. With `load(path, mmap=True)` only faiss's own rows or
+    codes are in memory.
 
     Args:
-        embeddings: (items, size), finite. Default `None`: an empty index.
-        labels: (items,), numbers or strings. Default `None`: empty strings.
-        ids: (items,), integers or strings, all different. Default `None`:
-            the number of items added before.
-        attributes: as for `ExactIndex`.
-        storage: as for `ExactIndex`, storage of the vectors that exact
-            distances are computed from. Default `"float32"`.
-        match: as for `ExactIndex`.
+        embeddings: as for `ExactIndex`, also the next five.
+        labels: see there.
+        ids: see there.
+        attributes: see there.
+        storage: see there.
+        match: see there.
         factory: faiss's factory string. Default `"Flat"`.
         parameters: faiss's search parameters, for example `"nprobe=16"`
             (clusters to look into), `"efSearch=64"` (width of the graph
@@ -74,6 +70,7 @@ class FaissIndex(ApproximateIndex):
     """
 
     kind = "faiss"
+    saved_options = "factory", "parameters", "rescore"
 
     def __init__(
         self,
@@ -88,15 +85,21 @@ class FaissIndex(ApproximateIndex):
         parameters: str | None = None,
         rescore: int | None = None,
     ) -> None:
-        gallery = Gallery(embeddings, labels, ids, attributes, storage, match)
-        self._start(gallery, factory, parameters, rescore)
-
-    def _start(self, gallery, factory="Flat", parameters=None, rescore=None):
-        self._check_engine()
+        import_faiss()
+        super().__init__(
+            embeddings,
+            labels,
+            ids,
+            attributes=attributes,
+            storage=storage,
+            match=match,
+        )
         if rescore is not None:
             check_count(rescore=rescore)
+        self.factory, self.parameters = factory, parameters
+        self.rescore = rescore
         # Errors do not wait for the first items.
-        engine = _made(gallery.embedding_size or 64, factory)
+        engine = _made(self.embedding_size, factory)
         if rescore is not None and not _has_codes(engine):
             raise ValueError(
                 "`rescore` must be None with a factory that keeps the vectors "
@@ -105,20 +108,7 @@ class FaissIndex(ApproximateIndex):
                 "and 'PQ16'."
             )
         _set_parameters(engine, parameters)
-        self.gallery = gallery
-        self.factory, self.parameters = factory, parameters
-        self.rescore = rescore
         self._rebuild()
-
-    @classmethod
-    def _over(cls, gallery, **options):
-        index = cls.__new__(cls)
-        index._start(gallery, **options)
-        return index
-
-    @classmethod
-    def _check_engine(cls):
-        import_faiss()
 
     def search(
         self,
@@ -130,21 +120,9 @@ class FaissIndex(ApproximateIndex):
     ) -> Neighbors:
         """Finds k near gallery items of each query.
 
-        Args:
-            queries: (queries, size), or (size,) for a single one.
-            k: number of neighbors, at least 1. Default 10.
-            exclude_ids: as for `ExactIndex.search`.
-            where: as for `ExactIndex.search`. If few items pass, all of them
-                are compared; otherwise faiss is asked for candidates until
-                enough of them pass.
-
-        Returns:
-            `Neighbors`, with `counts` below k where fewer were found.
-
-        Raises:
-            RuntimeError: an empty index.
-            ValueError: NaN or infinity, a wrong size, k below 1, or another
-                number of ids than of queries.
+        If few items pass a filter, all of them are compared; otherwise faiss
+        is asked for candidates until enough of them pass. See
+        `SearchIndex.search` for the arguments and errors.
         """
         num_rescored = 0
         if len(self) and _has_codes(self._engine):
@@ -176,21 +154,11 @@ class FaissIndex(ApproximateIndex):
         queries = np.ascontiguousarray(queries - self._origin)
         return self._engine.search(queries, asked)[1]
 
-    def _facts(self):
-        return {
-            "factory": self.factory,
-            "parameters": self.parameters,
-            "rescore": self.rescore,
-            "origin": self._origin.tolist(),
-        }
-
     def _write_engine(self, folder):
         import_faiss().write_index(self._engine, str(folder / FILE))
+        return {"origin": self._origin.tolist()}
 
     def _read_engine(self, folder, facts):
-        self.factory = facts["factory"]
-        self.parameters = facts["parameters"]
-        self.rescore = facts["rescore"]
         self._origin = np.array(facts["origin"], "float32")
         try:
             self._engine = import_faiss().read_index(str(folder / FILE))
@@ -205,18 +173,11 @@ class FaissIndex(ApproximateIndex):
                 f"{self.gallery.embedding_size}. Received: {self._engine.d}."
             )
         _set_parameters(self._engine, self.parameters)
-        return self._engine.ntotal
+        self._count_rows(self._engine.ntotal)
 
 
 def import_faiss() -> Any:
-    """Imports faiss, an optional dependency.
-
-    Returns:
-        The module `faiss`.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """Returns the module `faiss`; its `ImportError` names the extra."""
     try:
         import faiss
     except ImportError as error:
@@ -229,14 +190,18 @@ def import_faiss() -> Any:
 
 def _made(size, factory):
     faiss = import_faiss()
-    try:
-        return faiss.index_factory(size, factory, faiss.METRIC_L2)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(
-            "`factory` must be a factory string that faiss knows, such as "
-            "'Flat', 'HNSW32', 'IVF256,Flat' or 'RaBitQ', for embeddings of "
-            f"size {size}. Received: factory={factory!r}: {_reason(error)}"
-        ) from error
+    # An empty index: codes of 12 or 96 numbers do not divide 64, but 1920.
+    sizes = (64, 1920) if size is None else (size,)
+    for size in sizes:
+        try:
+            return faiss.index_factory(size, factory, faiss.METRIC_L2)
+        except (RuntimeError, TypeError) as error:
+            reason = error
+    raise ValueError(
+        "`factory` must be a factory string that faiss knows, such as "
+        "'Flat', 'HNSW32', 'IVF256,Flat' or 'RaBitQ', for embeddings of "
+        f"size {size}. Received: factory={factory!r}: {_reason(reason)}"
+    ) from reason
 
 
 def _has_codes(engine):

@@ -1,6 +1,6 @@
 """Embeddings with labels, ids and attributes, as an index keeps them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,22 +31,8 @@ RESERVED = {"id", "label", "embedding", "embeddings", "distance"}
 class Gallery:
     """Embeddings in parts, each item with a label, an id and attributes.
 
-    Args:
-        embeddings: (items, size), finite. Default `None`: an empty gallery.
-        labels: (items,), numbers or strings. Default `None`: empty strings.
-        ids: (items,), integers or strings, all different. Default `None`:
-            the number of items added before.
-        attributes: arrays (items,) of numbers or strings by name, to filter
-            by. Default `None`: none.
-        storage: `"float32"`, `"float16"` or `"int8"`; see `StoredVectors`.
-        match: `MatchThreshold` of the encoder. Default `None`.
-
-    Raises:
-        TypeError: labels, ids or attributes that are neither numbers nor
-            strings, or not of the kind that the gallery already has.
-        ValueError: embeddings that are empty, not finite, not of rank 2 or of
-            another size; lengths that differ; a repeated id; attributes other
-            than those of the gallery.
+    Arguments and errors are those of `ExactIndex`. A refused call changes
+    nothing.
     """
 
     def __init__(
@@ -105,7 +91,10 @@ class Gallery:
         ids: Any = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Adds items; a refused call adds none of them."""
+        """Adds items."""
+        if ids is None:
+            count = np.shape(embeddings)[:1]
+            ids = self.num_added + np.arange(*count or (0,))
         self._append(self._checked(embeddings, labels, ids, attributes))
 
     def upsert(
@@ -117,12 +106,9 @@ class Gallery:
     ) -> np.ndarray:
         """Adds items and removes those that had the same ids.
 
-        A refused call changes nothing.
-
         Returns:
             Positions that the removed items had, in rising order.
         """
-        check_ids_given(ids)
         new = self._checked(embeddings, labels, ids, attributes, replaces=True)
         old = np.sort(self.positions_of(new["ids"].tolist()))
         old = old[old >= 0]
@@ -131,17 +117,7 @@ class Gallery:
         return old
 
     def delete(self, ids: Any) -> np.ndarray:
-        """Removes items; later items move up.
-
-        Args:
-            ids: one id or several; unknown ids are ignored.
-
-        Returns:
-            Positions that the removed items had, in rising order.
-
-        Raises:
-            TypeError: strings where the gallery has integers, or the reverse.
-        """
+        """Removes items; returns their positions, in rising order."""
         positions = np.unique(self.positions_of(as_list(ids)))
         positions = positions[positions >= 0]
         self._remove(positions)
@@ -155,25 +131,18 @@ class Gallery:
         batch_size: int = 64,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Embeds a data set and adds it, part by part.
-
-        Args:
-            encoder: Keras model, images to embeddings.
-            dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
-                (images, labels) batches, or a tuple of two arrays.
-            ids: one id for each image, in the order of the data set. Default
-                `None`: positions in the gallery.
-            batch_size: images embedded at once when arrays are given.
-            attributes: as for the class, (images,) each.
-        """
+        """Embeds a data set and adds it in parts; see `from_encoder`."""
         columns = {"ids": ids, **(attributes or {})}
         batches = LabeledBatches(dataset, "dataset", batch_size)
-        done, waiting = 0, []
-        for pair in encoded_batches(encoder, batches):
-            waiting.append(pair)
-            if sum(len(labels) for _, labels in waiting) >= PART_ROWS:
-                done = self._add_waiting(waiting, columns, done)
-        done = self._add_waiting(waiting, columns, done)
+        done = 0
+        for embeddings, labels in _parts(encoded_batches(encoder, batches)):
+            some = slice(done, done + len(labels))
+            done += len(labels)
+            chosen = {
+                name: None if values is None else values[some]
+                for name, values in columns.items()
+            }
+            self.add(embeddings, labels, chosen.pop("ids"), chosen)
         for name, values in columns.items():
             if values is not None and done != len(values):
                 raise ValueError(
@@ -182,11 +151,7 @@ class Gallery:
                 )
 
     def positions_of(self, ids: list[Any]) -> np.ndarray:
-        """Returns the position of each id, -1 for `None` and unknown ids.
-
-        Raises:
-            TypeError: strings where the gallery has integers, or the reverse.
-        """
+        """Returns the position of each id, -1 for `None` and unknown ids."""
         ids = [_plain(id_) for id_ in ids]
         kind = str if self.ids.dtype.kind == "U" else int
         for id_ in ids:
@@ -205,14 +170,11 @@ class Gallery:
     def blocks(
         self, num_rows: int, selected: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the embeddings in order, a block of rows at a time.
+        """Yields rows (rows, size), float32, and positions (rows,), in order.
 
         Args:
             num_rows: largest number of rows in a block.
             selected: (items,), boolean, rows to yield. Default `None`: all.
-
-        Yields:
-            Rows (rows, size), float32, and their positions (rows,).
         """
         start = 0
         for part in self.parts:
@@ -261,11 +223,8 @@ class Gallery:
 
     def _checked(self, embeddings, labels, ids, attributes, replaces=False):
         """The items to append, or an error."""
-        if ids is None:
-            count = np.shape(embeddings)[:1]
-            ids = self.num_added + np.arange(*count or (0,))
         new = checked_items(embeddings, labels, ids, attributes)
-        rows, count = new["embeddings"], len(new["ids"])
+        rows = new["embeddings"]
         if self.embedding_size not in (None, rows.shape[1]):
             raise ValueError(
                 "`embeddings` must have the size of the gallery. Received: "
@@ -340,31 +299,18 @@ class Gallery:
         found = self._by_id[np.minimum(places, len(self) - 1)]
         return np.where(self.ids[found] == ids, found, -1)
 
-    def _add_waiting(self, waiting, columns, done):
-        if not waiting:
-            return done
-        embeddings = np.concatenate([rows for rows, _ in waiting])
-        labels = np.concatenate([labels for _, labels in waiting])
-        waiting.clear()
-        new_done = done + len(embeddings)
-        chosen = {
-            name: None if values is None else values[done:new_done]
-            for name, values in columns.items()
-        }
-        self.add(embeddings, labels, chosen.pop("ids"), chosen)
-        return new_done
-
 
 def checked_items(
     embeddings: Any, labels: Any, ids: Any, attributes: Any
 ) -> dict[str, Any]:
     """Returns `embeddings`, `labels`, `ids` and `attributes` as plain arrays.
 
-    Raises:
-        TypeError: columns that are neither numbers nor strings.
-        ValueError: embeddings that are empty, not finite or not of rank 2;
-            lengths that differ; a repeated id; a reserved attribute name.
+    The errors are those of `SearchIndex.upsert`.
     """
+    if ids is None:
+        raise ValueError(
+            "`ids` must name the items to replace. Received: ids=None."
+        )
     embeddings = checked_embeddings(embeddings)
     with np.errstate(over="ignore"):
         embeddings = checked_embeddings(embeddings.astype("float32"))
@@ -391,12 +337,7 @@ def checked_items(
 
 
 def checked_ids(ids: Any, count: int) -> np.ndarray:
-    """Returns ids as int64 or strings, (count,).
-
-    Raises:
-        TypeError: neither integers nor strings.
-        ValueError: another length.
-    """
+    """Returns ids as int64 or strings, (count,)."""
     ids = checked_labels(ids, count, "ids")
     if ids.dtype.kind == "f":
         raise TypeError(
@@ -405,18 +346,29 @@ def checked_ids(ids: Any, count: int) -> np.ndarray:
     return ids.astype("int64") if ids.dtype.kind in "biu" else ids
 
 
-def check_ids_given(ids: Any) -> None:
-    """Raises `ValueError` for an upsert without ids."""
-    if ids is None:
-        raise ValueError(
-            "`ids` must name the items to replace. Received: ids=None."
-        )
-
-
 def as_list(ids: Any) -> list[Any]:
     """Returns one id or several as a list."""
     is_one = isinstance(ids, str | bytes) or np.ndim(ids) == 0
     return [ids] if is_one else list(ids)
+
+
+def _parts(
+    batches: Iterable[tuple[np.ndarray, np.ndarray]],
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Joins (embeddings, labels) batches to parts of `PART_ROWS` rows."""
+    waiting: list[tuple[np.ndarray, np.ndarray]] = []
+    for pair in batches:
+        waiting.append(pair)
+        if sum(len(labels) for _, labels in waiting) >= PART_ROWS:
+            yield _joined(waiting)
+            waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(pairs):
+    rows, labels = zip(*pairs, strict=True)
+    return np.concatenate(rows), np.concatenate(labels)
 
 
 def _refuse_repeated(ids):

@@ -13,7 +13,6 @@ from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.gallery import (
     RESERVED,
     as_list,
-    check_ids_given,
     checked_ids,
     checked_items,
 )
@@ -53,8 +52,7 @@ class MilvusIndex:
 
     Milvus finds most of the nearest items with an HNSW graph, which `build`
     makes after items were added; before, it compares with all. The items
-    found are ordered by exact distance, then by id. `search_recall` measures
-    how many are missed.
+    found are ordered by exact distance, then by id.
 
     Args:
         uri: path ending in `.db`, or `http://...` or `https://...`.
@@ -140,17 +138,10 @@ class MilvusIndex:
         """Adds items and replaces those with the same ids.
 
         The first call makes the collection and fixes the size, the kinds of
-        labels and ids, and the attributes. An interrupted call may be
-        repeated unchanged.
-
-        Args:
-            embeddings: (items, size), finite; kept as float32.
-            labels: (items,), integers, floats or strings; `None` for empty
-                strings.
-            ids: (items,), integers or strings, all different.
-            attributes: arrays (items,) of numbers or strings by name.
+        labels and ids, and the attributes. Embeddings are kept as float32.
+        An interrupted call may be repeated unchanged. See
+        `SearchIndex.upsert` for the arguments and errors.
         """
-        check_ids_given(ids)
         items = checked_items(embeddings, labels, ids, attributes)
         columns = {
             "id": items["ids"],
@@ -205,23 +196,12 @@ class MilvusIndex:
         """Finds k near items of each query.
 
         Args:
-            queries: (queries, size), or (size,) for a single one.
-            k: number of neighbors, at least 1 and at most 16,367. Default 10.
-            exclude_ids: one id for each query that must not be returned.
-                Default `None`.
-            where: as for `ExactIndex.search`; Milvus filters while it
-                searches. Default `None`.
+            queries: as for `SearchIndex.search`.
+            k: as there, at most 16,367.
+            exclude_ids: as there.
+            where: as there; Milvus filters while it searches.
             ef: width of the graph search. Default `None`: the larger of 64
                 and four times k.
-
-        Returns:
-            `Neighbors`, its `indices` all -1, with `counts` below k where
-            fewer were found.
-
-        Raises:
-            RuntimeError: an empty collection, or no answer.
-            ValueError: NaN or infinity, a wrong size, k out of range, another
-                number of ids than of queries.
         """
         check_count(k=k)
         self._check_made()
@@ -263,10 +243,6 @@ class MilvusIndex:
         """Finds the nearest items by reading all of them, in bounded memory.
 
         For `search_recall`: the whole gallery passes through this process.
-
-        Args:
-            queries: as for `search`.
-            k: number of neighbors, at least 1.
         """
         check_count(k=k)
         self._check_made()
@@ -288,13 +264,10 @@ class MilvusIndex:
         return self._neighbors(found, k)
 
     def delete(self, ids: Any) -> int:
-        """Removes items by id.
+        """Removes items and returns their number.
 
         Args:
-            ids: ids of items; unknown ids are ignored.
-
-        Returns:
-            Number of items removed.
+            ids: one id or several; unknown ids are ignored.
         """
         ids = as_list(ids)
         if self._size is None or not ids:
@@ -305,11 +278,7 @@ class MilvusIndex:
         return num_known
 
     def count(self, where: Where | None = None) -> int:
-        """Returns the number of items that pass a filter.
-
-        Args:
-            where: as for `search`.
-        """
+        """Returns the number of items that pass a filter."""
         if self._size is None:
             return 0
         rows = self._call(

@@ -15,16 +15,11 @@ from keras_gsp.retrieval.verification import INDEX, verify
 FORMAT = 4
 
 
-def save_gallery(gallery: Gallery, folder: Path, **facts: Any) -> None:
-    """Writes a gallery and its description into an existing folder.
+def save_gallery(gallery: Gallery, folder: Path, facts: dict[str, Any]) -> None:
+    """Writes a gallery, and its description with `facts` to `index.json`.
 
-    The caller writes the checksums when all its files are there. Vectors are
-    written block by block: a memory-mapped gallery is never read as a whole.
-
-    Args:
-        gallery: `Gallery`, not empty.
-        folder: the folder to write to.
-        **facts: JSON values to add to `index.json`.
+    The caller writes the checksums. Vectors are written block by block: a
+    memory-mapped gallery is never read as a whole.
     """
     arrays = {"ids": gallery.ids, "labels": gallery.labels}
     for name, values in gallery.attributes.items():
@@ -32,7 +27,7 @@ def save_gallery(gallery: Gallery, folder: Path, **facts: Any) -> None:
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
     _write_vectors(gallery, folder)
-    facts |= {
+    facts = facts | {
         "format": FORMAT,
         "items": len(gallery),
         "embedding_size": gallery.embedding_size,
@@ -50,21 +45,13 @@ def save_gallery(gallery: Gallery, folder: Path, **facts: Any) -> None:
 def load_gallery(
     folder: Any, kind: str, *, mmap: bool = False
 ) -> tuple[Gallery, dict[str, Any]]:
-    """Reads a gallery and its description.
+    """Reads a gallery and `index.json`; see `ExactIndex.load`.
 
     Args:
         folder: a folder that `save_gallery` wrote to.
         kind: the kind of index that must be there.
         mmap: whether vectors stay on disk. Their checksum is not compared
             then, because that would read them all.
-
-    Returns:
-        The `Gallery` and the contents of `index.json`.
-
-    Raises:
-        FileNotFoundError: no index there.
-        ValueError: another kind of index, arrays that do not fit their
-            description, damaged files, or pickled objects.
     """
     folder = Path(folder)
     if not (folder / INDEX).is_file():

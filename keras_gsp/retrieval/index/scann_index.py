@@ -8,7 +8,6 @@ import numpy as np
 
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.approximate import ApproximateIndex
-from keras_gsp.retrieval.index.gallery import Gallery
 from keras_gsp.retrieval.index.search_index import Neighbors
 from keras_gsp.retrieval.index.where import Where
 from keras_gsp.retrieval.matching import MatchThreshold
@@ -30,20 +29,16 @@ STEPS = (
 class ScannIndex(ApproximateIndex):
     """Finds most of the nearest gallery items of a query with ScaNN.
 
-    Needs ScaNN (`pip install 'keras-gsp[ann]'`, Linux). Returned distances
-    are exact and Euclidean; `search_recall` measures how many neighbors are
-    missed.
+    Needs ScaNN (`pip install 'keras-gsp[ann]'`, Linux), which keeps its own
+    copy of the embeddings.
 
     Args:
-        embeddings: (items, size), finite.
-        labels: (items,), numbers or strings. Default `None`: empty strings.
-        ids: (items,), integers or strings, all different. Default `None`:
-            the number of items added before.
-        attributes: as for `ExactIndex`.
-        storage: as for `ExactIndex`, storage of the vectors that exact
-            distances are computed from; ScaNN keeps its own copy. Default
-            `"float32"`.
-        match: as for `ExactIndex`.
+        embeddings: as for `ExactIndex`, also the next five.
+        labels: see there.
+        ids: see there.
+        attributes: see there.
+        storage: see there.
+        match: see there.
         num_neighbors: number of neighbors that most searches ask for, at
             least 1; automatic settings depend on it. Default 10.
         settings: dict from steps of ScaNN's builder (`"tree"`, `"score_ah"`,
@@ -72,11 +67,12 @@ class ScannIndex(ApproximateIndex):
     """
 
     kind = "scann"
+    saved_options = "num_neighbors", "settings"
     _searcher: Any
 
     def __init__(
         self,
-        embeddings: Any,
+        embeddings: Any = None,
         labels: Any = None,
         ids: Any = None,
         *,
@@ -87,32 +83,26 @@ class ScannIndex(ApproximateIndex):
         settings: Mapping[str, Any] | None = None,
         training_threads: int = 0,
     ) -> None:
-        gallery = Gallery(embeddings, labels, ids, attributes, storage, match)
-        self._start(gallery, num_neighbors, settings, training_threads)
-
-    def _start(
-        self, gallery, num_neighbors=10, settings=None, training_threads=0
-    ):
         import_scann()
+        super().__init__(
+            embeddings,
+            labels,
+            ids,
+            attributes=attributes,
+            storage=storage,
+            match=match,
+        )
         check_count(num_neighbors=num_neighbors)
-        self.gallery = gallery
-        if settings is None:
-            settings = automatic_settings(len(self.gallery), num_neighbors)
-        check_settings(settings)
+        unknown = sorted(set(settings or {}) - set(STEPS))
+        if unknown:
+            raise ValueError(
+                f"`settings` must name steps of ScaNN's builder, {STEPS}. "
+                f"Received: {unknown}."
+            )
         self.num_neighbors = int(num_neighbors)
-        self.settings = dict(settings)
+        self.settings = None if settings is None else dict(settings)
         self.training_threads = training_threads
         self._rebuild()
-
-    @classmethod
-    def _over(cls, gallery, **options):
-        index = cls.__new__(cls)
-        index._start(gallery, **options)
-        return index
-
-    @classmethod
-    def _check_engine(cls):
-        import_scann()
 
     def search(
         self,
@@ -126,25 +116,18 @@ class ScannIndex(ApproximateIndex):
     ) -> Neighbors:
         """Finds k near gallery items of each query.
 
+        If few items pass a filter, all of them are compared; otherwise ScaNN
+        is asked for candidates until enough of them pass.
+
         Args:
-            queries: (queries, size), or (size,) for a single one.
-            k: number of neighbors, at least 1. Default 10.
-            exclude_ids: as for `ExactIndex.search`.
-            where: as for `ExactIndex.search`. If few items pass, all of them
-                are compared; otherwise ScaNN is asked for candidates until
-                enough of them pass.
+            queries: as for `SearchIndex.search`.
+            k: as for `SearchIndex.search`.
+            exclude_ids: as for `SearchIndex.search`.
+            where: as for `SearchIndex.search`.
             leaves_to_search: leaves of the tree to look into. Default `None`:
                 from the settings.
             pre_reorder_num_neighbors: candidates to reorder. Default `None`:
                 from the settings, and at least k.
-
-        Returns:
-            `Neighbors`, with `counts` below k where fewer were found.
-
-        Raises:
-            RuntimeError: an empty index.
-            ValueError: NaN or infinity, a wrong size, k below 1, or another
-                number of ids than of queries.
         """
         return self._search(
             queries,
@@ -157,7 +140,7 @@ class ScannIndex(ApproximateIndex):
 
     def num_candidates(self, k: int, wanted: int | None = None) -> int | None:
         """Candidates to reorder for k neighbors, `None` without reordering."""
-        reorder = self.settings.get("reorder")
+        reorder = (self.settings or {}).get("reorder")
         if reorder is None:
             return None
         return max(wanted or reorder["reordering_num_neighbors"], k)
@@ -168,10 +151,9 @@ class ScannIndex(ApproximateIndex):
         Args:
             builder: `scann.scann_ops_pybind.builder`, or
                 `scann.scann_ops.builder` for a TensorFlow graph.
-
-        Returns:
-            ScaNN's searcher.
         """
+        if self.settings is None:
+            self.settings = automatic_settings(len(self), self.num_neighbors)
         shown = min(self.num_neighbors, len(self.gallery))
         builder = builder(self.gallery.embeddings, shown, "squared_l2")
         builder.set_n_training_threads(self.training_threads)
@@ -202,12 +184,10 @@ class ScannIndex(ApproximateIndex):
         is_missing = np.isnan(np.asarray(distances))
         return np.where(is_missing, -1, np.asarray(rows).astype("int64"))
 
-    def _facts(self):
-        return {"num_neighbors": self.num_neighbors, "settings": self.settings}
-
     def _write_engine(self, folder):
         (folder / "scann").mkdir()
         self._searcher.serialize(str(folder / "scann"), relative_path=True)
+        return {}
 
     def _read_engine(self, folder, facts):
         pickles = sorted(folder.rglob("*.pkl"))
@@ -216,30 +196,20 @@ class ScannIndex(ApproximateIndex):
                 "A saved index must not hold pickled ids: pickled objects can "
                 f"run code and are never loaded. Received: {str(pickles[0])!r}."
             )
-        self.num_neighbors = facts["num_neighbors"]
-        self.settings = facts["settings"]
-        self.training_threads = 0
         self._searcher = import_scann().scann_ops_pybind.load_searcher(
             str(folder / "scann")
         )
-        return self._searcher.size()
+        self._count_rows(self._searcher.size())
 
 
 def automatic_settings(
     num_items: int, num_neighbors: int
 ) -> dict[str, dict[str, Any]]:
-    """Returns settings for a gallery of a size.
+    """Returns the settings that suit a number of items.
 
     Small galleries are compared as a whole. Large ones are split into about
     sqrt(n) leaves, a tenth of which is searched with asymmetric hashing; the
     best candidates are reordered by exact distance.
-
-    Args:
-        num_items: number of items.
-        num_neighbors: neighbors that most searches ask for.
-
-    Returns:
-        A dict from the name of a step of ScaNN's builder to its arguments.
     """
     if num_items < BRUTE_FORCE_ITEMS:
         return {"score_brute_force": {}}
@@ -255,25 +225,8 @@ def automatic_settings(
     }
 
 
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raises `ValueError` for an unknown step of ScaNN's builder."""
-    unknown = sorted(set(settings) - set(STEPS))
-    if unknown:
-        raise ValueError(
-            f"`settings` must name steps of ScaNN's builder, {STEPS}. "
-            f"Received: {unknown}."
-        )
-
-
 def import_scann() -> Any:
-    """Imports ScaNN, an optional dependency.
-
-    Returns:
-        The module `scann`.
-
-    Raises:
-        ImportError: ScaNN is missing, or its operations do not load.
-    """
+    """Returns the module `scann`; its `ImportError` names the extra."""
     try:
         import scann
     # An op library built for another TensorFlow raises errors of all kinds.

@@ -1,16 +1,16 @@
-"""The protocol of all indexes, and the base of indexes in memory."""
+"""The protocol of all indexes, and what a search returns."""
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from keras import ops
 
 from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
-from keras_gsp.retrieval.index.gallery import Gallery, as_list
+from keras_gsp.retrieval.index.gallery import as_list
 from keras_gsp.retrieval.index.where import Where
-from keras_gsp.retrieval.matching import MatchThreshold, checked_match
+from keras_gsp.retrieval.matching import MatchThreshold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,18 +78,37 @@ class SearchIndex(Protocol):
         exclude_ids: Any = None,
         where: Where | None = None,
     ) -> Neighbors:
-        """Finds near items of each query.
+        """Finds the nearest items of each query, or most of them.
 
         Args:
             queries: (queries, size), or (size,) for a single one.
-            k: number of neighbors, at least 1.
-            exclude_ids: one id for each query that must not be returned.
-            where: which items may be returned, a dict from `"label"`, `"id"`
-                or an attribute to a value, a list of values, or a slice.
+            k: number of neighbors, at least 1. With more than the gallery
+                holds, the whole gallery is returned. Default 10.
+            exclude_ids: one id for each query that must not be returned, such
+                as the query's own; `None` and unknown ids exclude nothing.
+                Default `None`.
+            where: filter, a dict from `"label"`, `"id"` or the name of an
+                attribute to a value, to a list of values of which one must
+                hold, or to a slice (`slice(2, 5)` is `2 <= value < 5`). All
+                conditions must hold. Default `None`.
+
+        Returns:
+            `Neighbors`, with `counts` below k where fewer were found.
+
+        Raises:
+            RuntimeError: an empty index.
+            TypeError: `where` compares strings with numbers.
+            ValueError: NaN or infinity, a wrong size, k below 1, another
+                number of ids than of queries, an unknown column.
         """
 
     def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
-        """Finds the nearest items of each query by comparing with all."""
+        """Finds the nearest items of each query by comparing with all.
+
+        Args:
+            queries: as for `search`.
+            k: as for `search`.
+        """
 
     def upsert(
         self,
@@ -98,127 +117,45 @@ class SearchIndex(Protocol):
         ids: Any,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Adds items and replaces those with the same ids."""
+        """Adds items and replaces those with the same ids.
 
-    def delete(self, ids: Any) -> int:
-        """Removes items by id and returns how many there were."""
-
-    def count(self, where: Where | None = None) -> int:
-        """Number of items that pass a filter."""
-
-
-class GalleryIndex:
-    """Base of the indexes that keep their items in a `Gallery`.
-
-    A subclass implements `search`, and `_over`, which builds it from a
-    gallery.
-    """
-
-    gallery: Gallery
-
-    @classmethod
-    def from_encoder(
-        cls,
-        encoder: Any,
-        dataset: Any,
-        *,
-        ids: Any = None,
-        batch_size: int = 64,
-        attributes: Mapping[str, Any] | None = None,
-        storage: str = "float32",
-        match: MatchThreshold | None = None,
-        **options: Any,
-    ) -> Self:
-        """Embeds a data set and indexes it.
+        A refused call changes nothing.
 
         Args:
-            encoder: Keras model, images to embeddings (or to a dict with
-                `"embedding"`).
-            dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
-                (images, labels) batches, or a tuple of two arrays.
-            ids: one id for each image, in order. Default `None`: positions.
-            batch_size: images embedded at once when arrays are given.
-            attributes: as for the class.
-            storage: as for the class.
-            match: as for the class.
-            **options: the other keyword arguments of the class.
+            embeddings: (items, size), finite.
+            labels: (items,), numbers or strings; `None` for empty strings.
+            ids: (items,), integers or strings, all different.
+            attributes: arrays (items,) of numbers or strings by name, the
+                same names in every call. Default `None`: none.
+
+        Raises:
+            TypeError: labels, ids or attributes that are neither numbers nor
+                strings, or not of the kind that the gallery already has.
+            ValueError: embeddings that are empty, not finite, not of rank 2
+                or of another size; lengths that differ; a repeated id; other
+                attributes than those of the gallery.
+        """
+
+    def delete(self, ids: Any) -> int:
+        """Removes items.
+
+        Args:
+            ids: one id or several; unknown ids are ignored.
 
         Returns:
-            The index.
+            Number of items removed.
         """
-        cls._check_engine()
-        gallery = Gallery(storage=storage, match=match)
-        gallery.add_encoded(encoder, dataset, ids, batch_size, attributes)
-        return cls._over(gallery, **options)
-
-    def __len__(self) -> int:
-        return len(self.gallery)
-
-    @property
-    def embedding_size(self) -> int | None:
-        """Size of the embeddings, `None` while the index is empty."""
-        return self.gallery.embedding_size
-
-    @property
-    def match(self) -> MatchThreshold | None:
-        """Largest distance of a match, or `None`."""
-        return self.gallery.match
-
-    @match.setter
-    def match(self, match: MatchThreshold | None) -> None:
-        self.gallery.match = checked_match(match)
 
     def count(self, where: Where | None = None) -> int:
         """Returns the number of items that pass a filter.
 
         Args:
-            where: as for `ExactIndex.search`.
+            where: as for `search`.
         """
-        selected = self.gallery.selected(where)
-        return len(self) if selected is None else int(selected.sum())
-
-    @classmethod
-    def _over(cls, gallery: Gallery, **options: Any) -> Self:
-        raise NotImplementedError(f"{cls.__name__} has no `_over`.")
-
-    @classmethod
-    def _check_engine(cls) -> None:
-        """Raises `ImportError` before a data set is embedded in vain."""
-
-
-def neighbors_at(
-    gallery: Gallery, indices: np.ndarray, distances: np.ndarray
-) -> Neighbors:
-    """Looks up ids and labels; an index of -1 is no neighbor."""
-    is_missing = indices < 0
-
-    def looked_up(values):
-        found = values[np.maximum(indices, 0)]
-        missing = "" if found.dtype.kind == "U" else -1
-        return np.where(is_missing, np.array(missing, found.dtype), found)
-
-    distances = np.where(is_missing, np.inf, distances).astype("float32")
-    match = gallery.match
-    return Neighbors(
-        ids=looked_up(gallery.ids),
-        labels=looked_up(gallery.labels),
-        distances=distances,
-        indices=indices,
-        counts=np.sum(~is_missing, axis=1),
-        is_match=None if match is None else match.is_match(distances),
-    )
 
 
 def checked_queries(queries: Any, size: int | None) -> np.ndarray:
-    """Returns queries as (queries, size), float32.
-
-    Args:
-        queries: (queries, size), or (size,) for a single one.
-        size: size of the gallery's embeddings.
-
-    Raises:
-        ValueError: NaN or infinity, or another size.
-    """
+    """Returns queries as (queries, size), float32, or raises `ValueError`."""
     if not isinstance(queries, np.ndarray):
         queries = ops.convert_to_numpy(queries)
     queries = queries[None] if queries.ndim == 1 else queries
@@ -231,21 +168,8 @@ def checked_queries(queries: Any, size: int | None) -> np.ndarray:
     return queries
 
 
-def check_filled(gallery: Gallery) -> None:
-    """Raises `RuntimeError` for an empty index."""
-    if not len(gallery):
-        raise RuntimeError(
-            "The index must hold at least one item. Received: an empty "
-            "gallery; call `upsert` first."
-        )
-
-
 def one_id_each(exclude_ids: Any, count: int) -> list[Any]:
-    """Returns the id to exclude for each query, `None` for none.
-
-    Raises:
-        ValueError: another number of ids than of queries.
-    """
+    """Returns the id to exclude for each query, `None` for none."""
     if exclude_ids is None:
         return [None] * count
     ids = as_list(exclude_ids)

@@ -13,7 +13,7 @@ from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.explanation import PrototypeParts
-from keras_gsp.retrieval.index.search_index import check_filled, neighbors_at
+from keras_gsp.retrieval.index.exact import check_filled, neighbors_at
 from keras_gsp.retrieval.index.search_recall import compared, positives_of
 from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.retrieval.serving.artefact_facts import (

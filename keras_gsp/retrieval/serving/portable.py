@@ -245,7 +245,9 @@ def _complete(folder, name, served, index, sample_images, metadata, tolerance):
         "compared_images": len(images),
     }
     if index is not None:
-        ExactIndex._over(index.gallery).save(folder / GALLERY)
+        exact = ExactIndex()
+        exact.gallery = index.gallery
+        exact.save(folder / GALLERY)
         facts["gallery_size"] = len(index)
         if index.match is not None:
             facts["match_threshold"] = index.match.get_config()

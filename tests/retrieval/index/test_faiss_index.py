@@ -20,7 +20,6 @@ def clustered(count, seed=0, size=32):
 
 ROWS, LABELS = clustered(1500)
 QUERIES, CLASSES = clustered(40, seed=1)
-EXACT = ExactIndex(ROWS, LABELS)
 
 # Factory, search parameters, recall at least; codes come last.
 FACTORIES = [
@@ -109,11 +108,11 @@ def test_deleted_rows_leave_when_they_are_the_majority():
     same(index.search(QUERIES[:5], 3), index.search_exactly(QUERIES[:5], 3))
 
 
-def test_an_empty_index_is_filled_by_upsert():
-    index = FaissIndex(factory="HNSW16")
-    index.upsert(ROWS[:50], LABELS[:50], np.arange(50))
-    expected = EXACT.search(ROWS[:50], 1)
-    np.testing.assert_array_equal(index.search(ROWS[:50], 1).ids, expected.ids)
+def test_a_code_that_does_not_divide_64_may_be_filled_later():
+    index = FaissIndex(factory="PQ12x4")
+    index.add(ROWS[:50, :24])
+    expected = ExactIndex(ROWS[:50, :24]).search(ROWS[:9, :24], 3)
+    same(index.search(ROWS[:9, :24], 3), expected)
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,11 @@ def test_items_that_do_not_fit_are_refused(make, tmp_path):
     for items, error, message in [
         ((ROWS[:, :3], [1] * 3, ids, GOOD), ValueError, "gallery has 8"),
         ((BAD_ROWS, [1] * 3, ids, GOOD), ValueError, "1 of 3 rows.*row 1"),
-        ((ROWS * 1e300, [1] * 3, ids, GOOD), ValueError, "3 of 3 rows"),
+        (
+            (ROWS.astype(float) * 1e300, [1] * 3, ids, GOOD),
+            ValueError,
+            "3 of 3 rows",
+        ),
         ((ROWS[:0], [], [], GOOD), ValueError, r"shape \(0, 8\)"),
         ((ROWS, [1] * 2, ids, GOOD), ValueError, r"`labels`.*\(2,\)"),
         ((ROWS, ["x"] * 3, ids, GOOD), TypeError, "`labels?` must be of"),
@@ -279,6 +283,17 @@ def test_bad_searches_are_refused(make, tmp_path):
     ]:
         with pytest.raises(error, match=message):
             index.search(*arguments, **options)
+
+
+@every_saved_engine
+def test_an_empty_index_is_filled_by_add_and_upsert(make):
+    index = make(None)
+    assert len(index) == 0 and index.embedding_size is None
+    index.add(np.eye(3), ["a", "b", "c"])
+    index.upsert(2 * np.eye(3)[:1], ["d"], [7])
+    index.add(np.eye(3)[1:2] / 2, ["e"])
+    found = index.search(np.eye(3)[:2], 2)
+    assert found.labels.tolist() == [["a", "d"], ["b", "e"]]
 
 
 @every_saved_engine
