@@ -17,7 +17,7 @@ TENSORFLOW_PINNED = "$(TF:tf%=tensorflow%)==$(TENSORFLOW).*"
 ENGINES = jax,faiss,milvus,onnx,ray$(if $(filter 2.20,$(TENSORFLOW)),$(comma)$(TF:tf%=ann%))
 comma := ,
 
-export TF_CPP_MIN_LOG_LEVEL ?= 2
+export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: install demo test test-all test-tf test-jax lint docs release bench clean
 

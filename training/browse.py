@@ -48,13 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def serve(command: BrowseCommand) -> None:
-    """Loads an export and serves its page until the process is stopped.
-
-    Raises:
-        FileNotFoundError: no export there.
-        OSError: the port is taken.
-        ValueError: the export has no gallery.
-    """
+    """Loads an export and serves its page until the process is stopped."""
     folder = exported_folder(command.model)
     with bound_socket(command.port) as listening:
         # Imported here: TensorFlow takes seconds, --help and errors need none.
@@ -73,11 +67,7 @@ def serve(command: BrowseCommand) -> None:
 
 
 def bound_socket(port: int) -> socket.socket:
-    """Returns a socket that is reachable from this machine only.
-
-    Raises:
-        OSError: the port is taken.
-    """
+    """Returns a socket that is reachable from this machine only."""
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

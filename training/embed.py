@@ -88,11 +88,7 @@ def _print_note(message, category, filename, lineno, file=None, line=None):
 
 
 def embed(command: EmbedCommand) -> tuple[dict, int]:
-    """Embeds the shards that are missing.
-
-    Returns:
-        The manifest, and the number of images embedded by this call.
-    """
+    """Embeds the missing shards; returns the manifest and the new images."""
     from training.embedding.collection import begin, finish
     from training.embedding.engines import local_engine, ray_engine
     from training.embedding.sources import fingerprint, shards_of

@@ -3,15 +3,11 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
-from training.browsing.exports import (
-    export_metadata,
-    exported_folder,
-    load_export,
-)
+from training.browsing.exports import export_metadata, exported_folder
 
 
 @dataclass(frozen=True)
@@ -21,7 +17,7 @@ class SearchCommand:
     model: Annotated[Path, tyro.conf.Positional]
     """Exported retriever, or the run directory it was exported from."""
     images: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """JPEG, PNG, GIF or BMP files."""
+    """JPEG, PNG, BMP or WebP files."""
     ann: bool = False
     """Search with ScaNN, in an export that has it."""
     top: int | None = None
@@ -92,14 +88,12 @@ def _check(command, folder):
 
 def _search(command, folder) -> bool:
     """Prints neighbors and draws; returns whether any image was readable."""
-    contents = [path.read_bytes() for path in command.images]
-    model = load_export(folder)
-    import tensorflow as tf
+    from training.browsing.export_search import ExportSearch
 
-    signatures: dict[str, Any] = model.signatures
-    search = signatures["search_ann" if command.ann else "search_exact"]
-    answer = search(image_bytes=tf.constant(contents))
-    answer = {name: value.numpy() for name, value in answer.items()}
+    contents = [path.read_bytes() for path in command.images]
+    search = ExportSearch(folder)
+    signature = "search_ann" if command.ann else "search_exact"
+    answer = search.call(signature, image_bytes=contents)
     top = command.top or answer["ids"].shape[1]
     for row, path in enumerate(command.images):
         _print_neighbors(path, answer, row, top)
@@ -107,17 +101,15 @@ def _search(command, folder) -> bool:
     if command.picture is not None and is_read.any():
         from training.browsing.search_pictures import draw_search_results
 
-        explain = signatures["explain"] if command.weights else None
         draw_search_results(
-            command.picture, contents, answer, folder, top, explain
+            *(command.picture, search, contents, answer, top),
+            weights=command.weights,
         )
         print(f"{command.picture}: written")
     if command.explain is not None and is_read[0]:
         from training.browsing.search_pictures import draw_explanation
 
-        draw_explanation(
-            command.explain, signatures["explain"], contents[0], answer, folder
-        )
+        draw_explanation(command.explain, search, contents[0], answer)
         print(f"{command.explain}: written")
     return bool(is_read.any())
 

@@ -1,4 +1,4 @@
-"""A real browser without a screen, where one is installed."""
+"""Chromium without a screen, where it is installed."""
 
 import contextlib
 import os
@@ -18,37 +18,28 @@ FLAGS = (
     "--disable-component-update",
     "--disable-default-apps",
     "--disable-sync",
-    # Whatever is not on this machine does not exist.
+    # No other host than this machine resolves.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 
 
-def skip_without_browser():
-    """Skips a test, and says why, where Chromium or its driver is missing."""
-    pytest.importorskip("selenium", reason="selenium is not installed")
-    for name in ("chromium", "chromedriver"):
-        if shutil.which(name) is None:
-            pytest.skip(
-                f"{name} is not installed (apt-get install chromium "
-                "chromium-driver)"
-            )
-
-
 @contextlib.contextmanager
-def opened_browser(width=1280, height=900):
-    """Yields a Selenium driver with a profile of its own."""
+def opened(width=1280, height=900):
+    """Yields a Selenium driver with a new profile, or skips the test."""
+    pytest.importorskip("selenium", reason="selenium is not installed")
+    paths = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if None in paths:
+        pytest.skip("missing: apt-get install chromium chromium-driver")
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = webdriver.ChromeOptions()
-        options.binary_location = shutil.which("chromium")
+        options.binary_location = paths[0]
         for flag in (*FLAGS, f"--user-data-dir={profile}"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        # The driver of the system: none is looked for elsewhere.
-        service = Service(shutil.which("chromedriver"))
-        driver = webdriver.Chrome(options, service)
+        driver = webdriver.Chrome(options, Service(paths[1]))
         try:
             resize(driver, width, height)
             yield driver
@@ -56,37 +47,73 @@ def opened_browser(width=1280, height=900):
             driver.quit()
 
 
+def finders(driver):
+    """Functions: first element of a selector, all of them, wait."""
+    from selenium.common.exceptions import StaleElementReferenceException
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    def first(selector):
+        return driver.find_element(By.CSS_SELECTOR, selector)
+
+    def all_of(selector):
+        return driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def wait(condition):
+        # An element may be replaced between finding and reading it.
+        ignored = [StaleElementReferenceException]
+        waiting = WebDriverWait(driver, 30, ignored_exceptions=ignored)
+        return waiting.until(lambda _: condition())
+
+    return first, all_of, wait
+
+
 def resize(driver, width, height):
-    """Gives the page itself this size, pixels, as a phone would."""
+    """Sets the size of the page, pixels; under 600 it is a phone."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1}
     driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {
-            "width": width,
-            "height": height,
-            "deviceScaleFactor": 1,
-            "mobile": width < 600,
-        },
+        "Emulation.setDeviceMetricsOverride", size | {"mobile": width < 600}
+    )
+
+
+def check_phone(driver, name):
+    """Asserts that nothing is wider than the screen of a phone."""
+    resize(driver, 390, 844)
+    keep_screenshot(driver, name)
+    assert driver.execute_script(
+        "return document.documentElement.scrollWidth <= innerWidth"
     )
 
 
 def use_colors(driver, scheme):
-    """Lets the system prefer `light` or `dark`."""
+    """Sets the system's preference to `light` or `dark`."""
+    feature = {"name": "prefers-color-scheme", "value": scheme}
     driver.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia",
-        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+        "Emulation.setEmulatedMedia", {"features": [feature]}
     )
 
 
-def keep_screenshot(driver, name):
-    """Writes a screenshot where SCREENSHOTS says, if it says so."""
+def point_at(driver, element):
+    """Moves the mouse to an element."""
+    from selenium.webdriver import ActionChains
+
+    ActionChains(driver).move_to_element(element).perform()
+
+
+def keep_screenshot(driver, name, selector=None):
+    """Writes a screenshot to the folder SCREENSHOTS, if it is set."""
     folder = os.environ.get("SCREENSHOTS")
     if folder:
+        if selector:
+            driver.execute_script(
+                f"document.querySelector('{selector}').scrollIntoView()"
+            )
         os.makedirs(folder, exist_ok=True)
         driver.save_screenshot(os.path.join(folder, f"{name}.png"))
 
 
 def complaints(driver):
-    """What the page wrote to the console as an error or a warning."""
+    """Errors and warnings that the page wrote to the console."""
     return [
         entry["message"]
         for entry in driver.get_log("browser")

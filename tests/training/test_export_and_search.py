@@ -1,7 +1,10 @@
 """From a run to an export to neighbors, by the commands of the README."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,109 +12,56 @@ import keras
 import numpy as np
 import pytest
 
-import keras_gsp as gsp
 from keras_gsp.data import ImageSet
 from keras_gsp.storage.checksums import write_checksums
-from tests.training.datasets import layouts
 from training import export, search
-from training.recipes.recipe import Recipe
+from training.browsing.exports import read_gallery_images, write_gallery_images
 from training.runs import export_run
 from training.runs.export_run import Export
-from training.runs.run_directory import write_json
 
 if keras.backend.backend() != "tensorflow":
-    pytest.skip("exports are TensorFlow's", allow_module_level=True)
+    pytest.skip("exports need TensorFlow", allow_module_level=True)
 
 
-class Exported:
-    """A run of an untrained encoder on a folder of images, and its export."""
-
-    def __init__(self, folder):
-        names = [f"class{i}" for i in range(8)]
-        images = layouts.folder(folder / "birds", names, images=4)
-        recipe = Recipe.of(
-            dataset="folder",
-            data_dir=str(images),
-            crop_size=16,
-            backbone="glyph-cnn",
-            classes_per_batch=2,
-            samples_per_class=2,
-        )
-        self.run = folder / "runs" / "tiny"
-        self.run.mkdir(parents=True)
-        write_json(self.run / "settings.json", {"recipe": recipe.settings})
-        write_json(self.run / "scores.json", {"map_at_r": 0.5})
-        backbone = keras.Sequential(
-            [keras.Input((16, 16, 3)), keras.layers.Conv2D(6, 3, strides=2)]
-        )
-        pooling = gsp.layers.GeneralizedSumPooling(4)
-        encoder = gsp.models.build_encoder(
-            backbone, embedding_size=5, pooling=pooling
-        )
-        encoder.save(self.run / "encoder.keras")
-        self.model = folder / "model"
-        export.main([str(self.run), "--output", str(self.model)])
-        ids = json.loads((self.model / "metadata.json").read_text())
-        self.facts = ids
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("exported")
-        patch.setenv("KERAS_GSP_CACHE", str(folder / "cache"))
-        yield Exported(folder)
-
-
-def test_an_export_says_where_it_comes_from(exported):
-    facts = exported.facts
-    assert facts["run"] == "tiny"
+def test_an_export_names_its_run_recipe_and_scores(tiny):
+    facts = tiny.search.metadata
+    assert facts["run"] == "gsp-0"
     assert facts["recipe"]["dataset"] == "folder"
     assert facts["scores"] == {"map_at_r": 0.5}
     assert facts["crop_fraction"] == pytest.approx(227 / 256, abs=0.02)
-    assert facts["gallery_size"] > 0
+    assert facts["gallery_size"] == 24
 
 
-def gallery_files(exported):
-    tf = pytest.importorskip("tensorflow")
-    model = tf.saved_model.load(str(exported.model))
-    first = next((exported.run.parents[1] / "birds").rglob("*.jpg"), None)
-    first = first or next((exported.run.parents[1] / "birds").rglob("*.png"))
-    answer = model.signatures["search_exact"](
-        image_bytes=tf.constant(first.read_bytes())
-    )
-    return [id_.decode() for id_ in answer["ids"].numpy()]
-
-
-def test_search_prints_a_table_and_draws_pictures(exported, tmp_path, capsys):
-    found = gallery_files(exported)
+def test_search_prints_a_table_and_draws_pictures(tiny, tmp_path, capsys):
+    image, model = tiny.search.ids[5], tiny.search.folder
     (tmp_path / "broken.jpg").write_bytes(b"no image")
     grid, why = tmp_path / "grid.png", tmp_path / "why.png"
     search.main(
         [
-            str(exported.model),
-            found[0],
-            str(tmp_path / "broken.jpg"),
-            "--top",
-            "3",
-            "--picture",
-            str(grid),
-            "--weights",
-            "--explain",
-            str(why),
+            *(str(model), image, str(tmp_path / "broken.jpg")),
+            *("--top", "3", "--picture", str(grid), "--weights"),
+            *("--explain", str(why)),
         ]
     )
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == found[0]
+    assert lines[0] == image
     assert lines[1].split()[:2] == ["1", "0.0000"]
-    assert lines[1].endswith(found[0])
+    assert lines[1].endswith(image)
     assert "broken.jpg: unreadable" in lines[4]
     assert grid.stat().st_size > 1000 and why.stat().st_size > 1000
 
 
-def test_an_encoder_can_be_exported_alone(exported, tmp_path):
+def test_gallery_images_without_files_are_stored(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (5, 4, 6, 3), "uint8")
+    write_gallery_images(tmp_path, images, np.array(list("abcde")))
+    found, ids = read_gallery_images(tmp_path)
+    np.testing.assert_array_equal(found, images)
+    assert ids.tolist() == list("abcde")
+
+
+def test_an_encoder_can_be_exported_alone(tiny, tmp_path):
     target = tmp_path / "encoder"
-    export.main([str(exported.run), "--index", "none", "--output", str(target)])
+    export.main([str(tiny.run()), "--index", "none", "--output", str(target)])
     facts = json.loads((target / "metadata.json").read_text())
     assert "embed" in facts["signatures"]
     with pytest.raises(SystemExit, match="encoder alone"):
@@ -119,28 +69,46 @@ def test_an_encoder_can_be_exported_alone(exported, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_scann_export_searches_and_is_certified(exported, tmp_path, capsys):
+def test_a_scann_export_searches_and_has_its_recall(tiny, tmp_path, capsys):
     pytest.importorskip("scann")
     target = tmp_path / "scann"
-    export.main(
-        [str(exported.run), "--index", "scann", "--output", str(target)]
-    )
+    export.main([str(tiny.run()), "--index", "scann", "--output", str(target)])
     facts = json.loads((target / "metadata.json").read_text())
     assert facts["search_recall"]["recall"] == 1.0
-    assert facts["gallery_size"] < exported.facts["gallery_size"]
-    search.main([str(target), gallery_files(exported)[0], "--ann"])
+    assert facts["gallery_size"] < tiny.search.metadata["gallery_size"]
+    search.main([str(target), tiny.search.ids[0], "--ann"])
     assert len(capsys.readouterr().out.splitlines()) > 3
 
 
 @pytest.mark.slow
-def test_an_existing_export_is_replaced_only_if_asked(exported):
-    before = (exported.model / "metadata.json").read_bytes()
-    arguments = [str(exported.run), "--output", str(exported.model)]
-    with pytest.raises(SystemExit, match="--overwrite"):
-        export.main(arguments)
-    assert (exported.model / "metadata.json").read_bytes() == before
-    export.main([*arguments, "--overwrite"])
-    assert (exported.model / "metadata.json").exists()
+def test_an_existing_export_is_replaced_on_request(tiny, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(tiny.search.folder, model)
+    (model / "metadata.json").write_text("{}")
+    export.main([str(tiny.run()), "--output", str(model), "--overwrite"])
+    assert json.loads((model / "metadata.json").read_text())["run"] == "gsp-0"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["onnx", "litert"])
+def test_an_export_for_other_engines_prints_its_own_lines_alone(
+    tiny, tmp_path, format
+):
+    pytest.importorskip({"onnx": "tf2onnx", "litert": "tensorflow"}[format])
+    target = tmp_path / "model"
+    options = ["--format", format, "--output", str(target)]
+    done = subprocess.run(
+        [sys.executable, "-m", "training.export", str(tiny.run()), *options],
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{target}: written\n" and done.stderr == ""
+    facts = json.loads((target / "metadata.json").read_text())
+    assert facts["map_at_r_of_format"] == pytest.approx(
+        facts["map_at_r_of_keras"], abs=1e-3
+    )
 
 
 def test_every_format_has_its_own_folder():
@@ -159,6 +127,8 @@ def test_bad_exports_are_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match="settings.json"):
         export.main(["nowhere", "--index", "exact"])
+    with pytest.raises(SystemExit, match="--overwrite"):
+        export.main(["nowhere", "--output", str(tmp_path)])
     with pytest.raises(SystemExit):
         export.main(["nowhere", "--held-out", "1.5"])
     assert "held_out=1.5" in capsys.readouterr().err
@@ -170,8 +140,8 @@ def test_bad_exports_are_refused(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_bad_searches_are_refused(exported, capsys):
-    model = str(exported.model)
+def test_bad_searches_are_refused(tiny, capsys):
+    model = str(tiny.search.folder)
     for arguments, message in (
         (["nowhere", __file__], "python -m training.export nowhere"),
         ([model, "nowhere.jpg"], "nowhere.jpg"),
@@ -188,10 +158,10 @@ def test_bad_searches_are_refused(exported, capsys):
     assert "picture=None" in capsys.readouterr().err
 
 
-def test_shares_are_only_asked_of_an_export_that_has_them(exported, tmp_path):
+def test_an_export_without_contributions_is_refused(tiny, tmp_path):
     model = tmp_path / "model"
-    shutil.copytree(exported.model, model)
-    facts = exported.facts | {"no_explain": "Its pooling is another."}
+    shutil.copytree(tiny.search.folder, model)
+    facts = tiny.search.metadata | {"no_explain": "Its pooling is another."}
     facts["signatures"] = ["search_exact"]
     (model / "metadata.json").write_text(json.dumps(facts))
     write_checksums(model)

@@ -1,4 +1,4 @@
-"""Search an export for any number of neighbors, or within one class."""
+"""Load an exported retriever and call it: its signatures, its own search."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +14,7 @@ from training.browsing.exports import (
 
 @dataclass(frozen=True)
 class Neighbor:
-    """A gallery image that a search returned.
-
-    Args:
-        position: its index in the gallery.
-        label: its class.
-        name: its id.
-        distance: Euclidean distance to the query.
-    """
+    """A gallery image that a search returned, at a Euclidean distance."""
 
     position: int
     label: str
@@ -30,17 +23,10 @@ class Neighbor:
 
 
 class ExportSearch:
-    """Loads an exported retriever and searches its gallery in NumPy.
+    """Calls the signatures of an export with a gallery.
 
-    The signatures of an export return a fixed number of neighbors; here the
-    number is free, and a search can be limited to one class.
-
-    Args:
-        folder: an export with an index.
-
-    Raises:
-        FileNotFoundError: the folder holds no export.
-        ValueError: the export has no gallery.
+    The signatures return a fixed number of neighbors. `search` computes
+    distances in NumPy, for any number, or within one class.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -73,9 +59,18 @@ class ExportSearch:
         """Whether the export splits similarities by prototype."""
         return "explain" in self.metadata["signatures"]
 
-    def image(self, position: int) -> bytes | None:
-        """Returns an encoded gallery image, None where its file is gone."""
-        return gallery_bytes(self.folder, self.ids[position])
+    def call(self, signature: str, **inputs: list) -> dict[str, np.ndarray]:
+        """Calls a signature of the export."""
+        import tensorflow as tf
+
+        answer = self._model.signatures[signature](
+            **{name: tf.constant(value) for name, value in inputs.items()}
+        )
+        return {name: value.numpy() for name, value in answer.items()}
+
+    def image(self, id_: str) -> bytes | None:
+        """Returns an encoded gallery image, None where its file is missing."""
+        return gallery_bytes(self.folder, id_)
 
     def search(
         self,
@@ -84,7 +79,7 @@ class ExportSearch:
         label: str | None = None,
         without: int | None = None,
     ) -> list[Neighbor]:
-        """Finds the gallery images nearest to an image.
+        """Finds the `k` gallery images nearest to an encoded image.
 
         Args:
             contents: an encoded image.
@@ -95,7 +90,7 @@ class ExportSearch:
         Raises:
             ValueError: the export cannot read the image.
         """
-        answer = self._call("embed", image_bytes=[contents])
+        answer = self.call("embed", image_bytes=[contents])
         _check_read(answer["status"])
         query = answer["embedding"][0] - self._origin
         distances = np.sqrt(
@@ -121,17 +116,13 @@ class ExportSearch:
     ) -> dict[str, np.ndarray]:
         """Splits the similarity of an image to others by prototype.
 
-        Returns:
-            The arrays of `gsp.retrieval.Explanation`.
-
-        Raises:
-            ValueError: the export does not explain, or cannot read an image.
+        Returns the arrays of `gsp.retrieval.Explanation`.
         """
         if not self.can_explain:
             raise ValueError(
                 self.metadata.get("no_explain", "This export cannot explain.")
             )
-        answer = self._call(
+        answer = self.call(
             "explain",
             query_bytes=[query] * len(neighbors),
             neighbor_bytes=neighbors,
@@ -145,10 +136,7 @@ class ExportSearch:
 
         GSP, which moves a fraction `transport_ratio` of n features, gives no
         feature more than `1 / (n * transport_ratio)`. For other poolings it
-        is the largest weight.
-
-        Args:
-            weights: `(images, rows, columns)`.
+        is the largest of `weights`, `(images, rows, columns)`.
         """
         recipe = self.metadata.get("recipe") or {}
         ratio = recipe.get("transport_ratio")
@@ -156,14 +144,6 @@ class ExportSearch:
         if is_gsp and ratio is not None and not recipe.get("learn_ratio"):
             return 1 / (weights[0].size * ratio)
         return float(weights.max())
-
-    def _call(self, signature, **inputs) -> dict[str, np.ndarray]:
-        import tensorflow as tf
-
-        answer = self._model.signatures[signature](
-            **{name: tf.constant(value) for name, value in inputs.items()}
-        )
-        return {name: value.numpy() for name, value in answer.items()}
 
 
 def _check_read(statuses):

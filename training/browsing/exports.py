@@ -1,12 +1,13 @@
-"""Read an export: its folder, metadata, SavedModel and gallery images."""
+"""The files of an export: its metadata, its SavedModel, its gallery images."""
 
 import functools
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from training.pictures.encoding import encoded_image
 
 DEFAULT_FOLDER = Path("saved_models")
 # One PNG of equal images, row by row; an array where that would be too large.
@@ -17,14 +18,7 @@ _SHEET_PIXELS = 20_000_000
 
 
 def exported_folder(path: Path) -> Path:
-    """Returns the SavedModel at a path, or the one exported from a run.
-
-    Args:
-        path: an export, or a run directory.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
+    """Returns the SavedModel at a path, or the one exported from that run."""
     for folder in (path, DEFAULT_FOLDER / path.name):
         if (folder / "saved_model.pb").is_file():
             return folder
@@ -36,12 +30,7 @@ def exported_folder(path: Path) -> Path:
 
 
 def export_metadata(folder: Path) -> dict[str, Any]:
-    """Returns the content of an export's `metadata.json`.
-
-    Raises:
-        FileNotFoundError: the folder has none.
-        ValueError: the export has no gallery to search.
-    """
+    """Reads `metadata.json` of an export that has a gallery."""
     file = Path(folder) / "metadata.json"
     if not file.is_file():
         raise FileNotFoundError(
@@ -58,15 +47,9 @@ def export_metadata(folder: Path) -> dict[str, Any]:
 
 
 def load_export(folder: Path) -> Any:
-    """Loads an exported retriever as a TensorFlow SavedModel.
+    """Loads an export as a SavedModel, and ScaNN where it needs it.
 
-    Args:
-        folder: the export. Its signatures live only as long as the model.
-
-    Raises:
-        FileNotFoundError: the folder holds no export.
-        ImportError: the export searches with ScaNN, which is not installed.
-        ValueError: the export has no gallery to search.
+    The signatures live only as long as the model.
     """
     if "search_ann" in export_metadata(folder)["signatures"]:
         from keras_gsp.retrieval.index.scann_index import import_scann
@@ -81,13 +64,7 @@ def load_export(folder: Path) -> Any:
 def write_gallery_images(
     folder: Path, images: np.ndarray, ids: np.ndarray
 ) -> None:
-    """Stores the gallery's images in an export.
-
-    Args:
-        folder: the export.
-        images: `(images, height, width, 3)`, uint8.
-        ids: `(images,)`, strings.
-    """
+    """Stores gallery images that have no files, uint8, in an export."""
     from PIL import Image
 
     np.save(folder / IDS, ids, allow_pickle=False)
@@ -109,11 +86,7 @@ def write_gallery_images(
 def read_gallery_images(
     folder: Path,
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Reads the images that `write_gallery_images` stored.
-
-    Returns:
-        Images and ids, or None where the export has none.
-    """
+    """Reads the images and ids of `write_gallery_images`, None without."""
     from PIL import Image
 
     if not (folder / IDS).is_file():
@@ -131,15 +104,7 @@ def read_gallery_images(
 
 
 def gallery_bytes(folder: Path, id_: str) -> bytes | None:
-    """Returns an encoded gallery image, or None where it no longer exists.
-
-    Args:
-        folder: the export.
-        id_: id of a gallery image: its file, or its position in a data set
-            without files.
-    """
-    from PIL import Image
-
+    """Returns an encoded gallery image, None where its file is missing."""
     stored = read_gallery_images(folder)
     if stored is None:
         return Path(id_).read_bytes() if Path(id_).is_file() else None
@@ -147,41 +112,4 @@ def gallery_bytes(folder: Path, id_: str) -> bytes | None:
     positions = np.flatnonzero(ids == id_)
     if not len(positions):
         return None
-    file = io.BytesIO()
-    Image.fromarray(np.asarray(images[positions[0]])).save(file, "PNG")
-    return file.getvalue()
-
-
-def decoded_image(contents: bytes | None) -> np.ndarray:
-    """Decodes an image for display; a gray square where it is unreadable.
-
-    Returns:
-        `(height, width, 3)`, uint8.
-    """
-    import keras_gsp as gsp
-
-    try:
-        return gsp.data.decode_image(contents or b"")
-    except ValueError:
-        return np.full((8, 8, 3), 200, "uint8")
-
-
-def embedded_square(
-    width: int, height: int, crop_fraction: float | None
-) -> tuple[int, int, int, int]:
-    """Returns the part of an image that an export embeds.
-
-    Args:
-        width: of the image, pixels.
-        height: of the image, pixels.
-        crop_fraction: side of the centered square, as a fraction of the
-            shorter side; None for the whole image.
-
-    Returns:
-        Left, top, right and bottom, pixels.
-    """
-    if crop_fraction is None:
-        return 0, 0, width, height
-    side = max(1, round(min(width, height) * crop_fraction))
-    left, top = (width - side) // 2, (height - side) // 2
-    return left, top, left + side, top + side
+    return encoded_image(np.asarray(images[positions[0]]), "PNG")

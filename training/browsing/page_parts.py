@@ -10,14 +10,9 @@ SHARED = Path(__file__).parent / "templates"
 
 
 def rendered_page(template: Path, **values: Any) -> str:
-    """Renders a template with the shared style and script.
+    """Renders `NAME.html` with the shared style and script.
 
-    `NAME.css` and `NAME.js` beside the template are put into the page where
-    they exist, after the shared ones.
-
-    Args:
-        template: the file `NAME.html`.
-        **values: variables of the template.
+    `NAME.css` and `NAME.js` beside the template follow the shared ones.
     """
     import jinja2
 
@@ -38,11 +33,6 @@ def rendered_page(template: Path, **values: Any) -> str:
 
 
 def encoded_map(weights: np.ndarray, largest: float) -> str:
-    """Encodes a map of weights as one byte a place, in base64.
-
-    Args:
-        weights: `(rows, columns)`, at least 0.
-        largest: the weight that becomes 255.
-    """
+    """Encodes weights as one byte a place, base64; `largest` is 255."""
     levels = np.clip(weights / max(largest, 1e-12), 0, 1) * 255
     return base64.b64encode(np.round(levels).astype("uint8").tobytes()).decode()

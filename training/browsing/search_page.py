@@ -15,12 +15,10 @@ from starlette.routing import Route
 
 from training.browsing.export_search import ExportSearch
 from training.browsing.page_parts import SHARED, encoded_map, rendered_page
-from training.browsing.uploaded_image import (
-    MAX_BYTES,
-    checked_image,
-    shown_image,
-)
+from training.pictures.encoding import decoded_image, encoded_image
 
+MAX_BYTES = 20 * 2**20
+"""Size of an uploaded file."""
 MAX_NEIGHBORS = 100
 """Neighbors in one answer."""
 MAX_EXPLAINED = 24
@@ -45,17 +43,10 @@ HEADERS = {
 def search_app(search: ExportSearch, hosts: tuple[str, ...]) -> Starlette:
     """Returns the web application of one export.
 
-    Requests for another host name are refused, and so are those that a page
-    of another origin sends.
-
-    Args:
-        search: the export.
-        hosts: host names that the application answers to.
-
-    Returns:
-        An application with `/`, `/image/POSITION`, `/search` and `/explain`.
-        The last two take an image as the request's body, or the position of
-        a gallery image as `position`.
+    It has `/`, `/image/POSITION`, `/search` and `/explain`. The last two take
+    an image as the request's body, or a gallery image as `position`. Requests
+    for a host name that is not in `hosts`, and those that a page of another
+    origin sends, are refused.
     """
     page = _Page(search)
     return Starlette(
@@ -106,9 +97,7 @@ class _Page:
         """Answers with the part of a gallery image that is embedded."""
         position = self._position(request.path_params["position"])
         contents = await self._gallery_image(position)
-        shown = await run_in_threadpool(
-            shown_image, contents, self.export.crop_fraction, SIDE
-        )
+        shown = await run_in_threadpool(self._shown, contents)
         headers = HEADERS | {"Cache-Control": "max-age=3600"}
         return Response(shown, media_type="image/webp", headers=headers)
 
@@ -154,10 +143,13 @@ class _Page:
         """Returns the query image, and its position in the gallery or None."""
         position = request.query_params.get("position")
         if position is None:
-            contents = await _body(request)
-            return await run_in_threadpool(checked_image, contents), None
+            return await _body(request), None
         position = self._position(_whole_number(position, "position"))
         return await self._gallery_image(position), position
+
+    def _shown(self, contents):
+        pixels = decoded_image(contents, self.export.crop_fraction)
+        return encoded_image(pixels, side=SIDE)
 
     def _position(self, position):
         if not 0 <= position < len(self.export):
@@ -165,16 +157,18 @@ class _Page:
         return position
 
     async def _gallery_image(self, position):
-        contents = await run_in_threadpool(self.export.image, position)
+        id_ = self.export.ids[position]
+        contents = await run_in_threadpool(self.export.image, id_)
         if contents is None:
-            raise HTTPException(404, "The image's file is gone.")
+            raise HTTPException(404, "The image's file is missing.")
         return contents
 
     def _explained(self, contents, positions):
-        files = {place: self.export.image(place) for place in positions}
+        ids = self.export.ids
+        files = {place: self.export.image(ids[place]) for place in positions}
         files = {place: file for place, file in files.items() if file}
         if not files:
-            raise HTTPException(404, "The images' files are gone.")
+            raise HTTPException(404, "The images' files are missing.")
         shares = self.export.explain(contents, list(files.values()))
         query = shares["query_weights"]
         if query.ndim != 3:
@@ -218,7 +212,7 @@ def _check_origin(request):
     """Refuses requests that a page of another origin sends.
 
     Browsers name the origin of every POST; other programs name none. The
-    host is one of ours: the middleware has checked it.
+    middleware has checked the host.
     """
     origin = request.headers.get("origin")
     if origin not in (None, f"http://{request.headers['host']}"):

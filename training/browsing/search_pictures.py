@@ -1,17 +1,11 @@
 """Draw search results: neighbors, pooling weights, prototype contributions."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from training.browsing.exports import (
-    decoded_image,
-    embedded_square,
-    export_metadata,
-    gallery_bytes,
-)
+from training.browsing.export_search import ExportSearch
+from training.pictures.encoding import decoded_image
 from training.pictures.palette import (
     BLUE,
     QUERY,
@@ -26,26 +20,24 @@ NUM_BARS = 12
 
 def draw_search_results(
     path: Path,
+    search: ExportSearch,
     queries: list[bytes],
     answer: dict[str, np.ndarray],
-    folder: Path,
     top: int,
-    explain: Callable | None = None,
+    weights: bool = False,
 ) -> None:
     """Draws a row for each query: the query, then its neighbors.
 
     Args:
         path: PNG file to write.
+        search: the export.
         queries: encoded images.
         answer: result of the export's search signature.
-        folder: the export.
         top: number of neighbors to draw.
-        explain: the export's `explain` signature; adds a second row with the
-            pooling weights of each image.
+        weights: adds a second row with the pooling weights of each image.
     """
     columns = min(top, int(answer["counts"].max())) + 1
-    rows = 1 if explain is None else 2
-    crop = export_metadata(folder)["crop_fraction"]
+    rows = 1 + weights
     size = (1.5 * columns, (1.5 * rows + 0.4) * len(queries) + 0.3)
     with picture(path, rows * len(queries), columns, figsize=size) as axes:
         for axis in axes.flat:
@@ -61,24 +53,25 @@ def draw_search_results(
             for rank in range(min(columns - 1, int(answer["counts"][row]))):
                 label = answer["labels"][row][rank].decode()
                 distance = answer["distances"][row][rank]
-                id_ = answer["ids"][row][rank].decode()
-                found = gallery_bytes(folder, id_)
+                found = search.image(answer["ids"][row][rank].decode())
                 _show(upper[rank + 1], found, f"{label[:12]}\n{distance:.3f}")
-                if explain is None or not is_read or found is None:
+                if not weights or not is_read or found is None:
                     continue
                 lower = axes[rows * row + 1]
-                shares = _explained(explain, query, found)
-                _overlay(lower[0], query, crop, shares["query_weights"])
-                weights = shares["neighbor_weights"]
-                _overlay(lower[rank + 1], found, crop, weights)
+                shares = search.explain(query, [found])
+                for axis, contents, side in (
+                    (lower[0], query, "query"),
+                    (lower[rank + 1], found, "neighbor"),
+                ):
+                    map_ = shares[f"{side}_weights"][0]
+                    _overlay(axis, contents, search.crop_fraction, map_)
 
 
 def draw_explanation(
     path: Path,
-    explain: Callable,
+    search: ExportSearch,
     query: bytes,
     answer: dict[str, np.ndarray],
-    folder: Path,
 ) -> None:
     """Draws why the nearest neighbor that is not the query itself is near.
 
@@ -86,59 +79,40 @@ def draw_explanation(
     pooling weights, and the parts of the weights that belong to the
     prototypes that contribute most. The bars are the contribution of each
     prototype to the similarity.
-
-    Args:
-        path: PNG file to write.
-        explain: the export's `explain` signature.
-        query: encoded image.
-        answer: result of the export's search signature; its first row is
-            used.
-        folder: the export.
-
-    Raises:
-        ValueError: no image of the neighbors can be opened.
     """
-    neighbor, name = _first_other(query, answer, folder)
-    shares = _explained(explain, query, neighbor)
-    contributions = shares["contributions"]
-    crop = export_metadata(folder)["crop_fraction"]
+    neighbor, name = _first_other(search, query, answer)
+    shares = search.explain(query, [neighbor])
+    contributions = shares["contributions"][0]
     strongest = np.argsort(-np.abs(contributions))
     columns = 3 + len(strongest[:NUM_PROTOTYPES])
     with picture(path, 2, columns, figsize=(2.1 * columns, 4.8)) as axes:
         sides = (("query", query, "query"), ("neighbor", neighbor, name))
         for row, (side, contents, title) in zip(axes, sides, strict=True):
-            weights, maps = shares[f"{side}_weights"], shares[f"{side}_maps"]
-            _overlay(row[0], contents, crop, None, title)
-            _overlay(row[1], contents, crop, weights, "weights")
-            for axis, number in zip(row[2:], strongest, strict=False):
-                part = maps[..., number]
-                _overlay(axis, contents, crop, part, f"prototype {number}")
-        similarity = float(shares["similarity"])
+            maps = shares[f"{side}_maps"][0]
+            parts = [
+                (title, None),
+                ("weights", shares[f"{side}_weights"][0]),
+                *((f"prototype {i}", maps[..., i]) for i in strongest),
+            ]
+            for axis, (words, part) in zip(row[:-1], parts, strict=False):
+                _overlay(axis, contents, search.crop_fraction, part, words)
+        similarity = float(shares["similarity"][0])
         _bars(axes[:, -1], contributions, strongest[:NUM_BARS], similarity)
 
 
-def _first_other(query, answer, folder):
+def _first_other(search, query, answer):
     for rank in range(int(answer["counts"][0])):
         id_ = answer["ids"][0][rank].decode()
-        contents = gallery_bytes(folder, id_)
+        contents = search.image(id_)
         # Compared by pixels: one image in two files has different bytes.
         if contents is not None and not np.array_equal(
             decoded_image(contents), decoded_image(query)
         ):
             return contents, answer["labels"][0][rank].decode() or id_
     raise ValueError(
-        "The gallery's images must still be where they were. "
-        f"Received: {folder}, none of whose neighbors can be opened."
+        "The gallery's images must still be in their place. "
+        f"Received: {search.folder}, none of whose neighbors can be opened."
     )
-
-
-def _explained(explain, query, neighbor) -> dict[str, Any]:
-    import tensorflow as tf
-
-    shares = explain(
-        query_bytes=tf.constant(query), neighbor_bytes=tf.constant(neighbor)
-    )
-    return {name: value.numpy() for name, value in shares.items()}
 
 
 def _show(axis, contents, title):
@@ -148,11 +122,7 @@ def _show(axis, contents, title):
 
 def _overlay(axis, contents, crop, weights, title=""):
     """Draws the embedded part of an image under a map of weights."""
-    image = decoded_image(contents)
-    left, top, right, bottom = embedded_square(
-        image.shape[1], image.shape[0], crop
-    )
-    shown = axis.imshow(image[top:bottom, left:right])
+    shown = axis.imshow(decoded_image(contents, crop))
     if weights is not None:
         axis.imshow(
             weights,

@@ -21,18 +21,9 @@ def shard_name(number: int) -> str:
 
 
 def begin(output: Path, plan: dict[str, Any]) -> list[int]:
-    """Starts a collection, or continues one.
+    """Starts or continues a collection; returns the missing shards' numbers.
 
-    Args:
-        output: folder of the collection.
-        plan: what decides its content, JSON values, with `num_shards`.
-
-    Returns:
-        Numbers of the shards that are missing.
-
-    Raises:
-        FileExistsError: the folder holds other files.
-        ValueError: it holds the embeddings of another plan.
+    `plan` is all that decides the content, JSON values, with `num_shards`.
     """
     path = output / PLAN
     if path.is_file():
@@ -59,13 +50,8 @@ def begin(output: Path, plan: dict[str, Any]) -> list[int]:
 def finish(output: Path, plan: dict[str, Any]) -> dict[str, Any]:
     """Reads all shards and writes the manifest.
 
-    Args:
-        output: folder of the collection.
-        plan: as for `begin`.
-
-    Returns:
-        The manifest: the plan, `num_images`, `statuses` with their counts,
-        and `shards`, each with `file`, `rows` and `sha256`.
+    The manifest is the plan with `num_images`, `statuses` with their counts,
+    and `shards`, each with `file`, `rows` and `sha256`.
     """
     import pyarrow.parquet as pq
 
@@ -90,19 +76,16 @@ def finish(output: Path, plan: dict[str, Any]) -> dict[str, Any]:
 def read_embeddings(
     output: str | Path,
 ) -> Iterator[tuple[np.ndarray, list[str], list[str]]]:
-    """Yields the embeddings of a collection, shard by shard.
+    """Yields the embeddings of a finished collection, shard by shard.
 
     Images that could not be read are left out.
-
-    Args:
-        output: folder that `python -m training.embed` wrote.
 
     Yields:
         Embeddings `(images, size)`, float32, with labels and ids, as an
         index takes them.
 
     Raises:
-        FileNotFoundError: no finished collection there.
+        FileNotFoundError: no finished collection in `output`.
     """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

@@ -18,14 +18,8 @@ class ShardWriter:
     """Embeds whole shards with one encoder.
 
     The result depends only on the shard and the encoder: batches never cross
-    the end of a shard, and all have the same size.
-
-    Args:
-        encoder: file of the encoder, `.keras`.
-        crop_fraction: as for `export_encoder`.
-        output: folder of the shards.
-        batch_size: images embedded at once.
-        threads: TensorFlow's threads in this process; None for one per core.
+    the end of a shard, and all have the same size. `encoder` is a `.keras`
+    file; `threads` limits TensorFlow's threads, None for one per core.
     """
 
     def __init__(
@@ -58,14 +52,7 @@ class ShardWriter:
         self._embed = embed
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
-        """Writes a shard, unless it exists.
-
-        Args:
-            item: dict with `number` and `shard`.
-
-        Returns:
-            Dict with `number` and `rows`.
-        """
+        """Writes the `shard` of a `number`, unless it exists."""
         path = self.output / shard_name(item["number"])
         if not path.exists():
             self._write(path, read_shard(item["shard"]))
@@ -112,15 +99,7 @@ class ShardWriter:
 
 
 def local_engine(items: Items, options: dict[str, Any]) -> Iterator[Any]:
-    """Embeds shard after shard in this process.
-
-    Args:
-        items: shards with their numbers.
-        options: arguments of `ShardWriter`.
-
-    Yields:
-        Results of `ShardWriter`.
-    """
+    """Embeds shards in this process; `options` are of `ShardWriter`."""
     yield from map(ShardWriter(**options), items)
 
 
@@ -133,24 +112,11 @@ def ray_engine(
     cpus: float,
     gpus: float,
 ) -> Iterator[Any]:
-    """Embeds shards in Ray's workers and replaces workers that die.
+    """Embeds shards in Ray's workers, in any order, and replaces dead ones.
 
-    Args:
-        items: shards with their numbers.
-        options: arguments of `ShardWriter`.
-        address: a Ray cluster, such as "auto" or "ray://host:10001", whose
-            machines all see images, run and output under the same paths.
-            None starts Ray on this machine.
-        workers: encoders that work at once.
-        cpus: processors of each worker.
-        gpus: GPUs of each worker.
-
-    Yields:
-        Results of `ShardWriter`, in any order.
-
-    Raises:
-        ImportError: Ray is not installed.
-        ConnectionError: the cluster does not answer.
+    `address` is a Ray cluster, such as "auto" or "ray://host:10001", whose
+    machines all see images, run and output under the same paths. None starts
+    Ray on this machine. `cpus` and `gpus` are of each worker.
     """
     try:
         import ray

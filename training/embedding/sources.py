@@ -1,7 +1,7 @@
-"""What to embed: a folder, a CSV list or a Parquet file, cut into shards.
+"""List a folder, a CSV file or a Parquet file of images, in shards.
 
 A shard is a plain dict that another process, or another machine that sees the
-same files, can read by itself.
+same files, can read.
 """
 
 import csv
@@ -21,22 +21,22 @@ Row = tuple[str, str, bytes | None, str | None]
 
 
 def shards_of(images: Path, shard_size: int) -> list[dict[str, Any]]:
-    """Lists a collection, in an order that only its content decides.
+    """Lists a collection in shards, in an order that only its content decides.
 
     Args:
-        images: a folder (the first folder below it is an image's label, its
-            path its id); a CSV file with the columns path, and perhaps label
-            and id, paths relative to its folder; or a Parquet file with
-            path, or image (bytes, or a struct with bytes), and perhaps label
+        images: a folder (an image's label is the first folder below it, its
+            id its path); a CSV file with the column path, relative to the
+            file's folder, and perhaps label and id; or a Parquet file with
+            path or image (bytes, or a struct with bytes), and perhaps label
             and id.
-        shard_size: images of a shard at most.
+        shard_size: maximum number of images in a shard.
 
     Returns:
-        Dicts of JSON values, each with its number of images under `"rows"`.
+        Dicts of JSON values, each with its number of images as `"rows"`.
 
     Raises:
-        FileNotFoundError: nothing there, or no image in it.
-        ValueError: columns that cannot be meant, an id given twice.
+        FileNotFoundError: no such file, or no image in it.
+        ValueError: missing columns, or an id given twice.
     """
     images = Path(images)
     if images.is_dir():
@@ -62,14 +62,9 @@ def shards_of(images: Path, shard_size: int) -> list[dict[str, Any]]:
 
 
 def read_shard(shard: dict[str, Any]) -> list[Row]:
-    """Reads the images of a shard.
+    """Returns id, label, content and error of each image of a shard.
 
-    Args:
-        shard: one of `shards_of`.
-
-    Returns:
-        For each image id, label, content, and `None` or what is wrong; the
-        content is `None` then.
+    The error is None, or the content is.
     """
     if "files" in shard:
         return [
@@ -101,7 +96,7 @@ def read_shard(shard: dict[str, Any]) -> list[Row]:
 
 
 def fingerprint(shards: list[dict[str, Any]]) -> str:
-    """Returns a word that changes when the list of images does."""
+    """Returns a hash of the list of images."""
     digest = hashlib.sha256()
     for shard in shards:
         digest.update(json.dumps(shard, sort_keys=True).encode())

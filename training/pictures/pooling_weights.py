@@ -17,16 +17,10 @@ def pooling_layer(encoder: Any) -> Any:
 
 
 def pooling_weights(encoder: Any, images: np.ndarray) -> np.ndarray:
-    """Computes the weights of an encoder's pooling.
+    """Computes the weights of an encoder's pooling over uint8 images.
 
-    Args:
-        encoder: model from `build_encoder` with a pooling that has the
-            method `pooling_weights`.
-        images: `(images, height, width, 3)`, uint8.
-
-    Returns:
-        `(images, rows, columns)`, or `(images, tokens)` for tokens without a
-        grid; each map sums to 1.
+    `(images, rows, columns)`, or `(images, tokens)` for tokens without a
+    grid; each map sums to 1.
     """
     pooling = pooling_layer(encoder)
     return _over_batches(encoder, pooling, images, pooling.pooling_weights)
@@ -35,13 +29,8 @@ def pooling_weights(encoder: Any, images: np.ndarray) -> np.ndarray:
 def prototype_maps(encoder: Any, images: np.ndarray) -> np.ndarray:
     """Computes the part of each pooling weight that goes to each prototype.
 
-    Args:
-        encoder: as for `pooling_weights`, with a `GeneralizedSumPooling`.
-        images: `(images, height, width, 3)`, uint8.
-
-    Returns:
-        `(images, rows, columns, prototypes)`; the maps of an image sum to 1,
-        and over rows and columns to its histogram.
+    `(images, rows, columns, prototypes)`; the maps of an image sum to 1, and
+    over rows and columns to its histogram.
     """
     pooling = pooling_layer(encoder)
     return _over_batches(

@@ -16,20 +16,14 @@ EXPLAINED = 4
 """Nearest neighbors that are explained."""
 CONTRIBUTIONS = 6
 """Prototypes named in an explanation."""
-PAIRS = 10
-"""Most confused pairs of classes."""
 
 
 def query_lists(searched: dict[str, Searched]) -> list[dict[str, Any]]:
     """Chooses the worst and the best queries, one of each class.
 
-    Args:
-        searched: run's name -> its search, all of the same images.
-
-    Returns:
-        Dicts with `title` and `queries`, positions of images. Each run has
-        its worst and best; each further run has those on which it gains and
-        loses most against the first.
+    Each further run also has the queries on which it gains and loses most
+    against the first. Returns dicts with `title` and `queries`, positions of
+    images.
     """
     lists = []
     first = next(iter(searched))
@@ -70,15 +64,9 @@ def shown_search(
 ) -> dict[str, Any]:
     """Returns neighbors, pooling weights and explanations for the page.
 
-    Args:
-        searched: the search of a run.
-        queries: positions of the queries.
-        notes: gets a sentence where nothing can be explained.
-
-    Returns:
-        Dict with `queries`; `weights`, image -> map; `parts`,
-        "image:prototype" -> map; and `shape`, rows and columns of a map, or
-        None without maps.
+    A dict with `queries`; `weights`, image -> map; `parts`,
+    "image:prototype" -> map; and `shape`, rows and columns of a map, or None
+    without maps. `notes` gets a sentence where nothing can be explained.
     """
     answers, pairs = {}, []
     for query in queries:
@@ -156,9 +144,7 @@ def _explain(searched, pairs, shown, largest):
 def confusion(searched: Searched) -> np.ndarray:
     """Computes which classes the neighbors of each class belong to.
 
-    Returns:
-        `(classes, classes)`. The row of a class sums to 1, or to 0 without
-        queries.
+    `(classes, classes)`; a row sums to 1, or to 0 without queries.
     """
     labels = searched.images.labels
     size = searched.images.images.num_classes
@@ -171,13 +157,9 @@ def confusion(searched: Searched) -> np.ndarray:
 def class_rows(searched: list[Searched]) -> list[dict[str, Any]]:
     """Computes the scores of each class that has queries.
 
-    Args:
-        searched: searches of several runs on the same images.
-
-    Returns:
-        Dicts with `name`, `images`, `scores` (for each run measure -> mean,
-        None without a positive) and `mistaken`, the class most often found
-        in its place by the first run and its share, or None.
+    Dicts with `name`, `images`, `scores` (for each run measure -> mean, None
+    without a positive) and `mistaken`, the class most often found in its
+    place by the first run and its share, or None.
     """
     images: ScoredImages = searched[0].images
     names = images.images.class_names
@@ -205,29 +187,6 @@ def class_rows(searched: list[Searched]) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def confused_pairs(searched: Searched) -> list[dict[str, Any]]:
-    """Finds the most confused pairs of classes, both directions together.
-
-    Returns:
-        Dicts with `classes` (two labels), `share` of both classes' neighbors
-        that belong to the other, and `images`, the first of each class.
-    """
-    table = confusion(searched)
-    both = np.triu((table + table.T) / 2, k=1)
-    order = np.argsort(-both, axis=None, kind="stable")[:PAIRS]
-    places = np.stack(np.unravel_index(order, both.shape), axis=1)
-    labels = searched.images.labels
-    return [
-        {
-            "classes": [one, other],
-            "share": float(both[one, other]),
-            "images": [int(np.argmax(labels == x)) for x in (one, other)],
-        }
-        for one, other in places.tolist()
-        if both[one, other] > 0
-    ]
 
 
 def _mean(values):

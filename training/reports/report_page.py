@@ -2,7 +2,6 @@
 
 import base64
 import datetime
-import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import tyro
 from PIL import Image
 
 from training.browsing.page_parts import rendered_page
+from training.pictures.encoding import encoded_image
 from training.reports.run_reading import (
     DATA_SETTINGS,
     read_runs,
@@ -25,6 +25,8 @@ REPORT_MARK = "<!-- keras_gsp report -->"
 """First line of a report; a file without it is not replaced."""
 PICTURE_SIDE = 112
 """Side of the images of queries and neighbors, pixels."""
+MAP_POINTS = 2_000
+"""About how many images are on the map."""
 THUMBNAIL_SIDE = 48
 """Side of the images on the map, pixels."""
 DETAILED = 3
@@ -46,18 +48,14 @@ class ReportCommand:
     images: int = 10_000
     """About how many images are searched; of more, whole classes chosen at
     random."""
-    points: int = 2_000
-    """About how many images are on the map."""
 
     def __post_init__(self) -> None:
         if not self.runs:
             raise ValueError("`runs` must name a run. Received: none.")
-        for name in ("images", "points"):
-            if getattr(self, name) < 2:
-                raise ValueError(
-                    f"`{name}` must be at least 2. "
-                    f"Received: {name}={getattr(self, name)}."
-                )
+        if self.images < 2:
+            raise ValueError(
+                f"`images` must be at least 2. Received: images={self.images}."
+            )
 
     @property
     def target(self) -> Path:
@@ -74,9 +72,7 @@ def write_report(
 ) -> tuple[list[Path], list[str]]:
     """Reads runs and writes their page.
 
-    Args:
-        command: what the page shows.
-        say: gets a message before each long step.
+    `say` gets a message before each long step.
 
     Returns:
         The files that were written, and sentences on what is missing.
@@ -212,7 +208,6 @@ def _details(detailed, command, data, notes, runs):
     """Adds to `data` what needs images; returns the page's tables."""
     from training.reports.failures import (
         class_rows,
-        confused_pairs,
         query_lists,
         shown_search,
     )
@@ -227,7 +222,7 @@ def _details(detailed, command, data, notes, runs):
         shown_search(one, queries, notes_of[name])
         for name, one in detailed.items()
     ]
-    points = whole_classes(images.labels, command.points)[: command.points]
+    points = whole_classes(images.labels, MAP_POINTS)[:MAP_POINTS]
     if len(points) < len(images):
         notes.append(
             f"The map shows {len(points)} of {len(images)} images, whole "
@@ -245,16 +240,15 @@ def _details(detailed, command, data, notes, runs):
         for method in dict.fromkeys(("pca", command.map))
     ]
     data["thumbnails"], duplicates = _thumbnails(images, set(data["points"]))
-    pairs = {name: confused_pairs(one) for name, one in detailed.items()}
     shown = set(queries)
     for search in data["searches"]:
         for answer in search["queries"].values():
             shown.update(answer["neighbors"])
-    for pair in (*duplicates["pairs"], *sum(pairs.values(), [])):
+    for pair in duplicates["pairs"]:
         shown.update(pair["images"])
     chosen = sorted(shown)
     data["pictures"] = {
-        image: _picture(_shrunk(pixels, PICTURE_SIDE))
+        image: _address(pixels, PICTURE_SIDE)
         for image, pixels in zip(chosen, images.pixels(chosen), strict=True)
     }
     data["classes"] = list(images.images.class_names)
@@ -265,7 +259,6 @@ def _details(detailed, command, data, notes, runs):
     }
     return {
         "classes": class_rows(list(detailed.values())),
-        "pairs": pairs,
         "class_names": images.images.class_names,
         "labels": images.labels,
         "pictures": data["pictures"],
@@ -285,22 +278,16 @@ def _thumbnails(images, points):
     for pixels in images.batches():
         for one in pixels:
             if len(small) in points:
-                pictures[len(small)] = _picture(_shrunk(one, THUMBNAIL_SIDE))
+                pictures[len(small)] = _address(one, THUMBNAIL_SIDE)
             square = Image.fromarray(one).resize((SIDE, SIDE), box)
             small.append(np.asarray(square))
     return pictures, near_duplicates(np.stack(small), images.labels)
 
 
 def embedding_map(embeddings: np.ndarray, method: str) -> dict[str, Any]:
-    """Lays embeddings out in the plane.
+    """Lays embeddings `(images, size)` out in the plane.
 
-    Args:
-        embeddings: `(images, size)`.
-        method: `"pca"` or `"tsne"`.
-
-    Returns:
-        Dict with `x` and `y`, lists of values in [-1, 1], and `words`, a
-        title.
+    Dict with `x` and `y`, lists of values in [-1, 1], and `words`, a title.
     """
     if method == "pca":
         from sklearn.decomposition import PCA
@@ -373,17 +360,9 @@ def _data_sets(searched):
     return list(rows.values())
 
 
-def _shrunk(pixels, side):
-    picture = Image.fromarray(pixels)
-    picture.thumbnail((side, side), Image.Resampling.BOX)
-    return picture
-
-
-def _picture(image):
+def _address(pixels, side):
     """Encodes an image as a `data:` address."""
-    contents = io.BytesIO()
-    image.save(contents, "WEBP", quality=80)
-    text = base64.b64encode(contents.getvalue()).decode()
+    text = base64.b64encode(encoded_image(pixels, side=side)).decode()
     return f"data:image/webp;base64,{text}"
 
 

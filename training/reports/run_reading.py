@@ -21,18 +21,11 @@ DATA_SETTINGS = (
 
 @dataclass
 class ReadRun:
-    """What could be read of a run.
+    """What could be read of a run; None for what is missing.
 
-    Args:
-        name: name of its folder, or its path where two names are equal.
-        directory: the run directory.
-        settings: content of `settings.json`.
-        recipe: its recipe, None where this version cannot read it.
-        history: its evaluations, oldest first.
-        scores: content of `scores.json`, None for an unfinished run.
-        encoder: the directory that holds an encoder, of a protocol that of
-            the first finished model; None without one.
-        notes: sentences on what is missing.
+    `name` is its folder, or its path where two names are equal. `encoder` is
+    the directory that holds an encoder, of a protocol that of the first
+    finished model. `notes` are sentences on what is missing.
     """
 
     name: str
@@ -52,14 +45,7 @@ class ReadRun:
 
 
 def read_runs(paths: tuple[Path, ...]) -> tuple[list[ReadRun], list[str]]:
-    """Reads runs; a folder without a run becomes a note.
-
-    Args:
-        paths: run directories; one given twice is read once.
-
-    Returns:
-        The runs, and a sentence for each folder that holds none.
-    """
+    """Reads runs, each once; a folder without a run becomes a note."""
     runs, notes = [], []
     for path in dict.fromkeys(Path(path) for path in paths):
         directory = RunDirectory(path)
@@ -90,8 +76,7 @@ def read_runs(paths: tuple[Path, ...]) -> tuple[list[ReadRun], list[str]]:
 def settings_rows(runs: list[ReadRun]) -> list[dict[str, Any]]:
     """Lists every setting of the recipes, those that differ first.
 
-    Returns:
-        Dicts with `name`, `values` (one text for each run) and `differs`.
+    Dicts with `name`, `values` (one text for each run) and `differs`.
     """
     recipes = [run.settings["recipe"] for run in runs]
     rows = []

@@ -20,12 +20,7 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Method:
-    """Runs of one recipe.
-
-    Args:
-        name: name of the first run, with the number of others.
-        runs: the runs, by seed.
-    """
+    """Runs of one recipe; the name is that of the first run."""
 
     name: str
     runs: tuple[ReadRun, ...]
@@ -51,12 +46,9 @@ def score_rows(
 ) -> list[dict[str, Any]]:
     """Returns one row for each method and side of its data set.
 
-    Test scores have a 95 % interval over classes and seeds where the images
-    are at hand. Validation scores are the best of the learning curve.
-
-    Args:
-        methods: result of `methods_of`.
-        searched: run's name -> its search, for runs that have one.
+    Test scores have a 95 % interval over classes and seeds for runs in
+    `searched`, which maps a run's name to its search. Validation scores are
+    the best of the learning curve.
 
     Returns:
         Dicts with `method`, `number` (of the method), `side`, `runs`, and
@@ -99,10 +91,8 @@ def difference_rows(
 ) -> list[dict[str, Any]]:
     """Compares each method with the first, query by query.
 
-    Args:
-        methods: result of `methods_of`.
-        searched: run's name -> its search.
-        notes: gets a sentence where two methods cannot be compared.
+    Methods that searched different images get a sentence in `notes` instead
+    of a row.
 
     Returns:
         Dicts with `method`, `number`, `against`, `measure`, `runs`, `mean`,

@@ -23,13 +23,9 @@ NEIGHBORS = 10
 class ScoredImages:
     """Queries and what they search, as one numbered set of images.
 
-    Args:
-        recipe: decides how images are cropped.
-        splits: their data set, with the validation classes of the recipe.
-        images: queries, then the gallery where it is another set.
-        num_queries: number of queries.
-        notes: sentences on images that are left out.
-        is_sample: whether whole classes are left out.
+    `splits` has the validation classes of the recipe. `images` are the
+    queries, then the gallery where it is another set. `is_sample` is whether
+    whole classes are left out.
     """
 
     recipe: Recipe
@@ -64,11 +60,7 @@ class ScoredImages:
     ) -> Iterator[np.ndarray]:
         """Yields pixels as the encoder takes them, in batches.
 
-        Args:
-            chosen: positions of images, in any order; all by default.
-
-        Yields:
-            `(batch, height, width, 3)`, uint8.
+        `chosen` are positions in any order, all by default.
         """
         from training.recipes.batches import evaluation_batches
 
@@ -95,14 +87,9 @@ class ScoredImages:
 class Searched:
     """The search of one run.
 
-    Args:
-        images: queries and gallery.
-        encoder: the run's encoder.
-        embeddings: `(images, size)`.
-        neighbors: `(queries, k)`, positions of the nearest images, without
-            the query itself.
-        distances: `(queries, k)`, Euclidean.
-        by_query: measure -> `(queries,)`, NaN without a positive.
+    `neighbors` are positions of images without the query itself,
+    `(queries, k)`; distances are Euclidean; `by_query` maps a measure to
+    `(queries,)`, NaN without a positive.
     """
 
     images: ScoredImages
@@ -120,18 +107,10 @@ class Searched:
 
 
 def scored_images(recipe: Recipe, max_images: int) -> ScoredImages:
-    """Reads the images a recipe is scored on.
+    """Reads the images a recipe is scored on, about `max_images`.
 
     Files that are missing or unreadable are left out with a note, and so are
     whole classes of a large set, chosen at random.
-
-    Args:
-        recipe: the run's recipe.
-        max_images: about how many images to keep.
-
-    Raises:
-        FileNotFoundError: the data set does not exist.
-        ValueError: the data set has another layout.
     """
     from training.recipes.data import read_recipe
 
@@ -172,11 +151,8 @@ def scored_images(recipe: Recipe, max_images: int) -> ScoredImages:
 def whole_classes(labels: np.ndarray, max_images: int) -> np.ndarray:
     """Returns the positions of all images of random classes.
 
-    The choice is the same every time.
-
-    Args:
-        labels: `(images,)`, class of each image.
-        max_images: limit, unless the first class alone has more.
+    The choice is the same every time. `max_images` is the limit, unless the
+    first class alone has more.
     """
     if len(labels) <= max_images:
         return np.arange(len(labels))
@@ -187,12 +163,7 @@ def whole_classes(labels: np.ndarray, max_images: int) -> np.ndarray:
 
 
 def search_all(encoder: keras.Model, images: ScoredImages) -> Searched:
-    """Embeds images and searches the neighbors of each query.
-
-    Args:
-        encoder: model that returns embeddings, or a dict with `"embedding"`.
-        images: queries and gallery.
-    """
+    """Embeds images and searches the neighbors of each query."""
     import keras_gsp as gsp
     from keras_gsp.embeddings.labeled_batches import embedding_of
 

@@ -1,5 +1,9 @@
 """Export a run: its encoder, with a gallery to search."""
 
+import contextlib
+import os
+import sys
+import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -217,23 +221,49 @@ def _export_portable(export, recipe, encoder, options, splits, index=None):
         write = gsp.retrieval.export_litert
         options = options | {"quantization": export.quantization}
     options = options | {"index": index, "sample_images": batches[0][:SAMPLES]}
-    write(encoder, export.target, **options)
-    portable = gsp.retrieval.PortableEncoder(export.target)
 
     def map_at_r(embed):
         embeddings = np.concatenate([embed(pixels) for pixels in batches])
         scores = gsp.metrics.retrieval_scores(embeddings, images.labels)
         return float(scores["map_at_r"])
 
-    metadata = options["metadata"] | {
-        "map_at_r_of_keras": map_at_r(
-            lambda pixels: embedding_of(encoder.predict_on_batch(pixels))
-        ),
-        "map_at_r_of_format": map_at_r(portable.embed),
-    }
-    # Written again, now that the scores of the file are known.
-    options = options | {"metadata": metadata, "overwrite": True}
-    write(encoder, export.target, **options)
+    with _converters_silent():
+        write(encoder, export.target, **options)
+        portable = gsp.retrieval.PortableEncoder(export.target)
+        metadata = options["metadata"] | {
+            "map_at_r_of_keras": map_at_r(
+                lambda pixels: embedding_of(encoder.predict_on_batch(pixels))
+            ),
+            "map_at_r_of_format": map_at_r(portable.embed),
+        }
+        # Written again, now that the scores of the file are known.
+        options = options | {"metadata": metadata, "overwrite": True}
+        write(encoder, export.target, **options)
+
+
+@contextlib.contextmanager
+def _converters_silent():
+    """Hides what the converters write to standard error, past Python.
+
+    TF_CPP_MIN_LOG_LEVEL does not reach it; any other level than 3, the
+    default of the commands, shows it.
+    """
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "3":
+        yield
+        return
+    sys.stderr.flush()
+    with (
+        os.fdopen(os.dup(2), "w", buffering=1) as own,
+        open(os.devnull, "w") as nowhere,
+        warnings.catch_warnings(),
+        contextlib.redirect_stderr(own),
+    ):
+        warnings.filterwarnings("ignore", r"\s*Warning: tf.lite.Interpreter")
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(own.fileno(), 2)
 
 
 def _image_ids(images, split):

@@ -47,7 +47,7 @@ import tyro
 from tqdm import tqdm
 
 from keras_gsp.ops.normalization import unit_ball
-from training.browsing.exports import decoded_image
+from training.pictures.encoding import decoded_image
 from training.pictures.palette import PROTOTYPES, picture
 from training.pictures.pooling_weights import prototype_maps
 from training.research.experiments.few_prototypes import (

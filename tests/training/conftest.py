@@ -1,0 +1,86 @@
+"""Tiny runs of untrained encoders and one export, made once a session."""
+
+import functools
+import json
+
+import keras
+import pytest
+
+import keras_gsp as gsp
+from tests.training.datasets import layouts
+
+SIZE = 24
+
+
+class Tiny:
+    """Ten classes of four noise images, and what is made from them."""
+
+    hostile = 'z<script>document.title="broken"<!--'
+
+    def __init__(self, folder):
+        self.folder = folder
+        names = [f"class <{i}>" for i in range(9)]
+        names.append(self.hostile)
+        self.images = layouts.folder(folder / "birds", names, images=4)
+
+    def run(self, pooling="gsp", seed=0):
+        """A run directory with settings, history, scores and encoder."""
+        from training.recipes.recipe import Recipe
+        from training.runs.run_directory import write_json
+
+        path = self.folder / "runs" / f"{pooling}-{seed}"
+        if path.exists():
+            return path
+        path.mkdir(parents=True)
+        recipe = Recipe.of(
+            dataset="folder",
+            data_dir=str(self.images),
+            crop_size=SIZE,
+            pooling=pooling,
+            classes_per_batch=2,
+            samples_per_class=2,
+            train_classes=4,
+            seed=seed,
+        )
+        write_json(path / "settings.json", {"recipe": recipe.settings})
+        write_json(path / "scores.json", {"map_at_r": 0.5})
+        lines = [
+            {"step": step, "loss": 1 / step, "val_map_at_r": 0.1}
+            for step in (100, 200)
+        ]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (path / "history.jsonl").write_text(text)
+        keras.utils.set_random_seed(seed)
+        backbone = [
+            keras.Input((SIZE, SIZE, 3)),
+            keras.layers.Conv2D(6, 3, strides=4),
+        ]
+        layer = gsp.layers.GeneralizedSumPooling(5, name="pooling")
+        encoder = gsp.models.build_encoder(
+            keras.Sequential(backbone),
+            embedding_size=6,
+            pooling=layer if pooling == "gsp" else None,
+        )
+        encoder.save(path / "encoder.keras")
+        return path
+
+    @functools.cached_property
+    def search(self):
+        """The export of the run with GSP, whose folder is `search.folder`."""
+        from training import export
+        from training.browsing.export_search import ExportSearch
+
+        model = self.folder / "model"
+        export.main([str(self.run()), "--output", str(model)])
+        return ExportSearch(model)
+
+
+@pytest.fixture(scope="session")
+def tiny_once(tmp_path_factory):
+    return Tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def tiny(tiny_once, monkeypatch):
+    monkeypatch.setenv("KERAS_GSP_CACHE", str(tiny_once.folder / "cache"))
+    return tiny_once
