@@ -15,12 +15,20 @@ import pytest
 from keras_gsp.data import ImageSet
 from keras_gsp.storage.checksums import write_checksums
 from training import export, search
+from training.browsing import export_search
 from training.browsing.exports import read_gallery_images, write_gallery_images
 from training.runs import export_run
 from training.runs.export_run import Export
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("exports need TensorFlow", allow_module_level=True)
+
+
+@pytest.fixture
+def loaded(tiny, monkeypatch):
+    """The session's export, which the command need not load again."""
+    monkeypatch.setattr(export_search, "ExportSearch", lambda _: tiny.search)
+    return tiny.search
 
 
 def test_an_export_names_its_run_recipe_and_scores(tiny):
@@ -32,8 +40,8 @@ def test_an_export_names_its_run_recipe_and_scores(tiny):
     assert facts["gallery_size"] == 24
 
 
-def test_search_prints_a_table_and_draws_pictures(tiny, tmp_path, capsys):
-    image, model = tiny.search.ids[5], tiny.search.folder
+def test_search_prints_a_table_and_draws_pictures(loaded, tmp_path, capsys):
+    image, model = loaded.ids[5], loaded.folder
     (tmp_path / "broken.jpg").write_bytes(b"no image")
     grid, why = tmp_path / "grid.png", tmp_path / "why.png"
     search.main(
@@ -59,6 +67,7 @@ def test_gallery_images_without_files_are_stored(tmp_path):
     assert ids.tolist() == list("abcde")
 
 
+@pytest.mark.slow
 def test_an_encoder_can_be_exported_alone(tiny, tmp_path):
     target = tmp_path / "encoder"
     export.main([str(tiny.run()), "--index", "none", "--output", str(target)])
@@ -140,8 +149,8 @@ def test_bad_exports_are_refused(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_bad_searches_are_refused(tiny, capsys):
-    model = str(tiny.search.folder)
+def test_bad_searches_are_refused(loaded, capsys):
+    model = str(loaded.folder)
     for arguments, message in (
         (["nowhere", __file__], "python -m training.export nowhere"),
         ([model, "nowhere.jpg"], "nowhere.jpg"),
