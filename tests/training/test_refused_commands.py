@@ -31,7 +31,7 @@ REFUSED = [
     ("train folder", "`data_dir` must name"),
     ("train folder --data-dir images --crop-size None", "`crop_size` must be"),
     ("train cub --data-dir images", "`backbone_weights` must name"),
-    ("train glyphs --loss mss", "`loss` must be one of"),
+    ("train glyphs --loss c9", "Received: loss=c9. Similar: c2, c1"),
     ("train glyphs --loss.negative-margin -1", "negative_margin"),
     ("train folder --data-dir gone PLAIN", "`data_dir` must exist"),
     (
@@ -67,6 +67,7 @@ REFUSED = [
 ]
 # Refused while options are parsed: printed, with a hint at --help.
 MISREAD = [
+    ("train glyphs --los ms", "--los"),
     ("train glyphs --seed x", "--seed"),
     ("evaluate", "required"),
     ("export empty --neighbors -1", "`neighbors` must be positive"),

@@ -2,7 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from keras_gsp.data import ImageSet
 from keras_gsp.data.archives import is_archive, unpacked
 
 
@@ -59,3 +63,20 @@ def check_files(name: str, paths: Sequence[Path]) -> Sequence[Path]:
             f"{len(missing):,} of {len(paths):,} missing, first {missing[:3]}."
         )
     return paths
+
+
+def labeled_images(
+    rows: Sequence[tuple[str | Path, Any]], names: Sequence | None = None
+) -> ImageSet:
+    """Makes an `ImageSet` of (path, label) rows.
+
+    Classes are `names`, by default all labels in sorted order.
+    """
+    if names is None:
+        names = sorted({label for _, label in rows})
+    places = {name: place for place, name in enumerate(names)}
+    return ImageSet(
+        labels=np.array([places[label] for _, label in rows], "int64"),
+        class_names=tuple(map(str, names)),
+        paths=[path for path, _ in rows],
+    )

@@ -7,7 +7,7 @@ import numpy as np
 from keras_gsp.data import ImageSet, csv_list, image_folder
 from keras_gsp.data.image_folder import csv_rows
 from training.datasets.image_set import RetrievalSplits, split_by_class
-from training.datasets.layout import need_data_dir
+from training.datasets.layout import labeled_images, need_data_dir
 
 _SPLITS = ("train", "test", "query", "gallery", "validation")
 
@@ -29,7 +29,8 @@ def folder_splits(
     sides = {path.split("/")[0] for path in images.class_names}
     if {"train", "test"} <= sides <= {"train", "test", "validation"}:
         named = _named_sides(images)
-        if not _shared_classes(named):
+        names = [one for side in named.values() for one in side.class_names]
+        if len(names) == len(set(names)):
             return RetrievalSplits(name=name, **named)
         # The same classes on both sides: a classification data set.
         images = merged_sides(images)
@@ -89,20 +90,16 @@ def csv_splits(
             )
 
     def part(*sides, classes=None):
-        chosen = [row for row in rows if row["split"] in sides]
-        names = classes or sorted({row["label"] for row in chosen})
-        places = {name: label for label, name in enumerate(names)}
-        unknown = sorted({row["label"] for row in chosen} - set(names))
-        if unknown:
+        chosen = [
+            (row["path"], row["label"]) for row in rows if row["split"] in sides
+        ]
+        unknown = {label for _, label in chosen} - set(classes or ())
+        if classes and unknown:
             raise ValueError(
                 "Query and gallery must have the same classes. Received: "
-                f"{unknown[:5]} in the gallery only."
+                f"{sorted(unknown)[:5]} in the gallery only."
             )
-        return ImageSet(
-            labels=np.array([places[row["label"]] for row in chosen], "int64"),
-            class_names=tuple(names),
-            paths=[row["path"] for row in chosen],
-        )
+        return labeled_images(chosen, classes)
 
     parts = {
         "train": part("train"),
@@ -138,8 +135,3 @@ def _named_sides(images):
                 chosen.labels, tuple(names), None, chosen.paths
             )
     return sides
-
-
-def _shared_classes(sides):
-    names = [name for side in sides.values() for name in side.class_names]
-    return len(names) != len(set(names))

@@ -3,6 +3,7 @@
 import gzip
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,15 @@ import numpy as np
 from keras_gsp.data import ImageSet, image_folder
 from keras_gsp.data.archives import is_archive, unpacked
 from training.datasets.image_set import RetrievalSplits, split_by_class
-from training.datasets.layout import check_files, find_root, need_data_dir
+from training.datasets.layout import (
+    check_files,
+    find_root,
+    labeled_images,
+    need_data_dir,
+)
 from training.datasets.own_images import folder_splits
 
+CIFAR_NAMES = {10: "batches.meta.txt", 100: "fine_label_names.txt"}
 _CIFAR_PIXELS = 32 * 32 * 3
 
 
@@ -91,14 +98,12 @@ def _cub(data_dir):
             "images.txt and image_class_labels.txt must list the same images. "
             f"Received: {len(files)} and {len(labels)} images in {root}."
         )
-    places = {number: place for place, number in enumerate(names)}
-    return ImageSet(
-        labels=np.array([places[labels[n].strip()] for n in files]),
-        class_names=tuple(name.strip() for name in names.values()),
-        paths=check_files(
-            "CUB-200-2011",
-            [root / "images" / f.strip() for f in files.values()],
-        ),
+    paths = [root / "images" / file.strip() for file in files.values()]
+    check_files("CUB-200-2011", paths)
+    named = [names[labels[number].strip()].strip() for number in files]
+    return labeled_images(
+        list(zip(paths, named, strict=True)),
+        [n.strip() for n in names.values()],
     )
 
 
@@ -170,14 +175,10 @@ def _online_products(data_dir):
     for side in ("train", "test"):
         lines = (root / f"Ebay_{side}.txt").read_text().splitlines()[1:]
         rows = [line.split() for line in lines if line.strip()]
-        products = [int(row[1]) for row in rows]
-        names, labels = np.unique(products, return_inverse=True)
-        paths = [root / row[3] for row in rows]
-        sides[side] = ImageSet(
-            labels=labels,
-            class_names=tuple(map(str, names)),
-            paths=check_files(f"Stanford Online Products ({side})", paths),
-        )
+        products = [(root / row[3], int(row[1])) for row in rows]
+        name = f"Stanford Online Products ({side})"
+        check_files(name, [path for path, _ in products])
+        sides[side] = labeled_images(products)
     return RetrievalSplits(name="sop", **sides)
 
 
@@ -196,56 +197,33 @@ def _in_shop(data_dir):
         root = find_root(data_dir, "In-shop", "img", archives)
     except FileNotFoundError:
         root = find_root(data_dir, "In-shop", "Img/img", archives) / "Img"
-    rows = []
+    rows: dict[str, list] = {"train": [], "query": [], "gallery": []}
     for number, line in enumerate(file.read_text().splitlines()[2:], start=3):
         row = line.split()
         if not row:
             continue
-        if len(row) != 3 or row[2] not in ("train", "query", "gallery"):
+        if len(row) != 3 or row[2] not in rows:
             raise ValueError(
                 f"Every line of {file} must be an image, an item and train, "
                 f"query or gallery. Received: line {number}: {line!r}."
             )
-        rows.append(row)
-
-    def part(*sides, like=None):
-        chosen = [row for row in rows if row[2] in sides]
-        items = sorted({r[1] for r in rows if r[2] in (like or sides)})
-        places = {item: place for place, item in enumerate(items)}
-        return ImageSet(
-            labels=np.array([places[row[1]] for row in chosen]),
-            class_names=tuple(items),
-            paths=check_files("In-shop", [root / row[0] for row in chosen]),
-        )
-
+        rows[row[2]].append((root / row[0], row[1]))
+    tested = rows["query"] + rows["gallery"]
+    check_files("In-shop", [path for path, _ in rows["train"] + tested])
+    items = sorted({item for _, item in tested})
     return RetrievalSplits(
         name="inshop",
-        train=part("train"),
-        # Queries come first, as in the published list's order of sides.
-        test=_joined(
-            part("query", like=_TESTED), part("gallery", like=_TESTED)
-        ),
-        query=part("query", like=_TESTED),
-        gallery=part("gallery", like=_TESTED),
-    )
-
-
-_TESTED = "query", "gallery"
-
-
-def _joined(one, other):
-    return ImageSet(
-        labels=np.concatenate([one.labels, other.labels]),
-        class_names=one.class_names,
-        paths=one.paths + other.paths,
+        train=labeled_images(rows["train"]),
+        test=labeled_images(tested, items),
+        query=labeled_images(rows["query"], items),
+        gallery=labeled_images(rows["gallery"], items),
     )
 
 
 def cifar_root(data_dir: str | Path | None, kind: int) -> Path:
     """Finds the binary files of CIFAR-10 or CIFAR-100 (`kind`)."""
-    marker = "batches.meta.txt" if kind == 10 else "fine_label_names.txt"
     archives = [f"cifar-{kind}-binary.tar.gz"]
-    return find_root(data_dir, f"CIFAR-{kind}", marker, archives)
+    return find_root(data_dir, f"CIFAR-{kind}", CIFAR_NAMES[kind], archives)
 
 
 def cifar_records(file: Path, num_labels: int) -> tuple[Any, Any]:
@@ -276,19 +254,14 @@ def _cifar(data_dir, kind):
         except (FileNotFoundError, TypeError):
             raise missing from None
         return RetrievalSplits(f"cifar{kind}", splits.train, splits.test)
+    files = [root / "train.bin", root / "test.bin"]
     if kind == 10:
-        files = [
-            *sorted(root.glob("data_batch_*.bin")),
-            root / "test_batch.bin",
-        ]
-        names = (root / "batches.meta.txt").read_text().split()
-    else:
-        files = [root / "train.bin", root / "test.bin"]
-        names = (root / "fine_label_names.txt").read_text().split()
+        batches = sorted(root.glob("data_batch_*.bin"))
+        files = [*batches, root / "test_batch.bin"]
     parts = [cifar_records(file, 1 if kind == 10 else 2) for file in files]
     return ImageSet(
         labels=np.concatenate([labels[:, -1] for labels, _ in parts]),
-        class_names=tuple(names),
+        class_names=tuple((root / CIFAR_NAMES[kind]).read_text().split()),
         images=np.concatenate([images for _, images in parts]),
     )
 
@@ -347,10 +320,10 @@ def _omniglot(data_dir):
 PUBLISHED = {
     "cars": Published(_cars, {"train": 8054, "test": 8131}, 98),
     "cifar10": Published(
-        lambda data_dir: _cifar(data_dir, 10), {"train": 30000, "test": 30000}
+        partial(_cifar, kind=10), {"train": 30000, "test": 30000}
     ),
     "cifar100": Published(
-        lambda data_dir: _cifar(data_dir, 100), {"train": 30000, "test": 30000}
+        partial(_cifar, kind=100), {"train": 30000, "test": 30000}
     ),
     "cub": Published(_cub, {"train": 5864, "test": 5924}, 100),
     "inshop": Published(

@@ -175,22 +175,18 @@ class Distribution:
         return num_devices // self.model_devices, self.model_devices
 
     def _check_processes(self):
-        if self.kind == "mirrored" and os.environ.get("TF_CONFIG"):
-            raise ValueError(
-                "`--distribution mirrored` must run on one host. Received: "
-                "TF_CONFIG in the environment; TensorFlow's "
-                "MultiWorkerMirroredStrategy fails inside Keras 3 "
-                "(keras-team/keras#20585). Unset it, or train on JAX: "
-                f"{ON_JAX.format('data')}; {GUIDE} explains several hosts."
-            )
-        if self.num_processes == 1:
-            return
-        if self.kind == "mirrored":
-            raise ValueError(
-                "`--distribution mirrored` must run in one process. Received: "
-                f"{NUM_PROCESSES}={self.num_processes}. Unset it, or train on "
-                f"JAX: {ON_JAX.format('data')}; see {GUIDE}."
-            )
+        # TensorFlow's MultiWorkerMirroredStrategy fails inside Keras 3
+        # (keras-team/keras#20585).
+        found = {"TF_CONFIG": os.environ.get("TF_CONFIG")}
+        if self.num_processes > 1:
+            found[NUM_PROCESSES] = str(self.num_processes)
+        for name, value in found.items():
+            if self.kind == "mirrored" and value:
+                raise ValueError(
+                    "`--distribution mirrored` must run in one process. "
+                    f"Received: {name}={value}. Unset it, or train on JAX: "
+                    f"{ON_JAX.format('data')}; {GUIDE} explains several hosts."
+                )
 
     def _check_parts(self, recipe, num_devices, num_classes):
         """Engines only cut evenly."""

@@ -96,36 +96,5 @@ def load_test_embeddings(folder: Path) -> dict[str, np.ndarray]:
         return dict(found)
 
 
-def score_test_embeddings(
-    embeddings: Any, splits: RetrievalSplits
-) -> dict[str, float]:
-    """Scores embeddings of the test side.
-
-    Args:
-        embeddings: Side -> (num_images, embedding_size).
-        splits: The labels.
-
-    Returns:
-        The rates of `gsp.metrics.retrieval_scores`, without its counts.
-    """
-    import keras_gsp as gsp
-
-    searching, *searched = _sides(splits)
-    gallery = {}
-    if searched:
-        gallery = {
-            "gallery_embeddings": embeddings["gallery"],
-            "gallery_labels": splits.gallery.labels,
-        }
-    scores = gsp.metrics.retrieval_scores(
-        embeddings[searching], getattr(splits, searching).labels, **gallery
-    )
-    return {
-        name: float(value)
-        for name, value in scores.items()
-        if not name.startswith("num_")
-    }
-
-
 def _sides(splits):
     return ["test"] if splits.query is None else ["query", "gallery"]

@@ -8,7 +8,7 @@ import keras_gsp as gsp
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from training import train
 from training.recipes import choices
-from training.recipes.arguments import arguments_of, word_of
+from training.recipes.arguments import arguments_of
 from training.recipes.choices import (
     KINDS,
     is_list_loss,
@@ -28,30 +28,25 @@ PAPERS = {
     "ms": gsp.losses.MultiSimilarityLoss,
     "n-pair": gsp.losses.NPairLoss,
     "proxy-nca": gsp.losses.ProxyNCALoss,
+    "smooth-ap": gsp.losses.SmoothAPLoss,
     "soft-triple": gsp.losses.SoftTripleLoss,
     "recall-at-k": gsp.losses.RecallAtKLoss,
     "libc": gsp.losses.IntraBatchLoss,
 }
 
 
-def test_every_exported_loss_has_a_word():
+def test_every_exported_loss_and_pooling_has_a_word():
     exported = [getattr(gsp.losses, name) for name in gsp.losses.__all__]
-    metric = [
+    metric = {
         kind
         for kind in exported
         if issubclass(kind, gsp.losses.MetricLoss) and kind not in KINDS
-    ]
-    assert len(metric) == len(losses()) > 15
-    assert {*losses().values()} == {*metric}
+    }
+    assert {*losses().values()} == metric and len(metric) > 15
     assert {word: losses()[word] for word in PAPERS} == PAPERS
-
-
-def test_every_exported_pooling_has_a_word():
     exported = [getattr(gsp.layers, name) for name in gsp.layers.__all__]
     found = {kind for kind in exported if issubclass(kind, FeaturePooling)}
-    own = set(poolings().values()) - found
-    assert found <= set(poolings().values())
-    assert own == {
+    assert {*poolings().values()} == found | {
         keras.layers.GlobalAveragePooling2D,
         keras.layers.GlobalMaxPooling2D,
     }
@@ -85,12 +80,6 @@ def test_a_new_loss_needs_no_edit_in_training(monkeypatch, tmp_path, capsys):
         assert "factor, positive" in capsys.readouterr().out
     finally:
         losses.cache_clear()
-
-
-def test_words_of_classes():
-    names = ("NPairLoss", "SmoothAPLoss", "RecallAtKLoss", "ProxyNCALoss")
-    words = [word_of(name, "Loss") for name in names]
-    assert words == ["n-pair", "smooth-ap", "recall-at-k", "proxy-nca"]
 
 
 def test_arguments_are_those_of_the_signature():

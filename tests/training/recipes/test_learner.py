@@ -19,10 +19,6 @@ from training.recipes.named import named
 SMALL = {"embedding_size": 8, "num_prototypes": 4, "memory_capacity": 64}
 SHAPE = (16, 16, 3)
 GAP = named("glyphs")
-ZSR = GAP.with_(pooling="gsp", regularizer="zsr")
-XML = GAP.with_(regularizer="xml")
-XBM = GAP.with_(memory="xbm")
-CCP = named("glyphs", ccp="on")
 COMBINATIONS = [
     {"pooling": "gmp"},
     {"pooling": "gem-gsp"},
@@ -31,6 +27,7 @@ COMBINATIONS = [
     {"regularizer": "xml", "loss": "triplet"},
     {"regularizer": "xml", "pooling": "gsp", "loss": "ms"},
     {"ccp": "on", "loss": "c1"},
+    {"ccp": "learned"},
     {"loss": "soft-triple", "pooling": "gsp", "regularizer": "zsr"},
     {"loss": "libc"},
 ]
@@ -70,23 +67,50 @@ def test_settings_reach_the_layers():
     )
     learner = learner_of(recipe)
     pooling = learner.encoder.get_layer("pooling")
-    assert pooling.num_prototypes == 4
-    assert pooling.transport_ratio == 0.4
+    found = pooling.num_prototypes, pooling.transport_ratio, pooling.power
+    assert found == (4, 0.4, 2.0)
     assert pooling.inverse_temperature == 7.0
-    assert pooling.power == 2.0
     assert learner.loss.negative_margin == 0.7
 
 
-def test_the_regularizer_has_the_papers_weight_unless_told_otherwise():
-    assert learner_of(ZSR).regularizer_weight == 0.1
-    assert learner_of(XML).regularizer_weight == 0.01
-    other = XML.with_(regularizer_weight=0.5)
-    assert learner_of(other).regularizer_weight == 0.5
+@pytest.mark.parametrize(
+    "settings, name, value",
+    [
+        # The papers' weights, unless another is set.
+        ({"pooling": "gsp", "regularizer": "zsr"}, "regularizer_weight", 0.1),
+        ({"regularizer": "xml"}, "regularizer_weight", 0.01),
+        (
+            {"regularizer": "xml", "regularizer_weight": 0.5},
+            *("regularizer_weight", 0.5),
+        ),
+        ({"memory": "xbm"}, "in_batch_weight", None),
+        ({"memory": "xbm", "in_batch_weight": 0.25}, "in_batch_weight", 0.25),
+        ({"ccp": "on", "in_batch_weight": 0.1}, "in_batch_weight", 0.1),
+        ({"ccp": "learned"}, "anchor_weight", None),
+        ({"ccp": "single"}, "anchor_weight", 2e-4),
+        ({"ccp": "on", "anchor_weight": 0.0}, "anchor_weight", 0.0),
+    ],
+)
+def test_weights_of_the_loss_are_those_that_are_set(settings, name, value):
+    assert getattr(learner_of(GAP.with_(**settings)), name) == value
+
+
+def test_ccp_has_problems_without_an_anchor_and_recent_samples():
+    recipe = named("glyphs", ccp="on").with_(
+        anchor_weight=0.0, ccp_pool="recent", ccp_pool_size=20
+    )
+    learner = learner_of(recipe)
+    assert learner.progress is not None
+    assert learner.memory is None
+    assert learner.recent.capacity == 6 * 20
 
 
 def test_the_same_seed_gives_the_same_weights():
     first, again, other = (
-        learner_of(ZSR.with_(seed=seed)).get_weights() for seed in (0, 0, 1)
+        learner_of(
+            GAP.with_(pooling="gsp", regularizer="zsr", seed=seed)
+        ).get_weights()
+        for seed in (0, 0, 1)
     )
     assert all(map(np.array_equal, first, again))
     assert not all(map(np.array_equal, first, other))
@@ -154,78 +178,46 @@ def test_prototypes_start_from_training_images(changes, layer, name):
     np.testing.assert_array_equal(found[1], found[2])
 
 
-@pytest.mark.parametrize("weights", [None, "network.weights.h5"])
-def test_statistics_are_settled_unless_weights_bring_their_own(weights):
-    """Scored and trained, the network is then the same but for rounding."""
-    import tensorflow as tf
-
-    recipe = GAP.with_(**SMALL)
-    learner = learner_of(recipe)
-    images, labels = batch()
-    batches = tf.data.Dataset.from_tensors((images, labels)).repeat(100)
-    before = [v.numpy() for v in learner.encoder.non_trainable_variables]
-    loaded = recipe.with_(backbone_weights=weights)
-    settle_statistics(loaded, learner, batches, num_batches=100)
-    after = [v.numpy() for v in learner.encoder.non_trainable_variables]
-    if weights is not None:
-        assert all(map(np.array_equal, before, after))
-        return
-    scored = np.asarray(learner.encoder(images, training=False))
-    trained = np.asarray(learner.encoder(images, training=True))
-    np.testing.assert_allclose(scored, trained, atol=5e-3)
-
-
-@pytest.mark.parametrize("pooling", ["gsop", "solar", "gap"])
-def test_statistics_of_the_pooling_are_settled_beside_weights(pooling):
-    """What is scored is then what was trained, from the first step on."""
+@pytest.mark.parametrize(
+    "pooling, part",
+    [
+        ("gap", "encoder"),
+        # Weights of the backbone bring its statistics; those of the pooling
+        # are updated.
+        ("gap", None),
+        ("gsop", "pooling"),
+        ("solar", "pooling"),
+    ],
+)
+def test_statistics_are_settled_unless_weights_bring_their_own(pooling, part):
+    """The scored network is then the trained one, from the first step on."""
     import tensorflow as tf
 
     recipe = GAP.with_(**SMALL, pooling=pooling)
     learner = learner_of(recipe)
     images, labels = batch()
     batches = tf.data.Dataset.from_tensors((images, labels)).repeat(100)
-    layer = learner.encoder.get_layer("pooling")
-    moving = [v for v in layer.non_trainable_variables if "moving" in v.name]
-    assert bool(moving) == (pooling != "gap")
-    of_backbone = [
-        v
-        for v in learner.encoder.non_trainable_variables
-        if not any(v is one for one in moving)
-    ]
-    before = [v.numpy() for v in of_backbone]
-    loaded = recipe.with_(backbone_weights="network.weights.h5")
-    settle_statistics(loaded, learner, batches, num_batches=100)
-    after = [v.numpy() for v in of_backbone]
-    assert all(map(np.array_equal, before, after))
-    features = features_before(learner.encoder, layer)(images)
-    scored = np.asarray(layer(features, training=False))
-    trained = np.asarray(layer(features, training=True))
+    encoder = learner.encoder
+    layer = encoder.get_layer("pooling") if part == "pooling" else encoder
+    settled = [] if part is None else layer.non_trainable_variables
+    settled = {v.path for v in settled if "moving" in v.path}
+    assert bool(settled) == (part is not None)
+    before = {v.path: v.numpy() for v in encoder.non_trainable_variables}
+    if part != "encoder":
+        recipe = recipe.with_(backbone_weights="network.weights.h5")
+    settle_statistics(recipe, learner, batches, num_batches=100)
+    changed = {
+        v.path
+        for v in encoder.non_trainable_variables
+        if not np.array_equal(v.numpy(), before[v.path])
+    }
+    assert changed == settled
+    if part is None:
+        return
+    inputs = images
+    if part == "pooling":
+        inputs = features_before(encoder, layer)(images)
+    scored = np.asarray(layer(inputs, training=False))
+    trained = np.asarray(layer(inputs, training=True))
     scale = np.abs(trained).max()
     np.testing.assert_allclose(scored / scale, trained / scale, atol=5e-3)
-
-
-def test_the_weight_within_the_batch_is_used_as_it_is_set():
-    xbm = XBM.with_(in_batch_weight=0.25)
-    assert learner_of(xbm).in_batch_weight == 0.25
-    assert learner_of(XBM).in_batch_weight is None
-    ccp = CCP.with_(in_batch_weight=0.1)
-    assert learner_of(ccp).in_batch_weight == 0.1
-
-
-def test_learned_proxies_start_at_random_and_have_no_anchor():
-    learned = learner_of(CCP.with_(ccp="learned"))
-    sampled = learner_of(CCP.with_(ccp="single"))
-    assert learned.proxies.proxies.shape == sampled.proxies.proxies.shape
-    assert learned.anchor_weight is None and sampled.anchor_weight > 0.0
-    free = CCP.with_(anchor_weight=0.0)
-    assert learner_of(free).progress is not None
-    before = learned.proxies.proxies.numpy()
-    learned.train_on_batch(*batch())
-    assert not np.array_equal(learned.proxies.proxies.numpy(), before)
-
-
-def test_a_recent_pool_has_a_memory_of_its_own():
-    recipe = CCP.with_(ccp_pool="recent", ccp_pool_size=20)
-    learner = learner_of(recipe)
-    assert learner.memory is None
-    assert learner.recent.capacity == 6 * 20

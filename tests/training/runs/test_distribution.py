@@ -41,11 +41,6 @@ def engine(monkeypatch):
     return use
 
 
-def refused(kind, reason, recipe=RECIPE, num_classes=None, **arguments):
-    with pytest.raises(ValueError, match=re.escape(reason)):
-        Distribution(kind, **arguments).check(recipe, num_classes)
-
-
 @pytest.mark.parametrize("kind", ["data", "model", "mirrored"])
 def test_what_can_work_passes(engine, kind):
     engine(kind)
@@ -61,65 +56,56 @@ def test_one_device_is_never_refused(monkeypatch):
 @pytest.mark.parametrize("kind", ["data", "model", "mirrored"])
 def test_another_backend_is_refused(monkeypatch, kind):
     monkeypatch.setattr("keras.backend.backend", lambda: "other")
-    refused(kind, "Received: other. Set KERAS_BACKEND=")
+    with pytest.raises(ValueError, match="other. Set KERAS_BACKEND="):
+        Distribution(kind).check(RECIPE)
 
 
-@pytest.mark.parametrize("kind", ["data", "model", "mirrored"])
-def test_a_single_device_is_refused(engine, kind):
-    engine(kind, num_devices=1)
-    refused(kind, "needs 2 devices or more. Received: device:0.")
+SINGLE = "needs 2 devices or more. Received: device:0."
+MESH = "divide the 4 devices. Received: model_devices={}."
+# Engine, sentence, number of devices, recipe, environment, arguments.
+REFUSED = [
+    *((kind, SINGLE, 1, {}, {}, {}) for kind in ("data", "model", "mirrored")),
+    ("data", "cut evenly by 3 devices", 3, {}, {}, {}),
+    ("mirrored", "cut evenly by 3 devices", 3, {}, {}, {}),
+    ("data", "4 devices and its chunks", 4, {"batch_chunks": 8}, {}, {}),
+    *(
+        ("model", MESH.format(n), 4, {}, {}, {"model_devices": n})
+        for n in (0, 1, 3)
+    ),
+    ("model", "training classes, 9.", 4, {}, {}, {"num_classes": 9}),
+    ("model", "a recipe with neither", 4, {"regularizer": "none"}, {}, {}),
+    ("mirrored", "jit_compile=True.", 4, {"jit_compile": True}, {}, {}),
+    *(
+        ("mirrored", f"Received: {name}=2. Unset it", 4, {}, {name: "2"}, {})
+        for name in ("TF_CONFIG", "KERAS_DISTRIBUTION_NUM_PROCESSES")
+    ),
+    (
+        *("mirrored", "log_regularizer_share=True.", 4),
+        *({"log_regularizer_share": True}, {}, {}),
+    ),
+]
 
 
-def test_several_workers_of_tensorflow_are_refused(engine, monkeypatch):
-    engine("mirrored")
-    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a", "b"]}}')
-    refused("mirrored", "KERAS_BACKEND=jax python -m training.train")
-
-
-def test_replicas_in_several_processes_are_refused(engine, monkeypatch):
-    engine("mirrored")
-    monkeypatch.setenv("KERAS_DISTRIBUTION_NUM_PROCESSES", "2")
-    refused("mirrored", "Received: KERAS_DISTRIBUTION_NUM_PROCESSES=2. Unset")
-
-
-@pytest.mark.parametrize("kind", ["data", "mirrored"])
-def test_a_batch_that_cannot_be_cut_is_refused(engine, kind):
-    engine(kind, num_devices=3)
-    refused(kind, "cut evenly by 3 devices")
-
-
-def test_chunks_that_cannot_be_cut_are_refused(engine):
-    engine("data")
-    recipe = RECIPE.with_(batch_chunks=8)
-    refused("data", "cut evenly by 4 devices and its chunks", recipe)
-
-
-@pytest.mark.parametrize("model_devices", [0, 1, 3])
-def test_a_mesh_that_does_not_fit_is_refused(engine, model_devices):
-    engine("model")
-    refused(
-        "model",
-        f"divide the 4 devices. Received: model_devices={model_devices}.",
-        model_devices=model_devices,
-    )
-
-
-def test_classes_that_cannot_be_cut_are_refused(engine):
-    engine("model")
-    refused("model", "number of training classes, 9.", num_classes=9)
-
-
-def test_nothing_to_cut_by_class_is_refused(engine):
-    engine("model")
-    recipe = RECIPE.with_(regularizer="none")
-    refused("model", "a recipe with neither", recipe)
-
-
-@pytest.mark.parametrize("name", ["jit_compile", "log_regularizer_share"])
-def test_what_replicas_cannot_have_is_refused(engine, name):
-    engine("mirrored")
-    recipe = RECIPE.with_(**{name: True})
-    refused("mirrored", f"Received: {name}=True.", recipe)
+@pytest.mark.parametrize(
+    "kind, reason, num_devices, settings, environment, arguments", REFUSED
+)
+def test_what_an_engine_cannot_do_is_refused(
+    engine,
+    monkeypatch,
+    kind,
+    reason,
+    num_devices,
+    settings,
+    environment,
+    arguments,
+):
+    engine(kind, num_devices)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    num_classes = arguments.get("num_classes")
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        cut = {k: v for k, v in arguments.items() if k != "num_classes"}
+        Distribution(kind, **cut).check(RECIPE.with_(**settings), num_classes)
 
 
 def test_the_command_refuses_before_anything_is_written(tmp_path, monkeypatch):
