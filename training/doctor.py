@@ -1,7 +1,7 @@
 """Examines a data set: `python -m training.doctor --data-dir images.zip`.
 
-Ends with 1 when an image, or nearly the same one, stands on two sides of the
-class split: what is scored as unseen would have been learned.
+Exits with 1 if an image, or nearly the same one, is on two sides of the class
+split: the scores of unseen classes would then be wrong.
 """
 
 import sys
@@ -19,7 +19,7 @@ LISTED = 5
 
 @dataclass(frozen=True)
 class DoctorCommand:
-    """Examines a data set before anything is trained on it."""
+    """Examines a data set before training."""
 
     data_dir: str
     """Folder or archive of images, one folder per class; of another data set
@@ -110,10 +110,8 @@ def _report(found, sampling, command):
     yield from _listed(
         found.tiny, f"image(s) of fewer than {command.min_side} pixels a side"
     )
-    yield from _listed(found.blank, "image(s) that show next to nothing")
-    yield from _listed(
-        found.turned, "photograph(s) that EXIF says are shown turned"
-    )
+    yield from _listed(found.blank, "blank image(s)")
+    yield from _listed(found.turned, "photograph(s) that EXIF turns")
     for kind in ("exact", "near"):
         words = "identical" if kind == "exact" else "nearly identical"
         for place, where in (

@@ -21,7 +21,7 @@ class EvaluateCommand:
     dataset: Dataset | None = None
     """Data set to score; by default the one of the run."""
     data_dir: str | None = None
-    """Where that data set is; by default where the run had it."""
+    """Folder or archive of that data set; by default the run's."""
     split: Literal["test", "validation", "train", "all"] = "test"
     """Side of the data set; all: every class, for data that the run has not
     seen."""
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _evaluate(command):
     directory = RunDirectory(command.run)
-    # The saved encoder has its backbone, also where features were cached.
+    # The saved encoder has its backbone, even if features were cached.
     recipe = directory.read_recipe().with_(cache_features=False)
     if command.output is not None and command.output.exists():
         raise FileExistsError(
@@ -68,7 +68,7 @@ def _evaluate(command):
 
 
 def _images(command, recipe):
-    """What is scored, and its queries and gallery where it names them."""
+    """Returns the images to score, with queries and gallery if any."""
     from training.recipes.data import load_splits, read_recipe
 
     if command.split == "all":

@@ -49,7 +49,7 @@ class TrainCommand:
     optimization: Optimization
     evaluation: Evaluation
     name: str | None = None
-    """Name of the run; by default the recipe's with what was changed."""
+    """Name of the run; by default the recipe and the changed settings."""
     runs: Path = Path("runs")
     """Folder of the runs."""
     distribution: Kind = "none"

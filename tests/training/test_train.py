@@ -106,9 +106,7 @@ class Killed(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-def test_a_killed_run_goes_on_as_if_it_had_not_been(
-    finished, tmp_path, monkeypatch
-):
+def test_a_killed_run_resumes_exactly(finished, tmp_path, monkeypatch):
     run = RunDirectory(tmp_path / "killed")
     build = callbacks.build_callbacks
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

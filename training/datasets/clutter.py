@@ -75,7 +75,7 @@ def compose_clutter(
 
 
 def _paste(canvas, picture, sizes, rng):
-    """Draws a picture, shrunk, where it fits; its paper is transparent."""
+    """Draws a shrunk picture at random; white paper is transparent."""
     from PIL import Image
 
     side = len(canvas)

@@ -90,32 +90,6 @@ def compose_collages(pictures: Any, backgrounds: Any, seed: int = 0) -> Any:
     return canvas.reshape(count, 2 * height, 2 * width, channels)
 
 
-def cell_of_picture(collages: Any, pictures: Any) -> Any:
-    """Finds each picture in its 2 x 2 canvas, pixel by pixel.
-
-    Returns (num_images,), each in [0, 4): upper left, upper right, lower left,
-    lower right.
-    """
-    count, height, width = pictures.shape[:3]
-    cells = np.stack(
-        [
-            (collages[:, top : top + height, left : left + width] == pictures)
-            .reshape(count, -1)
-            .all(axis=1)
-            for top in (0, height)
-            for left in (0, width)
-        ],
-        axis=1,
-    )
-    if not cells.any(axis=1).all():
-        first = int(np.flatnonzero(~cells.any(axis=1))[0])
-        raise ValueError(
-            "`pictures` must each be a cell of the collage beside it. "
-            f"Received: a picture {first} that is none of its cells."
-        )
-    return cells.argmax(axis=1)
-
-
 def _dealt(size, rows, columns, rng):
     per_deck = size // columns
     decks = [

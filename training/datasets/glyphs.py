@@ -6,6 +6,7 @@ Letters and symbols are those of the DejaVu fonts, one outline to each.
 import unicodedata
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -57,10 +58,13 @@ def load(
     Returns `RetrievalSplits` of (48, 48, 3) images, dark on light.
     """
     sides = _sides(
-        (train_classes, validation_classes, test_classes),
-        (train_samples, test_samples, test_samples),
-        has_distractors,
-        seed,
+        train_classes=train_classes,
+        train_samples=train_samples,
+        validation_classes=validation_classes,
+        test_classes=test_classes,
+        test_samples=test_samples,
+        has_distractors=has_distractors,
+        seed=seed,
     )
     return RetrievalSplits(
         name="glyphs",
@@ -68,29 +72,14 @@ def load(
     )
 
 
-def letter_cells(
-    side: str,
-    *,
-    train_classes: int = 150,
-    train_samples: int = 60,
-    validation_classes: int = 60,
-    test_classes: int = 100,
-    test_samples: int = 20,
-    has_distractors: bool = True,
-    seed: int = 0,
-) -> np.ndarray:
+def letter_cells(side: str, **settings: Any) -> np.ndarray:
     """Returns the cell of each letter in the images of `load`.
 
     (num_images,), each in [0, 4): upper left, upper right, lower left, lower
-    right. Arguments are those of `load`.
+    right. `settings` are those of `load`.
     """
-    # Every side has a generator of its own: the others need no rendering.
-    drawn = _sides(
-        (train_classes, validation_classes, test_classes),
-        (train_samples, test_samples, test_samples),
-        has_distractors,
-        seed,
-    )[side]
+    # Every side has its own generator: the others need no rendering.
+    drawn = _sides(**(load.__wrapped__.__kwdefaults__ | settings))[side]
     return _images_and_cells(*drawn)[1]
 
 
@@ -98,17 +87,11 @@ def single_characters(*, samples: int = 60, seed: int = 0) -> ImageSet:
     """Renders clean characters to pretrain on, each alone in its cell.
 
     The classes are the training letters and the training symbols that `load`
-    draws by default; characters of validation and test canvases are not among
-    them.
-
-    Args:
-        samples: Images of each character.
-        seed: Seed of every image.
-
-    Returns:
-        An `ImageSet` of (24, 24, 3) images, dark on light.
+    draws by default. Returns an `ImageSet` of (24, 24, 3) images, dark on
+    light, `samples` of each character.
     """
-    letters, symbols, *_ = _sides((150, 60, 100), (1, 1, 1), True, 0)["train"]
+    defaults = load.__wrapped__.__kwdefaults__
+    letters, symbols, *_ = _sides(**defaults)["train"]
     outlines = np.stack([*letters.values(), *symbols])
     labels = np.repeat(np.arange(len(outlines)), samples)
     generator = np.random.default_rng(seed)
@@ -125,8 +108,19 @@ def single_characters(*, samples: int = 60, seed: int = 0) -> ImageSet:
     )
 
 
-def _sides(counts, samples, has_distractors, seed):
+def _sides(
+    *,
+    train_classes,
+    train_samples,
+    validation_classes,
+    test_classes,
+    test_samples,
+    has_distractors,
+    seed,
+):
     """Returns the arguments of `_render` for every side."""
+    counts = train_classes, validation_classes, test_classes
+    samples = train_samples, test_samples, test_samples
     letters, symbols = distinct_outlines()
     if sum(counts) > len(letters):
         raise ValueError(
@@ -196,7 +190,7 @@ def _three_of(symbols, drawn, generator):
 
 
 def _canvases(drawn, generator):
-    """Draws up to four characters per image, each in a cell of its own.
+    """Draws up to four characters per image, each in its own cell.
 
     `drawn` is (num_images, up to 4, num_faces, OUTLINE_SIZE, OUTLINE_SIZE).
     Returns (num_images, 2 * CELL, 2 * CELL), uint8, and the cell of each
@@ -310,7 +304,7 @@ def _common_characters(files):
 
 
 def _ink(font, character):
-    """The cut-out ink of one character, or None where there is none."""
+    """Returns the cut-out ink of one character, or None."""
     from PIL import Image
 
     mask = font.getmask(character, mode="L")

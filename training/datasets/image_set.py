@@ -72,7 +72,7 @@ class RetrievalSplits:
 
     def every_image(self) -> ImageSet:
         """Joins all sides to one set, in the order of the sides."""
-        # The package brings Keras along: not for a command's --help.
+        # The package imports Keras: not for a command's --help.
         from keras_gsp.data import ImageSet
 
         sides = [self.train, self.test]

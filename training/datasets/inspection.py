@@ -1,8 +1,8 @@
-"""What is wrong with a data set, found before anything is trained on it.
+"""Finds copies, leaks and unusable images in a data set.
 
 Two images are near duplicates when small copies of them, 32 x 32 pixels,
-differ by at most `MAX_DIFFERENCE` of what each differs from its own mean:
-other compressions and sizes of one picture. Mirrored, cropped and recolored
+differ by at most `MAX_DIFFERENCE` of their own standard deviation: other
+compressions and sizes of one picture. Mirrored, cropped and recolored
 copies are not found.
 """
 
@@ -54,7 +54,7 @@ class Look:
 
 @dataclass
 class Inspection:
-    """What `inspect` found; lists hold names of images, pairs two of them."""
+    """Findings of `inspect`: lists of image names, or of pairs of names."""
 
     sides: dict[str, dict[str, Any]] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)

@@ -22,13 +22,8 @@ RESNET_OFFSET = (-103.939, -116.779, -123.68)
 def build_backbone(recipe: Recipe, image_shape: tuple) -> Any:
     """Returns the backbone that a recipe names, preprocessing inside.
 
-    Args:
-        recipe: Names the backbone, its weights and what stays frozen.
-        image_shape: (height, width, 3) of uint8 images; of the features
-            with `cache_features`.
-
-    Returns:
-        `keras.Model` from (batch, height, width, 3) to a feature map.
+    A `keras.Model` from (batch, height, width, 3), uint8, or cached features,
+    to a feature map.
     """
     if recipe.cache_features:
         features = keras.Input(image_shape, name="features")
@@ -46,7 +41,7 @@ def build_backbone(recipe: Recipe, image_shape: tuple) -> Any:
 
 
 def _network(recipe, image_shape, pixels):
-    """The network with its weights, and pixels in its range."""
+    """Returns the network with its weights, and pixels in its range."""
     weights = recipe.backbone_weights
     if recipe.backbone.startswith(HUB_PREFIX):
         preset = recipe.backbone.removeprefix(HUB_PREFIX)
@@ -87,19 +82,14 @@ def _network(recipe, image_shape, pixels):
 
 
 def _layers_within(network):
-    """All layers of a model and of the models inside it."""
+    """Yields all layers of a model and of the models inside it."""
     for layer in network.layers:
         yield layer
         yield from _layers_within(layer) if hasattr(layer, "layers") else ()
 
 
 def fetch_imagenet_weights(recipe: Recipe) -> None:
-    """Downloads the ImageNet weights of a recipe's backbone, if necessary.
-
-    Raises:
-        ValueError: Keras has none for this backbone.
-        ConnectionError: they cannot be downloaded.
-    """
+    """Downloads the ImageNet weights of a backbone, if necessary."""
     if recipe.backbone not in ("mobilenet-v2", "resnet50"):
         raise ValueError(
             "`backbone_weights` must name a file with backbone="

@@ -1,7 +1,7 @@
 """Every loss of `gsp.losses` and pooling of `gsp.layers`, by a word.
 
-A class that a package exports is found by itself: its word is its name, or the
-short name of papers that stands here.
+Exported classes are found automatically: the word is the class's name, or its
+short name in papers, listed here.
 """
 
 from functools import cache
@@ -114,7 +114,7 @@ def is_proxy_loss(word: str) -> bool:
 
 def loss_arguments(word: str) -> Arguments:
     """Returns a loss's own arguments with their defaults."""
-    # What every pair loss has; a recipe sets it elsewhere.
+    # Arguments of every pair loss are settings of a recipe.
     shared = tuple(arguments_of(gsp.losses.PairLoss, "loss").__annotations__)
     return arguments_of(losses()[word], "loss", shared)()
 

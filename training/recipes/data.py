@@ -11,21 +11,15 @@ from training.recipes.recipe import HUB_PREFIX, Recipe
 def load_splits(recipe: Recipe) -> RetrievalSplits:
     """Reads or renders the data set that a recipe names.
 
-    Returns:
-        Splits with a validation side; without one in the data set, the
-        recipe's fold of the training classes.
-
-    Raises:
-        ValueError: `data_dir` is needed and missing, or the data set has
-            fewer training classes than a batch or the folds take.
-        FileNotFoundError: the data set does not exist.
+    Without validation classes in the data set, the recipe's fold of the
+    training classes validates.
     """
     checked = read_recipe(recipe, lambda found: _validated(recipe, found))
     return _validated(recipe, checked)
 
 
 def _validated(recipe, splits):
-    """Splits with a validation side, whose training classes fill a batch."""
+    """Returns splits with a validation side and enough classes."""
     if splits.validation is None:
         if splits.train.num_classes < recipe.validation_folds:
             raise ValueError(
@@ -46,7 +40,7 @@ _FILES = ("cub", "cars", "sop", "inshop", "folder", "csv", "omniglot")
 
 
 def needed_sources(recipe: Recipe) -> tuple[str, ...]:
-    """Which of `data_dir` and `backbone_weights` have to be named."""
+    """Returns which of `data_dir` and `backbone_weights` must be given."""
     is_hub = recipe.backbone.startswith(HUB_PREFIX)
     needed = {
         "data_dir": recipe.source == "disk",
@@ -60,8 +54,8 @@ def _check_named(recipe):
     needed = needed_sources(recipe)
     if "data_dir" in needed and recipe.data_dir is None:
         raise ValueError(
-            "`data_dir` must name where the images of dataset="
-            f"{recipe.dataset} are, a folder or an archive: --data-dir PATH. "
+            "`data_dir` must name the folder or archive of "
+            f"dataset={recipe.dataset}: --data-dir PATH. "
             "Received: data_dir=None."
         )
     is_file = recipe.dataset in _FILES and recipe.source == "disk"
@@ -83,13 +77,7 @@ def _check_named(recipe):
 def check_sources(recipe: Recipe) -> None:
     """Checks that images and weights are there, before any image is read.
 
-    ImageNet's weights are downloaded.
-
-    Raises:
-        ValueError: `data_dir`, `crop_size` or `backbone_weights` is needed
-            and missing, or the backbone needs a library that is missing.
-        FileNotFoundError: no such file or folder.
-        ConnectionError: ImageNet's weights cannot be downloaded.
+    Downloads ImageNet's weights, or pretrains on characters, if necessary.
     """
     _check_named(recipe)
     if recipe.backbone.startswith(HUB_PREFIX):
@@ -132,14 +120,9 @@ def read_recipe(
 ) -> RetrievalSplits:
     """Reads a recipe's data set, with or without a validation side.
 
-    Args:
-        recipe: The settings.
-        check: Raises for unsuitable classes. Called as soon as they are
-            known, before images are decoded where possible, and again after
-            unusable files are left out. Its splits may have no pixels.
-
-    Returns:
-        The splits.
+    `check` raises for unsuitable classes. It is called as soon as they are
+    known, with splits that may have no pixels, and again after unusable files
+    are left out.
     """
     _check_named(recipe)
     if recipe.dataset == "glyphs":
@@ -170,7 +153,7 @@ def read_recipe(
 
 
 def _prepared(recipe, splits):
-    """Splits of features or of cropped images, where they are kept."""
+    """Returns splits of features or of cropped images, if they are kept."""
     if recipe.cache_features:
         from training.recipes.features import with_features
 

@@ -22,17 +22,10 @@ from training.recipes.recipe import Recipe
 
 
 def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
-    """Replaces images by the backbone's features.
+    """Replaces images by the backbone's feature maps.
 
     Images are cropped for evaluation, features rounded to float16 and cached
     in a file named after image files, crop and backbone weights.
-
-    Args:
-        recipe: Names backbone, weights and crop; `cache_features` is set.
-        splits: Images in memory or on disk.
-
-    Returns:
-        The splits, with feature maps as `images`.
     """
     recipe = recipe.with_(cache_features=False)
     # A backbone without a weights file has the same random weights each time.
@@ -49,13 +42,8 @@ def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
 def complete_encoder(recipe: Recipe, encoder: Any) -> Any:
     """Adds the backbone to an encoder that was trained on its features.
 
-    Args:
-        recipe: The encoder's recipe.
-        encoder: What was trained.
-
-    Returns:
-        A model from uint8 images to the encoder's outputs, layers named as
-        in any other encoder; `encoder` itself where no features were cached.
+    Layers have the names of any other encoder. Returns `encoder` itself if no
+    features were cached.
     """
     if not recipe.cache_features:
         return encoder

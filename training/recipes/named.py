@@ -1,7 +1,7 @@
 """Recipes by name: data sets, and the papers' settings on theirs.
 
-What a choice of loss, pooling or method brings along is in `named.toml` and,
-with its section of the papers, in `published.toml`.
+The settings that a choice of loss, pooling or method implies are in
+`named.toml` and, with their section of the papers, in `published.toml`.
 """
 
 import tomllib
@@ -35,7 +35,7 @@ METHODS: dict[str, dict[str, str]] = {
     "xml": {"regularizer": "xml"},
     "ccp": {"ccp": "on"},
     "ccp-s": {"ccp": "on", "size": "small"},
-    # Printed as C1+CCP+GSP (thesis, table 5.1), where GSP is with ZSR.
+    # Printed as C1+CCP+GSP (thesis, table 5.1); GSP there includes ZSR.
     "ccp-gsp-zsr": {"ccp": "on", "pooling": "gsp", "regularizer": "zsr"},
     "xbm": {"memory": "xbm", "loss": "c1"},
     "xbm-s": {"memory": "xbm", "loss": "c1", "size": "small"},
@@ -51,7 +51,7 @@ LOSSES = (
     *("c1", "c2", "triplet", "ms"),
     *("proxy-anchor", "proxy-nca", "soft-triple"),
 )
-# Options that bring further settings along.
+# Options that imply further settings.
 CHOICES = ("loss", "pooling", "regularizer", "memory", "ccp", "backbone")
 
 
@@ -148,8 +148,7 @@ def _recipe(name, dataset, choices):
         when = one.get("when", {})
         if all(chosen.get(key) in words for key, words in when.items()):
             values |= one.get("values", {}) | one.get(dataset, {})
-    # What was chosen stays, but for poolings, beside which the conventional
-    # protocol has a maximum.
+    # Choices stay, except poolings: the conventional protocol adds a maximum.
     kept = {k: v for k, v in choices.items() if k in CHOICES}
     kept.pop("pooling", None)
     return Recipe.of(**values | kept)

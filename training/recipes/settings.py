@@ -212,7 +212,7 @@ class Objective:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """What is added to the loss: regularizer, memory, sampled proxies."""
+    """Additions to the loss: regularizer, memory, sampled proxies."""
 
     regularizer: Literal["none", "zsr", "xml"] = "none"
     """Zero-shot regularizer or cross-batch metric learning."""
@@ -278,7 +278,7 @@ class Optimization:
     """Learning rate of the network."""
     schedule: Literal["constant", "cosine", "plateau"] = "constant"
     """Constant rates, a cosine down to 0, or lower rates whenever the
-    validation score stands still."""
+    validation score does not improve."""
     ramp_steps: Annotated[int, not_negative] = 0
     """First steps, in which rates rise from 0."""
     fall_share: Annotated[float, up_to_one] = 1.0

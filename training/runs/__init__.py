@@ -1,1 +1,1 @@
-"""One training run: what it writes, and how it is watched."""
+"""One training run: its files, callbacks, devices and export."""

@@ -1,4 +1,4 @@
-"""What a run depends on besides its recipe: versions, commit, device."""
+"""Versions, commit and device of a run."""
 
 import os
 import platform

@@ -48,7 +48,7 @@ class Export:
     calibrated on the run's validation classes; the searches of a SavedModel
     then return `is_match` too."""
     data_dir: str | None = None
-    """Where the data set is; by default where the run found it."""
+    """Folder or archive of the data set; by default the run's."""
     neighbors: Annotated[int, positive] = 10
     """Neighbors that a search returns."""
     held_out: Annotated[float, Range(above=0, below=1)] = 0.1

@@ -27,7 +27,7 @@ class ProgressBar(keras.callbacks.Callback):
         self._bar: Any = None
         self._best = float("-inf")
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Shows the bar."""
         total = self.params["epochs"] * self._steps_per_epoch
         # Only the first process prints; None disables the bar where standard
@@ -37,21 +37,15 @@ class ProgressBar(keras.callbacks.Callback):
             total=total, desc=self._name, unit="step", disable=disable
         )
 
-    def on_epoch_begin(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
-        """Starts where a resumed run starts."""
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        """Moves the bar to the step of a resumed run."""
         self._bar.update(epoch * self._steps_per_epoch - self._bar.n)
 
-    def on_train_batch_end(
-        self, batch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Counts a step."""
         self._bar.update()
 
-    def on_epoch_end(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Shows loss and score."""
         logs = logs or {}
         self._best = max(self._best, logs["val_map_at_r"])
@@ -66,7 +60,7 @@ class ProgressBar(keras.callbacks.Callback):
             facts = ", ".join(f"{name} {text}" for name, text in shown.items())
             print(f"{self._name}: step {step}, {facts}", flush=True)
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Leaves the bar as it is."""
         self._bar.close()
 
@@ -84,7 +78,7 @@ class History(keras.callbacks.Callback):
         self._writer: Any = None
         self._since = 0.0
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Opens TensorBoard's log, if TensorFlow is installed."""
         self._since = time.monotonic()
         is_there = importlib.util.find_spec("tensorflow") is not None
@@ -95,9 +89,7 @@ class History(keras.callbacks.Callback):
         folder = str(self._directory.tensorboard)
         self._writer = tf.summary.create_file_writer(folder)
 
-    def on_epoch_end(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Adds a line."""
         if not is_first_process():
             return
@@ -116,7 +108,7 @@ class History(keras.callbacks.Callback):
         if self._writer is not None:
             self._show(step, scalars)
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Closes TensorBoard's log."""
         if self._writer is not None:
             self._writer.close()

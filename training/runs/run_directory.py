@@ -94,7 +94,7 @@ class RunDirectory:
         if not self.settings.exists():
             raise FileNotFoundError(
                 "A run's folder must stay while it is trained. Received: "
-                f"{self.path}, which was moved or removed. Bring it back and "
+                f"{self.path}, which was moved or removed. Move it back and "
                 "give the same command: training resumes from the last "
                 "evaluation in it."
             )
@@ -159,7 +159,7 @@ class RunDirectory:
 
     def _holds_other_files(self):
         """Whether there are files that a killed run does not leave."""
-        # The package brings Keras along: not for an error or --help.
+        # The package imports Keras: not for an error or --help.
         from keras_gsp.storage.whole import is_left_behind
 
         return not all(map(is_left_behind, self.path.iterdir()))
@@ -195,7 +195,7 @@ def write_json(path: Path, content: dict) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file whole or not at all."""
-    # The package brings Keras along: not for an error or --help.
+    # The package imports Keras: not for an error or --help.
     from keras_gsp.storage.whole import whole_file
 
     with whole_file(path) as aside:

@@ -56,8 +56,8 @@ def load_encoder(directory: RunDirectory) -> Any:
     if not directory.encoder.exists():
         raise FileNotFoundError(
             f"{directory.path} must hold {directory.encoder.name}. Received "
-            "a run that is not finished; the command that began it goes on "
-            "with it."
+            "a run that is not finished; give its training command again to "
+            "resume it."
         )
     import keras
 

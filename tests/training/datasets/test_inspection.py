@@ -1,4 +1,4 @@
-"""The doctor: what it finds in a folder made ill on purpose."""
+"""The doctor finds every problem of a folder."""
 
 import json
 
@@ -79,7 +79,7 @@ def test_the_same_shape_in_another_tone_is_no_copy(folder):
     assert not examined(folder).has_leak
 
 
-def test_ill_files_are_named_with_their_illness(folder):
+def test_unusable_files_are_named_with_the_reason(folder):
     (folder / "train/a/7.jpg").write_bytes(b"")
     whole = (folder / "train/a/0.jpg").read_bytes()
     (folder / "train/a/8.jpg").write_bytes(whole[: len(whole) // 2])
@@ -144,11 +144,11 @@ def test_the_command_ends_with_one_on_leakage_alone(folder, tmp_path, capsys):
     picture(folder / "train/b/3.jpg", 90)
     arguments = ["--data-dir", str(folder), "--classes-per-batch", "2"]
     doctor.main(arguments)
-    told = capsys.readouterr().out
-    assert "train: 7 images of 2 classes, 3 to 4 a class" in told
-    assert "2 class(es) have fewer than 4 images" not in told
-    assert "1 class(es) have fewer than 4 images" in told
-    assert told.endswith("no leakage\n")
+    printed = capsys.readouterr().out
+    assert "train: 7 images of 2 classes, 3 to 4 a class" in printed
+    assert "2 class(es) have fewer than 4 images" not in printed
+    assert "1 class(es) have fewer than 4 images" in printed
+    assert printed.endswith("no leakage\n")
     picture(folder / "test/c/9.jpg", 0, size=(96, 80))
     report = tmp_path / "report.json"
     with pytest.raises(SystemExit) as caught:
@@ -164,7 +164,7 @@ def test_the_command_ends_with_one_on_leakage_alone(folder, tmp_path, capsys):
         doctor.main([*arguments, "--json", str(report)])
 
 
-def test_an_impossible_batch_is_told(folder, capsys):
+def test_an_impossible_batch_is_printed(folder, capsys):
     doctor.main(["--data-dir", str(folder)])
     assert "a batch of 16 classes is impossible" in capsys.readouterr().out
 

@@ -80,9 +80,7 @@ def test_hub_preset_becomes_a_map_without_its_class_token(hub, tmp_path):
     )
 
 
-def test_a_preset_without_a_range_of_pixels_says_what_it_is_given(
-    hub, tmp_path
-):
+def test_a_preset_without_a_range_of_pixels_warns_of_the_default(hub, tmp_path):
     resnet = hub.models.ResNetBackbone(
         input_conv_filters=[64],
         input_conv_kernel_sizes=[3],

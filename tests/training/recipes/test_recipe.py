@@ -1,4 +1,4 @@
-"""A recipe checks its settings, and choices bring theirs along."""
+"""A recipe checks its settings, and choices imply theirs."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal
@@ -191,7 +191,7 @@ def test_records_of_other_commands_are_checked_too():
             check_fields(wrong)
 
 
-def test_choices_bring_their_settings_along():
+def test_choices_imply_their_settings():
     plain = named("glyphs")
     assert named("glyphs", pooling="gsp") == plain.with_(pooling="gsp")
     ms = named("glyphs", loss="ms", pooling="gsp", regularizer="zsr")

@@ -13,7 +13,7 @@ import keras
 from tests.training.test_train import SPLITS
 from training import train
 from training.datasets import glyphs
-from training.recipes import backbone
+from training.recipes import glyph_network
 from training.runs import callbacks
 
 # Everything that processes have to agree on: batches, scores, sampled
@@ -41,7 +41,7 @@ def is_killed():
 
 if __name__ == "__main__":
     glyphs.load = lambda: SPLITS
-    backbone.GLYPH_CNN = ((6, 2), (8, 2))
+    glyph_network.LAYERS = ((6, 2), (8, 2))
     if is_killed():
         build = callbacks.build_callbacks
         callbacks.build_callbacks = lambda *args, **kwargs: [

@@ -28,7 +28,7 @@ FOUR_DEVICES = {
 
 @pytest.fixture
 def engine(monkeypatch):
-    """Stands in for a backend with devices."""
+    """Mocks a backend with devices."""
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.delenv("KERAS_DISTRIBUTION_NUM_PROCESSES", raising=False)
 
@@ -172,7 +172,7 @@ def test_two_replicas_take_the_steps_of_one(on_tensorflow, case):
 
 
 @pytest.mark.slow
-def test_a_replica_normalises_its_own_part_of_the_batch(on_tensorflow):
+def test_a_replica_normalizes_its_own_part_of_the_batch(on_tensorflow):
     # As the guide says: on JAX it is the whole batch, see `encoder`.
     found = on_tensorflow["mirrored/multi_similarity, normalized"]
     assert found["loss"] > 1e-3 and found["weights"] > 1e-3

@@ -20,7 +20,7 @@ from training.runs.run_directory import RunDirectory
 ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "guides" / "distribute.md"
 ALONE = "python -m training.train glyphs --jit-compile"
-# Stands in front of the other programs of that name.
+# Found before the other programs of that name.
 PYTHON = f"""#!/bin/sh
 test "$1 $2" = "-m training.train" || exit 9
 shift 2
@@ -102,7 +102,7 @@ def test_two_processes_train_as_one_device(together, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_process_ends_the_run_which_goes_on_bit_by_bit(
+def test_a_killed_process_ends_the_run_which_resumes_bit_by_bit(
     together, tmp_path
 ):
     begin = time.monotonic()
@@ -124,7 +124,7 @@ def test_a_killed_process_ends_the_run_which_goes_on_bit_by_bit(
     ("number", "addresses"),
     [("2", "localhost:1"), (None, "localhost:1"), ("0", None), ("0", "host")],
 )
-def test_processes_that_cannot_meet_are_told(monkeypatch, number, addresses):
+def test_processes_that_cannot_meet_are_refused(monkeypatch, number, addresses):
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
     variables = {
         distribution.NUM_PROCESSES: "2",
@@ -140,7 +140,7 @@ def test_processes_that_cannot_meet_are_told(monkeypatch, number, addresses):
             pass
 
 
-def test_a_first_process_that_is_not_there_is_told(monkeypatch):
+def test_a_first_process_that_is_not_there_is_an_error(monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
     monkeypatch.setenv(distribution.NUM_PROCESSES, "2")
     monkeypatch.setenv(distribution.PROCESS_ID, "1")

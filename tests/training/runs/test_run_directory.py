@@ -19,7 +19,7 @@ def test_beginning_writes_settings_that_give_the_recipe_back(tmp_path):
     assert not run.is_finished
 
 
-def test_an_unfinished_run_of_the_same_recipe_may_go_on(tmp_path):
+def test_an_unfinished_run_of_the_same_recipe_may_resume(tmp_path):
     run = RunDirectory(tmp_path)
     run.begin(SETTINGS | {"environment": "then"})
     run.begin(SETTINGS | {"environment": "now"})
@@ -66,7 +66,7 @@ def test_a_run_that_another_process_begins_just_now_is_a_run(
     assert run.read_recipe() == Recipe.of(seed=3)
 
 
-def test_a_run_killed_in_its_first_file_may_go_on(tmp_path):
+def test_a_run_killed_in_its_first_file_may_resume(tmp_path):
     run = RunDirectory(tmp_path)
     with whole_file(run.settings) as aside:
         aside.write_text("{")
@@ -90,7 +90,7 @@ def test_a_folder_that_is_read_only_is_named(tmp_path, code):
 
 
 @pytest.mark.parametrize("file", [None, "x/checkpoint/step-000000002.npz"])
-def test_a_full_disk_says_how_to_go_on(tmp_path, file):
+def test_a_full_disk_says_how_to_resume(tmp_path, file):
     run = RunDirectory(tmp_path / "x")
     with pytest.raises(OSError, match="must be space.*No space left.*resumes"):
         with run.being_written():

@@ -155,6 +155,32 @@ def examined_subject_cells(settings: FewPrototypesSettings) -> Any:
     return np.concatenate(cells)[halves_of_classes(_joined_labels(data))[1]]
 
 
+def cell_of_picture(collages: Any, pictures: Any) -> Any:
+    """Finds each picture in its 2 x 2 canvas, pixel by pixel.
+
+    Returns (num_images,), each in [0, 4): upper left, upper right, lower left,
+    lower right.
+    """
+    count, height, width = pictures.shape[:3]
+    cells = np.stack(
+        [
+            (collages[:, top : top + height, left : left + width] == pictures)
+            .reshape(count, -1)
+            .all(axis=1)
+            for top in (0, height)
+            for left in (0, width)
+        ],
+        axis=1,
+    )
+    if not cells.any(axis=1).all():
+        first = int(np.flatnonzero(~cells.any(axis=1))[0])
+        raise ValueError(
+            "`pictures` must each be a cell of the collage beside it. "
+            f"Received: a picture {first} that is none of its cells."
+        )
+    return cells.argmax(axis=1)
+
+
 def halves_of_classes(labels: Any, seed: int = 0) -> tuple[Any, Any]:
     """Rows of half the images of every class, and of the others."""
     order = np.random.default_rng(seed).permutation(len(labels))
@@ -261,8 +287,6 @@ def _subject_cells(settings, side):
         from training.datasets import glyphs
 
         return glyphs.letter_cells(side, **_sizes(settings))
-    from training.datasets.collage import cell_of_picture
-
     pair = (_splits(settings, distilled=one) for one in (False, True))
     return cell_of_picture(*(getattr(splits, side).images for splits in pair))
 

@@ -11,7 +11,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("experiments train on TensorFlow", allow_module_level=True)
 
 from training.datasets import glyphs
-from training.datasets.collage import cell_of_picture, compose_collages
+from training.datasets.collage import compose_collages
 from training.research.experiments.dominant_prototypes import (
     Settings,
     active_facts,
@@ -21,6 +21,7 @@ from training.research.experiments.dominant_prototypes import (
     in_plane,
     mass_on_subject,
 )
+from training.research.experiments.few_prototypes import cell_of_picture
 from training.research.experiments.proxy_geometry import violations
 from training.research.experiments.synthetic_tokens import convex_hull
 
