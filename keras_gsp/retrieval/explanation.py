@@ -112,14 +112,7 @@ def explain(
 
 
 class PrototypeParts:
-    """Computes the fields of an `Explanation` from an encoder's pooling.
-
-    Args:
-        encoder: see `explain`.
-
-    Raises:
-        ValueError: see `explain`.
-    """
+    """Computes the fields of an `Explanation`; see `explain`."""
 
     def __init__(self, encoder: keras.Model) -> None:
         embedding = _embedding_tensor(encoder)
@@ -130,7 +123,7 @@ class PrototypeParts:
         )
 
     def shares(self, queries: Tensor, neighbors: Tensor) -> dict[str, Any]:
-        """Returns the fields of an `Explanation` as a dict of tensors."""
+        """Returns the fields as tensors."""
         query = self._parts(queries)
         neighbor = self._parts(neighbors)
         pairs = ops.matmul(
@@ -181,9 +174,9 @@ def _embedding_tensor(encoder):
             "`encoder` must be a functional Keras model. "
             f"Received: {type(encoder).__name__}."
         )
-    if isinstance(encoder, keras.Sequential):
-        return embedding_of(encoder.outputs[0])
-    outputs = encoder.output
+    outputs = encoder.outputs
+    if not isinstance(encoder, keras.Sequential):  # It has no `output`.
+        outputs = encoder.output
     if isinstance(outputs, list | tuple) and len(outputs) == 1:
         outputs = outputs[0]
     return embedding_of(outputs)
@@ -215,18 +208,17 @@ def _is_normalization(layer):
 
 
 def _check_pools_its_features(pooling):
-    if pooling.power != 1.0:
-        raise ValueError(
-            "`encoder` must pool with power=1: a generalized mean is not a "
-            "sum over prototypes. "
-            f"Received: a pooling with power={pooling.power}."
-        )
-    if pooling.add_max or pooling.prototype_role != "subject":
-        raise ValueError(
-            "`encoder` must pool the mass moved to prototypes alone. "
-            f"Received: a pooling with add_max={pooling.add_max}, "
-            f"prototype_role={pooling.prototype_role!r}."
-        )
+    for name, needed in (
+        ("power", 1.0),
+        ("add_max", False),
+        ("prototype_role", "subject"),
+    ):
+        if getattr(pooling, name) != needed:
+            raise ValueError(
+                f"`encoder` must pool with {name}={needed!r}: only then is the "
+                "pooled vector a sum over prototypes. "
+                f"Received: {name}={getattr(pooling, name)!r}."
+            )
     if isinstance(pooling.input, list):
         raise ValueError(
             "`encoder` must pool the features that it compares with "

@@ -18,13 +18,12 @@ HALF = 2**16
 class MatchThreshold:
     """Distance threshold that decides whether a neighbor is a match.
 
-    A search always returns a nearest item, also for a query of a class that
-    the gallery does not hold. It is a match if its distance is at most
-    `distance`, which `calibrated` chooses on held-out pairs for a given rate
-    of false accepts. The threshold belongs to the encoder, not to a gallery:
-    a new class is enrolled by adding its embeddings to the index, without
-    training or calibrating again. Set it as the `match` of an index: searches
-    then return `is_match`, and `save` and `export_retriever` write it.
+    A search returns a nearest item for any query, also of a class that the
+    gallery does not hold. It is a match if its distance is at most
+    `distance`. The threshold belongs to the encoder, not to a gallery: a new
+    class is enrolled by adding its embeddings to the index. Set it as the
+    `match` of an index: searches then return `is_match`, and `save` and
+    `export_retriever` write it.
 
     Args:
         distance: largest Euclidean distance of a match, at least 0.
@@ -64,21 +63,20 @@ class MatchThreshold:
     num_negative_pairs: int
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.distance) and self.distance >= 0):
-            raise ValueError(
-                "`distance` must be finite and at least 0. "
-                f"Received: distance={self.distance}."
-            )
         _check_false_accept_rate(self.false_accept_rate)
-        if not 0 <= self.true_accept_rate <= 1:
-            raise ValueError(
-                "`true_accept_rate` must be in [0, 1]. "
-                f"Received: true_accept_rate={self.true_accept_rate}."
-            )
-        for name in ("num_positive_pairs", "num_negative_pairs"):
-            if getattr(self, name) < 1:
+        for name, allowed, is_allowed in (
+            (
+                "distance",
+                "finite and at least 0",
+                math.isfinite(self.distance) and self.distance >= 0,
+            ),
+            ("true_accept_rate", "in [0, 1]", 0 <= self.true_accept_rate <= 1),
+            ("num_positive_pairs", "at least 1", self.num_positive_pairs >= 1),
+            ("num_negative_pairs", "at least 1", self.num_negative_pairs >= 1),
+        ):
+            if not is_allowed:
                 raise ValueError(
-                    f"`{name}` must be at least 1. "
+                    f"`{name}` must be {allowed}. "
                     f"Received: {name}={getattr(self, name)}."
                 )
 
@@ -96,11 +94,9 @@ class MatchThreshold:
         """Finds the largest distance for a rate of false accepts.
 
         Use embeddings of classes that the encoder was not trained on: it
-        separates its training classes better than others.
-
-        The rate is of pairs. A query of an unknown class is compared with all
-        n items of a gallery and can match any: for one false match in 100
-        such searches choose about 0.01 / n.
+        separates its training classes better. The rate is of pairs: a query
+        of an unknown class can match any of n items of a gallery; for one
+        false match in 100 such searches choose about 0.01 / n.
 
         Args:
             embeddings: (items, size), finite, as in the index.
@@ -185,10 +181,9 @@ def checked_match(match: Any) -> MatchThreshold | None:
 def _neighboring_negatives(pairs, allowed):
     """Squared distances of the last accepted negative and the next one.
 
-    They are found digit by digit, without keeping all distances: a histogram
-    of the upper halves of the floats' bits, then one of the lower halves of
-    those with the same upper half. Bits of positive floats are ordered as the
-    floats are.
+    A histogram of the upper halves of the floats' bits, then one of the lower
+    halves: bits of positive floats are ordered as the floats are, and not all
+    distances are kept.
     """
     ranks = np.array([allowed, allowed + 1])
     counts = np.zeros(HALF, "int64")

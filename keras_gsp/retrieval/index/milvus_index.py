@@ -39,6 +39,7 @@ PADDING: dict[str, tuple[Any, Any]] = {
     "text": ("", object),
     "integer": (-1, "int64"),
     "float": (-1, "float64"),
+    "distance": (np.inf, "float32"),
 }
 TYPES = {"text": "VARCHAR", "integer": "INT64", "float": "DOUBLE"}
 
@@ -203,9 +204,7 @@ class MilvusIndex:
             ef: width of the graph search. Default `None`: the larger of 64
                 and four times k.
         """
-        check_count(k=k)
-        self._check_made()
-        queries = checked_queries(queries, self._size)
+        queries = self._checked(queries, k)
         excluded = one_id_each(exclude_ids, len(queries))
         # Ties at the end are broken by id among a few more.
         asked = k + 1 + SPARE_CANDIDATES
@@ -214,15 +213,13 @@ class MilvusIndex:
                 f"`k` must be at most {MAX_NEIGHBORS - 1 - SPARE_CANDIDATES}, "
                 f"Milvus's limit. Received: k={k}."
             )
+        width = max(ef or max(64, 4 * k), asked)
         options = {
             "anns_field": "embedding",
             "limit": asked,
             "filter": milvus_expression(where, self._is_text),
             "output_fields": ["label", "embedding"],
-            "search_params": {
-                "metric_type": "L2",
-                "params": {"ef": max(ef or max(64, 4 * k), asked)},
-            },
+            "search_params": {"metric_type": "L2", "params": {"ef": width}},
             "consistency_level": "Strong",
         }
         numbers = asked * (queries.shape[1] + len(self._fields))
@@ -244,9 +241,7 @@ class MilvusIndex:
 
         For `search_recall`: the whole gallery passes through this process.
         """
-        check_count(k=k)
-        self._check_made()
-        queries = checked_queries(queries, self._size)
+        queries = self._checked(queries, k)
         found: list[list[tuple]] = [[] for _ in queries]
         iterator = self._call(
             "query_iterator",
@@ -297,6 +292,11 @@ class MilvusIndex:
 
             server_manager_instance.release_server(self.uri)
 
+    def _checked(self, queries, k):
+        check_count(k=k)
+        self._check_made()
+        return checked_queries(queries, self._size)
+
     @property
     def _is_text(self):
         return {name: kind == "text" for name, kind in self._fields.items()}
@@ -315,22 +315,18 @@ class MilvusIndex:
     def _neighbors(self, found, k):
         """`Neighbors` of lists of (distance, id, label)."""
         shape = len(found), min(k, len(self))
-        columns = {"distance": np.full(shape, np.inf, "float32")}
-        for name in ("id", "label"):
-            empty, dtype = PADDING[self._fields[name]]
-            columns[name] = np.full(shape, empty, dtype)
-        for row, hits in enumerate(found):
-            parts = zip(*hits, strict=True)
-            for values, part in zip(columns.values(), parts, strict=False):
-                values[row, : len(part)] = part
-        distances, ids, labels = (
-            values.astype("U") if values.dtype == object else values
-            for values in columns.values()
-        )
-        match = self._match
+
+        def column(place, kind):
+            empty, dtype = PADDING[kind]
+            values = np.full(shape, empty, dtype)
+            for row, hits in enumerate(found):
+                values[row, : len(hits)] = [hit[place] for hit in hits]
+            return values.astype("U") if dtype is object else values
+
+        distances, match = column(0, "distance"), self._match
         return Neighbors(
-            ids=ids,
-            labels=labels,
+            ids=column(1, self._fields["id"]),
+            labels=column(2, self._fields["label"]),
             distances=distances,
             indices=np.full(shape, -1),
             counts=np.array([len(hits) for hits in found]),
@@ -428,11 +424,9 @@ def _nearest(queries, rows, k):
     return [
         [
             (distance, rows[index]["id"], rows[index]["label"])
-            for distance, index in zip(*pair, strict=True)
+            for distance, index in zip(near.tolist(), order, strict=True)
         ]
-        for pair in zip(
-            found.distances.tolist(), found.indices.tolist(), strict=True
-        )
+        for near, order in zip(found.distances, found.indices, strict=True)
     ]
 
 

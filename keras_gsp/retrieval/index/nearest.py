@@ -29,14 +29,9 @@ def block_rows(num_queries: int) -> int:
 def rows_alike(
     rows: np.ndarray, half_squares: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pads a block to a multiple of `ROWS_ALIKE` rows.
+    """Pads rows and half squares to a multiple of `ROWS_ALIKE` rows.
 
-    Args:
-        rows: (rows, size).
-        half_squares: (rows,), half their squared lengths.
-
-    Returns:
-        Both padded; a padded row is zero and infinitely far away.
+    A padded row is zero and infinitely far away.
     """
     added = -len(rows) % ROWS_ALIKE
     if not added:
@@ -124,8 +119,7 @@ def ordered_exactly(
             `None`.
 
     Returns:
-        Distances (queries, candidates) in rising order, infinity for none,
-        and their indices, -1 for none.
+        Distances in rising order and indices, infinity and -1 for none.
     """
     if excluded is not None:
         indices = np.where(indices == excluded[:, None], -1, indices)

@@ -73,14 +73,9 @@ def compared(
     num_positives: np.ndarray,
     k: int,
 ) -> dict[str, Any]:
-    """Compares neighbors with the true ones; see `search_recall`.
+    """Compares found neighbors with the true ones; see `search_recall`.
 
-    Args:
-        exact: the true neighbors, at least `num_positives` of each query.
-        found: the neighbors to compare, as many.
-        labels: (queries,), classes of the queries.
-        num_positives: (queries,), items of their class in the gallery.
-        k: number of neighbors of which the recall is measured.
+    `exact` and `found` hold at least `num_positives` neighbors of each query.
     """
     shares = []
     for row in range(len(exact)):

@@ -48,11 +48,7 @@ class StoredVectors:
 
     @classmethod
     def encoded(cls, rows: np.ndarray, storage: str) -> "StoredVectors":
-        """Stores rows (rows, size), finite float32.
-
-        Raises:
-            ValueError: numbers outside the range of float16.
-        """
+        """Stores rows (rows, size), finite float32."""
         if storage == "float32":
             return cls(rows)
         if storage == "float16":
@@ -80,11 +76,7 @@ class StoredVectors:
         return self.values.shape[1]
 
     def stored(self, selection: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        """Returns values and scales of some rows as they are stored.
-
-        Args:
-            selection: slice or integers, not counting the deleted rows.
-        """
+        """Returns values and scales of rows, not counting deleted ones."""
         if self.places is not None:
             selection = self.places[selection]
         scales = None if self.scales is None else self.scales[selection]
@@ -98,11 +90,7 @@ class StoredVectors:
         return np.asarray(values).astype("float32", copy=False)
 
     def only(self, is_left: np.ndarray) -> "StoredVectors":
-        """Returns some rows; a memory-mapped file is not copied.
-
-        Args:
-            is_left: (rows,), boolean.
-        """
+        """Returns the rows of a mask; a memory-mapped file is not copied."""
         left = np.flatnonzero(is_left)
         if self.places is None and not isinstance(self.values, np.memmap):
             return StoredVectors(*self.stored(left))

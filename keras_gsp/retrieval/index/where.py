@@ -1,10 +1,4 @@
-"""Filters of a search, by label, id and attributes.
-
-A filter is a dict from column names to conditions, all of which must hold: a
-value, a collection of values of which one must hold, or `slice(low, high)` for
-`low <= value < high`, where `None` is no limit. Columns are `"label"`, `"id"`
-and the attributes of the gallery.
-"""
+"""Filters of a search by label, id and attributes: `SearchIndex.search`."""
 
 import json
 from collections.abc import Mapping, Set
@@ -18,22 +12,15 @@ Where = Mapping[str, Any]
 def is_selected(
     where: Where | None, columns: Mapping[str, np.ndarray]
 ) -> np.ndarray | None:
-    """Returns which items pass a filter.
+    """Returns which items pass a filter, booleans; `None` without a filter.
 
     Args:
         where: the filter, or `None`.
         columns: arrays (items,) by name.
-
-    Returns:
-        (items,), boolean; `None` without a filter.
-
-    Raises:
-        TypeError: strings compared with numbers.
-        ValueError: an unknown column, a slice with a step.
     """
     if not where:
         return None
-    check_columns(where, columns)
+    _check_columns(where, columns)
     selected = None
     for name, condition in where.items():
         passed = _passed(name, columns[name], condition)
@@ -42,22 +29,15 @@ def is_selected(
 
 
 def milvus_expression(where: Where | None, is_text: Mapping[str, bool]) -> str:
-    """Returns a filter as an expression of Milvus.
+    """Returns a filter as an expression of Milvus, `""` without a filter.
 
     Args:
         where: the filter, or `None`.
         is_text: whether a column holds strings, by name.
-
-    Returns:
-        The expression, `""` without a filter.
-
-    Raises:
-        TypeError: strings compared with numbers.
-        ValueError: an unknown column, a slice with a step.
     """
     if not where:
         return ""
-    check_columns(where, is_text)
+    _check_columns(where, is_text)
     terms = []
     for name, condition in where.items():
         if isinstance(condition, slice):
@@ -65,13 +45,12 @@ def milvus_expression(where: Where | None, is_text: Mapping[str, bool]) -> str:
             terms += [f"{name} >= {_literal(low)}"] if low is not None else []
             terms += [f"{name} < {_literal(high)}"] if high is not None else []
             continue
-        values = checked_values(name, condition, is_text[name])
+        values = _checked_values(name, condition, is_text[name])
         terms.append(f"{name} in [{', '.join(map(_literal, values))}]")
     return " and ".join(terms)
 
 
-def check_columns(where: Where, known: Mapping[str, Any]) -> None:
-    """Raises `ValueError` for an unknown column."""
+def _check_columns(where: Where, known: Mapping[str, Any]) -> None:
     unknown = sorted(set(where) - set(known))
     if unknown:
         raise ValueError(
@@ -80,12 +59,8 @@ def check_columns(where: Where, known: Mapping[str, Any]) -> None:
         )
 
 
-def checked_values(name: str, condition: Any, is_text: bool) -> list[Any]:
-    """Returns a value or a collection as a list of Python's own values.
-
-    Raises:
-        TypeError: strings compared with numbers.
-    """
+def _checked_values(name: str, condition: Any, is_text: bool) -> list[Any]:
+    """A value or a collection as a list of Python's own values."""
     if isinstance(condition, Set):
         condition = list(condition)
     is_one = isinstance(condition, str | bytes) or np.ndim(condition) == 0
@@ -96,7 +71,7 @@ def checked_values(name: str, condition: Any, is_text: bool) -> list[Any]:
 def _passed(name, column, condition):
     is_text = column.dtype.kind == "U"
     if not isinstance(condition, slice):
-        values = checked_values(name, condition, is_text)
+        values = _checked_values(name, condition, is_text)
         if not values:
             return np.zeros(len(column), bool)
         return np.isin(column, np.array(values))

@@ -2,11 +2,15 @@
 
 import datetime
 import importlib
+import json
+from pathlib import Path
 from typing import Any
 
 import keras
 
 from keras_gsp.retrieval.serving.served_retriever import ServedEncoder
+from keras_gsp.retrieval.verification import METADATA
+from keras_gsp.storage.checksums import write_checksums
 
 CARD = "README.md"
 _SCORES = ("map_at_r", "precision_at_1", "precision_at_r", "num_queries")
@@ -26,12 +30,7 @@ _LIMITS = (
 def exported_facts(
     served: ServedEncoder, metadata: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Returns the metadata of an export: versions, sizes and preparation.
-
-    Args:
-        served: the encoder that is exported.
-        metadata: JSON values to put first.
-    """
+    """Returns the metadata of an export: versions, sizes and preparation."""
     # The package imports this module, which therefore cannot import it.
     version = importlib.import_module("keras_gsp").__version__
     backend = keras.backend.backend()
@@ -51,14 +50,16 @@ def exported_facts(
     }
 
 
-def model_card(facts: dict[str, Any]) -> str:
-    """Returns a model card in Markdown.
+def write_facts(folder: Path, facts: dict[str, Any]) -> None:
+    """Writes `metadata.json`, the model card and the checksums of a folder."""
+    text = json.dumps(facts, indent=2)
+    (folder / METADATA).write_text(text + "\n", encoding="utf-8")
+    (folder / CARD).write_text(_model_card(facts), encoding="utf-8")
+    write_checksums(folder)
 
-    Args:
-        facts: contents of `metadata.json`; `"recipe"` (a dict with
-            `"dataset"`), `"scores"`, `"run"`, `"command"`, `"intended_use"`
-            and `"limits"` are shown where given.
-    """
+
+def _model_card(facts):
+    """A model card in Markdown, of the contents of `metadata.json`."""
     parts = [
         ["# Model card", ""],
         _section("Intended use", [facts.get("intended_use", _USE)]),

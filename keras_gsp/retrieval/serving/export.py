@@ -1,6 +1,5 @@
 """Exports to SavedModels that embed and search encoded images."""
 
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,8 @@ from keras_gsp.retrieval.index.exact import check_filled, neighbors_at
 from keras_gsp.retrieval.index.search_recall import compared, positives_of
 from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.retrieval.serving.artefact_facts import (
-    CARD,
     exported_facts,
-    model_card,
+    write_facts,
 )
 from keras_gsp.retrieval.serving.served_retriever import (
     OK,
@@ -27,8 +25,6 @@ from keras_gsp.retrieval.serving.served_retriever import (
     ServedGallery,
     like_leading,
 )
-from keras_gsp.retrieval.verification import METADATA
-from keras_gsp.storage.checksums import write_checksums
 from keras_gsp.storage.whole import whole_folder
 
 
@@ -71,8 +67,9 @@ def export_encoder(
         max_pixels: largest number of pixels of an encoded image. A larger one
             is refused before decoding, with status "too large: ...".
             Default 50 million.
-        metadata: dict of JSON values to write to `metadata.json` beside
-            versions and sizes. Default `None`.
+        metadata: JSON values for `metadata.json` beside versions and sizes;
+            the model card shows `"scores"`, `"recipe"` and `"intended_use"`.
+            Default `None`.
         overwrite: whether to replace what is at `path`. Default `False`.
 
     Raises:
@@ -226,8 +223,8 @@ def export_retriever(
 def _check_options(index, held_out, minimum_recall, below_minimum):
     if index.kind == "scann" and held_out is None:
         raise ValueError(
-            "`held_out` must be given with a ScannIndex: images that are not "
-            "in the gallery, to measure its recall. Received: held_out=None."
+            "`held_out` must be images that are not in the gallery, to measure "
+            "the recall of a ScannIndex. Received: held_out=None."
         )
     if not 0.0 <= minimum_recall <= 1.0:
         raise ValueError(
@@ -283,10 +280,7 @@ def _write(module, signatures, facts, path, overwrite):
     facts["signatures"] = sorted(signatures)
     with whole_folder(path, overwrite=overwrite) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)
-        text = json.dumps(facts, indent=2)
-        (folder / METADATA).write_text(text + "\n", encoding="utf-8")
-        (folder / CARD).write_text(model_card(facts), encoding="utf-8")
-        write_checksums(folder)
+        write_facts(folder, facts)
 
 
 def encoder_signatures(served: ServedEncoder) -> dict[str, Any]:
@@ -297,10 +291,8 @@ def encoder_signatures(served: ServedEncoder) -> dict[str, Any]:
     def embed(image_bytes):
         images, status = served.decoded(image_bytes)
         embedding = _where_read(served.embedded(images), status == OK)
-        return {
-            "embedding": like_leading(embedding, image_bytes),
-            "status": like_leading(status, image_bytes),
-        }
+        answer = {"embedding": embedding, "status": status}
+        return _like_leading(answer, image_bytes)
 
     signatures = {"embed": embed}
     for dtype in ("uint8", "float32"):
@@ -327,11 +319,7 @@ def search_signatures(
             images, status = served.decoded(image_bytes)
             distances, indices = search(served.embedded(images))
             answer = gallery.described(distances, indices, status == OK)
-            answer["status"] = status
-            return {
-                name: like_leading(value, image_bytes)
-                for name, value in answer.items()
-            }
+            return _like_leading(answer | {"status": status}, image_bytes)
 
         return tf.function(found, input_signature=[_strings("image_bytes")])
 
@@ -342,11 +330,7 @@ def search_signatures(
 
 
 def explain_signature(served: ServedEncoder) -> Any:
-    """Returns the `tf.function` that explains pairs of encoded images.
-
-    Raises:
-        ValueError: an encoder that `explain` refuses.
-    """
+    """Returns the `tf.function` that explains pairs of encoded images."""
     import tensorflow as tf
 
     parts = PrototypeParts(served.encoder)
@@ -370,16 +354,15 @@ def explain_signature(served: ServedEncoder) -> Any:
         answer = {
             name: _where_read(value, is_read) for name, value in shares.items()
         }
-        answer |= {
-            "query_status": query_status,
-            "neighbor_status": neighbor_status,
-        }
-        return {
-            name: like_leading(value, query_bytes)
-            for name, value in answer.items()
-        }
+        answer["query_status"] = query_status
+        answer["neighbor_status"] = neighbor_status
+        return _like_leading(answer, query_bytes)
 
     return explain
+
+
+def _like_leading(answer, inputs):
+    return {k: like_leading(value, inputs) for k, value in answer.items()}
 
 
 def _strings(name):

@@ -1,11 +1,6 @@
-"""Encoders as ONNX and LiteRT files, for programs without TensorFlow.
-
-The file computes embeddings; decoding and cropping are left to the program.
-The gallery lies beside it as plain arrays.
-"""
+"""Encoders as ONNX and LiteRT files, for programs without TensorFlow."""
 
 import importlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +11,11 @@ import numpy as np
 from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.serving.artefact_facts import (
-    CARD,
     exported_facts,
-    model_card,
+    write_facts,
 )
 from keras_gsp.retrieval.serving.served_retriever import ServedEncoder
-from keras_gsp.retrieval.verification import METADATA, verify
-from keras_gsp.storage.checksums import write_checksums
+from keras_gsp.retrieval.verification import verify
 from keras_gsp.storage.whole import whole_folder
 
 ONNX, LITERT = "encoder.onnx", "encoder.tflite"
@@ -52,10 +45,8 @@ def export_onnx(
     `labels.npy` and `ids.npy`: neighbors are the rows with the smallest
     Euclidean distance.
 
-    On TensorFlow the converter is tf2onnx (extra `[onnx]`), which has no
-    maintainer. On JAX it is jax2onnx, through `Model.export`; without tf2onnx,
-    load the encoder's `.keras` file on JAX and export it there, or use
-    `export_litert`.
+    The converter is tf2onnx (extra `[onnx]`) on TensorFlow and jax2onnx on
+    JAX, where the encoder's `.keras` file loads as well.
 
     Args:
         encoder: as for `export_encoder`.
@@ -68,8 +59,7 @@ def export_onnx(
         sample_images: (images, height, width, channels) on which the file
             must agree with Keras to 1e-5 (of the largest value, where that
             is above 1). Default `None`: four images of noise.
-        metadata: as for `export_encoder`; the model card shows `"scores"`,
-            `"recipe"` and `"intended_use"`.
+        metadata: as for `export_encoder`.
         overwrite: whether to replace what is at `path`. Default `False`.
 
     Raises:
@@ -93,8 +83,10 @@ def export_onnx(
     try:
         with tempfile.TemporaryDirectory() as folder:
             gsp.retrieval.export_onnx(encoder, f"{folder}/onnx")
-            found = gsp.retrieval.PortableEncoder(f"{folder}/onnx")
-            assert found.embed(np.zeros((2, 16, 16, 3))).shape == (2, 4)
+            gsp.retrieval.export_litert(encoder, f"{folder}/litert")
+            for name in ("onnx", "litert"):
+                found = gsp.retrieval.PortableEncoder(f"{folder}/{name}")
+                assert found.embed(np.zeros((2, 16, 16, 3))).shape == (2, 4)
     except ImportError:
         pass
     ```
@@ -147,23 +139,6 @@ def export_litert(
         RuntimeError: another backend than TensorFlow, or a file that does
             not agree with Keras.
         ValueError: an unknown quantization; what `export_encoder` refuses.
-
-    Example:
-
-    ```python
-    import tempfile
-
-    encoder = keras.Sequential([
-        keras.Input((16, 16, 3)),
-        keras.layers.Conv2D(4, 3),
-        gsp.layers.GeneralizedSumPooling(4),
-        keras.layers.UnitNormalization(),
-    ])
-    with tempfile.TemporaryDirectory() as folder:
-        gsp.retrieval.export_litert(encoder, f"{folder}/litert")
-        found = gsp.retrieval.PortableEncoder(f"{folder}/litert")
-        assert found.embed(np.zeros((2, 16, 16, 3))).shape == (2, 4)
-    ```
     """
     if quantization not in _QUANTIZATIONS:
         raise ValueError(
@@ -251,10 +226,7 @@ def _complete(folder, name, served, index, sample_images, metadata, tolerance):
         facts["gallery_size"] = len(index)
         if index.match is not None:
             facts["match_threshold"] = index.match.get_config()
-    text = json.dumps(facts, indent=2) + "\n"
-    (folder / METADATA).write_text(text, encoding="utf-8")
-    (folder / CARD).write_text(model_card(facts), encoding="utf-8")
-    write_checksums(folder)
+    write_facts(folder, facts)
 
 
 def _dtype(served):

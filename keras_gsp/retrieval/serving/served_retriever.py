@@ -25,10 +25,6 @@ class ServedGallery:
         index: an index with a gallery, not empty.
         neighbors: k of every search, at least 1.
         match: `MatchThreshold`, or `None` for answers without `is_match`.
-
-    Attributes:
-        variables: dict of variables that a `tf.Module` must track.
-        has_ann: whether `near` can be called.
     """
 
     def __init__(
@@ -64,9 +60,6 @@ class ServedGallery:
     def nearest(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Searches exactly, a shard of rows at a time.
 
-        Args:
-            embeddings: (batch, size).
-
         Returns:
             Distances and indices, (batch, neighbors).
         """
@@ -95,13 +88,9 @@ class ServedGallery:
     ) -> tuple[Tensor, Tensor]:
         """Searches with ScaNN, and computes exact distances.
 
-        Args:
-            embeddings: (batch, size).
-            num_neighbors: number of neighbors, at most the items. Default
-                `None`: `neighbors`.
-
         Returns:
-            Distances and indices, (batch, num_neighbors), -1 for none.
+            Distances and indices, (batch, `num_neighbors` or `neighbors`),
+            infinity and -1 for none.
         """
         import tensorflow as tf
 
@@ -123,18 +112,7 @@ class ServedGallery:
     def described(
         self, distances: Tensor, indices: Tensor, is_read: Tensor
     ) -> dict[str, Tensor]:
-        """Looks up ids and labels; an unreadable image has no neighbors.
-
-        Args:
-            distances: (batch, neighbors).
-            indices: (batch, neighbors), -1 for none.
-            is_read: (batch,), boolean.
-
-        Returns:
-            A dict of tensors: `ids`, `labels`, `distances` (batch, neighbors)
-            and `counts` (batch,); with a threshold also `is_match` (batch,
-            neighbors).
-        """
+        """Looks up ids and labels; an unreadable image has no neighbors."""
         import tensorflow as tf
 
         is_found = (indices >= 0) & is_read[:, None]
@@ -222,28 +200,23 @@ class ServedEncoder:
         return [variable.value for variable in self.encoder.variables]
 
     def decoded(self, image_bytes: Any) -> tuple[Any, Any]:
-        """Flattens and decodes encoded images.
+        """Flattens and decodes encoded images; a bad one stops no other.
+
+        Images are prepared by the function of `gsp.data.evaluation_batches`.
 
         Args:
             image_bytes: strings of bytes, any shape.
 
         Returns:
-            Images (batch, height, width, channels), uint8, and status
-            (batch,), `"ok"` or an error.
+            Images (batch, height, width, channels), uint8, black where
+            unreadable, and status (batch,), `"ok"` or an error.
         """
         import tensorflow as tf
 
         if self._decode is None:
             # Traced once, called by every signature.
             self._decode = tf.function(
-                lambda contents: decoded_images(
-                    contents,
-                    self.height,
-                    self.width,
-                    self.channels,
-                    self.crop_fraction,
-                    self.max_pixels,
-                ),
+                self._decoded,
                 input_signature=[tf.TensorSpec([None], "string")],
                 autograph=False,
             )
@@ -272,17 +245,40 @@ class ServedEncoder:
         outputs = embedding_of(self.encoder(flat, training=False))
         return tf.cast(outputs, "float32")
 
+    def _decoded(self, contents):
+        import tensorflow as tf
+
+        shape = (self.height, self.width, self.channels)
+        window = evaluation_window(self.crop_fraction)
+
+        def decode(content):
+            return cut_encoded(
+                content,
+                shape[:2],
+                window,
+                channels=self.channels,
+                max_pixels=self.max_pixels,
+            )
+
+        with tf.device("/CPU:0"):
+            images, is_read = _each(contents, decode, tf.zeros(shape, "uint8"))
+            status = tf.where(is_read, OK, UNREADABLE)
+            # Header by header, and only where something could not be read.
+            status = tf.cond(
+                tf.reduce_all(is_read),
+                lambda: status,
+                lambda: _too_large(contents, status, self.max_pixels),
+            )
+        return tf.ensure_shape(images, (None, *shape)), status
+
 
 def like_leading(values: Any, inputs: Any, num_own: int = 0) -> Any:
-    """Reshapes the outputs of a flat batch to the leading shape of the inputs.
+    """Reshapes values (batch, ...) to the leading axes of the inputs.
 
     Args:
-        values: (batch, ...).
+        values: output of a flat batch.
         inputs: the inputs of the signature, any shape.
         num_own: number of last axes that belong to one item. Default 0.
-
-    Returns:
-        (leading axes, ...).
     """
     import tensorflow as tf
 
@@ -340,58 +336,6 @@ def image_shape_of(
     return (*sizes, channels)
 
 
-def decoded_images(
-    contents: Any,
-    height: int,
-    width: int,
-    channels: int,
-    crop_fraction: float | None,
-    max_pixels: int = MAX_PIXELS,
-) -> tuple[Any, Any]:
-    """Decodes encoded images; an unreadable one does not stop the others.
-
-    Images are prepared by the function of `gsp.data.evaluation_batches`.
-    TensorFlow's decoders raise, which ends a whole batch; a tf.data pipeline
-    can drop an element that raises instead. Dropped images become black.
-
-    Args:
-        contents: (batch,), strings of bytes.
-        height: height of the result, pixels.
-        width: width of the result, pixels.
-        channels: 1 or 3.
-        crop_fraction: as for `ServedEncoder`.
-        max_pixels: as for `ServedEncoder`, compared before decoding.
-
-    Returns:
-        Images (batch, height, width, channels), uint8, and status (batch,),
-        strings: `"ok"` or an error.
-    """
-    import tensorflow as tf
-
-    window = evaluation_window(crop_fraction)
-
-    def decode(content):
-        return cut_encoded(
-            content,
-            (height, width),
-            window,
-            channels=channels,
-            max_pixels=max_pixels,
-        )
-
-    with tf.device("/CPU:0"):
-        nothing = tf.zeros((height, width, channels), "uint8")
-        images, is_read = _each(contents, decode, nothing)
-        status = tf.where(is_read, OK, UNREADABLE)
-        # Header by header, and only where something could not be read.
-        status = tf.cond(
-            tf.reduce_all(is_read),
-            lambda: status,
-            lambda: _too_large(contents, status, max_pixels),
-        )
-    return tf.ensure_shape(images, (None, height, width, channels)), status
-
-
 def _too_large(contents, status, max_pixels):
     """Replaces the status of images that were refused for their size."""
     import tensorflow as tf
@@ -408,7 +352,11 @@ def _too_large(contents, status, max_pixels):
 
 
 def _each(contents, function, nothing):
-    """Maps each string; one that raises gives `nothing` and `False`."""
+    """Maps each string; one that raises gives `nothing` and `False`.
+
+    TensorFlow's decoders raise, which ends a whole batch; a tf.data pipeline
+    can drop an element that raises instead.
+    """
     import tensorflow as tf
 
     count = tf.size(contents, out_type="int64")
