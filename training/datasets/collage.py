@@ -114,14 +114,16 @@ def _cifar100_parts(root, cell_size, images_per_class):
     files = [cifar_records(root / f"{p}.bin", 2) for p in ("train", "test")]
     coarse, fine = np.concatenate([labels for labels, _ in files]).T
     images = np.concatenate([images for _, images in files])
+    kept = _first(fine, np.unique(fine), images_per_class)
+    coarse, fine = coarse[kept], fine[kept]
+    images = _resized(images[kept], cell_size)
     parts: dict[str, tuple[list, list, list]] = {
         split: ([], [], []) for split in _SHARES
     }
     for label, super_name in enumerate(super_names):
         subs = np.unique(fine[coarse == label])
         for part, run in zip(parts.values(), _runs(len(subs)), strict=True):
-            found = images[_first(fine, subs[run], images_per_class)]
-            found = _resized(found, cell_size)
+            found = images[_first(fine, subs[run], None)]
             if super_name in BACKGROUNDS:
                 part[2].append(found)
             else:

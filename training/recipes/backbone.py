@@ -1,5 +1,6 @@
 """The backbone of a recipe: uint8 images to a feature map."""
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -34,7 +35,7 @@ def build_backbone(recipe: Recipe, image_shape: tuple) -> Any:
     if recipe.frozen == "all":
         network.trainable = False
     if recipe.frozen == "batch-norm":
-        for layer in _layers_within(network):
+        for layer in layers_within(network):
             if isinstance(layer, keras.layers.BatchNormalization):
                 layer.trainable = False
     return keras.Model(images, network(pixels), name="backbone")
@@ -81,11 +82,11 @@ def _network(recipe, image_shape, pixels):
             )
 
 
-def _layers_within(network):
+def layers_within(network: keras.Model) -> Iterator[keras.layers.Layer]:
     """Yields all layers of a model and of the models inside it."""
     for layer in network.layers:
         yield layer
-        yield from _layers_within(layer) if hasattr(layer, "layers") else ()
+        yield from layers_within(layer) if hasattr(layer, "layers") else ()
 
 
 def fetch_imagenet_weights(recipe: Recipe) -> None:

@@ -1,6 +1,5 @@
 """The compiled learner of a recipe."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -9,6 +8,7 @@ import numpy as np
 import keras_gsp as gsp
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.models.encoder import features_before
+from training.recipes.backbone import layers_within
 from training.recipes.choices import losses
 from training.recipes.encoder import build_recipe_encoder
 from training.recipes.optimizer import build_optimizer
@@ -126,7 +126,7 @@ def settle_statistics(
         if not any("moving" in v.name for v in settled.non_trainable_variables):
             return
         before = predictor(features_before(learner.encoder, settled))
-    elif not any(isinstance(one, kind) for one in _layers(settled)):
+    elif not any(isinstance(one, kind) for one in layers_within(settled)):
         return
     for images, _ in batches.take(num_batches).as_numpy_iterator():
         # A batch of many chunks would not fit as a whole.
@@ -152,14 +152,6 @@ def start_prototypes(
         for images, _ in batches.take(num_batches).as_numpy_iterator()
     ]
     layer.adapt(np.concatenate(found), seed=recipe.seed)
-
-
-def _layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
-    """Yields all layers of a model and of the models inside it."""
-    for layer in model.layers:
-        yield layer
-        if isinstance(layer, keras.Model):
-            yield from _layers(layer)
 
 
 def _proxies(recipe, num_classes):

@@ -175,8 +175,8 @@ class Encoder:
     backbone_width: Annotated[float, positive] = 0.35
     """mobilenet-v2: factor on its channels, alpha."""
     backbone_weights: str | None = None
-    """Weights file; `imagenet` (downloaded); for glyph-cnn `characters`, a
-    classifier of single characters; None: random weights."""
+    """Weights file, `imagenet` (downloaded) or `characters` (glyph-cnn, trained
+    on single characters); None: random weights."""
     frozen: Literal["none", "batch-norm", "all"] = "none"
     """Part of the backbone that is not trained."""
     cache_features: bool = False

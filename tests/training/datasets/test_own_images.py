@@ -138,8 +138,11 @@ def test_cifar100_collages_follow_the_thesis(tmp_path):
     assert set().union(*found) == set(range(100))
 
 
-def test_collages_of_larger_cells(tmp_path):
-    splits = collage_splits(layouts.cifar100(tmp_path), canvas_size=80)
+def test_collages_of_larger_cells_and_without_distractors(tmp_path):
+    root = layouts.cifar100(tmp_path)
+    alone = collage_splits(root, distilled=True).train.images
+    assert alone.shape == (64, 32, 32, 3) and alone.max() < 80
+    splits = collage_splits(root, canvas_size=80)
     assert splits.validation.images.shape == (32, 80, 80, 3)
     # Each cell is one picture, of one value throughout.
     cells = splits.validation.images.reshape(32, 2, 40, 2, 40, 3)
@@ -149,12 +152,6 @@ def test_collages_of_larger_cells(tmp_path):
     for size in (0, 63):
         with pytest.raises(ValueError, match=f"canvas_size={size}"):
             collage_splits(tmp_path, canvas_size=size)
-
-
-def test_distilled_collages_have_no_distractors(tmp_path):
-    splits = collage_splits(layouts.cifar100(tmp_path), distilled=True)
-    assert splits.train.images.shape == (64, 32, 32, 3)
-    assert splits.train.images.max() < 80
 
 
 def test_any_image_folder_makes_collages(tmp_path):
