@@ -9,7 +9,7 @@ import tyro
 
 from training.recipes.settings import Dataset
 from training.runs.run_directory import RunDirectory, write_json
-from training.runs.scoring import load_encoder, score
+from training.runs.scoring import load_encoder, score, score_lines
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
         scores = _evaluate(command)
     except (ValueError, FileNotFoundError, FileExistsError) as error:
         sys.exit(f"error: {error}")
-    for measure, value in scores.items():
-        text = value if measure.startswith("num_") else f"{value:.4f}"
-        print(f"{measure:>16}  {text}")
+    print(*score_lines(scores), sep="\n")
     print(f"Next: python -m training.export '{command.run}' --index exact")
 
 

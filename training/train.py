@@ -24,6 +24,7 @@ from training.recipes.settings import (
 )
 from training.runs.distribution import Distribution, Kind
 from training.runs.run_directory import RunDirectory
+from training.runs.scoring import score_lines
 from training.runs.train_run import ERRORS, run_settings, train_run
 
 PROGRAM = "python -m training.train"
@@ -207,7 +208,7 @@ def _train(recipe, directory, distribution):
 def run_report(directory: RunDirectory, scores: dict) -> str:
     """Formats the scores of a finished run and the next commands."""
     path = directory.path
-    lines = [f"  {name:>16}  {value:.4f}" for name, value in scores.items()]
+    lines = [f"  {line}" for line in score_lines(scores)]
     word = f"'{path}'"
     return "\n".join(
         [

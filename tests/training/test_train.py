@@ -196,6 +196,7 @@ def test_the_command_line_trains_and_scores(colors_as_glyphs, tmp_path, capsys):
     train.main([*arguments, "--name", "x"])
     printed = capsys.readouterr().out
     assert "12 images of unseen classes" in printed
+    assert "num_queries  12\n" in printed
     next_ones = [line for line in printed.splitlines() if "python -m" in line]
     assert [line.split(".")[1].split()[0] for line in next_ones] == [
         "report",

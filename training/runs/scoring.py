@@ -43,6 +43,15 @@ def score(
     }
 
 
+def score_lines(scores: dict) -> list[str]:
+    """Formats scores as lines, counts as integers."""
+    texts = {
+        name: str(value) if name.startswith("num_") else f"{value:.4f}"
+        for name, value in scores.items()
+    }
+    return [f"{name:>16}  {text}" for name, text in texts.items()]
+
+
 def embed(encoder: Any, recipe: Recipe, images: Any) -> Any:
     """Returns embeddings of an `ImageSet`, (num_images, embedding_size)."""
     from keras_gsp.embeddings.labeled_batches import encoded

@@ -111,7 +111,7 @@ def test_a_folder_that_went_away_is_not_made_again(tmp_path):
     run.begin(SETTINGS)
     run.check_is_there()
     run.path.rename(tmp_path / "y")
-    with pytest.raises(FileNotFoundError, match="must stay.*Bring it back"):
+    with pytest.raises(FileNotFoundError, match="must stay.*Move it back"):
         run.check_is_there()
 
 
