@@ -283,6 +283,32 @@ GLYPH_ROWS: dict[str, dict[str, Any]] = {
     loss: {"loss": loss, "classes_per_batch": 16, "samples_per_class": 2}
     for loss in PROXY_LOSSES
 } | {"ms": {"loss": "ms", "loss_arguments": {"beta": 10.0}}}
+# The glyph network as it leaves a training on single characters, on canvases
+# where the letter is a quarter.
+CHARACTERS = changed(
+    GLYPHS,
+    backbone_weights="characters",
+    frozen="all",
+    cache_features=True,
+    loss_arguments={"negative_margin": 0.3841},
+    classes_per_batch=16,
+    transport_ratio=0.1,
+    inverse_temperature=40.0,
+    learning_rate=2e-3,
+    steps=800,
+    fall_share=1.0,
+    ramp_steps=0,
+    schedule="cosine",
+    steps_per_evaluation=100,
+)
+TUNED: dict[str, Any] = {
+    "loss": "c2",
+    "frozen": "none",
+    "cache_features": False,
+    "learning_rate": 1e-3,
+    "fall_share": 0.25,
+    "ramp_steps": 50,
+}
 BATCH_SIZES = (16, 32, 64, 128)
 
 STUDIES: dict[str, Study] = {
@@ -356,6 +382,21 @@ STUDIES: dict[str, Study] = {
         rows=GLYPH_ROWS,
         methods=_pools(12, ccp_warmup=24)
         | {"xbm": {"memory_warmup_steps": 1200}},
+    ),
+    "clutter-pretrained": grid(
+        "glyphs, a network pretrained on single characters",
+        CHARACTERS,
+        [
+            (("c2", "ms", "proxy-nca"), ("gap", "gsp", "gsp-zsr")),
+            (("c2-tuned",), ("gap", "gsp")),
+            (("c2",), POOLINGS),
+        ],
+        rows={"ms": GLYPH_ROWS["ms"], "c2-tuned": TUNED},
+        about=(
+            "The network is frozen, but fine-tuned with `c2-tuned`. GSP has "
+            "transport ratio 0.1 and inverse temperature 40, `gem-gsp` power "
+            "3; all other poolings have their defaults."
+        ),
     ),
     "collage": grid(
         "CIFAR collage, frozen MobileNetV2 features",

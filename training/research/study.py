@@ -248,19 +248,15 @@ def run_study(command: StudyCommand) -> Path:
     cells = [*cells_of(study, folder, command.first_seed).values()]
     for cell in cells:
         check_sources(cell.recipe)
-    if not any(cell.missing() for cell in cells):
-        return folder
-    largest = max((c.recipe for c in cells), key=lambda r: r.classes_per_batch)
-
-    def check(splits):
-        run = Run(folder, largest, 0 if study.num_folds else None)
-        check_classes(largest, run.splits(splits))
-
-    splits = read_recipe(largest, check)
+    splits: dict[bool, RetrievalSplits] = {}
     taken: set[Path] = set()
     while run := _next_run(cells, taken):
+        # Images, or the frozen network's features of them.
+        kept = run.recipe.cache_features
+        if kept not in splits:
+            splits[kept] = _read(study, [c.recipe for c in cells], kept)
         try:
-            run.train(splits)
+            run.train(splits[kept])
         except FileExistsError as error:
             # Another process trains the run, or has just finished it.
             is_finished = RunDirectory(run.path).is_finished
@@ -274,6 +270,20 @@ def run_study(command: StudyCommand) -> Path:
     if taken:
         print(f"runs left to other processes: {len(taken)}")
     return folder
+
+
+def _read(study, recipes, kept):
+    """The data of the recipes that keep features, or of those that do not."""
+    largest = max(
+        (one for one in recipes if one.cache_features == kept),
+        key=lambda recipe: recipe.classes_per_batch,
+    )
+
+    def check(splits):
+        run = Run(Path(), largest, 0 if study.num_folds else None)
+        check_classes(largest, run.splits(splits))
+
+    return read_recipe(largest, check)
 
 
 def _next_run(cells, taken):
