@@ -1,20 +1,20 @@
-"""The paper's solver: alternating projections, a fixed number of them.
+"""The paper's solver: a fixed number of alternating projections.
 
-Algorithm 1 scales one number t until the plan carries the wanted mass. In
-the log domain, with the symbols of `keras_gsp.ops.transport`, a round is
-`tau <- tau + log r - log(mean_j sigmoid(b_j + tau))`, tau = log t. Nothing in
-the package needs it: here it is what the package's solver is compared with.
+Algorithm 1 scales one number t until the plan moves the wanted mass. In the
+log domain, with the symbols of `keras_gsp.ops.transport`, a round is
+`tau <- tau + log r - log(mean_j sigmoid(b_j + tau))`, tau = log t. The
+package solves the problem exactly; experiments compare it with this solver.
 """
 
 import math
 from typing import Any
 
-import keras
 from keras import ops
 
 import keras_gsp as gsp
-from keras_gsp.ops.covering import prototype_cover
+from keras_gsp.layers.pooling.feature_pooling import flat_features
 from keras_gsp.ops.normalization import unit_ball
+from keras_gsp.ops.transport import BallTransport
 
 START = 0.0
 """log t before the first round, as the paper's t = 1."""
@@ -27,7 +27,7 @@ def iterated_transport(
     inverse_temperature: float,
     num_rounds: int,
 ) -> Any:
-    """Partial transport by the paper's iteration, for autodiff to go through.
+    """Partial transport with the paper's iteration, for autodiff.
 
     Args:
         costs: (..., num_prototypes, num_features), float32 or float64.
@@ -62,16 +62,15 @@ def iterated_transport_in_closed_form(
 ) -> Any:
     """The same iteration with the paper's gradient instead of autodiff.
 
-    Proposition 4.2, as corrected in `partial_transport`, is taken at the last
-    iterate: as good a gradient as the iteration is converged, in memory that
-    does not grow with the rounds.
+    Proposition 4.2, as corrected in `partial_transport`, at the last iterate:
+    exact once the iteration has converged, in memory that does not grow with
+    the rounds.
 
     Args:
-        costs: as for `iterated_transport`; `transport_ratio`,
-            `inverse_temperature` and `num_rounds` as well.
-        transport_ratio: see there.
-        inverse_temperature: see there.
-        num_rounds: see there.
+        costs: As for `iterated_transport`, like all other arguments.
+        transport_ratio: See there.
+        inverse_temperature: See there.
+        num_rounds: See there.
 
     Returns:
         (..., 1 + num_prototypes, num_features): residual, then plan. One
@@ -140,51 +139,31 @@ def _closed_form(
     return -inverse_temperature * plan * pulls
 
 
-class IteratedSumPooling(keras.layers.Layer):
-    """Sum pooling by a fixed number of the paper's rounds.
-
-    Everything but the solver is as in `GeneralizedSumPooling`.
+class IteratedSumPooling(gsp.layers.GeneralizedSumPooling):
+    """`GeneralizedSumPooling` with a fixed number of the paper's rounds.
 
     Args:
-        num_prototypes: number of prototypes.
-        num_rounds: rounds of the iteration; 100 in the paper.
-        transport_ratio: fraction of mass that is pooled.
-        inverse_temperature: sharpness of the transport.
-        is_closed_form: differentiate by the paper's closed form at the last
+        *args: Of `GeneralizedSumPooling`.
+        num_rounds: Rounds of the iteration; 100 in the paper.
+        is_closed_form: Differentiate with the paper's closed form at the last
             iterate instead of through the rounds.
-        **kwargs: of `keras.layers.Layer`.
+        **kwargs: Of `GeneralizedSumPooling`.
     """
 
     def __init__(
         self,
-        num_prototypes: int,
-        *,
+        *args: Any,
         num_rounds: int = 100,
-        transport_ratio: float = 0.3,
-        inverse_temperature: float = 5.0,
         is_closed_form: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.num_prototypes = num_prototypes
+        super().__init__(*args, **kwargs)
         self.num_rounds = num_rounds
-        self.transport_ratio = transport_ratio
-        self.inverse_temperature = inverse_temperature
         self.is_closed_form = is_closed_form
 
-    def build(self, input_shape: tuple) -> None:
-        """Creates the prototypes."""
-        self.prototypes = self.add_weight(
-            name="prototypes",
-            shape=(self.num_prototypes, input_shape[-1]),
-            initializer="glorot_uniform",
-            autocast=False,
-        )
-
-    def call(self, features: Any) -> Any:
-        """Returns (batch, channels)."""
-        _, height, width, channels = features.shape
-        flat = ops.reshape(features, (-1, height * width, channels))
+    def _transport(self, features, mask):
+        """The transport of the iteration; no feature is masked here."""
+        flat = flat_features(features)
         flat = ops.cast(flat, "float32")
         prototypes = ops.convert_to_tensor(self.prototypes)
         costs = gsp.ops.pairwise_distances(
@@ -197,22 +176,10 @@ class IteratedSumPooling(keras.layers.Layer):
         }
         if self.is_closed_form:
             joined = iterated_transport_in_closed_form(costs, **options)
-            residual = joined[..., 0, :]
+            residual, plan = joined[..., 0, :], joined[..., 1:, :]
         else:
-            residual, _ = iterated_transport(costs, **options)
-        weights = (1.0 / (height * width) - residual) / self.transport_ratio
-        pooled = ops.matmul(weights[:, None, :], flat)[:, 0]
-        return ops.cast(pooled, self.compute_dtype)
-
-    def adapt(
-        self, features: Any, *, max_features: int = 20_000, seed: int = 0
-    ) -> None:
-        """Sets the prototypes as `GeneralizedSumPooling.adapt` does."""
-        self.prototypes.assign(
-            prototype_cover(
-                features,
-                self.num_prototypes,
-                max_features=max_features,
-                seed=seed,
-            )
-        )
+            residual, plan = iterated_transport(costs, **options)
+        kept = 1.0 / flat.shape[1] - residual
+        assignment = ops.swapaxes(plan / kept[..., None, :], -1, -2)
+        weights = kept / self.transport_ratio
+        return BallTransport(weights, residual, assignment)

@@ -2,10 +2,12 @@
 
 With folders of studies or JSON files of experiments, benchmarks and campaigns,
 adds their records to `docs/results` first. A page answers one question from
-one record or several; `index.md` has the table of methods.
+one record or several. `index.md` is `summary.md`, its numbers filled in from
+the records, and a table of methods.
 """
 
 import importlib
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from training.research.study_record import interval, study_record, study_table
 from training.runs.run_directory import write_text
 
 DOCS = Path(__file__).parents[2] / "docs" / "results"
+SUMMARY = Path(__file__).with_name("summary.md")
 MADE = (
     "<!-- Made by `python -m training.research.pages` from the JSON files in "
     "this folder. -->"
@@ -53,8 +56,8 @@ class Page:
 
 
 UNTUNED = (
-    "Every row of these studies has the same learning rate. A rate chosen for "
-    "each row could change differences of about a point."
+    "Rows of a table without a column of rates share one learning rate. A rate "
+    "chosen for each row could change differences of about a point."
 )
 PAGES = {
     "emoji": Page(
@@ -65,7 +68,7 @@ PAGES = {
     ),
     "clutter": Page(
         "Objects among distractors",
-        ("components", "emoji-clutter"),
+        ("clutter-pretrained", "components", "emoji-clutter"),
         UNTUNED,
         curves=("components",),
     ),
@@ -124,6 +127,7 @@ DATA = {
     "emoji": ("emoji", "emoji, fine-tuned"),
     "emoji-long": ("emoji", "emoji, fine-tuned twice as long"),
     "emoji-frozen": ("emoji", "emoji, frozen features"),
+    "clutter-pretrained": ("clutter", "letters, pretrained and frozen"),
     "emoji-clutter": ("clutter", "emoji among others, fine-tuned"),
     "components": ("clutter", "emoji among others, frozen features"),
     "birds50": ("birds", "birds, fine-tuned"),
@@ -302,28 +306,10 @@ def _section(name, record, folder, has_heading):
     parts += [about, results]
     for table in tables:
         parts += [f"### {table.title}" if table.title else "", table.markdown()]
-    if record["kind"] == "experiment" or (folder / f"{name}.png").exists():
-        for picture in sorted(_pictures(name, folder)):
-            parts.append(f"![{picture.stem.replace('_', ' ')}]({picture.name})")
+    for picture in (name, f"{name}_hulls"):
+        if (folder / f"{picture}.png").exists():
+            parts.append(f"![{picture.replace('_', ' ')}]({picture}.png)")
     return [*parts, _settings(record), _environment(record)]
-
-
-def _pictures(name, folder):
-    """NAME.png and NAME_PART.png, but not those of longer names."""
-    records = {path.stem for path in folder.glob("*.json")} - {name}
-    return [
-        one
-        for one in folder.glob(f"{name}*.png")
-        if one.stem == name
-        or (
-            one.stem.startswith(f"{name}_")
-            and not any(
-                one.stem == other or one.stem.startswith(f"{other}_")
-                for other in records
-                if other.startswith(name)
-            )
-        )
-    ]
 
 
 def _about_study(record):
@@ -401,7 +387,7 @@ def _environment(record):
 
 def _index(titles, records):
     table = method_table(records)
-    parts = [MADE, "# Results"]
+    parts = [MADE, "# Results", summary(records)]
     if table:
         parts += [
             "What each method adds to the same loss with average pooling, in "
@@ -413,7 +399,41 @@ def _index(titles, records):
             table,
         ]
     lines = [f"- [{title}]({name}.md)" for name, title in titles.items()]
-    return "\n\n".join([*parts, "## Pages", "\n".join(lines)]) + "\n"
+    parts += ["## Pages", "\n".join(lines)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def summary(records: Mapping[str, Mapping[str, Any]]) -> str:
+    """`summary.md` with its numbers, nothing where a record is missing.
+
+    `{study row method}` is the gain over average pooling, a fourth word the
+    other method; `{head pooling}` and `{step method}` are costs.
+    """
+
+    def number(match):
+        words = match[1].split()
+        if words[0] == "head":
+            return f"{head_ratios(records['pooling'])[words[1]]:.1f}"
+        if words[0] == "step":
+            (table,) = records["step_share"]["tables"]
+            shares = {row[0]: float(row[2]) for row in table["rows"]}
+            return f"{shares[words[1]]:.2g}"
+        name, row, method, other = [*words, "gap"][:4]
+        found = {(r["row"], r["method"]): r for r in records[name]["rows"]}
+        return interval(found[row, method]["differences"][other])
+
+    try:
+        text = SUMMARY.read_text(encoding="utf-8").strip()
+        return re.sub(r"\{([^}]+)\}", number, text)
+    except KeyError:
+        return ""
+
+
+def head_ratios(costs: Mapping[str, Any]) -> dict[str, float]:
+    """Pooling -> time of its head as a multiple of a 1 x 1 convolution's."""
+    table = next(t for t in costs["tables"] if t["title"].startswith("head"))
+    column = table["headings"].index("ratio")
+    return {row[0]: float(row[column]) for row in table["rows"]}
 
 
 def method_table(records: Mapping[str, Mapping[str, Any]]) -> str:
@@ -489,9 +509,7 @@ def draw_costs(
     """
     from training.pictures.palette import picture
 
-    table = next(t for t in costs["tables"] if t["title"].startswith("head"))
-    column = table["headings"].index("ratio")
-    ratios = {row[0]: float(row[column]) for row in table["rows"]}
+    ratios = head_ratios(costs)
     size = (5.5 * len(studies), 5.5)
     with picture(path, 1, len(studies), figsize=size) as axes:
         for axis, record in zip(axes[0], studies.values(), strict=True):

@@ -264,7 +264,8 @@ def run_study(command: StudyCommand) -> Path:
                 raise
         if run.is_finished:
             score = run.validation_score()
-            print(f"{run.path}: validation MAP@R {score:.4f}", flush=True)
+            text = f"validation MAP@R {score:.4f}"
+            print(f"{run.path}: {text if score >= 0 else 'scored'}", flush=True)
         else:
             taken.add(run.path)
     if taken:

@@ -251,9 +251,9 @@ def study_table(record: Mapping[str, Any]) -> Table:
     Columns that no row fills are left out.
     """
     size = max(row["embedding_size"] for row in record["rows"])
-    headings = ["loss", "method", "rate", f"MAP@R ({size}-D)"]
+    headings = ["loss", "method", "rate", f"MAP@R % ({size}-D)"]
     headings += ["gain", "gain over its part"]
-    headings += [f"{HEADINGS[m]} ({size}-D)" for m in MEASURES[1:]]
+    headings += [f"{HEADINGS[m]} % ({size}-D)" for m in MEASURES[1:]]
     headings += [f"{HEADINGS[m]}, folds together" for m in MEASURES]
     headings += ["papers", "at work", "models", "minutes each"]
     rows = [_table_row(record, row) for row in record["rows"]]

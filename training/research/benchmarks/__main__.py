@@ -6,8 +6,7 @@ import sys
 BENCHMARKS = (
     "pooling",
     "evaluation",
-    "sampler",
-    "k_center",
+    "sampling",
     "losses",
     "retrieval",
     "pipeline",

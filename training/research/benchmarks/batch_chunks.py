@@ -2,12 +2,11 @@
 
     python -m training.research.benchmarks.batch_chunks --json FILE
 
-MobileNetV2 with multi-similarity and frozen batch normalization. A chunk
-holds `chunk` images, so that batches of every size should need about the
-memory of the first; a plain step's grows with the batch. Every measurement is
-a process of its own, so that its peak of memory is its own; memory is what
-that peak grows by over a step of two images a chunk. A chunked step embeds
-twice: about 4/3 of the time of a plain one is the price.
+MobileNetV2 with multi-similarity and frozen batch normalization. With chunks
+of a fixed size the memory should hardly grow with the batch, as that of a
+plain step does. Each measurement runs in its own process; memory is the growth
+of its peak over a step of two images a chunk. A chunked step embeds twice,
+which should take about 4/3 of the time of a plain one.
 """
 
 import json
@@ -54,7 +53,7 @@ class Settings(CommandSettings):
 def measured(
     backend: str, batch: int, chunks: int, settings: Settings
 ) -> Measurement:
-    """Runs the steps of one batch in a process of their own."""
+    """Runs the steps of one batch in a new process."""
     numbers = batch, chunks, settings.side, settings.width, settings.steps
     name = "plain" if chunks == 1 else f"{chunks} chunks of {batch // chunks}"
     answer = subprocess.run(

@@ -1,8 +1,8 @@
-"""Some training steps in a process of their own.
+"""Training steps in their own process, started by `batch_chunks`.
 
-Started by training.research.benchmarks.batch_chunks with the batch, the chunks, the
-side of the images, the width of MobileNetV2 and the number of steps; prints
-the seconds of each step and the growth of memory as JSON.
+Arguments: images in a batch, number of chunks, side of the images, width of
+MobileNetV2, number of steps. Prints the seconds of each step and the growth of
+memory as JSON.
 """
 
 import json
@@ -65,7 +65,7 @@ def main() -> None:
         learner.train_on_batch(images, labels)
         return time.perf_counter() - start
 
-    # Two images a chunk: what the program needs by itself.
+    # Two images a chunk: the memory of the program itself.
     train(2 * chunks)
     before = peak_megabytes()
     train(batch)

@@ -2,14 +2,14 @@
 
     python -m training.research.benchmarks.evaluation --json evaluation.json
 
-The rival is what one would write by hand: a product of a block of queries
-with the whole gallery, then `tf.math.top_k`; scoring its answers is not even
-counted. With `--pml-python /path/to/bin/python` pytorch-metric-learning runs
-too; that interpreter needs torch and, for the library's default search, faiss.
+The plain search is a product of each block of queries with the gallery, then
+`tf.math.top_k`, without scores. With `--pml-python /path/to/bin/python`
+pytorch-metric-learning runs too; that interpreter needs torch and, for the
+library's default search, faiss.
 
-Every run is a process of its own, so that its peak of memory is its own. Aim
-at 60,000 x 128: where the queries are their own gallery at most 0.8 times the
-plain time, with a separate gallery at most 1.0 times, in less than 400 MB.
+Each run is a new process with its own peak of memory. Aims at 60,000 x 128: at
+most 0.8 times the plain time if the queries are the gallery, at most 1.0 times
+with a separate gallery, in less than 400 MB.
 """
 
 import json
@@ -32,7 +32,7 @@ from training.research.report import (
     run_benchmark,
 )
 
-FOLDER = Path(__file__).parent
+SCRIPT = Path(__file__).with_name("score_contender.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +67,10 @@ def write_embeddings(path: Path, count: int, settings: Settings) -> None:
     np.savez(path, embeddings=embeddings, labels=labels)
 
 
-def run(python: str | Path, script: str, kind: str, path: Path) -> dict:
-    """Returns what a contender prints as its last line: a JSON object."""
+def run(python: str | Path, kind: str, path: Path) -> dict:
+    """Returns what a contender prints as its last line, a JSON object."""
     answer = subprocess.run(
-        [str(python), str(FOLDER / script), kind, str(path)],
+        [str(python), str(SCRIPT), kind, str(path)],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -89,15 +89,13 @@ def measurement(name: str, runs: list[dict]) -> Measurement:
 
 def measure(settings: Settings) -> Iterator[Table]:
     """Yields a table for each size."""
-    ours = sys.executable, "score_contender.py"
-    contenders: dict[str, tuple[str | Path, str, str]] = {
-        "plain product and top_k": (*ours, "plain"),
-        "keras_gsp": (*ours, "scores"),
-        "keras_gsp, separate gallery": (*ours, "gallery"),
+    contenders: dict[str, tuple[str | Path, str]] = {
+        "plain product and top_k": (sys.executable, "plain"),
+        "keras_gsp": (sys.executable, "scores"),
+        "keras_gsp, separate gallery": (sys.executable, "gallery"),
     }
     if settings.pml_python is not None:
-        theirs = settings.pml_python, "pml_scores.py", "scores"
-        contenders["pytorch-metric-learning"] = theirs
+        contenders["pytorch-metric-learning"] = settings.pml_python, "pml"
     for count in settings.sizes:
         runs: dict[str, list[dict]] = {name: [] for name in contenders}
         with tempfile.TemporaryDirectory() as folder:

@@ -3,14 +3,13 @@
     python -m training.research.benchmarks.losses --pml-python /path/to/bin/python
 
 A step is the value of a loss and its gradient with respect to embeddings and
-proxies. Ours is compiled by XLA, theirs runs eagerly, in a process with torch
-and pytorch-metric-learning; without `--pml-python` it is left out. Both compute
-the same definition of each loss, and the command fails where our value in
-float32 differs by more than 1e-5 from theirs in float64, as a fraction of it,
+proxies. Ours is compiled by XLA, theirs runs eagerly in a process with torch
+and pytorch-metric-learning, only with `--pml-python`. The command fails if our
+value in float32 differs from theirs in float64 by a relative error above 1e-5,
 or a gradient by more than 1e-3 of its length. Ratios compare the fastest
-repetitions, which other work on the machine disturbs least. That library lacks
-the losses without a second time; random draws differ. At a batch of 512 it
-needs gigabytes for three losses, which stop at 128.
+repetitions, which other load disturbs least. Losses with one time are not in
+that library; random draws differ. At a batch of 512 it needs gigabytes for
+three losses, which stop at 128.
 """
 
 import gc
@@ -176,8 +175,8 @@ def list_cases(settings: Settings) -> list[dict]:
 def write_problem(case: dict, path: Path) -> None:
     """Writes embeddings in loose clusters, their labels, and proxies.
 
-    What all embeddings have in common brings them so near to each other that
-    every loss has active pairs of both kinds.
+    A common offset brings the embeddings so close to each other that every
+    loss has active pairs of both kinds.
     """
     rng = np.random.default_rng(0)
     size = case["embedding_size"]
@@ -221,7 +220,7 @@ def compiled_step(case: dict[str, Any], problem: Any) -> Any:
             if proxies is not None:
                 output = proxies(output)
             value = loss(labels, output)
-        # Of the losses without proxies and of rows that nothing pulls too.
+        # Zero where nothing depends on a weight.
         return value, tape.gradient(
             value, watched, unconnected_gradients="zero"
         )
@@ -275,7 +274,7 @@ def compare(cases: list[dict], settings: Settings) -> list[dict]:
         for number, case in enumerate(tqdm(cases, desc="keras_gsp")):
             write_problem(case, folder / f"{number}.npz")
             ours.append(measured(case, folder / f"{number}.npz"))
-            # What a case leaves in memory slows those after it.
+            # Garbage of one case would slow the next.
             gc.collect()
         others: list[dict | None] = [None] * len(cases)
         if settings.pml_python is not None:
@@ -321,7 +320,7 @@ def row(case: dict, found: dict) -> list[str]:
     ]
     if theirs is None:
         return [*cells, "", "", "", ""]
-    # Other work on the machine makes medians longer, the fastest least.
+    # Other load changes the fastest repetition least.
     ratio = min(theirs["seconds"]) / min(ours["seconds"])
     return [
         *cells,

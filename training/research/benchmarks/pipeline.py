@@ -2,13 +2,12 @@
 
     python -m training.research.benchmarks.pipeline --data-dir FOLDER
 
-Three parts of one run, so that they can be compared: batches alone (read,
-decode the crop, resize, flip), a step of average pooling and one of GSP on
-batches that are already there, and both together in `fit`, from one step of
-it to a later one: beginning and ending a `fit` are not measured. Cores are
-processor seconds per second: batches alone are to keep all of them busy.
-Every file is read once beforehand, so that the disk is not measured.
-Without `--data-dir` the images are made: smooth noise of 500 x 375 pixels.
+Measured in turns: batches alone (read, decode the crop, resize, flip), a step
+of average pooling and one of GSP on a batch in memory, and both together in
+`fit`, without its start and end. Cores are processor seconds per second;
+batches alone should use all of them. Every file is read once beforehand, so
+that the disk is not measured. Without `--data-dir` the images are smooth noise
+of 500 x 375 pixels.
 """
 
 import tempfile
@@ -129,7 +128,7 @@ def now() -> Times:
 
 
 def since(start: Times) -> Times:
-    """Returns what has passed on both clocks."""
+    """Returns the time that has passed on both clocks."""
     return now()[0] - start[0], now()[1] - start[1]
 
 
@@ -155,7 +154,7 @@ def _fitting(learner, batches):
     import keras
 
     class Clock(keras.callbacks.Callback):
-        """What has passed between the last buffered batch and the last."""
+        """Time between the last buffered batch and the last one."""
 
         def on_train_batch_end(self, batch, logs=None):
             if batch + 1 == BUFFERED:

@@ -1,9 +1,8 @@
-"""The same loss by pytorch-metric-learning; see losses.py beside this folder.
+"""Losses of pytorch-metric-learning, timed for `benchmarks.losses`.
 
-Runs under its own interpreter, with torch and pytorch-metric-learning. Given
-the folder of problems, prints one JSON object a line for each: value and
-seconds a step, or null for a loss which that library does not have. The
-gradients are left beside the problem.
+Runs under an interpreter with torch and pytorch-metric-learning. Argument: the
+folder of problems. Prints one JSON line for each, value and seconds a step, or
+null for a loss that the library lacks, and writes the gradients beside it.
 """
 
 import gc
@@ -106,7 +105,7 @@ LOSSES = {
     "CosFaceLoss": lambda case: losses.CosFaceLoss(
         case["num_classes"], case["embedding_size"], margin=0.35, scale=64
     ),
-    # Theirs takes embeddings as they are unless the distance is told to.
+    # Theirs normalizes only with this distance.
     "NormalizedSoftmaxLoss": lambda case: losses.NormalizedSoftmaxLoss(
         case["num_classes"],
         case["embedding_size"],
@@ -173,7 +172,7 @@ def measured(case: dict[str, Any], path: Path) -> Any:
         return None
     with np.load(path) as problem:
         step, _ = eager_step(case, problem, torch.float32)
-        # Their float32 rounds by itself up to 2e-5 of a triplet loss.
+        # Rounding in float32 changes their triplet loss by up to 2e-5.
         exact, gradients = eager_step(case, problem, torch.float64)
         value = exact()[0]
     np.savez(path.with_suffix(".theirs.npz"), *gradients())
@@ -198,7 +197,7 @@ def main() -> None:
     for number, case in enumerate(cases):
         found = measured(case, folder / f"{number}.npz")
         print(json.dumps(found), flush=True)
-        # What a case leaves behind slows those after it.
+        # Garbage of one case would slow the next.
         gc.collect()
 
 

@@ -3,18 +3,16 @@
     python -m training.research.benchmarks.pooling --json poolings.json
     KERAS_BACKEND=jax python -m training.research.benchmarks.pooling
 
-One table for each size, dtype and compiler. The unit is a bare 1x1
-convolution to as many kernels as GSP has prototypes: what comparing features
-with prototypes costs at least. Poolings have the words that recipes know
-them by. Memory is what XLA plans
-beside inputs and outputs, known on JAX alone. Aims, compiled by XLA at (32,
-7, 7, 128) with 64 prototypes: at most 1.5 times that unit, and never slower
-than 100 rounds of the paper's iteration. JAX always compiles with XLA.
+One table for each size, dtype and compiler. The unit is a 1x1 convolution to
+as many kernels as GSP has prototypes, the least cost of comparing features
+with prototypes. Poolings have their names in recipes. Memory is what XLA plans
+beside inputs and outputs (JAX only, which always compiles with XLA). Aims with
+XLA at (32, 7, 7, 128) and 64 prototypes: at most 1.5 times the unit, and never
+slower than 100 rounds of the paper's iteration.
 
-Tables of heads have everything between the backbone's channels and the
-embedding, in the order in which recipes place it: some poolings see projected
-features, some see what the backbone gives. There the unit is the convolution to
-the embedding's width, which projects.
+Tables of heads measure everything between the backbone's channels and the
+embedding, in the order of recipes: some poolings see projected features, some
+the backbone's. There the unit is the projection to the embedding's width.
 """
 
 import math
@@ -107,7 +105,7 @@ def contenders(
     """
     *_, channels, num_prototypes = size
     former = keras.config.dtype_policy()
-    # Recipes build their layers in the policy of the moment.
+    # Recipes build their layers in the current policy.
     keras.config.set_dtype_policy(policy)
     try:
         return {
@@ -171,8 +169,8 @@ def step_of(
     """A function that runs the layer forward and backward, and its memory.
 
     The gradient is that of features and weights for a random upstream
-    gradient, so that no compiler can leave anything out; the function waits
-    for the device. The memory is in bytes, `None` where nobody knows.
+    gradient, so that no compiler can skip work; the function waits for the
+    device. The memory is in bytes, `None` where unknown.
     """
     upstream = generator.normal(size=layer(features).shape)
     upstream = ops.convert_to_tensor(upstream, dtype=layer(features).dtype)
@@ -229,7 +227,7 @@ def _tensorflow_step(layer, features, upstream, use_xla):
 def compare(
     size: Sequence[int], dtype: str, use_xla: bool, settings: Settings
 ) -> list[Measurement]:
-    """Times all contenders in turn, so that a slow spell hits them all."""
+    """Times all contenders in turns, so that other load hits them all."""
     shape, is_head = size[:4], len(size) > 5
     generator = np.random.default_rng(settings.seed)
     keras.utils.set_random_seed(settings.seed)
@@ -271,7 +269,7 @@ def compare(
 
 
 def _times(memory, unit):
-    """Memory as a multiple of the unit's, empty where nobody knows."""
+    """Memory as a multiple of the unit's, empty where unknown."""
     return f"{memory / unit:.2f}" if memory is not None and unit else ""
 
 

@@ -2,15 +2,12 @@
 
     python -m training.research.benchmarks.retrieval --json docs/results/retrieval.json
 
-Embeddings are clustered unit vectors. Each contender runs in a process of its
-own; memory is what the process grows by while it builds and searches; a gallery
-that is on the disk, and pages of mapped files, are not counted. faiss comes
-with the `milvus` extra; a contender whose engine is missing is left out, and
-so are graphs above `--graphs-up-to` items and, above `--on-disk-above`, all
-that hold a gallery in memory. `busy` is the time all processors worked for the
-queries, which other work on the machine does not lengthen; one query is the
-median of some that come alone. At the end, images a second of a whole
-SavedModel, and what 1e9 vectors would take, on paper.
+Embeddings are clustered unit vectors. Each contender runs in its own process.
+Memory is the growth of that process while it builds and searches, without
+pages of mapped files. A contender whose engine is not installed is left out,
+and graphs above `--graphs-up-to` items. `busy` is the processor time of all
+queries; one query is the median of some that are sent alone. At the end,
+images a second of a whole SavedModel.
 """
 
 import json
@@ -35,20 +32,9 @@ from training.research.report import (
     run_benchmark,
 )
 
-# Contenders that need not hold a gallery, build a graph, are exact.
-ON_DISK = ("NumPy", "ExactIndex float16 on disk")
 GRAPHS = ("MilvusIndex embedded", "faiss HNSW")
-EXACT = ("faiss flat", "NumPy", "ExactIndex")
+EXACT = ("faiss flat", "ExactIndex")
 SCRIPT = Path(__file__).with_name("search_contender.py")
-PAPER_HEADINGS = (
-    "items",
-    "GB float32",
-    "GB float16",
-    "GB int8",
-    "GB HNSW",
-    "busy a query, exact",
-    "hosts of 64 GB for HNSW",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,16 +45,13 @@ class Settings(CommandSettings):
     """Sizes of the gallery."""
     graphs_up_to: int = 1_000_000
     """Items up to which graphs are built, the longest work."""
-    on_disk_above: int = 2_000_000
-    """Items above which a gallery stays on the disk in float16, and only
-    contenders that search it there take part."""
     embedding_size: int = 128
     num_queries: int = 1000
     neighbors: int = 10
     repeats: int = 3
     contenders: tuple[str, ...] = ()
-    """Some of the contenders by name; by default all. Recalls are of the
-    first of faiss flat, NumPy and ExactIndex."""
+    """Names of contenders; by default all. Recall compares with faiss flat,
+    or with ExactIndex."""
     serving: bool = True
     """Whether to serve images too."""
     model: Path | None = None
@@ -86,14 +69,12 @@ class Settings(CommandSettings):
             num_queries=20,
             neighbors=5,
             repeats=1,
-            contenders=self.contenders or ("NumPy", "ExactIndex"),
+            contenders=self.contenders or ("ExactIndex", "ExactIndex int8"),
             serving=False,
         )
 
 
-def clustered(
-    count: int, settings: Settings, seed: int | list[int]
-) -> np.ndarray:
+def clustered(count: int, settings: Settings, seed: int) -> np.ndarray:
     """Returns unit vectors around a thousand centers."""
     centers = np.random.default_rng(0).standard_normal(
         (1000, settings.embedding_size), dtype="float32"
@@ -104,33 +85,18 @@ def clustered(
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def write_gallery(
-    path: str, count: int, settings: Settings, is_large: bool
-) -> None:
-    """Writes a gallery block by block, in float16 if it is large."""
-    gallery = np.lib.format.open_memmap(
-        path,
-        "w+",
-        dtype="float16" if is_large else "float32",
-        shape=(count, settings.embedding_size),
-    )
-    for number, start in enumerate(range(0, count, 100_000)):
-        rows = gallery[start : start + 100_000]
-        rows[:] = clustered(len(rows), settings, [1, number])
-    gallery.flush()
-
-
 def compare(count: int, settings: Settings) -> list[Measurement]:
     """Runs every contender on one gallery."""
-    is_large = count > settings.on_disk_above
     names = list(settings.contenders or CONTENDERS)
-    names = [name for name in names if not is_large or name in ON_DISK]
     if count > settings.graphs_up_to:
         names = [name for name in names if name not in GRAPHS]
     with tempfile.TemporaryDirectory() as folder:
-        write_gallery(f"{folder}/gallery.npy", count, settings, is_large)
-        queries = clustered(settings.num_queries, settings, 2)
-        np.save(f"{folder}/queries.npy", queries)
+        for name, size in (
+            ("gallery", count),
+            ("queries", settings.num_queries),
+        ):
+            rows = clustered(size, settings, 1 + (name == "queries"))
+            np.save(f"{folder}/{name}.npy", rows)
         runs = {
             name: _run(name, folder, settings)
             for name in tqdm(names, desc=f"{count} items")
@@ -169,42 +135,8 @@ def serve(settings: Settings) -> list[Measurement]:
         return found
 
 
-def paper(
-    settings: Settings, seconds: float, count: int
-) -> list[tuple[str, ...]]:
-    """What larger galleries take, from bytes a vector and measured seconds.
-
-    Args:
-        settings: for the size of a vector.
-        seconds: that processors are busy with one query of many, which is
-            compared with `count` items.
-        count: items of that gallery.
-
-    Returns:
-        Rows: items, GB in float32, float16 and int8, GB of an HNSW graph of
-        32 links (float32), seconds that processors of this kind are busy
-        with a query, hosts of 64 GB for the graph.
-    """
-    rows = []
-    for items in (10**6, 10**7, 10**8, 10**9):
-        gigabytes = [
-            items * (settings.embedding_size * width + extra) / 1e9
-            for width, extra in ((4, 0), (2, 0), (1, 4), (4, 4 * 2 * 32))
-        ]
-        rows.append(
-            (
-                f"{items:.0e}",
-                *(f"{one:,.1f}" for one in gigabytes),
-                f"{seconds * items / count:,.2f} s",
-                f"{int(np.ceil(gigabytes[-1] / 64))}",
-            )
-        )
-    return rows
-
-
 def measure(settings: Settings) -> Iterator[Table]:
-    """Yields a table for each size, one for serving, and one on paper."""
-    alone = None
+    """Yields a table for each size, and one for serving."""
     for count in settings.sizes:
         rows = compare(count, settings)
         yield ratio_table(
@@ -212,19 +144,12 @@ def measure(settings: Settings) -> Iterator[Table]:
             f"{settings.num_queries:,} queries, {settings.neighbors} "
             f"neighbors among {count:,} x {settings.embedding_size}",
         )
-        for row in rows:
-            if row.name in ("ExactIndex", "ExactIndex float16 on disk"):
-                busy = float(row.facts["busy"].split()[0])
-                alone = busy / settings.num_queries, count
     if settings.serving:
         yield ratio_table(
             serve(settings),
             f"Requests of {settings.batch_size} JPEG images, 256 pixels",
             "signature",
         )
-    if alone is not None:
-        lines = paper(settings, *alone)
-        yield Table(PAPER_HEADINGS, lines, num_left=0, title="On paper")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,8 +1,8 @@
-"""One way to search a gallery, measured in a process of its own.
+"""One way to search a gallery, measured in its own process.
 
-Started by training.research.benchmarks.retrieval; nothing but NumPy is imported before
-the contender is known. Prints seconds, growth of memory and the name of the
-file of found positions as JSON.
+`benchmarks.retrieval` starts it. It imports only NumPy and the contender's
+engine. Prints seconds, growth of memory and the file of found positions as
+JSON.
 """
 
 import json
@@ -85,57 +85,6 @@ def gsp_milvus(gallery: Any) -> Any:
     return search
 
 
-def numpy_exact(gallery: Any) -> Any:
-    """A product, a partition and a sort in NumPy, block by block."""
-    starts = range(0, len(gallery), BLOCK)
-    halves = [
-        np.sum(np.square(gallery[i : i + BLOCK], dtype="float32"), axis=1) / 2
-        for i in starts
-    ]
-
-    def nearest(remoteness, positions, k):
-        near = np.argpartition(remoteness, k - 1, axis=1)[:, :k]
-        near = np.take_along_axis(
-            near,
-            np.take_along_axis(remoteness, near, axis=1).argsort(axis=1),
-            axis=1,
-        )
-        return (
-            np.take_along_axis(remoteness, near, axis=1),
-            np.take_along_axis(positions, near, axis=1),
-        )
-
-    def nearest_of_block(queries, k, start, half):
-        """64 queries at a time, for the size of their distances."""
-        rows = np.asarray(gallery[start : start + BLOCK], "float32")
-        parts = [
-            half - queries[i : i + 64] @ rows.T
-            for i in range(0, len(queries), 64)
-        ]
-        found = [
-            nearest(one, np.broadcast_to(np.arange(len(rows)), one.shape), k)
-            for one in parts
-        ]
-        values, positions = zip(*found, strict=True)
-        return np.concatenate(values), np.concatenate(positions) + start
-
-    def search(queries, k):
-        blocks = (
-            nearest_of_block(queries, k, start, half)
-            for start, half in zip(starts, halves, strict=True)
-        )
-        values, positions = next(blocks)
-        for others, their_positions in blocks:
-            values, positions = nearest(
-                np.concatenate([values, others], axis=1),
-                np.concatenate([positions, their_positions], axis=1),
-                k,
-            )
-        return positions
-
-    return search
-
-
 def faiss_exact(gallery: Any) -> Any:
     """Search with faiss IndexFlatL2."""
     import faiss
@@ -165,7 +114,6 @@ CONTENDERS = {
     "ScannIndex": gsp_scann,
     "MilvusIndex embedded": gsp_milvus,
     "faiss HNSW": faiss_hnsw,
-    "NumPy": numpy_exact,
 }
 
 
@@ -200,8 +148,7 @@ def main() -> None:
     """Builds on a small part to load libraries, then on all, and searches."""
     name, folder, k, repeats = sys.argv[1:]
     path = Path(folder, "gallery.npy")
-    is_large = np.load(path, mmap_mode="r").dtype == "float16"
-    gallery = np.load(path, mmap_mode="r" if is_large else None)
+    gallery = np.load(path)
     queries = np.load(f"{folder}/queries.npy")
     CONTENDERS[name](gallery[:1000])(queries[:10], int(k))
     memory = Memory()
@@ -216,7 +163,7 @@ def main() -> None:
         seconds.append(time.perf_counter() - start)
         busy.append(time.process_time() - start_busy)
     single = []
-    for query in queries[: 3 if is_large else 20]:
+    for query in queries[:20]:
         start = time.perf_counter()
         search(query[None], int(k))
         single.append(time.perf_counter() - start)

@@ -2,12 +2,11 @@
 
     python -m training.research.benchmarks.step_share --json docs/results/step_share.json
 
-Forward and backward of a backbone at random weights, of GSP on its features
-(not compiled by XLA, and compiled), and of the regularizers ZSR and XML on a
-batch's histograms; each alone and as a share of the first backbone's step.
-Aim: a regularizer adds at most 3 %. Time is what all processors worked, which
-other work on the machine hardly lengthens. What XLA takes to compile GSP is
-paid once for each shape.
+Forward and backward pass of a backbone at random weights, of GSP on its
+features (without and with XLA), and of the regularizers ZSR and XML on the
+histograms of a batch; each alone, and as a share of the first backbone's step.
+Aim: a regularizer adds at most 3 %. Times are processor times, which hardly
+depend on other load. XLA compiles GSP once for each shape.
 """
 
 import time
@@ -37,7 +36,7 @@ class Settings(CommandSettings):
     """Timed steps of a backbone; ten times as many of all others."""
 
     def small(self) -> "Settings":
-        """Icons."""
+        """Tiny images."""
         return replace(
             self,
             batch_size=4,
@@ -52,7 +51,7 @@ class Settings(CommandSettings):
 def processor_seconds(
     step: Callable[[], Any], repeats: int
 ) -> tuple[float, float]:
-    """Median of a step, and what the first one took beyond it."""
+    """Median of a step, and the extra time of the first one."""
     times = []
     for _ in range(1 + repeats):
         start = time.process_time()
@@ -133,7 +132,7 @@ def methods(
 
 
 def measure(settings: Settings) -> Iterator[Table]:
-    """Times everything once in turn."""
+    """Yields one table with all times."""
     generator = np.random.default_rng(0)
     shape = settings.batch_size, settings.image_size, settings.image_size, 3
     images = generator.normal(size=shape)

@@ -1,15 +1,14 @@
-"""Loads damaged artefacts, and counts damages that are not noticed.
+"""Loads damaged artefacts, and counts undetected damage.
 
     python -m training.research.campaigns.damage
 
 Every file of an exact index (in float32 and in int8, with attributes and a
 threshold), a ScaNN index, a checkpoint and, with `--model`, an export is
-damaged in turn and the artefact is loaded: bits are flipped, the file is cut,
-empty, longer, exchanged for another file of the artefact or for that of
-another version, or missing. `refused` raised an error; `whole` loaded what was
-saved, bit by bit; `silently wrong` loaded something else; `crashed` raised
-another kind of error; `not named` refused without the name of the file or its
-folder.
+damaged in turn and the artefact is loaded. Damages: flipped bits; a cut, empty,
+longer or missing file; another file of the artefact, or of another version, in
+its place. `refused`: a ValueError or FileNotFoundError; `whole`: loaded what
+was saved, bit by bit; `silently wrong`: loaded something else; `crashed`:
+another error; `not named`: refused without the name of the file or its folder.
 """
 
 import hashlib

@@ -2,11 +2,10 @@
 
     python -m training.research.campaigns.fuzz
 
-Random bytes and JPEG, PNG, BMP and WebP files, with Exif and without,
-that were flipped, cut or joined, in requests with intact images among them:
-through the reading of data sets and every signature of an export. The intact
-images must keep their neighbors, each damaged one gets a status, and the
-process must survive.
+Random bytes, and JPEG, PNG, BMP and WebP files with flipped, missing or joined
+bytes go through `decode_image` and every signature of an export, in requests
+with intact images. Intact images must keep their neighbors, each damaged one
+gets a status, and the process must survive.
 """
 
 import io
@@ -89,7 +88,7 @@ def main(arguments: list[str] | None = None) -> None:
 def fuzz(
     folder: Path, num_images: int, *, batch: int = 32, seed: int = 0
 ) -> dict[str, Any]:
-    """Sends damaged images to an export and counts what went wrong.
+    """Sends damaged images to an export and counts wrong answers.
 
     Args:
         folder: The export, with `search_exact`.

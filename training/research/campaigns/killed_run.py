@@ -1,10 +1,9 @@
-"""A small training run that kills itself where it is told to.
+"""A small training run that kills its own process at a given place.
 
-`python -m training.research.campaigns.kills` starts it in a process of its own, again
-and again with the same folder, until the run is finished.
+`campaigns.kills` starts it again and again with the same folder, each time in
+a new process, until the run is finished.
 """
 
-import argparse
 import importlib
 import os
 import signal
@@ -31,7 +30,7 @@ SMALL = Recipe.of(
     steps_per_evaluation=3,
 )
 RECIPES = {
-    # No problem is given more than one evaluation without a gain: several.
+    # Patience 1, so that a short run solves several problems.
     "ccp": SMALL.with_(
         ccp="on",
         ccp_patience=1,
@@ -53,16 +52,16 @@ CALLS = {
         "greedy_k_center",
     ),
 }
-"""Place -> module and the function in it whose call means being there."""
+"""Place -> module, and the function whose call is that place."""
 
 
 def kill_now() -> None:
-    """What `kill -9` does: nothing of Python runs any more."""
+    """Ends the process as `kill -9` does."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def kill_in_call(place: str, number: int) -> None:
-    """Kills the process where it enters a place for the so manieth time."""
+    """Kills the process at the `number`-th call of a place."""
     module_name, path = CALLS[place]
     owner = importlib.import_module(module_name)
     *outer, name = path.split(".")
@@ -82,7 +81,7 @@ def kill_in_call(place: str, number: int) -> None:
 
 
 def kill_in_write(number: int) -> None:
-    """Kills the process half-way through its so manieth file."""
+    """Kills the process half-way through its `number`-th file."""
     fsync, calls = os.fsync, []
 
     def killing_fsync(descriptor: int) -> None:
@@ -97,7 +96,7 @@ def kill_in_write(number: int) -> None:
 
 
 def small_splits(seed: int) -> Any:
-    """Noisy colors in memory: classes to train, validate and test on."""
+    """Noisy colors in memory, with training, validation and test classes."""
     from keras_gsp.data import ImageSet
     from training.datasets.image_set import RetrievalSplits
 
@@ -124,15 +123,15 @@ def small_splits(seed: int) -> Any:
 def train_and_die(
     folder: str, recipe: str, seed: int, place: str = "any", number: int = 0
 ) -> None:
-    """Trains a small run into a folder, or goes on with it.
+    """Trains a small run in a folder, or resumes it.
 
     Args:
-        folder: The run's.
+        folder: Folder of the run.
         recipe: One of `RECIPES`.
-        seed: Of the training.
+        seed: Seed of the training.
         place: Where the process kills itself: a key of `CALLS`, `"write"`, or
             `"any"` for nowhere.
-        number: The so manieth time that it is there.
+        number: At which visit of that place.
     """
     if place == "write":
         kill_in_write(number)
@@ -149,9 +148,9 @@ def train_and_die(
 
 
 def train_silently(folder: str, *arguments: Any) -> None:
-    """`train_and_die` without a progress bar: for one among thousands.
+    """`train_and_die` without output.
 
-    An error goes into `error.txt` beside the run's folder.
+    An error is written to `error.txt` beside the run's folder.
     """
     before = sys.stdout, sys.stderr
     with open(os.devnull, "w") as nowhere:
@@ -168,21 +167,5 @@ def train_silently(folder: str, *arguments: Any) -> None:
 
 
 def error_file(folder: str | Path) -> Path:
-    """Where an error of a run is written."""
+    """The file of a run's error."""
     return Path(folder).parent / "error.txt"
-
-
-def main() -> None:
-    """Runs the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder")
-    parser.add_argument("--recipe", choices=RECIPES, default="ccp")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--place", choices=[*CALLS, "write"], default="any")
-    parser.add_argument("--number", type=int, default=1)
-    arguments = parser.parse_args()
-    train_and_die(**vars(arguments))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Kills training at random moments and compares how it ends.
+"""Kills training at random moments and compares the results.
 
     python -m training.research.campaigns.kills
 
@@ -61,11 +61,11 @@ IMPORTED = (
 
 @dataclass(frozen=True)
 class KilledRun:
-    """One run that was killed, and how it ended.
+    """A run that was killed, and its result.
 
     Attributes:
-        recipe: Word of what it trained with.
-        places: Where it was killed, in turn.
+        recipe: Name of the recipe.
+        places: Where it was killed, in order.
         num_values: Values compared.
         differences: Names of those that differ.
     """
@@ -130,7 +130,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run_campaign(settings: Settings) -> Iterator[KilledRun]:
-    """Kills runs until they are finished, and yields how each ended."""
+    """Kills each run until it is finished, and yields its result."""
     from training.research.campaigns.killed_run import RECIPES
 
     draw = random.Random(settings.seed)
@@ -178,7 +178,7 @@ def rows_of(runs: Sequence[KilledRun]) -> list[list[str]]:
 
 
 def outcome(folder: Path) -> dict[str, bytes]:
-    """Name -> bytes of everything that a finished run has come to."""
+    """Name -> bytes of everything that a finished run has left."""
     found = {}
     checkpoint = max((folder / "checkpoint").glob("step-*.npz"))
     with np.load(checkpoint) as arrays:
@@ -206,7 +206,7 @@ def outcome(folder: Path) -> dict[str, bytes]:
 
 
 def differences(expected: dict[str, bytes], found: dict[str, bytes]) -> list:
-    """Names of what is missing on one side or has other bits."""
+    """Names of values that differ in a bit or are missing on one side."""
     return sorted(
         name
         for name in expected.keys() | found.keys()
@@ -239,10 +239,10 @@ def _kill_until_finished(settings, folder, recipe, draw):
 
 
 def _train(settings, folder, recipe, place="any", number=0, wait=None):
-    """Trains in a process of its own; returns how that one ended.
+    """Trains in a new process and returns its exit code.
 
-    It is forked from one that has imported everything and computed nothing,
-    which spares it half of its time.
+    It is forked from a process that has imported everything and computed
+    nothing, which saves half of the time.
     """
     os.environ["KERAS_BACKEND"] = settings.backend
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
@@ -266,8 +266,8 @@ def _require_finished(code, folder, places=()):
         found = file.read_text() if file.exists() else "no error of Python\n"
         killed = f" after kills in {', '.join(places)}" if places else ""
         raise RuntimeError(
-            f"A run that is left alone must end with 0. Received: {code}"
-            f"{killed}. It said:\n{found}"
+            f"A run must end with exit code 0. Received: {code}{killed}. Its "
+            f"error:\n{found}"
         )
 
 

@@ -1,10 +1,10 @@
-"""Asks one export from many threads.
+"""Sends requests to one export from many threads.
 
     python -m training.research.campaigns.load
 
-Threads ask for neighbors, one image a request, some of them damaged. Every
-answer is compared with the one that a single thread got before. Latencies are
-those of a loaded machine.
+Each request asks for the neighbors of one image; some images are damaged.
+Every answer is compared with that of a single thread. Latencies are those of a
+loaded machine.
 """
 
 import sys
@@ -97,7 +97,7 @@ def load(
     signature: str = "search_exact",
     seed: int = 0,
 ) -> dict:
-    """Asks an export from many threads.
+    """Sends requests to an export from many threads.
 
     Args:
         folder: The export.

@@ -1,4 +1,4 @@
-r"""What do prototypes stand for: classes, or parts that classes share?
+r"""What do prototypes represent: classes, or parts that classes share?
 
     python -m training.research.experiments.dominant_prototypes
     python -m training.research.experiments.dominant_prototypes --classes seen
@@ -8,37 +8,34 @@ r"""What do prototypes stand for: classes, or parts that classes share?
 
 The models of `zero_shot_prediction`: generalized sum pooling with 8 prototypes
 and ProxyNCA++, alone, with the zero-shot (ZSR) and with the cross-batch
-regularizer (XML), on collages; `glyphs` by default. `untrained` is where all
-of them start. A map of an image says which share of its pooled mass goes from
-each place to each prototype. Summed over the places it is the histogram; the
-prototype that takes most at a place is dominant there. Looked at are images
-of unseen classes, or unseen images of the training classes (`--classes seen`,
-as in the papers):
+regularizer (XML), on collages; `glyphs` by default. All start from
+`untrained`. The map of an image holds the share of its pooled mass that moves
+from each place to each prototype. Its sum over places is the histogram; the
+prototype that receives most from a place is dominant there. Measured on images
+of unseen classes, or on unseen images of the training classes (`--classes
+seen`, as in the papers):
 
-- evenness: entropy of a class's mean histogram, of the largest possible; 1
-  where a class takes all prototypes alike, 0 where it takes one.
+- evenness: entropy of a class's mean histogram as a share of the largest
+  possible; 1 if a class uses all prototypes equally, 0 if it uses one.
 - class distance: Jensen-Shannon distance (base 2, in [0, 1]) between the mean
-  histograms of two classes, mean over pairs; 0 where no class has its own.
-- main prototypes: how many prototypes are the largest entry of some class's
-  mean histogram; and the share of classes whose largest entry is another
-  class's too. With more classes than prototypes most have to share.
-- mass on the subject: share of the pooled mass that comes from the cell that
-  shows the class; 0.25 where nothing is chosen.
-- active prototypes of a class: those that dominate where at least a tenth
-  (`--active-share`) of the class's pooled mass comes from. Their number, and
-  how far two classes' sets overlap (Jaccard, mean over pairs). The third
-  picture shows their convex hulls in the plane of the prototypes' first two
-  principal components.
+  histograms of two classes, mean over pairs.
+- main prototypes: number of prototypes that are the largest entry of some
+  class's mean histogram, and share of classes that share their largest entry
+  with another class.
+- mass on the subject: share of the pooled mass from the cell that shows the
+  class; 0.25 for average pooling.
+- active prototypes of a class: those that are dominant for at least a tenth of
+  the class's pooled mass. Their number, and the overlap of the sets of two
+  classes (Jaccard, mean over pairs).
 
-Beside the numbers, three pictures of the first seed: `NAME.png`, pooling
-weights colored by the dominant prototype; `NAME_classes.png`, what each class
-takes of each prototype; `NAME_hulls.png`. Figure 4 of Generalized Sum Pooling
-and of XML; thesis, Figures 5.6 and 4.3.
+Pictures of the first seed: `NAME.png`, pooling weights colored by the dominant
+prototype (Figure 4 of GSP and of XML); `NAME_hulls.png`, convex hulls of each
+class's active prototypes on the prototypes' first two principal components
+(thesis, Figures 5.6 and 4.3).
 """
 
 import base64
 import io
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,39 +81,10 @@ MEASURES = {
     "active_overlap": "overlap of active sets",
 }
 UNTRAINED = "untrained"
-SHOWN_CLASSES = 16
-"""Of the picture of classes."""
+ACTIVE_SHARE = 0.1
+"""Of a class's pooled mass: what makes a prototype active."""
 HULL_CLASSES = 6
 IMAGE_CLASSES, IMAGES_OF_CLASS = 4, 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings(FewPrototypesSettings):
-    """Data, training, and when a prototype is active."""
-
-    active_share: float = 0.1
-    """Of a class's pooled mass, in (0, 1 / num_prototypes]: every class has
-    an active prototype then."""
-
-
-def check_settings(settings: Settings) -> None:
-    """Refuses what could not be measured or drawn.
-
-    Raises:
-        ValueError: fewer than 2 prototypes or more than there are colors, or
-            a share with which a class may be left without prototypes.
-    """
-    count = settings.num_prototypes
-    if not 2 <= count <= len(PROTOTYPES):
-        raise ValueError(
-            f"`num_prototypes` must be in [2, {len(PROTOTYPES)}], one color "
-            f"each. Received: num_prototypes={count}."
-        )
-    if not 0.0 < settings.active_share <= 1.0 / count:
-        raise ValueError(
-            f"`active_share` must be in (0, 1 / num_prototypes = {1 / count:g}"
-            f"]. Received: active_share={settings.active_share}."
-        )
 
 
 def dominated_mass(maps: Any) -> Any:
@@ -212,9 +180,13 @@ def in_plane(prototypes: Any) -> tuple[Any, Any, float]:
     return mean, axes[:2].T, float(share)
 
 
-def measure(settings: Settings) -> dict:
+def measure(settings: FewPrototypesSettings) -> dict:
     """Trains every method for every seed, measures maps and histograms."""
-    check_settings(settings)
+    if settings.num_prototypes > len(PROTOTYPES):
+        raise ValueError(
+            f"`num_prototypes` must be at most {len(PROTOTYPES)}, one color "
+            f"each. Received: num_prototypes={settings.num_prototypes}."
+        )
     known, examined = known_and_examined(settings)
     cells = examined_subject_cells(settings)
     rows: list[dict] = []
@@ -228,7 +200,7 @@ def measure(settings: Settings) -> dict:
             else:
                 encoder, note = train(settings, method, known, seed)
                 notes.append(note)
-            found = _examine(encoder, examined, cells, settings.active_share)
+            found = _examine(encoder, examined, cells)
             runs.append(found[0])
             if method != UNTRAINED:
                 panels.setdefault(method, found[1])
@@ -236,7 +208,7 @@ def measure(settings: Settings) -> dict:
     return {
         "rows": rows,
         "first_seed": {
-            "classes": short_names(examined)[:SHOWN_CLASSES],
+            "classes": short_names(examined)[:HULL_CLASSES],
             "images": [
                 _png(examined.images[row]) for row in _shown(examined.labels)
             ],
@@ -245,7 +217,7 @@ def measure(settings: Settings) -> dict:
     }
 
 
-def _examine(encoder, images, cells, active_share):
+def _examine(encoder, images, cells):
     """The measures of one model, and what is drawn of it."""
     maps = prototype_maps(encoder, images.images)
     prototypes = np.asarray(unit_ball(encoder.get_layer("pooling").prototypes))
@@ -254,7 +226,7 @@ def _examine(encoder, images, cells, active_share):
     histograms = class_means(maps.sum(axis=(1, 2)), images.labels)
     dominated = dominated_mass(maps)
     of_classes = class_means(dominated, images.labels)
-    active = of_classes >= active_share
+    active = of_classes >= ACTIVE_SHARE
     facts = (
         {"map_at_r": retrieval(encoder, images)["map_at_r"]}
         | histogram_facts(histograms)
@@ -268,8 +240,6 @@ def _examine(encoder, images, cells, active_share):
     shown = maps[_shown(images.labels)]
     points = dominated @ places
     return facts, {
-        "histograms": histograms[:SHOWN_CLASSES],
-        "dominated": of_classes[:SHOWN_CLASSES],
         "dominant": shown.argmax(axis=-1),
         "weights": shown.sum(axis=-1),
         "plane_share": plane_share,
@@ -326,18 +296,19 @@ def table(results: dict) -> str:
 
 
 def draw(path: Path, results: dict) -> None:
-    """Draws maps, and beside that file what classes take, and hulls."""
+    """Draws maps, and hulls in a second file."""
     shown = results["first_seed"]
     _draw_maps(path, shown)
-    _draw_classes(path.with_stem(f"{path.stem}_classes"), shown)
     _draw_hulls(path.with_stem(f"{path.stem}_hulls"), shown)
 
 
 def _draw_maps(path, shown):
     """Images above their weights, colored by prototype, a row a method.
 
-    A row's largest weight is opaque, no weight clear.
+    A row's largest weight is opaque, weight 0 transparent.
     """
+    from matplotlib.patches import Patch
+
     images = [decoded_image(base64.b64decode(text)) for text in shown["images"]]
     panels = shown["panels"]
     size = (1.5 * len(images) + 0.8, 1.55 * (1 + len(panels)) + 0.7)
@@ -357,7 +328,15 @@ def _draw_maps(path, shown):
             ):
                 _draw_map(axis, image, np.array(dominant), opaque)
         count = len(next(iter(panels.values()))["places"])
-        _legend(axes[0, 0].figure, count, "dominant prototype")
+        axes[0, 0].figure.legend(
+            handles=[
+                Patch(color=color, label=number)
+                for number, color in enumerate(PROTOTYPES[:count])
+            ],
+            title="dominant prototype",
+            loc="outside lower center",
+            ncols=count,
+        )
 
 
 def _draw_map(axis, image, dominant, opacity):
@@ -371,43 +350,6 @@ def _draw_map(axis, image, dominant, opacity):
         extent=extent,
         interpolation="nearest",
     )
-
-
-def _legend(figure, count, title):
-    from matplotlib.patches import Patch
-
-    figure.legend(
-        handles=[
-            Patch(color=color, label=number)
-            for number, color in enumerate(PROTOTYPES[:count])
-        ],
-        title=title,
-        loc="outside lower center",
-        ncols=count,
-    )
-
-
-def _draw_classes(path, shown):
-    """Stacked bars: histograms above, dominated mass below."""
-    panels, classes = shown["panels"], shown["classes"]
-    size = (5.0 * len(panels) + 1.0, 7.0)
-    with picture(path, 2, len(panels), figsize=size, sharey=True) as axes:
-        for column, (method, panel) in zip(axes.T, panels.items(), strict=True):
-            column[0].set_title(method, color=COLORS[method])
-            for axis, kind in zip(
-                column, ("histograms", "dominated"), strict=True
-            ):
-                shares = np.array(panel[kind])
-                floors = np.cumsum(shares, axis=1) - shares
-                for floor, share, color in zip(
-                    floors.T, shares.T, PROTOTYPES, strict=False
-                ):
-                    axis.bar(range(len(share)), share, 0.85, floor, color=color)
-                axis.set_xticks(range(len(classes)), classes)
-            column[1].set_xlabel("class looked at")
-        axes[0, 0].set_ylabel("mean histogram")
-        axes[1, 0].set_ylabel("mass by dominant prototype")
-        _legend(axes[0, 0].figure, shares.shape[1], "prototype")
 
 
 def _draw_hulls(path, shown):
@@ -451,33 +393,16 @@ def _draw_plane(axis, panel, classes):
             *np.array(points).T, "o", ms=5, color=color, label=classes[number]
         )
     axis.plot(*places.T, "D", ms=8, color="white", mec="black", mew=1.5)
-    for number, (place, aside) in enumerate(
-        zip(places, 14.0 * _away_from_others(places), strict=True)
-    ):
-        axis.annotate(
-            str(number),
-            place,
-            aside,
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            bbox={"boxstyle": "circle,pad=0.05", "fc": (1, 1, 1, 0.6), "lw": 0},
-        )
+    for number, place in enumerate(places):
+        axis.annotate(str(number), place, (6, 6), textcoords="offset points")
     axis.margins(0.12)
-
-
-def _away_from_others(places):
-    """Directions of length 1 in which numbers do not meet, near ones first."""
-    between = places[:, None] - places
-    distances = np.linalg.norm(between, axis=-1, keepdims=True)
-    pushed = np.sum(between / np.maximum(distances, 1e-6) ** 3, axis=1)
-    lengths = np.linalg.norm(pushed, axis=1, keepdims=True)
-    return pushed / np.maximum(lengths, 1e-6)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    settings = tyro.cli(
+        FewPrototypesSettings, description=__doc__, args=arguments
+    )
     run_experiment("dominant_prototypes", settings, measure, draw, table)
 
 

@@ -1,19 +1,15 @@
-r"""Average pooling as a convex combination of prototypes, and how well.
+"""Is average pooling a convex combination of prototypes?
 
     python -m training.research.experiments.gap_as_prototypes
-    python -m training.research.experiments.gap_as_prototypes \
-        --data-dir birds50.zip --weights mobilenet_v2.weights.h5
 
-Chapter 4 of the thesis replaces each local feature by a prototype that stands
-for it, so that the average feature becomes a combination of prototypes with
-the image's histogram as weights. Lemma 2.1 of XML bounds the error by the
-covering radius of the prototypes. It holds when a feature is given to its
-nearest prototype; XML prints the largest dot product, with which it fails.
+Chapter 4 of the thesis replaces each local feature by a prototype, so that the
+average feature becomes a combination of prototypes weighted by the image's
+histogram. Lemma 2.1 of XML bounds the error by the covering radius of the
+prototypes. It holds when each feature is assigned to its nearest prototype;
+XML prints the largest dot product, for which it fails. Right: Figure 3 of XML.
 
-Prototypes are chosen by greedy k-center among the local features. Features
-are those of `glyphs` in a convolutional network with random weights, another
-network for each seed; or, with `--data-dir` and `--weights`, those of
-MobileNetV2 on an image folder, another sample of images for each seed.
+Prototypes are chosen by greedy k-center among the local features of `glyphs`
+in a convolutional network with random weights, another one for each seed.
 """
 
 from dataclasses import dataclass, replace
@@ -27,6 +23,7 @@ from keras import ops
 
 import keras_gsp as gsp
 from keras_gsp.ops.prototype_assignment import hard_histogram, soft_histogram
+from training.datasets import glyphs
 from training.pictures.palette import BLACK, BLUE, GREEN, VERMILION, picture
 from training.recipes.backbone import build_backbone
 from training.recipes.recipe import Recipe
@@ -54,12 +51,8 @@ SHOWN_PROTOTYPES = 24
 class Settings(ExperimentSettings):
     """Which local features, and how many prototypes for them."""
 
-    data_dir: Path | None = None
-    """Image folder or archive; `glyphs` by default."""
-    weights: Path | None = None
-    """Weights of MobileNetV2 (alpha 0.35, no top) for that folder."""
     images: int = 200
-    """Images, whose local features are put together."""
+    """Images whose local features are covered."""
     num_prototypes: tuple[int, ...] = (4, 8, 16, 24, 32, 64)
     inverse_temperature: float = 10.0
     """Sharpness of the soft histograms."""
@@ -74,42 +67,22 @@ class Settings(ExperimentSettings):
 def local_features(settings: Settings, seed: int) -> Any:
     """Local features of images, (images, height, width, channels)."""
     keras.utils.set_random_seed(seed)
-    if settings.data_dir is None:
-        from training.datasets import glyphs
-
-        splits = glyphs.load(
-            train_classes=20,
-            train_samples=-(-settings.images // 20),
-            validation_classes=1,
-            test_classes=1,
-            test_samples=1,
-        )
-        images = splits.train.images[: settings.images]
-        backbone = build_backbone(Recipe(), images.shape[1:])
-    else:
-        images = _folder_images(settings, seed)
-        weights = str(settings.weights) if settings.weights else None
-        recipe = Recipe.of(backbone="mobilenet-v2", backbone_weights=weights)
-        backbone = build_backbone(recipe, images.shape[1:])
-    return backbone.predict(images, verbose=0)
-
-
-def _folder_images(settings, seed):
-    from keras_gsp.data import image_folder
-
-    found = image_folder(settings.data_dir)
-    order = np.random.default_rng(seed).permutation(len(found))
-    chosen = found.subset(np.sort(order[: settings.images]))
-    batches = gsp.data.evaluation_batches(
-        chosen.paths, size=224, resize=224, batch_size=100
+    splits = glyphs.load(
+        train_classes=20,
+        train_samples=-(-settings.images // 20),
+        validation_classes=1,
+        test_classes=1,
+        test_samples=1,
     )
-    return np.concatenate([batch.numpy() for batch in batches])
+    images = splits.train.images[: settings.images]
+    backbone = build_backbone(Recipe(), images.shape[1:])
+    return backbone.predict(images, verbose=0)
 
 
 def histograms(
     features: Any, prototypes: Any, inverse_temperature: float
 ) -> dict[str, Any]:
-    """The four ways to give features to prototypes."""
+    """Four ways to assign features to prototypes."""
     soft = {"inverse_temperature": inverse_temperature}
     return {
         HARD_L2: hard_histogram(features, prototypes, affinity="l2"),
@@ -159,21 +132,8 @@ def measure(settings: Settings) -> dict:
                 shown = _plane(features, prototypes)
     return {
         "rows": _over_seeds(rows),
-        "counterexample": counterexample(),
         "first_seed": shown,
     }
-
-
-def counterexample() -> dict:
-    """Four features 0.2 on a line that prototypes 0, 0.5 and 1 cover."""
-    features = np.full((1, 4, 1), 0.2)
-    prototypes = np.array([[0.0], [0.5], [1.0]])
-    found = {"radius": 0.25}
-    for name, affinity in ((HARD_L2, "l2"), (HARD_DOT, "dot")):
-        histogram = hard_histogram(features, prototypes, affinity=affinity)
-        combined = ops.matmul(histogram, prototypes)
-        found[name] = abs(float(combined[0, 0]) - features.mean())
-    return found
 
 
 def _rows(errors, radius, count):

@@ -1,22 +1,15 @@
-"""Where proxies come to lie: one problem against four alternating ones.
+"""Where do proxies end up: one problem against four alternating ones?
 
     python -m training.research.experiments.proxy_geometry
-    python -m training.research.experiments.proxy_geometry --data-dir mnist/
 
-Figure 3.2 of the thesis on data at hand: two-dimensional embeddings in the
-unit ball, 4 proxies per class, the next proxies out of 16 samples per class.
-Scikit-learn's digits by default; MNIST from its four original files with
-`--data-dir`. The single problem has the same first proxies and trains for as
-many steps as the four problems took. The largest distance of a training
-sample to the nearest converged proxy of its class is the covering radius,
-averaged over classes; the inter-class distance is the mean distance between
-the centers of two classes; MAP@R is of unseen images of the same classes.
-
-The chance constraint says how likely two samples may be on the wrong side of
-a distance, here half the negative margin (4.1): violations are the share of
-such pairs of unseen images, and of proxies with the training images; the bound
-of Markov's inequality beside each is the mean contrastive loss over the
-distance (4.2), which is what training lowers.
+Figure 3.2 of the thesis on scikit-learn's digits: two-dimensional embeddings
+in the unit ball, 4 proxies per class, the next proxies chosen from 16 samples
+per class. The single problem starts with the same proxies and trains for as
+many steps as the four problems took. The covering radius is the largest
+distance of a training sample to the nearest converged proxy of its class,
+averaged over classes. The inter-class distance is the mean distance between
+the centers of two classes. MAP@R is measured on unseen images of the same
+classes.
 """
 
 import math
@@ -66,10 +59,6 @@ MEASURES = {
     "map_at_r": "MAP@R",
     "covering_radius": "covering radius",
     "inter_class_distance": "inter-class distance",
-    "violations": "violations",
-    "bound": "their bound",
-    "proxy_violations": "violations, proxies",
-    "proxy_bound": "their bound",
 }
 SINGLE = "single problem"
 START = "before training"
@@ -80,11 +69,9 @@ ALTERNATING = "CCP"
 class Settings(ExperimentSettings):
     """Which images, and how proxies alternate."""
 
-    data_dir: Path | None = None
-    """Folder of MNIST's four files; scikit-learn's digits by default."""
     train_images: int = 900
-    """Images to learn from; as many again are scored after training, and 400
-    decide when a problem has converged."""
+    """Images to learn from; at most as many are scored after training, and
+    400 decide when a problem has converged."""
     num_problems: int = 4
     """Problems that alternate."""
     proxies_per_class: int = 4
@@ -118,23 +105,11 @@ class Settings(ExperimentSettings):
 
 def load_images(settings: Settings, seed: int) -> Any:
     """Training, validation and test images with labels, shuffled by seed."""
-    if settings.data_dir is None:
-        from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits
 
-        digits = load_digits()
-        images = (digits.images[..., None] / 16.0).astype("float32")
-        labels = digits.target.astype("int64")
-    else:
-        from training.datasets.published import published_splits
-
-        splits = published_splits("mnist", settings.data_dir)
-        sides = splits.train, splits.test
-        images = np.concatenate([side.images[..., :1] for side in sides])
-        images = (images / 255.0).astype("float32")
-        # Unseen classes are counted from 0 again; here all are one set.
-        labels = np.concatenate(
-            [splits.train.labels, splits.test.labels + splits.train.num_classes]
-        )
+    digits = load_digits()
+    images = (digits.images[..., None] / 16.0).astype("float32")
+    labels = digits.target.astype("int64")
     order = np.random.default_rng(seed).permutation(len(labels))
     ends = settings.train_images, settings.train_images + 400
     parts = np.split(order[: ends[1] + settings.train_images], ends)
@@ -166,7 +141,7 @@ def build_learner(settings: Settings, image_shape: tuple, seed: int) -> Any:
     proxies = gsp.layers.ClassProxies(
         10, proxies_per_class=settings.proxies_per_class
     )
-    # Proxies alone, the paper's problem: what is drawn is their doing.
+    # Proxies alone, as in the paper's problem.
     learner = gsp.models.MetricLearner(
         encoder,
         proxies=proxies,
@@ -188,8 +163,8 @@ def build_learner(settings: Settings, image_shape: tuple, seed: int) -> Any:
 class ProblemRecorder(keras.callbacks.Callback):
     """Describes each problem when it has converged.
 
-    Stands behind the callback that alternates proxies: when an epoch begins
-    with another problem, the encoder has just gone back to the last one's
+    Put it after the callback that alternates proxies: when an epoch begins
+    with another problem, the encoder has been restored to the last problem's
     solution and the next proxies are in place.
 
     Args:
@@ -240,7 +215,7 @@ def run(settings: Settings, seed: int, steps: int | None = None) -> dict:
     """
     train, validation, test = load_images(settings, seed)
     learner = build_learner(settings, train[0].shape[1:], seed)
-    recorder = ProblemRecorder(partial(describe, settings, train, test))
+    recorder = ProblemRecorder(partial(describe, train, test))
     every = settings.steps_per_evaluation
     alternation = gsp.callbacks.ChanceConstrainedProgramming(
         train,
@@ -283,48 +258,14 @@ def batches(train: Any, seed: int) -> Any:
     )
 
 
-def violations(
-    points: Any,
-    labels: Any,
-    references: Any,
-    reference_labels: Any,
-    margin: Any,
-) -> tuple[Any, Any]:
-    """How often pairs are on the wrong side of a distance, and its bound.
-
-    The distance is half of `margin`, and so is the slack of Markov's
-    inequality: its bound is the contrastive loss over that distance.
-
-    Args:
-        points: (num_points, size).
-        labels: (num_points,) integers.
-        references: (num_references, size); `points` itself leaves out pairs
-            of a point with itself.
-        reference_labels: (num_references,) integers.
-        margin: Distance that other classes have to keep.
-
-    Returns:
-        Share of violating pairs, and what bounds it from above.
-    """
-    half = margin / 2.0
-    distances = np.linalg.norm(points[:, None] - references, axis=-1)
-    is_same = labels[:, None] == reference_labels
-    excess = np.where(is_same, distances - half, half - distances)
-    if references is points:
-        excess = excess[~np.eye(len(points), dtype=bool)]
-    bound = np.maximum(excess + half, 0.0).mean() / half
-    return (excess >= 0.0).mean(), bound
-
-
 def describe(
-    settings: Any,
     train: Any,
     test: Any,
     encoder: Any,
     proxies: Any,
     next_proxies: Any,
 ) -> dict:
-    """What is measured of a converged problem, and what is drawn of it."""
+    """Measures a converged problem, and keeps what is drawn."""
     points = encoder.predict(train[0], batch_size=450, verbose=0)
     unseen = encoder.predict(test[0], batch_size=450, verbose=0)
     classes = [points[train[1] == label] for label in range(10)]
@@ -335,24 +276,13 @@ def describe(
     centers = np.stack([own.mean(axis=0) for own in classes])
     between = np.linalg.norm(centers[:, None] - centers[None], axis=-1)
     scores = gsp.metrics.retrieval_scores(unseen, test[1])
-    margin = settings.negative_margin
-    share, bound = violations(unseen, test[1], unseen, test[1], margin)
-    kept = np.asarray(unit_ball(proxies))
-    places = np.repeat(np.arange(10), kept.shape[1])
-    proxy_share, proxy_bound = violations(
-        points, train[1], kept.reshape(-1, kept.shape[-1]), places, margin
-    )
     return {
         "map_at_r": scores["map_at_r"],
         "covering_radius": np.mean(radii),
         "inter_class_distance": between[np.triu_indices(10, 1)].mean(),
-        "violations": share,
-        "bound": bound,
-        "proxy_violations": proxy_share,
-        "proxy_bound": proxy_bound,
         "labels": train[1],
         "points": points,
-        "proxies": kept,
+        "proxies": np.asarray(unit_ball(proxies)),
         "next_proxies": next_proxies,
     }
 

@@ -1,16 +1,16 @@
-r"""Does it matter for retrieval how far the transport problem is solved?
+r"""Does the number of solver rounds change retrieval?
 
     python -m training.research.experiments.solver_rounds --data-dir birds50.zip \
         --weights mobilenet_v2.weights.h5
 
-Generalized sum pooling trained with the paper's iteration of k rounds, its
-gradient through the rounds or in closed form at the last iterate, and with
-this package's exact solver; average pooling beside them. MAP@R of unseen
-classes, and milliseconds of a training step of the head. A 1 x 1 convolution
-and the pooling are trained over the features of a frozen MobileNetV2 with the
-contrastive loss; without `--data-dir`, over those of `glyphs` in a network
-with random weights, a check that everything runs. Figure 7 of GSP, whose
-supplement (1.5) sees no difference from 25 rounds on.
+Generalized sum pooling with k rounds of the paper's iteration (gradient
+through the rounds, or in closed form at the last iterate) and with this
+package's exact solver, beside average pooling: MAP@R of unseen classes, and
+milliseconds of a training step of the head. A 1 x 1 convolution and the
+pooling are trained on features of a frozen MobileNetV2 with the contrastive
+loss. Without `--data-dir` the features are those of `glyphs` in a random
+network, to check that everything runs. Figure 7 of GSP, whose supplement (1.5)
+finds no difference from 25 rounds on.
 """
 
 import time

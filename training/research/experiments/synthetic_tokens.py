@@ -1,17 +1,17 @@
-"""Can pooling drop what all classes share? Classes made of trainable tokens.
+"""Can pooling drop what all classes share?
 
     python -m training.research.experiments.synthetic_tokens
 
-16 classes own 4 tokens each, 4 background tokens belong to all of them. A
-sample is a bag of 50 tokens, a share of about one half from its class, the
-rest background. All tokens are trained, inside [-0.3, 0.3]: a network that
-could learn any feature it wants. What is left is the pooling. Average pooling
-moves with the share of background; generalized sum pooling can leave it out.
-Scored on fresh bags of the same classes. Thesis, section 5.3.1.
+Each of 16 classes has 4 tokens; 4 background tokens belong to all. A sample is
+a bag of 50 tokens, about half from its class, the rest background. All tokens
+are trained, inside [-0.3, 0.3], like a network that can learn any feature; only
+the pooling differs. Average pooling changes with the share of background,
+generalized sum pooling can ignore it. MAP@R is measured on new bags of the
+same classes. Thesis, section 5.3.1.
 
-Tokens have two dimensions, so that the classes can be drawn. The loss is the
-contrastive one, without normalization, at several margins: how far average
-pooling falls behind is mostly a matter of the margin.
+Tokens have two dimensions, so that classes can be drawn. The loss is
+contrastive, without normalization. The gap to average pooling depends mostly
+on its margin.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from training.pictures.palette import METHODS, picture
+from training.pictures.palette import picture
 from training.research.report import (
     ExperimentSettings,
     markdown_table,
@@ -46,8 +46,6 @@ class Settings(ExperimentSettings):
 
     num_classes: int = 16
     bag_size: int = 50
-    dimension: int = 2
-    """Size of a token; the first two entries are drawn."""
     num_prototypes: int = 64
     transport_ratio: float = 0.3
     inverse_temperature: float = 50.0
@@ -105,7 +103,7 @@ def build_model(settings: Settings, method: str, margin: float) -> Any:
     num_tokens = CLASS_TOKENS * settings.num_classes + BACKGROUND_TOKENS
     tokens = keras.layers.Embedding(
         num_tokens,
-        settings.dimension,
+        2,
         embeddings_initializer=keras.initializers.RandomUniform(-BOUND, BOUND),
         embeddings_constraint=InsideBox(),
         name="tokens",
@@ -190,25 +188,23 @@ def measure(settings: Settings) -> dict:
 
 
 def draw(path: Path, results: dict) -> None:
-    """Draws both embedding spaces, and the scores."""
-    rows = results["rows"]
-    margin = rows[-1]["negative_margin"]
-    with picture(path, 1, 3, figsize=(16, 5.4)) as axes:
+    """Draws both embedding spaces."""
+    margin = results["rows"][-1]["negative_margin"]
+    with picture(path, 1, 2, figsize=(11, 5.4)) as axes:
         shown = results["last_margin_first_seed"]
-        for axis, (method, space) in zip(axes[0], shown.items(), strict=False):
+        for axis, (method, space) in zip(axes[0], shown.items(), strict=True):
             _draw_classes(axis, space)
             count = len(set(space["labels"]))
             axis.set_title(f"{method}: {count} classes, margin {margin:g}")
-        _draw_scores(axes[0, 2], rows)
 
 
 def _draw_classes(axis, shown):
     """Convex hulls of the classes, class tokens, background tokens."""
     from matplotlib import colormaps
 
-    embeddings = np.array(shown["embeddings"])[:, :2]
+    embeddings = np.array(shown["embeddings"])
     labels = np.array(shown["labels"])
-    tokens = np.array(shown["tokens"])[:, :2]
+    tokens = np.array(shown["tokens"])
     colors = colormaps["viridis"](np.linspace(0.0, 0.95, labels.max() + 1))
     for label, color in enumerate(colors):
         axis.fill(
@@ -226,23 +222,6 @@ def _draw_classes(axis, shown):
     axis.set_xlabel("embedding, dimension 1")
     axis.set_ylabel("dimension 2")
     axis.legend(loc="upper center", ncols=2, fontsize=11)
-
-
-def _draw_scores(axis, rows):
-    margins = list(dict.fromkeys(row["negative_margin"] for row in rows))
-    for side, method in ((-0.2, "GAP"), (0.2, "GSP")):
-        own = [row["map_at_r"] for row in rows if row["method"] == method]
-        places = np.arange(len(margins)) + side
-        means = [found["mean"] for found in own]
-        axis.bar(places, means, 0.38, color=METHODS[method], label=method)
-        for place, found in zip(places, own, strict=True):
-            values = found["values"]
-            axis.plot([place] * len(values), values, "o", color="0.6", ms=6)
-    axis.set_xticks(range(len(margins)), margins)
-    axis.set_xlabel("negative margin of the loss, distance")
-    axis.set_ylabel("MAP@R on fresh bags")
-    axis.set_ylim(0.0, 1.2)
-    axis.legend(title="mean, and each seed", ncols=2, loc="upper right")
 
 
 def convex_hull(points: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-r"""Do regularized prototypes carry over to classes never seen?
+r"""Do regularized prototypes transfer to classes never seen?
 
     python -m training.research.experiments.zero_shot_prediction
     python -m training.research.experiments.zero_shot_prediction --classes seen
@@ -8,31 +8,24 @@ r"""Do regularized prototypes carry over to classes never seen?
 
 Generalized sum pooling with 8 prototypes and ProxyNCA++, alone, with the
 zero-shot (ZSR) and with the cross-batch regularizer (XML), on collages;
-`glyphs` by default. What is looked at are histograms and embeddings of unseen
-classes, or of unseen images of the training classes (`--classes seen`, as in
-the papers), under 1,000 random splits of these classes into two halves:
+`glyphs` by default. Histograms and embeddings of unseen classes, or of unseen
+images of the training classes (`--classes seen`, as in the papers), are
+compared under 1,000 random splits of these classes into two halves:
 
-- class level: a ridge regression from the mean histogram of a class to its
-  mean embedding is fitted to one half and predicts the other. Scored are the
-  distance between predicted and true class embeddings, beside the distance of
-  a guess that knows no histogram, the mean embedding of the first half; their
-  cosine; their cosine after that mean is subtracted from both, which is 0
-  for what all classes have in common; and how often the class embedding
-  nearest to the predicted one, among those of its half, is the true one, by
+- class level: a ridge regression from mean histograms to mean embeddings of
+  classes is fitted to one half and predicts the other. Measures: distance of
+  predicted to true class embeddings, beside that of the mean embedding of the
+  first half; their cosine; the same after that mean is subtracted from both;
+  and how often the nearest class embedding of the half is the true one, by
   distance and by cosine (GSP, 2.3).
-- image level, for the first splits: MAP@R inside a half of the embeddings
-  themselves; `MAP_c`, of each embedding expressed by prototypes that were
-  fitted to the images of all these classes; and `MAP_x`, by prototypes that
-  were fitted to the other half (XML, (2.10)). What is fitted are the normalized
-  embeddings, where XML's loss takes averages that are not.
+- image level, for the first `--retrieval-splits`: MAP@R of the embeddings;
+  `MAP_c` and `MAP_x`, of embeddings expressed with prototypes that were fitted
+  to all these classes, and to the other half (XML, (2.10)). Embeddings are
+  normalized here, XML's loss takes averages that are not.
 
-The papers train on CIFAR-10's own pictures and split its ten classes a
-thousand times: `--distilled --classes seen`. `MAP_c` and `MAP_x` are here
-measured for the first `--retrieval-splits` of these.
-
-Weight and share say how strong a regularizer is and what part of the gradient
-it makes at the end. GSP, section 5.1 and supplement 2.3; thesis, section 5.3.3;
-XML, section 3.2.
+The papers train on CIFAR-10's own pictures: `--distilled --classes seen`.
+Weight and share are the regularizer's weight and its share of the gradient.
+GSP, section 5.1 and supplement 2.3; thesis, section 5.3.3; XML, section 3.2.
 """
 
 from dataclasses import dataclass, replace
@@ -84,7 +77,7 @@ class Settings(FewPrototypesSettings):
     """Data, training and splits."""
 
     class_splits: int = 1000
-    """Random splits of the classes looked at, class level."""
+    """Random splits of the classes, class level."""
     retrieval_splits: int = 10
     """Of these, how many are scored by retrieval as well."""
 
@@ -144,7 +137,7 @@ def _cosine(one, other):
 
 
 def _hits(similarities):
-    """How often the largest of a row stands on the diagonal."""
+    """How often the largest entry of a row is on the diagonal."""
     return np.mean(similarities.argmax(axis=1) == np.arange(len(similarities)))
 
 

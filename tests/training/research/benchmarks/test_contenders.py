@@ -8,23 +8,11 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("most rivals are TensorFlow's", allow_module_level=True)
 
 from training.research.benchmarks import (
-    k_center,
     pipeline,
     pooling,
-    retrieval,
-    sampler,
+    sampling,
 )
 from training.research.benchmarks.search_contender import CONTENDERS
-
-FEW = sampler.Settings().small()
-
-
-def test_both_choose_the_same_proxies():
-    settings = k_center.Settings(num_classes=30, embedding_size=6)
-    pool, existing = k_center.vectors(settings)
-    chosen = [f(pool, existing, 4) for f in k_center.CONTENDERS.values()]
-    assert chosen[0].shape == (30, 4)
-    np.testing.assert_array_equal(*chosen)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -34,38 +22,18 @@ def test_exact_contenders_find_the_same_neighbors(seed):
     queries = rng.normal(size=(70, 8)).astype("float32")
     distances = np.linalg.norm(queries[:, None] - gallery, axis=2)
     nearest = np.argsort(distances, axis=1)[:, :5]
-    for name in ("ExactIndex", "NumPy"):
-        found = CONTENDERS[name](gallery)(queries, 5)
-        np.testing.assert_array_equal(found, nearest, err_msg=name)
-
-
-def test_rounded_contenders_find_most_of_them():
-    settings = retrieval.Settings(embedding_size=16)
-    gallery = retrieval.clustered(500, settings, 1)
-    queries = retrieval.clustered(20, settings, 2)
-    exact = CONTENDERS["ExactIndex"](gallery)(queries, 5)
+    found = CONTENDERS["ExactIndex"](gallery)(queries, 5)
+    np.testing.assert_array_equal(found, nearest)
     for name in ("ExactIndex float16", "ExactIndex int8"):
         found = CONTENDERS[name](gallery)(queries, 5)
-        pairs = zip(found, exact, strict=True)
-        shared = np.mean([np.isin(*pair) for pair in pairs])
-        assert shared > 0.9, name
+        assert np.mean(found == nearest) > 0.8, name
 
 
-def test_both_samplers_give_whole_classes():
-    labels = sampler.labels_like_products(FEW)
-    sizes = np.bincount(labels)
+def test_labels_have_two_to_fourteen_images_a_class():
+    sizes = np.bincount(
+        sampling.labels_like_products(sampling.Settings().small())
+    )
     assert sizes.min() >= 2 and sizes.max() <= 14 and sizes.sum() == 200
-    batches = sampler.grouped_batches(labels, FEW).take(3)
-    for batch in batches.as_numpy_iterator():
-        assert len(batch) == 8
-        pairs = labels[batch].reshape(4, 2)
-        assert (pairs[:, 0] == pairs[:, 1]).all()
-
-
-def test_items_must_fit_the_classes():
-    settings = sampler.Settings(num_items=10, num_classes=9)
-    with pytest.raises(ValueError, match="2 to 14 times `num_classes`"):
-        sampler.labels_like_products(settings)
 
 
 def test_made_images_are_read_as_any_folder(tmp_path):

@@ -10,11 +10,10 @@ if keras.backend.backend() != "tensorflow":
 
 from training.research.benchmarks import (
     evaluation,
-    k_center,
     pipeline,
     pooling,
     retrieval,
-    sampler,
+    sampling,
     step_share,
 )
 from training.research.benchmarks.__main__ import BENCHMARKS
@@ -22,10 +21,9 @@ from training.research.pages import pages
 
 RUNS = {
     evaluation: ["plain product and top_k", "keras_gsp", "separate gallery"],
-    k_center: ["class by class", "greedy_k_center"],
     pooling: ["1x1 convolution", "gap", "gsp", "paper's 3 rounds"],
-    retrieval: ["NumPy", "ExactIndex", "On paper"],
-    sampler: ["class_balanced_batches", "group_by_window", "batches/s"],
+    retrieval: ["ExactIndex", "ExactIndex int8"],
+    sampling: ["class-balanced batch", "next proxies"],
     step_share: ["ResNet50", "GSP, compiled by XLA", "ZSR", "XML"],
     pipeline: ["batches, mlrc-area", "step, gsp", "batches and step, gap"],
 }

@@ -33,12 +33,14 @@ def test_a_bit_that_differs_or_is_missing_is_found():
     assert kills.differences({}, whole) == ["a", "b", "c"]
 
 
-def test_what_a_failing_run_said_is_told(tmp_path):
+def test_the_error_of_a_failing_run_is_reported(tmp_path):
     folder = tmp_path / "a" / "ccp"
     with pytest.raises(KeyError):
         killed_run.train_silently(str(folder), "unknown", 0)
-    told = r"after kills in step 2, any\. It said:(.|\n)*KeyError: 'unknown'"
+    told = r"kills in step 2, any\. Its error:(.|\n)*KeyError: 'unknown'"
     with pytest.raises(RuntimeError, match=told):
         kills._require_finished(1, folder, ["step 2", "any"])
-    with pytest.raises(RuntimeError, match="-11. It said:\nno error of Python"):
+    with pytest.raises(
+        RuntimeError, match="-11. Its error:\nno error of Python"
+    ):
         kills._require_finished(-11, tmp_path / "b" / "ccp")

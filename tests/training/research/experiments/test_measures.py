@@ -1,6 +1,5 @@
 """Measures of the experiments against loops."""
 
-from dataclasses import replace
 from itertools import combinations
 
 import keras
@@ -13,16 +12,13 @@ if keras.backend.backend() != "tensorflow":
 from training.datasets import glyphs
 from training.datasets.collage import compose_collages
 from training.research.experiments.dominant_prototypes import (
-    Settings,
     active_facts,
-    check_settings,
     dominated_mass,
     histogram_facts,
     in_plane,
     mass_on_subject,
 )
 from training.research.experiments.few_prototypes import cell_of_picture
-from training.research.experiments.proxy_geometry import violations
 from training.research.experiments.synthetic_tokens import convex_hull
 
 
@@ -87,16 +83,6 @@ def test_facts_of_histograms_are_those_of_a_loop():
     np.testing.assert_allclose(found["shared_main"], np.mean(shared))
 
 
-def test_even_histograms_are_even_and_classes_with_their_own_far_apart():
-    even = histogram_facts(np.full((3, 8), 0.125))
-    np.testing.assert_allclose(even["evenness"], 1.0)
-    np.testing.assert_allclose(even["class_distance"], 0.0, atol=1e-7)
-    own = histogram_facts(np.eye(4))
-    np.testing.assert_allclose(own["evenness"], 0.0)
-    np.testing.assert_allclose(own["class_distance"], 1.0)
-    assert own["main_prototypes"] == 4 and own["shared_main"] == 0.0
-
-
 def test_active_sets_and_their_overlaps_are_those_of_a_loop():
     active = np.random.default_rng(2).random((9, 6)) < 0.6
     found = active_facts(active)
@@ -156,41 +142,3 @@ def test_a_picture_is_found_in_its_collage():
         np.testing.assert_array_equal(found, picture)
     with pytest.raises(ValueError, match="must each be a cell"):
         cell_of_picture(made, pictures[::-1])
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_prototypes": 1}, "num_prototypes=1"),
-        ({"num_prototypes": 9}, "num_prototypes=9"),
-        ({"active_share": 0.0}, "active_share=0.0"),
-        ({"active_share": 0.2}, "active_share=0.2"),
-    ],
-)
-def test_settings_that_cannot_be_measured_or_drawn_are_refused(
-    changes, message
-):
-    check_settings(Settings())
-    with pytest.raises(ValueError, match=message):
-        check_settings(replace(Settings(), **changes))
-
-
-def test_violations_are_those_of_a_loop():
-    rng = np.random.default_rng(0)
-    points, labels = rng.normal(size=(12, 3)), np.arange(12) % 3
-    others, classes = rng.normal(size=(5, 3)), np.arange(5) % 3
-    for references, known in ((points, labels), (others, classes)):
-        wrong, losses = [], []
-        for i, one in enumerate(points):
-            for j, other in enumerate(references):
-                if references is points and i == j:
-                    continue
-                distance = np.sqrt(sum((one - other) ** 2))
-                if labels[i] == known[j]:
-                    wrong.append(distance >= 1.0)
-                    losses.append(distance)
-                else:
-                    wrong.append(distance <= 1.0)
-                    losses.append(max(0.0, 2.0 - distance))
-        found = violations(points, labels, references, known, margin=2.0)
-        np.testing.assert_allclose(found, [np.mean(wrong), np.mean(losses)])
