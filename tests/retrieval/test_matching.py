@@ -105,30 +105,6 @@ def test_a_new_class_is_enrolled_without_training():
     assert found.labels[0, 0] == 11
 
 
-def test_an_index_keeps_its_threshold_and_tells_matches(tmp_path):
-    points, labels = noisy_set(0)
-    threshold = MatchThreshold.calibrated(points, labels, false_accept_rate=0.1)
-    index = gsp.retrieval.ExactIndex(points, labels, match=threshold)
-    index.save(tmp_path / "index")
-    again = gsp.retrieval.ExactIndex.load(tmp_path / "index")
-    assert again.match == threshold
-    queries = noisy_set(1, count=20)[0]
-    for one in (index, again):
-        found = one.search(queries, k=100)
-        np.testing.assert_array_equal(
-            found.is_match, threshold.is_match(found.distances)
-        )
-        assert found.is_match.any() and not found.is_match.all()
-    again.match = None
-    assert again.search(queries).is_match is None
-    again.save(tmp_path / "index", overwrite=True)
-    assert gsp.retrieval.ExactIndex.load(tmp_path / "index").match is None
-    with pytest.raises(TypeError, match="match=0.5"):
-        again.match = 0.5
-    with pytest.raises(TypeError, match="match=0.5"):
-        gsp.retrieval.ExactIndex(points, match=0.5)
-
-
 def test_no_neighbor_is_no_match():
     threshold = MatchThreshold(1.0, 0.1, 0.9, 10, 10)
     found = threshold.is_match([[0.5, 1.0, 1.5, np.inf, np.nan]])

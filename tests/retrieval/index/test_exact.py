@@ -151,11 +151,13 @@ def test_storage_trades_digits_for_memory(storage, error, nbytes):
         np.testing.assert_array_equal(found.indices[i], order)
 
 
-def test_unknown_storages_and_numbers_beyond_float16_are_refused():
+def test_bad_options_and_numbers_beyond_float16_are_refused():
     with pytest.raises(ValueError, match="65504"):
         ExactIndex(np.full((2, 3), 1e5), storage="float16")
     with pytest.raises(ValueError, match="storage='float8'"):
         ExactIndex(storage="float8")
+    with pytest.raises(TypeError, match="match=0.5"):
+        ExactIndex(np.eye(3), match=0.5)
 
 
 def test_a_failed_save_leaves_the_old_index(tmp_path, monkeypatch):
@@ -202,12 +204,3 @@ def test_a_refused_part_adds_nothing():
     index.delete([7])
     index.add(rows[:1], ["i"])
     assert index.gallery.ids[-1] == 8
-
-
-def test_an_empty_index_is_named(tmp_path):
-    for call in (
-        lambda: ExactIndex().search(np.eye(3)),
-        lambda: ExactIndex().save(tmp_path / "index"),
-    ):
-        with pytest.raises(RuntimeError, match="call `upsert` first"):
-            call()

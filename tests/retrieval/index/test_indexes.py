@@ -300,9 +300,10 @@ def test_an_empty_index_is_filled_by_add_and_upsert(make):
 def test_an_empty_index_is_named(make, tmp_path):
     index = make(tmp_path, np.eye(3), None, [1, 2, 3])
     index.delete([1, 2, 3])
-    for call in (lambda: index.search(np.eye(3)), lambda: index.save("x")):
-        with pytest.raises(RuntimeError, match="at least one item"):
-            call()
+    for one in (index, make(tmp_path)):
+        for call, argument in ((one.search, np.eye(3)), (one.save, "x")):
+            with pytest.raises(RuntimeError, match="call `upsert` first"):
+                call(argument)
 
 
 @every_saved_engine

@@ -79,15 +79,11 @@ def test_onnx_without_a_converter_names_the_extra(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("quantization", [None, "float16", "int8"])
-def test_litert_agrees_with_keras(quantization, tmp_path):
+def test_litert_agrees_with_keras_and_damage_is_named(quantization, tmp_path):
     images, embeddings = exported(
         export_litert, tmp_path, quantization=quantization, metadata=TOLD
     )
     check_folder(tmp_path, images, embeddings, LARGEST[quantization])
-
-
-def test_damage_to_a_file_is_named(tmp_path):
-    exported(export_litert, tmp_path)
     path = tmp_path / "e" / "encoder.tflite"
     contents = bytearray(path.read_bytes())
     contents[len(contents) // 2] ^= 1
