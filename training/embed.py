@@ -134,13 +134,13 @@ def embed(command: EmbedCommand) -> tuple[dict, int]:
 
 
 def _encoder(run):
-    """Returns the encoder's file and its crop fraction."""
+    """Returns the encoder's file and the crop fraction for its export."""
     if run.suffix == ".keras":
         if not run.is_file():
             raise FileNotFoundError(
                 f"`run` must be an encoder's file. Received: {run}."
             )
-        return run, 1.0
+        return run, "auto"  # as the file says
     directory = RunDirectory(run)
     if not directory.encoder.is_file():
         raise FileNotFoundError(

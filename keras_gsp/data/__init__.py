@@ -5,7 +5,7 @@ from keras_gsp.data.decoding import decode_image, image_size
 from keras_gsp.data.image_folder import csv_list, image_folder
 from keras_gsp.data.image_set import ImageSet
 from keras_gsp.data.images import augmented_batches, evaluation_batches
-from keras_gsp.data.preprocessing import Preprocessing
+from keras_gsp.data.preprocessing import Preprocessing, preprocessing_of
 from keras_gsp.data.readable_images import readable_images
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "evaluation_batches",
     "image_folder",
     "image_size",
+    "preprocessing_of",
     "readable_images",
 ]

@@ -220,7 +220,10 @@ def evaluation_batches(
         )
 
     batches = tf.data.Dataset.range(len(images)).batch(batch_size)
-    return _mapped(batches, batch)
+    batches = _mapped(batches, batch)
+    # Indexes compare it with what their encoder expects.
+    batches.preprocessing = preprocessing
+    return batches
 
 
 def _mapped(batches, function):

@@ -117,6 +117,12 @@ class Preprocessing:
         """
         return cut_array(image, (self.height, self.width), self._window)
 
+    def cuts_like(self, other: "Preprocessing") -> bool:
+        """Returns whether the same part is kept, at the same size."""
+        sizes = [(one.height, one.width) for one in (self, other)]
+        fractions = [one.crop_fraction for one in (self, other)]
+        return sizes[0] == sizes[1] and fractions[0] == fractions[1]
+
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {
@@ -150,3 +156,53 @@ class Preprocessing:
         if self.crop_fraction is None:
             return crops.whole_window
         return partial(crops.center_window, fraction=self.crop_fraction)
+
+
+def preprocessing_of(encoder: Any) -> Preprocessing | None:
+    """Returns how an encoder's images must be cut, `None` if it is unknown.
+
+    Args:
+        encoder: a Keras model with an `ExpectedPreprocessing` layer, at any
+            depth, such as `build_encoder(..., preprocessing=...)` adds.
+
+    Raises:
+        ValueError: two such layers that disagree.
+
+    Example:
+
+    ```python
+    encoder = gsp.models.build_encoder(
+        keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Conv2D(8, 3)]),
+        preprocessing=gsp.data.Preprocessing(32, 36),
+    )
+    assert gsp.data.preprocessing_of(encoder).resize == 36
+    ```
+    """
+    # Anything that maps images to embeddings is an encoder.
+    flatten = getattr(encoder, "_flatten_layers", tuple)
+    found = [getattr(layer, "preprocessing", None) for layer in flatten()]
+    found = [one for one in found if isinstance(one, Preprocessing)]
+    return agreed({f"layer {n}": one for n, one in enumerate(found)})
+
+
+def agreed(found: dict[str, Preprocessing | None]) -> Preprocessing | None:
+    """Returns the preprocessing that all sources share.
+
+    Args:
+        found: what each source expects by its name, `None` where it is
+            unknown.
+
+    Raises:
+        ValueError: two sources that cut images differently.
+    """
+    known = {name: one for name, one in found.items() if one is not None}
+    first = next(iter(known), None)
+    if first is None:
+        return None
+    for name, one in known.items():
+        if not one.cuts_like(known[first]):
+            raise ValueError(
+                f"`{first}` and `{name}` must cut images alike. Received: "
+                f"{first} with {known[first]}, {name} with {one}."
+            )
+    return known[first]

@@ -5,6 +5,7 @@ from keras_gsp.layers.class_embeddings import ClassEmbeddings
 from keras_gsp.layers.class_proxies import ClassProxies
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
+from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
 from keras_gsp.layers.intra_batch_classifier import IntraBatchClassifier
 from keras_gsp.layers.learned_boundary import LearnedBoundary
 from keras_gsp.layers.patch_tokens import PatchTokens
@@ -48,6 +49,7 @@ __all__ = [
     "DELFPooling",
     "EmbeddingMemory",
     "EmbeddingNormalization",
+    "ExpectedPreprocessing",
     "GSoPPooling",
     "GeneralizedMaxPooling",
     "GeneralizedMeanPooling",

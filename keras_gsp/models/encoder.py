@@ -7,6 +7,7 @@ import keras
 
 from keras_gsp.embeddings.model_input import input_of
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
+from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
 from keras_gsp.layers.patch_tokens import PatchTokens
 from keras_gsp.layers.token_grid import TokenGrid
 from keras_gsp.ops.arguments import check_integer
@@ -27,6 +28,7 @@ def build_encoder(
     prefix: str = "drop",
     grid_shape: tuple[int, int] | None = None,
     pool_first: bool = False,
+    preprocessing: Any = None,
     name: str = "encoder",
 ) -> keras.Model:
     """Builds backbone, projection, pooling and normalization as a model.
@@ -69,6 +71,9 @@ def build_encoder(
             pooling both are the same function up to the bias.
             `GeneralizedSumPooling` then matches projected features and pools
             the backbone's: GeM + GSP of its paper.
+        preprocessing: `gsp.data.Preprocessing` of the images, saved with the
+            encoder; indexes and exports then cut images alike. Default
+            `None`: unknown.
         name: name of the model. Default `"encoder"`.
 
     Returns:
@@ -90,7 +95,8 @@ def build_encoder(
             sources of histograms, prefix tokens or a grid with a feature map,
             a grid with masked tokens or with tokens whose prefix is kept, a
             number of prefix tokens below 0, or of 0 with
-            `prefix="concatenate"`.
+            `prefix="concatenate"`, or images of another size than those of
+            `preprocessing`.
 
     Example:
 
@@ -124,6 +130,11 @@ def build_encoder(
             "`prefix_tokens` and `grid_shape` need tokens. Received: "
             f"prefix_tokens={prefix_tokens}, grid_shape={grid_shape}, and a "
             f"feature map of shape {tuple(features.shape)}."
+        )
+    if preprocessing is not None:
+        _check_size(inputs, preprocessing)
+        features = ExpectedPreprocessing(preprocessing, name="preprocessing")(
+            features
         )
     project = _projection(features, embedding_size, pool_first)
     tokens = features if pool_first else project(features)
@@ -217,6 +228,20 @@ def _check_prefix(prefix_tokens, prefix, grid_shape):
             "pooled with their prefix form a sequence. Received: "
             f"grid_shape={grid_shape}."
         )
+
+
+def _check_size(inputs, preprocessing):
+    """Raises `ValueError` unless images have the size they are cut to."""
+    size = preprocessing.height, preprocessing.width
+    for shape in [x.shape[1:3] for x in inputs if len(x.shape) == 4]:
+        if any(
+            own not in (None, cut) for own, cut in zip(shape, size, strict=True)
+        ):
+            raise ValueError(
+                "`backbone` must take images of the size of `preprocessing`. "
+                f"Received: a backbone for {tuple(shape)} pixels, "
+                f"{preprocessing}."
+            )
 
 
 def _feature_output(backbone):

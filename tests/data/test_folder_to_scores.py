@@ -37,9 +37,7 @@ encoder.fit(batches, steps_per_epoch=4, shuffle=False, verbose=0)
 index = gsp.retrieval.ExactIndex.from_encoder(encoder, gallery)
 embeddings = encoder.predict(gallery, verbose=0)
 scores = gsp.metrics.retrieval_scores(embeddings, test.names)
-gsp.retrieval.export_retriever(
-    encoder, index, "{export}", crop_fraction=cut.crop_fraction
-)
+gsp.retrieval.export_retriever(encoder, index, "{export}")
 """
 
 

@@ -23,6 +23,7 @@ from keras_gsp.ops.tensor import Tensor
 
 SIZE, TOKENS, CLASSES = 4, 4, 5
 NOT_NUMERIC = {
+    "ExpectedPreprocessing",
     "MetricLoss",
     "PairLoss",
     "ListLoss",

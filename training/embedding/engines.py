@@ -25,7 +25,7 @@ class ShardWriter:
     def __init__(
         self,
         encoder: str,
-        crop_fraction: float,
+        crop_fraction: float | str,
         output: str,
         batch_size: int,
         threads: int | None = None,

@@ -95,6 +95,13 @@ def image_shape(recipe: Recipe, images: ImageSet) -> tuple[Any, Any, Any]:
     return recipe.crop_size, recipe.crop_size, 3
 
 
+def preprocessing_of(recipe: Recipe) -> gsp.data.Preprocessing | None:
+    """How images are cut for evaluation; `None` where they are kept whole."""
+    if recipe.crop_size is None or recipe.cache_features:
+        return None
+    return gsp.data.Preprocessing(recipe.crop_size, resize_of(recipe))
+
+
 def resize_of(recipe: Recipe) -> int:
     """Returns the shorter side, in pixels, from which the crop is cut."""
     crop_size: Any = recipe.crop_size

@@ -7,6 +7,7 @@ import keras
 import keras_gsp as gsp
 from keras_gsp.embeddings.model_input import input_of
 from training.recipes.backbone import build_backbone
+from training.recipes.batches import preprocessing_of
 from training.recipes.choices import (
     DIVIDED,
     FEW,
@@ -37,6 +38,7 @@ def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
         normalization=recipe.normalization,
         histogram=build_histogram(recipe),
         pool_first=recipe.pooling in POOLED_FIRST,
+        preprocessing=preprocessing_of(recipe),
     )
 
 

@@ -6,6 +6,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from keras_gsp.data.images import evaluation_batches
+from keras_gsp.data.preprocessing import agreed, preprocessing_of
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.gallery import Gallery
 from keras_gsp.retrieval.index.nearest import (
@@ -68,7 +70,9 @@ class GalleryIndex:
             encoder: Keras model, images to embeddings (or to a dict with
                 `"embedding"`).
             dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
-                (images, labels) batches, or a tuple of two arrays.
+                (images, labels) batches, or a tuple of two arrays. Names of
+                image files in place of the images are read and cut as the
+                encoder expects (`gsp.data.preprocessing_of`).
             ids: one id for each image, in order. Default `None`: positions.
             batch_size: images embedded at once when arrays are given.
             attributes: as for the class.
@@ -76,8 +80,15 @@ class GalleryIndex:
 
         Returns:
             The index.
+
+        Raises:
+            ValueError: a data set of `evaluation_batches` that is cut in
+                another way than the encoder expects, or file names for an
+                encoder that does not know how they must be cut.
         """
         index = cls(**options)
+        own = index.gallery
+        own.preprocessing, dataset = _cut_alike(encoder, dataset, batch_size)
         index.gallery.add_encoded(encoder, dataset, ids, batch_size, attributes)
         index._changed(np.zeros(0, "int64"))
         return index
@@ -337,3 +348,22 @@ def check_filled(gallery: Gallery) -> None:
             "The index must hold at least one item. Received: an empty "
             "gallery; call `upsert` first."
         )
+
+
+def _cut_alike(encoder, dataset, batch_size):
+    """Returns how a gallery is cut, and the data set to embed."""
+    own = preprocessing_of(encoder)
+    if isinstance(dataset, tuple | list) and len(dataset) == 2:
+        images, labels = dataset
+        if np.asarray(images[:1]).dtype.kind in "OSU":
+            if own is None:
+                raise ValueError(
+                    "`encoder` must know how image files are cut: build it "
+                    "with `preprocessing=gsp.data.Preprocessing(...)`, or give "
+                    "`gsp.data.evaluation_batches(...)`. Received: file names."
+                )
+            dataset = evaluation_batches(
+                images, labels, preprocessing=own, batch_size=batch_size
+            )
+    given = getattr(dataset, "preprocessing", None)
+    return agreed({"encoder": own, "dataset": given}), dataset

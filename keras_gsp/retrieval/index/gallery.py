@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.embeddings.labeled_batches import (
     LabeledBatches,
     encoded_batches,
@@ -47,6 +48,8 @@ class Gallery:
         check_storage(storage)
         self.storage = storage
         self.match = checked_match(match)
+        # How the images were cut, where `from_encoder` knows it.
+        self.preprocessing: Preprocessing | None = None
         self.parts: list[StoredVectors] = []
         self.labels = np.zeros(0, "U1")
         self.ids = np.zeros(0, "int64")

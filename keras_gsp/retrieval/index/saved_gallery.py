@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.retrieval.index.gallery import PART_ROWS, Gallery, checked_items
 from keras_gsp.retrieval.index.stored_vectors import StoredVectors
@@ -38,6 +39,8 @@ def save_gallery(gallery: Gallery, folder: Path, facts: dict[str, Any]) -> None:
         "high": gallery.high.tolist(),
         "match_threshold": gallery.match and gallery.match.get_config(),
     }
+    if gallery.preprocessing is not None:
+        facts["preprocessing"] = gallery.preprocessing.get_config()
     text = json.dumps(facts, indent=2)
     (folder / INDEX).write_text(text + "\n", encoding="utf-8")
 
@@ -111,6 +114,10 @@ def _read(folder, facts, mmap):
     gallery.num_added = int(facts["added"])
     if facts.get("match_threshold") is not None:
         gallery.match = MatchThreshold.from_config(facts["match_threshold"])
+    if facts.get("preprocessing") is not None:
+        gallery.preprocessing = Preprocessing.from_config(
+            facts["preprocessing"]
+        )
     return gallery
 
 

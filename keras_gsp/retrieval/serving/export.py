@@ -20,6 +20,7 @@ from keras_gsp.retrieval.serving.artefact_facts import (
     write_facts,
 )
 from keras_gsp.retrieval.serving.served_retriever import (
+    AUTO,
     OK,
     ServedEncoder,
     ServedGallery,
@@ -33,7 +34,7 @@ def export_encoder(
     path: str | Path,
     *,
     image_size: int | tuple[int, int] | None = None,
-    crop_fraction: float | None = 1.0,
+    crop_fraction: float | str | None = AUTO,
     max_pixels: int = MAX_PIXELS,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
@@ -63,7 +64,10 @@ def export_encoder(
         crop_fraction: side of the centered square to cut out of an encoded
             image, as a fraction of its shorter side, in (0, 1]; 227 / 256 for
             "resize to 256, crop 227"; `None` resizes the whole image, as
-            `evaluation_batches` does with `resize=None`. Default 1.0.
+            `evaluation_batches` does with `resize=None`. Default `"auto"`: as
+            the encoder expects (`gsp.data.preprocessing_of`); with an index,
+            otherwise as `evaluation_batches` cut its gallery; 1.0 where
+            neither is known.
         max_pixels: largest number of pixels of an encoded image. A larger one
             is refused before decoding, with status "too large: ...".
             Default 50 million.
@@ -76,7 +80,8 @@ def export_encoder(
         FileExistsError: `path` exists and `overwrite` is `False`.
         RuntimeError: another backend than TensorFlow.
         ValueError: an encoder without one image input, an image size that is
-            unknown or not the encoder's, a fraction outside (0, 1].
+            unknown or not the encoder's, a fraction outside (0, 1], or one
+            that contradicts the encoder or the index.
 
     Example:
 
@@ -111,7 +116,7 @@ def export_retriever(
     *,
     neighbors: int = 10,
     image_size: int | tuple[int, int] | None = None,
-    crop_fraction: float | None = 1.0,
+    crop_fraction: float | str | None = AUTO,
     max_pixels: int = MAX_PIXELS,
     held_out: Any = None,
     minimum_recall: float = 0.95,
@@ -188,7 +193,9 @@ def export_retriever(
     """
     import tensorflow as tf
 
-    served = ServedEncoder(encoder, image_size, crop_fraction, max_pixels)
+    served = ServedEncoder(
+        encoder, image_size, crop_fraction, max_pixels, index=index
+    )
     check_filled(index.gallery)
     check_count(neighbors=neighbors)
     if index.gallery.embedding_size != served.embedding_size:

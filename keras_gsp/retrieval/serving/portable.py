@@ -14,7 +14,7 @@ from keras_gsp.retrieval.serving.artefact_facts import (
     exported_facts,
     write_facts,
 )
-from keras_gsp.retrieval.serving.served_retriever import ServedEncoder
+from keras_gsp.retrieval.serving.served_retriever import AUTO, ServedEncoder
 from keras_gsp.retrieval.verification import verify
 from keras_gsp.storage.whole import whole_folder
 
@@ -31,7 +31,7 @@ def export_onnx(
     *,
     index: Any = None,
     image_size: int | tuple[int, int] | None = None,
-    crop_fraction: float | None = 1.0,
+    crop_fraction: float | str | None = AUTO,
     sample_images: Any = None,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
@@ -92,7 +92,11 @@ def export_onnx(
     ```
     """
     served = ServedEncoder(
-        encoder, image_size, crop_fraction, backends=("tensorflow", "jax")
+        encoder,
+        image_size,
+        crop_fraction,
+        backends=("tensorflow", "jax"),
+        index=index,
     )
     _imported("onnxruntime")
     is_jax = keras.backend.backend() == "jax"
@@ -110,7 +114,7 @@ def export_litert(
     quantization: str | None = None,
     index: Any = None,
     image_size: int | tuple[int, int] | None = None,
-    crop_fraction: float | None = 1.0,
+    crop_fraction: float | str | None = AUTO,
     sample_images: Any = None,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
@@ -145,7 +149,7 @@ def export_litert(
             '`quantization` must be None, "float16" or "int8". '
             f"Received: quantization={quantization!r}."
         )
-    served = ServedEncoder(encoder, image_size, crop_fraction)
+    served = ServedEncoder(encoder, image_size, crop_fraction, index=index)
     facts = {**(metadata or {}), "format": "litert"}
     facts["quantization"] = quantization
     tolerance = TOLERANCE if quantization is None else np.inf

@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_gsp.data.crops import evaluation_window
 from keras_gsp.data.decoding import MAX_PIXELS, cut_encoded, num_pixels
+from keras_gsp.data.preprocessing import agreed, preprocessing_of
 from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.tensor import Tensor
@@ -14,6 +15,8 @@ from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES, rows_alike
 from keras_gsp.retrieval.index.scann_index import import_scann
 from keras_gsp.retrieval.matching import MatchThreshold
 
+# The crop that the encoder or the index expects.
+AUTO = "auto"
 # Rows of the gallery that a batch of queries is compared with at once.
 SHARD_ROWS = 2**16
 
@@ -157,7 +160,7 @@ class ServedEncoder:
             width). Default `None`: as the encoder's input.
         crop_fraction: side of the centered square that is kept of an encoded
             image, as a fraction of its shorter side, in (0, 1]; `None` keeps
-            the whole image.
+            the whole image; `"auto"`: see `expected_crop`.
         max_pixels: pixels above which an encoded image is refused.
 
     Raises:
@@ -170,9 +173,10 @@ class ServedEncoder:
         self,
         encoder: keras.Model,
         image_size: int | tuple[int, int] | None = None,
-        crop_fraction: float | None = 1.0,
+        crop_fraction: float | str | None = AUTO,
         max_pixels: int = MAX_PIXELS,
         backends: tuple[str, ...] = ("tensorflow",),
+        index: Any = None,
     ) -> None:
         if keras.backend.backend() not in backends:
             raise RuntimeError(
@@ -181,15 +185,15 @@ class ServedEncoder:
                 ".keras and export it in a process with "
                 f"KERAS_BACKEND={backends[0]}."
             )
-        check_crop_fraction(crop_fraction)
         check_count(max_pixels=max_pixels)
         self.encoder = encoder
-        self.crop_fraction = crop_fraction and float(crop_fraction)
         self.max_pixels = int(max_pixels)
         self._decode: Any = None
         self.height, self.width, self.channels = image_shape_of(
             encoder, image_size
         )
+        size = self.height, self.width
+        self.crop_fraction = expected_crop(encoder, index, crop_fraction, size)
         self.embedding_size = embedding_of(
             encoder.compute_output_spec(encoder.inputs[0])
         ).shape[-1]
@@ -287,8 +291,61 @@ def like_leading(values: Any, inputs: Any, num_own: int = 0) -> Any:
     return tf.reshape(values, tf.concat([leading, tf.shape(values)[1:]], 0))
 
 
-def check_crop_fraction(crop_fraction: float | None) -> None:
+def expected_crop(
+    encoder: Any,
+    index: Any,
+    crop_fraction: float | str | None,
+    size: tuple[int, int],
+) -> float | None:
+    """Returns the side of the kept square over the shorter side.
+
+    Args:
+        encoder: its `preprocessing`, if any, decides.
+        index: otherwise that of its gallery, if known. May be `None`.
+        crop_fraction: in (0, 1], `None` for the whole image, or `"auto"`:
+            as `encoder` and `index` expect, 1.0 where neither knows it.
+        size: (height, width) of the encoder's images.
+
+    Raises:
+        ValueError: a fraction outside (0, 1], or a contradiction.
+    """
+    gallery = getattr(index, "gallery", None)
+    expected = agreed(
+        {
+            "encoder": preprocessing_of(encoder),
+            "index": getattr(gallery, "preprocessing", None),
+        }
+    )
+    if crop_fraction != AUTO:
+        check_crop_fraction(crop_fraction)
+    if expected is None:
+        return 1.0 if crop_fraction == AUTO else _as_float(crop_fraction)
+    if (expected.height, expected.width) != size:
+        raise ValueError(
+            "`image_size` must be that of the encoder's or the index's "
+            f"preprocessing. Received: image_size={size}, {expected}."
+        )
+    if crop_fraction not in (AUTO, expected.crop_fraction):
+        raise ValueError(
+            "`crop_fraction` must be that of the encoder's or the index's "
+            f'preprocessing, or "auto". Received: crop_fraction='
+            f"{crop_fraction}, {expected}, whose fraction is "
+            f"{expected.crop_fraction}."
+        )
+    return expected.crop_fraction
+
+
+def _as_float(fraction):
+    return None if fraction is None else float(fraction)
+
+
+def check_crop_fraction(crop_fraction: Any) -> None:
     """Raises `ValueError` unless it is `None` or in (0, 1]."""
+    if isinstance(crop_fraction, str):
+        raise ValueError(
+            '`crop_fraction` must be in (0, 1], None or "auto". '
+            f"Received: crop_fraction={crop_fraction!r}."
+        )
     if crop_fraction is not None and not 0.0 < crop_fraction <= 1.0:
         raise ValueError(
             "`crop_fraction` must be in (0, 1], or None. "

@@ -1,0 +1,73 @@
+"""Record in an encoder how its images must be cut."""
+
+from typing import Any
+
+import keras
+
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class ExpectedPreprocessing(keras.layers.Layer):
+    """Records how images must be cut for an encoder; changes nothing.
+
+    The record is saved with the encoder. Indexes and exports read it with
+    `gsp.data.preprocessing_of`, so that gallery and queries are cut alike.
+    `build_encoder(..., preprocessing=...)` adds this layer; in an encoder of
+    your own, call it once, on the image or any features.
+
+    Args:
+        preprocessing: `gsp.data.Preprocessing`.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        That of the input.
+
+    Raises:
+        TypeError: an object without the methods of `Preprocessing`.
+
+    Example:
+
+    ```python
+    cut = gsp.data.Preprocessing(32, 36)
+    image = keras.Input((32, 32, 3))
+    features = keras.layers.Conv2D(8, 3)(
+        gsp.layers.ExpectedPreprocessing(cut)(image)
+    )
+    encoder = keras.Model(image, keras.layers.GlobalMaxPooling2D()(features))
+    assert gsp.data.preprocessing_of(encoder) == cut
+    ```
+    """
+
+    def __init__(self, preprocessing: Any, **kwargs: Any) -> None:
+        # The policy must not cast what passes through.
+        super().__init__(autocast=False, **kwargs)
+        if isinstance(preprocessing, dict):
+            preprocessing = keras.saving.deserialize_keras_object(preprocessing)
+        if not hasattr(preprocessing, "crop_fraction"):
+            raise TypeError(
+                "`preprocessing` must be a `gsp.data.Preprocessing`. "
+                f"Received: preprocessing={preprocessing!r}."
+            )
+        self.preprocessing = preprocessing
+        self.supports_masking = True
+
+    def call(self, inputs: Tensor) -> Tensor:
+        """Returns the input."""
+        return inputs
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        """Returns the shape and dtype of the input."""
+        return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        """Returns the shape of the input."""
+        return tuple(input_shape)
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        record = keras.saving.serialize_keras_object(self.preprocessing)
+        return {**super().get_config(), "preprocessing": record}

@@ -1,0 +1,163 @@
+"""A gallery and its queries are cut alike, whatever serves them."""
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_gsp as gsp
+from keras_gsp.data import Preprocessing, evaluation_batches, preprocessing_of
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("files are read by tf.data", allow_module_level=True)
+
+import tensorflow as tf
+
+CUT = Preprocessing(24, 36)
+NAMES = np.array(list("aabbccdd"))
+
+
+def backbone(side=24):
+    return keras.Sequential(
+        [
+            keras.Input((side, side, 3)),
+            keras.layers.Rescaling(1 / 255),
+            keras.layers.Conv2D(8, 3, strides=2, activation="relu"),
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    paths = []
+    for number in range(len(NAMES)):
+        pixels = rng.integers(0, 256, (6, 8, 3), dtype="uint8")
+        picture = Image.fromarray(pixels).resize((64, 48))
+        paths.append(str(folder / f"{number}.png"))
+        picture.save(paths[-1])
+    return paths
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    keras.utils.set_random_seed(0)
+    built = gsp.models.build_encoder(
+        backbone(),
+        embedding_size=8,
+        pooling=gsp.layers.GeneralizedSumPooling(4),
+        preprocessing=CUT,
+    )
+    file = tmp_path_factory.mktemp("encoder") / "encoder.keras"
+    built.save(file)
+    return keras.models.load_model(file)
+
+
+@pytest.fixture(scope="module")
+def index(encoder, photos):
+    gallery = evaluation_batches(photos, NAMES, preprocessing=CUT)
+    return gsp.retrieval.ExactIndex.from_encoder(encoder, gallery)
+
+
+def contents(photos):
+    return tf.constant([open(path, "rb").read() for path in photos])
+
+
+def check_found(distances, rows):
+    assert np.asarray(rows).astype("int64").tolist() == [*range(len(NAMES))]
+    assert np.max(distances) < 1e-3
+
+
+def test_a_retriever_finds_the_bytes_of_each_gallery_item(
+    encoder, index, photos, tmp_path
+):
+    gsp.retrieval.export_retriever(encoder, index, tmp_path / "x", neighbors=2)
+    served = tf.saved_model.load(str(tmp_path / "x"))
+    found = served.signatures["search_exact"](contents(photos))
+    check_found(found["distances"].numpy()[:, 0], found["ids"].numpy()[:, 0])
+
+
+def test_an_exported_encoder_finds_the_bytes(encoder, index, photos, tmp_path):
+    gsp.retrieval.export_encoder(encoder, tmp_path / "x")
+    served = tf.saved_model.load(str(tmp_path / "x"))
+    embedded = served.signatures["embed"](contents(photos))["embedding"]
+    found = index.search(embedded.numpy(), 1)
+    check_found(found.distances[:, 0], found.ids[:, 0])
+
+
+@pytest.mark.parametrize(
+    "kind", ["onnx", pytest.param("litert", marks=pytest.mark.slow)]
+)
+def test_a_portable_encoder_finds_the_bytes(
+    kind, encoder, index, photos, tmp_path
+):
+    try:
+        getattr(gsp.retrieval, f"export_{kind}")(encoder, tmp_path / "x")
+        portable = gsp.retrieval.PortableEncoder(tmp_path / "x")
+    except ImportError as error:
+        pytest.skip(str(error))
+    assert portable.facts["crop_fraction"] == CUT.crop_fraction
+    pixels = [preprocessing_of(encoder).decode(one) for one in contents(photos)]
+    found = index.search(portable.embed(np.stack(pixels)), 1)
+    check_found(found.distances[:, 0], found.ids[:, 0])
+
+
+def test_files_are_cut_as_the_encoder_expects(encoder, index, photos):
+    of_files = gsp.retrieval.ExactIndex.from_encoder(encoder, (photos, NAMES))
+    np.testing.assert_array_equal(
+        of_files.gallery.embeddings, index.gallery.embeddings
+    )
+
+
+def test_a_gallery_that_is_cut_otherwise_is_refused(encoder, photos):
+    other = evaluation_batches(photos, NAMES, size=24, resize=24)
+    with pytest.raises(ValueError, match="resize=36.*dataset.*resize=24"):
+        gsp.retrieval.ExactIndex.from_encoder(encoder, other)
+
+
+def test_an_export_that_contradicts_the_encoder_is_refused(encoder, tmp_path):
+    with pytest.raises(ValueError, match="crop_fraction=0.9, .*resize=36"):
+        gsp.retrieval.export_encoder(encoder, tmp_path / "x", crop_fraction=0.9)
+    with pytest.raises(ValueError, match="crop_fraction='much'"):
+        gsp.retrieval.export_encoder(
+            encoder, tmp_path / "x", crop_fraction="much"
+        )
+
+
+def test_the_gallery_decides_for_an_encoder_that_does_not_know(
+    photos, tmp_path
+):
+    keras.utils.set_random_seed(0)
+    plain = gsp.models.build_encoder(backbone(), embedding_size=8)
+    with pytest.raises(ValueError, match="file names"):
+        gsp.retrieval.ExactIndex.from_encoder(plain, (photos, NAMES))
+    gallery = evaluation_batches(photos, NAMES, preprocessing=CUT)
+    index = gsp.retrieval.ExactIndex.from_encoder(plain, gallery)
+    index.save(tmp_path / "index")
+    index = gsp.retrieval.ExactIndex.load(tmp_path / "index")
+    gsp.retrieval.export_retriever(plain, index, tmp_path / "x")
+    served = tf.saved_model.load(str(tmp_path / "x"))
+    found = served.signatures["search_exact"](contents(photos))
+    check_found(found["distances"].numpy()[:, 0], found["ids"].numpy()[:, 0])
+    with pytest.raises(ValueError, match="crop_fraction=1.0, .*resize=36"):
+        gsp.retrieval.export_retriever(
+            plain, index, tmp_path / "y", crop_fraction=1.0
+        )
+
+
+def test_the_record_passes_through_clones_and_learners(encoder):
+    clone = keras.models.clone_model(encoder)
+    learner = gsp.models.MetricLearner(encoder)
+    assert preprocessing_of(clone) == preprocessing_of(learner) == CUT
+    assert preprocessing_of(backbone()) is None
+    # Explanations still find the pooling.
+    pixels = np.zeros((1, 24, 24, 3))
+    assert gsp.retrieval.explain(encoder, pixels, pixels)
+
+
+def test_an_encoder_for_another_size_is_refused():
+    with pytest.raises(ValueError, match=r"\(20, 20\) pixels.*size=24"):
+        gsp.models.build_encoder(backbone(20), preprocessing=CUT)
+    with pytest.raises(TypeError, match="preprocessing=36"):
+        gsp.layers.ExpectedPreprocessing(36)
