@@ -185,6 +185,8 @@ class ServedEncoder:
                 ".keras and export it in a process with "
                 f"KERAS_BACKEND={backends[0]}."
             )
+        if crop_fraction != AUTO:
+            check_crop_fraction(crop_fraction)
         check_count(max_pixels=max_pixels)
         self.encoder = encoder
         self.max_pixels = int(max_pixels)
@@ -302,12 +304,12 @@ def expected_crop(
     Args:
         encoder: its `preprocessing`, if any, decides.
         index: otherwise that of its gallery, if known. May be `None`.
-        crop_fraction: in (0, 1], `None` for the whole image, or `"auto"`:
+        crop_fraction: checked, in (0, 1], `None` for the whole image, or `"auto"`:
             as `encoder` and `index` expect, 1.0 where neither knows it.
         size: (height, width) of the encoder's images.
 
     Raises:
-        ValueError: a fraction outside (0, 1], or a contradiction.
+        ValueError: a contradiction.
     """
     gallery = getattr(index, "gallery", None)
     expected = agreed(
@@ -316,8 +318,6 @@ def expected_crop(
             "index": getattr(gallery, "preprocessing", None),
         }
     )
-    if crop_fraction != AUTO:
-        check_crop_fraction(crop_fraction)
     if expected is None:
         return 1.0 if crop_fraction == AUTO else _as_float(crop_fraction)
     if (expected.height, expected.width) != size:
