@@ -304,7 +304,7 @@ def expected_crop(
     Args:
         encoder: its `preprocessing`, if any, decides.
         index: otherwise that of its gallery, if known. May be `None`.
-        crop_fraction: checked, in (0, 1], `None` for the whole image, or `"auto"`:
+        crop_fraction: in (0, 1], `None` for the whole image, or `"auto"`:
             as `encoder` and `index` expect, 1.0 where neither knows it.
         size: (height, width) of the encoder's images.
 
