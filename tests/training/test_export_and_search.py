@@ -139,8 +139,8 @@ def test_bad_exports_are_refused(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit, match="--overwrite"):
         export.main(["nowhere", "--output", str(tmp_path)])
     with pytest.raises(SystemExit):
-        export.main(["nowhere", "--held-out", "1.5"])
-    assert "held_out=1.5" in capsys.readouterr().err
+        export.main(["nowhere", "--minimum-recall", "1.5"])
+    assert "minimum_recall=1.5" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         export.main(
             ["nowhere", "--index", "none", "--false-accept-rate", "0.1"]
@@ -186,13 +186,10 @@ def images_in_memory(count=10):
 def test_held_out_images_leave_the_gallery():
     images = images_in_memory()
     splits = SimpleNamespace(test=images, gallery=None)
-    settings = Export(run=Path("x"), index="scann", held_out=0.2)
+    settings = Export(run=Path("x"), index="scann")
     kept, held_out = export_run._gallery(settings, splits)
-    assert (len(kept), len(held_out)) == (8, 2)
-    assert export_run._image_ids(kept, "test")[-1] == "test/7"
-    settings = Export(run=Path("x"), index="scann", held_out=0.99)
-    with pytest.raises(ValueError, match="held_out=0.99"):
-        export_run._gallery(settings, splits)
+    assert (len(kept), len(held_out)) == (9, 1)
+    assert export_run._image_ids(kept, "test")[-1] == "test/8"
 
 
 def test_the_gallery_keeps_the_first_images_of_each_class():

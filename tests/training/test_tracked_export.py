@@ -1,4 +1,4 @@
-"""The tracked export answers, and can be made again from what lies beside."""
+"""The tracked export answers, and its recipe and weights rebuild it."""
 
 import json
 import pathlib
@@ -16,11 +16,11 @@ if keras.backend.backend() != "tensorflow":
 FOLDER = pathlib.Path(__file__).parents[2] / "saved_models" / "glyphs"
 # Another machine rounds the sums of its convolutions differently.
 TOLERANCE = 1e-4
-# Image of the test classes that is no part of the gallery.
+# Image of the test classes that is not in the gallery.
 QUERY = 1991
 
 
-def test_it_is_whole_small_and_says_how_it_was_made():
+def test_it_is_complete_small_and_documented():
     verify_checksums(FOLDER)
     size = sum(p.stat().st_size for p in FOLDER.rglob("*") if p.is_file())
     assert size <= 4_000_000
@@ -32,7 +32,7 @@ def test_it_is_whole_small_and_says_how_it_was_made():
 
 
 @pytest.mark.slow
-def test_rebuilt_from_its_recipe_and_weights_it_is_the_same():
+def test_its_recipe_and_weights_rebuild_it():
     tf = pytest.importorskip("tensorflow")
     from training.browsing.exports import read_gallery_images
     from training.datasets import glyphs

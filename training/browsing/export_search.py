@@ -59,6 +59,14 @@ class ExportSearch:
         """Whether the export splits similarities by prototype."""
         return "explain" in self.metadata["signatures"]
 
+    @property
+    def transport_ratio(self) -> float | None:
+        """The ratio of GSP, unless it was learned or another layer pools."""
+        recipe = self.metadata.get("recipe") or {}
+        is_fixed = recipe.get("pooling") == "gsp"
+        is_fixed = is_fixed and not recipe.get("learn_ratio")
+        return recipe.get("transport_ratio") if is_fixed else None
+
     def call(self, signature: str, **inputs: list) -> dict[str, np.ndarray]:
         """Calls a signature of the export."""
         import tensorflow as tf
@@ -130,20 +138,6 @@ class ExportSearch:
         _check_read(answer["query_status"])
         _check_read(answer["neighbor_status"])
         return answer
-
-    def full_weight(self, weights: np.ndarray) -> float:
-        """Returns the weight of a feature that is pooled completely.
-
-        GSP, which moves a fraction `transport_ratio` of n features, gives no
-        feature more than `1 / (n * transport_ratio)`. For other poolings it
-        is the largest of `weights`, `(images, rows, columns)`.
-        """
-        recipe = self.metadata.get("recipe") or {}
-        ratio = recipe.get("transport_ratio")
-        is_gsp = recipe.get("pooling") == "gsp"
-        if is_gsp and ratio is not None and not recipe.get("learn_ratio"):
-            return 1 / (weights[0].size * ratio)
-        return float(weights.max())
 
 
 def _check_read(statuses):

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+CONTRIBUTIONS = 6
+"""Prototypes named in an explanation."""
 SHARED = Path(__file__).parent / "templates"
 
 
@@ -30,6 +32,11 @@ def rendered_page(template: Path, **values: Any) -> str:
         css="".join(path.read_text() for path in css if path.exists()),
         scripts=[path.read_text() for path in scripts if path.exists()],
     )
+
+
+def strongest(contributions: np.ndarray) -> list[int]:
+    """Returns the prototypes that contribute most, of either sign."""
+    return np.argsort(-np.abs(contributions))[:CONTRIBUTIONS].tolist()
 
 
 def encoded_map(weights: np.ndarray, largest: float) -> str:

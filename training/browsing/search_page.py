@@ -14,8 +14,14 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from training.browsing.export_search import ExportSearch
-from training.browsing.page_parts import SHARED, encoded_map, rendered_page
+from training.browsing.page_parts import (
+    SHARED,
+    encoded_map,
+    rendered_page,
+    strongest,
+)
 from training.pictures.encoding import decoded_image, encoded_image
+from training.pictures.pooling_weights import full_weight
 
 MAX_BYTES = 20 * 2**20
 """Size of an uploaded file."""
@@ -27,8 +33,6 @@ SIDE = 224
 """Side of the images on the page, pixels."""
 EXAMPLES = 12
 """Gallery images offered as queries."""
-CONTRIBUTIONS = 6
-"""Prototypes named in an explanation."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self' data: "
     "blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -174,7 +178,7 @@ class _Page:
         if query.ndim != 3:
             raise ValueError("Tokens without a grid cannot cover an image.")
         weights = np.concatenate([query[:1], shares["neighbor_weights"]])
-        largest = self.export.full_weight(weights)
+        largest = full_weight(weights, self.export.transport_ratio)
         return {
             "shape": list(query.shape[1:]),
             "query": encoded_map(query[0], largest),
@@ -188,13 +192,13 @@ class _Page:
 def _explanation(shares, row, largest) -> dict[str, Any]:
     """Returns the JSON values of one neighbor's explanation."""
     contributions = shares["contributions"][row]
-    order = np.argsort(-np.abs(contributions))[:CONTRIBUTIONS]
+    order = strongest(contributions)
     return {
         "weights": encoded_map(shares["neighbor_weights"][row], largest),
         "similarity": float(shares["similarity"][row]),
         "prototypes": [
             {
-                "prototype": int(one),
+                "prototype": one,
                 "share": float(contributions[one]),
             }
             | {

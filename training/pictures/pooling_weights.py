@@ -26,6 +26,18 @@ def pooling_weights(encoder: Any, images: np.ndarray) -> np.ndarray:
     return _over_batches(encoder, pooling, images, pooling.pooling_weights)
 
 
+def full_weight(weights: np.ndarray, ratio: float | None) -> float:
+    """Returns the weight of a feature that is pooled completely.
+
+    GSP, which moves a fraction `ratio` of n features, gives no feature more
+    than `1 / (n * ratio)`. Without a ratio it is the largest of `weights`,
+    `(images, rows, columns)`.
+    """
+    if ratio is None:
+        return float(weights.max())
+    return 1 / (weights[0].size * ratio)
+
+
 def prototype_maps(encoder: Any, images: np.ndarray) -> np.ndarray:
     """Computes the part of each pooling weight that goes to each prototype.
 

@@ -4,8 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from training.browsing.page_parts import encoded_map
-from training.pictures.pooling_weights import pooling_layer, pooling_weights
+from training.browsing.page_parts import encoded_map, strongest
+from training.pictures.pooling_weights import (
+    full_weight,
+    pooling_layer,
+    pooling_weights,
+)
 from training.reports.searched import BATCH, ScoredImages, Searched
 
 QUERIES = 8
@@ -14,8 +18,6 @@ SHOWN = 8
 """Neighbors beside each query."""
 EXPLAINED = 4
 """Nearest neighbors that are explained."""
-CONTRIBUTIONS = 6
-"""Prototypes named in an explanation."""
 
 
 def query_lists(searched: dict[str, Searched]) -> list[dict[str, Any]]:
@@ -93,11 +95,9 @@ def shown_search(
     weights = pooling_weights(searched.encoder, searched.images.pixels(images))
     if weights.ndim != 3:
         return shown
-    largest = float(weights.max())
-    ratio = getattr(pooling, "transport_ratio", None)
-    if ratio is not None and not getattr(pooling, "learn_ratio", False):
-        # The weight of a feature that is pooled completely.
-        largest = 1 / (weights[0].size * ratio)
+    is_learned = getattr(pooling, "learn_ratio", False)
+    ratio = None if is_learned else getattr(pooling, "transport_ratio", None)
+    largest = full_weight(weights, ratio)
     shown["shape"] = list(weights.shape[1:])
     shown["weights"] = {
         image: encoded_map(one, largest)
@@ -123,7 +123,7 @@ def _explain(searched, pairs, shown, largest):
         )
         for row, (query, neighbor) in enumerate(some):
             shares = found.contributions[row]
-            order = np.argsort(-np.abs(shares))[:CONTRIBUTIONS].tolist()
+            order = strongest(shares)
             shown["queries"][query].setdefault("why", []).append(
                 {
                     "similarity": round(float(found.similarity[row]), 4),

@@ -18,6 +18,8 @@ from training.recipes.recipe import Recipe
 from training.recipes.settings import Range, check_fields, positive, share
 from training.runs.run_directory import RunDirectory
 
+HELD_OUT = 0.1
+"""Fraction of a gallery without queries that measures a ScaNN index."""
 SAMPLES = 32
 """Images on which an ONNX or LiteRT file is compared with Keras."""
 
@@ -51,13 +53,9 @@ class Export:
     """Folder or archive of the data set; by default the run's."""
     neighbors: Annotated[int, positive] = 10
     """Neighbors that a search returns."""
-    held_out: Annotated[float, Range(above=0, below=1)] = 0.1
-    """scann: fraction of the images left out of the gallery to measure the
-    index with, where the data set has no queries."""
     minimum_recall: Annotated[float, share] = 0.95
-    """scann: fraction of the true neighbors that must be found."""
-    warn: bool = False
-    """scann: only warn below the minimum recall."""
+    """scann: fraction of the true neighbors that must be found, measured on
+    the data set's queries, else on a tenth of the gallery; 0 accepts any."""
     overwrite: bool = False
     """Replace what is at `output`."""
 
@@ -156,7 +154,6 @@ def _export_with_gallery(export, recipe, encoder, options, splits):
         options = options | {
             "held_out": _named_batches(recipe, held_out),
             "minimum_recall": export.minimum_recall,
-            "below_minimum": "warn" if export.warn else "refuse",
         }
     ids = _image_ids(gallery, export.split)
     class_names = np.array(gallery.class_names)[gallery.labels]
@@ -195,12 +192,7 @@ def _gallery(
     if export.index == "scann" and held_out is None:
         # The same images every time.
         order = np.random.default_rng(0).permutation(len(gallery))
-        count = max(1, round(export.held_out * len(gallery)))
-        if count >= len(gallery):
-            raise ValueError(
-                "`held_out` must leave a gallery. Received: "
-                f"held_out={export.held_out} of {len(gallery)} images."
-            )
+        count = max(1, round(HELD_OUT * len(gallery)))
         held_out = gallery.subset(np.sort(order[:count]))
         gallery = gallery.subset(np.sort(order[count:]))
     return gallery, held_out
