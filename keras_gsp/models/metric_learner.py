@@ -287,6 +287,13 @@ class MetricLearner(keras.Model):
         self._check_loss(loss)
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
+    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Trains as `keras.Model.fit`; never shuffles a tf.data.Dataset."""
+        # Keras would warn that it ignores its own default.
+        if hasattr(x, "element_spec") and len(args) < 8:
+            kwargs.setdefault("shuffle", False)
+        return super().fit(x, *args, **kwargs)
+
     if _ON_TENSORFLOW:
 
         def train_step(self, data: Any) -> dict[str, Any]:

@@ -161,3 +161,16 @@ def test_an_encoder_for_another_size_is_refused():
         gsp.models.build_encoder(backbone(20), preprocessing=CUT)
     with pytest.raises(TypeError, match="preprocessing=36"):
         gsp.layers.ExpectedPreprocessing(36)
+
+
+def test_a_learner_fits_a_data_set_without_a_warning(recwarn):
+    learner = gsp.models.MetricLearner(
+        gsp.models.build_encoder(backbone(), embedding_size=4)
+    )
+    learner.compile("sgd", gsp.losses.ContrastiveLoss(), run_eagerly=True)
+    labels = np.repeat([0, 1], 2)
+    batches = evaluation_batches(
+        np.zeros((4, 30, 30, 3), "uint8"), labels, size=24, resize=24
+    )
+    learner.fit(batches, verbose=0)
+    assert not [w for w in recwarn if "shuffle" in str(w.message)]
