@@ -50,6 +50,7 @@ test-jax: $(VENV)/.test
 	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) $(PORTABLE)
 
 docs: $(VENV)/.docs
+	$(BIN)/python docs/.site/notebooks.py
 	PYTHONPATH=docs/.site $(BIN)/zensical build --strict -f .mkdocs.yml
 	@echo build/site/index.html: written
 
