@@ -52,7 +52,9 @@ def test_cells_run_in_order(name, folder, capsys):
     cells = [c for c in read(name)["cells"] if c["cell_type"] == "code"]
     space = {"__name__": "notebook"}
     for number, cell in enumerate(cells):
-        exec(compile("".join(cell["source"]), f"{name} {number}", "exec"), space)
+        exec(
+            compile("".join(cell["source"]), f"{name} {number}", "exec"), space
+        )
         if number == 0:
             assert set(SMALL[name]) <= set(space)
             space |= SMALL[name]
