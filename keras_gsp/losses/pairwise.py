@@ -34,15 +34,11 @@ class PairLoss(MetricLoss):
     normalizes embeddings, weights the pairs and removes each embedding's
     pair with itself by its index. There are two ways to call it:
 
-    - `loss(labels, embeddings)`: every embedding of the batch against every
-      other one. This is what `model.compile(loss=...)` calls.
+    - `loss(labels, embeddings)`: each embedding of the batch against the
+      others. This is what `model.compile(loss=...)` calls.
     - `loss.between(labels, embeddings, reference_labels,
       reference_embeddings)`: the batch against references such as proxies or
       an embedding memory.
-
-    Positive pairs are given by class labels, by a boolean matrix
-    (batch, batch) or, with `label_kind`, by a weighted matrix or by multi-hot
-    labels.
 
     `call` returns one term per anchor. Their mean is the loss, a sample
     weight multiplies the term of its anchor, and `reduction="sum"` gives
@@ -80,9 +76,6 @@ class PairLoss(MetricLoss):
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     loss = gsp.losses.ContrastiveLoss(miner="batch_hard", ignored_label=-1)
     embeddings = np.random.default_rng(0).normal(size=(5, 3))
     value = loss(np.array([0, 0, 1, 1, -1]), embeddings)
@@ -170,8 +163,7 @@ class PairLoss(MetricLoss):
         """Returns the loss of a batch against references.
 
         Args:
-            labels: (batch,) or (batch, 1), integers or floats; a boolean
-                matrix (batch, references); or as `label_kind` defines.
+            labels: as in `__call__`, a matrix being (batch, references).
             embeddings: (batch, embedding_size), the anchors.
             reference_labels: (references,) or (references, 1), class numbers
                 also with multi-hot labels, or then (references,

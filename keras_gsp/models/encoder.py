@@ -38,39 +38,35 @@ def build_encoder(
             height, width, channels) or a token sequence (batch, tokens,
             channels), for example any of `keras.applications` without its top
             and pooling, or an image backbone of keras-hub.
-        embedding_size: size that features are projected to, at least 1, and
-            the size of the embedding with most poolings. Default 128.
+        embedding_size: size of the projected features and, with most
+            poolings, of the embedding, at least 1. Default 128.
         pooling: layer (batch, height, width, embedding_size) -> (batch,
             size), for example `GeneralizedSumPooling`; with `pool_first` it
             receives the backbone's channels. Default `None`: average pooling.
         normalization: `"l2"` (default), `"ball"` or `None`; see
             `EmbeddingNormalization`.
-        histogram: optional layer from the same features, projected into
-            the unit ball (`x / max(1, |x|)`), to (batch, num_prototypes), for
-            example `PrototypeHistogram`, when the pooling does not return a
-            histogram itself.
+        histogram: optional layer, for example `PrototypeHistogram`, from
+            projected features in the unit ball (`x / max(1, |x|)`) to (batch,
+            num_prototypes), for a pooling that returns no histogram.
         prefix_tokens: number of leading tokens that are not patches but
             class or register tokens: 1 for ViT and CLIP, 1 plus the registers
             for DINOv2 and DINOv3, at least 0. Default 0.
         prefix: what happens to these tokens. `"drop"` (default) removes them.
             `"keep"` pools them with the patches, as a sequence without a
-            grid. `"concatenate"` projects them as the patches and appends
-            them to the pooled vector; `prefix_tokens` must be at least 1.
+            grid. `"concatenate"` projects them and appends them to the pooled
+            vector; `prefix_tokens` must be at least 1.
         grid_shape: (rows, columns) of the patches, which the pooling receives
-            as a feature map, so that `pooling_weights` returns a map too.
-            Default `None`: derived from the image's height and width and the
-            number of tokens; the patches stay a sequence if these are
+            as a feature map. Default `None`: derived from the image's size
+            and the number of tokens; the patches stay a sequence if these are
             unknown or the backbone masks tokens.
         pool_first: whether to pool the backbone's own features and project
-            the pooled vector, without a bias, so that its length does not
-            matter. Default `False`: features are projected by a 1x1
-            convolution and then pooled, as GSP, NetVLAD, OTK and WELDON are
-            defined. Maximum, GeM, CroW, CBAM, DELF, SOLAR and generalized max
-            pooling are defined the other way round: they expect features
-            after the last activation, which are never negative. For average
-            pooling both are the same function up to the bias.
-            `GeneralizedSumPooling` then matches projected features and pools
-            the backbone's: GeM + GSP of its paper.
+            the pooled vector, without a bias. Default `False`: features are
+            projected by a 1x1 convolution and then pooled, as GSP, NetVLAD,
+            OTK and WELDON are defined. Maximum, GeM, CroW, CBAM, DELF, SOLAR
+            and generalized max pooling are defined on the nonnegative
+            features of the backbone. `GeneralizedSumPooling` then matches
+            projected features and pools the backbone's: GeM + GSP of its
+            paper.
         preprocessing: `gsp.data.Preprocessing` of the images, saved with the
             encoder; indexes and exports then cut images alike. Default
             `None`: unknown.
@@ -81,13 +77,11 @@ def build_encoder(
         embedding, in float32, (batch, embedding_size) with most poolings:
         `prefix="concatenate"` adds `embedding_size` for each token, and a
         pooling to several vectors (NetVLAD, OTK, optimal transport
-        aggregation) has its own size unless `pool_first` projects it. If
-        the pooling returns a histogram or `histogram` is given, the output is
-        a dictionary with the keys `"embedding"`, `"histogram"` and
-        `"pooled"`: the vector that the histogram describes, (batch, size),
-        not normalized. That is the average of the features the histogram was
-        computed from, or the pooled vector of a pooling that returns its own
-        histogram.
+        aggregation) has its own size unless `pool_first` projects it. With
+        histograms the output is a dictionary with the keys `"embedding"`,
+        `"histogram"` and `"pooled"`: the vector that the histogram describes,
+        (batch, size), not normalized. That is the pooled vector of a pooling
+        with its own histogram, otherwise the average of the features.
 
     Raises:
         ValueError: an embedding size below 1, an unknown normalization, a

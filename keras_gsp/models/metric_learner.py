@@ -77,10 +77,9 @@ class StepLoss:
 class MetricLearner(keras.Model):
     r"""Trains an encoder with any pair or proxy loss of this package.
 
-    Holds what training needs and serving does not: proxies, class embeddings,
-    the memory of past batches, the regularizer, the anchors of chance
-    constrained programming. `compile` and `fit` work as for any Keras model;
-    `learner.encoder` is what is exported.
+    `learner.encoder` is the model to export; the learner also holds proxies,
+    class embeddings, memory, regularizer and anchors. `compile` and `fit`
+    work as for any Keras model.
 
     The loss of a step is
 
@@ -90,30 +89,25 @@ class MetricLearner(keras.Model):
     plus the layers' own regularization losses. The metric loss is
 
     - for a proxy loss: between the batch and the `proxies`;
-    - for a pair loss with `proxies`, `memory`, or both: the sum of the losses
-      between the batch and each of them, plus `in_batch_weight` times the
-      loss within the batch. References that warm up are replaced by the
-      batch;
-    - for a pair loss alone: within the batch;
+    - for a pair loss: within the batch. With `proxies`, `memory`, or both:
+      the sum of the losses between the batch and each of them, plus
+      `in_batch_weight` times the loss within the batch. The batch replaces
+      references that warm up;
     - for any other loss: its `training_loss`, see `MetricLoss`.
 
     The last term is zero until `ChanceConstrainedProgramming` sets anchors.
     Its gradient is the anchor pull :math:`+\lambda (\theta - \theta^*)` of
-    Algorithm 1 (the printed sign is wrong). On TensorFlow `train_step` adds
-    it to the gradients of the other terms; on JAX it enters through
-    `compute_loss`. The updates and the reported losses are the same.
+    Algorithm 1 (the printed sign is wrong).
 
-    Labels are those of the loss. A pair loss also takes a matrix of positive
-    pairs or several classes per sample (also with `proxies`); memory and
-    regularizers need one class per sample. Outside training a pair loss is
-    computed within the batch, which is defined for unseen classes too;
-    regularizer and anchors do not count. Under `tf.distribute` the loss sees
-    the pairs of the global batch.
+    Labels are those of the loss; memory and regularizers need one class per
+    sample. Outside training only the loss counts, and a pair loss is computed
+    within the batch, so that unseen classes work. Under `tf.distribute` the
+    loss sees the pairs of the global batch.
 
     Args:
         encoder: model from images to embeddings, or to a dictionary with
-            `"embedding"` and `"histogram"`; see `build_encoder`.
-            `CrossBatchLoss` also uses `"pooled"` if it is there.
+            `"embedding"`, `"histogram"` and optionally `"pooled"`; see
+            `build_encoder`.
         proxies: optional `ClassProxies`; proxy losses need them.
         regularizer: optional `ZeroShotLoss` or `CrossBatchLoss`; both need an
             encoder that returns histograms.
@@ -121,35 +115,31 @@ class MetricLearner(keras.Model):
             zero-shot loss (0.01 for the cross-batch loss).
         memory: optional `EmbeddingMemory`, for pair losses.
         anchor_weight: lambda, at least 0; 2e-4 in the papers. With 0 proxies
-            alternate and nothing pulls (the papers' ablation). Default
-            `None`: no anchors, no alternation.
+            alternate without the pull. Default `None`: no anchors, no
+            alternation.
         class_embeddings: `ClassEmbeddings`, needed by `ZeroShotLoss`.
         in_batch_weight: weight of the loss within the batch beside proxies or
             memory, at least 0. Default `None`: 1, the reference code's value
-            beside a memory. Beside the proxies of a pair loss the paper has 0
-            and its code 0.1; with these, alternating proxies do not beat
-            pairs alone (study `emoji-proxies`). Without proxies and memory
-            only 1 is allowed: the loss within the batch is the whole loss.
+            beside a memory. Beside proxies the paper has 0 and its code 0.1;
+            with these, alternating proxies do not beat pairs alone (study
+            `emoji-proxies`). Only 1 without proxies and memory.
         anchor_decay: factor on lambda from problem to problem, in (0, 1].
             Default 1.
         seed: integer, seed of the split into class-disjoint halves.
-        recent: optional `EmbeddingMemory` that takes no part in the loss: the
-            samples of `ChanceConstrainedProgramming(pool="recent")`.
+        recent: optional `EmbeddingMemory` outside the loss: the samples of
+            `ChanceConstrainedProgramming(pool="recent")`.
         loss_layer: optional layer with the weights of a loss that has some.
         batch_chunks: n, at least 1, divides the batch. Above 1 a step takes
-            the gradient of the whole batch with the memory of one n-th of it,
-            at the price of a second forward pass. Default 1. The loss sees
-            the whole batch. Batch normalization sees one chunk at a time:
-            samples c, c + n, ..., and its moving averages take n steps.
-            Without it, or with it frozen, the gradient equals that of the
-            plain step up to rounding. Layers that add a loss in their call
-            are refused.
+            the gradient of the whole batch with the memory of one n-th of it
+            and a second forward pass. Default 1. The gradient is that of the
+            plain step up to rounding, except for batch normalization in
+            training, which sees one chunk (samples c, c + n, ...) at a time.
+            Layers that add a loss in their call are refused.
         log_regularizer_share: whether training logs `regularizer_share`, the
             mean over steps of `|r| / (|m| + |r|)`, with m and r the gradients
             of `(1 - w) L_metric` and `w L_regularizer` with respect to the
             encoder's layer `"projection"` (all its weights without such a
-            layer). Near 0 the regularizer does nothing. Costs two backward
-            passes down to that layer. Default `False`. Evaluation logs 0.
+            layer). Near 0 the regularizer does nothing. Default `False`.
         **kwargs: `name` and other arguments of a Keras model.
 
     Call arguments:

@@ -33,26 +33,21 @@ from keras_gsp.ops.arguments import check_count, check_not_negative
 class ChanceConstrainedProgramming(keras.callbacks.Callback):
     r"""Replaces proxies by samples whenever training with them has converged.
 
-    One set of proxies covers a class badly, so a sequence of problems is
-    solved. Each problem trains with its proxies until `monitor` has not
-    improved for `patience` evaluations. Then, as Algorithm 1 prints it, what
-    the problem ended with becomes the anchor, :math:`\theta^* \leftarrow
+    Trains a sequence of problems (Algorithm 1). Each problem trains with its
+    proxies until `monitor` has not improved for `patience` evaluations. Then
+    its weights and proxies become the anchor, :math:`\theta^* \leftarrow
     \theta, \rho^* \leftarrow \rho`; `pool_size` samples per class are
     embedded; the next proxies are those that
     `keras_gsp.ops.greedy_k_center` adds to :math:`\rho^*`; the optimizer's
-    slots of the old ones are cleared; and training continues from
+    slots of the old proxies are cleared; and training continues from
     :math:`\theta` with the encoder's weights pulled towards
     :math:`\theta^*`. The first proxies are samples as well.
 
-    The learner holds proxies and anchors:
-    `MetricLearner(encoder, proxies=ClassProxies(...), anchor_weight=2e-4)`,
-    with any proxy loss, or any pair loss, then between batch and proxies.
-    All state is in its non-trainable weights, so a checkpoint (`ExactResume`)
-    in the middle of a problem is enough. Place this callback after the one
-    that adds `monitor` to the logs and before `ExactResume`.
-
-    Proxies are chosen when an epoch begins, after the checkpoint of the last
-    one. Errors that appear only then do not lose what was trained before.
+    The learner holds proxies and anchors, as in the example, with any proxy
+    loss or pair loss. All state is in its non-trainable weights, so
+    `ExactResume` also resumes in the middle of a problem. Place this callback
+    after the one that adds `monitor` to the logs and before `ExactResume`.
+    Proxies are chosen when an epoch begins, after the last checkpoint.
 
     Adds to the logs of each epoch: `ccp_problem`, the number of the problem
     from 1, 0 during `warmup_epochs`; `ccp_steps`, its steps so far;
@@ -60,25 +55,23 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
     sample to the nearest of :math:`\rho^*` and the proxies added to it when
     the problem began; `ccp_anchor_distance`, :math:`|\theta - \theta^*|`, 0
     in the first problem. Warns before the first step if the training is too
-    short for a second problem, which needs `patience + 2` evaluations, and
-    at its end if the best score is one of problem 1: alternation had no part
-    in the best weights then.
+    short for a second problem (`patience + 2` evaluations), and at its end if
+    problem 1 has the best score.
 
-    Differences from the reference code: its anchor :math:`\theta^*` is the
-    best-validated snapshot of the problem, to which the network is not reset;
-    the existing centers of its first choice are zeros, here there are none;
-    distances here are between embeddings as the loss normalizes them.
+    Differences from the reference code: there the anchor is the
+    best-validated snapshot, to which the network is not reset, and the first
+    choice starts from centers of zeros (here from none); distances here are
+    between embeddings as the loss normalizes them.
 
     Args:
         pool: source of samples, read again for every problem: a data set of
-            (images, labels) batches (`tf.data.Dataset`, `PyDataset`, list of
-            batches), shuffled if possible; a tuple of two arrays, read in
-            random order; a function `(classes, problem)` that returns one of
-            these for an integer array of classes, which alone resumes exactly
-            if the samples are random; or `"recent"`: the newest embeddings of
-            the training itself, from the learner's `recent` or `memory`. They
-            are some steps old and cost nothing; a class that is not among
-            them keeps its proxies.
+            (images, labels) batches (`tf.data.Dataset`, `PyDataset`, list),
+            shuffled if possible; a tuple of two arrays, read in random order;
+            a function `(classes, problem)` from an integer array of classes
+            to one of these, which resumes exactly also for random samples; or
+            `"recent"`: the newest embeddings of the training itself, from the
+            learner's `recent` or `memory`, which are some steps old and cost
+            nothing. A class that is not among them keeps its proxies.
         pool_size: samples per class to choose from, at least 1. Default 12,
             the paper's. Below `proxies_per_class` it counts per proxy: 1 is
             random sampling.
@@ -86,21 +79,18 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             converged, at least 1. Default 3, the reference code's. `None`
             never ends the first problem: a single set of sampled proxies.
         warmup_epochs: epochs at the start in which pairs within the batch
-            replace proxies, at least 0. Default 0, for an encoder that has
-            learned something already: embeddings of a random encoder are no
-            useful proxies. Needs a pair loss.
+            replace proxies, at least 0; needs a pair loss. Default 0, for a
+            pretrained encoder: embeddings of a random one are no useful
+            proxies.
         monitor: name of the score in the logs. Default `"val_map_at_r"`.
         mode: `"max"` or `"min"`, which scores are better. Default `"max"`.
         min_delta: smallest change that counts as improvement, at least 0.
             Default 0.
-        restore_anchors: whether to roll back. `False` (default) is Algorithm
-            1: the anchor is what the problem ended with, and nothing is
-            reset. With `True` the anchor and the old proxies are the
-            best-validated snapshot of the problem, and the encoder is reset
-            to it when the next problem starts and when this callback ends the
-            training; the steps of the patience are lost each time, and a
-            learning-rate schedule does not go back with them. Neither the
-            paper nor its code does this.
+        restore_anchors: whether anchor and old proxies are the best-validated
+            snapshot of the problem, to which the encoder is reset at the next
+            problem and at the end of training, at the loss of the steps of
+            the patience. Default `False`: Algorithm 1. Neither the paper nor
+            its code resets.
         max_problems: training ends when so many problems have converged, at
             least 1. Default `None`: never.
         stop_after: training ends when so many problems in a row did not beat
@@ -113,18 +103,14 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             the generator of `augment`. Default 0.
         first_pool: source of the samples of the first problem, as `pool`, for
             `pool="recent"`, which is empty before the first step. Default
-            `None`: `pool`; a first problem with an empty recent pool keeps
-            the proxies as they are.
-        augment: function `(images, generator)` from a batch of the pool's
-            images, an array, to augmented images; `generator` is a
-            `np.random.Generator` of `seed` and the problem, so that a resumed
-            run draws the same. Small classes then give different samples for
-            every problem. Default `None`: images as the pool holds them.
+            `None`: `pool`; an empty recent pool leaves the proxies unchanged.
+        augment: function `(images, generator)` from an array of the pool's
+            images to augmented images; `generator` is a `np.random.Generator`
+            of `seed` and the problem, the same in a resumed run. Default
+            `None`: images as the pool holds them.
 
     Attributes:
-        num_problems: problems begun so far. Each but the last has
-            converged; 1 at the end of a training means that nothing
-            alternated.
+        num_problems: problems begun so far; all but the last converged.
 
     Raises:
         TypeError: a pool that cannot be read again, an `augment` that is no

@@ -29,25 +29,21 @@ FORMAT = "keras_gsp exact resume 1"
 class ExactResume(keras.callbacks.Callback):
     """Resumes a killed `fit` so that its final weights are bit-identical.
 
-    After each epoch one file is written that holds every variable of the
-    model (weights, memories, anchors, and the states of random generators,
-    which Keras does not save), the optimizer with its slots and counters, the
-    state of the other callbacks, and the position in the data. It is written
-    atomically: after `kill -9` at any moment there is a complete checkpoint.
-    The last `keep` are kept; a truncated or foreign one is refused with a
-    warning and the one before it is used.
+    Writes one file per epoch with every variable of the model (weights,
+    memories, anchors, random generators), the optimizer, the state of the
+    other callbacks, and the position in the data. Writing is atomic: after
+    `kill -9` at any moment there is a complete checkpoint. A truncated or
+    foreign file is skipped with a warning.
 
     For endless data call `restore` before `fit` and start the data at the
-    step it returns, as in the example: `fit` cannot move a data set that it
-    has opened. Without that call `on_train_begin` restores and warns; that is
-    exact for data that start over every epoch. `fit` then skips the epochs
-    that are done, and all of them if the run had been stopped early.
+    step it returns, as in the example. Without that call `on_train_begin`
+    restores and warns; that is exact for data that start over every epoch.
+    `fit` then skips the epochs that are done.
 
     The run itself must be deterministic: batches that are a function of the
     seed and the step (`gsp.data.class_balanced_batches`), a seed for every
-    random layer, the same machine. Place this callback last, so that it saves
-    what the others changed. For more frequent checkpoints make epochs shorter
-    with `steps_per_epoch`.
+    random layer, the same machine. Place this callback last. For more
+    frequent checkpoints set a smaller `steps_per_epoch`.
 
     Args:
         directory: folder of the checkpoints of one run; made when missing.
