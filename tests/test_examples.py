@@ -6,6 +6,8 @@ import pathlib
 import re
 import textwrap
 
+import keras
+import numpy as np
 import pytest
 
 import keras_gsp as gsp
@@ -40,14 +42,14 @@ def page_examples():
             yield str((ROOT / page).relative_to(ROOT)), "\n".join(found)
 
 
-def run(where, code, folder):
+def run(where, code, folder, **names):
     for word, module in ENGINES.items():
         if word in code.lower():
             pytest.importorskip(module)
     former = os.getcwd()
     os.chdir(folder)
     try:
-        exec(compile(code, where, "exec"), {"__name__": "example"})
+        exec(compile(code, where, "exec"), {"__name__": "example"} | names)
     finally:
         os.chdir(former)
 
@@ -60,7 +62,7 @@ def test_docstring_examples_run(subtests, tmp_path):
     assert DOCSTRINGS
     for where, code in DOCSTRINGS.items():
         with subtests.test(where):
-            run(where, code, tmp_path)
+            run(where, code, tmp_path, keras=keras, np=np, gsp=gsp)
 
 
 @pytest.mark.parametrize("page", EXAMPLES)

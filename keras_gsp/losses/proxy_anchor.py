@@ -43,10 +43,6 @@ class ProxyAnchorLoss(ProxyLoss):
     Example:
 
     ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
     model = keras.Sequential(
         [keras.Input((8,)), gsp.layers.ClassProxies(num_classes=3)]
     )

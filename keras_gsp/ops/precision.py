@@ -21,8 +21,6 @@ def full_precision_matmul() -> Iterator[None]:
     Example:
 
     ```python
-    import keras
-    import numpy as np
     from keras_gsp.ops.precision import full_precision_matmul
 
     with full_precision_matmul():
