@@ -137,13 +137,10 @@ def test_trains_alone_and_inside_cross_batch_learning(dtype, is_cross_batch):
     assert np.isfinite(learner.test_on_batch(images, labels))
 
 
-def test_an_unknown_class_is_an_error():
+def test_unknown_classes_and_bad_sizes_are_refused():
     parts = parts_of(num_classes=2)
     with pytest.raises(ValueError, match="`labels` must be"):
         gsp.losses.IntraBatchLoss().training_loss(parts)
-
-
-def test_sizes_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="`num_classes`"):
         gsp.layers.IntraBatchClassifier(0)
     with pytest.raises(ValueError, match="`num_heads` must divide"):

@@ -84,6 +84,7 @@ def build_learner(
 
 
 def fit(learner, scores, *others, pool=None, epochs=None, **arguments):
+    source = scores if isinstance(scores, Scores) else Scores(scores)
     callback = gsp.callbacks.ChanceConstrainedProgramming(
         (IMAGES, LABELS) if pool is None else pool,
         **({"pool_size": 4, "patience": 2} | arguments),
@@ -93,9 +94,9 @@ def fit(learner, scores, *others, pool=None, epochs=None, **arguments):
         LABELS,
         batch_size=12,
         shuffle=False,
-        epochs=epochs or len(scores),
+        epochs=epochs or len(source.scores),
         verbose=0,
-        callbacks=[Scores(scores), callback, *others],
+        callbacks=[source, callback, *others],
     )
     return history.history
 
@@ -109,15 +110,25 @@ def is_among(rows, samples):
     return distances.min(axis=1) < 1e-5
 
 
-def test_first_proxies_are_different_samples_of_their_class():
-    learner = build_learner(learning_rate=0.0)
-    fit(learner, [0.5])
-    proxies = learner.proxies.get_weights()[0]
+def assert_are_samples(proxies, embeddings=None):
+    """Of their classes, as the new learner embeds them."""
+    # Batch normalization moves its statistics during training.
+    if embeddings is None:
+        embeddings = embed(build_learner(), IMAGES)
     for label in range(CLASSES):
-        # As they were: batch normalization has moved its statistics since.
-        samples = embed(build_learner(), IMAGES[label == LABELS])
-        assert is_among(proxies[label], samples).all()
-        assert np.abs(proxies[label, 0] - proxies[label, 1]).max() > 0.1
+        assert is_among(proxies[label], embeddings[label == LABELS]).all()
+
+
+@pytest.mark.parametrize("per_class, pool_size", [(2, 4), (4, 1)])
+def test_first_proxies_are_different_samples(per_class, pool_size):
+    """A pool of one sample a proxy is random sampling."""
+    learner = build_learner(learning_rate=0.0, per_class=per_class)
+    fit(learner, [0.5], pool_size=pool_size)
+    proxies = learner.proxies.get_weights()[0]
+    assert_are_samples(proxies)
+    for own in proxies:
+        distances = np.abs(own[:, None] - own).max(axis=-1)
+        assert (distances + np.eye(per_class)).min() > 0.01
 
 
 NAN = float("nan")
@@ -192,10 +203,7 @@ def test_proxies_of_a_proxy_loss_alternate_too():
     assert np.diff(history["loss"][:3]).max() < 0.0
     frozen = build_learner(learning_rate=0.0, loss=loss)
     fit(frozen, [0.4])
-    for label in range(CLASSES):
-        proxies = frozen.proxies.get_weights()[0][label]
-        samples = embed(build_learner(), IMAGES[label == LABELS])
-        assert is_among(proxies, samples).all()
+    assert_are_samples(frozen.proxies.get_weights()[0])
 
 
 def test_pairs_of_the_batch_stand_in_for_proxies_while_they_warm_up():
@@ -205,10 +213,7 @@ def test_pairs_of_the_batch_stand_in_for_proxies_while_they_warm_up():
     learner, weights = build_learner(learning_rate=0.05), Weights()
     scores = [0.9, 0.8, 0.3, 0.2, 0.1, 0.1]
     history = fit(learner, scores, weights, warmup_epochs=2)
-    for value, target in zip(
-        weights.encoder[1], plain.encoder.get_weights(), strict=True
-    ):
-        np.testing.assert_array_equal(value, target)
+    np.testing.assert_equal(weights.encoder[1], plain.encoder.get_weights())
     np.testing.assert_array_equal(*weights.proxies[:2])
     # Scores of the warm-up are no problem's, however good.
     assert history["ccp_problem"] == [0, 0, 1, 1, 1, 2]
@@ -227,9 +232,7 @@ def test_a_training_that_ends_in_its_warm_up_leaves_proxies_in_use():
 def test_first_proxies_are_samples_of_the_network_after_the_warm_up():
     before = BeforeEpochs()
     fit(build_learner(learning_rate=0.05), [0.1, 0.2], before, warmup_epochs=1)
-    for label in range(CLASSES):
-        of_class = before.samples[1][label == LABELS]
-        assert is_among(before.proxies[1][label], of_class).all()
+    assert_are_samples(before.proxies[1], before.samples[1])
 
 
 @pytest.mark.parametrize("restore_anchors", [False, True])
@@ -240,12 +243,10 @@ def test_anchors_and_network_are_the_last_weights_or_the_best(restore_anchors):
     chosen = {"restore_anchors": True} if restore_anchors else {}
     fit(learner, scores, weights, before, **chosen)
     expected = weights.encoder[1 if restore_anchors else 3]
-    for value, target in zip(before.encoder[4], expected, strict=True):
-        np.testing.assert_array_equal(value, target)
+    np.testing.assert_equal(before.encoder[4], expected)
     kernels = [w for w in expected if w.ndim == 2]
     anchors = [np.asarray(a) for a in learner.anchored.anchors if a.ndim == 2]
-    for anchor, kernel in zip(anchors, kernels, strict=True):
-        np.testing.assert_array_equal(anchor, kernel)
+    np.testing.assert_equal(anchors, kernels)
     assert float(learner.anchored.scale) == pytest.approx(0.01)
     assert int(learner.anchored.problem) == 2
 
@@ -331,10 +332,7 @@ def test_training_ends_after_the_last_problem_at_its_best_evaluation():
     )
     assert history["ccp_problem"] == [1, 1, 1, 2, 2, 2]
     best = weights.encoder[3]
-    for value, expected in zip(
-        learner.encoder.get_weights(), best, strict=True
-    ):
-        np.testing.assert_array_equal(value, expected)
+    np.testing.assert_equal(learner.encoder.get_weights(), best)
     np.testing.assert_array_equal(
         learner.proxies.get_weights()[0], weights.proxies[3]
     )
@@ -346,28 +344,9 @@ def test_epochs_without_an_evaluation_count_for_nothing():
             if epoch % 2:
                 super().on_epoch_end(epoch, logs)
 
-    learner, scores = build_learner(), [0.0, 0.5, 0.0, 0.4, 0.0, 0.3, 0.0]
-    callback = gsp.callbacks.ChanceConstrainedProgramming(
-        (IMAGES, LABELS), pool_size=4, patience=2, every_epochs=2
-    )
-    history = learner.fit(
-        IMAGES,
-        LABELS,
-        epochs=7,
-        verbose=0,
-        callbacks=[EverySecond(scores), callback],
-    ).history
+    scores = [0.0, 0.5, 0.0, 0.4, 0.0, 0.3, 0.0]
+    history = fit(build_learner(), EverySecond(scores), every_epochs=2)
     assert history["ccp_problem"] == [1, 1, 1, 1, 1, 1, 2]
-
-
-def test_a_pool_of_one_sample_is_random_sampling():
-    learner = build_learner(learning_rate=0.0, per_class=4)
-    fit(learner, [0.1], pool_size=1)
-    proxies = learner.proxies.get_weights()[0]
-    fresh = embed(build_learner(), IMAGES)
-    for label in range(CLASSES):
-        own = is_among(fresh[label == LABELS], proxies[label])
-        assert own.sum() == 4
 
 
 def test_a_class_smaller_than_its_proxies_repeats_a_sample():
@@ -393,8 +372,7 @@ def test_interrupted_in_the_middle_of_a_problem_goes_on_bit_by_bit(tmp_path):
     whole = run("whole", 8)
     for epochs in (3, 4, 6, 8):
         part = run("parts", epochs)
-    for value, expected in zip(part, whole, strict=True):
-        np.testing.assert_array_equal(value, expected)
+    np.testing.assert_equal(part, whole)
 
 
 COUNTS = "pool_size patience max_problems stop_after every_epochs batch_size"
@@ -417,18 +395,19 @@ def test_bad_arguments_are_refused(arguments, message):
         gsp.callbacks.ChanceConstrainedProgramming(**{"pool": []} | arguments)
 
 
-def test_a_learner_without_proxies_or_anchors_is_refused_before_training():
+def test_a_model_without_proxies_or_anchors_is_refused_before_training():
     learner = build_learner()
     plain = gsp.models.MetricLearner(learner.encoder, anchor_weight=0.01)
     plain.compile("sgd", loss=gsp.losses.ContrastiveLoss())
-    with pytest.raises(ValueError, match="proxies=None"):
-        fit(plain, [0.1])
-    with pytest.raises(ValueError, match="anchor_weight=None"):
-        fit(build_learner(anchor_weight=None), [0.1])
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    with pytest.raises(TypeError, match="Received: a Sequential"):
-        fit(model, [0.1])
+    for refused, error, message in (
+        (plain, ValueError, "proxies=None"),
+        (build_learner(anchor_weight=None), ValueError, "anchor_weight=None"),
+        (model, TypeError, "Received: a Sequential"),
+    ):
+        with pytest.raises(error, match=message):
+            fit(refused, [0.1])
 
 
 def test_a_warm_up_on_pairs_needs_a_loss_that_takes_pairs():
@@ -442,8 +421,7 @@ def test_a_class_without_a_sample_is_named_before_the_first_step():
     before = learner.get_weights()
     with pytest.raises(ValueError, match="none of 1 classes: 2"):
         fit(learner, [0.1], pool=(IMAGES[:16], LABELS[:16]))
-    for value, expected in zip(learner.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(value, expected)
+    np.testing.assert_equal(learner.get_weights(), before)
 
 
 def test_a_pool_that_fails_at_the_switch_loses_nothing(tmp_path):
@@ -458,8 +436,7 @@ def test_a_pool_that_fails_at_the_switch_loses_nothing(tmp_path):
         fit(learner, [0.3, 0.2, 0.1, 0.0], weights, resume, pool=pool)
     assert len(weights.encoder) == 3
     after, expected = learner.encoder.get_weights(), weights.encoder[2]
-    for value, target in zip(after, expected, strict=True):
-        np.testing.assert_array_equal(value, target)
+    np.testing.assert_equal(after, expected)
     assert gsp.callbacks.ExactResume(tmp_path).restore(build_learner()) == 6
 
 
@@ -478,10 +455,7 @@ def test_a_saved_learner_keeps_problem_anchors_and_best_snapshot(tmp_path):
     learner.save(tmp_path / "learner.keras")
     loaded = keras.models.load_model(tmp_path / "learner.keras")
     assert keras.ops.convert_to_numpy(loaded.anchored.problem) == 2
-    for value, expected in zip(
-        loaded.get_weights(), learner.get_weights(), strict=True
-    ):
-        np.testing.assert_array_equal(value, expected)
+    np.testing.assert_equal(loaded.get_weights(), learner.get_weights())
 
 
 def test_a_training_without_room_for_a_second_problem_is_warned_of():
@@ -516,10 +490,7 @@ def test_recent_proxies_are_embeddings_that_training_produced():
 def test_the_first_problem_of_a_recent_pool_may_have_its_own():
     learner = recent_learner(learning_rate=0.0)
     fit(learner, [0.4], pool="recent", first_pool=(IMAGES, LABELS))
-    for label in range(CLASSES):
-        samples = embed(build_learner(), IMAGES[label == LABELS])
-        proxies = learner.proxies.get_weights()[0][label]
-        assert is_among(proxies, samples).all()
+    assert_are_samples(learner.proxies.get_weights()[0])
 
 
 def test_a_class_that_is_not_recent_keeps_its_proxies():
