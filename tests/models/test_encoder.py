@@ -32,27 +32,27 @@ def images():
     return np.random.default_rng(0).normal(size=(4, 16, 16, 3))
 
 
+def build(backbone, **options):
+    return gsp.models.build_encoder(backbone, **{"embedding_size": 8} | options)
+
+
 @pytest.mark.parametrize("normalization", ["l2", "ball", None])
 def test_average_pooling_is_the_default(normalization):
-    encoder = gsp.models.build_encoder(
-        feature_backbone(), embedding_size=8, normalization=normalization
-    )
-    embeddings = encoder.predict(images(), verbose=0)
-    features = encoder.get_layer("projection")(feature_backbone()(images()))
-    norms = np.linalg.norm(embeddings, axis=-1)
-    assert embeddings.shape == (4, 8)
-    assert features.shape == (4, 4, 4, 8)
+    network = feature_backbone()
+    encoder = build(network, normalization=normalization)
+    features = encoder.get_layer("projection")(network(images()))
+    expected = np.mean(features, axis=(1, 2))
+    lengths = np.linalg.norm(expected, axis=-1, keepdims=True)
     if normalization == "l2":
-        np.testing.assert_allclose(norms, 1.0, rtol=1e-5)
+        expected = expected / lengths
     if normalization == "ball":
-        assert (norms <= 1.0 + 1e-6).all()
+        expected = expected / np.maximum(1.0, lengths)
+    np.testing.assert_allclose(encoder(images()), expected, atol=1e-5)
 
 
 def test_half_precision_ends_in_float32():
     keras.config.set_dtype_policy("mixed_bfloat16")
-    encoder = gsp.models.build_encoder(
-        feature_backbone(), embedding_size=8, pooling=GeneralizedSumPooling(5)
-    )
+    encoder = build(feature_backbone(), pooling=GeneralizedSumPooling(5))
     embeddings = encoder.predict(images(), verbose=0)
     assert embeddings.dtype == "float32"
     norms = np.linalg.norm(embeddings, axis=-1)
@@ -64,9 +64,8 @@ def test_histogram_is_of_features_in_the_unit_ball_and_pooled_their_mean(
     tokens,
 ):
     backbone = token_backbone() if tokens else feature_backbone()
-    encoder = gsp.models.build_encoder(
+    encoder = build(
         backbone,
-        embedding_size=8,
         pooling=None if tokens else keras.layers.GlobalMaxPooling2D(),
         histogram=PrototypeHistogram(5, name="histogram"),
     )
@@ -89,9 +88,8 @@ def test_histogram_is_of_features_in_the_unit_ball_and_pooled_their_mean(
 
 
 def test_pooling_with_its_own_histogram_gives_what_it_pooled():
-    encoder = gsp.models.build_encoder(
+    encoder = build(
         feature_backbone(),
-        embedding_size=8,
         pooling=GeneralizedSumPooling(5, return_histogram=True),
     )
     outputs = encoder(images())
@@ -163,18 +161,27 @@ def test_prefix_is_dropped_kept_or_concatenated():
     np.testing.assert_allclose(pooled["concatenate"], [[2.5, -1.0]], rtol=1e-5)
 
 
-def test_tokens_that_fill_no_grid_stay_a_sequence():
-    # A prefix that nobody mentioned: seven tokens of a 2:3 image.
+def masked_patches():
+    images = keras.Input((8, 12, 3))
+    tokens = keras.layers.Conv2D(1, 4, strides=4, use_bias=False)(images)
+    tokens = keras.layers.Reshape((-1, 1))(tokens)
+    return keras.Model(images, keras.layers.Masking()(tokens))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "options", "shape"),
+    [
+        # A prefix that nobody mentioned: seven tokens of a 2:3 image.
+        (patch_backbone, {}, (None, 7, 1)),
+        (masked_patches, {}, (None, 6, 1)),
+        (lambda: patch_backbone(0), {"grid_shape": (3, 2)}, (None, 3, 2, 1)),
+    ],
+)
+def test_only_known_grids_are_feature_maps(backbone, options, shape):
     pooling = GeneralizedSumPooling(3)
-    encoder = passing_encoder(patch_backbone(), pooling=pooling)
-    assert len(pooling.input.shape) == 3
+    encoder = passing_encoder(backbone(), pooling=pooling, **options)
+    assert keras.tree.flatten(pooling.input)[0].shape == shape
     assert encoder(numbered_patches()).shape == (1, 1)
-
-
-def test_grid_shape_may_be_said():
-    pooling = GeneralizedSumPooling(3)
-    passing_encoder(patch_backbone(0), pooling=pooling, grid_shape=(3, 2))
-    assert pooling.input.shape == (None, 3, 2, 1)
 
 
 def test_another_number_of_tokens_fails_when_called():
@@ -213,9 +220,8 @@ def padded_tokens():
 @pytest.mark.parametrize("has_pooling", [False, True])
 def test_padding_is_not_pooled(pool_first, options, has_pooling, tmp_path):
     pooling = GeneralizedSumPooling(4, power=2.0) if has_pooling else None
-    encoder = gsp.models.build_encoder(
+    encoder = build(
         masking_backbone(),
-        embedding_size=8,
         pooling=pooling,
         pool_first=pool_first,
         normalization=None,
@@ -230,27 +236,12 @@ def test_padding_is_not_pooled(pool_first, options, has_pooling, tmp_path):
 
 
 def test_a_grid_of_masked_tokens_is_refused():
-    with pytest.raises(
-        ValueError, match="feature map must count: it has no mask"
-    ):
-        gsp.models.build_encoder(masking_backbone(), grid_shape=(2, 3))
-    with pytest.raises(
-        ValueError, match="feature map must count: it has no mask"
-    ):
-        gsp.layers.TokenGrid((2, 3))(
-            np.ones((1, 6, 1)), mask=np.ones((1, 6), "bool")
-        )
-
-
-def test_masked_patches_of_an_image_stay_a_sequence():
-    images = keras.Input((8, 12, 3))
-    tokens = keras.layers.Conv2D(1, 4, strides=4, use_bias=False)(images)
-    tokens = keras.layers.Reshape((-1, 1))(tokens)
-    backbone = keras.Model(images, keras.layers.Masking()(tokens))
-    pooling = GeneralizedSumPooling(3)
-    encoder = passing_encoder(backbone, pooling=pooling)
-    assert keras.tree.flatten(pooling.input)[0].shape == (None, 6, 1)
-    assert encoder(numbered_patches()).shape == (1, 1)
+    mask = np.ones((1, 6), "bool")
+    message = "feature map must count: it has no mask"
+    with pytest.raises(ValueError, match=message):
+        build(masking_backbone(), grid_shape=(2, 3))
+    with pytest.raises(ValueError, match=message):
+        gsp.layers.TokenGrid((2, 3))(np.ones((1, 6, 1)), mask=mask)
 
 
 def test_patch_tokens_leave_the_prefix_out_of_tokens_and_mask():
@@ -276,6 +267,14 @@ def test_patch_tokens_leave_the_prefix_out_of_tokens_and_mask():
         (feature_backbone, {"normalization": "max"}, "normalization='max'"),
         (feature_backbone, {"prefix_tokens": 1}, "need tokens"),
         (feature_backbone, {"grid_shape": (2, 2)}, "need tokens"),
+        (
+            feature_backbone,
+            {
+                "pooling": GeneralizedSumPooling(5, return_histogram=True),
+                "histogram": PrototypeHistogram(5),
+            },
+            "Only one of",
+        ),
         (pooled_backbone, {}, "without its top.*backbone.get_layer"),
         (unbuilt_backbone, {}, "must be a built Keras model"),
         (patch_backbone, {"prefix": "cut"}, "prefix='cut'"),
@@ -294,25 +293,12 @@ def test_bad_arguments_are_refused(backbone, options, message):
         gsp.models.build_encoder(backbone(), **options)
 
 
-def test_two_sources_of_histograms_are_refused():
-    with pytest.raises(ValueError, match="Only one of"):
-        gsp.models.build_encoder(
-            feature_backbone(),
-            pooling=GeneralizedSumPooling(5, return_histogram=True),
-            histogram=PrototypeHistogram(5),
-        )
-
-
 @pytest.mark.parametrize("backbone", [feature_backbone, token_backbone])
 def test_pool_first_projects_the_pooled_vector(backbone):
     pooling = gsp.layers.GeneralizedMeanPooling(2.0)
     network = backbone()
-    encoder = gsp.models.build_encoder(
-        network,
-        embedding_size=8,
-        pooling=pooling,
-        normalization=None,
-        pool_first=True,
+    encoder = build(
+        network, pooling=pooling, normalization=None, pool_first=True
     )
     inputs = np.random.default_rng(0).normal(size=(3, *network.input_shape[1:]))
     features = np.maximum(np.asarray(network(inputs)), 1e-6)
@@ -331,9 +317,7 @@ def test_pool_first_learns_from_short_pooled_vectors():
     points = centers[labels] + 0.5 * rng.normal(size=(32, 6))
     inputs = keras.Input((2, 2, 6))
     features = keras.layers.Rescaling(scale)(inputs)
-    encoder = gsp.models.build_encoder(
-        keras.Model(inputs, features), embedding_size=8, pool_first=True
-    )
+    encoder = build(keras.Model(inputs, features), pool_first=True)
     learner = gsp.models.MetricLearner(encoder)
     learner.compile(
         keras.optimizers.Adam(1e-2), loss=gsp.losses.TripletLoss(0.3)
@@ -347,10 +331,7 @@ def test_pool_first_learns_from_short_pooled_vectors():
 def test_average_pooling_is_the_same_before_and_after_the_projection():
     network = feature_backbone()
     first, last = (
-        gsp.models.build_encoder(
-            network, embedding_size=8, pool_first=pool_first
-        )
-        for pool_first in (True, False)
+        build(network, pool_first=pool_first) for pool_first in (True, False)
     )
     (kernel,) = first.get_layer("projection").get_weights()
     last.get_layer("projection").set_weights([kernel[None, None], np.zeros(8)])
@@ -361,9 +342,8 @@ def test_pool_first_gives_a_histogram_of_projected_features():
     outputs = {}
     network = feature_backbone()
     for pool_first in (True, False):
-        encoder = gsp.models.build_encoder(
+        encoder = build(
             network,
-            embedding_size=8,
             histogram=PrototypeHistogram(5),
             pooling=gsp.layers.AverageMaxPooling(),
             pool_first=pool_first,
@@ -388,12 +368,8 @@ def test_pool_first_with_gsp_matches_projected_features(backbone):
     """GeM + GSP: the mean of the backbone's features, projected."""
     pooling = GeneralizedSumPooling(5, power=2.0, return_histogram=True)
     network = backbone()
-    encoder = gsp.models.build_encoder(
-        network,
-        embedding_size=8,
-        pooling=pooling,
-        normalization=None,
-        pool_first=True,
+    encoder = build(
+        network, pooling=pooling, normalization=None, pool_first=True
     )
     assert pooling.prototypes.shape == (5, 8)
     inputs = np.random.default_rng(0).normal(size=(3, *network.input_shape[1:]))
@@ -415,9 +391,8 @@ def test_pool_first_with_gsp_matches_projected_features(backbone):
 
 
 def test_pool_first_projects_class_tokens_too():
-    encoder = gsp.models.build_encoder(
+    encoder = build(
         token_backbone(),
-        embedding_size=8,
         prefix_tokens=1,
         prefix="concatenate",
         normalization=None,

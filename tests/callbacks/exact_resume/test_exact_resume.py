@@ -73,10 +73,8 @@ def everything(model):
 
 
 def assert_bit_identical(model, other):
-    pairs = list(zip(everything(model), everything(other), strict=True))
-    assert len(pairs) > 10
-    for value, expected in pairs:
-        np.testing.assert_array_equal(value, expected)
+    assert len(everything(model)) > 10
+    np.testing.assert_equal(everything(model), everything(other))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -225,8 +223,7 @@ def refused(tmp_path, message, model=None, **arguments):
     resume = gsp.callbacks.ExactResume(tmp_path, **arguments)
     with pytest.raises(ValueError, match=message):
         fit(model, resume)
-    for value, expected in zip(everything(model), before, strict=False):
-        np.testing.assert_array_equal(value, expected)
+    np.testing.assert_equal(everything(model)[: len(before)], before)
     assert sorted(tmp_path.iterdir()) == files
 
 
