@@ -28,7 +28,7 @@ def test_every_method_has_its_own_color():
 def test_learning_curves_take_runs_of_different_lengths(tmp_path):
     file = tmp_path / "new" / "curves.png"
     draw_learning_curves(file, {"GAP": [history(3), history(5)], "GSP": [[]]})
-    assert Image.open(file).size == (960, 600)
+    assert Image.open(file).size == (1320, 600)
 
 
 def test_pooling_weights_may_be_coarser_than_the_image(tmp_path):
