@@ -6,9 +6,12 @@ import pathlib
 import re
 import textwrap
 
+import h5py
 import keras
 import numpy as np
 import pytest
+from keras.src.legacy.saving import legacy_h5_format
+from PIL import Image
 
 import keras_gsp as gsp
 
@@ -65,10 +68,57 @@ def test_docstring_examples_run(subtests, tmp_path):
             run(where, code, tmp_path, keras=keras, np=np, gsp=gsp)
 
 
-@pytest.mark.parametrize("page", EXAMPLES)
-def test_page_examples_run(page, tmp_path):
+# Trains for a minute, on a reader's own photographs.
+LONG = {"docs/guides/own-data.md"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] * (page in LONG))
+        for page in EXAMPLES
+    ],
+)
+def test_page_examples_run(page, tmp_path, request):
     assert "import keras_gsp" in EXAMPLES[page]
+    if page in LONG:
+        request.getfixturevalue("photos")
+        request.getfixturevalue("imagenet_file")
     run(page, EXAMPLES[page], tmp_path)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A reader's folder: 16 classes, and files that are no images."""
+    rng = np.random.default_rng(0)
+    for name in "abcdefghijklmnop":
+        folder = tmp_path / "photos" / name
+        folder.mkdir(parents=True)
+        color = rng.integers(0, 200, 3)
+        for number in range(4):
+            pixels = color + rng.integers(0, 50, (60, 80, 3))
+            picture = Image.fromarray(pixels.astype("uint8"))
+            picture.save(folder / f"{number}.jpg")
+    (tmp_path / "photos" / "a" / "notes.txt").write_text("no image")
+    (tmp_path / "photos" / "b" / "damaged.jpg").write_bytes(b"no image")
+
+
+@pytest.fixture
+def imagenet_file(tmp_path, monkeypatch):
+    """Random weights where Keras keeps those that it has downloaded."""
+    monkeypatch.setattr("keras.src.backend.config._KERAS_DIR", str(tmp_path))
+    name = "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5"
+    (tmp_path / "models").mkdir()
+    network = keras.applications.MobileNetV2(
+        input_shape=(224, 224, 3), include_top=False, weights=None
+    )
+    # Averages of these pixels, or all features would be nearly equal.
+    for layer in network.layers:
+        layer.momentum = 0.0
+    colors = np.random.default_rng(0).uniform(-1, 1, (16, 1, 1, 3))
+    network(colors * np.ones((16, 224, 224, 3)), training=True)
+    with h5py.File(tmp_path / "models" / name, "w") as file:
+        legacy_h5_format.save_weights_to_hdf5_group(file, network)
 
 
 def test_public_names_are_documented():
