@@ -53,7 +53,7 @@ def test_its_recipe_and_weights_rebuild_it():
     saved = model.encoder_variables
     for own, weights in zip(encoder.variables, saved, strict=True):
         own.assign(weights)
-    embeddings = encoder.predict(pictures, verbose=0)
+    embeddings = encoder.predict(pictures, verbose=0)["embedding"]
     names = np.array(rendered.class_names)[rendered.labels[rows]]
     index = gsp.retrieval.ExactIndex(embeddings, names, ids)
     queries = [0, 57, len(ids) - 1]
