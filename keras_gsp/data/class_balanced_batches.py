@@ -85,7 +85,9 @@ def class_balanced_batches(
     Example:
 
     ```python
+    import numpy as np
     import tensorflow as tf
+    import keras_gsp as gsp
 
     images = np.random.rand(60, 8, 8, 3).astype("float32")
     labels = np.repeat(np.arange(12), 5)

@@ -42,7 +42,9 @@ def image_size(contents: bytes) -> tuple[int, int]:
     Example:
 
     ```python
+    import numpy as np
     import tensorflow as tf
+    import keras_gsp as gsp
 
     picture = tf.io.encode_png(np.zeros((30, 40, 3), "uint8")).numpy()
     assert gsp.data.image_size(picture) == (30, 40)
@@ -70,7 +72,9 @@ def decode_image(
     Example:
 
     ```python
+    import numpy as np
     import tensorflow as tf
+    import keras_gsp as gsp
 
     picture = tf.io.encode_png(np.zeros((30, 40, 3), "uint8")).numpy()
     assert gsp.data.decode_image(picture).shape == (30, 40, 3)

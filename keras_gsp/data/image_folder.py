@@ -42,7 +42,9 @@ def image_folder(
 
     ```python
     import pathlib, tempfile
+    import numpy as np
     import tensorflow as tf
+    import keras_gsp as gsp
 
     root = pathlib.Path(tempfile.mkdtemp())
     picture = tf.io.encode_png(np.zeros((30, 40, 3), "uint8")).numpy()

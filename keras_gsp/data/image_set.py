@@ -32,6 +32,8 @@ class ImageSet:
     Example:
 
     ```python
+    import keras_gsp as gsp
+
     photos = gsp.data.ImageSet(
         [0, 0, 1], ("cat", "dog"), paths=("a.jpg", "b.jpg", "c.jpg")
     )

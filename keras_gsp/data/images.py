@@ -81,6 +81,9 @@ def augmented_batches(
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pixels = np.zeros((8, 40, 50, 3), "uint8")
     labels = np.repeat(["cat", "dog"], 4)
     indices = gsp.data.class_balanced_batches(
@@ -187,6 +190,9 @@ def evaluation_batches(
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pixels = np.zeros((5, 40, 50, 3), "uint8")
     batches = gsp.data.evaluation_batches(pixels, size=32, resize=36)
     assert next(iter(batches)).shape == (5, 32, 32, 3)

@@ -36,6 +36,9 @@ class Preprocessing:
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     preprocessing = gsp.data.Preprocessing(32, 36)
     pixels = np.zeros((5, 40, 50, 3), "uint8")
     batches = gsp.data.evaluation_batches(pixels, preprocessing=preprocessing)
@@ -171,6 +174,9 @@ def preprocessing_of(encoder: Any) -> Preprocessing | None:
     Example:
 
     ```python
+    import keras
+    import keras_gsp as gsp
+
     encoder = gsp.models.build_encoder(
         keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Conv2D(8, 3)]),
         preprocessing=gsp.data.Preprocessing(32, 36),

@@ -229,6 +229,7 @@ def embedding_of(outputs: Any) -> Any:
     Example:
 
     ```python
+    import numpy as np
     from keras_gsp.embeddings.labeled_batches import embedding_of
 
     outputs = {"embedding": np.ones((2, 8)), "histogram": np.ones((2, 4))}

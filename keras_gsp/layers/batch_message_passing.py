@@ -49,6 +49,10 @@ class BatchMessagePassing(keras.layers.Layer):
     Example:
 
     ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
     embeddings = keras.Input((8,))
     refined = gsp.layers.BatchMessagePassing(num_heads=2)(embeddings)
     logits = keras.layers.Dense(5)(refined)

@@ -45,6 +45,9 @@ class ClassProxies(keras.layers.Layer):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     proxies = gsp.layers.ClassProxies(num_classes=5, proxies_per_class=2)
     similarities = proxies(np.eye(3, 8, dtype="float32"))
     assert similarities.shape == (3, 5, 2)

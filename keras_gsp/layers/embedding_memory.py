@@ -62,6 +62,9 @@ class EmbeddingMemory(keras.layers.Layer):
 
     Example:
         ```python
+        import numpy as np
+        import keras_gsp as gsp
+
         memory = gsp.layers.EmbeddingMemory(100, warmup_steps=2)
         loss = gsp.losses.ContrastiveLoss()
         rng = np.random.default_rng(0)

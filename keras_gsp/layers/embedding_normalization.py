@@ -31,6 +31,9 @@ class EmbeddingNormalization(keras.layers.Layer):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     layer = gsp.layers.EmbeddingNormalization("ball")
     assert np.allclose(layer(np.array([[3.0, 4.0]])), [[0.6, 0.8]])
     ```

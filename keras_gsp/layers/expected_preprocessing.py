@@ -32,6 +32,9 @@ class ExpectedPreprocessing(keras.layers.Layer):
     Example:
 
     ```python
+    import keras
+    import keras_gsp as gsp
+
     cut = gsp.data.Preprocessing(32, 36)
     image = keras.Input((32, 32, 3))
     features = keras.layers.Conv2D(8, 3)(

@@ -40,6 +40,9 @@ class IntraBatchClassifier(keras.layers.Layer):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     classifier = gsp.layers.IntraBatchClassifier(num_classes=5, num_heads=2)
     plain, refined = classifier(np.ones((3, 8), "float32"))
     assert plain.shape == refined.shape == (3, 5)

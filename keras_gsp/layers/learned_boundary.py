@@ -39,6 +39,10 @@ class LearnedBoundary(keras.layers.Layer):
     Example:
 
     ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
     encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
     learner = gsp.models.MetricLearner(
         encoder, loss_layer=gsp.layers.LearnedBoundary(num_classes=3)

@@ -33,6 +33,9 @@ class PatchTokens(keras.layers.Layer):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     patches = gsp.layers.PatchTokens(1)(np.ones((2, 7, 16)))
     assert patches.shape == (2, 6, 16)
     ```

@@ -55,6 +55,9 @@ class PrototypeHistogram(keras.layers.Layer):
 
     Example:
         ```python
+        import numpy as np
+        import keras_gsp as gsp
+
         layer = gsp.layers.PrototypeHistogram(8)
         features = np.random.default_rng(0).normal(size=(2, 7, 7, 16))
         histograms = layer(features)  # (2, 8), rows sum to 1

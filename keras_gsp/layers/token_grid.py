@@ -37,6 +37,9 @@ class TokenGrid(keras.layers.Layer):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     tokens = np.arange(7.0).reshape(1, 7, 1)
     grid = gsp.layers.TokenGrid((2, 3), prefix_tokens=1)(tokens)
     assert np.array(grid)[0, ..., 0].tolist() == [[1, 2, 3], [4, 5, 6]]

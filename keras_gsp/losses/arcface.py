@@ -46,6 +46,10 @@ class ArcFaceLoss(ProxyLoss):
     Example:
 
     ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
     proxies = gsp.layers.ClassProxies(num_classes=3, proxies_per_class=2)
     model = keras.Sequential([keras.Input((8,)), proxies])
     model.compile("adam", loss=gsp.losses.ArcFaceLoss(scale=16.0))

@@ -31,6 +31,9 @@ class CenterRegularizer(keras.regularizers.Regularizer):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     proxies = gsp.layers.ClassProxies(
         num_classes=5,
         proxies_per_class=2,

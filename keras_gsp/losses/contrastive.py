@@ -40,6 +40,10 @@ class ContrastiveLoss(PairLoss):
     Example:
 
     ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
     model.compile("adam", loss=gsp.losses.ContrastiveLoss())
     images = np.random.default_rng(0).normal(size=(12, 8))

@@ -42,6 +42,9 @@ class CosFaceLoss(ProxyLoss):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     loss = gsp.losses.CosFaceLoss(margin=0.2, scale=16.0)
     proxies = gsp.layers.ClassProxies(num_classes=3)
     embeddings = np.eye(4, 8, dtype="float32")

@@ -39,6 +39,9 @@ class CosineContrastiveLoss(PairLoss):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     loss = gsp.losses.CosineContrastiveLoss(margin=0.5)
     embeddings = np.eye(4, 3, dtype="float32")
     value = loss(np.array([0, 0, 1, 1]), embeddings)

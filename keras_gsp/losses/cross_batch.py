@@ -67,6 +67,9 @@ class CrossBatchLoss:
 
     Example:
         ```python
+        import numpy as np
+        import keras_gsp as gsp
+
         rng = np.random.default_rng(0)
         loss = gsp.losses.CrossBatchLoss(gsp.losses.ContrastiveLoss(), seed=0)
         value = loss.compute(

@@ -43,6 +43,10 @@ class IntraBatchLoss(MetricLoss):
     Example:
 
     ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
     encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
     classifier = gsp.layers.IntraBatchClassifier(num_classes=3, num_heads=2)
     learner = gsp.models.MetricLearner(encoder, loss_layer=classifier)

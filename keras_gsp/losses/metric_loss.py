@@ -89,6 +89,10 @@ class MetricLoss(keras.losses.Loss):
     Example:
 
     ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
     class MeanSquare(gsp.losses.MetricLoss):
         def call(self, labels, embeddings):
             return keras.ops.mean(keras.ops.square(embeddings), axis=-1)

@@ -51,6 +51,9 @@ class MultiSimilarityLoss(PairLoss):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     loss = gsp.losses.MultiSimilarityLoss(mining_margin=0.1)
     embeddings = np.eye(4, 3, dtype="float32")
     value = loss(np.array([0, 0, 1, 1]), embeddings)

@@ -41,6 +41,9 @@ class NormalizedSoftmaxLoss(ProxyLoss):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     loss = gsp.losses.NormalizedSoftmaxLoss()
     proxies = gsp.layers.ClassProxies(num_classes=3)
     embeddings = np.eye(4, 8, dtype="float32")

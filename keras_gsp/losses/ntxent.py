@@ -37,6 +37,9 @@ class NTXentLoss(PairLoss):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     loss = gsp.losses.NTXentLoss()
     rng = np.random.default_rng(0)
     texts, images = rng.normal(size=(2, 6, 4))

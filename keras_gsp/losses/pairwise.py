@@ -76,6 +76,9 @@ class PairLoss(MetricLoss):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     loss = gsp.losses.ContrastiveLoss(miner="batch_hard", ignored_label=-1)
     embeddings = np.random.default_rng(0).normal(size=(5, 3))
     value = loss(np.array([0, 0, 1, 1, -1]), embeddings)

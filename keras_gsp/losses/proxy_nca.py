@@ -38,6 +38,10 @@ class ProxyNCALoss(ProxyLoss):
     Example:
 
     ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
     model = keras.Sequential(
         [keras.Input((8,)), gsp.layers.ClassProxies(num_classes=3)]
     )

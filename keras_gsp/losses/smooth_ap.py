@@ -38,6 +38,9 @@ class SmoothAPLoss(ListLoss):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     loss = gsp.losses.SmoothAPLoss()
     embeddings = np.random.default_rng(0).normal(size=(6, 4))
     value = loss(np.array([0, 0, 1, 1, 2, 2]), embeddings)

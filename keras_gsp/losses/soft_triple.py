@@ -45,6 +45,10 @@ class SoftTripleLoss(ProxyLoss):
     Example:
 
     ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
     proxies = gsp.layers.ClassProxies(
         num_classes=3,
         proxies_per_class=2,

@@ -48,6 +48,9 @@ class TripletLoss(PairLoss):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     loss = gsp.losses.TripletLoss(margin=0.05)
     embeddings = np.eye(4, 3, dtype="float32")
     value = loss(np.array([0, 0, 1, 1]), embeddings)

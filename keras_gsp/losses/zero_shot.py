@@ -48,6 +48,9 @@ class ZeroShotLoss:
 
     Example:
         ```python
+        import numpy as np
+        import keras_gsp as gsp
+
         rng = np.random.default_rng(0)
         class_embeddings = gsp.layers.ClassEmbeddings(10, 4)
         loss = gsp.losses.ZeroShotLoss(seed=0)

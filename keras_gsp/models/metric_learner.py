@@ -162,6 +162,10 @@ class MetricLearner(keras.Model):
     Example:
 
     ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
     encoder = keras.Sequential(
         [keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(4)]
     )

@@ -37,6 +37,9 @@ def proxy_optimizer(
     Example:
 
     ```python
+    import keras
+    import keras_gsp as gsp
+
     model = keras.Sequential(
         [keras.Input((8,)), gsp.layers.ClassProxies(num_classes=3)]
     )

@@ -41,6 +41,9 @@ def greedy_k_center(
 
     Example:
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pool = np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 0.0], [0.0, 3.0]])
     chosen = gsp.ops.greedy_k_center(pool, np.zeros((1, 2)), 2)  # [2, 3]
     ```
@@ -96,6 +99,9 @@ def covering_radius(
 
     Example:
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     samples = np.array([[0.0, 0.0], [3.0, 4.0]])
     radius = gsp.ops.covering_radius(samples, samples[:1])  # 5.0
     ```

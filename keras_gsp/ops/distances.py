@@ -24,6 +24,9 @@ def pairwise_distances(vectors: Tensor, references: Tensor) -> Tensor:
 
     Example:
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     distances = gsp.ops.pairwise_distances(
         np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]])
     )  # [[5.0, 1.0]]

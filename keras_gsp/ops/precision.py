@@ -21,6 +21,8 @@ def full_precision_matmul() -> Iterator[None]:
     Example:
 
     ```python
+    import keras
+    import numpy as np
     from keras_gsp.ops.precision import full_precision_matmul
 
     with full_precision_matmul():

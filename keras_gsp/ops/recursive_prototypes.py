@@ -56,6 +56,9 @@ def recursive_prototypes(
 
     Example:
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     rng = np.random.default_rng(0)
     state = None
     for _ in range(3):

@@ -44,6 +44,9 @@ def sinkhorn_plan(
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     plan = gsp.ops.sinkhorn_plan(
         np.array([[[2.0, 0.0], [0.0, 2.0]]], "float32"),
         np.log([[0.5, 0.5]]),

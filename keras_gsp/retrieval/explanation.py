@@ -85,6 +85,10 @@ def explain(
     Example:
 
     ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
     inputs = keras.Input((8, 8, 3))
     pooled = gsp.layers.GeneralizedSumPooling(4)(
         keras.layers.Conv2D(6, 3)(inputs)

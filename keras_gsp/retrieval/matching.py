@@ -40,6 +40,9 @@ class MatchThreshold:
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(20), 5)
     held_out = np.eye(20)[labels] + 0.05 * rng.normal(size=(100, 20))

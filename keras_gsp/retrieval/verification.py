@@ -36,6 +36,8 @@ def verify(path: str | Path, *, skip: Collection[str] = ()) -> dict[str, Any]:
 
     ```python
     import tempfile
+    import numpy as np
+    import keras_gsp as gsp
 
     with tempfile.TemporaryDirectory() as folder:
         gsp.retrieval.ExactIndex(np.eye(3)).save(f"{folder}/index")

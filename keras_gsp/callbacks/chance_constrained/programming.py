@@ -121,6 +121,10 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     Example:
     ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
     images = np.random.rand(32, 8).astype("float32")
     labels = np.repeat(np.arange(4), 8)
     encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])

@@ -61,6 +61,9 @@ class AttentionPooling(FeaturePooling):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pooling = gsp.layers.AttentionPooling(num_queries=4)
     features = np.random.default_rng(0).normal(size=(2, 196, 16))
     assert pooling(features).shape == (2, 16)

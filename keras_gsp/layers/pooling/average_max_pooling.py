@@ -38,6 +38,9 @@ class AverageMaxPooling(FeaturePooling):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pooling = gsp.layers.AverageMaxPooling()
     assert pooling(np.ones((2, 7, 7, 16), "float32")).shape == (2, 16)
     ```

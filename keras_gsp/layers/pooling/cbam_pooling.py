@@ -50,6 +50,9 @@ class CBAMPooling(FeaturePooling):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pooling = gsp.layers.CBAMPooling(reduction=4)
     assert pooling(np.ones((2, 7, 7, 16), "float32")).shape == (2, 16)
     ```

@@ -42,6 +42,9 @@ class CroWPooling(FeaturePooling):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pooling = gsp.layers.CroWPooling()
     features = np.random.default_rng(0).normal(size=(2, 7, 7, 16))
     assert pooling(features).shape == (2, 16)

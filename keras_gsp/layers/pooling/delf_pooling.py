@@ -40,6 +40,9 @@ class DELFPooling(FeaturePooling):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pooling = gsp.layers.DELFPooling(hidden_size=32)
     assert pooling(np.ones((2, 7, 7, 16), "float32")).shape == (2, 16)
     ```

@@ -50,6 +50,9 @@ class GeneralizedMaxPooling(FeaturePooling):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pooling = gsp.layers.GeneralizedMaxPooling(ridge=1e-3)
     features = np.random.default_rng(0).normal(size=(1, 5, 16))
     similarities = features[0] @ np.array(pooling(features))[0]

@@ -118,6 +118,10 @@ class GeneralizedSumPooling(FeaturePooling):
     Example:
 
     ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
     model = keras.Sequential([keras.Input((7, 7, 16))])
     model.add(gsp.layers.GeneralizedSumPooling(8, transport_ratio=0.3))
     features = np.random.default_rng(0).normal(size=(2, 7, 7, 16))

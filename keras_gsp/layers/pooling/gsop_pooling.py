@@ -47,6 +47,9 @@ class GSoPPooling(FeaturePooling):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pooling = gsp.layers.GSoPPooling(attention_size=8)
     assert pooling(np.ones((2, 7, 7, 16), "float32")).shape == (2, 16)
     ```

@@ -48,6 +48,9 @@ class NetVLADPooling(FeaturePooling):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pooling = gsp.layers.NetVLADPooling(8, projection_size=16)
     assert pooling(np.ones((2, 7, 7, 32), "float32")).shape == (2, 128)
     ```

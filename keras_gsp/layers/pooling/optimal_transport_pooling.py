@@ -63,6 +63,9 @@ class OptimalTransportPooling(FeaturePooling):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pooling = gsp.layers.OptimalTransportPooling(4, projection_size=8)
     features = np.random.default_rng(0).normal(size=(2, 7, 7, 32))
     assert pooling(features).shape == (2, 32)

@@ -69,6 +69,9 @@ class OTKPooling(FeaturePooling):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pooling = gsp.layers.OTKPooling(8, projection_size=16)
     features = np.random.default_rng(0).normal(size=(2, 7, 7, 32))
     assert pooling(features).shape == (2, 128)

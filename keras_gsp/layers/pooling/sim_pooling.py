@@ -49,6 +49,9 @@ class SimPooling(FeaturePooling):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pooling = gsp.layers.SimPooling()
     features = np.random.default_rng(0).normal(size=(2, 196, 16))
     assert pooling(features).shape == (2, 16)

@@ -46,6 +46,9 @@ class SmoothedMatchKernelPooling(FeaturePooling):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pooling = gsp.layers.SmoothedMatchKernelPooling()
     assert pooling(np.ones((2, 7, 7, 16), "float32")).shape == (2, 16)
     ```

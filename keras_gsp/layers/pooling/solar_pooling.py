@@ -54,6 +54,9 @@ class SOLARPooling(FeaturePooling):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pooling = gsp.layers.SOLARPooling()
     assert pooling(np.ones((2, 7, 7, 16), "float32")).shape == (2, 16)
     ```

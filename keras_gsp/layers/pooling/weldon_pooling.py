@@ -48,6 +48,9 @@ class WELDONPooling(FeaturePooling):
     Example:
 
     ```python
+    import numpy as np
+    import keras_gsp as gsp
+
     pooling = gsp.layers.WELDONPooling(num_largest=1, num_smallest=1)
     features = np.array([[[3.0], [5.0], [-1.0]]], "float32")
     assert float(pooling(features)[0, 0]) == 4.0

@@ -32,12 +32,11 @@ def load_bn_inception_weights(model: keras.Model, state: Any) -> keras.Model:
     Example:
 
     ```python
-    from keras_gsp.models.backbones.bn_inception_weights import (
-        bn_inception_state,
-    )
+    import keras_gsp as gsp
+    from keras_gsp.models.backbones import bn_inception_weights
 
     backbone = gsp.models.bn_inception((32, 32, 3))
-    state = bn_inception_state(backbone)
+    state = bn_inception_weights.bn_inception_state(backbone)
     gsp.models.load_bn_inception_weights(backbone, state)
     ```
     """

@@ -36,6 +36,8 @@ def resnet20(
     Example:
 
     ```python
+    import keras_gsp as gsp
+
     backbone = gsp.models.resnet20((32, 32, 3), version=2)
     assert backbone.output_shape == (None, 8, 8, 64)
     ```

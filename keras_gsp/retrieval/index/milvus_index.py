@@ -73,6 +73,8 @@ class MilvusIndex:
 
     ```python
     import tempfile
+    import numpy as np
+    import keras_gsp as gsp
 
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -87,6 +87,8 @@ def export_encoder(
 
     ```python
     import tempfile
+    import keras
+    import keras_gsp as gsp
 
     encoder = keras.Sequential([
         keras.Input((32, 32, 3)),
@@ -176,6 +178,9 @@ def export_retriever(
 
     ```python
     import tempfile
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
 
     images = np.random.default_rng(0).random((6, 32, 32, 3)) * 255
     encoder = keras.Sequential([

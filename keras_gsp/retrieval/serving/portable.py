@@ -73,6 +73,9 @@ def export_onnx(
 
     ```python
     import tempfile
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
 
     encoder = keras.Sequential([
         keras.Input((16, 16, 3)),
