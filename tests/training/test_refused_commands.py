@@ -74,7 +74,6 @@ MISREAD = [
     ("export empty --images-per-class 0", "`images_per_class` must be"),
     ("export empty --false-accept-rate 2", "must be in (0, 1)"),
     ("export empty --minimum-recall 3", "must be in [0, 1]"),
-    ("export empty --held-out 1", "must be in (0, 1)"),
     ("search empty words.txt --top 0", "`top` must be at least 1"),
     ("research.study emoji --seeds -1", "`seeds` must be positive"),
     ("browse empty --port -3", "`port` must be in"),

@@ -131,7 +131,8 @@ class Recipe:
         if unknown:
             raise ValueError(
                 "A run's recipe must have the settings of this version. "
-                f"Received: {', '.join(sorted(unknown))} unknown or missing. "
+                f"Received: {len(unknown)} unknown or missing, first "
+                f"{', '.join(sorted(unknown)[:3])}. "
                 "Train the run again, or check out the commit that its "
                 "settings.json names."
             )

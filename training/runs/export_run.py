@@ -1,22 +1,26 @@
 """Export a run: its encoder, with a gallery to search."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import sys
 import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import tyro
 
-from keras_gsp.data import ImageSet
 from training.browsing.exports import DEFAULT_FOLDER, write_gallery_images
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 from training.recipes.settings import Range, check_fields, positive, share
 from training.runs.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from keras_gsp.data import ImageSet
 
 HELD_OUT = 0.1
 """Fraction of a gallery without queries that measures a ScaNN index."""
