@@ -223,7 +223,7 @@ def test_a_function_is_a_miner_and_is_saved():
 def test_unknown_miners_are_refused():
     with pytest.raises(ValueError, match="batch_hard, semi_hard, distance"):
         gsp.losses.ContrastiveLoss(miner="hard")
-    with pytest.raises(TypeError, match="`miner` must be the word"):
+    with pytest.raises(TypeError, match="`miner` must be the name of a miner"):
         gsp.losses.ContrastiveLoss(miner=3)
     with pytest.raises(TypeError, match="unexpected keyword argument 'miner'"):
         gsp.losses.SmoothAPLoss(miner="batch_hard")
