@@ -72,6 +72,9 @@ def load(
     )
 
 
+_DEFAULTS: dict[str, Any] = load.__wrapped__.__kwdefaults__ or {}
+
+
 def letter_cells(side: str, **settings: Any) -> np.ndarray:
     """Returns the cell of each letter in the images of `load`.
 
@@ -79,7 +82,7 @@ def letter_cells(side: str, **settings: Any) -> np.ndarray:
     right. `settings` are those of `load`.
     """
     # Every side has its own generator: the others need no rendering.
-    drawn = _sides(**(_defaults() | settings))[side]
+    drawn = _sides(**(_DEFAULTS | settings))[side]
     return _images_and_cells(*drawn)[1]
 
 
@@ -90,7 +93,7 @@ def single_characters(*, samples: int = 60, seed: int = 0) -> ImageSet:
     draws by default. Returns an `ImageSet` of (24, 24, 3) images, dark on
     light, `samples` of each character.
     """
-    letters, symbols, *_ = _sides(**_defaults())["train"]
+    letters, symbols, *_ = _sides(**_DEFAULTS)["train"]
     outlines = np.stack([*letters.values(), *symbols])
     labels = np.repeat(np.arange(len(outlines)), samples)
     generator = np.random.default_rng(seed)
@@ -105,10 +108,6 @@ def single_characters(*, samples: int = 60, seed: int = 0) -> ImageSet:
         class_names=tuple(map(str, range(len(outlines)))),
         images=np.repeat(images[..., None], 3, axis=-1),
     )
-
-
-def _defaults() -> dict[str, Any]:
-    return load.__wrapped__.__kwdefaults__ or {}
 
 
 def _sides(

@@ -23,6 +23,7 @@ TINY = [
     *("--samples-per-class", "2", "--steps", "10"),
     *("--steps-per-evaluation", "2", "--loss", "ms", "--ccp", "on"),
     *("--ccp-patience", "1", "--ccp-warmup", "1", "--ccp-pool-size", "3"),
+    *("--proxies-per-class", "1"),
 ]
 
 
