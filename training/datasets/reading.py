@@ -106,7 +106,14 @@ def _readable(part, on_corrupt):
     passed = cache_folder() / "readable" / _fingerprint(part.paths)
     if passed.exists():
         return part, {}
-    found = gsp.data.readable_images(part.paths, on_error=on_corrupt)
+    try:
+        found = gsp.data.readable_images(part.paths, on_error=on_corrupt)
+    except ValueError as error:
+        # The option of the commands in place of the function's argument.
+        advice = str(error).replace(
+            '`on_error="skip"`', "--corrupt-images skip"
+        )
+        raise ValueError(advice) from error
     if not found.skipped:
         passed.parent.mkdir(parents=True, exist_ok=True)
         passed.touch()
