@@ -16,8 +16,9 @@ def proxy_optimizer(
 
     Args:
         model: built model, a `MetricLearner` or any other.
-        optimizer: `keras.optimizers.Optimizer` for all other weights. Named
-            weights get a copy of it with their learning rate.
+        optimizer: `keras.optimizers.Optimizer` for all other weights. Weights
+            that share a rate get a copy of it with their learning rate;
+            `global_clipnorm` clips the gradient of each copy.
         learning_rates: dict from the end of a variable's path, in whole
             words, to a learning rate (number above 0, or learning-rate
             schedule). `"proxies"` names the proxies of every `ClassProxies`,
@@ -53,9 +54,15 @@ def proxy_optimizer(
     paths = [variable.path for variable in model.trainable_variables]
     patterns = {name: _path_ending(name) for name in learning_rates}
     _check_matches(patterns, paths)
+    groups: dict[Any, list[str]] = {}
+    for name, rate in learning_rates.items():
+        key = rate if isinstance(rate, int | float) else id(rate)
+        groups.setdefault(key, []).append(name)
     chosen = {
-        patterns[name]: _copy_with_rate(optimizer, name, rate)
-        for name, rate in learning_rates.items()
+        "|".join(patterns[name] for name in names): _copy_with_rate(
+            optimizer, names[0], learning_rates[names[0]]
+        )
+        for names in groups.values()
     }
     return keras.optimizers.MultiOptimizer(
         keras.optimizers.OptimizerMap(optimizer, chosen)

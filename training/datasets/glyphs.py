@@ -15,7 +15,7 @@ from keras_gsp.data import ImageSet
 from training.datasets.image_set import RetrievalSplits
 
 CELL = 24
-"""Side of one of the four cells of a canvas, pixels."""
+"""Side of one cell of a canvas, pixels."""
 EXTENT = (13.0, 21.0)
 """Longer side of a drawn character, pixels, uniform."""
 ROTATION = 15.0
@@ -46,17 +46,24 @@ def load(
     test_classes: int = 100,
     test_samples: int = 20,
     has_distractors: bool = True,
+    canvas_size: int = 2 * CELL,
     seed: int = 0,
 ) -> RetrievalSplits:
     """Renders the `glyphs` data set; the same arguments, the same pixels.
 
     A class is a letter. An image is that letter in one of 12 faces, rotated,
-    scaled and shifted, in one cell of a 2 x 2 canvas; the other three cells
-    hold symbols. Training, validation and test images share neither letters
-    nor symbols. `test_samples` are those of a validation letter too.
+    scaled and shifted, in one cell of a canvas of 2 x 2; the other cells hold
+    symbols. Training, validation and test images share neither letters nor
+    symbols. `test_samples` are those of a validation letter too.
+    `canvas_size`, a multiple of 24, changes the number of cells.
 
     Returns `RetrievalSplits` of (48, 48, 3) images, dark on light.
     """
+    if canvas_size < 1 or canvas_size % CELL:
+        raise ValueError(
+            f"`canvas_size` must be a multiple of {CELL} with glyphs. "
+            f"Received: canvas_size={canvas_size}."
+        )
     sides = _sides(
         train_classes=train_classes,
         train_samples=train_samples,
@@ -64,6 +71,7 @@ def load(
         test_classes=test_classes,
         test_samples=test_samples,
         has_distractors=has_distractors,
+        canvas_size=canvas_size,
         seed=seed,
     )
     return RetrievalSplits(
@@ -78,8 +86,8 @@ _DEFAULTS: dict[str, Any] = load.__wrapped__.__kwdefaults__ or {}
 def letter_cells(side: str, **settings: Any) -> np.ndarray:
     """Returns the cell of each letter in the images of `load`.
 
-    (num_images,), each in [0, 4): upper left, upper right, lower left, lower
-    right. `settings` are those of `load`.
+    (num_images,), row by row from the upper left. `settings` are those of
+    `load`.
     """
     # Every side has its own generator: the others need no rendering.
     drawn = _sides(**(_DEFAULTS | settings))[side]
@@ -118,6 +126,7 @@ def _sides(
     test_classes,
     test_samples,
     has_distractors,
+    canvas_size,
     seed,
 ):
     """Returns the arguments of `_render` for every side."""
@@ -144,6 +153,7 @@ def _sides(
             {c: letters[c] for c in of_letters},
             [symbols[c] for c in of_symbols] if has_distractors else [],
             count,
+            canvas_size // CELL,
             child,
             side,
         )
@@ -160,8 +170,10 @@ def _shares(counts, total):
     return [total * count // sum(counts) for count in counts]
 
 
-def _render(letters, symbols, samples, generator, side):
-    images, _ = _images_and_cells(letters, symbols, samples, generator, side)
+def _render(letters, symbols, samples, across, generator, side):
+    images, _ = _images_and_cells(
+        letters, symbols, samples, across, generator, side
+    )
     return ImageSet(
         labels=np.repeat(np.arange(len(letters)), samples),
         class_names=tuple(f"{c} {unicodedata.name(c)}" for c in letters),
@@ -169,47 +181,51 @@ def _render(letters, symbols, samples, generator, side):
     )
 
 
-def _images_and_cells(letters, symbols, samples, generator, side):
+def _images_and_cells(letters, symbols, samples, across, generator, side):
     """Returns canvases and the cell of each canvas's letter."""
     labels = np.repeat(np.arange(len(letters)), samples)
     outlines = np.stack(list(letters.values()))
-    images = np.empty((len(labels), 2 * CELL, 2 * CELL), "uint8")
+    images = np.empty((len(labels), across * CELL, across * CELL), "uint8")
     cells = np.empty(len(labels), "int64")
     blocks = range(0, len(labels), BLOCK)
     for start in tqdm(blocks, desc=f"glyphs, {side}", leave=False):
         block = slice(start, start + BLOCK)
         drawn = outlines[labels[block], None]
-        if symbols:
-            drawn = np.hstack([drawn, _three_of(symbols, drawn, generator)])
-        images[block], cells[block] = _canvases(drawn, generator)
+        if symbols and across > 1:
+            others = _some_of(symbols, len(drawn), across**2 - 1, generator)
+            drawn = np.hstack([drawn, others])
+        images[block], cells[block] = _canvases(drawn, across, generator)
     return images, cells
 
 
-def _three_of(symbols, drawn, generator):
-    """Three different symbols per image."""
-    order = generator.random((len(drawn), len(symbols)))
-    return np.stack(symbols)[np.argpartition(order, 3)[:, :3]]
+def _some_of(symbols, num_images, number, generator):
+    """Different symbols for each image, (num_images, number, ...)."""
+    order = generator.random((num_images, len(symbols)))
+    return np.stack(symbols)[np.argpartition(order, number)[:, :number]]
 
 
-def _canvases(drawn, generator):
-    """Draws up to four characters per image, each in its own cell.
+def _canvases(drawn, across, generator):
+    """Draws up to `across` ** 2 characters per image, each in its own cell.
 
-    `drawn` is (num_images, up to 4, num_faces, OUTLINE_SIZE, OUTLINE_SIZE).
-    Returns (num_images, 2 * CELL, 2 * CELL), uint8, and the cell of each
-    image's first character, (num_images,).
+    `drawn` is (num_images, num_characters, num_faces, OUTLINE_SIZE,
+    OUTLINE_SIZE). Returns (num_images, across * CELL, across * CELL), uint8,
+    and the cell of each image's first character, (num_images,).
     """
     count, characters, faces = drawn.shape[:3]
     face = generator.integers(faces, size=(count, characters))
     rows = np.arange(count)[:, None]
     outlines = drawn[rows, np.arange(characters), face]
-    cells = generator.permuted(np.tile(np.arange(4), (count, 1)), axis=1)
-    canvas = np.zeros((count, 4, CELL, CELL), "uint8")
+    every = np.tile(np.arange(across**2), (count, 1))
+    cells = generator.permuted(every, axis=1)
+    canvas = np.zeros((count, across**2, CELL, CELL), "uint8")
     ink = _jittered(outlines.reshape(-1, *outlines.shape[2:]), generator)
     canvas[rows, cells[:, :characters]] = ink.reshape(
         count, characters, CELL, CELL
     )
-    canvas = canvas.reshape(count, 2, 2, CELL, CELL).transpose(0, 1, 3, 2, 4)
-    return 255 - canvas.reshape(count, 2 * CELL, 2 * CELL), cells[:, 0]
+    canvas = canvas.reshape(count, across, across, CELL, CELL)
+    canvas = canvas.transpose(0, 1, 3, 2, 4)
+    side = across * CELL
+    return 255 - canvas.reshape(count, side, side), cells[:, 0]
 
 
 def _jittered(outlines, generator):

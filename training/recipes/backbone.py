@@ -10,6 +10,7 @@ import keras_gsp as gsp
 from training.recipes import hub_backbone
 from training.recipes.glyph_network import (
     CHARACTERS,
+    LAYERS,
     PIXELS,
     character_weights,
     glyph_network,
@@ -52,10 +53,10 @@ def _network(recipe, image_shape, pixels):
             pixels = keras.layers.Resizing(*side, name="to_preset")(pixels)
         return _filled(network, weights), scaling(pixels)
     match recipe.backbone:
-        case "glyph-cnn":
+        case word if word in LAYERS:
             if weights == CHARACTERS:
-                weights = character_weights()
-            network = _filled(glyph_network(image_shape), weights)
+                weights = character_weights(word)
+            network = _filled(glyph_network(image_shape, word), weights)
             return network, keras.layers.Rescaling(**PIXELS)(pixels)
         case "resnet20":
             return _filled(gsp.models.resnet20(image_shape), weights), pixels

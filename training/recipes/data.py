@@ -97,7 +97,7 @@ def check_sources(recipe: Recipe) -> None:
     if recipe.backbone_weights == "characters":
         from training.recipes.glyph_network import character_weights
 
-        character_weights()
+        character_weights(recipe.backbone)
     if recipe.backbone_weights == "imagenet":
         from training.recipes.backbone import fetch_imagenet_weights
 
@@ -125,21 +125,27 @@ def read_recipe(
     are left out.
     """
     _check_named(recipe)
+    own: dict[str, Any]
     if recipe.dataset == "glyphs":
         from training.datasets import glyphs
 
-        splits = glyphs.load()
+        own = {"has_distractors": recipe.distractors}
+        if recipe.canvas_size is not None:
+            own["canvas_size"] = recipe.canvas_size
+        splits = glyphs.load(**own)
         _apply(check, splits)
         return _prepared(recipe, splits)
     from training.datasets.reading import read_splits
 
-    own: dict[str, Any] = {}
+    own = {}
     if recipe.train_classes is not None:
         own["num_train_classes"] = recipe.train_classes
     if recipe.images_per_class is not None:
         own["images_per_class"] = recipe.images_per_class
     if recipe.canvas_size is not None:
         own["canvas_size"] = recipe.canvas_size
+    if recipe.dataset == "collage":
+        own["distilled"] = not recipe.distractors
     splits = read_splits(
         recipe.dataset,
         recipe.data_dir,

@@ -49,7 +49,7 @@ def complete_encoder(recipe: Recipe, encoder: Any) -> Any:
         return encoder
     recipe = recipe.with_(cache_features=False)
     # Canvases of `glyphs` are taken whole.
-    side = recipe.crop_size or 2 * CELL
+    side = recipe.crop_size or recipe.canvas_size or 2 * CELL
     keras.utils.set_random_seed(recipe.seed)
     complete = build_recipe_encoder(recipe, (side, side, 3))
     # Trained layers by name; the backbone has its weights already.

@@ -10,8 +10,16 @@ from keras_gsp.storage.whole import whole_file
 
 CHARACTERS = "characters"
 """`backbone_weights` of a recipe: weights pretrained on single characters."""
-# Filters and strides of the convolutions.
-LAYERS = ((16, 2), (16, 1), (32, 2), (48, 1), (96, 2), (96, 1))
+# Filters and strides of the convolutions. Features see 43 of 48 pixels, 19, or
+# the whole canvas.
+LAYERS = {
+    "glyph-cnn": ((16, 2), (16, 1), (32, 2), (48, 1), (96, 2), (96, 1)),
+    "glyph-cnn-local": ((16, 2), (32, 1), (64, 2), (96, 1)),
+    "glyph-cnn-global": (
+        *((16, 2), (16, 1), (32, 2), (48, 1), (96, 2), (96, 1)),
+        *((96, 1),) * 4,
+    ),
+}
 # Training takes some hundred steps; with Keras's 0.99 the averages that scoring
 # uses would be a hundred steps old.
 MOMENTUM = 0.9
@@ -21,10 +29,10 @@ PIXELS = {"scale": -1 / 255, "offset": 1.0}
 EPOCHS = 8
 
 
-def glyph_network(image_shape: tuple) -> keras.Model:
-    """Six convolutions, 48x48 -> 6x6 features of 24x24 pixels or so."""
+def glyph_network(image_shape: tuple, backbone: str) -> keras.Model:
+    """Builds one of the networks in `LAYERS`, for ink in [0, 1]."""
     network = keras.Sequential([keras.Input(image_shape)], name="glyph_cnn")
-    for number, (filters, strides) in enumerate(LAYERS, start=1):
+    for number, (filters, strides) in enumerate(LAYERS[backbone], start=1):
         network.add(
             keras.layers.Conv2D(
                 filters,
@@ -44,16 +52,16 @@ def glyph_network(image_shape: tuple) -> keras.Model:
     return network
 
 
-def character_weights() -> Path:
+def character_weights(backbone: str) -> Path:
     """Returns the weights of the network as a classifier of characters.
 
     Trains it the first time, which takes about 40 seconds on two cores, and
     keeps the file in the cache folder. The characters are those of
     `glyphs.single_characters`, none of validation or test.
     """
-    file = cache_folder() / "glyph-network-characters.weights.h5"
+    file = cache_folder() / f"{backbone}-characters.weights.h5"
     if not file.exists():
-        model = _classifier()
+        model = _classifier(backbone)
         with whole_file(file) as aside:
             # Keras wants its own ending.
             weights = aside.with_name(f"{aside.name}.weights.h5")
@@ -62,7 +70,7 @@ def character_weights() -> Path:
     return file
 
 
-def _classifier():
+def _classifier(backbone):
     from training.datasets.glyphs import single_characters
 
     # Not before the seed of a recipe: it would draw other weights then.
@@ -72,7 +80,7 @@ def _classifier():
         [
             keras.Input(characters.images.shape[1:]),
             keras.layers.Rescaling(**PIXELS),
-            glyph_network(characters.images.shape[1:]),
+            glyph_network(characters.images.shape[1:], backbone),
             keras.layers.GlobalAveragePooling2D(),
             keras.layers.Dense(characters.num_classes),
         ]

@@ -163,25 +163,25 @@ class RateOnPlateau(keras.callbacks.Callback):
 def build_optimizer(recipe: Recipe, learner: Any) -> Any:
     """Returns the optimizer of a recipe for a built learner.
 
-    Proxies have another rate; the backbone starts after the warm-up.
+    Proxies have another rate, the backbone may; it starts after the warm-up.
     """
     rates = {}
     if recipe.uses_proxies:
         peak = recipe.learning_rate * recipe.proxy_learning_rate_multiplier
         rates["proxies"] = _rate(recipe, peak)
-    if recipe.warmup_steps:
+    factor = recipe.backbone_learning_rate_multiplier
+    if recipe.warmup_steps or factor != 1:
         rate = _rate(recipe, recipe.learning_rate)
         rates |= dict.fromkeys(_head(learner), rate)
-    optimizer = _adam(recipe)(
-        _rate(recipe, recipe.learning_rate, hold=recipe.warmup_steps)
-    )
+    peak = recipe.learning_rate * factor
+    optimizer = _adam(recipe)(_rate(recipe, peak, hold=recipe.warmup_steps))
     if rates:
         return gsp.models.proxy_optimizer(learner, optimizer, rates)
     return optimizer
 
 
 def _adam(recipe):
-    clip = {"clipnorm": recipe.clip_norm}
+    clip = {"global_clipnorm": recipe.clip_norm}
 
     def build(rate):
         if recipe.optimizer == "adam":

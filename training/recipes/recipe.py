@@ -19,7 +19,8 @@ from training.recipes.settings import (
 )
 
 BACKBONES = (
-    *("glyph-cnn", "mobilenet-v2", "resnet20"),
+    *("glyph-cnn", "glyph-cnn-local", "glyph-cnn-global"),
+    *("mobilenet-v2", "resnet20"),
     *("resnet20-v2", "resnet50", "bn-inception"),
 )
 # First part of a backbone that is a preset of keras-hub.
@@ -212,7 +213,12 @@ def _is_own(name, datasets):
 RULES: tuple[tuple[str, Callable[[Recipe], bool], str], ...] = (
     _is_own("train_classes", OWN_SPLITS),
     _is_own("images_per_class", CANVASES),
-    _is_own("canvas_size", CANVASES),
+    _is_own("canvas_size", ("glyphs", *CANVASES)),
+    (
+        "distractors",
+        lambda r: r.distractors or r.dataset in ("glyphs", "collage"),
+        "True with dataset={0.dataset}",
+    ),
     (
         "resize",
         lambda r: (
@@ -245,7 +251,8 @@ RULES: tuple[tuple[str, Callable[[Recipe], bool], str], ...] = (
     (
         "backbone_weights",
         lambda r: (
-            r.backbone_weights != "characters" or r.backbone == "glyph-cnn"
+            r.backbone_weights != "characters"
+            or r.backbone.startswith("glyph-cnn")
         ),
         "a file, imagenet or None with backbone={0.backbone}",
     ),

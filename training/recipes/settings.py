@@ -152,7 +152,10 @@ class Data:
     images_per_class: Annotated[int | None, positive] = None
     """collage, clutter: most images of a class; None: all."""
     canvas_size: Annotated[int | None, positive] = None
-    """collage, clutter: side of the canvas, pixels; None: 64 and 96."""
+    """glyphs, collage, clutter: side of the canvas; None: 48, 64, 96 pixels."""
+    distractors: bool = True
+    """glyphs, collage: place other pictures around each picture; without them
+    scores are an upper bound."""
     corrupt_images: Literal["raise", "skip"] = "raise"
     """List unreadable files in one error, or leave them out."""
     augmentation: Literal["none", "mlrc", "mlrc-area"] = "none"
@@ -293,7 +296,10 @@ class Optimization:
     weight_decay: Annotated[float, not_negative] = 1e-4
     """Weight decay."""
     clip_norm: Annotated[float | None, positive] = None
-    """Largest norm of each weight's gradient; None: no clipping."""
+    """Largest norm of the gradient of all weights together (of proxies with
+    their own rate: together too); None: no clipping."""
+    backbone_learning_rate_multiplier: Annotated[float, up_to_one] = 1.0
+    """Factor on the learning rate of the backbone, in (0, 1]."""
     proxy_learning_rate_multiplier: Annotated[float, positive] = 100.0
     """Factor on the learning rate of proxies."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"

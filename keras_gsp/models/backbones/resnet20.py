@@ -3,7 +3,8 @@
 import keras
 
 _STAGES = (16, 32, 64)
-_BLOCKS_PER_STAGE = 3
+# Version 2: channels inside and at the end of each bottleneck block.
+_BOTTLENECKS = ((16, 64), (64, 128), (128, 256))
 
 
 def resnet20(
@@ -12,7 +13,7 @@ def resnet20(
     version: int = 1,
     name: str = "resnet20",
 ) -> keras.Model:
-    """Builds ResNet-20 without its classifier: an image to a 64-channel map.
+    """Builds ResNet-20 without its classifier: an image to a feature map.
 
     For images of about 32 pixels; the map is 1/4 of their sides.
     Preprocessing is part of the model: pixels are scaled to [-1, 1]. Where
@@ -22,13 +23,14 @@ def resnet20(
     Args:
         input_shape: (height, width, channels), without the batch; sides may
             be None.
-        version: 1: convolution, normalization, ReLU, and a ReLU after the
-            sum; 2: normalization and ReLU before each convolution.
+        version: 1: three blocks of two convolutions a stage, 64 channels at
+            the end; 2: two bottleneck blocks a stage with normalization and
+            ReLU before each convolution, 256 channels at the end.
         name: name of the model.
 
     Returns:
         `keras.Model` from (batch, height, width, channels) in [0, 255] to
-        (batch, height / 4, width / 4, 64).
+        (batch, height / 4, width / 4, 64), or 256 channels in version 2.
 
     Raises:
         ValueError: another version.
@@ -39,7 +41,7 @@ def resnet20(
     import keras_gsp as gsp
 
     backbone = gsp.models.resnet20((32, 32, 3), version=2)
-    assert backbone.output_shape == (None, 8, 8, 64)
+    assert backbone.output_shape == (None, 8, 8, 256)
     ```
 
     Reference:
@@ -50,17 +52,19 @@ def resnet20(
         raise ValueError(
             f"`version` must be 1 or 2. Received: version={version}."
         )
-    block = _block if version == 1 else _preactivated_block
     images = keras.Input(input_shape, name="image")
     x = keras.layers.Rescaling(1 / 127.5, offset=-1.0)(images)
     x = _convolution(x, _STAGES[0])
     if version == 1:
         x = _activated(x)
-    for stage, filters in enumerate(_STAGES):
-        for position in range(_BLOCKS_PER_STAGE):
-            strides = 2 if stage and not position else 1
-            x = block(x, filters, strides)
-    if version == 2:
+        for stage, filters in enumerate(_STAGES):
+            for position in range(3):
+                x = _block(x, filters, 2 if stage and not position else 1)
+    else:
+        for stage, (inside, outside) in enumerate(_BOTTLENECKS):
+            for position in range(2):
+                strides = 2 if stage and not position else 1
+                x = _bottleneck(x, inside, outside, strides)
         x = _activated(x)
     return keras.Model(images, x, name=name)
 
@@ -74,13 +78,14 @@ def _block(x, filters, strides):
     return keras.layers.ReLU()(keras.layers.Add()([x, shortcut]))
 
 
-def _preactivated_block(x, filters, strides):
+def _bottleneck(x, inside, outside, strides):
+    activated = _activated(x)
     shortcut = x
-    x = _activated(x)
-    if strides > 1:
-        shortcut = _convolution(x, filters, 1, strides)
-    x = _convolution(x, filters, 3, strides)
-    x = _convolution(_activated(x), filters)
+    if x.shape[-1] != outside:
+        shortcut = _convolution(activated, outside, 1, strides)
+    x = _convolution(activated, inside, 1, strides)
+    x = _convolution(_activated(x), inside)
+    x = _convolution(_activated(x), outside, 1)
     return keras.layers.Add()([x, shortcut])
 
 

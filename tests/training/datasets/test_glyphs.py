@@ -77,6 +77,18 @@ def test_sizes_are_as_asked_for():
     assert splits.train.images.shape == (24, 48, 48, 3)
 
 
+@pytest.mark.parametrize("across", [1, 3])
+def test_a_canvas_may_have_more_or_fewer_cells(across):
+    size = across * glyphs.CELL
+    splits = glyphs.load(**SMALL, canvas_size=size)
+    assert splits.train.images.shape == (24, size, size, 3)
+    ink = splits.train.images[..., 0] < 255
+    cells = ink.reshape(24, across, glyphs.CELL, across, glyphs.CELL)
+    assert cells.any(axis=(2, 4)).all()
+    with pytest.raises(ValueError, match="multiple of 24"):
+        glyphs.load(**SMALL, canvas_size=size + 1)
+
+
 def test_the_same_seed_gives_the_same_pixels():
     first, other = glyphs.load(**SMALL), glyphs.load(**SMALL, seed=1)
     glyphs.load.cache_clear()

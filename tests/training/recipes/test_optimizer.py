@@ -78,7 +78,7 @@ def test_settings_reach_the_optimizer():
     optimizers = learner.optimizer.optimizers
     assert all(isinstance(one, CoupledAdam) for one in optimizers)
     assert {one.l2 for one in optimizers} == {3e-4}
-    assert {one.clipnorm for one in optimizers} == {10.0}
+    assert {one.global_clipnorm for one in optimizers} == {10.0}
     rates = [one._learning_rate for one in optimizers]
     assert sorted((r.peak, r.hold, r.fall) for r in rates)[-1] == (
         recipe.learning_rate * 5,
@@ -86,6 +86,22 @@ def test_settings_reach_the_optimizer():
         recipe.steps,
     )
     assert 5 in {r.hold for r in rates}
+
+
+def test_the_backbone_may_learn_slower_than_the_head():
+    recipe = GAP.with_(backbone_learning_rate_multiplier=0.01, **SMALL)
+    learner = build_learner(recipe, num_classes=3, image_shape=(16, 16, 3))
+    learner.optimizer.build(learner.trainable_variables)
+    rates = {
+        variable.path.split("/")[0]: optimizer.learning_rate
+        for optimizer in learner.optimizer.optimizers
+        for variable in optimizer._trainable_variables
+    }
+    assert len(learner.optimizer.optimizers) == 2
+    assert float(rates["projection"]) == pytest.approx(recipe.learning_rate)
+    assert float(rates["glyph_cnn"]) == pytest.approx(
+        0.01 * recipe.learning_rate
+    )
 
 
 def test_rates_fall_on_a_plateau_and_a_resumed_run_keeps_them():

@@ -33,7 +33,7 @@ REFUSED = [
     {"data_dir": 3},
     {"inverse_temperature": -1.0},
     {"regularizer_weight": 1.2},
-    {"canvas_size": 160},
+    {"canvas_size": 160, "dataset": "omniglot"},
     {"images_per_class": 9},
     {"train_classes": 9},
     {"resize": 32},

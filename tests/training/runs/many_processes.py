@@ -42,7 +42,7 @@ def is_killed():
 
 if __name__ == "__main__":
     glyphs.load = lambda: SPLITS
-    glyph_network.LAYERS = ((6, 2), (8, 2))
+    glyph_network.LAYERS["glyph-cnn"] = ((6, 2), (8, 2))
     if is_killed():
         build = callbacks.build_callbacks
         callbacks.build_callbacks = lambda *args, **kwargs: [
