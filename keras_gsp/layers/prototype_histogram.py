@@ -137,12 +137,7 @@ class PrototypeHistogram(keras.layers.Layer):
         if not self.built:
             self.build(features.shape)
         self.prototypes.assign(
-            prototype_cover(
-                features,
-                self.num_prototypes,
-                max_features=max_features,
-                seed=seed,
-            )
+            prototype_cover(features, self.num_prototypes, max_features, seed)
         )
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:

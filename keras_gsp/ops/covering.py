@@ -144,7 +144,7 @@ def _check_same_size(pool, centers):
 
 
 def prototype_cover(
-    features: Tensor, num_prototypes: int, *, max_features: int, seed: int
+    features: Tensor, num_prototypes: int, max_features: int, seed: int
 ) -> Tensor:
     """Chooses local features by greedy k-center on the unit ball.
 

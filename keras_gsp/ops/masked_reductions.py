@@ -26,6 +26,18 @@ def kept_from_mask(mask: Tensor | None, dtype: str) -> Tensor | None:
     return ops.cast(ops.logical_or(mask, is_empty), dtype)
 
 
+def zero_where_masked(features: Tensor, mask: Tensor | None) -> Tensor:
+    """Returns (..., num_features, channels) with zeros in masked features.
+
+    A masked feature may be NaN, and zero times NaN is NaN: it would reach the
+    result and every gradient.
+    """
+    if mask is None:
+        return features
+    is_kept = ops.cast(mask, "bool")[..., None]
+    return ops.where(is_kept, features, ops.zeros_like(features))
+
+
 def zero_where_empty(pooled: Tensor, mask: Tensor | None) -> Tensor:
     """Returns (batch, ...) with zeros in rows whose mask keeps nothing."""
     if mask is None:
@@ -97,26 +109,14 @@ def generalized_mean(
     Args:
         features: (batch, num_features, channels), float32 or float64.
         power: exponent, at least 1.
-        kept: (batch, num_features), or `None`. A row that keeps nothing gives
-            1e-6.
+        kept: (batch, num_features), at least one 1 in a row, or `None`.
 
     Returns:
         (batch, channels).
     """
     clipped = ops.maximum(features, _SMALLEST_FEATURE)
-    if kept is None:
-        count = ops.cast(ops.shape(features)[1], features.dtype)
-        present = None
-    else:
-        present = ops.expand_dims(kept, axis=-1)
-        clipped = ops.where(present > 0.0, clipped, _SMALLEST_FEATURE)
-        count = ops.maximum(ops.sum(present, axis=1), 1.0)
+    if kept is not None:
+        clipped = ops.where(kept[..., None] > 0.0, clipped, _SMALLEST_FEATURE)
     largest = ops.stop_gradient(ops.max(clipped, axis=1, keepdims=True))
-    powers = ops.power(clipped / largest, power)
-    if present is not None:
-        # An empty row keeps its clipped features: 0 ** (1 / p) has no slope.
-        is_empty = ops.sum(present, axis=1, keepdims=True) == 0.0
-        present = ops.where(is_empty, 1.0 / count[:, None], present)
-        powers = powers * present
-    mean = ops.sum(powers, axis=1) / count
+    mean = masked_mean(ops.power(clipped / largest, power), kept)
     return largest[:, 0] * ops.power(mean, 1.0 / power)

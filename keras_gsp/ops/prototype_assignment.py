@@ -7,6 +7,7 @@ z `histograms`.
 from keras import ops
 
 from keras_gsp.ops.distances import pairwise_distances
+from keras_gsp.ops.masked_reductions import zero_where_masked
 from keras_gsp.ops.precision import at_least_float32, exact_mean
 from keras_gsp.ops.tensor import Tensor
 
@@ -96,10 +97,7 @@ def _affinities(features, prototypes, affinity, mask):
             "`features` must have shape (batch, height, width, channels) or "
             f"(batch, tokens, channels). Received: {tuple(features.shape)}."
         )
-    if mask is not None:
-        # A masked feature may be NaN, which must not reach the gradient.
-        is_kept = ops.cast(mask, "bool")[..., None]
-        features = ops.where(is_kept, features, ops.zeros_like(features))
+    features = zero_where_masked(features, mask)
     if len(features.shape) == 4:
         batch, height, width, channels = ops.shape(features)
         features = ops.reshape(features, (batch, height * width, channels))

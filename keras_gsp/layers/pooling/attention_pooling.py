@@ -7,19 +7,13 @@ from keras import ops
 
 from keras_gsp.layers.pooling.feature_pooling import (
     FeaturePooling,
-    check_mask,
     flat_features,
     known_channels,
+    prepared,
     spatial_shape,
-    zero_where_masked,
 )
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.masked_reductions import (
-    kept_from_mask,
-    masked_softmax,
-    zero_where_empty,
-)
-from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.masked_reductions import masked_softmax, zero_where_empty
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -27,36 +21,24 @@ from keras_gsp.ops.tensor import Tensor
 class AttentionPooling(FeaturePooling):
     r"""Pools by attention with several learned queries.
 
-    Query :math:`q_i` attends to the features and pools part i of the values'
-    channels:
+    Query :math:`q_i` attends to the features and pools part i of the channels
+    of the values:
 
     .. math:: a_{ij} = \text{softmax}_j (q_i \cdot f_j), \qquad
         \text{pooled} = \Big[ \sum_j a_{1j} (W f_j)^{(1)}, \dots,
         \sum_j a_{mj} (W f_j)^{(m)} \Big]
 
-    This is the attention of a MAP head with m heads and one learned probe,
-    where the probe and the key projection of a head are merged into its
-    query. It has no feature normalization, biases, division of the scores by
-    :math:`\sqrt{c / m}` (the query learns its scale), output projection or
-    residual perceptron.
+    This is the attention of a MAP head with m heads and one learned probe, with
+    the probe and the key projection of a head merged into its query, and
+    without normalization, biases, scaling of the scores (the query learns it),
+    output projection and perceptron.
 
     Args:
-        num_queries: m, at least 1, divides the channels. Default 8.
+        num_queries: m, at least 1. Default 8. Must divide the channels.
         use_value_projection: whether to use W. Default `True`.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels).
-        mask: optional boolean (batch, tokens), for tokens only.
-
-    Output shape:
-        (batch, channels).
-
-    Raises:
-        ValueError: an argument outside its range, channels that are no
-            multiple of `num_queries`, features of another rank, unknown
-            channels, a mask on a feature map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, channels). Mask and errors: see `FeaturePooling`.
 
     Example:
 
@@ -102,16 +84,14 @@ class AttentionPooling(FeaturePooling):
             "queries", (self.num_queries, channels)
         )
         if self.use_value_projection:
-            self.value_kernel = self.full_precision_weight(
-                "value_kernel", (channels, channels)
-            )
+            self.create_dense("value", channels, channels, use_bias=False)
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns the pooled parts of all queries, concatenated."""
         shares = self._shares(features, kept)
         values = features
         if self.use_value_projection:
-            values = ops.matmul(features, self.value_kernel)
+            values = self.dense("value", features)
         channels = values.shape[-1]
         size = channels // self.num_queries
         parts = ops.reshape(
@@ -133,9 +113,7 @@ class AttentionPooling(FeaturePooling):
         features = ops.convert_to_tensor(features)
         if not self.built:
             self.build(features.shape)
-        check_mask(features, mask)
-        full = zero_where_masked(at_least_float32(features), mask)
-        kept = kept_from_mask(mask, full.dtype)
+        full, kept = prepared(features, mask)
         shares = ops.swapaxes(self._shares(flat_features(full), kept), 1, 2)
         shares = zero_where_empty(shares, mask)
         return ops.reshape(

@@ -3,7 +3,6 @@
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from keras_gsp.ops.arguments import check_count
@@ -18,22 +17,13 @@ class AverageMaxPooling(FeaturePooling):
     .. math:: \text{pooled}_k = \frac{1}{n} \sum_j f_{jk} + \max_j f_{jk}
 
     Args:
-        projection_size: optional size of two linear maps without bias, one
-            for the average and one for the maximum, summed after them.
+        projection_size: output size of two linear maps without bias, one for
+            the average and one for the maximum, applied before the sum.
             Default `None`: the plain sum.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels).
-        mask: optional boolean (batch, tokens), for tokens only.
-
-    Output shape:
-        (batch, channels), or (batch, projection_size).
-
-    Raises:
-        ValueError: an argument outside its range, features of another rank,
-            unknown channels, a mask on a feature map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, channels), or (batch, projection_size).
+    Mask and errors: see `FeaturePooling`.
 
     Example:
 
@@ -46,9 +36,9 @@ class AverageMaxPooling(FeaturePooling):
     ```
 
     Reference:
-        "GMP+GAP" of Generalized Sum Pooling for Metric Learning, and the
-        pooling of Proxy Anchor Loss for Deep Metric Learning. Both project
-        the sum (here: `projection_size=None`, followed by a dense layer).
+        "GMP+GAP" of Generalized Sum Pooling for Metric Learning, and Proxy
+        Anchor Loss for Deep Metric Learning. Both project the sum (here:
+        `projection_size=None`, followed by a dense layer).
     """
 
     def __init__(
@@ -60,13 +50,10 @@ class AverageMaxPooling(FeaturePooling):
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates the two projections, if any."""
-        if self.projection_size is None:
-            return
-        shape = (channels, self.projection_size)
-        self.average_kernel = self.full_precision_weight(
-            "average_kernel", shape
-        )
-        self.max_kernel = self.full_precision_weight("max_kernel", shape)
+        if self.projection_size is not None:
+            size = self.projection_size
+            self.create_dense("average", channels, size, use_bias=False)
+            self.create_dense("max", channels, size, use_bias=False)
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns average + maximum."""
@@ -74,9 +61,7 @@ class AverageMaxPooling(FeaturePooling):
         largest = masked_max(features, kept)
         if self.projection_size is None:
             return average + largest
-        return ops.matmul(average, self.average_kernel) + ops.matmul(
-            largest, self.max_kernel
-        )
+        return self.dense("average", average) + self.dense("max", largest)
 
     def output_size(self, channels: int) -> int:
         """Returns `projection_size`, or the channels."""

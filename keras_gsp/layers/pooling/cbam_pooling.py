@@ -25,27 +25,16 @@ class CBAMPooling(FeaturePooling):
 
     with the average :math:`\bar f` and the maximum :math:`\hat f` over places
     and a convolution K from two channels to one. For tokens, which have no
-    neighbors, K is 1x1. A layer built for maps does not accept tokens, nor
-    the reverse.
+    neighbors, K is 1x1, so that a layer built for maps does not accept tokens
+    and vice versa.
 
     Args:
         reduction: the hidden layer has channels / reduction units (at least
             1). Default 16.
         kernel_size: side of K on feature maps, odd. Default 7.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels).
-        mask: optional boolean (batch, tokens), for tokens only.
-
-    Output shape:
-        (batch, channels).
-
-    Raises:
-        ValueError: an argument outside its range, features of another rank
-            than the layer was built for, unknown channels, a mask on a
-            feature map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, channels). Mask and errors: see `FeaturePooling`.
 
     Example:
 
@@ -80,12 +69,8 @@ class CBAMPooling(FeaturePooling):
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates the two-layer perceptron and the convolution."""
         hidden = max(1, channels // self.reduction)
-        self.squeeze_kernel = self.full_precision_weight(
-            "squeeze_kernel", (channels, hidden)
-        )
-        self.expand_kernel = self.full_precision_weight(
-            "expand_kernel", (hidden, channels)
-        )
+        self.create_dense("squeeze", channels, hidden, use_bias=False)
+        self.create_dense("expand", hidden, channels, use_bias=False)
         self.input_rank = len(input_shape)
         side = self.kernel_size if self.input_rank == 4 else 1
         self.place_kernel = self.full_precision_weight(
@@ -128,5 +113,4 @@ class CBAMPooling(FeaturePooling):
             )
 
     def _perceptron(self, pooled):
-        hidden = ops.relu(ops.matmul(pooled, self.squeeze_kernel))
-        return ops.matmul(hidden, self.expand_kernel)
+        return self.dense("expand", ops.relu(self.dense("squeeze", pooled)))

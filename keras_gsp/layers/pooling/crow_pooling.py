@@ -24,20 +24,8 @@ class CroWPooling(FeaturePooling):
 
     A channel that responds nowhere pools to 0. The shares q have no gradient.
 
-    Args:
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
-
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels).
-        mask: optional boolean (batch, tokens), for tokens only.
-
-    Output shape:
-        (batch, channels).
-
-    Raises:
-        ValueError: features of another rank, unknown channels, a mask on a
-            feature map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, channels). Mask and errors: see `FeaturePooling`.
 
     Example:
 
@@ -53,10 +41,9 @@ class CroWPooling(FeaturePooling):
     Reference:
         Cross-dimensional Weighting for Aggregated Deep Convolutional
         Features, (2), (4) and (5), without the whitening. The paper sums over
-        places; the mean differs by a factor that normalization removes. The
-        code of Generalized Sum Pooling for Metric Learning replaces the count
-        by the mean sigmoid of the responses, which lies in [0.5, 1] for every
-        channel.
+        places; normalization removes the factor. The GSP paper's code replaces
+        the count of active places by the mean sigmoid of the responses, which
+        is at least 0.5 for every channel.
     """
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:

@@ -23,19 +23,9 @@ class DELFPooling(FeaturePooling):
 
     Args:
         hidden_size: outputs of W, at least 1. Default 512.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels).
-        mask: optional boolean (batch, tokens), for tokens only.
-
-    Output shape:
-        (batch, channels).
-
-    Raises:
-        ValueError: an argument outside its range, features of another rank,
-            unknown channels, a mask on a feature map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, channels). Mask and errors: see `FeaturePooling`.
 
     Example:
 
@@ -48,10 +38,10 @@ class DELFPooling(FeaturePooling):
     ```
 
     Reference:
-        Large-Scale Image Retrieval with Attentive Deep Local Features, (1),
-        whose sum over features differs by a factor that normalization
-        removes. The paper trains the scores after the features; the
-        comparison of the GSP paper, like this layer, trains both together.
+        Large-Scale Image Retrieval with Attentive Deep Local Features, (1);
+        normalization removes the factor between its sum and this mean. The
+        paper trains the scores after the features; the comparison of the GSP
+        paper trains both together.
     """
 
     def __init__(self, hidden_size: int = 512, **kwargs: Any) -> None:
@@ -61,23 +51,10 @@ class DELFPooling(FeaturePooling):
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates the two layers of the score."""
-        self.hidden_kernel = self.full_precision_weight(
-            "hidden_kernel", (channels, self.hidden_size)
-        )
-        self.hidden_bias = self.full_precision_weight(
-            "hidden_bias", (self.hidden_size,), "zeros"
-        )
-        self.score_kernel = self.full_precision_weight(
-            "score_kernel", (self.hidden_size, 1)
-        )
-        self.score_bias = self.full_precision_weight(
-            "score_bias", (1,), "zeros"
-        )
+        self.create_dense("hidden", channels, self.hidden_size)
+        self.create_dense("score", self.hidden_size, 1)
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns the mean of the weighted features."""
-        hidden = ops.relu(
-            ops.matmul(features, self.hidden_kernel) + self.hidden_bias
-        )
-        scores = ops.matmul(hidden, self.score_kernel) + self.score_bias
+        scores = self.dense("score", ops.relu(self.dense("hidden", features)))
         return masked_mean(ops.softplus(scores) * features, kept)

@@ -1,12 +1,17 @@
 """Common part of all pooling layers: features in, one vector per image out."""
 
 import inspect
+import math
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_gsp.ops.masked_reductions import kept_from_mask, zero_where_empty
+from keras_gsp.ops.masked_reductions import (
+    kept_from_mask,
+    zero_where_empty,
+    zero_where_masked,
+)
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
 
@@ -24,6 +29,9 @@ class FeaturePooling(keras.layers.Layer):
     This class checks shapes and masks, computes in float32 at least and casts
     back, sets masked tokens to zero, and pools an all-masked row to zeros.
 
+    Args:
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
     Call arguments:
         features: (batch, height, width, channels) or (batch, tokens,
             channels); all sizes but the channels may be unknown.
@@ -31,8 +39,8 @@ class FeaturePooling(keras.layers.Layer):
             token counts as absent.
 
     Raises:
-        ValueError: features of another rank, unknown channels, a mask on a
-            feature map or of another shape.
+        ValueError: an argument outside its range, features of another rank,
+            unknown channels, a mask on a feature map or of another shape.
     """
 
     # Whether `pool` receives feature maps as maps, not as lists.
@@ -53,11 +61,9 @@ class FeaturePooling(keras.layers.Layer):
 
     def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Pools features; see the class."""
-        check_mask(features, mask)
-        features = zero_where_masked(at_least_float32(features), mask)
+        features, kept = prepared(features, mask)
         if not self.takes_maps:
             features = flat_features(features)
-        kept = kept_from_mask(mask, features.dtype)
         options = {"mask": mask} if self.takes_mask else {}
         pooled = zero_where_empty(self.pool(features, kept, **options), mask)
         return ops.cast(pooled, self.compute_dtype)
@@ -122,13 +128,46 @@ class FeaturePooling(keras.layers.Layer):
             autocast=False,
         )
 
+    def create_dense(
+        self,
+        name: str,
+        inputs: int,
+        outputs: int,
+        *,
+        use_bias: bool = True,
+        initializer: str = "glorot_uniform",
+    ) -> None:
+        """Adds the weights `NAME_kernel` and `NAME_bias` of a linear map."""
+        kernel, bias = f"{name}_kernel", f"{name}_bias"
+        shape = (inputs, outputs)
+        weight = self.full_precision_weight(kernel, shape, initializer)
+        setattr(self, kernel, weight)
+        if use_bias:
+            weight = self.full_precision_weight(bias, (outputs,), "zeros")
+            setattr(self, bias, weight)
+
+    def dense(self, name: str, features: Tensor) -> Tensor:
+        """Applies the linear map of `create_dense` to (..., inputs)."""
+        mapped = ops.matmul(features, getattr(self, f"{name}_kernel"))
+        bias = getattr(self, f"{name}_bias", None)
+        return mapped if bias is None else mapped + bias
+
     @property
     def full_precision(self) -> str:
         """float64 where the layer computes in it, float32 otherwise."""
         return "float64" if self.compute_dtype == "float64" else "float32"
 
 
-def spatial_shape(features: Tensor) -> tuple:
+def prepared(
+    features: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Returns features in float32 at least, zero where masked, and `kept`."""
+    check_mask(features, mask)
+    features = zero_where_masked(at_least_float32(features), mask)
+    return features, kept_from_mask(mask, features.dtype)
+
+
+def spatial_shape(features: Tensor | tuple) -> tuple:
     """Returns the sizes between batch and channels, one or two.
 
     Args:
@@ -161,9 +200,7 @@ def flat_features(features: Tensor) -> Tensor:
 def num_features(input_shape: tuple) -> int | None:
     """Returns the number of features of a shape, `None` where unknown."""
     sizes = spatial_shape(input_shape)
-    if None in sizes:
-        return None
-    return sizes[0] if len(sizes) == 1 else sizes[0] * sizes[1]
+    return None if None in sizes else math.prod(sizes)
 
 
 def known_channels(input_shape: tuple) -> int:
@@ -202,15 +239,3 @@ def known_to_differ(one: tuple, other: tuple) -> bool:
         None not in pair and pair[0] != pair[1]
         for pair in zip(one, other, strict=True)
     )
-
-
-def zero_where_masked(features: Tensor, mask: Tensor | None) -> Tensor:
-    """Returns (batch, tokens, channels) with zeros in masked tokens.
-
-    A masked token may be NaN, and zero times NaN is NaN: it would reach the
-    pooled vector and every gradient.
-    """
-    if mask is None:
-        return features
-    is_kept = ops.cast(mask, "bool")[..., None]
-    return ops.where(is_kept, features, ops.zeros_like(features))

@@ -24,28 +24,17 @@ class GeneralizedMaxPooling(FeaturePooling):
         + \lambda \|\varphi\|^2 = (F^\top F + \lambda I)^{-1} F^\top 1
         = F^\top (F F^\top + \lambda I)^{-1} 1 .
 
-    The form with the smaller matrix is solved by a Cholesky factorization in
-    float32 at least; its cost grows with the cube of the smaller of channels
-    and number of features. The ridge is increased by the rounding error of
-    the matrix, about 5e-7 of its trace. A large ridge gives the direction of
-    average pooling.
+    The form with the smaller matrix is solved by a Cholesky factorization,
+    whose cost grows with the cube of the smaller of channels and number of
+    features. The ridge is increased by the rounding error of the matrix, about
+    5e-7 of its trace. A large ridge gives the direction of average pooling.
 
     Args:
         ridge: lambda, positive and finite, in units of squared features.
             Default 1.0, as in the comparison of the GSP paper.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels).
-        mask: optional boolean (batch, tokens), for tokens only.
-
-    Output shape:
-        (batch, channels).
-
-    Raises:
-        ValueError: an argument outside its range, features of another rank,
-            unknown channels, a mask on a feature map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, channels). Mask and errors: see `FeaturePooling`.
 
     Example:
 

@@ -30,19 +30,9 @@ class GeneralizedMeanPooling(FeaturePooling):
         learn_power: whether to learn the exponent, one for all channels, by a
             weight w (`log_power_excess`) with :math:`p = 1 + e^w` that starts
             at `power` (above 1). Default `False`.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels).
-        mask: optional boolean (batch, tokens), for tokens only.
-
-    Output shape:
-        (batch, channels).
-
-    Raises:
-        ValueError: a power below 1, or 1 with `learn_power`, features of
-            another rank, unknown channels, a mask on a feature map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, channels). Mask and errors: see `FeaturePooling`.
 
     Example:
 

@@ -12,7 +12,6 @@ from keras_gsp.layers.pooling.feature_pooling import (
     flat_features,
     known_to_differ,
     spatial_shape,
-    zero_where_masked,
 )
 from keras_gsp.layers.pooling.learned_power import (
     add_power_weight,
@@ -26,6 +25,7 @@ from keras_gsp.ops.masked_reductions import (
     kept_from_mask,
     masked_max,
     zero_where_empty,
+    zero_where_masked,
 )
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
@@ -285,12 +285,7 @@ class GeneralizedSumPooling(FeaturePooling):
         """
         features = self._as_features(features)
         self.prototypes.assign(
-            prototype_cover(
-                features,
-                self.num_prototypes,
-                max_features=max_features,
-                seed=seed,
-            )
+            prototype_cover(features, self.num_prototypes, max_features, seed)
         )
 
     @property
@@ -368,15 +363,14 @@ class GeneralizedSumPooling(FeaturePooling):
 
     def _pool(self, flat, weights, mask):
         """sum_j v_j f_j, or the generalized mean of n v_j f_j."""
+        kept = kept_from_mask(mask, flat.dtype)
         if self.power == 1.0:
             pooled = ops.matmul(ops.expand_dims(weights, 1), flat)[:, 0]
         else:
             count = kept_features(weights, mask)
             scaled = ops.expand_dims(weights * count, -1) * flat
-            kept = None if mask is None else ops.cast(mask, flat.dtype)
             pooled = generalized_mean(scaled, power_of(self), kept=kept)
         if self.add_max:
-            kept = kept_from_mask(mask, flat.dtype)
             pooled = pooled + masked_max(flat, kept)
         return zero_where_empty(pooled, mask)
 

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.masked_reductions import masked_mean
+from keras_gsp.ops.masked_reductions import masked_mean, num_kept
 from keras_gsp.ops.tensor import Tensor
 
 # As in the reference code. With Keras's 0.99 the moving averages still hold a
@@ -30,19 +30,9 @@ class GSoPPooling(FeaturePooling):
 
     Args:
         attention_size: rows of C, at least 1. Default 128.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels).
-        mask: optional boolean (batch, tokens), for tokens only.
-
-    Output shape:
-        (batch, channels).
-
-    Raises:
-        ValueError: an argument outside its range, features of another rank,
-            unknown channels, a mask on a feature map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, channels). Mask and errors: see `FeaturePooling`.
 
     Example:
 
@@ -74,9 +64,7 @@ class GSoPPooling(FeaturePooling):
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates the reduction, the row filters and the expansion."""
         size = self.attention_size
-        self.reduce_kernel = self.full_precision_weight(
-            "reduce_kernel", (channels, size)
-        )
+        self.create_dense("reduce", channels, size, use_bias=False)
         self.feature_normalization = keras.layers.BatchNormalization(
             momentum=MOMENTUM,
             name="feature_normalization",
@@ -93,12 +81,7 @@ class GSoPPooling(FeaturePooling):
         self.row_filters = self.full_precision_weight(
             "row_filters", (size, size, self._FILTERS)
         )
-        self.expand_kernel = self.full_precision_weight(
-            "expand_kernel", (self._FILTERS * size, channels)
-        )
-        self.expand_bias = self.full_precision_weight(
-            "expand_bias", (channels,), "zeros"
-        )
+        self.create_dense("expand", self._FILTERS * size, channels)
 
     def pool(
         self, features: Tensor, kept: Tensor, mask: Tensor | None = None
@@ -108,26 +91,18 @@ class GSoPPooling(FeaturePooling):
         if mask is not None:
             mask = ops.cast(mask, "bool")
             has_any = ops.any(mask, axis=-1, keepdims=True)
-        reduced = ops.matmul(features, self.reduce_kernel)
+        reduced = self.dense("reduce", features)
         reduced = ops.relu(self.feature_normalization(reduced, mask=mask))
         centered = reduced - masked_mean(reduced, kept)[:, None]
         if kept is not None:
             centered = kept[..., None] * centered
-        count = _count(centered, kept)
-        covariances = ops.matmul(ops.swapaxes(centered, 1, 2), centered) / count
+        sums = ops.matmul(ops.swapaxes(centered, 1, 2), centered)
+        covariances = sums / ops.reshape(num_kept(features, kept), (-1, 1, 1))
         rows = ops.einsum(
             "brt,rts->brs",
             self.row_normalization(covariances, mask=has_any),
             ops.convert_to_tensor(self.row_filters),
         )
         size = self._FILTERS * self.attention_size
-        weights = ops.matmul(ops.reshape(rows, (-1, size)), self.expand_kernel)
-        channels = ops.sigmoid(weights + self.expand_bias)
-        return channels * masked_mean(features, kept)
-
-
-def _count(features, kept):
-    """Number of kept features, shaped to divide (batch, rows, columns)."""
-    if kept is None:
-        return ops.cast(ops.shape(features)[1], features.dtype)
-    return ops.sum(kept, axis=-1)[:, None, None]
+        weights = self.dense("expand", ops.reshape(rows, (-1, size)))
+        return ops.sigmoid(weights) * masked_mean(features, kept)

@@ -27,23 +27,12 @@ class NetVLADPooling(FeaturePooling):
     Args:
         num_clusters: m, at least 1. Default 64.
         projection_size: output size of a linear map of the features, without
-            bias, or `None` (default): no map. The comparison of the GSP paper
-            uses `NetVLADPooling(8, projection_size=16)` and
-            `NetVLADPooling(64, projection_size=128)`.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+            bias; replaces the channels. Default `None`: no map. The GSP paper
+            compares 8 clusters with size 16 and 64 with size 128.
 
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels).
-        mask: optional boolean (batch, tokens), for tokens only.
-
-    Output shape:
-        (batch, num_clusters * channels), or (batch, num_clusters *
-        projection_size).
-
-    Raises:
-        ValueError: an argument outside its range, features of another rank,
-            unknown channels, a mask on a feature map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, num_clusters * channels).
+    Mask and errors: see `FeaturePooling`.
 
     Example:
 
@@ -56,10 +45,9 @@ class NetVLADPooling(FeaturePooling):
     ```
 
     Reference:
-        NetVLAD: CNN Architecture for Weakly Supervised Place Recognition,
-        (4). Its code normalizes features first and initializes the assignment
-        by k-means; this layer does neither, as in the comparison of the GSP
-        paper.
+        NetVLAD: CNN Architecture for Weakly Supervised Place Recognition, (4).
+        Unlike its code, and as in the comparison of the GSP paper, features
+        are not normalized first and the assignment starts at random.
     """
 
     def __init__(
@@ -82,12 +70,7 @@ class NetVLADPooling(FeaturePooling):
             self.projection = self.full_precision_weight(
                 "projection", (channels, size)
             )
-        self.assignment_kernel = self.full_precision_weight(
-            "assignment_kernel", (size, self.num_clusters)
-        )
-        self.assignment_bias = self.full_precision_weight(
-            "assignment_bias", (self.num_clusters,), "zeros"
-        )
+        self.create_dense("assignment", size, self.num_clusters)
         self.centers = self.full_precision_weight(
             "centers", (self.num_clusters, size)
         )
@@ -96,10 +79,7 @@ class NetVLADPooling(FeaturePooling):
         """Returns the normalized residuals of all clusters, concatenated."""
         if self.projection_size is not None:
             features = ops.matmul(features, self.projection)
-        shares = ops.softmax(
-            ops.matmul(features, self.assignment_kernel) + self.assignment_bias,
-            axis=-1,
-        )
+        shares = ops.softmax(self.dense("assignment", features), axis=-1)
         if kept is not None:
             shares = kept[..., None] * shares
         # sum_j a_jk (f_j - c_k), without storing a residual for each pair.

@@ -27,38 +27,26 @@ class OptimalTransportPooling(FeaturePooling):
 
     Each of n features has mass 1; each of m clusters receives 1 and the
     dustbin n - m. Sinkhorn's iteration scales the m + 1 scores of each
-    feature, :math:`S_{\cdot j} = V [U f_j + u]_+` (the last one for the
-    dustbin), to a plan P with these sums;
+    feature, :math:`S_{\cdot j} = V [U f_j + u]_+` (the last one is the
+    dustbin's), to a plan P with these sums;
 
     .. math:: V_k = \sum_j P_{kj} W f_j, \qquad
         \text{pooled} = \left[ \frac{V_1}{|V_1|}, \dots,
         \frac{V_m}{|V_m|} \right] .
 
-    Related to GSP: it drops a fixed number of features where GSP drops a
-    fixed share, and concatenates the clusters where GSP sums over them.
+    GSP drops a fixed share of the mass where this drops a fixed number of
+    features, and sums over prototypes where this concatenates clusters.
 
     Args:
-        num_clusters: m, at least 1, less than the number of features.
-            Default 16.
-        projection_size: rows of W, or `None` (default): no W.
+        num_clusters: m, at least 1. Default 16. There must be more features
+            than clusters, also under a mask.
+        projection_size: rows of W; replaces the channels. Default `None`: no W.
         hidden_size: rows of U, at least 1. Default 512.
         num_iterations: Sinkhorn iterations, at least 1. Default 3.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels); more features than clusters.
-        mask: optional boolean (batch, tokens), for tokens only, that keeps
-            more tokens than clusters, or none.
-
-    Output shape:
-        (batch, num_clusters * channels), or (batch, num_clusters *
-        projection_size).
-
-    Raises:
-        ValueError: an argument outside its range, no more features than
-            clusters, features of another rank, unknown channels, a mask on a
-            feature map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, num_clusters * channels).
+    Mask and errors: see `FeaturePooling`.
 
     Example:
 
@@ -76,8 +64,8 @@ class OptimalTransportPooling(FeaturePooling):
         (3) to (8), there with 64 clusters x 128. The paper learns one dustbin
         score for all features, which the scaling of the dustbin's row divides
         out again; here the dustbin scores each feature, as the clusters do.
-        The paper's global token (`build_encoder(..., prefix="concatenate")`)
-        and dropout are left out, and W is one layer instead of two.
+        Dropout and the global token (`build_encoder(...,
+        prefix="concatenate")`) are left out, and W is one layer, not two.
     """
 
     def __init__(
@@ -116,17 +104,10 @@ class OptimalTransportPooling(FeaturePooling):
             self.projection = self.full_precision_weight(
                 "projection", (channels, self.projection_size)
             )
-        self.hidden_kernel = self.full_precision_weight(
-            "hidden_kernel", (channels, self.hidden_size)
-        )
-        self.hidden_bias = self.full_precision_weight(
-            "hidden_bias", (self.hidden_size,), "zeros"
-        )
-        self.score_kernel = self.full_precision_weight(
-            # No bias: the row scaling would divide it out.
-            "score_kernel",
-            (self.hidden_size, self.num_clusters + 1),
-        )
+        size = self.hidden_size
+        self.create_dense("hidden", channels, size)
+        # The row scaling would divide out a bias.
+        self.create_dense("score", size, self.num_clusters + 1, use_bias=False)
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns the vectors of all clusters, concatenated."""
@@ -143,10 +124,8 @@ class OptimalTransportPooling(FeaturePooling):
 
     def _plan(self, features, kept):
         """Mass from features to clusters, (batch, clusters, features)."""
-        hidden = ops.relu(
-            ops.matmul(features, self.hidden_kernel) + self.hidden_bias
-        )
-        scores = ops.swapaxes(ops.matmul(hidden, self.score_kernel), 1, 2)
+        scores = self.dense("score", ops.relu(self.dense("hidden", features)))
+        scores = ops.swapaxes(scores, 1, 2)
         count = num_kept(features, kept) * ops.ones_like(scores[:, :1, 0])
         if kept is None and features.shape[1] is not None:
             self.check_size(features.shape)

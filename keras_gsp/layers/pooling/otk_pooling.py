@@ -37,34 +37,23 @@ class OTKPooling(FeaturePooling):
         g_i = \sqrt m \sum_j \pi_{ij} f_j
 
     with :math:`c_{ij}` the distance between reference and feature on the
-    unit sphere. The pooled vector is :math:`[g_1, \dots, g_m]`. Unlike GSP,
-    no feature is left out.
+    unit sphere. The pooled vector is :math:`[g_1, \dots, g_m]`. Unlike GSP, it
+    drops no feature.
 
     Args:
         num_references: m, at least 1. Default 64.
         projection_size: output size of a linear map of the features, without
-            bias, or `None` (default): no map. The comparison of the GSP paper
-            uses `OTKPooling(8, projection_size=16)` and `OTKPooling(64,
-            projection_size=128)`.
+            bias; replaces the channels. Default `None`: no map. The GSP paper
+            compares 8 references with size 16 and 64 with size 128.
         inverse_temperature: epsilon, positive and finite. Default 2.0, as in
-            that comparison's code. GSP's default is 5.0: it weights the
-            entropy of another problem, with costs in the unit ball.
+            that paper's code. GSP's 5.0 is for another problem, with costs in
+            the unit ball.
         num_iterations: Sinkhorn iterations, at least 1. Default 10, as in
             that code.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels).
-        mask: optional boolean (batch, tokens), for tokens only.
-
-    Output shape:
-        (batch, num_references * channels), or (batch, num_references *
-        projection_size).
-
-    Raises:
-        ValueError: an argument outside its range, features of another rank,
-            unknown channels, a mask on a feature map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, num_references * channels).
+    Mask and errors: see `FeaturePooling`.
 
     Example:
 
@@ -82,9 +71,8 @@ class OTKPooling(FeaturePooling):
         and (4), with the features as their kernel embedding; (P4) and (B.1)
         of Generalized Sum Pooling for Metric Learning. The former uses a
         Gaussian kernel of unnormalized vectors; here, as in the code of the
-        latter, costs are distances on the unit sphere, so that the norm of a
-        feature changes the pooled vector but not the plan. Scaling runs in
-        the log domain. `adapt` initializes the references from features.
+        latter, the norm of a feature changes the pooled vector but not the
+        plan.
     """
 
     def __init__(
@@ -154,13 +142,9 @@ class OTKPooling(FeaturePooling):
         if not self.built:
             self.build(features.shape)
         flat = at_least_float32(flat_features(features))
+        inside = unit_sphere(self._projected(flat))
         self.references.assign(
-            prototype_cover(
-                unit_sphere(self._projected(flat)),
-                self.num_references,
-                max_features=max_features,
-                seed=seed,
-            )
+            prototype_cover(inside, self.num_references, max_features, seed)
         )
 
     def output_size(self, channels: int) -> int:

@@ -32,19 +32,9 @@ class SimPooling(FeaturePooling):
     Args:
         power: exponent p, at least 1. Default 1.25, the paper's for vision
             transformers; 2 for convolutional networks.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels).
-        mask: optional boolean (batch, tokens), for tokens only.
-
-    Output shape:
-        (batch, channels).
-
-    Raises:
-        ValueError: an argument outside its range, features of another rank,
-            unknown channels, a mask on a feature map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, channels). Mask and errors: see `FeaturePooling`.
 
     Example:
 
@@ -69,9 +59,8 @@ class SimPooling(FeaturePooling):
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates query, key and the normalization's scale and offset."""
-        shape = (channels, channels)
-        self.query_kernel = self.full_precision_weight("query_kernel", shape)
-        self.key_kernel = self.full_precision_weight("key_kernel", shape)
+        for name in ("query", "key"):
+            self.create_dense(name, channels, channels, use_bias=False)
         self.normalization = keras.layers.LayerNormalization(
             epsilon=1e-6, name="normalization", dtype=self.full_precision
         )
@@ -80,8 +69,8 @@ class SimPooling(FeaturePooling):
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns the power mean of the attended values."""
         normalized = self.normalization(features)
-        query = ops.matmul(masked_mean(features, kept), self.query_kernel)
-        keys = ops.matmul(normalized, self.key_kernel)
+        query = self.dense("query", masked_mean(features, kept))
+        keys = self.dense("key", normalized)
         scores = ops.matmul(keys, query[..., None])[..., 0]
         shares = masked_softmax(scores * keys.shape[-1] ** -0.5, kept)
         real = normalized

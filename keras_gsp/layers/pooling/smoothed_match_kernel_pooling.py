@@ -27,21 +27,12 @@ class SmoothedMatchKernelPooling(FeaturePooling):
 
     Args:
         kernel_size: side of the square on feature maps, odd. Default 3.
-        projection_size: rows of W, or `None` (default): no W and b, for use
-            after an encoder's projection.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+        projection_size: rows of W. Default `None`: no W and b, for use after
+            the projection of an encoder.
 
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels).
-        mask: optional boolean (batch, tokens), for tokens only.
-
-    Output shape:
-        (batch, channels), or (batch, projection_size).
-
-    Raises:
-        ValueError: an argument outside its range, features of another rank,
-            unknown channels, a mask on a feature map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, channels), or (batch, projection_size).
+    Mask and errors: see `FeaturePooling`.
 
     Example:
 
@@ -55,10 +46,9 @@ class SmoothedMatchKernelPooling(FeaturePooling):
 
     Reference:
         Learning and Aggregating Deep Local Descriptors for Instance-Level
-        Recognition, (7) to (9): the global descriptor used in training, not
-        the match kernel on quantized descriptors used afterwards. "T-SMK" of
-        Generalized Sum Pooling for Metric Learning, whose code stops the
-        gradient of the weights.
+        Recognition, (7) to (9): the global descriptor of its training, not
+        the match kernel of its search. "T-SMK" of Generalized Sum Pooling for
+        Metric Learning, whose code stops the gradient of the weights.
     """
 
     takes_maps = True

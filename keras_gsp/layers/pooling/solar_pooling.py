@@ -14,7 +14,7 @@ from keras_gsp.ops.masked_reductions import (
 )
 from keras_gsp.ops.tensor import Tensor
 
-# As in the reference code; see GSoP.
+# As in the reference code; see `GSoPPooling`.
 MOMENTUM = 0.9
 
 
@@ -37,19 +37,9 @@ class SOLARPooling(FeaturePooling):
         power: exponent p, at least 1. Default 3.0.
         attention_size: d, the size of queries, keys and values. Default
             `None`: half the channels.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels).
-        mask: optional boolean (batch, tokens), for tokens only.
-
-    Output shape:
-        (batch, channels).
-
-    Raises:
-        ValueError: an argument outside its range, features of another rank,
-            unknown channels, a mask on a feature map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, channels). Mask and errors: see `FeaturePooling`.
 
     Example:
 
@@ -84,14 +74,11 @@ class SOLARPooling(FeaturePooling):
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates the maps to queries, keys, values and the output."""
         size = self.attention_size or max(1, channels // 2)
-        self._create_map("value", channels, size, "glorot_uniform")
-        self._create_map("output", size, channels, "zeros")
+        self.create_dense("value", channels, size)
+        self.create_dense("output", size, channels, initializer="zeros")
         for name in ("query", "key"):
-            # No bias: the batch normalization would remove it.
-            kernel = self.full_precision_weight(
-                f"{name}_kernel", (channels, size)
-            )
-            setattr(self, f"{name}_kernel", kernel)
+            # Batch normalization would remove a bias.
+            self.create_dense(name, channels, size, use_bias=False)
             layer = keras.layers.BatchNormalization(
                 momentum=MOMENTUM,
                 name=f"{name}_normalization",
@@ -106,26 +93,13 @@ class SOLARPooling(FeaturePooling):
         """Returns the power mean of the attended features."""
         if mask is not None:
             mask = ops.cast(mask, "bool")
-        queries = ops.matmul(features, self.query_kernel)
+        queries = self.dense("query", features)
         queries = ops.relu(self.query_normalization(queries, mask=mask))
-        keys = ops.matmul(features, self.key_kernel)
+        keys = self.dense("key", features)
         keys = ops.relu(self.key_normalization(keys, mask=mask))
         scale = keys.shape[-1] ** -0.5
         scores = scale * ops.matmul(queries, ops.swapaxes(keys, 1, 2))
-        seen = ops.matmul(
-            masked_softmax(scores, kept), self._mapped(features, "value")
-        )
-        enriched = features + self._mapped(seen, "output")
+        values = self.dense("value", features)
+        seen = ops.matmul(masked_softmax(scores, kept), values)
+        enriched = features + self.dense("output", seen)
         return generalized_mean(enriched, self.power, kept=kept)
-
-    def _create_map(self, name, inputs, outputs, start):
-        kernel = self.full_precision_weight(
-            f"{name}_kernel", (inputs, outputs), start
-        )
-        bias = self.full_precision_weight(f"{name}_bias", (outputs,), "zeros")
-        setattr(self, f"{name}_kernel", kernel)
-        setattr(self, f"{name}_bias", bias)
-
-    def _mapped(self, features, name):
-        kernel = getattr(self, f"{name}_kernel")
-        return ops.matmul(features, kernel) + getattr(self, f"{name}_bias")

@@ -27,23 +27,12 @@ class WELDONPooling(FeaturePooling):
     channel k.
 
     Args:
-        num_largest: k+, at least 1. Default 3.
-        num_smallest: k-, at least 1. Default 3.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+        num_largest: k+, at least 1. Default 3. There must be as many features;
+            where a mask keeps fewer tokens, all kept ones are averaged.
+        num_smallest: k-, likewise. Default 3.
 
-    Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels); at least max(k+, k-) features.
-        mask: optional boolean (batch, tokens), for tokens only. Where it
-            keeps fewer than k tokens, all kept ones are averaged.
-
-    Output shape:
-        (batch, channels).
-
-    Raises:
-        ValueError: an argument outside its range, fewer features than k,
-            features of another rank, unknown channels, a mask on a feature
-            map.
+    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
+    Output shape: (batch, channels). Mask and errors: see `FeaturePooling`.
 
     Example:
 
@@ -58,10 +47,9 @@ class WELDONPooling(FeaturePooling):
 
     Reference:
         WELDON: Weakly Supervised Learning of Deep Convolutional Neural
-        Networks, (1) and (2). The paper and the code of Generalized Sum
-        Pooling for Metric Learning (k+ = k- = 3) sum instead of averaging; the
-        factor k is removed by normalization. That code also counts tied
-        responses beyond k.
+        Networks, (1) and (2). The paper and the GSP paper's code (k+ = k- = 3)
+        sum instead of averaging; normalization removes the factor k. That code
+        also counts tied responses beyond k.
     """
 
     def __init__(
