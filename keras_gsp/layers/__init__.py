@@ -1,4 +1,4 @@
-"""Keras layers: poolings, proxies, class embeddings, memory."""
+"""Keras layers: poolings, proxies, class embeddings, memory, whitening."""
 
 from keras_gsp.layers.batch_message_passing import BatchMessagePassing
 from keras_gsp.layers.class_embeddings import ClassEmbeddings
@@ -37,6 +37,7 @@ from keras_gsp.layers.pooling.solar_pooling import SOLARPooling
 from keras_gsp.layers.pooling.weldon_pooling import WELDONPooling
 from keras_gsp.layers.prototype_histogram import PrototypeHistogram
 from keras_gsp.layers.token_grid import TokenGrid
+from keras_gsp.layers.whitening import Whitening
 
 __all__ = [
     "AttentionPooling",
@@ -66,4 +67,5 @@ __all__ = [
     "SmoothedMatchKernelPooling",
     "TokenGrid",
     "WELDONPooling",
+    "Whitening",
 ]

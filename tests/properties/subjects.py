@@ -198,6 +198,11 @@ LAYERS = {
         is_by_row=True,
         room="layers",
     ),
+    "Whitening": Subject(
+        layer_call(gsp.layers.Whitening(3), (SIZE,)),
+        is_by_row=True,
+        room="layers",
+    ),
 }
 
 

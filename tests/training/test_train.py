@@ -17,7 +17,7 @@ from training.datasets.image_set import RetrievalSplits
 from training.recipes.named import named
 from training.runs import callbacks
 from training.runs.run_directory import RunDirectory
-from training.runs.scoring import score
+from training.runs.scoring import embed, score
 from training.runs.train_run import train_run
 
 RECIPE = named("glyphs", pooling="gsp", regularizer="zsr").with_(
@@ -266,3 +266,21 @@ def test_recipes_are_listed_by_data_set(arguments, code, capsys):
     printed = capsys.readouterr().out
     assert "cub-gsp-zsr" in printed
     assert max(map(len, printed.splitlines())) <= 79
+
+
+def test_untrained_features_are_whitened_by_all_training_images(tmp_path):
+    plain, run = (RunDirectory(tmp_path / name) for name in "ab")
+    recipe = RECIPE.with_(
+        steps=0, regularizer="none", embedding_size=4, whitening_shrinkage=0.2
+    )
+    train_run(recipe, SPLITS, plain)
+    train_run(recipe.with_(whitening="learned"), SPLITS, run)
+    features = embed(evaluate.load_encoder(plain), recipe, SPLITS.train)
+    expected = gsp.layers.Whitening(4, shrinkage=0.2)
+    expected.adapt(features, SPLITS.train.labels)
+    images = SPLITS.test
+    np.testing.assert_allclose(
+        embed(evaluate.load_encoder(run), recipe, images),
+        expected(embed(evaluate.load_encoder(plain), recipe, images)),
+        atol=1e-3,
+    )

@@ -21,8 +21,8 @@ from training.recipes.recipe import Recipe
 def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
     """Builds the encoder of a recipe, untrained, for uint8 images.
 
-    Without steps it ends in the backbone's own features, averaged and
-    normalized.
+    Without steps it ends in the backbone's own features, averaged,
+    normalized and perhaps whitened.
     """
     if recipe.steps == 0:
         return _raw_encoder(recipe, image_shape)
@@ -47,6 +47,13 @@ def _raw_encoder(recipe, image_shape):
     pooled = keras.layers.GlobalAveragePooling2D(name="pooling")
     normalized = gsp.layers.EmbeddingNormalization("l2", name="normalization")
     outputs = normalized(pooled(backbone.output))
+    if recipe.whitening != "none":
+        outputs = gsp.layers.Whitening(
+            recipe.embedding_size,
+            shrinkage=recipe.whitening_shrinkage,
+            normalization=recipe.normalization,
+            name="whitening",
+        )(outputs)
     return keras.Model(input_of(backbone), outputs, name="encoder")
 
 

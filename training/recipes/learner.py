@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 import keras_gsp as gsp
+from keras_gsp.embeddings.labeled_batches import encoded
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.models.encoder import features_before
 from training.recipes.backbone import layers_within
@@ -95,6 +96,19 @@ def build_regularizer(recipe: Recipe) -> Any:
                 build_loss(recipe), recipe.ridge, seed=recipe.seed
             )
     return None
+
+
+def fit_whitening(recipe: Recipe, learner: Any, batches: Any) -> None:
+    """Fits the whitening of a recipe, if any, to all training images.
+
+    `batches` yields each image once, with its class.
+    """
+    if recipe.whitening == "none":
+        return
+    layer = learner.encoder.get_layer("whitening")
+    features = features_before(learner.encoder, layer)
+    embeddings, labels = encoded(features, batches)
+    layer.adapt(embeddings, labels if recipe.whitening == "learned" else None)
 
 
 def start_from_data(recipe: Recipe, learner: Any, batches: Any) -> None:

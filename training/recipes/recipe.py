@@ -265,6 +265,11 @@ RULES: tuple[tuple[str, Callable[[Recipe], bool], str], ...] = (
         "False unless frozen=all and augmentation=none",
     ),
     (
+        "whitening",
+        lambda r: r.whitening == "none" or r.steps == 0,
+        "none unless steps=0: it maps the backbone's own features",
+    ),
+    (
         "classes_per_batch",
         lambda r: r.regularizer == "none" or r.classes_per_batch > 1,
         "2 or more with regularizer={0.regularizer}",

@@ -200,6 +200,11 @@ class Encoder:
     """Width of the embedding."""
     normalization: Literal["l2", "ball"] = "l2"
     """Embeddings on the unit sphere, or in the unit ball."""
+    whitening: Literal["none", "pca", "learned"] = "none"
+    """steps=0: whiten the backbone's features to `embedding_size`, fitted to
+    the training images; `learned` uses their classes."""
+    whitening_shrinkage: Annotated[float, share] = 0.1
+    """Share of the mean variance in the covariance that is whitened."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,11 @@ def _train(recipe, splits, directory, label, distribution):
     from keras_gsp.embeddings.processes import from_first_process
     from training.recipes import batches
     from training.recipes.features import complete_encoder
-    from training.recipes.learner import build_learner, start_from_data
+    from training.recipes.learner import (
+        build_learner,
+        fit_whitening,
+        start_from_data,
+    )
     from training.runs.callbacks import build_callbacks
 
     train = splits.train
@@ -93,6 +97,9 @@ def _train(recipe, splits, directory, label, distribution):
     if not first_step:
         first = batches.training_batches(recipe, train)
         start_from_data(recipe, learner, first)
+        fit_whitening(
+            recipe, learner, batches.evaluation_batches(recipe, train)
+        )
     learner.fit(
         batches.training_batches(
             recipe,

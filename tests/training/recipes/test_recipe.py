@@ -39,6 +39,8 @@ REFUSED = [
     {"resize": 32},
     {"resize": 32, "crop_size": 48},
     {"samples_per_class": 1},
+    {"whitening": "pca"},
+    {"whitening_shrinkage": 1.5},
     {"classes_per_batch": 1, "regularizer": "zsr"},
     {"batch_chunks": 3},
     {"patience": 0},
@@ -76,6 +78,7 @@ ALLOWED = [
     # Nothing is trained: nothing has to begin.
     {"steps": 0, "warmup_steps": 9, "memory": "xbm", "memory_warmup_steps": 9},
     {"steps": 0, "ccp": "single", "ccp_warmup": 9},
+    {"steps": 0, "whitening": "learned"},
     {"steps": 60},
     {"memory_capacity": 64, "memory": "xbm", "memory_warmup_steps": 899},
     {"memory_capacity": 1, "memory_warmup_steps": 900},

@@ -1,0 +1,265 @@
+"""PCA whitening and learned whitening of embeddings, in closed form."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_gsp.embeddings.labeled_embeddings import (
+    checked_embeddings,
+    checked_labels,
+)
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.normalization import check_normalization, normalize
+from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class Whitening(keras.layers.Layer):
+    r"""Whitens embeddings with a linear map that `adapt` fits in closed form.
+
+    The layer computes `normalize((x - mean) @ kernel)`; mean and kernel are
+    frozen. On the features of a frozen network it is the baseline that a
+    trained head must beat. With the covariance C of all embeddings, S a
+    covariance to whiten and P its inverse square root, `adapt` gives
+
+    - without labels, PCA whitening: S = C; the kernel has the `size`
+      directions of largest variance, each divided by its standard deviation;
+    - with labels or pairs, learned whitening: S is the covariance within
+      classes, or half that of the differences of matching pairs; the kernel
+      is P times the `size` leading eigenvectors of :math:`P^\top C P`.
+      Directions in which a class varies count little.
+
+    Shrinkage s replaces S by :math:`(1 - s) S + s\, \mathrm{tr}(S) / d\, I`.
+    At s = 1 both are plain PCA: a rotation, then the cut to `size`.
+
+    Args:
+        size: size of the output, at least 1 and at most that of the input.
+        shrinkage: s, in [0, 1]. Default 0. Above 0 it needs no more samples
+            than dimensions, and small variances are not blown up.
+        normalization: `"l2"` (default), `"ball"` or `None`; see
+            `EmbeddingNormalization`.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+
+    Input shape:
+        (batch, embedding_size).
+
+    Output shape:
+        (batch, size), float32 under every mixed policy. Before `adapt` these
+        are the first `size` coordinates, normalized.
+
+    Raises:
+        ValueError: an argument outside its range; at `build`, a `size` above
+            that of the input.
+
+    Example:
+
+    ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
+    encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(6)])
+    images = np.random.default_rng(0).normal(size=(40, 8))
+    labels = np.arange(40) % 5
+    whitening = gsp.layers.Whitening(4, shrinkage=0.1)
+    whitening.adapt(encoder.predict(images, verbose=0), labels)
+    whitened = keras.Model(encoder.inputs, whitening(encoder.outputs[0]))
+    assert whitened(images).shape == (40, 4)
+    ```
+
+    Reference:
+        Jegou and Chum, "Negative evidences and co-occurrences in image
+        retrieval: the benefit of PCA and whitening", ECCV 2012. Learned
+        whitening: Radenovic, Tolias and Chum, "Fine-tuning CNN Image
+        Retrieval with No Human Annotation", TPAMI 2018, equations (8) to
+        (10). Their code has no shrinkage and centers by the mean of the
+        queries; here it is the mean of all embeddings.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        shrinkage: float = 0.0,
+        normalization: str | None = "l2",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        check_count(size=size)
+        if not 0.0 <= shrinkage <= 1.0:
+            raise ValueError(
+                "`shrinkage` must be in [0, 1]. "
+                f"Received: shrinkage={shrinkage}."
+            )
+        self.size = size
+        self.shrinkage = shrinkage
+        self.normalization = check_normalization(normalization)
+
+    def build(self, input_shape: tuple) -> None:
+        """Creates mean (input_size,) and kernel (input_size, size)."""
+        if len(input_shape) != 2 or (input_shape[1] or 0) < self.size:
+            raise ValueError(
+                "Embeddings must have shape (batch, embedding_size) with at "
+                f"least `size` columns. Received: size={self.size}, shape "
+                f"{tuple(input_shape)}."
+            )
+        frozen: dict[str, Any] = {"trainable": False, "autocast": False}
+        self.mean = self.add_weight(
+            name="mean", shape=input_shape[1:], initializer="zeros", **frozen
+        )
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(input_shape[1], self.size),
+            initializer=lambda shape, dtype: ops.eye(*shape, dtype=dtype),
+            **frozen,
+        )
+
+    def call(self, embeddings: Tensor) -> Tensor:
+        """Returns the whitened embeddings."""
+        embeddings = at_least_float32(embeddings)
+        centered = embeddings - ops.cast(self.mean, embeddings.dtype)
+        kernel = ops.cast(self.kernel, embeddings.dtype)
+        return normalize(ops.matmul(centered, kernel), self.normalization)
+
+    def adapt(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        *,
+        pairs: Tensor | None = None,
+    ) -> None:
+        """Fits mean and kernel to embeddings, in float64.
+
+        Args:
+            embeddings: (samples, embedding_size), finite; normalized if those
+                of a call are.
+            labels: (samples,), numbers or strings, for learned whitening.
+                Default `None`: PCA whitening.
+            pairs: (pairs, 2), positions of matching samples, in place of
+                labels. Default `None`.
+
+        Raises:
+            ValueError: embeddings that are not finite or have fewer columns
+                than `size`; without shrinkage, too few samples, or directions
+                without variance; both labels and pairs; positions of no
+                sample; a class structure without two samples in any class.
+        """
+        rows = checked_embeddings(embeddings).astype("float64")
+        if not self.built:
+            self.build(rows.shape)
+        mean = rows.mean(axis=0)
+        total = _covariance(rows - mean, len(rows) - 1)
+        if labels is None and pairs is None:
+            inverse = self._inverse_root(total, len(rows) - 1, self.size)
+            kernel = inverse[:, : self.size]
+        else:
+            residuals, rank = _residuals(rows, labels, pairs)
+            within = _covariance(residuals, rank)
+            inverse = self._inverse_root(within, rank, rows.shape[1])
+            kernel = inverse @ _leading(inverse.T @ total @ inverse)[1]
+            kernel = kernel[:, : self.size]
+        # The sign of an eigenvector is arbitrary: the largest entry decides.
+        largest = np.abs(kernel).argmax(axis=0)
+        kernel = kernel * np.sign(kernel[largest, np.arange(self.size)])
+        self.mean.assign(mean)
+        self.kernel.assign(kernel)
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        """Returns (batch, size)."""
+        return input_shape[0], self.size
+
+    def compute_output_spec(self, embeddings: Tensor) -> keras.KerasTensor:
+        """Returns the symbolic output, float32 at least."""
+        is_double = keras.backend.standardize_dtype(embeddings.dtype)
+        return keras.KerasTensor(
+            self.compute_output_shape(embeddings.shape),
+            dtype="float64" if is_double == "float64" else "float32",
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "size": self.size,
+            "shrinkage": self.shrinkage,
+            "normalization": self.normalization,
+        }
+
+    def _inverse_root(self, covariance, rank, used):
+        """Eigenvectors over root eigenvalues, the largest of these first.
+
+        Of these directions the first `used` must have some variance.
+        """
+        dimensions = len(covariance)
+        if not self.shrinkage and rank < dimensions:
+            raise ValueError(
+                "`shrinkage` must be above 0 for fewer samples (less the mean "
+                "of each class, for learned whitening) than dimensions, for "
+                f"example 0.1. Received: shrinkage={self.shrinkage}, {rank} "
+                f"degrees of freedom for {dimensions} dimensions."
+            )
+        mean_variance = np.trace(covariance) / dimensions
+        shrunk = (1.0 - self.shrinkage) * covariance
+        shrunk += self.shrinkage * mean_variance * np.eye(dimensions)
+        variances, directions = _leading(shrunk)
+        # Smaller deviations than float32 resolves beside the largest one.
+        smallest = np.finfo("float32").eps ** 2 * variances[0]
+        if not variances[used - 1] > smallest:
+            count = int((variances > smallest).sum())
+            raise ValueError(
+                f"`embeddings` must vary in at least {used} directions. "
+                f"Received: {count}. Set `shrinkage` above 0 or, for PCA "
+                "whitening, lower `size`."
+            )
+        return directions / np.sqrt(np.maximum(variances, smallest))
+
+
+def _covariance(rows, count):
+    return rows.T @ rows / max(count, 1)
+
+
+def _leading(matrix):
+    """Eigenvalues and eigenvectors, the largest first."""
+    values, vectors = np.linalg.eigh(matrix)
+    return values[::-1], vectors[:, ::-1]
+
+
+def _residuals(rows, labels, pairs):
+    """Deviations within classes, and their degrees of freedom."""
+    if labels is not None and pairs is not None:
+        raise ValueError(
+            "Only one of `labels` and `pairs` can be given. Received both."
+        )
+    if pairs is not None:
+        pairs = ops.convert_to_numpy(pairs)
+        is_position = pairs.dtype.kind in "iu" and pairs.ndim == 2
+        if not (
+            is_position
+            and pairs.shape[1] == 2
+            and len(pairs)
+            and 0 <= pairs.min()
+            and pairs.max() < len(rows)
+        ):
+            raise ValueError(
+                "`pairs` must have shape (pairs, 2), positions in [0, "
+                f"{len(rows)}). Received: shape {pairs.shape}, dtype "
+                f"{pairs.dtype}."
+            )
+        # The difference of two samples has twice their variance.
+        differences = rows[pairs[:, 0]] - rows[pairs[:, 1]]
+        return differences / np.sqrt(2.0), len(pairs)
+    names, classes = np.unique(
+        checked_labels(labels, len(rows)), return_inverse=True
+    )
+    if len(names) == len(rows):
+        raise ValueError(
+            "`labels` must have a class with two samples or more. Received: "
+            f"{len(rows)} samples of {len(names)} classes."
+        )
+    sums = np.zeros((len(names), rows.shape[1]))
+    np.add.at(sums, classes, rows)
+    means = sums / np.bincount(classes)[:, None]
+    return rows - means[classes], len(rows) - len(names)

@@ -1,0 +1,170 @@
+"""Whitening: PCA, learned from labels or pairs, and what is refused."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_gsp.layers import Whitening
+from tests.compiled import compiled, on_tensorflow
+
+
+def mixed(samples=60, size=6):
+    """Correlated rows in eight classes."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(samples) % 8
+    centers = rng.normal(size=(8, size))
+    rows = centers[labels] + rng.normal(size=(samples, size))
+    return rows @ rng.normal(size=(size, size)) + 5.0, labels
+
+
+def fitted(rows, size, *args, **options):
+    arguments = {
+        name: options.pop(name) for name in ("pairs",) if name in options
+    }
+    layer = Whitening(size, normalization=None, **options)
+    layer.adapt(rows, *args, **arguments)
+    return np.asarray(layer(rows))
+
+
+def within_covariance(rows, labels):
+    """Of deviations from the class means, by a loop."""
+    total = np.zeros((rows.shape[1],) * 2)
+    for one in np.unique(labels):
+        members = rows[labels == one]
+        for row in members - members.mean(axis=0):
+            total += np.outer(row, row)
+    return total / (len(rows) - len(np.unique(labels)))
+
+
+def test_pca_whitens_the_leading_directions():
+    rows, _ = mixed()
+    found = fitted(rows, 3)
+    np.testing.assert_allclose(found.mean(axis=0), 0.0, atol=1e-4)
+    np.testing.assert_allclose(np.cov(found.T), np.eye(3), atol=1e-3)
+    # scores of the SVD of the centered rows, whose signs are arbitrary
+    left, _, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    expected = left[:, :3] * np.sqrt(len(rows) - 1)
+    np.testing.assert_allclose(abs(found), abs(expected), atol=1e-3)
+
+
+def test_learned_whitening_whitens_classes_and_orders_by_total_variance():
+    rows, labels = mixed()
+    found = fitted(rows, 4, labels)
+    np.testing.assert_allclose(
+        within_covariance(found, labels), np.eye(4), atol=1e-3
+    )
+    total = np.cov(found.T)
+    np.testing.assert_allclose(total, np.diag(np.diag(total)), atol=1e-3)
+    ratios = np.linalg.eigvals(
+        np.linalg.solve(within_covariance(rows, labels), np.cov(rows.T))
+    ).real
+    np.testing.assert_allclose(
+        np.diag(total), np.sort(ratios)[::-1][:4], rtol=1e-3
+    )
+    named = fitted(rows, 4, np.array([f"class {one}" for one in labels]))
+    np.testing.assert_array_equal(named, found)
+
+
+def test_pairs_of_each_class_equal_its_labels():
+    """All ordered pairs of equal classes have the same mean difference."""
+    rows, labels = mixed(64)
+    pairs = np.argwhere(labels[:, None] == labels)
+    by_pairs = fitted(rows, 4, pairs=pairs[pairs[:, 0] != pairs[:, 1]])
+    by_labels = fitted(rows, 4, labels)
+    np.testing.assert_allclose(by_pairs, by_labels, rtol=1e-3, atol=1e-3)
+
+
+def test_shrinkage_of_one_keeps_distances():
+    rows, labels = mixed()
+    for labels_or_none in (None, labels):
+        found = fitted(rows, 6, labels_or_none, shrinkage=1.0)
+        scale = np.linalg.norm(found[0] - found[1])
+        scale /= np.linalg.norm(rows[0] - rows[1])
+        np.testing.assert_allclose(
+            np.linalg.norm(found[2] - found[5]),
+            scale * np.linalg.norm(rows[2] - rows[5]),
+            rtol=1e-4,
+        )
+
+
+def test_shrinkage_moves_the_covariance_towards_the_mean_variance():
+    rows, _ = mixed()
+    layer = Whitening(6, shrinkage=0.3)
+    layer.adapt(rows)
+    covariance = np.cov(rows.T)
+    shrunk = 0.7 * covariance + 0.3 * np.trace(covariance) / 6 * np.eye(6)
+    kernel = np.asarray(layer.kernel)
+    np.testing.assert_allclose(kernel.T @ shrunk @ kernel, np.eye(6), atol=1e-4)
+    few = rows[:5]
+    layer.adapt(few)
+    assert np.isfinite(layer(few)).all()
+
+
+def test_outputs_are_normalized_and_equal_compiled():
+    rows, _ = mixed()
+    layer = Whitening(3, dtype="mixed_bfloat16")
+    layer.adapt(rows)
+    found = layer(rows.astype("float32"))
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(
+        compiled(layer.call)(rows.astype("float32")), found, atol=1e-4
+    )
+
+
+def test_unadapted_it_keeps_the_first_coordinates():
+    rows = np.array([[3.0, 4.0, 7.0]], "float32")
+    np.testing.assert_allclose(Whitening(2)(rows), [[0.6, 0.8]], rtol=1e-6)
+
+
+@on_tensorflow
+def test_keras_file_round_trip_and_nothing_is_trained(tmp_path):
+    rows, labels = mixed()
+    model = keras.Sequential([keras.Input((6,)), Whitening(3, shrinkage=0.2)])
+    model.layers[0].adapt(rows, labels)
+    assert not model.trainable_weights
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.layers[0].get_config() == model.layers[0].get_config()
+    np.testing.assert_array_equal(
+        again.predict(rows, verbose=0), model.predict(rows, verbose=0)
+    )
+
+
+@on_tensorflow
+@pytest.mark.parametrize(
+    ("rows", "arguments", "message"),
+    [
+        (mixed(6)[0], {}, "`shrinkage` must be above 0.*5 degrees of freedom"),
+        (mixed(12)[0], {"labels": mixed(12)[1]}, "4 degrees of freedom for 6"),
+        (mixed(60, 2)[0], {}, "at least `size` columns.*size=3"),
+        (np.where(np.eye(60, 6), np.nan, 1.0), {}, "must be finite.*6 of 60"),
+        (mixed()[0] * [1, 1, 0, 0, 0, 0], {}, "at least 3.*Received: 2"),
+        (
+            mixed()[0] * [1, 1, 1, 1, 1, 0],
+            {"labels": mixed()[1]},
+            "at least 6 directions. Received: 5",
+        ),
+        (mixed()[0], {"labels": np.arange(60)}, "60 samples of 60 classes"),
+        (mixed()[0], {"labels": np.arange(5)}, "one entry for each item"),
+        (mixed()[0], {"pairs": [[0, 60]]}, r"positions in \[0, 60\)"),
+        (mixed()[0], {"pairs": [[-1, 6]]}, r"positions in \[0, 60\)"),
+        (mixed()[0], {"pairs": [0, 1]}, r"shape \(2,\)"),
+        (mixed()[0], {"pairs": [[0, 1]], "labels": [0]}, "Received both"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(rows, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Whitening(3).adapt(rows, **arguments)
+
+
+@on_tensorflow
+def test_wrong_arguments_are_refused():
+    for arguments, message in (
+        ({"size": 0}, "size=0"),
+        ({"size": 3, "shrinkage": -0.1}, "shrinkage=-0.1"),
+        ({"size": 3, "shrinkage": 1.5}, r"in \[0, 1\]"),
+        ({"size": 3, "normalization": "l1"}, "normalization='l1'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Whitening(**arguments)
