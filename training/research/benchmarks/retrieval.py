@@ -1,4 +1,4 @@
-"""Search in galleries of any size, beside faiss and NumPy; and serving.
+"""Search in galleries, compared with faiss alone; and serving.
 
     python -m training.research.benchmarks.retrieval --json docs/results/retrieval.json
 
@@ -32,8 +32,8 @@ from training.research.report import (
     run_benchmark,
 )
 
-GRAPHS = ("MilvusIndex embedded", "faiss HNSW")
-EXACT = ("faiss flat", "ExactIndex")
+GRAPHS = ("FaissIndex HNSW", "faiss HNSW", "MilvusIndex embedded")
+EXACT = ("faiss Flat", "ExactIndex")
 SCRIPT = Path(__file__).with_name("search_contender.py")
 
 
@@ -50,7 +50,7 @@ class Settings(CommandSettings):
     neighbors: int = 10
     repeats: int = 3
     contenders: tuple[str, ...] = ()
-    """Names of contenders; by default all. Recall compares with faiss flat,
+    """Names of contenders; by default all. Recall compares with faiss Flat,
     or with ExactIndex."""
     serving: bool = True
     """Whether to serve images too."""

@@ -8,48 +8,38 @@ JSON.
 import json
 import resource
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-# Rows of a gallery that are looked at or added at once.
-BLOCK = 2**16
+# Finds the positions (queries, k) of the nearest rows.
+Search = Callable[[np.ndarray, int], np.ndarray]
 
 
-def gsp_exact(gallery: Any, storage: str = "float32") -> Any:
-    """`ExactIndex`."""
-    import keras_gsp as gsp
+def indexed(name: str, **options: Any) -> Callable[[np.ndarray], Search]:
+    """Returns a function that builds an index in memory."""
 
-    index = gsp.retrieval.ExactIndex(gallery, storage=storage)
-    return lambda queries, k: index.search(queries, k).indices
+    def build(gallery):
+        import keras_gsp as gsp
 
+        index = getattr(gsp.retrieval, name)(gallery, **options)
+        return lambda queries, k: index.search(queries, k).indices
 
-def gsp_half(gallery: Any) -> Any:
-    """`ExactIndex` in float16."""
-    return gsp_exact(gallery, "float16")
-
-
-def gsp_quarter(gallery: Any) -> Any:
-    """`ExactIndex` in int8."""
-    return gsp_exact(gallery, "int8")
+    return build
 
 
-def gsp_mapped(gallery: Any) -> Any:
+def on_disk(gallery: np.ndarray) -> Search:
     """`ExactIndex` in float16, read from the disk."""
-    import tempfile
-
     import keras_gsp as gsp
 
     folder = tempfile.TemporaryDirectory()
     path = f"{folder.name}/index"
-    whole = gsp.retrieval.ExactIndex(storage="float16")
-    for start in range(0, len(gallery), BLOCK):
-        whole.add(gallery[start : start + BLOCK])
-    whole.save(path)
-    del whole
+    gsp.retrieval.ExactIndex(gallery, storage="float16").save(path)
     index = gsp.retrieval.ExactIndex.load(path, mmap=True)
 
     def search(queries, k, _folder=folder):
@@ -58,25 +48,13 @@ def gsp_mapped(gallery: Any) -> Any:
     return search
 
 
-def gsp_scann(gallery: Any) -> Any:
-    """`ScannIndex` with its automatic settings."""
-    import keras_gsp as gsp
-
-    index = gsp.retrieval.ScannIndex(gallery)
-    return lambda queries, k: index.search(queries, k).indices
-
-
-def gsp_milvus(gallery: Any) -> Any:
+def milvus(gallery: np.ndarray) -> Search:
     """`MilvusIndex`, embedded, with its HNSW graph."""
-    import tempfile
-
     import keras_gsp as gsp
 
     folder = tempfile.TemporaryDirectory()
     index = gsp.retrieval.MilvusIndex(f"{folder.name}/gallery.db", "items")
-    for start in range(0, len(gallery), 10_000):
-        rows = gallery[start : start + 10_000]
-        index.upsert(rows, None, np.arange(start, start + len(rows)))
+    index.upsert(gallery, None, np.arange(len(gallery)))
     index.build()
 
     def search(queries, k, _folder=folder):
@@ -85,35 +63,38 @@ def gsp_milvus(gallery: Any) -> Any:
     return search
 
 
-def faiss_exact(gallery: Any) -> Any:
-    """Search with faiss IndexFlatL2."""
-    import faiss
+def faiss_alone(
+    factory: str, parameters: str | None = None
+) -> Callable[[np.ndarray], Search]:
+    """Returns a function that builds an index with faiss alone."""
 
-    index = faiss.IndexFlatL2(gallery.shape[1])
-    index.add(gallery)
-    return lambda queries, k: index.search(queries, k)[1]
+    def build(gallery):
+        import faiss
 
+        index = faiss.index_factory(gallery.shape[1], factory)
+        index.train(gallery)
+        index.add(gallery)
+        if parameters is not None:
+            faiss.ParameterSpace().set_index_parameters(index, parameters)
+        return lambda queries, k: index.search(queries, k)[1]
 
-def faiss_hnsw(gallery: Any) -> Any:
-    """Search with faiss IndexHNSWFlat with 32 links, 64 candidates."""
-    import faiss
-
-    index = faiss.IndexHNSWFlat(gallery.shape[1], 32)
-    index.hnsw.efConstruction = 200
-    index.hnsw.efSearch = 64
-    index.add(gallery)
-    return lambda queries, k: index.search(queries, k)[1]
+    return build
 
 
+CLUSTERS = {"factory": "IVF256,Flat", "parameters": "nprobe=32"}
+GRAPH = {"factory": "HNSW32", "parameters": "efSearch=64"}
 CONTENDERS = {
-    "faiss flat": faiss_exact,
-    "ExactIndex": gsp_exact,
-    "ExactIndex float16": gsp_half,
-    "ExactIndex int8": gsp_quarter,
-    "ExactIndex float16 on disk": gsp_mapped,
-    "ScannIndex": gsp_scann,
-    "MilvusIndex embedded": gsp_milvus,
-    "faiss HNSW": faiss_hnsw,
+    "faiss Flat": faiss_alone("Flat"),
+    "ExactIndex": indexed("ExactIndex"),
+    "ExactIndex float16": indexed("ExactIndex", storage="float16"),
+    "ExactIndex int8": indexed("ExactIndex", storage="int8"),
+    "ExactIndex float16 on disk": on_disk,
+    "FaissIndex Flat": indexed("FaissIndex"),
+    "FaissIndex IVF": indexed("FaissIndex", **CLUSTERS),
+    "FaissIndex HNSW": indexed("FaissIndex", **GRAPH),
+    "faiss HNSW": faiss_alone(**GRAPH),
+    "ScannIndex": indexed("ScannIndex"),
+    "MilvusIndex embedded": milvus,
 }
 
 
