@@ -111,9 +111,7 @@ PAGES = {
         ("zero_shot_prediction_seen", "zero_shot_prediction"),
     ),
     "pooling": Page("What a pooling costs", ("pooling", "pooling_jax")),
-    "retrieval": Page(
-        "Search and scoring", ("retrieval", "exact_search", "evaluation")
-    ),
+    "retrieval": Page("Search and scoring", ("retrieval", "evaluation")),
     "training_speed": Page(
         "Speed of training", ("step_share", "pipeline", "batch_chunks")
     ),

@@ -1,4 +1,4 @@
-"""Approximate search: an engine proposes candidates, exact distances decide."""
+"""Approximate search: an engine proposes candidates, exact distances rank."""
 
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,10 @@ FEW_SELECTED = 50_000
 class ApproximateIndex(GalleryIndex):
     """Base of the indexes whose engine proposes candidates.
 
-    The engine numbers its rows as they come. Deleted items stay in it, are
-    skipped, and leave with the next rebuild: when they are the majority, or
-    when the index is saved. What the engine learned from the first items,
-    such as clusters and codes, stays until then. A subclass implements
+    The engine numbers its rows in the order of their arrival. It keeps
+    deleted items, which a search skips, until it is built again: when they
+    are the majority, or when the index is saved. Clusters and codes that were
+    learned from the first items also stay until then. A subclass implements
     `_build`, `_append`, `_proposed`, `_write_engine` and `_read_engine`.
     """
 
@@ -33,29 +33,33 @@ class ApproximateIndex(GalleryIndex):
     _num_rows = 0
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
-        """Builds a changed index again and writes it; see `ExactIndex.save`."""
+        """Writes the index; builds it again first if items were deleted."""
         if self._num_rows != len(self):
             self._rebuild()
         super().save(path, overwrite=overwrite)
 
-    def _search(
+    def search(
         self,
         queries: Any,
-        k: int,
-        exclude_ids: Any,
-        where: Where | None,
-        num_rescored: int = 0,
+        k: int = 10,
+        *,
+        exclude_ids: Any = None,
+        where: Where | None = None,
         **options: Any,
     ) -> Neighbors:
-        """Orders the engine's candidates by exact distance.
+        """Finds k near gallery items of each query.
+
+        If few items pass a filter, all of them are compared; otherwise the
+        engine is asked for candidates until enough of them pass.
 
         Args:
-            queries: as for `search`.
-            k: as for `search`.
-            exclude_ids: as for `search`.
-            where: as for `search`.
-            num_rescored: least number of candidates to compare exactly.
-            **options: passed to `_proposed`.
+            queries: as for `SearchIndex.search`, also the next three.
+            k: number of neighbors.
+            exclude_ids: one id for each query.
+            where: filter.
+            **options: the engine's own: `params` for faiss;
+                `leaves_to_search` and `pre_reorder_num_neighbors` for ScaNN.
+                Default: those of the index.
         """
         gallery = self.gallery
         queries, excluded = self._checked(queries, k, exclude_ids)
@@ -72,7 +76,7 @@ class ApproximateIndex(GalleryIndex):
         places = np.full(self._num_rows, -1)
         is_kept = slice(None) if selected is None else selected
         places[self._rows[is_kept]] = np.arange(len(self))[is_kept]
-        needed = max(shown + 1 + SPARE_CANDIDATES, num_rescored)
+        needed = max(shown + 1 + SPARE_CANDIDATES, self._num_rescored(shown))
         needed = min(needed, num_passing)
         asked = -(-needed * self._num_rows // num_passing)
         distances = np.full((len(queries), shown), np.inf, "float32")
@@ -101,7 +105,7 @@ class ApproximateIndex(GalleryIndex):
     def _passing(self, queries, asked, needed, places, options):
         """Positions of the first candidates that pass, (queries, needed)."""
         while True:
-            rows = self._proposed(queries, asked, options)
+            rows = self._proposed(queries, asked, **options)
             found = np.where(rows < 0, -1, places[rows])
             counts = (found >= 0).sum(axis=1)
             # Fewer than asked for: the engine has no more.
@@ -148,8 +152,12 @@ class ApproximateIndex(GalleryIndex):
         """Adds rows (rows, size), float32, to the engine's index."""
         raise NotImplementedError
 
+    def _num_rescored(self, k: int) -> int:
+        """Least number of candidates to compare exactly."""
+        return 0
+
     def _proposed(
-        self, queries: np.ndarray, asked: int, options: dict[str, Any]
+        self, queries: np.ndarray, asked: int, **options: Any
     ) -> np.ndarray:
         """Rows of the engine near each query, (queries, asked), -1 for none."""
         raise NotImplementedError

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_gsp.data.images import evaluation_batches
 from keras_gsp.data.preprocessing import agreed, preprocessing_of
+from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.gallery import Gallery
 from keras_gsp.retrieval.index.nearest import (
@@ -30,10 +31,10 @@ from keras_gsp.storage.whole import whole_folder
 
 
 class GalleryIndex:
-    """Base of the indexes of a `Gallery`; searches exactly.
+    """Base of the indexes that hold a `Gallery` in memory; searches exactly.
 
     An engine overrides `search` and the hooks at the end. `saved_options` are
-    the names of its own constructor's arguments.
+    the names of its constructor's own arguments.
     """
 
     kind: str
@@ -70,8 +71,8 @@ class GalleryIndex:
             encoder: Keras model, images to embeddings (or to a dict with
                 `"embedding"`).
             dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
-                (images, labels) batches, or a tuple of two arrays. Names of
-                image files in place of the images are read and cut as the
+                (images, labels) batches, or a tuple of two arrays, of which
+                the first may hold names of image files: they are cut as the
                 encoder expects (`gsp.data.preprocessing_of`).
             ids: one id for each image, in order. Default `None`: positions.
             batch_size: images embedded at once when arrays are given.
@@ -82,15 +83,15 @@ class GalleryIndex:
             The index.
 
         Raises:
-            ValueError: a data set of `evaluation_batches` that is cut in
-                another way than the encoder expects, or file names for an
-                encoder that does not know how they must be cut.
+            ValueError: `evaluation_batches` that cut images in another way
+                than the encoder expects, or file names for an encoder without
+                a `Preprocessing`.
         """
         index = cls(**options)
-        own = index.gallery
-        own.preprocessing, dataset = _cut_alike(encoder, dataset, batch_size)
-        index.gallery.add_encoded(encoder, dataset, ids, batch_size, attributes)
-        index._changed(np.zeros(0, "int64"))
+        preprocessing, dataset = _cut_alike(encoder, dataset, batch_size)
+        batches = LabeledBatches(dataset, "dataset", batch_size)
+        index.add(*encoded(encoder, batches), ids, attributes)
+        index.gallery.preprocessing = preprocessing
         return index
 
     def __len__(self) -> int:
@@ -122,7 +123,7 @@ class GalleryIndex:
         ids: Any = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Adds items; see the class for the arguments."""
+        """Adds items; the arguments are those of the class."""
         self.gallery.add(embeddings, labels, ids, attributes)
         self._changed(np.zeros(0, "int64"))
 
@@ -270,8 +271,8 @@ class GalleryIndex:
 class ExactIndex(GalleryIndex):
     """Finds the nearest gallery items of a query by comparing with all.
 
-    A search needs about 100 MB beside the gallery. A few hundred thousand
-    items take milliseconds a query; `FaissIndex`, `ScannIndex` and
+    A search needs about 100 MB beside the gallery, and a few milliseconds for
+    a query among a few hundred thousand items. `FaissIndex`, `ScannIndex` and
     `MilvusIndex` search larger galleries.
 
     Args:
@@ -281,11 +282,11 @@ class ExactIndex(GalleryIndex):
             the number of items added before.
         attributes: arrays (items,) of numbers or strings by name, to filter
             searches by. Default `None`: none.
-        storage: `"float32"` keeps embeddings as they are; `"float16"` rounds
-            them to 11 bits in half the memory, `"int8"` to 8 bits in a
-            quarter; `search_recall` measures the loss. Default `"float32"`.
-        match: `MatchThreshold` calibrated for the encoder. Searches then
-            return `is_match`, and it is saved with the index. It may be
+        storage: `"float32"`, or `"float16"` for half the memory (11 bits of
+            each number), or `"int8"` for a quarter (8 bits); `search_recall`
+            measures the loss. Default `"float32"`.
+        match: `MatchThreshold` calibrated for the encoder, with which
+            searches return `is_match`; saved with the index, and may be
             assigned later. Default `None`.
 
     Raises:
@@ -354,7 +355,7 @@ def check_filled(gallery: Gallery) -> None:
 
 
 def _cut_alike(encoder, dataset, batch_size):
-    """Returns how a gallery is cut, and the data set to embed."""
+    """How images are cut, and the data set to embed."""
     own = preprocessing_of(encoder)
     if isinstance(dataset, tuple | list) and len(dataset) == 2:
         images, labels = dataset

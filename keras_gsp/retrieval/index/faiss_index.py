@@ -1,15 +1,11 @@
 """Nearest-neighbor search with faiss: graphs, clusters and compact codes."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.approximate import ApproximateIndex
-from keras_gsp.retrieval.index.search_index import Neighbors
-from keras_gsp.retrieval.index.where import Where
-from keras_gsp.retrieval.matching import MatchThreshold
 
 FILE = "faiss.index"
 # Default number of candidates to rescore: for each neighbor, and at least.
@@ -17,10 +13,10 @@ RESCORED_PER_NEIGHBOR, LEAST_RESCORED = 10, 100
 
 
 class FaissIndex(ApproximateIndex):
-    """Searches large galleries with faiss, in memory.
+    """Finds most of the nearest gallery items of a query with faiss.
 
-    Needs faiss (`pip install 'keras-gsp[faiss]'`). A factory string in
-    faiss's own language chooses the engine:
+    Needs faiss (`pip install 'keras-gsp[faiss]'`). faiss proposes candidates,
+    which are ranked by exact distance. Its factory string chooses the engine:
 
     | `factory` | search | bytes an item |
     | --- | --- | --- |
@@ -32,23 +28,19 @@ class FaissIndex(ApproximateIndex):
     | `"IVF256,RaBitQ"` | the same codes inside clusters | size / 8 + 16 |
     | `"SQ8"`, `"PQ16"`, ... | scalar and product quantization | as named |
 
-    faiss proposes candidates, and the vectors of the gallery put them into
-    their exact order. With `load(path, mmap=True)` only faiss's own rows or
-    codes are in memory.
+    With `load(path, mmap=True)` only faiss's own rows or codes are in memory.
 
     Args:
-        embeddings: as for `ExactIndex`, also the next five.
-        labels: see there.
-        ids: see there.
-        attributes: see there.
-        storage: see there.
-        match: see there.
+        embeddings: as for `ExactIndex`, also the next two.
+        labels: (items,), numbers or strings.
+        ids: (items,), integers or strings.
         factory: faiss's factory string. Default `"Flat"`.
         parameters: faiss's search parameters, for example `"nprobe=16"`
             (clusters to look into), `"efSearch=64"` (width of the graph
             search) or both, separated by commas. Default `None`: faiss's own.
         rescore: candidates of a compact code to compare exactly, at least 1.
             Default `None`: ten times k, at least 100. Only for codes.
+        **options: `attributes`, `storage` and `match`, as for `ExactIndex`.
 
     Raises:
         ImportError: faiss is not installed.
@@ -81,27 +73,18 @@ class FaissIndex(ApproximateIndex):
         labels: Any = None,
         ids: Any = None,
         *,
-        attributes: Mapping[str, Any] | None = None,
-        storage: str = "float32",
-        match: MatchThreshold | None = None,
         factory: str = "Flat",
         parameters: str | None = None,
         rescore: int | None = None,
+        **options: Any,
     ) -> None:
         import_faiss()
-        super().__init__(
-            embeddings,
-            labels,
-            ids,
-            attributes=attributes,
-            storage=storage,
-            match=match,
-        )
+        super().__init__(embeddings, labels, ids, **options)
         if rescore is not None:
             check_count(rescore=rescore)
         self.factory, self.parameters = factory, parameters
         self.rescore = rescore
-        # Errors do not wait for the first items.
+        # Errors are raised before the first items are added.
         engine = _made(self.embedding_size, factory)
         if rescore is not None and not _has_codes(engine):
             raise ValueError(
@@ -113,29 +96,14 @@ class FaissIndex(ApproximateIndex):
         _set_parameters(engine, parameters)
         self._rebuild()
 
-    def search(
-        self,
-        queries: Any,
-        k: int = 10,
-        *,
-        exclude_ids: Any = None,
-        where: Where | None = None,
-    ) -> Neighbors:
-        """Finds k near gallery items of each query.
-
-        If few items pass a filter, all of them are compared; otherwise faiss
-        is asked for candidates until enough of them pass. See
-        `SearchIndex.search` for the arguments and errors.
-        """
-        num_rescored = 0
-        if len(self) and _has_codes(self._engine):
-            least = max(RESCORED_PER_NEIGHBOR * k, LEAST_RESCORED)
-            num_rescored = self.rescore or least
-        return self._search(queries, k, exclude_ids, where, num_rescored)
+    def _num_rescored(self, k):
+        if not _has_codes(self._engine):
+            return 0
+        return self.rescore or max(RESCORED_PER_NEIGHBOR * k, LEAST_RESCORED)
 
     def _build(self):
         rows = self.gallery.embeddings
-        # As the search is: products of numbers around zero round less.
+        # Products of numbers around zero round less.
         self._origin = self.gallery.origin
         self._engine = _made(rows.shape[1], self.factory)
         _set_parameters(self._engine, self.parameters)
@@ -153,9 +121,9 @@ class FaissIndex(ApproximateIndex):
     def _append(self, vectors):
         self._engine.add(np.ascontiguousarray(vectors - self._origin))
 
-    def _proposed(self, queries, asked, options):
+    def _proposed(self, queries, asked, **options):
         queries = np.ascontiguousarray(queries - self._origin)
-        return self._engine.search(queries, asked)[1]
+        return self._engine.search(queries, asked, **options)[1]
 
     def _write_engine(self, folder):
         import_faiss().write_index(self._engine, str(folder / FILE))
@@ -167,7 +135,7 @@ class FaissIndex(ApproximateIndex):
             self._engine = import_faiss().read_index(str(folder / FILE))
         except RuntimeError as error:
             raise ValueError(
-                f"{FILE} must be as faiss wrote it. Received: "
+                f"{FILE} must be the file that faiss wrote. Received: "
                 f"{str(folder / FILE)!r}: {_reason(error)}"
             ) from error
         if self._engine.d != self.gallery.embedding_size:
@@ -193,7 +161,7 @@ def import_faiss() -> Any:
 
 def _made(size, factory):
     faiss = import_faiss()
-    # An empty index: codes of 12 or 96 numbers do not divide 64, but 1920.
+    # An empty index: codes of 12 or 96 parts need a size they divide.
     sizes = (64, 1920) if size is None else (size,)
     for size in sizes:
         try:

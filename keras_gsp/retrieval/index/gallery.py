@@ -1,15 +1,11 @@
 """Embeddings with labels, ids and attributes, as an index keeps them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_gsp.data.preprocessing import Preprocessing
-from keras_gsp.embeddings.labeled_batches import (
-    LabeledBatches,
-    encoded_batches,
-)
 from keras_gsp.embeddings.labeled_embeddings import (
     checked_embeddings,
     checked_labels,
@@ -24,16 +20,14 @@ from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 
 # Rows whose squared lengths are computed at once; they fit a cache.
 SQUARE_ROWS = 4096
-# Rows that are collected from an encoder, and written, at once.
-PART_ROWS = 2**16
 RESERVED = {"id", "label", "embedding", "embeddings", "distance"}
 
 
 class Gallery:
-    """Embeddings in parts, each item with a label, an id and attributes.
+    """Embeddings in parts, and columns: ids, labels and attributes.
 
-    Arguments and errors are those of `ExactIndex`. A refused call changes
-    nothing.
+    Every `add` makes a part, which later ones do not copy. Arguments and
+    errors are those of `ExactIndex`. A refused call changes nothing.
     """
 
     def __init__(
@@ -48,12 +42,11 @@ class Gallery:
         check_storage(storage)
         self.storage = storage
         self.match = checked_match(match)
-        # How the images were cut, where `from_encoder` knows it.
+        # How the images were cut, if `from_encoder` knows it.
         self.preprocessing: Preprocessing | None = None
         self.parts: list[StoredVectors] = []
-        self.labels = np.zeros(0, "U1")
-        self.ids = np.zeros(0, "int64")
-        self.attributes: dict[str, np.ndarray] = {}
+        # "id", "label" and the attributes, (items,).
+        self.columns = {"id": np.zeros(0, "int64"), "label": np.zeros(0, "U1")}
         self.num_added = 0
         # Smallest and largest value of each coordinate so far, (size,).
         self.low = self.high = np.zeros(0, "float32")
@@ -65,6 +58,22 @@ class Gallery:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Ids of the items, (items,), int64 or strings."""
+        return self.columns["id"]
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Labels of the items, (items,), numbers or strings."""
+        return self.columns["label"]
+
+    @property
+    def attributes(self) -> dict[str, np.ndarray]:
+        """Attributes by name, (items,), numbers or strings."""
+        names = [name for name in self.columns if name not in RESERVED]
+        return {name: self.columns[name] for name in names}
 
     @property
     def embedding_size(self) -> int | None:
@@ -83,9 +92,8 @@ class Gallery:
         return nearby_origin(self.low, self.high).astype("float32")
 
     def selected(self, where: Where | None) -> np.ndarray | None:
-        """Returns which items pass a filter, `None` if there is no filter."""
-        columns = {"label": self.labels, "id": self.ids, **self.attributes}
-        return is_selected(where, columns)
+        """Returns which items pass a filter, `None` without a filter."""
+        return is_selected(where, self.columns)
 
     def add(
         self,
@@ -98,7 +106,11 @@ class Gallery:
         if ids is None:
             count = np.shape(embeddings)[:1]
             ids = self.num_added + np.arange(*count or (0,))
-        self._append(self._checked(embeddings, labels, ids, attributes))
+        rows, columns = self._checked(embeddings, labels, ids, attributes)
+        new_ids = columns["id"]
+        _refuse_repeated(new_ids[self._places_of(new_ids) >= 0])
+        part = StoredVectors.encoded(rows, self.storage)
+        self.append(part, columns, rows.min(axis=0), rows.max(axis=0))
 
     def upsert(
         self,
@@ -112,62 +124,57 @@ class Gallery:
         Returns:
             Positions that the removed items had, in rising order.
         """
-        new = self._checked(embeddings, labels, ids, attributes, replaces=True)
-        old = np.sort(self.positions_of(new["ids"].tolist()))
-        old = old[old >= 0]
-        self._remove(old)
-        self._append(new)
+        rows, columns = self._checked(embeddings, labels, ids, attributes)
+        part = StoredVectors.encoded(rows, self.storage)
+        old = self._remove(self._places_of(columns["id"]))
+        self.append(part, columns, rows.min(axis=0), rows.max(axis=0))
         return old
+
+    def append(
+        self,
+        part: StoredVectors,
+        columns: dict[str, np.ndarray],
+        low: np.ndarray,
+        high: np.ndarray,
+    ) -> None:
+        """Adds checked items.
+
+        Args:
+            part: their vectors.
+            columns: `"id"`, `"label"` and the attributes of the gallery.
+            low: (size,), smallest value of each coordinate.
+            high: (size,), largest value of each coordinate.
+        """
+        self._half_squares = None
+        ids, start = columns["id"], len(self)
+        by_id = np.argsort(ids, kind="stable")
+        if start:
+            places = np.searchsorted(self.ids, ids[by_id], sorter=self._by_id)
+            by_id = np.insert(self._by_id, places, by_id + start)
+            columns = {
+                name: np.concatenate([old, columns[name]])
+                for name, old in self.columns.items()
+            }
+        self._by_id, self.columns = by_id, columns
+        if len(self.low):
+            low, high = np.minimum(low, self.low), np.maximum(high, self.high)
+        self.low, self.high = low, high
+        self.parts = [*(one for one in self.parts if len(one)), part]
+        self.num_added += len(ids)
 
     def delete(self, ids: Any) -> np.ndarray:
         """Removes items; returns their positions, in rising order."""
-        positions = np.unique(self.positions_of(as_list(ids)))
-        positions = positions[positions >= 0]
-        self._remove(positions)
-        return positions
-
-    def add_encoded(
-        self,
-        encoder: Any,
-        dataset: Any,
-        ids: Any = None,
-        batch_size: int = 64,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Embeds a data set and adds it in parts; see `from_encoder`."""
-        columns = {"ids": ids, **(attributes or {})}
-        batches = LabeledBatches(dataset, "dataset", batch_size)
-        done = 0
-        for embeddings, labels in _parts(encoded_batches(encoder, batches)):
-            some = slice(done, done + len(labels))
-            done += len(labels)
-            chosen = {
-                name: None if values is None else values[some]
-                for name, values in columns.items()
-            }
-            self.add(embeddings, labels, chosen.pop("ids"), chosen)
-        for name, values in columns.items():
-            if values is not None and done != len(values):
-                raise ValueError(
-                    f"`{name}` must hold one entry for each image. "
-                    f"Received: {len(values)} {name} for {done} images."
-                )
+        return self._remove(self.positions_of(as_list(ids)))
 
     def positions_of(self, ids: list[Any]) -> np.ndarray:
         """Returns the position of each id, -1 for `None` and unknown ids."""
-        ids = [_plain(id_) for id_ in ids]
-        kind = str if self.ids.dtype.kind == "U" else int
-        for id_ in ids:
-            if id_ is not None and not isinstance(id_, kind):
-                raise TypeError(
-                    "Ids must be of the kind the gallery has, "
-                    f"{kind.__name__}. Received: {id_!r}."
-                )
-        positions = np.full(len(ids), -1, "int64")
-        is_given = np.array([id_ is not None for id_ in ids], bool)
+        positions = np.full(len(ids), -1)
+        is_given = np.array([one is not None for one in ids], bool)
         if is_given.any() and len(self):
-            given = np.array([id_ for id_ in ids if id_ is not None])
-            positions[is_given] = self._places_of(given)
+            given = [one for one in ids if one is not None]
+            checked = checked_ids(given, len(given))
+            _check_kind("ids", checked, is_text(self.ids))
+            positions[is_given] = self._places_of(checked)
         return positions
 
     def blocks(
@@ -224,61 +231,18 @@ class Gallery:
             start += len(part)
         return vectors
 
-    def _checked(self, embeddings, labels, ids, attributes, replaces=False):
-        """The items to append, or an error."""
-        new = checked_items(embeddings, labels, ids, attributes)
-        rows = new["embeddings"]
-        if self.embedding_size not in (None, rows.shape[1]):
-            raise ValueError(
-                "`embeddings` must have the size of the gallery. Received: "
-                f"{rows.shape[1]}, the gallery has {self.embedding_size}."
-            )
-        if self.parts and set(new["attributes"]) != set(self.attributes):
-            raise ValueError(
-                "`attributes` must be those of the gallery, "
-                f"{sorted(self.attributes)}. "
-                f"Received: {sorted(new['attributes'])}."
-            )
-        if len(self):
-            known = {"ids": self.ids, "labels": self.labels}
-            for name, old in (known | self.attributes).items():
-                values = new.get(name, new["attributes"].get(name))
-                _check_kind(old, values, name)
-            if not replaces:
-                is_known = self._places_of(new["ids"]) >= 0
-                _refuse_repeated(new["ids"][is_known])
-        new["vectors"] = StoredVectors.encoded(rows, self.storage)
-        new["low"], new["high"] = rows.min(axis=0), rows.max(axis=0)
-        return new
-
-    def _append(self, new):
-        self._half_squares = None
-        ids, start = new["ids"], len(self)
-        order = np.argsort(ids, kind="stable")
-        if start == 0:
-            self._by_id = order
-            self.ids, self.labels = ids, new["labels"]
-            self.attributes = new["attributes"]
-        else:
-            places = np.searchsorted(self.ids, ids[order], sorter=self._by_id)
-            self._by_id = np.insert(self._by_id, places, order + start)
-            self.ids = np.concatenate([self.ids, ids])
-            self.labels = np.concatenate([self.labels, new["labels"]])
-            self.attributes = {
-                name: np.concatenate([old, new["attributes"][name]])
-                for name, old in self.attributes.items()
-            }
-        low, high = new["low"], new["high"]
-        if len(self.low):
-            low, high = np.minimum(low, self.low), np.maximum(high, self.high)
-        self.low, self.high = low, high
-        self.parts = [part for part in self.parts if len(part)]
-        self.parts.append(new["vectors"])
-        self.num_added += len(ids)
+    def _checked(self, embeddings, labels, ids, attributes):
+        rows, columns = checked_items(embeddings, labels, ids, attributes)
+        if self.parts:
+            kinds = {name: is_text(old) for name, old in self.columns.items()}
+            check_fits(rows, columns, self.embedding_size, kinds)
+        return rows, columns
 
     def _remove(self, positions):
+        """Removes the items at positions of at least 0; returns those."""
+        positions = np.unique(positions[positions >= 0])
         if not len(positions):
-            return
+            return positions
         self._half_squares = None
         left = np.ones(len(self), bool)
         left[positions] = False
@@ -287,17 +251,19 @@ class Gallery:
             inside = left[start : start + len(part)]
             start += len(part)
             parts.append(part if inside.all() else part.only(inside))
-        # An empty part remembers the size.
+        # An empty part keeps the size.
         self.parts = [part for part in parts if len(part)] or parts[:1]
         moved = np.cumsum(left) - 1
         self._by_id = moved[self._by_id[left[self._by_id]]]
-        self.ids, self.labels = self.ids[left], self.labels[left]
-        self.attributes = {
-            name: values[left] for name, values in self.attributes.items()
+        self.columns = {
+            name: values[left] for name, values in self.columns.items()
         }
+        return positions
 
     def _places_of(self, ids):
         """Positions of ids of the gallery's kind, -1 for unknown ones."""
+        if not len(self):
+            return np.full(len(ids), -1)
         places = np.searchsorted(self.ids, ids, sorter=self._by_id)
         found = self._by_id[np.minimum(places, len(self) - 1)]
         return np.where(self.ids[found] == ids, found, -1)
@@ -305,8 +271,8 @@ class Gallery:
 
 def checked_items(
     embeddings: Any, labels: Any, ids: Any, attributes: Any
-) -> dict[str, Any]:
-    """Returns `embeddings`, `labels`, `ids` and `attributes` as plain arrays.
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Returns embeddings in float32, and ids, labels and attributes by name.
 
     The errors are those of `SearchIndex.upsert`.
     """
@@ -318,7 +284,8 @@ def checked_items(
     with np.errstate(over="ignore"):
         embeddings = checked_embeddings(embeddings.astype("float32"))
     count = len(embeddings)
-    for name in attributes or {}:
+    attributes = attributes or {}
+    for name in attributes:
         if not str(name).isidentifier() or name in RESERVED:
             raise ValueError(
                 "Names of `attributes` must be words that are not one of "
@@ -328,15 +295,40 @@ def checked_items(
     values, counts = np.unique(ids, return_counts=True)
     _refuse_repeated(values[counts > 1])
     labels = np.zeros(count, "U1") if labels is None else labels
-    return {
-        "embeddings": embeddings,
-        "labels": checked_labels(labels, count),
-        "ids": ids,
-        "attributes": {
-            name: checked_labels(values, count, name)
-            for name, values in (attributes or {}).items()
-        },
-    }
+    columns = {"id": ids, "label": checked_labels(labels, count)}
+    for name, values in attributes.items():
+        columns[name] = checked_labels(values, count, name)
+    return embeddings, columns
+
+
+def check_fits(
+    embeddings: np.ndarray,
+    columns: Mapping[str, np.ndarray],
+    size: int | None,
+    kinds: Mapping[str, bool],
+) -> None:
+    """Raises an error unless items fit a gallery.
+
+    Args:
+        embeddings: (items, size).
+        columns: arrays (items,) by name, as `checked_items` returns them.
+        size: size of the gallery's embeddings.
+        kinds: whether a column of the gallery holds strings, by name.
+    """
+    if embeddings.shape[1] != size:
+        raise ValueError(
+            "`embeddings` must have the size of the gallery. Received: "
+            f"{embeddings.shape[1]}, the gallery has {size}."
+        )
+    if set(columns) != set(kinds):
+        raise ValueError(
+            "`attributes` must be those of the gallery, "
+            f"{sorted(set(kinds) - RESERVED)}. "
+            f"Received: {sorted(set(columns) - RESERVED)}."
+        )
+    for name, values in columns.items():
+        shown = {"id": "ids", "label": "labels"}.get(name, name)
+        _check_kind(shown, values, kinds[name])
 
 
 def checked_ids(ids: Any, count: int) -> np.ndarray:
@@ -349,29 +341,15 @@ def checked_ids(ids: Any, count: int) -> np.ndarray:
     return ids.astype("int64") if ids.dtype.kind in "biu" else ids
 
 
+def is_text(values: np.ndarray) -> bool:
+    """Whether a column holds strings."""
+    return values.dtype.kind == "U"
+
+
 def as_list(ids: Any) -> list[Any]:
     """Returns one id or several as a list."""
     is_one = isinstance(ids, str | bytes) or np.ndim(ids) == 0
     return [ids] if is_one else list(ids)
-
-
-def _parts(
-    batches: Iterable[tuple[np.ndarray, np.ndarray]],
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Joins (embeddings, labels) batches to parts of `PART_ROWS` rows."""
-    waiting: list[tuple[np.ndarray, np.ndarray]] = []
-    for pair in batches:
-        waiting.append(pair)
-        if sum(len(labels) for _, labels in waiting) >= PART_ROWS:
-            yield _joined(waiting)
-            waiting = []
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(pairs):
-    rows, labels = zip(*pairs, strict=True)
-    return np.concatenate(rows), np.concatenate(labels)
 
 
 def _refuse_repeated(ids):
@@ -382,17 +360,11 @@ def _refuse_repeated(ids):
         )
 
 
-def _check_kind(old, new, name):
-    """Raises for strings among numbers, or numbers among strings."""
-    if (old.dtype.kind == "U") != (new.dtype.kind == "U"):
+def _check_kind(name, values, needs_text):
+    """Raises `TypeError` for strings among numbers, or the reverse."""
+    if is_text(values) != needs_text:
+        kinds = ("numbers", "strings") if needs_text else ("strings", "numbers")
         raise TypeError(
-            f"`{name}` must be of the kind the gallery already has. "
-            f"Received: {new.dtype}, the gallery has {old.dtype}."
+            f"`{name}` must be {kinds[1]}, as in the gallery. "
+            f"Received: {kinds[0]}."
         )
-
-
-def _plain(id_):
-    """An id as Python's own integer or string."""
-    if isinstance(id_, bytes):
-        return id_.decode("utf-8")
-    return id_.item() if isinstance(id_, np.generic) else id_

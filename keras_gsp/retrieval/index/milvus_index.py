@@ -11,12 +11,12 @@ import numpy as np
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.gallery import (
-    RESERVED,
     as_list,
+    check_fits,
     checked_ids,
     checked_items,
 )
-from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES
+from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES, ordered_exactly
 from keras_gsp.retrieval.index.search_index import (
     Neighbors,
     checked_queries,
@@ -35,25 +35,21 @@ MAX_TEXT, MAX_NEIGHBORS = 65_535, 16_384
 MATCH = "match_threshold"
 HNSW = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
 FLAT: dict[str, Any] = {"index_type": "FLAT", "params": {}}
-PADDING: dict[str, tuple[Any, Any]] = {
-    "text": ("", object),
-    "integer": (-1, "int64"),
-    "float": (-1, "float64"),
-    "distance": (np.inf, "float32"),
-}
-TYPES = {"text": "VARCHAR", "integer": "INT64", "float": "DOUBLE"}
+# Milvus's type of a column by the kind of a NumPy array, and what pads it.
+TYPES = {"U": "VARCHAR", "i": "INT64", "f": "DOUBLE"}
+PADDING = {"VARCHAR": "", "INT64": -1, "DOUBLE": -1.0}
 
 
 class MilvusIndex:
     """Searches a gallery in Milvus, larger than memory or shared.
 
-    Needs pymilvus (`pip install 'keras-gsp[milvus]'`). A path is a database
-    in that folder, inside this process and for it alone; `http://host:19530`
-    is a server or cluster. All calls are the same.
+    Needs pymilvus (`pip install 'keras-gsp[milvus]'`). A path opens a database
+    embedded in this process, which no other process can open at the same
+    time; `http://host:19530` is a server or cluster. All calls are the same.
 
-    Milvus finds most of the nearest items with an HNSW graph, which `build`
-    makes after items were added; before, it compares with all. The items
-    found are ordered by exact distance, then by id.
+    Milvus finds most of the nearest items with an HNSW graph, once `build`
+    was called; before, it compares with all items. The items found are
+    ordered by exact distance, then by id.
 
     Args:
         uri: path ending in `.db`, or `http://...` or `https://...`.
@@ -107,6 +103,7 @@ class MilvusIndex:
             )
         self.uri, self.collection = os.fspath(uri), collection
         self._client = _connected(self.uri, token, timeout)
+        # Milvus's types of the columns by name.
         self._fields: dict[str, str] = {}
         self._size: int | None = None
         self._match: MatchThreshold | None = None
@@ -145,23 +142,23 @@ class MilvusIndex:
         An interrupted call may be repeated unchanged. See
         `SearchIndex.upsert` for the arguments and errors.
         """
-        items = checked_items(embeddings, labels, ids, attributes)
-        columns = {
-            "id": items["ids"],
-            "label": items["labels"],
-            **items["attributes"],
-        }
-        rows = items["embeddings"]
+        rows, columns = checked_items(embeddings, labels, ids, attributes)
         if self._size is None:
             self._create(columns, rows.shape[1])
-        self._check_fits(columns, rows.shape[1])
+        check_fits(rows, columns, self._size, self._is_text)
+        for name, values in columns.items():
+            if (_type(values), self._fields[name]) == ("DOUBLE", "INT64"):
+                raise TypeError(
+                    f"`{name}` must be integers, as in the gallery. "
+                    f"Received: {values.dtype}."
+                )
         step = max(1, BATCH_NUMBERS // rows.shape[1])
         for start in range(0, len(rows), step):
             some = slice(start, start + step)
-            values = [column[some].tolist() for column in columns.values()]
+            lists = [column[some].tolist() for column in columns.values()]
             data = [
                 dict(zip((*columns, "embedding"), row, strict=True))
-                for row in zip(*values, list(rows[some]), strict=True)
+                for row in zip(*lists, list(rows[some]), strict=True)
             ]
             self._call("upsert", data=data)
 
@@ -173,7 +170,7 @@ class MilvusIndex:
 
         Args:
             settings: Milvus's `index_type` and `params`. Default `None`:
-                HNSW with 32 links.
+                HNSW with 32 links for each item.
         """
         self._check_made()
         self._call("flush")
@@ -199,16 +196,16 @@ class MilvusIndex:
         """Finds k near items of each query.
 
         Args:
-            queries: as for `SearchIndex.search`.
-            k: as there, at most 16,367.
-            exclude_ids: as there.
-            where: as there; Milvus filters while it searches.
+            queries: as for `SearchIndex.search`, also the next three.
+            k: number of neighbors, at most 16,367.
+            exclude_ids: one id for each query.
+            where: filter, which Milvus applies while it searches.
             ef: width of the graph search. Default `None`: the larger of 64
                 and four times k.
         """
         queries = self._checked(queries, k)
         excluded = one_id_each(exclude_ids, len(queries))
-        # Ties at the end are broken by id among a few more.
+        # A few more, so that ties at the end can be broken by id.
         asked = k + 1 + SPARE_CANDIDATES
         if asked > MAX_NEIGHBORS:
             raise ValueError(
@@ -226,17 +223,14 @@ class MilvusIndex:
         }
         numbers = asked * (queries.shape[1] + len(self._fields))
         step = max(1, BATCH_NUMBERS // numbers)
-        found: list[list[tuple]] = []
+        ranked = []
         for start in range(0, len(queries), step):
             some = slice(start, start + step)
-            answers = self._call("search", data=list(queries[some]), **options)
-            for query, hits, own in zip(
-                queries[some], answers, excluded[some], strict=True
-            ):
-                hits = [hit for hit in hits if hit["id"] != own]
-                rows = [{"id": hit["id"], **hit["entity"]} for hit in hits]
-                found.append(_nearest(query[None], rows, k)[0])
-        return self._neighbors(found, k)
+            found = self._call("search", data=list(queries[some]), **options)
+            own = excluded[some]
+            ranked.append(self._ranked(queries[some], found, own, asked))
+        parts = zip(*ranked, strict=True)
+        return self._neighbors(k, *(np.concatenate(part) for part in parts))
 
     def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
         """Finds the nearest items by reading all of them, in bounded memory.
@@ -244,7 +238,8 @@ class MilvusIndex:
         For `search_recall`: the whole gallery passes through this process.
         """
         queries = self._checked(queries, k)
-        found: list[list[tuple]] = [[] for _ in queries]
+        nothing: list[list] = [[] for _ in queries]
+        best = self._ranked(queries, nothing, nothing, 0)
         iterator = self._call(
             "query_iterator",
             batch_size=READ_ROWS,
@@ -252,13 +247,18 @@ class MilvusIndex:
             output_fields=["id", "label", "embedding"],
         )
         while rows := iterator.next():
+            rows.sort(key=lambda row: row["id"])
+            names = "embedding", "label", "id"
+            block = ([row[name] for row in rows] for name in names)
+            near = ExactIndex(*block).search(queries, k)
+            found = near.distances, near.ids, near.labels
+            pairs = zip(best, found, strict=True)
+            both = [np.concatenate(pair, axis=1) for pair in pairs]
             # Equally near items are in the order of their ids.
-            for best, near in zip(
-                found, _nearest(queries, rows, k), strict=True
-            ):
-                best[:] = sorted(best + near, key=lambda hit: hit[:2])[:k]
+            order = np.lexsort((both[1], both[0]), axis=1)[:, :k]
+            best = [np.take_along_axis(part, order, axis=1) for part in both]
         iterator.close()
-        return self._neighbors(found, k)
+        return self._neighbors(k, *best)
 
     def delete(self, ids: Any) -> int:
         """Removes items and returns their number.
@@ -301,7 +301,7 @@ class MilvusIndex:
 
     @property
     def _is_text(self):
-        return {name: kind == "text" for name, kind in self._fields.items()}
+        return {name: t == "VARCHAR" for name, t in self._fields.items()}
 
     def _call(self, name, **arguments):
         from pymilvus.exceptions import MilvusException
@@ -314,24 +314,41 @@ class MilvusIndex:
                 f"Received: {error}."
             ) from error
 
-    def _neighbors(self, found, k):
-        """`Neighbors` of lists of (distance, id, label)."""
-        shape = len(found), min(k, len(self))
+    def _ranked(self, queries, found, excluded, width):
+        """Ranks hits by exact distance, then by id.
 
-        def column(place, kind):
-            empty, dtype = PADDING[kind]
-            values = np.full(shape, empty, dtype)
-            for row, hits in enumerate(found):
-                values[row, : len(hits)] = [hit[place] for hit in hits]
-            return values.astype("U") if dtype is object else values
+        Returns:
+            Distances, ids and labels, (queries, width), padded.
+        """
+        rows = {hit["id"]: hit["entity"] for hits in found for hit in hits}
+        order = sorted(rows)
+        places = {one: place for place, one in enumerate(order)}
+        indices = np.full((len(queries), width), -1)
+        for row, (hits, own) in enumerate(zip(found, excluded, strict=True)):
+            kept = [places[hit["id"]] for hit in hits if hit["id"] != own]
+            indices[row, : len(kept)] = kept
+        # The index -1 takes the last row, which is padding.
+        padding = {
+            "embedding": np.zeros(queries.shape[1]),
+            "label": PADDING[self._fields["label"]],
+        }
+        entities = [*(rows[one] for one in order), padding]
+        ids = np.array([*order, PADDING[self._fields["id"]]])
+        labels = np.array([one["label"] for one in entities])
+        vectors = np.array([one["embedding"] for one in entities], "float32")
+        distances, indices = ordered_exactly(queries, vectors[indices], indices)
+        return distances, ids[indices], labels[indices]
 
-        distances, match = column(0, "distance"), self._match
+    def _neighbors(self, k, *ranked):
+        shown = min(k, len(self))
+        distances, ids, labels = (part[:, :shown] for part in ranked)
+        match = self._match
         return Neighbors(
-            ids=column(1, self._fields["id"]),
-            labels=column(2, self._fields["label"]),
+            ids=ids,
+            labels=labels,
             distances=distances,
-            indices=np.full(shape, -1),
-            counts=np.array([len(hits) for hits in found]),
+            indices=np.full(ids.shape, -1),
+            counts=np.isfinite(distances).sum(axis=1),
             is_match=None if match is None else match.is_match(distances),
         )
 
@@ -356,13 +373,11 @@ class MilvusIndex:
         if not self._call("has_collection"):
             return
         description = self._call("describe_collection")
-        kinds = {type_: kind for kind, type_ in TYPES.items()}
         for field in description["fields"]:
             if field["name"] == "embedding":
                 self._size = int(field["params"]["dim"])
             else:
-                kind = kinds.get(field["type"].name, "float")
-                self._fields[field["name"]] = kind
+                self._fields[field["name"]] = field["type"].name
         if self._size is None or not {"id", "label"} <= set(self._fields):
             raise ValueError(
                 "`collection` must have the fields id, label and embedding. "
@@ -381,55 +396,22 @@ class MilvusIndex:
             auto_id=False, enable_dynamic_field=False
         )
         for name, values in columns.items():
-            kind = _kind(values)
-            options = {"max_length": MAX_TEXT} if kind == "text" else {}
-            type_ = getattr(DataType, TYPES[kind])
-            schema.add_field(name, type_, is_primary=name == "id", **options)
+            type_ = _type(values)
+            options = {"max_length": MAX_TEXT} if type_ == "VARCHAR" else {}
+            schema.add_field(
+                name,
+                getattr(DataType, type_),
+                is_primary=name == "id",
+                **options,
+            )
         schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=size)
         self._call("create_collection", schema=schema)
         self._read_schema()
         if self._match is not None:
             self._keep_match()
-        # Searchable from the first item on. A graph over an empty collection
-        # is never built by the embedded engine.
+        # Searchable from the first item on. The embedded engine never builds a
+        # graph of an empty collection.
         self.build(FLAT)
-
-    def _check_fits(self, columns, size):
-        if size != self._size:
-            raise ValueError(
-                "`embeddings` must have the size of the gallery. Received: "
-                f"{size}, the gallery has {self._size}."
-            )
-        if set(columns) != set(self._fields):
-            raise ValueError(
-                "`attributes` must be those of the gallery, "
-                f"{sorted(set(self._fields) - RESERVED)}. Received: "
-                f"{sorted(set(columns) - RESERVED)}."
-            )
-        for name, kind in self._fields.items():
-            new = _kind(columns[name])
-            if new != kind and (new, kind) != ("integer", "float"):
-                raise TypeError(
-                    f"`{name}` must be of the kind the gallery already has. "
-                    f"Received: {new}, the gallery has {kind}."
-                )
-
-
-def _nearest(queries, rows, k):
-    """The k nearest of some rows for each query: (distance, id, label)."""
-    # Equal distances are in the gallery's order: here that of the ids.
-    rows = sorted(rows, key=lambda row: row["id"])
-    if not rows:
-        return [[] for _ in queries]
-    vectors = np.array([row["embedding"] for row in rows], "float32")
-    found = ExactIndex(vectors).search(queries, k)
-    return [
-        [
-            (distance, rows[index]["id"], rows[index]["label"])
-            for distance, index in zip(near.tolist(), order, strict=True)
-        ]
-        for near, order in zip(found.distances, found.indices, strict=True)
-    ]
 
 
 def _connected(uri, token, timeout):
@@ -469,6 +451,5 @@ def _is_path(uri):
     return not uri.startswith(("http://", "https://"))
 
 
-def _kind(column):
-    kinds = {"U": "text", "f": "float"}
-    return kinds.get(column.dtype.kind, "integer")
+def _type(column):
+    return TYPES.get(column.dtype.kind, "INT64")

@@ -8,19 +8,21 @@ import numpy as np
 
 from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
-from keras_gsp.retrieval.index.gallery import PART_ROWS, Gallery, checked_items
+from keras_gsp.retrieval.index.gallery import Gallery, checked_items
 from keras_gsp.retrieval.index.stored_vectors import StoredVectors
 from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.retrieval.verification import INDEX, verify
 
 FORMAT = 4
+# Rows that are written at once.
+WRITTEN_ROWS = 2**16
 
 
 def save_gallery(gallery: Gallery, folder: Path, facts: dict[str, Any]) -> None:
     """Writes a gallery, and its description with `facts` to `index.json`.
 
-    The caller writes the checksums. Vectors are written block by block: a
-    memory-mapped gallery is never read as a whole.
+    The caller writes the checksums. A memory-mapped gallery is read block by
+    block, never as a whole.
     """
     arrays = {"ids": gallery.ids, "labels": gallery.labels}
     for name, values in gallery.attributes.items():
@@ -53,8 +55,7 @@ def load_gallery(
     Args:
         folder: a folder that `save_gallery` wrote to.
         kind: the kind of index that must be there.
-        mmap: whether vectors stay on disk. Their checksum is not compared
-            then, because that would read them all.
+        mmap: whether vectors stay on disk; their checksum is not compared.
     """
     folder = Path(folder)
     if not (folder / INDEX).is_file():
@@ -103,14 +104,13 @@ def _read(folder, facts, mmap):
     if low.shape != (size,) or high.shape != (size,):
         raise ValueError(f"bounds must have {size} numbers")
     # Rows of zeros in place of the vectors: only the columns are checked.
-    new = checked_items(
+    _, columns = checked_items(
         np.zeros((count, 1), "f4"),
         loaded("labels"),
         loaded("ids"),
         {name: loaded(f"attribute.{name}") for name in names},
     )
-    vectors = StoredVectors(values, scales)
-    gallery._append(new | {"vectors": vectors, "low": low, "high": high})
+    gallery.append(StoredVectors(values, scales), columns, low, high)
     gallery.num_added = int(facts["added"])
     if facts.get("match_threshold") is not None:
         gallery.match = MatchThreshold.from_config(facts["match_threshold"])
@@ -132,8 +132,8 @@ def _write_vectors(gallery, folder):
     with open(folder / "embeddings.npy", "wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         for part in gallery.parts:
-            for start in range(0, len(part), PART_ROWS):
-                values, scale = part.stored(slice(start, start + PART_ROWS))
+            for start in range(0, len(part), WRITTEN_ROWS):
+                values, scale = part.stored(slice(start, start + WRITTEN_ROWS))
                 file.write(np.ascontiguousarray(values).data)
                 scales.append(scale)
     if gallery.storage == "int8":

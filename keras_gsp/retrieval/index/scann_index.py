@@ -8,11 +8,8 @@ import numpy as np
 
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.approximate import ApproximateIndex
-from keras_gsp.retrieval.index.search_index import Neighbors
-from keras_gsp.retrieval.index.where import Where
-from keras_gsp.retrieval.matching import MatchThreshold
 
-# Galleries below this size are compared as a whole.
+# Galleries below this size are searched by brute force.
 BRUTE_FORCE_ITEMS = 20_000
 STEPS = (
     "pca",
@@ -30,15 +27,13 @@ class ScannIndex(ApproximateIndex):
     """Finds most of the nearest gallery items of a query with ScaNN.
 
     Needs ScaNN (`pip install 'keras-gsp[ann]'`, Linux), which keeps its own
-    copy of the embeddings.
+    copy of the embeddings. ScaNN proposes candidates, which are ranked by
+    exact distance.
 
     Args:
-        embeddings: as for `ExactIndex`, also the next five.
-        labels: see there.
-        ids: see there.
-        attributes: see there.
-        storage: see there.
-        match: see there.
+        embeddings: as for `ExactIndex`, also the next two.
+        labels: (items,), numbers or strings.
+        ids: (items,), integers or strings.
         num_neighbors: number of neighbors that most searches ask for, at
             least 1; automatic settings depend on it. Default 10.
         settings: dict from steps of ScaNN's builder (`"tree"`, `"score_ah"`,
@@ -46,8 +41,7 @@ class ScannIndex(ApproximateIndex):
             `"upper_tree"`, `"autopilot"`) to their keyword arguments. Default
             `None`: brute force below 20,000 items; above, tree, asymmetric
             hashing and reordering.
-        training_threads: threads that build the index; 0 means one for each
-            core. Default 0.
+        **options: `attributes`, `storage` and `match`, as for `ExactIndex`.
 
     Raises:
         ImportError: ScaNN is not installed.
@@ -79,22 +73,12 @@ class ScannIndex(ApproximateIndex):
         labels: Any = None,
         ids: Any = None,
         *,
-        attributes: Mapping[str, Any] | None = None,
-        storage: str = "float32",
-        match: MatchThreshold | None = None,
         num_neighbors: int = 10,
         settings: Mapping[str, Any] | None = None,
-        training_threads: int = 0,
+        **options: Any,
     ) -> None:
         import_scann()
-        super().__init__(
-            embeddings,
-            labels,
-            ids,
-            attributes=attributes,
-            storage=storage,
-            match=match,
-        )
+        super().__init__(embeddings, labels, ids, **options)
         check_count(num_neighbors=num_neighbors)
         unknown = sorted(set(settings or {}) - set(STEPS))
         if unknown:
@@ -104,42 +88,7 @@ class ScannIndex(ApproximateIndex):
             )
         self.num_neighbors = int(num_neighbors)
         self.settings = None if settings is None else dict(settings)
-        self.training_threads = training_threads
         self._rebuild()
-
-    def search(
-        self,
-        queries: Any,
-        k: int = 10,
-        *,
-        exclude_ids: Any = None,
-        where: Where | None = None,
-        leaves_to_search: int | None = None,
-        pre_reorder_num_neighbors: int | None = None,
-    ) -> Neighbors:
-        """Finds k near gallery items of each query.
-
-        If few items pass a filter, all of them are compared; otherwise ScaNN
-        is asked for candidates until enough of them pass.
-
-        Args:
-            queries: as for `SearchIndex.search`.
-            k: as for `SearchIndex.search`.
-            exclude_ids: as for `SearchIndex.search`.
-            where: as for `SearchIndex.search`.
-            leaves_to_search: leaves of the tree to look into. Default `None`:
-                from the settings.
-            pre_reorder_num_neighbors: candidates to reorder. Default `None`:
-                from the settings, and at least k.
-        """
-        return self._search(
-            queries,
-            k,
-            exclude_ids,
-            where,
-            leaves_to_search=leaves_to_search,
-            candidates=pre_reorder_num_neighbors,
-        )
 
     def num_candidates(self, k: int, wanted: int | None = None) -> int | None:
         """Candidates to reorder for k neighbors, `None` without reordering."""
@@ -159,7 +108,7 @@ class ScannIndex(ApproximateIndex):
             self.settings = automatic_settings(len(self), self.num_neighbors)
         shown = min(self.num_neighbors, len(self.gallery))
         builder = builder(self.gallery.embeddings, shown, "squared_l2")
-        builder.set_n_training_threads(self.training_threads)
+        builder.set_n_training_threads(0)  # one for each core
         for step in STEPS:
             if step in self.settings:
                 builder = getattr(builder, step)(**self.settings[step])
@@ -175,14 +124,13 @@ class ScannIndex(ApproximateIndex):
         # ScaNN appends rows without a number.
         self._searcher.searcher.upsert([None] * len(rows), rows, len(rows))
 
-    def _proposed(self, queries, asked, options):
+    def _proposed(self, queries, asked, **options):
+        wanted = options.pop("pre_reorder_num_neighbors", None)
         rows, distances = self._searcher.search_batched_parallel(
             np.ascontiguousarray(queries),
             final_num_neighbors=asked,
-            pre_reorder_num_neighbors=self.num_candidates(
-                asked, options["candidates"]
-            ),
-            leaves_to_search=options["leaves_to_search"],
+            pre_reorder_num_neighbors=self.num_candidates(asked, wanted),
+            **options,
         )
         is_missing = np.isnan(np.asarray(distances))
         return np.where(is_missing, -1, np.asarray(rows).astype("int64"))
@@ -208,11 +156,11 @@ class ScannIndex(ApproximateIndex):
 def automatic_settings(
     num_items: int, num_neighbors: int
 ) -> dict[str, dict[str, Any]]:
-    """Returns the settings that suit a number of items.
+    """Returns ScaNN's settings for a number of items.
 
-    Small galleries are compared as a whole. Large ones are split into about
-    sqrt(n) leaves, a tenth of which is searched with asymmetric hashing; the
-    best candidates are reordered by exact distance.
+    Small galleries are searched by brute force. Large ones are split into
+    about sqrt(n) leaves, a tenth of which is searched with asymmetric
+    hashing; the best candidates are reordered by exact distance.
     """
     if num_items < BRUTE_FORCE_ITEMS:
         return {"score_brute_force": {}}

@@ -191,8 +191,12 @@ def test_a_refused_part_adds_nothing():
     for arguments, error, message in [
         ((rows[:, :3],), ValueError, "Received: 3, the gallery has 6"),
         ((rows, list("abcd"), [4, 5, 6, 3]), ValueError, "example 3"),
-        ((rows, list("abcd"), list("wxyz")), TypeError, "`ids`.*int64"),
-        ((rows, [1, 2, 3, 4]), TypeError, "`labels`.*<U1"),
+        (
+            (rows, list("abcd"), list("wxyz")),
+            TypeError,
+            "`ids` must be numbers.*strings",
+        ),
+        ((rows, [1, 2, 3, 4]), TypeError, "`labels` must be strings.*numbers"),
         ((rows, None, None, {"a": COLORS}), ValueError, "`a`|attributes"),
     ]:
         with pytest.raises(error, match=message):

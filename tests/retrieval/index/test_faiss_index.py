@@ -141,8 +141,11 @@ def test_an_unreadable_engine_file_is_named(tmp_path):
     content = file.read_bytes()
     FaissIndex(ROWS[:49]).save(tmp_path / "other")
     for new, message in (
-        (content[: len(content) // 2], "faiss.index must be as faiss wrote"),
-        (b"", "faiss.index must be as faiss wrote"),
+        (
+            content[: len(content) // 2],
+            "faiss.index must be the file that faiss wrote",
+        ),
+        (b"", "faiss.index must be the file that faiss wrote"),
         ((tmp_path / "other/faiss.index").read_bytes(), "49 and 50 items"),
     ):
         file.write_bytes(new)

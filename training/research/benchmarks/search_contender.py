@@ -5,6 +5,7 @@ engine. Prints seconds, growth of memory and the file of found positions as
 JSON.
 """
 
+import importlib
 import json
 import resource
 import sys
@@ -69,7 +70,7 @@ def faiss_alone(
     """Returns a function that builds an index with faiss alone."""
 
     def build(gallery):
-        import faiss
+        faiss: Any = importlib.import_module("faiss")
 
         index = faiss.index_factory(gallery.shape[1], factory)
         index.train(gallery)
