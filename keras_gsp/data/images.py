@@ -8,7 +8,6 @@ import numpy as np
 
 from keras_gsp.data import crops
 from keras_gsp.data.decoding import MAX_PIXELS, cut_array, cut_encoded
-from keras_gsp.data.map_each import map_each
 from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.data.untuned import untuned
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
@@ -33,15 +32,14 @@ def augmented_batches(
 ) -> "tf.data.Dataset":
     """Turns batches of indices into batches of augmented images.
 
-    A random crop of the image, resized to a square, mirrored with
-    probability 1/2. Every draw is a function of `seed`, the step and the
-    position in the batch: two runs see the same pixels whatever the number
-    of threads, and a run resumed with `first_step` continues exactly.
-    Only the crop is decoded, and it is resized once: the papers resize the
-    image to 256 pixels first and the crop again.
+    Each image is a random crop, resized to a square and mirrored with
+    probability 1/2. The draws depend on `seed`, the step and the position in
+    the batch alone: a run resumed with `first_step` sees the same pixels.
+    Only the crop is decoded, and it is resized once; the papers first resize
+    the image to 256 pixels.
 
-    Train with `model.fit(batches, shuffle=False, ...)`: Keras warns
-    otherwise that it does not shuffle a `tf.data.Dataset` again.
+    Train with `model.fit(batches, shuffle=False, ...)`, or Keras warns that
+    it does not shuffle a `tf.data.Dataset`.
 
     Args:
         images: file names, a sequence or array of strings; or pixels
@@ -50,28 +48,27 @@ def augmented_batches(
             integers 0, 1, ... in their sorted order.
         index_batches: `tf.data.Dataset` of (batch,) integers of one known
             length, such as `class_balanced_batches` returns.
-        size: side of the result in pixels, at most `resize`.
-        resize: length in pixels of the shorter side to which the published
-            sizes refer; only the ratio `size / resize` and the crop `"side"`
-            depend on it. `None`: with `crop=None` the whole image is resized.
-        crop: `"area"`: the crop covers 0.16 to 1 of the image, as in the
-            benchmark's public code. The default, because the published
-            numbers were computed by that code. `"side"`: a side of 40 to 256
-            pixels, as in the benchmark's text, which allows crops down to
-            1/40 of the image. `None`: the center crop of the evaluation.
-        flip: whether to mirror half of the images.
-        seed: integer.
-        first_step: step at which the batches start.
-        max_pixels: largest number of pixels of a file to decode; a small
-            file can ask for gigabytes. Default 50 million.
+        size: side of the result in pixels, at most `resize`. Default 227.
+        resize: shorter side of the image, in pixels, that `size` and the crop
+            `"side"` refer to. Default 256. `None`: with `crop=None` the whole
+            image is resized.
+        crop: `"area"` (default): 0.16 to 1 of the image's area, as in the
+            benchmark's public code, which computed the published numbers.
+            `"side"`: a side of 40 to 256 pixels, as in the benchmark's text.
+            `None`: the center crop of the evaluation.
+        flip: whether to mirror half of the images. Default `True`.
+        seed: integer. Default 0.
+        first_step: step at which the batches start. Default 0.
+        max_pixels: largest number of pixels of a file to decode. Default 50
+            million.
         positions: integers below the length of a batch: only these of each
-            batch are read and returned, the part that one of several
-            processes feeds. Default `None`: the whole batch.
+            batch are read, the part of one of several processes. Default
+            `None`: the whole batch.
 
     Returns:
         `tf.data.Dataset` of (images, labels): (batch, size, size, channels)
-        uint8 and (batch,) int64; file names give three channels. A file that
-        cannot be read ends the iteration with an error that has its path.
+        uint8 and (batch,) int64; files give three channels. A file that
+        cannot be read ends the iteration with an error that names it.
 
     Raises:
         TypeError: labels that are neither integers nor strings.
@@ -126,7 +123,8 @@ def augmented_batches(
             return cut_encoded(contents, size, window, max_pixels=max_pixels)
         return cut_array(image, size, window)
 
-    def prepare(step, position, image):
+    def prepare(step, place, image):
+        position = tf.gather(tf.constant(places, "int64"), place)
         drawn = tf.random.experimental.stateless_fold_in(
             tf.random.experimental.stateless_fold_in([seed, 0], step), position
         )
@@ -139,17 +137,11 @@ def augmented_batches(
             image = tf.image.stateless_random_flip_left_right(image, flip_seed)
         return image
 
-    def batch(step, indices):
-        chosen = tf.gather(tf.cast(indices, "int64"), places)
-        rows = tf.fill([len(places)], step), tf.constant(places, "int64")
-        pixels = _map_images(
-            prepare, rows, tf.gather(source, chosen), size, 3, max_pixels
-        )
-        return pixels, tf.gather(labels, chosen)
-
-    steps = tf.data.Dataset.counter(first_step)
-    batches = tf.data.Dataset.zip(steps, index_batches)
-    return _mapped(batches, batch)
+    batches = tf.data.Dataset.zip(
+        tf.data.Dataset.counter(first_step),
+        index_batches.map(lambda indices: tf.gather(indices, places)),
+    )
+    return _mapped(batches, prepare, source, labels, len(places), center)
 
 
 def evaluation_batches(
@@ -173,14 +165,14 @@ def evaluation_batches(
         size: side of the result in pixels, at most `resize`. Default 227.
         resize: length of the shorter side before the crop, in pixels; `None`
             resizes the whole image. Default 256.
-        batch_size: images per batch; the last batch holds what is left.
+        batch_size: images per batch; the last batch may be shorter.
         max_pixels: as for `augmented_batches`.
 
     Returns:
         `tf.data.Dataset` of images, (batch, size, size, channels) uint8, in
         the order given; of (images, labels) if labels are given, int64 or
         strings. A file that cannot be read ends the iteration with an error
-        that has its path.
+        that names it.
 
     Raises:
         TypeError: labels that are neither integers nor strings.
@@ -211,70 +203,113 @@ def evaluation_batches(
     source = _source(images)
     if labels is not None:
         labels = tf.constant(_checked_labels(images, labels))
-
-    def batch(indices):
-        pixels = _map_images(
-            lambda image: _cut(image, preprocessing),
-            (),
-            tf.gather(source, indices),
-            (preprocessing.height, preprocessing.width),
-            preprocessing.channels,
-            preprocessing.max_pixels,
-        )
-        return (
-            pixels if labels is None else (pixels, tf.gather(labels, indices))
-        )
-
-    batches = tf.data.Dataset.range(len(images)).batch(batch_size)
-    batches = _mapped(batches, batch)
+    batches = _mapped(
+        tf.data.Dataset.range(len(images)).batch(batch_size).enumerate(),
+        lambda step, place, image: _cut(image, preprocessing),
+        source,
+        labels,
+        batch_size,
+        preprocessing,
+    )
     # Indexes compare it with what their encoder expects.
     batches.preprocessing = preprocessing
     return batches
 
 
-def _mapped(batches, function):
-    import tensorflow as tf
-
-    # It branches on Python values alone: converting it took seconds.
-    function = tf.autograph.experimental.do_not_convert(function)
-    # Each call maps its images in parallel; a second one hides its start.
-    batches = batches.map(function, num_parallel_calls=2, deterministic=True)
-    return untuned(batches.prefetch(2))
-
-
-def _map_images(
+def _mapped(
+    batches: "tf.data.Dataset",
     prepare: Callable[..., Any],
-    rows: tuple[Any, ...],
-    images: Any,
-    size: int | tuple[int, int],
-    channels: int,
-    max_pixels: int,
-) -> Any:
-    """Maps `prepare` over images; names the files that cannot be read."""
+    source: Any,
+    labels: Any,
+    length: int,
+    preprocessing: Preprocessing,
+) -> "tf.data.Dataset":
+    """Maps images one by one, and names the files that cannot be read.
+
+    TensorFlow's decoders raise errors without a file name. An element that
+    raises is dropped here. Each batch ends with an extra row that cannot
+    fail; if images are missing before it, the error names their files. One
+    nested data set per batch would also find them, but costs a quarter of the
+    processor's time.
+
+    Args:
+        batches: (step, indices), all but the last of `length` indices.
+        prepare: function of step, place in the batch, and image.
+        source: all images, or the names of their files.
+        labels: of all images, or `None`.
+        length: images per batch.
+        preprocessing: the size of an image, and `max_pixels` for the error.
+
+    Returns:
+        `tf.data.Dataset` of images, or (images, labels).
+    """
     import tensorflow as tf
 
-    sides = (size, size) if isinstance(size, int) else size
-    is_file = images.dtype == tf.string
-    channels = channels if is_file else images.shape[-1]
-    nothing = tf.zeros((*sides, channels), "uint8")
-    found, is_read = map_each(prepare, (*rows, images), nothing)
-    length = rows[0].shape[0] if rows else None
-    found = tf.ensure_shape(found, (length, *nothing.shape))
-    if not is_file:
-        return found
-    unread = tf.boolean_mask(images, ~is_read)
-    check = tf.debugging.Assert(
-        tf.reduce_all(is_read),
-        [
-            f"Each file must be an image of at most max_pixels={max_pixels} "
-            "pixels; `gsp.data.readable_images` tells why one is not. "
-            "Received:",
-            unread,
-        ],
-        summarize=10,
+    is_file = source.dtype == tf.string
+    channels = preprocessing.channels if is_file else source.shape[-1]
+    shape = (preprocessing.height, preprocessing.width, channels)
+    # `None` where the last batch may be shorter.
+    known_length = batches.element_spec[1].shape[0]
+
+    def rows(step, indices):
+        indices = tf.cast(indices, "int64")
+        count = tf.size(indices, "int64")
+        # Place -1 is the extra row; a short batch is filled with index -1.
+        filled = tf.pad(indices, [[0, length - count]], constant_values=-1)
+        return (
+            tf.fill([count + 1], step),
+            tf.concat([tf.range(count), [-1]], 0),
+            tf.tile(filled[None], [count + 1, 1]),
+        )
+
+    def row(step, place, indices):
+        image = tf.cond(
+            place < 0,
+            lambda: tf.zeros(shape, "uint8"),
+            lambda: prepare(step, place, tf.gather(source, indices[place])),
+        )
+        return tf.ensure_shape(image, shape), place, indices
+
+    def finished(images, places, indices):
+        indices = tf.boolean_mask(indices[0], indices[0] >= 0)
+        indices = tf.ensure_shape(indices, (known_length,))
+        found = places[: tf.argmin(places)]  # up to the extra row
+        is_read = tf.scatter_nd(
+            found[:, None], tf.ones_like(found), tf.shape(indices, "int64")
+        )
+        checks = []
+        if is_file:
+            unread = tf.gather(source, tf.boolean_mask(indices, is_read == 0))
+            message = (
+                "Each file must be an image of at most max_pixels="
+                f"{preprocessing.max_pixels} pixels; "
+                "`gsp.data.readable_images` names the reason. Received:"
+            )
+            checks = [
+                tf.debugging.Assert(
+                    tf.reduce_all(is_read > 0), [message, unread], summarize=10
+                )
+            ]
+        with tf.control_dependencies(checks):
+            images = tf.ensure_shape(images[:-1], (known_length, *shape))
+        if labels is None:
+            return images
+        return images, tf.gather(labels, indices)
+
+    # The functions branch on Python values alone: converting took seconds.
+    rows, row, finished = map(
+        tf.autograph.experimental.do_not_convert, (rows, row, finished)
     )
-    with tf.control_dependencies([check]):
-        return tf.identity(found)
+    num_batches = batches.cardinality()
+    elements = batches.map(rows).unbatch()
+    elements = elements.map(row, num_parallel_calls=tf.data.AUTOTUNE)
+    if is_file:
+        elements = elements.ignore_errors(log_warning=False)
+    batches = elements.batch(length + 1).map(finished)
+    if num_batches != tf.data.UNKNOWN_CARDINALITY:
+        assert_cardinality = tf.data.experimental.assert_cardinality
+        batches = batches.apply(assert_cardinality(num_batches))
+    return untuned(batches.prefetch(2))
 
 
 def _cut(image, preprocessing):

@@ -231,20 +231,49 @@ def test_labels_may_be_strings_and_paths_an_array(files):
     assert next(iter(trained))[1].numpy().tolist() == [6, 0, 5]
 
 
-@pytest.mark.parametrize("damage", ["cut", "missing"])
-def test_a_bad_file_is_named_when_it_is_met(tmp_path, files, damage):
-    bad = tmp_path / "bad.jpg"
-    contents = {"cut": (tmp_path / "color.jpg").read_bytes()[:400]}
-    if damage != "missing":
-        bad.write_bytes(contents.get(damage, b"no image"))
-    paths = [*files, str(bad)]
-    batches = gsp.data.augmented_batches(
-        paths, range(8), index_batches([0, 7], [1, 2]), size=8
+def test_bad_files_are_named_by_the_batch_that_needs_them(tmp_path, files):
+    (tmp_path / "cut.jpg").write_bytes(
+        (tmp_path / "color.jpg").read_bytes()[:400]
     )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="bad.jpg"):
-        list(batches)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="bad.jpg"):
-        list(gsp.data.evaluation_batches(paths, size=8))
+    cut, missing = str(tmp_path / "cut.jpg"), str(tmp_path / "missing.jpg")
+
+    def first_error(batches):
+        found = []
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            for images, labels in batches:
+                found += labels.numpy().tolist()
+                assert len(images) == len(labels)
+        return found, error.value.message
+
+    for good, bad in ((4, 2), (2, 2), (0, 3), (3, 1)):
+        paths = [*files[:good], *[cut, missing, cut][:bad], *files]
+        evaluated = gsp.data.evaluation_batches(
+            paths, range(len(paths)), size=8, batch_size=2
+        )
+        found, message = first_error(evaluated)
+        # The whole batches before the error.
+        assert found == [*range(good // 2 * 2)]
+        assert "cut.jpg" in message and "color.jpg" not in message
+        assert ("missing.jpg" in message) == (bad > 1)
+    found, message = first_error(
+        gsp.data.augmented_batches(
+            [*files, missing], range(8), index_batches([0, 1], [2, 7]), size=8
+        )
+    )
+    assert found == [0, 1] and "missing.jpg" in message
+
+
+def test_batches_have_known_shapes_and_a_known_number():
+    pixels = np.zeros((5, 9, 9, 1), "uint8")
+    evaluated = gsp.data.evaluation_batches(pixels, size=8, batch_size=2)
+    assert evaluated.element_spec.shape == (None, 8, 8, 1)
+    assert len(evaluated) == 3
+    trained = gsp.data.augmented_batches(
+        pixels, range(5), index_batches([0, 1, 2], [2, 3, 4]).repeat(), size=8
+    )
+    images, labels = trained.element_spec
+    assert (images.shape, labels.shape) == ((3, 8, 8, 1), (3,))
+    assert int(trained.cardinality()) == -1
 
 
 @pytest.mark.parametrize("labels", [[0.5, 1.0], [None, 1]])
