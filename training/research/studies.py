@@ -305,9 +305,43 @@ TUNED: dict[str, Any] = {
     "loss": "c2",
     "frozen": "none",
     "cache_features": False,
-    "learning_rate": 1e-3,
+    "learning_rate": 3e-3,
     "fall_share": 0.25,
     "ramp_steps": 50,
+}
+# Where GSP pays: one thing changes from row to row.
+PAYS: dict[str, dict[str, Any]] = {
+    "frozen": {},
+    "cells-1": {"canvas_size": 24, "transport_ratio": 0.4},
+    "cells-9": {"canvas_size": 72, "transport_ratio": 0.044},
+    "cells-16": {"canvas_size": 96, "transport_ratio": 0.025},
+    "sees-19": {"backbone": "glyph-cnn-local"},
+    "sees-all": {"backbone": "glyph-cnn-global"},
+    "steps-200": {"steps": 200, "steps_per_evaluation": 25},
+    "steps-3200": {"steps": 3200, "steps_per_evaluation": 400},
+    "tuned-x0.01": {**TUNED, "backbone_learning_rate_multiplier": 0.01},
+    "tuned-x0.1": {**TUNED, "backbone_learning_rate_multiplier": 0.1},
+    "tuned": TUNED,
+    "random": {**TUNED, "backbone_weights": None},
+    "tuned-200": {**TUNED, "steps": 200, "steps_per_evaluation": 25},
+    "tuned-3200": {**TUNED, "steps": 3200, "steps_per_evaluation": 400},
+    "tuned-sees-19": {**TUNED, "backbone": "glyph-cnn-local"},
+    "tuned-sees-all": {**TUNED, "backbone": "glyph-cnn-global"},
+}
+# GSP's own settings, (transport ratio, inverse temperature), and others.
+GSP_SETTINGS: dict[str, dict[str, Any]] = {
+    f"gsp-{ratio}-{sharpness}": {
+        "transport_ratio": ratio,
+        "inverse_temperature": float(sharpness),
+    }
+    for ratio in (0.05, 0.1, 0.2, 0.3)
+    for sharpness in (10, 20, 40, 80)
+} | {
+    "gsp-32": {"num_prototypes": 32},
+    "gsp-128": {"num_prototypes": 128},
+    "gsp-random": {"prototype_start": "random"},
+    "gsp-zsr-9.5": {"regularizer": "zsr", "zero_shot_scale": 9.5, **_SHARE},
+    "gsp-zsr-0.5": {"regularizer": "zsr", "regularizer_weight": 0.5, **_SHARE},
 }
 BATCH_SIZES = (16, 32, 64, 128)
 
@@ -388,14 +422,57 @@ STUDIES: dict[str, Study] = {
         CHARACTERS,
         [
             (("c2", "ms", "proxy-nca"), ("gap", "gsp", "gsp-zsr")),
-            (("c2-tuned",), ("gap", "gsp")),
+            (("c2-tuned",), ("gap", "gsp", "gsp-zsr", "gem", "gem-gsp")),
+            (("c2-alone",), ("gap",)),
             (("c2",), POOLINGS),
+            (("proxy-nca",), POOLINGS),
+            (
+                (*PAIRS, *PROXIES),
+                (
+                    *("gap", "gsp", "gsp-zsr", "xml", "gsp-xml"),
+                    *("single", "ccp", "ccp-gsp"),
+                ),
+            ),
+            (PAIRS, ("xbm",)),
         ],
-        rows={"ms": GLYPH_ROWS["ms"], "c2-tuned": TUNED},
+        rows={
+            "ms": GLYPH_ROWS["ms"],
+            "c2-tuned": TUNED,
+            "c2-alone": {"loss": "c2", "distractors": False},
+        },
+        methods=_pools(12),
         about=(
+            "`c2-alone` has no symbols around the letters: an upper bound. "
             "The network is frozen, but fine-tuned with `c2-tuned`. GSP has "
             "transport ratio 0.1 and inverse temperature 40, `gem-gsp` power "
             "3; all other poolings have their defaults."
+        ),
+    ),
+    "gsp-settings": grid(
+        "GSP's settings on glyphs, a network pretrained on single characters",
+        CHARACTERS,
+        [(("c2",), ("gap", *GSP_SETTINGS))],
+        methods={
+            word: {"pooling": "gsp", **own}
+            for word, own in GSP_SETTINGS.items()
+        },
+        seeds=1,
+        about=(
+            "Where a name has no ratio and temperature, they are 0.1 and 40."
+        ),
+    ),
+    "gsp-pays": grid(
+        "When GSP pays: one change at a time",
+        CHARACTERS,
+        [(PAYS, ("gap", "gsp"))],
+        rows={row: {"loss": "c2", **own} for row, own in PAYS.items()},
+        about=(
+            "Letters among symbols, a network pretrained on single "
+            "characters. In each row one thing differs from the first: the "
+            "cells of a canvas, one of which is the letter (GSP's ratio is 0.4 of "
+            "a cell); the pixels that a "
+            "feature sees (43 of 48 in the first row); the steps of the head; "
+            "how fast the network learns beside its head."
         ),
     ),
     "collage": grid(

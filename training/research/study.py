@@ -248,15 +248,14 @@ def run_study(command: StudyCommand) -> Path:
     cells = [*cells_of(study, folder, command.first_seed).values()]
     for cell in cells:
         check_sources(cell.recipe)
-    splits: dict[bool, RetrievalSplits] = {}
+    splits: dict[Any, RetrievalSplits] = {}
     taken: set[Path] = set()
     while run := _next_run(cells, taken):
-        # Images, or the frozen network's features of them.
-        kept = run.recipe.cache_features
-        if kept not in splits:
-            splits[kept] = _read(study, [c.recipe for c in cells], kept)
+        key = _data_of(run.recipe)
+        if key not in splits:
+            splits[key] = _read(study, [c.recipe for c in cells], key)
         try:
-            run.train(splits[kept])
+            run.train(splits[key])
         except FileExistsError as error:
             # Another process trains the run, or has just finished it.
             is_finished = RunDirectory(run.path).is_finished
@@ -273,10 +272,26 @@ def run_study(command: StudyCommand) -> Path:
     return folder
 
 
-def _read(study, recipes, kept):
-    """The data of the recipes that keep features, or of those that do not."""
+def _data_of(recipe):
+    """What recipes that read the same data have in common.
+
+    Images, or the frozen network's features of them.
+    """
+    features = None
+    if recipe.cache_features:
+        encoder = recipe.encoder
+        features = (
+            encoder.backbone,
+            encoder.backbone_width,
+            encoder.backbone_weights,
+        )
+    return recipe.data, features
+
+
+def _read(study, recipes, key):
+    """The data of the recipes with this key."""
     largest = max(
-        (one for one in recipes if one.cache_features == kept),
+        (one for one in recipes if _data_of(one) == key),
         key=lambda recipe: recipe.classes_per_batch,
     )
 
