@@ -43,7 +43,8 @@ class Page:
             page of its own gets one under its name.
         about: What a reader has to know.
         curves: Records whose learning curves are drawn.
-        costs: Draw what a pooling gains against the time it takes.
+        gains: Records whose gains over average pooling are drawn as bars.
+        costs: Records whose poolings' gains are drawn against their time.
         is_joined: One table for all studies, a row each cell.
     """
 
@@ -51,7 +52,8 @@ class Page:
     records: tuple[str, ...]
     about: str = ""
     curves: tuple[str, ...] = ()
-    costs: bool = False
+    gains: tuple[str, ...] = ()
+    costs: tuple[str, ...] = ()
     is_joined: bool = False
 
 
@@ -71,6 +73,13 @@ PAGES = {
         ("clutter-pretrained", "components", "emoji-clutter"),
         UNTUNED,
         curves=("components",),
+        gains=("clutter-pretrained",),
+        costs=("clutter-pretrained",),
+    ),
+    "gsp_pays": Page(
+        "When GSP pays, and its settings",
+        ("gsp-pays", "gsp-settings"),
+        gains=("gsp-pays",),
     ),
     "birds": Page(
         "Photographs of birds, 25 classes to learn from",
@@ -97,7 +106,12 @@ PAGES = {
             "poolings-glyphs",
         ),
         UNTUNED + " GSP has one setting for all data sets of a study.",
-        costs=True,
+        costs=(
+            "poolings-birds50-frozen",
+            "poolings-birds50",
+            "poolings-emoji-frozen",
+            "poolings-glyphs",
+        ),
     ),
     "undecided": Page(
         "Studies that decided nothing",
@@ -239,14 +253,16 @@ def draw_missing(folder: Path) -> list[Path]:
             record = records[one]
             if record["kind"] == "experiment":
                 _module(record).draw(path, record["results"])
+            elif one in page.gains:
+                draw_gains(path, record)
             elif one in page.curves:
                 draw_curves(path, record)
             else:
                 continue
             drawn.append(path)
         path = folder / f"{name}.png"
-        if page.costs and "pooling" in records and not path.exists():
-            own = {one: records[one] for one in page.records}
+        own = {one: records[one] for one in page.costs if one in records}
+        if own and "pooling" in records and not path.exists():
             draw_costs(path, own, records["pooling"])
             drawn.append(path)
     return drawn
@@ -493,6 +509,32 @@ def draw_curves(path: Path, record: Mapping[str, Any]) -> None:
         figure.supxlabel("training step")
         figure.supylabel("validation MAP@R")
         _legend(figure, colors)
+
+
+def draw_gains(path: Path, record: Mapping[str, Any]) -> None:
+    """Draws every cell's gain over average pooling, with its interval."""
+    from training.pictures.palette import picture
+
+    rows = [row for row in record["rows"] if row["differences"].get("gap")]
+    gains = [row["differences"]["gap"] for row in rows]
+    is_one = len({row["method"] for row in rows}) == 1
+    names = [
+        row["row"] if is_one else f"{row['row']}, {row['method']}"
+        for row in rows
+    ]
+    size = (7.0, 0.8 + 0.25 * len(rows))
+    with picture(path, 1, 1, figsize=size) as axes:
+        axis = axes[0, 0]
+        middle = [100 * one["difference"] for one in gains]
+        ends = [
+            [100 * abs(one["difference"] - one[end]) for one in gains]
+            for end in ("low", "high")
+        ]
+        axis.barh(names, middle, xerr=ends, color="0.7", ecolor="0.2")
+        axis.axvline(0.0, color="0.2", lw=1)
+        axis.invert_yaxis()
+        axis.margins(y=0.01)
+        axis.set_xlabel("gain over average pooling, points of MAP@R")
 
 
 def draw_costs(

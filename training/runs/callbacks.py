@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 
 import keras_gsp as gsp
 from training.datasets.image_set import RetrievalSplits
@@ -37,23 +38,11 @@ def build_callbacks(
         ),
         *_plateau(recipe),
         *_alternation(recipe, splits),
-        *([MemoryFill()] if recipe.memory != "none" else []),
+        *_memory_drift(recipe, splits),
         *([LearnedRatio()] if _learns_ratio(recipe) else []),
         History(directory, every),
         ProgressBar(label, every),
     ]
-
-
-class MemoryFill(keras.callbacks.Callback):
-    """Logs the share of the memory that the loss sees, 0 until it is warm."""
-
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Adds `memory_fill`, a share in [0, 1]."""
-        memory = self.model.memory
-        filled = int(keras.ops.convert_to_numpy(memory.num_filled))
-        is_warm = bool(keras.ops.convert_to_numpy(memory.is_warm))
-        logs = {} if logs is None else logs
-        logs["memory_fill"] = filled / memory.capacity if is_warm else 0.0
 
 
 class LearnedRatio(keras.callbacks.Callback):
@@ -68,6 +57,14 @@ class LearnedRatio(keras.callbacks.Callback):
 
 def _learns_ratio(recipe):
     return getattr(recipe.pooling_arguments, "learn_ratio", False)
+
+
+def _memory_drift(recipe, splits):
+    if recipe.memory == "none":
+        return []
+    rows = np.linspace(0, len(splits.train) - 1, 128).astype(int)
+    sample = splits.train.subset(np.unique(rows))
+    return [gsp.callbacks.MemoryDrift(evaluation_batches(recipe, sample))]
 
 
 def _plateau(recipe):

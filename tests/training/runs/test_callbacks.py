@@ -9,7 +9,7 @@ if keras.backend.backend() != "tensorflow":
 
 from training.recipes.learner import build_learner
 from training.recipes.named import named
-from training.runs.callbacks import LearnedRatio, MemoryFill
+from training.runs.callbacks import LearnedRatio
 
 IMAGES = np.random.default_rng(0).integers(0, 255, (8, 16, 16, 3), "uint8")
 LABELS = np.repeat(np.arange(4), 2)
@@ -28,17 +28,6 @@ def logged(callback, learner):
     callback.on_epoch_end(0, logs)
     (value,) = logs.values()
     return value
-
-
-def test_the_memory_counts_once_it_is_warm():
-    learner = learner_of(
-        memory="xbm", memory_capacity=32, memory_warmup_steps=2
-    )
-    found = []
-    for _ in range(3):
-        learner.train_on_batch(IMAGES, LABELS)
-        found.append(logged(MemoryFill(), learner))
-    assert found == [0.0, 0.0, 0.75]
 
 
 def test_a_ratio_that_is_learned_is_logged_as_it_moves():
