@@ -8,12 +8,11 @@ from keras import ops
 
 from keras_gsp.losses.proxy_similarity import (
     ProxyLoss,
-    is_own_class,
     nearest_of_class,
     own_similarities,
+    softmax_terms,
 )
 from keras_gsp.ops.arguments import check_positive
-from keras_gsp.ops.pairs import log_one_plus_sum_exp
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -31,17 +30,12 @@ class ArcFaceLoss(ProxyLoss):
     averaged over all samples. Where :math:`\theta_y + \text{margin}` exceeds
     pi the cosine would rise again; it is replaced by
     :math:`\cos \theta_y - \text{margin} \sin(\text{margin})`, which falls.
-    If a class has several proxies (sub-centers), the nearest one counts. The
-    loss does not use pairs of samples: a batch without positive pairs is no
-    special case.
+    If a class has several proxies (sub-centers), the nearest one counts.
 
     Args:
         margin: radians, in [0, pi / 2]. Default 0.5 (28.6 degrees).
         scale: inverse temperature of the softmax, positive. Default 64.
-        **kwargs: `reduction`, `name` and `dtype`; see `ProxyLoss`.
-
-    Raises:
-        ValueError: an argument outside its range.
+        **kwargs: those of `ProxyLoss`.
 
     Example:
 
@@ -81,10 +75,7 @@ class ArcFaceLoss(ProxyLoss):
         """Returns each sample's cross-entropy with the margin applied."""
         nearest = nearest_of_class(similarities)
         own = self._turned(own_similarities(labels, nearest))
-        return log_one_plus_sum_exp(
-            self.scale * (nearest - own[:, None]),
-            ops.logical_not(is_own_class(labels, nearest)),
-        )
+        return softmax_terms(labels, self.scale * (nearest - own[:, None]))
 
     def _turned(self, cosines):
         """The cosine of the angle plus the margin."""

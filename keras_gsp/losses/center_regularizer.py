@@ -15,8 +15,8 @@ class CenterRegularizer(keras.regularizers.Regularizer):
 
     `weight / (C K (K - 1)) sum_c sum_{s < t} |w_cs - w_ct|`
 
-    over the normalized proxies w of C classes with K proxies each: half the
-    mean distance between two proxies of a class, times `weight`. Proxies that
+    over the normalized proxies w of C classes with K proxies each: `weight`
+    times half the mean distance between two proxies of a class. Proxies that
     a class does not need merge. The penalty is 0 with one proxy per class;
     equal proxies have distance 0 and no gradient.
 

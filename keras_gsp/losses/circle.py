@@ -22,19 +22,15 @@ class CircleLoss(PairLoss):
         \sum_p e^{-\gamma [1 + m - s_{ap}]_+ (s_{ap} - 1 + m)}\Big),
 
     averaged over the anchors that have both a positive and a negative pair.
-    The factors :math:`[\cdot]_+` are weights and pass no gradient. A
-    batch without positive pairs, or without negative ones, gives 0.
+    The factors :math:`[\cdot]_+` are weights without a gradient. A batch
+    without positive pairs, or without negative ones, gives 0.
 
     Args:
-        margin: cosine, in (0, 1): positives are to exceed 1 - margin,
-            negatives to stay below it. Default 0.4.
+        margin: cosine, in (0, 1); positives should be above 1 - margin,
+            negatives below margin. Default 0.4.
         scale: positive. Default 80; 256 for faces, 128 for persons, with a
             margin of 0.25.
-        **kwargs: `normalization` (default `"l2"`, which the formula is meant
-            for), `label_kind`, `miner` and the others of `PairLoss`.
-
-    Raises:
-        ValueError: an argument outside its range.
+        **kwargs: those of `PairLoss`.
 
     Example:
 

@@ -22,20 +22,16 @@ class ContrastiveLoss(PairLoss):
     `sum_positive (d - positive_margin)_+ / #{positive pairs above 0}
     + sum_negative (negative_margin - d)_+ / #{negative pairs above 0}`
 
-    Each sum is averaged over its own active pairs, all anchors together. A
-    batch without positive pairs gives the negative part alone, one without
-    any active pair gives 0. Two equal embeddings have distance exactly 0 and
-    pass no gradient.
+    Each sum is averaged over its own active pairs of all anchors. A batch
+    without positive pairs gives the negative part alone, one without any
+    active pair gives 0. Two equal embeddings have distance 0 and no gradient.
 
     Args:
-        positive_margin: distance, at least 0. Closer positives cost nothing.
-        negative_margin: distance, at least 0. Farther negatives cost nothing.
-        **kwargs: `normalization` (default `"l2"`; the margins are meant
-            for it, where distances lie in [0, 2]),
-            `reduction`, `name` and `dtype`; see `PairLoss`.
-
-    Raises:
-        ValueError: a negative margin, an unknown `normalization`.
+        positive_margin: distance, at least 0, below which positives cost
+            nothing. Default 0.
+        negative_margin: distance, at least 0, above which negatives cost
+            nothing. Default 0.5.
+        **kwargs: those of `PairLoss`.
 
     Example:
 

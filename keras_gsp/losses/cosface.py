@@ -3,16 +3,14 @@
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_gsp.losses.proxy_similarity import (
     ProxyLoss,
-    is_own_class,
     nearest_of_class,
     own_similarities,
+    softmax_terms,
 )
 from keras_gsp.ops.arguments import check_not_negative, check_positive
-from keras_gsp.ops.pairs import log_one_plus_sum_exp
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -28,16 +26,12 @@ class CosFaceLoss(ProxyLoss):
         + \sum_{c \neq y} e^{\text{scale}\, s_c}}
 
     averaged over all samples. If a class has several proxies (sub-centers),
-    the nearest one counts. The loss does not use pairs of samples: a batch
-    without positive pairs is no special case.
+    the nearest one counts.
 
     Args:
         margin: cosine, at least 0. Default 0.35.
         scale: inverse temperature of the softmax, positive. Default 64.
-        **kwargs: `reduction`, `name` and `dtype`; see `ProxyLoss`.
-
-    Raises:
-        ValueError: an argument outside its range.
+        **kwargs: those of `ProxyLoss`.
 
     Example:
 
@@ -69,7 +63,4 @@ class CosFaceLoss(ProxyLoss):
         """Returns each sample's cross-entropy with the margin applied."""
         nearest = nearest_of_class(similarities)
         own = own_similarities(labels, nearest) - self.margin
-        return log_one_plus_sum_exp(
-            self.scale * (nearest - own[:, None]),
-            ops.logical_not(is_own_class(labels, nearest)),
-        )
+        return softmax_terms(labels, self.scale * (nearest - own[:, None]))

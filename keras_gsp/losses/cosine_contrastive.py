@@ -24,17 +24,13 @@ class CosineContrastiveLoss(PairLoss):
     `(sum_positive (1 - 1e-5 - s)_+ + sum_negative (s - margin)_+) / anchors`
 
     The sums are divided by the number of anchors, not of pairs: the loss
-    grows with the batch, or with the memory it is compared to. Without
-    positive pairs the negative part remains, without any pair it is 0.
+    grows with the batch or the memory. Without positive pairs the negative
+    part remains, without any pair it is 0.
 
     Args:
-        margin: cosine, at least 0. Negatives below it cost nothing.
-        **kwargs: `normalization` (default `"l2"`; the formula is meant
-            for it, where `s` is a cosine, in [-1, 1]),
-            `reduction`, `name` and `dtype`; see `PairLoss`.
-
-    Raises:
-        ValueError: a negative margin, an unknown `normalization`.
+        margin: cosine, at least 0, below which negatives cost nothing.
+            Default 0.5.
+        **kwargs: those of `PairLoss`.
 
     Example:
 
@@ -57,11 +53,7 @@ class CosineContrastiveLoss(PairLoss):
         by its index, and the 1e-5 only absorbs rounding.
     """
 
-    def __init__(
-        self,
-        margin: float = 0.5,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, margin: float = 0.5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_not_negative(margin=margin)
         self.margin = margin

@@ -29,25 +29,25 @@ class CrossBatchLoss:
     """Applies a loss to embeddings predicted by the other half's prototypes.
 
     The batch is split into two halves without a common class. Prototypes V
-    are fitted to each half in closed form, so that histograms Z times V
-    approximate the embeddings. Each sample is then expressed with the
-    prototypes of the other half, and the pair loss compares the expressed
-    embeddings within each half:
+    are fitted to each half in closed form, so that V times the histograms Z
+    approximates the embeddings. The prototypes of the other half then predict
+    the embedding of each sample, and the pair loss compares the predicted
+    (expressed) embeddings within each half:
 
     `Yhat_1 = V_2 Z_1`, `Yhat_2 = V_1 Z_2`,
     `loss = pair_loss(Yhat_1) + pair_loss(Yhat_2)`.
 
-    Each of the two losses is averaged over its half, as `pair_loss` defines
-    it; without a positive pair it has the value that `pair_loss` has then.
-    `reconstruction_weight` r adds `r * mean_b |yhat_b - y_b|^2` over all
-    samples, the paper's joint objective.
+    Each of the two losses is averaged over its half as `pair_loss` defines
+    it, also without a positive pair. `reconstruction_weight` r adds
+    `r * mean_b |yhat_b - y_b|^2` over all samples, the paper's joint
+    objective.
 
-    The embeddings that are fitted should be pooled features before
-    normalization. `MetricLearner(regularizer=CrossBatchLoss(...))` takes the
-    histograms and `"pooled"` vectors of its encoder
-    (`build_encoder(histogram=...)` gives both), or its embeddings if it has
-    no such output. With a proxy loss (ProxyAnchor + XML in the paper's table)
-    each half is compared with the learner's proxies.
+    Fit pooled features before normalization:
+    `MetricLearner(regularizer=CrossBatchLoss(...))` takes the histograms and
+    `"pooled"` vectors of its encoder (`build_encoder(histogram=...)` returns
+    both), or its embeddings without such an output. With a proxy loss
+    (ProxyAnchor + XML in the paper's table) each half is compared with the
+    learner's proxies.
 
     Args:
         pair_loss: a `PairLoss`, such as `ContrastiveLoss()`, whose
@@ -126,15 +126,15 @@ class CrossBatchLoss:
 
         Raises:
             TypeError: labels that are strings, `first_half` not boolean, a
-                proxy loss in place of the pair loss.
-            ValueError: labels that are NaN, shapes that do not fit, fewer
-                than two classes to split. In a TensorFlow graph the last is
+                proxy loss.
+            ValueError: labels that are NaN, wrong shapes, fewer than two
+                classes to split. In a TensorFlow graph the last is
                 `tf.errors.InvalidArgumentError`; XLA cannot raise.
         """
         if self.pair_loss.needs:
             raise TypeError(
-                "`compute` needs a pair loss; apply a proxy loss to the "
-                "similarities of what `express` returns. Received: "
+                "`compute` needs a pair loss; with a proxy loss use "
+                "`MetricLearner` or `express`. Received: "
                 f"pair_loss={self.pair_loss!r}."
             )
         embeddings = nan_if_unlabeled(embeddings, flat_labels(labels))
@@ -162,19 +162,11 @@ class CrossBatchLoss:
     ) -> Tensor:
         """Returns the embeddings predicted by the other half's prototypes.
 
-        Args:
-            labels: as in `compute`.
-            histograms: as in `compute`.
-            embeddings: as in `compute`.
-            first_half: as in `compute`.
+        Arguments and errors are those of `compute`.
 
         Returns:
             (batch, embedding_size), in the order of the batch, float32 or
             float64, not normalized.
-
-        Raises:
-            TypeError: as in `compute`.
-            ValueError: as in `compute`.
         """
         histograms = at_least_float32(histograms)
         first_half = given_or_drawn_halves(labels, first_half, self.seed)

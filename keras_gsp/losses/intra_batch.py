@@ -24,8 +24,7 @@ class IntraBatchLoss(MetricLoss):
     .. math:: H(p(x')) + w H(p(x)), \quad H(p) = -(1 - s) \log p_y
         - \frac{s}{C} \sum_c \log p_c
 
-    each averaged over the batch. The embeddings are not normalized; the first
-    term has a gradient in all samples of the batch. Requires
+    each averaged over the batch. The embeddings are not normalized. Requires
     `MetricLearner(loss_layer=IntraBatchClassifier(...))` and excludes proxies
     and memory; a batch without positive pairs is no special case. Within
     `CrossBatchLoss` the messages come from the same half only (XML, (2.10)).
@@ -37,7 +36,7 @@ class IntraBatchLoss(MetricLoss):
         **kwargs: `reduction`, `name` and `dtype` of `keras.losses.Loss`.
 
     Raises:
-        ValueError: an argument outside its range; in a call, a label outside
+        ValueError: an argument outside its range; a label outside
             [0, num_classes).
 
     Example:
@@ -58,8 +57,8 @@ class IntraBatchLoss(MetricLoss):
     Reference:
         Seidenschwarz et al., "Learning Intra-Batch Connections for Deep
         Metric Learning" (LIBC), ICML 2021, section 3.4; with GSP and with
-        XML in Table 3 of their papers. Its temperature on the logits is left
-        out, as the linear classifiers learn their own scale.
+        XML in Table 3 of their papers. Without the temperature of its logits,
+        as the linear classifiers learn their scale.
     """
 
     needs = ("loss_layer",)
@@ -84,8 +83,8 @@ class IntraBatchLoss(MetricLoss):
 
     def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss of a training step, a scalar."""
-        plain, refined = parts.loss_layer(parts.embeddings)
-        return exact_mean(self._terms(parts.labels, plain, refined))
+        logits = parts.loss_layer(parts.embeddings)
+        return exact_mean(self._terms(parts.labels, *logits))
 
     def validation_loss(self, parts: StepParts) -> Tensor:
         """Returns the plain embeddings' part of the loss, a scalar."""
@@ -94,8 +93,8 @@ class IntraBatchLoss(MetricLoss):
 
     def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
         """Returns the loss of some samples, as if they were the batch."""
-        plain, refined = parts.loss_layer(parts.embeddings, groups=is_inside)
-        terms = self._terms(parts.labels, plain, refined)
+        logits = parts.loss_layer(parts.embeddings, groups=is_inside)
+        terms = self._terms(parts.labels, *logits)
         inside = ops.cast(is_inside, terms.dtype)
         return ops.sum(inside * terms) / ops.maximum(ops.sum(inside), 1.0)
 

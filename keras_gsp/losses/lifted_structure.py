@@ -30,11 +30,7 @@ class LiftedStructureLoss(PairLoss):
     Args:
         positive_margin: distance, at least 0. Default 0.
         negative_margin: distance, at least 0. Default 1.
-        **kwargs: `normalization` (default `"l2"`; the paper has none),
-            `label_kind`, `miner` and the others of `PairLoss`.
-
-    Raises:
-        ValueError: a negative margin.
+        **kwargs: those of `PairLoss`.
 
     Example:
 
@@ -50,7 +46,8 @@ class LiftedStructureLoss(PairLoss):
     Reference:
         Oh Song et al., "Deep Metric Learning via Lifted Structured Feature
         Embedding", CVPR 2016, equation (4), whose sum over unordered pairs
-        divided by twice their number is the mean above.
+        divided by twice their number is the mean above. The paper does not
+        normalize.
     """
 
     def __init__(

@@ -17,17 +17,14 @@ class ListLoss(PairLoss):
     work as in `PairLoss`. There is no miner: a ranking needs all references.
 
     The loss is the mean over the anchors that have a positive reference; a
-    batch without any gives 0.
+    batch without any gives 0. A positive of weight w counts w times among the
+    positives, and once in the ranks.
 
     Args:
         counts_query: whether the anchor is also in its own list, as its most
-            similar positive.
-        normalization: as in `PairLoss`.
-        label_kind: as in `PairLoss`.
-        ignored_label: as in `PairLoss`.
-        reduction: as in `keras.losses.Loss`.
-        name: string.
-        dtype: as in `PairLoss`.
+            similar positive. Default False.
+        normalization, label_kind, ignored_label, reduction, name, dtype: see
+            `PairLoss`.
     """
 
     def __init__(

@@ -26,8 +26,7 @@ class MarginLoss(PairLoss):
 
     over all triplets of the batch, or with a miner over the pairs it keeps:
     `miner="distance_weighted"`, the paper's, draws a negative for each
-    positive. Without positive pairs, or without negative ones, there is no
-    triplet and the loss is 0.
+    positive. Without positive pairs, or without negative ones, the loss is 0.
 
     Args:
         margin: distance, at least 0 (alpha in the paper). Default 0.2.
@@ -37,11 +36,9 @@ class MarginLoss(PairLoss):
             or one per class. `beta` is then not used; outside training, where
             the classes differ, the mean of the boundaries is used. Default
             False.
-        **kwargs: `normalization` (default `"l2"`, which the boundary is meant
-            for), `label_kind`, `miner` and the others of `PairLoss`.
+        **kwargs: those of `PairLoss`.
 
     Raises:
-        ValueError: an argument outside its range.
         RuntimeError: `learn_beta` in a call without the layer.
 
     Example:
@@ -75,24 +72,19 @@ class MarginLoss(PairLoss):
         self.beta = beta
         self.learn_beta = learn_beta
         self.needs = ("loss_layer",) if learn_beta else ()
-        self._boundaries = None
 
     def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss, with each anchor's own boundary if learned."""
-        bounded = self._with_boundaries_of(parts)
-        return super(MarginLoss, bounded).training_loss(parts)
+        return super(MarginLoss, self._bounded(parts)).training_loss(parts)
 
     def validation_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss within the batch, with one boundary for all."""
-        bounded = self
-        if self.learn_beta and self._boundaries is None:
-            bounded = copy.copy(self)
-            bounded._boundaries = parts.loss_layer.mean_boundary()
+        bounded = self._bounded(parts, is_training=False)
         return super(MarginLoss, bounded).validation_loss(parts)
 
     def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
-        """Returns the loss over the pairs of some samples of a batch."""
-        bounded = self._with_boundaries_of(parts)
+        """Returns the loss of some samples of a batch, as if they were all."""
+        bounded = self._bounded(parts)
         return super(MarginLoss, bounded).inside_loss(parts, is_inside)
 
     def anchor_terms(
@@ -103,10 +95,14 @@ class MarginLoss(PairLoss):
         negative: Tensor,
     ) -> Tensor:
         """Returns each anchor's sum of hinges, divided by their number."""
-        beta = self.beta
         if self.learn_beta:
-            beta = self._learned_boundaries(embeddings.dtype)
+            raise RuntimeError(
+                "`learn_beta=True` needs the layer that holds the boundary: "
+                "train with `MetricLearner(encoder, "
+                "loss_layer=LearnedBoundary())`. Received: a call without it."
+            )
         distances = pairwise_distances(embeddings, references)
+        beta = ops.convert_to_tensor(self.beta, distances.dtype)
         too_far = ops.relu(distances - beta + self.margin)
         too_near = ops.relu(beta - distances + self.margin)
         if self.miner is None:
@@ -120,19 +116,13 @@ class MarginLoss(PairLoss):
         sums = ops.sum(positive * too_far + negative * too_near, axis=1)
         return anchor_shares(sums, ops.sum(active))
 
-    def _with_boundaries_of(self, parts):
-        """This loss for one step: a copy that knows the layer's output."""
+    def _bounded(self, parts, is_training=True):
+        """A copy of this loss whose `beta` is the output of the layer."""
         if not self.learn_beta:
             return self
-        bounded = copy.copy(self)
-        bounded._boundaries = parts.loss_layer(parts.labels)[:, None]
+        bounded, layer = copy.copy(self), parts.loss_layer
+        bounded.learn_beta = False
+        bounded.beta = layer.mean_boundary()
+        if is_training:
+            bounded.beta = layer(parts.labels)[:, None]
         return bounded
-
-    def _learned_boundaries(self, dtype):
-        if self._boundaries is None:
-            raise RuntimeError(
-                "`learn_beta=True` needs the layer that holds the boundary: "
-                "train with `MetricLearner(encoder, "
-                "loss_layer=LearnedBoundary())`. Received: a call without it."
-            )
-        return ops.cast(self._boundaries, dtype)

@@ -41,10 +41,10 @@ class References:
 
 @dataclass(frozen=True)
 class StepParts:
-    """Everything that a loss or a regularizer may use in one step.
+    """What a loss or a regularizer may use in one step.
 
-    Labels and embeddings are always given, the rest where the learner has
-    it. Under `tf.distribute` they are those of the global batch.
+    Labels and embeddings are always given, the rest if the learner has it.
+    Under `tf.distribute` they are those of the global batch.
 
     Args:
         labels: (batch,), or as `loss.checked_labels` returned them.
@@ -76,10 +76,10 @@ class StepParts:
 class MetricLoss(keras.losses.Loss):
     """Base of every loss that `MetricLearner` can be compiled with.
 
-    `MetricLearner` calls `training_loss` or `validation_loss`. As defined
-    here both are the mean of `call(labels, embeddings)`. A loss names the
-    parts of a step that it requires (`needs`) and those that it uses if
-    present (`takes`); `compile` refuses any other part.
+    `MetricLearner` calls `training_loss` or `validation_loss`. By default
+    both are the mean of `call(labels, embeddings)`. A loss names the parts of
+    a step that it requires (`needs`) and those that it uses if present
+    (`takes`); `compile` refuses any other part.
 
     Attributes:
         needs: names among `"proxies"`, `"memory"`, `"class_embeddings"`,
@@ -112,7 +112,7 @@ class MetricLoss(keras.losses.Loss):
 
         Raises:
             TypeError: strings.
-            ValueError: another rank.
+            ValueError: wrong shape.
         """
         return flat_labels(labels)
 
@@ -127,8 +127,8 @@ class MetricLoss(keras.losses.Loss):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, read from their attributes.
 
-        The arguments are those of `__init__` and, as long as it passes
-        `**kwargs` on, of the base's `__init__`.
+        The arguments are those of `__init__` and, if it passes on
+        `**kwargs`, of the base's `__init__`.
         """
         return {
             name: getattr(self, name)
@@ -149,7 +149,7 @@ def _arguments_of(kind: type) -> list[str]:
 
 
 def check_not_empty(tensor: Tensor, name: str) -> None:
-    """Raises `ValueError` for a batch that is known to have no sample."""
+    """Raises `ValueError` for a batch that is known to be empty."""
     if tensor.shape[0] == 0:
         raise ValueError(
             f"`{name}` must have at least one row, a sample of the batch. "

@@ -25,28 +25,22 @@ class MultiSimilarityLoss(PairLoss):
     `mean_anchors( log(1 + sum_positive exp(-alpha (s - base))) / alpha
     + log(1 + sum_negative exp(beta (s - base))) / beta )`
 
-    The mean is over all anchors, those without any pair included. Without
-    positive pairs the negative part remains (with a `mining_margin` it
-    vanishes too), without any pair the loss is 0.
+    The mean is over the anchors with a pair. Without positive pairs the
+    negative part remains (not with a `mining_margin`), without any pair the
+    loss is 0.
 
     Args:
         alpha: sharpness among positives, positive. Default 2.
         beta: sharpness among negatives, positive. Default 40, for a
             pretrained network; try 10 for one with random weights, whose
-            embeddings are at first nearly parallel.
+            embeddings are nearly parallel at first.
         base: cosine around which pairs are weighted, in [-1, 1]. Default 0.5.
         mining_margin: cosine, at least 0, or `None` for all pairs. An
             anchor's negatives are kept when more similar than its least
             similar positive - `mining_margin`, its positives when less
             similar than its most similar negative + `mining_margin`; an
             anchor that lacks either keeps nothing. 0.1 in the paper.
-        **kwargs: `normalization` (default `"l2"`; the defaults are
-            meant for it, where `s` is a cosine),
-            `reduction`, `name` and `dtype`; see `PairLoss`.
-
-    Raises:
-        ValueError: a sharpness that is not positive, a negative
-            `mining_margin`, an unknown `normalization`.
+        **kwargs: those of `PairLoss`.
 
     Example:
 
@@ -62,10 +56,9 @@ class MultiSimilarityLoss(PairLoss):
     Reference:
         Wang et al., "Multi-Similarity Loss with General Pair Weighting for
         Deep Metric Learning", CVPR 2019, equations (11), (12) (miner) and
-        (15). The papers' code for GSP leaves the miner out, hence the
-        default. The original code also drops positives of cosine above
-        1 - 1e-5 to drop self pairs; here those are removed by index and
-        duplicates stay.
+        (15). The code of the GSP papers has no miner, hence the default. The
+        original code also drops positives of cosine above 1 - 1e-5 to drop
+        self pairs; here those are removed by index and duplicates stay.
     """
 
     def __init__(

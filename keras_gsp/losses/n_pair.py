@@ -21,17 +21,13 @@ class NPairLoss(PairLoss):
 
     .. math:: \log\Big(1 + \sum_{b} e^{s_{a p(b)} - s_{a p(a)}}\Big),
 
-    the sum over the positives p(b) of the other anchors that are negatives
-    of a, averaged over the anchors that have a positive. Further samples of a
-    class are not used: take two per class. Against references every anchor
-    counts, with its first positive. A batch
-    without positive pairs gives 0.
+    the sum over the positives p(b) of other anchors that are negatives of a,
+    averaged over the anchors with a positive. Further samples of a class are
+    not used: take two per class. Against references every anchor counts, with
+    its first positive. A batch without positive pairs gives 0.
 
     Args:
-        **kwargs: `normalization` (default `"l2"`: cosines; `None`, the inner
-            product of embeddings as they are, is the paper's, which keeps
-            their length in check with a regularizer), `label_kind`, `miner`
-            and the others of `PairLoss`.
+        **kwargs: those of `PairLoss`.
 
     Example:
 
@@ -46,8 +42,8 @@ class NPairLoss(PairLoss):
 
     Reference:
         Sohn, "Improved Deep Metric Learning with Multi-class N-pair Loss
-        Objective", NeurIPS 2016, equation (7), without its regularizer of
-        the embeddings' length.
+        Objective", NeurIPS 2016, equation (7), there with
+        `normalization=None` and a regularizer of the embeddings' length.
     """
 
     def anchor_terms(
@@ -62,7 +58,7 @@ class NPairLoss(PairLoss):
         products = ops.matmul(
             embeddings, ops.transpose(ops.take(references, chosen, axis=0))
         )
-        # A positive that several chose is one rival.
+        # A positive that several anchors chose counts once.
         positions = ops.arange(ops.shape(chosen)[0])
         is_repeated = ops.any(
             (chosen[:, None] == chosen[None, :])
@@ -79,9 +75,9 @@ class NPairLoss(PairLoss):
             ops.softplus(rivals - ops.diagonal(products)), is_anchor
         )
 
-    def _weights_within(self, labels, embeddings):
+    def _pairs_within(self, labels, embeddings):
         """The pairs of a batch: the first sample of a class is the anchor."""
-        positive, negative = super()._weights_within(labels, embeddings)
+        positive, negative = super()._pairs_within(labels, embeddings)
         first, has_positive = _first_positive(positive)
         positions = ops.arange(ops.shape(positive)[0])
         is_first = ops.logical_and(has_positive, first > positions)

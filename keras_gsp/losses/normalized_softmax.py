@@ -3,16 +3,14 @@
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_gsp.losses.proxy_similarity import (
     ProxyLoss,
-    is_own_class,
     nearest_of_class,
     own_similarities,
+    softmax_terms,
 )
 from keras_gsp.ops.arguments import check_positive
-from keras_gsp.ops.pairs import log_one_plus_sum_exp
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -27,16 +25,11 @@ class NormalizedSoftmaxLoss(ProxyLoss):
 
     averaged over all samples. If a class has several proxies (sub-centers),
     the nearest one counts (`ProxyNCALoss` adds their probabilities instead;
-    with one proxy per class the two are the same function). The loss does
-    not use pairs of samples: a batch without positive pairs is no special
-    case.
+    with one proxy per class the two are the same function).
 
     Args:
         temperature: what cosines are divided by, positive. Default 0.05.
-        **kwargs: `reduction`, `name` and `dtype`; see `ProxyLoss`.
-
-    Raises:
-        ValueError: a `temperature` that is not positive.
+        **kwargs: those of `ProxyLoss`.
 
     Example:
 
@@ -65,7 +58,5 @@ class NormalizedSoftmaxLoss(ProxyLoss):
         """Returns each sample's cross-entropy."""
         nearest = nearest_of_class(similarities)
         own = own_similarities(labels, nearest)
-        return log_one_plus_sum_exp(
-            (nearest - own[:, None]) / self.temperature,
-            ops.logical_not(is_own_class(labels, nearest)),
-        )
+        differences = (nearest - own[:, None]) / self.temperature
+        return softmax_terms(labels, differences)

@@ -21,18 +21,14 @@ class NTXentLoss(PairLoss):
     .. math:: -\log \frac{e^{s_{ap} / T}}
         {e^{s_{ap} / T} + \sum_{n \in N(a)} e^{s_{an} / T}}
 
-    averaged over the positive pairs (a, p) of all anchors together. With two
-    views of each image under one label it is the loss of SimCLR; for text
-    against images, with `between` and a boolean matrix, one direction of
-    CLIP's. A batch without positive pairs, or without negative ones, gives 0.
+    averaged over the positive pairs (a, p) of all anchors. With two views of
+    each image under one label it is the loss of SimCLR; for texts and images,
+    with `between` and a boolean matrix, one direction of the loss of CLIP. A
+    batch without positive pairs, or without negative ones, gives 0.
 
     Args:
         temperature: what cosines are divided by, positive. Default 0.1.
-        **kwargs: `normalization` (default `"l2"`), `label_kind`, `miner` and
-            the others of `PairLoss`.
-
-    Raises:
-        ValueError: a `temperature` that is not positive.
+        **kwargs: those of `PairLoss`.
 
     Example:
 
@@ -48,9 +44,9 @@ class NTXentLoss(PairLoss):
 
     Reference:
         Chen et al., "A Simple Framework for Contrastive Learning of Visual
-        Representations", ICML 2020, equation (1); with more than one
-        "InfoNCE" form for several positives: the denominator leaves other
-        positives out, while that of `SupConLoss` includes them.
+        Representations", ICML 2020, equation (1). With several positives the
+        denominator excludes the other positives; that of `SupConLoss`
+        includes them.
     """
 
     def __init__(self, temperature: float = 0.1, **kwargs: Any) -> None:

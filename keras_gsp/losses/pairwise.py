@@ -6,11 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.losses.metric_loss import (
-    MetricLoss,
-    StepParts,
-    check_not_empty,
-)
+from keras_gsp.losses.metric_loss import MetricLoss, StepParts, check_not_empty
 from keras_gsp.ops.arguments import check_integer, check_seed
 from keras_gsp.ops.labels import check_same_length
 from keras_gsp.ops.mining import MINERS
@@ -31,8 +27,10 @@ class PairLoss(MetricLoss):
     """Base of the losses that compare embeddings of equal and unequal class.
 
     A subclass defines one method, `anchor_terms`. This class checks labels,
-    normalizes embeddings, weights the pairs and removes each embedding's
-    pair with itself by its index. There are two ways to call it:
+    normalizes embeddings, weights the pairs and removes each embedding's pair
+    with itself by its index. Its arguments are those of every pair loss, and
+    every loss raises `ValueError` for an argument outside its range. There
+    are two ways to call it:
 
     - `loss(labels, embeddings)`: each embedding of the batch against the
       others. This is what `model.compile(loss=...)` calls.
@@ -45,9 +43,10 @@ class PairLoss(MetricLoss):
     `batch` times the loss.
 
     Args:
-        normalization: `"l2"` (unit sphere), `"ball"` (unit ball) or `None`
-            (as given), applied to embeddings and references before they are
-            compared.
+        normalization: `"l2"` (unit sphere, the default, for which the other
+            defaults are chosen: distances in [0, 2], cosines in [-1, 1]),
+            `"ball"` (unit ball) or `None` (as given), applied to embeddings
+            and references before they are compared.
         label_kind: format of the labels. `"class"` (default): one number per
             sample, or a boolean matrix (batch, references) of the positive
             pairs. `"multi_hot"`: (batch, num_classes), samples that share a
@@ -88,6 +87,8 @@ class PairLoss(MetricLoss):
     """
 
     takes = ("proxies", "memory", "in_batch_weight")
+    # Miners that `anchor_terms` applies itself.
+    own_miners: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -119,10 +120,9 @@ class PairLoss(MetricLoss):
 
         Args:
             labels: (batch,) or (batch, 1), integers or floats; a boolean
-                matrix (batch, batch); or as `label_kind` defines. A sample's
-                pair with itself never counts.
+                matrix (batch, batch); or as `label_kind` defines.
             embeddings: (batch, embedding_size).
-            sample_weight: (batch,), multiplies the terms of its anchor.
+            sample_weight: (batch,), multiplies the term of its anchor.
 
         Returns:
             Scalar, or (batch,) with `reduction=None`.
@@ -135,14 +135,14 @@ class PairLoss(MetricLoss):
         """
         labels, embeddings = self._checked(labels, embeddings)
         # Keras casts labels to float32, where large ids would collide.
-        weights = self._weights_within(labels, embeddings)
-        return super().__call__(weights, embeddings, sample_weight)
+        pairs = self._pairs_within(labels, embeddings)
+        return super().__call__(pairs, embeddings, sample_weight)
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Returns the term of each anchor against the rest of its batch.
 
         Args:
-            labels: as in `__call__`, or the `PairWeights` made from them.
+            labels: as in `__call__`, or their `PairWeights`.
             embeddings: (batch, embedding_size).
 
         Returns:
@@ -150,7 +150,7 @@ class PairLoss(MetricLoss):
         """
         if not isinstance(labels, PairWeights):
             labels, embeddings = self._checked(labels, embeddings)
-            labels = self._weights_within(labels, embeddings)
+            labels = self._pairs_within(labels, embeddings)
         embeddings = normalize(embeddings, self.normalization)
         return self._terms(embeddings, embeddings, labels)
 
@@ -194,34 +194,24 @@ class PairLoss(MetricLoss):
             )
             names = ("reference_labels", "reference_embeddings")
             check_same_length(reference_labels, references, names)
-        _check_pairs(embeddings, references, excluded)
-        weights = self._weights(
-            labels, reference_labels, embeddings, references
-        )
+        _check_sizes(embeddings, references, excluded)
+        pairs = self._pairs(labels, reference_labels, references)
         if excluded is not None:
-            weights = weights.without(ops.cast(excluded, "bool"))
-        terms = self._terms(
-            normalize(embeddings, self.normalization),
-            normalize(references, self.normalization),
-            weights,
-        )
-        return exact_mean(terms)
+            pairs = pairs.without(ops.cast(excluded, "bool"))
+        embeddings = normalize(embeddings, self.normalization)
+        references = normalize(references, self.normalization)
+        return exact_mean(self._terms(embeddings, references, pairs))
 
     def checked_labels(self, labels: Tensor) -> Tensor:
-        """Returns labels in the format of `label_kind`, checked.
-
-        Raises:
-            TypeError: strings.
-            ValueError: another rank.
-        """
+        """Returns labels in the format of `label_kind`, checked."""
         return checked_pair_labels(labels, self.label_kind)
 
     def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the sum of the losses against all references.
 
-        Plus `in_batch_weight` times the loss within the batch, which is the
-        whole loss if there are no references. While references warm up, the
-        batch replaces them: its weight is then at least 1.
+        Plus `in_batch_weight` times the loss within the batch; without
+        references the loss within the batch alone. While references warm up,
+        its weight is at least 1.
         """
         if not parts.references:
             return self.validation_loss(parts)
@@ -247,14 +237,11 @@ class PairLoss(MetricLoss):
         return sum(terms)
 
     def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
-        """Returns the loss over the pairs of some samples of a batch.
+        """Returns the loss of some samples of a batch, as if they were all.
 
         Args:
             parts: its labels and embeddings are used.
-            is_inside: boolean (batch,).
-
-        Returns:
-            Scalar, averaged over these samples alone.
+            is_inside: boolean (batch,), the samples.
         """
         is_pair = is_inside[:, None] & is_inside[None, :]
         return self.between(
@@ -315,13 +302,13 @@ class PairLoss(MetricLoss):
             embeddings = nan_if_unlabeled(embeddings, labels)
         return labels, embeddings
 
-    def _weights_within(self, labels, embeddings):
-        weights = self._weights(labels, labels, embeddings, embeddings)
-        return weights.without(_is_self(embeddings))
+    def _pairs_within(self, labels, embeddings):
+        pairs = self._pairs(labels, labels, embeddings)
+        return pairs.without(_is_self(embeddings))
 
-    def _weights(self, labels, reference_labels, embeddings, references):
+    def _pairs(self, labels, reference_labels, references):
         if len(labels.shape) == 2 and self.label_kind != "multi_hot":
-            labels = _checked_matrix(labels, embeddings, references)
+            labels = _checked_matrix(labels, references)
         return pair_weights(
             labels,
             reference_labels,
@@ -329,34 +316,22 @@ class PairLoss(MetricLoss):
             ignored_label=self.ignored_label,
         )
 
-    def _terms(self, embeddings, references, weights):
-        """The subclass's terms, of the pairs that the miner keeps."""
+    def _terms(self, embeddings, references, pairs):
+        """The terms of the anchors over the pairs that the miner keeps."""
         references = ops.cast(references, embeddings.dtype)
-        weights = self._mined(
-            embeddings, references, weights.cast(embeddings.dtype)
-        )
-        return self.anchor_terms(
-            embeddings, references, weights.positive, weights.negative
-        )
-
-    def _mined(self, embeddings, references, weights):
-        if self.miner is None:
-            return weights
-        mine = MINERS.get(self.miner, self.miner)
-        mined = mine(embeddings, references, weights, self.seed)
-        return PairWeights(*(ops.stop_gradient(part) for part in mined))
+        pairs = pairs.cast(embeddings.dtype)
+        if self.miner is not None and self.miner not in self.own_miners:
+            mine = MINERS.get(self.miner, self.miner)
+            mined = mine(embeddings, references, pairs, self.seed)
+            pairs = PairWeights(*map(ops.stop_gradient, mined))
+        return self.anchor_terms(embeddings, references, *pairs)
 
 
 def nan_if_unlabeled(embeddings: Tensor, labels: Tensor) -> Tensor:
-    """Returns the embeddings, all NaN if a class label is NaN.
+    """Raises `ValueError` if a class label is NaN.
 
-    Args:
-        embeddings: (batch, embedding_size).
-        labels: (batch,).
-
-    Raises:
-        ValueError: a label that is known to be NaN; in a TensorFlow graph an
-            `InvalidArgumentError`. XLA cannot raise.
+    In a TensorFlow graph that is an `InvalidArgumentError`. XLA cannot raise:
+    there all embeddings become NaN.
     """
     if not keras.backend.is_float_dtype(labels.dtype):
         return embeddings
@@ -405,50 +380,44 @@ def _checked_embeddings(embeddings, name):
     return embeddings
 
 
-def _checked_matrix(pairs, embeddings, references):
+def _checked_matrix(pairs, references):
     """Checks that a matrix of pairs has one column per reference."""
-    given, expected = pairs.shape[1], references.shape[0]
     expectation = (
-        "`labels` that say which pairs are positive must have shape (batch, "
-        "references), in a batch (batch, batch)."
+        "`labels` that mark the positive pairs must have shape (batch, "
+        "references), within a batch (batch, batch)."
     )
-    if None not in (given, expected):
-        if given != expected:
-            raise ValueError(
-                f"{expectation} Received: shape {tuple(pairs.shape)}, with "
-                f"{embeddings.shape[0]} embeddings and {expected} references."
-            )
-        return pairs
+    if _differ(pairs.shape[1], references.shape[0]):
+        raise ValueError(
+            f"{expectation} Received: shape {tuple(pairs.shape)}, with "
+            f"{references.shape[0]} references."
+        )
     columns, count = ops.shape(pairs)[1], ops.shape(references)[0]
     # While shapes are inferred, JAX has symbols that cannot be compared.
     if ops.is_tensor(columns) or ops.is_tensor(count):
+        matches = columns == count
         pairs = require(
-            pairs,
-            columns == count,
-            expectation,
-            columns=columns,
-            items=count,
+            pairs, matches, expectation, columns=columns, references=count
         )
     return pairs
 
 
-def _check_pairs(embeddings, references, excluded):
-    sizes = embeddings.shape[1], references.shape[1]
-    if None not in sizes and sizes[0] != sizes[1]:
+def _check_sizes(embeddings, references, excluded):
+    if _differ(embeddings.shape[1], references.shape[1]):
         raise ValueError(
             "`embeddings` and `reference_embeddings` must have the same size. "
-            f"Received: {sizes[0]} and {sizes[1]}."
+            f"Received: {embeddings.shape[1]} and {references.shape[1]}."
         )
     if excluded is None:
         return
     shape = embeddings.shape[0], references.shape[0]
     given = tuple(excluded.shape)
-    if len(given) != 2 or any(
-        None not in pair and pair[0] != pair[1]
-        for pair in zip(given, shape, strict=True)
-    ):
+    if len(given) != 2 or any(map(_differ, given, shape)):
         raise ValueError(
-            "`excluded` must have shape (batch, references). "
-            f"Received: shape {given}, with {shape[0]} embeddings and "
-            f"{shape[1]} references."
+            "`excluded` must have shape (batch, references). Received: shape "
+            f"{given}, with {shape[0]} embeddings and {shape[1]} references."
         )
+
+
+def _differ(size, other):
+    """Whether two sizes are known and unequal."""
+    return None not in (size, other) and size != other

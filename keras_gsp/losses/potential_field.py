@@ -28,10 +28,10 @@ class PotentialFieldLoss(PairLoss):
     `decay`. Inside the radius there is no attraction, outside it no
     repulsion, and attraction fades with distance: far positives, often
     mislabeled, have little influence. An anchor's term is the sum over all
-    references, the loss is its average over the anchors. With the proxies of
-    a `MetricLearner`, every sample and proxy is an anchor and a reference, as
+    references, the loss is the mean over the anchors. With the proxies of a
+    `MetricLearner`, every sample and proxy is an anchor and a reference, as
     in the paper, whatever `in_batch_weight` is. A batch without positive
-    pairs has only the repulsion, one without any pair gives 0.
+    pairs gives the repulsion alone, one without any pair 0.
 
     Most of the value is constant: every negative outside the radius adds
     :math:`r^{-\alpha}`, 625 with the defaults. Only changes are meaningful.
@@ -44,11 +44,7 @@ class PotentialFieldLoss(PairLoss):
         smallest_distance: below it the repulsion is constant,
             positive and below `radius`: two equal embeddings of unequal class
             would have an infinite potential. Default 0.01.
-        **kwargs: `normalization` (default `"l2"`, which the radius is meant
-            for), `label_kind`, `miner` and the others of `PairLoss`.
-
-    Raises:
-        ValueError: an argument outside its range.
+        **kwargs: those of `PairLoss`.
 
     Example:
 
@@ -137,9 +133,7 @@ class PotentialFieldLoss(PairLoss):
             parts.labels, parts.embeddings, proxies.labels, proxies.embeddings
         )
         # Ignored samples do not count.
-        pairs = self._weights(
-            parts.labels, proxies.labels, parts.embeddings, proxies.embeddings
-        )
+        pairs = self._pairs(parts.labels, proxies.labels, proxies.embeddings)
         has_pair = ops.any(pairs.positive + pairs.negative > 0.0, axis=1)
         count = ops.cast(ops.sum(ops.cast(has_pair, "int32")), own.dtype)
         return within + 2.0 * between + own / ops.maximum(count, 1.0)

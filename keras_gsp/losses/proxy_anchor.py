@@ -29,16 +29,11 @@ class ProxyAnchorLoss(ProxyLoss):
     The means are over proxies, not samples; each proxy of a class counts
     separately. A sample's term, which a sample weight multiplies, is an equal
     share of the first logarithm of its class and of all second logarithms.
-    The loss does not use pairs of samples: a batch without positive pairs is
-    no special case.
 
     Args:
         margin: cosine, at least 0 (delta in the paper). Default 0.1.
         alpha: sharpness, positive. Default 32.
-        **kwargs: `reduction`, `name` and `dtype`; see `ProxyLoss`.
-
-    Raises:
-        ValueError: an argument outside its range.
+        **kwargs: those of `ProxyLoss`.
 
     Example:
 
@@ -63,10 +58,7 @@ class ProxyAnchorLoss(ProxyLoss):
     """
 
     def __init__(
-        self,
-        margin: float = 0.1,
-        alpha: float = 32.0,
-        **kwargs: Any,
+        self, margin: float = 0.1, alpha: float = 32.0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         check_not_negative(margin=margin)

@@ -19,9 +19,7 @@ class ProxyNCALoss(ProxyLoss):
     `mean_samples -log( sum_own exp(s / T) / sum_all exp(s / T) )`
 
     The denominator includes the own proxy (the "++" form); the mean is over
-    all samples. If a class has several proxies, their probabilities are
-    added. The loss does not use pairs of samples: a batch without positive
-    pairs is no special case.
+    all samples. If a class has several proxies, their probabilities are added.
 
     Here, as in the papers' code, the temperature divides the cosine.
     Proxy-NCA++ divides the negative squared distance of unit vectors,
@@ -30,10 +28,7 @@ class ProxyNCALoss(ProxyLoss):
 
     Args:
         temperature: what cosines are divided by, positive. Default 0.11.
-        **kwargs: `reduction`, `name` and `dtype`; see `ProxyLoss`.
-
-    Raises:
-        ValueError: a `temperature` that is not positive.
+        **kwargs: those of `ProxyLoss`.
 
     Example:
 
@@ -56,11 +51,7 @@ class ProxyNCALoss(ProxyLoss):
         has 0.1.
     """
 
-    def __init__(
-        self,
-        temperature: float = 0.11,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, temperature: float = 0.11, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive(temperature=temperature)
         self.temperature = temperature

@@ -1,21 +1,18 @@
 """Base of the losses on similarities to class proxies."""
 
+from functools import partial
 from typing import Any
 
 from keras import ops
 
-from keras_gsp.losses.metric_loss import (
-    MetricLoss,
-    StepParts,
-    check_not_empty,
-)
+from keras_gsp.losses.metric_loss import MetricLoss, StepParts, check_not_empty
 from keras_gsp.ops.labels import (
     check_same_length,
     class_indices,
     flat_labels,
     nan_without_row,
 )
-from keras_gsp.ops.pairs import anchor_shares
+from keras_gsp.ops.pairs import anchor_shares, log_one_plus_sum_exp
 from keras_gsp.ops.precision import at_least_float32, exact_mean
 from keras_gsp.ops.tensor import Tensor
 
@@ -23,11 +20,13 @@ from keras_gsp.ops.tensor import Tensor
 class ProxyLoss(MetricLoss):
     """Base of the losses that compare embeddings with class proxies.
 
-    The loss holds no weights: the proxies are a layer, `ClassProxies`, whose
-    output this loss takes. A subclass defines one method, `sample_terms`,
+    The loss holds no weights: its input is the output of a layer,
+    `ClassProxies`. It does not use pairs of samples: a batch without positive
+    pairs is no special case. A subclass defines one method, `sample_terms`,
     which returns one term per sample. Their mean is the loss, a sample weight
     multiplies the term of its sample, and `reduction="sum"` gives `batch`
-    times the loss.
+    times the loss. Every loss raises `ValueError` for an argument outside its
+    range.
 
     Args:
         reduction: as in `keras.losses.Loss`.
@@ -92,8 +91,7 @@ class ProxyLoss(MetricLoss):
             similarities: (batch, num_classes, proxies_per_class), cosines.
 
         Returns:
-            (batch,), float32 or float64, whose mean is the loss. For a label
-            outside [0, num_classes) see `__call__`.
+            (batch,), float32 or float64, whose mean is the loss.
         """
         return self._known_terms(self.sample_terms, labels, similarities)
 
@@ -107,15 +105,10 @@ class ProxyLoss(MetricLoss):
 
         Args:
             parts: its labels, embeddings and proxies are used.
-            is_inside: boolean (batch,).
-
-        Returns:
-            Scalar, averaged over these samples; 0 if there are none.
+            is_inside: boolean (batch,), the samples; without any the loss
+                is 0.
         """
-
-        def terms(labels, similarities):
-            return self.inside_terms(labels, similarities, is_inside)
-
+        terms = partial(self.inside_terms, is_inside=is_inside)
         similarities = parts.proxies(parts.embeddings)
         return exact_mean(self._known_terms(terms, parts.labels, similarities))
 
@@ -145,9 +138,6 @@ class ProxyLoss(MetricLoss):
             labels: as in `sample_terms`.
             similarities: as in `sample_terms`.
             is_inside: boolean (batch,).
-
-        Returns:
-            (batch,), 0 outside.
         """
         terms = self.sample_terms(labels, similarities)
         inside = ops.where(is_inside, terms, ops.zeros_like(terms))
@@ -161,14 +151,11 @@ class ProxyLoss(MetricLoss):
 
 
 def own_similarities(labels: Tensor, similarities: Tensor) -> Tensor:
-    """Picks each sample's similarities to the proxies of its own class.
+    """Returns each sample's similarities to its own class, (batch, ...).
 
     Args:
         labels: (batch,), int32, in [0, num_classes).
         similarities: (batch, num_classes, ...).
-
-    Returns:
-        (batch, ...).
     """
     rank = len(similarities.shape)
     index = ops.reshape(labels, (-1,) + (1,) * (rank - 1))
@@ -176,7 +163,7 @@ def own_similarities(labels: Tensor, similarities: Tensor) -> Tensor:
 
 
 def nearest_of_class(similarities: Tensor) -> Tensor:
-    """Returns each sample's similarity to the nearest proxy of each class.
+    """Returns similarities to the nearest proxy of each class.
 
     Args:
         similarities: (batch, num_classes, proxies_per_class).
@@ -191,14 +178,23 @@ def nearest_of_class(similarities: Tensor) -> Tensor:
 
 
 def is_own_class(labels: Tensor, similarities: Tensor) -> Tensor:
-    """Marks the class of each sample among all classes.
+    """Marks each sample's class, boolean (batch, num_classes).
 
     Args:
         labels: (batch,), int32.
         similarities: (batch, num_classes, ...); only its shape is used.
-
-    Returns:
-        (batch, num_classes), boolean.
     """
     classes = ops.arange(ops.shape(similarities)[1], dtype="int32")
     return labels[:, None] == classes[None, :]
+
+
+def softmax_terms(labels: Tensor, differences: Tensor) -> Tensor:
+    """Returns each sample's softmax cross-entropy, (batch,).
+
+    Args:
+        labels: (batch,), int32.
+        differences: (batch, num_classes), logits minus the logit of the own
+            class, whose own entry is not used.
+    """
+    is_other = ops.logical_not(is_own_class(labels, differences))
+    return log_one_plus_sum_exp(differences, is_other)

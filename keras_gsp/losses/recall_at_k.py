@@ -32,12 +32,7 @@ class RecallAtKLoss(ListLoss):
             Default 0.01.
         rank_temperature: ranks over which the step at k is smoothed,
             positive. Default 1.
-        **kwargs: `counts_query` (default False), `normalization` (default
-            `"l2"`), `label_kind` and the others of `ListLoss`. A positive of
-            weight w counts w times among the positives, once in the ranks.
-
-    Raises:
-        ValueError: an argument outside its range.
+        **kwargs: those of `ListLoss`.
 
     Example:
 
@@ -53,9 +48,9 @@ class RecallAtKLoss(ListLoss):
     Reference:
         Patel et al., "Recall@k Surrogate Loss with Large Batches and
         Similarity Mixup", CVPR 2022, equations (5) to (7), with both bounds
-        by k of its code. That code also leaves the query itself in the list,
-        which moves every rank up by one; here that takes
-        `counts_query=True`, where the query then counts as a positive too.
+        by k of its code. That code keeps the query itself in the list, which
+        adds one to every rank; `counts_query=True` does so here, and the
+        query then counts as a positive too.
     """
 
     def __init__(

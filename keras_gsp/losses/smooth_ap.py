@@ -28,12 +28,7 @@ class SmoothAPLoss(ListLoss):
         counts_query: whether the anchor itself counts as one of its
             positives, the most similar one. Default True, as in the paper's
             code; False is average precision as retrieval scores have it.
-        **kwargs: `normalization` (default `"l2"`), `label_kind` and the
-            others of `ListLoss`. A positive of weight w counts w times in
-            the average, and once in the ranks.
-
-    Raises:
-        ValueError: a `temperature` that is not positive.
+        **kwargs: those of `ListLoss`.
 
     Example:
 

@@ -7,11 +7,10 @@ from keras import ops
 
 from keras_gsp.losses.proxy_similarity import (
     ProxyLoss,
-    is_own_class,
     own_similarities,
+    softmax_terms,
 )
 from keras_gsp.ops.arguments import check_not_negative, check_positive
-from keras_gsp.ops.pairs import log_one_plus_sum_exp
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -26,8 +25,7 @@ class SoftTripleLoss(ProxyLoss):
     `mean_samples -log( exp(scale (S_y - margin)) / ( exp(scale (S_y -
     margin)) + sum_{c != y} exp(scale S_c) ) )`
 
-    The mean is over all samples. The loss does not use pairs of samples: a
-    batch without positive pairs is no special case. The centers of a class
+    The mean is over all samples. The centers of a class
     are pulled together by `CenterRegularizer`, given to the proxies.
 
     Args:
@@ -37,10 +35,7 @@ class SoftTripleLoss(ProxyLoss):
             Default 0.1.
         margin: cosine subtracted from the own class, at least 0 (delta in the
             paper). Default 0.01.
-        **kwargs: `reduction`, `name` and `dtype`; see `ProxyLoss`.
-
-    Raises:
-        ValueError: an argument outside its range.
+        **kwargs: those of `ProxyLoss`.
 
     Example:
 
@@ -63,10 +58,9 @@ class SoftTripleLoss(ProxyLoss):
     Reference:
         Qian et al., "SoftTriple Loss: Deep Metric Learning Without Triplet
         Sampling", ICCV 2019, sections 3.2 and 3.3. The GSP papers' code
-        feeds negative distances in place of cosines, transposes classes and
-        centers, and takes the logarithm of a softmax that underflows; none
-        of that is repeated here. Their gamma of 19.18 and 47.9 looks like
-        the inverse of this one.
+        differs: negative distances in place of cosines, classes and centers
+        transposed, a softmax that underflows. Their gamma of 19.18 and 47.9
+        looks like the inverse of this one.
     """
 
     def __init__(
@@ -87,10 +81,7 @@ class SoftTripleLoss(ProxyLoss):
         """Returns each sample's cross-entropy with the margin applied."""
         relaxed = self._relaxed(similarities)
         own = own_similarities(labels, relaxed) - self.margin
-        return log_one_plus_sum_exp(
-            self.scale * (relaxed - own[:, None]),
-            ops.logical_not(is_own_class(labels, relaxed)),
-        )
+        return softmax_terms(labels, self.scale * (relaxed - own[:, None]))
 
     def _relaxed(self, similarities):
         if similarities.shape[-1] == 1:

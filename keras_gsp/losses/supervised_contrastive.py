@@ -22,16 +22,12 @@ class SupConLoss(PairLoss):
         -\log \frac{e^{s_{ap} / T}}{\sum_{j \in A(a)} e^{s_{aj} / T}}
 
     averaged over the anchors that have a positive. The denominator includes
-    the other positives. A batch without positive pairs gives 0; a batch of a
-    single class still pushes its members apart.
+    the other positives, which therefore push each other apart. A batch
+    without positive pairs gives 0.
 
     Args:
         temperature: what cosines are divided by, positive. Default 0.1.
-        **kwargs: `normalization` (default `"l2"`), `label_kind`, `miner` and
-            the others of `PairLoss`.
-
-    Raises:
-        ValueError: a `temperature` that is not positive.
+        **kwargs: those of `PairLoss`.
 
     Example:
 
@@ -46,8 +42,8 @@ class SupConLoss(PairLoss):
 
     Reference:
         Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020,
-        equation (2), the sum outside the logarithm. A pair of weight w
-        has that weight in the denominator, too.
+        equation (2), the sum outside the logarithm. A pair of weight w has
+        that weight in the denominator too.
     """
 
     def __init__(self, temperature: float = 0.1, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Triplet loss over all triplets, in memory of order batch^2."""
+"""Triplet loss over all triplets, with memory of order batch^2."""
 
 from typing import Any
 
@@ -8,11 +8,7 @@ from keras import ops
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_not_negative
 from keras_gsp.ops.distances import pairwise_distances
-from keras_gsp.ops.pairs import (
-    anchor_shares,
-    chosen_entries,
-    fold_positives,
-)
+from keras_gsp.ops.pairs import anchor_shares, chosen_entries, fold_positives
 from keras_gsp.ops.tensor import Tensor
 
 MEANS = ("active", "valid")
@@ -27,23 +23,15 @@ class TripletLoss(PairLoss):
 
     `sum (d_positive - d_negative + margin)_+ / #{triplets above 0}`
 
-    The mean is over the active triplets of all anchors together, or with
-    `mean_over="valid"` over all valid triplets. Without positive pairs, or
-    without negative ones, there is no triplet and the loss is 0.
-
-    No tensor has more than `batch * references` entries: see
-    `active_partners`.
+    The mean is over the active triplets of all anchors, or with
+    `mean_over="valid"` over all triplets. Without positive pairs, or without
+    negative ones, the loss is 0. No tensor has more than `batch * references`
+    entries.
 
     Args:
         margin: distance, at least 0. Default 0.05.
         mean_over: `"active"` or `"valid"`. Default `"active"`.
-        **kwargs: `normalization` (default `"l2"`; the margin is meant
-            for it, where distances lie in [0, 2]),
-            `reduction`, `name` and `dtype`; see `PairLoss`.
-
-    Raises:
-        ValueError: a negative margin, an unknown `mean_over` or
-            `normalization`.
+        **kwargs: those of `PairLoss`.
 
     Example:
 
@@ -62,12 +50,11 @@ class TripletLoss(PairLoss):
         triplet counts, where FaceNet squares and mines semi-hard negatives.
     """
 
+    # Semi-hard triplets are chosen in `active_partners`.
+    own_miners = ("semi_hard",)
+
     def __init__(
-        self,
-        margin: float = 0.05,
-        *,
-        mean_over: str = "active",
-        **kwargs: Any,
+        self, margin: float = 0.05, *, mean_over: str = "active", **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         check_not_negative(margin=margin)
@@ -90,9 +77,9 @@ class TripletLoss(PairLoss):
 
         An active hinge is linear in its two distances. So the sum of an
         anchor's hinges is `sum_j partners_j d_j + margin * active`, where
-        `partners_j` counts the active triplets that pair `j` is the positive
-        of, less those it is the negative of. Value and gradient both follow
-        from these counts, which themselves have no gradient.
+        `partners_j` is the number of active triplets with pair `j` as their
+        positive, minus those with it as their negative. Value and gradient
+        follow from these counts, which have no gradient.
         """
         distances = pairwise_distances(embeddings, references)
         fixed = ops.stop_gradient(distances)
@@ -111,12 +98,6 @@ class TripletLoss(PairLoss):
         count = valid if self.mean_over == "valid" else active
         return anchor_shares(sums + self.margin * active, ops.sum(count))
 
-    def _mined(self, embeddings, references, weights):
-        """Semi-hard triplets are chosen in `anchor_terms`."""
-        if self.miner == "semi_hard":
-            return weights
-        return super()._mined(embeddings, references, weights)
-
 
 def active_partners(
     distances: Tensor,
@@ -128,11 +109,9 @@ def active_partners(
 ) -> tuple[Tensor, Tensor]:
     """Counts the active triplets of every pair.
 
-    One round takes the next positive of every anchor at once and compares it
-    with all the anchor's negatives: as many rounds as the largest class has
-    positives, each of `batch * references` comparisons. A batch of 4 samples
-    a class needs 3 rounds, where a table of triplets would have `batch^3`
-    entries.
+    One round compares the next positive of every anchor with all the anchor's
+    negatives. A batch of 4 samples per class needs 3 rounds of `batch *
+    references` comparisons, where a table of triplets has `batch^3` entries.
 
     Args:
         distances: (batch, references).
@@ -144,9 +123,9 @@ def active_partners(
             nearest negative that is farther than it.
 
     Returns:
-        The signed counts (batch, references), positive where the pair is the
+        The signed counts (batch, references), above 0 where the pair is the
         positive of its triplets, and the number of triplets of each anchor
-        (batch,), active or not, both in the dtype of `distances`.
+        (batch,), active or not.
     """
 
     def one_positive(is_chosen, counts):

@@ -25,11 +25,11 @@ class ZeroShotLoss:
 
     `loss = mean_b -log softmax_c(scale * predicted_b . upsilon_c)[y_b]`,
 
-    one mean over the samples of both halves; pairs play no role, and vectors
-    are not normalized. The paper prints the sum of the two half means, twice
-    this for equal halves, and counts the true class twice in the softmax of
-    (4.4); its algorithm 4 and its code do neither, and their weight of the
-    regularizer, 0.1, refers to this mean.
+    one mean over the samples of both halves; it does not use pairs, and
+    vectors are not normalized. The paper prints the sum of the two half
+    means, twice this for equal halves, and counts the true class twice in the
+    softmax of (4.4); its algorithm 4 and its code do neither, and their
+    weight of the regularizer, 0.1, refers to this mean.
 
     `MetricLearner(regularizer=ZeroShotLoss())` calls `compute` with the
     histograms of its encoder and its `ClassEmbeddings`.
@@ -94,14 +94,12 @@ class ZeroShotLoss:
                 when `None`.
 
         Returns:
-            Scalar, float32 or float64. It is log(num_classes) when a half is
-            empty.
+            Scalar, float32 or float64; log(num_classes) when a half is empty.
 
         Raises:
             TypeError: labels that are strings, `first_half` not boolean.
             ValueError: labels outside the table, fewer than two classes to
-                split, shapes that do not fit. Values that are only known when
-                a TensorFlow graph runs raise
+                split, wrong shapes. In a TensorFlow graph wrong values are a
                 `tf.errors.InvalidArgumentError`; under XLA a label outside
                 the table makes the loss NaN.
         """
@@ -111,10 +109,7 @@ class ZeroShotLoss:
         check_same_length(indices, histograms, ("labels", "histograms"))
         first_half = given_or_drawn_halves(indices, first_half, self.seed)
         predicted = cross_half_prediction(
-            histograms,
-            rows_of(table, indices),
-            first_half,
-            ridge=self.ridge,
+            histograms, rows_of(table, indices), first_half, ridge=self.ridge
         )
         logits = self.scale * ops.matmul(predicted, ops.transpose(table))
         log_probabilities = ops.log_softmax(logits, axis=-1)

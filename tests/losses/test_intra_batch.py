@@ -59,9 +59,7 @@ def test_inside_a_half_no_message_comes_from_the_other():
             loss_layer=parts.loss_layer,
         )
         np.testing.assert_allclose(
-            loss.inside_loss(parts, inside),
-            loss.training_loss(half),
-            rtol=1e-5,
+            loss.inside_loss(parts, inside), loss.training_loss(half), rtol=1e-5
         )
 
 

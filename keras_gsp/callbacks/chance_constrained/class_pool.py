@@ -49,12 +49,7 @@ def check_pool(pool: Any) -> Any:
 
 
 def pool_batches(
-    pool: Any,
-    classes: np.ndarray,
-    *,
-    problem: int,
-    seed: int,
-    batch_size: int,
+    pool: Any, classes: np.ndarray, *, problem: int, seed: int, batch_size: int
 ) -> Iterator[Any]:
     """Yields the (images, labels) batches of a pool once.
 

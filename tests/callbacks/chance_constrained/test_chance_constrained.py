@@ -7,12 +7,8 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.callbacks.chance_constrained.class_pool import (
-    recent_class_pool,
-)
-from keras_gsp.callbacks.chance_constrained.new_proxies import (
-    next_proxies,
-)
+from keras_gsp.callbacks.chance_constrained.class_pool import recent_class_pool
+from keras_gsp.callbacks.chance_constrained.new_proxies import next_proxies
 
 CLASSES, PER_CLASS, SIZE = 3, 2, 4
 IMAGES = np.random.default_rng(0).normal(size=(24, 5)).astype("float32")
