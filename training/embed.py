@@ -147,9 +147,7 @@ def _encoder(run):
             "`run` must be the directory of a finished run, or an encoder's "
             f".keras file. Received: {run}."
         )
-    from training.runs.export_run import crop_fraction
-
-    return directory.encoder, crop_fraction(directory.read_recipe())
+    return directory.encoder, directory.read_recipe().crop_fraction
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from typing import Any
 import keras
 
 import keras_gsp as gsp
-from training.recipes import hub_backbone
 from training.recipes.glyph_network import (
     CHARACTERS,
     LAYERS,
@@ -15,7 +14,8 @@ from training.recipes.glyph_network import (
     character_weights,
     glyph_network,
 )
-from training.recipes.recipe import HUB_PREFIX, Recipe
+from training.recipes.hub_backbone import build_hub_network
+from training.recipes.recipe import Recipe
 
 # Minus the mean of ImageNet: blue, green, red.
 RESNET_OFFSET = (-103.939, -116.779, -123.68)
@@ -45,9 +45,8 @@ def build_backbone(recipe: Recipe, image_shape: tuple) -> Any:
 def _network(recipe, image_shape, pixels):
     """Returns the network with its weights, and pixels in its range."""
     weights = recipe.backbone_weights
-    if recipe.backbone.startswith(HUB_PREFIX):
-        preset = recipe.backbone.removeprefix(HUB_PREFIX)
-        network, scaling = hub_backbone.build_hub_network(preset, image_shape)
+    if recipe.hub_preset:
+        network, scaling = build_hub_network(recipe.hub_preset, image_shape)
         side = network.input.shape[1:3]
         if side != tuple(image_shape[:2]):
             pixels = keras.layers.Resizing(*side, name="to_preset")(pixels)

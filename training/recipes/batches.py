@@ -12,8 +12,6 @@ from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 
 CROPS = {"none": None, "mlrc": "side", "mlrc-area": "area"}
-# The papers' sizes: images of 256 pixels, crops of 227.
-RESIZE_OVER_CROP = 256 / 227
 
 
 def training_batches(
@@ -36,8 +34,13 @@ def training_batches(
         seed=recipe.seed,
         first_step=first_step,
     )
-    return _cut_at_random(
-        recipe, images, indices, recipe.seed, first_step, positions
+    return _augmented(
+        recipe,
+        images,
+        indices,
+        seed=recipe.seed,
+        first_step=first_step,
+        positions=positions,
     )
 
 
@@ -56,15 +59,14 @@ def pool_of(recipe: Recipe, images: ImageSet) -> Any:
     def pool(classes, problem):
         import tensorflow as tf
 
-        seed = recipe.seed, int(problem)
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng((recipe.seed, int(problem)))
         rows = [
             np.resize(generator.permutation(rows_of_class[label]), size)
             for label in classes
         ]
         indices = tf.data.Dataset.from_tensor_slices(np.stack(rows))
-        crop_seed = int(generator.integers(2**31))
-        return _cut_at_random(recipe, images, indices, crop_seed)
+        seed = int(generator.integers(2**31))
+        return _augmented(recipe, images, indices, seed=seed)
 
     return pool
 
@@ -77,13 +79,11 @@ def evaluation_batches(
         import tensorflow as tf
 
         indices = tf.data.Dataset.range(len(images)).batch(batch_size)
-        return _gathered(images, indices)
-    crop_size: Any = recipe.crop_size  # None only of images kept whole
+        return _whole_images(images, indices)
     return gsp.data.evaluation_batches(
         images.paths if images.images is None else images.images,
         images.labels,
-        size=crop_size,
-        resize=resize_of(recipe),
+        preprocessing=preprocessing_of(recipe),
         batch_size=batch_size,
     )
 
@@ -96,16 +96,10 @@ def image_shape(recipe: Recipe, images: ImageSet) -> tuple[Any, Any, Any]:
 
 
 def preprocessing_of(recipe: Recipe) -> gsp.data.Preprocessing | None:
-    """How images are cut for evaluation; `None` where they are kept whole."""
+    """Returns how images are cut for evaluation; None: they are kept whole."""
     if recipe.crop_size is None or recipe.cache_features:
         return None
-    return gsp.data.Preprocessing(recipe.crop_size, resize_of(recipe))
-
-
-def resize_of(recipe: Recipe) -> int:
-    """Returns the shorter side, in pixels, from which the crop is cut."""
-    crop_size: Any = recipe.crop_size
-    return recipe.resize or round(crop_size * RESIZE_OVER_CROP)
+    return gsp.data.Preprocessing(recipe.crop_size, recipe.shorter_side)
 
 
 def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
@@ -121,39 +115,32 @@ def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
     return replace(splits, **found)
 
 
-def _cut_at_random(recipe, images, indices, seed, first_step=0, positions=None):
+def _augmented(recipe, images, indices, *, positions=None, **settings):
+    """Returns the batches of `indices`, cropped and flipped at random."""
     if _is_whole(recipe):
         if positions is not None:
-            indices = indices.map(lambda rows: _gather(rows, positions))
-        return _gathered(images, indices)
+            import tensorflow as tf
+
+            indices = indices.map(lambda rows: tf.gather(rows, positions))
+        return _whole_images(images, indices)
     return gsp.data.augmented_batches(
         images.paths if images.images is None else images.images,
         images.labels,
         indices,
         size=recipe.crop_size,
-        resize=resize_of(recipe),
+        resize=recipe.shorter_side,
         crop=CROPS[recipe.augmentation],
         flip=recipe.augmentation != "none",
-        seed=seed,
-        first_step=first_step,
         positions=positions,
+        **settings,
     )
-
-
-def _gather(rows, positions):
-    import tensorflow as tf
-
-    return tf.gather(rows, positions)
 
 
 def _is_whole(recipe):
-    """Whether images, or cached features, need no cropping."""
-    return (
-        recipe.crop_size is None or recipe.cache_features or recipe.cache_images
-    )
+    return recipe.cache_images or preprocessing_of(recipe) is None
 
 
-def _gathered(images, indices):
+def _whole_images(images, indices):
     import tensorflow as tf
 
     if images.images is None:

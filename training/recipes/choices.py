@@ -4,14 +4,20 @@ Exported classes are found automatically: the word is the class's name, or its
 short name in papers, listed here.
 """
 
+import inspect
+import re
+import types
+from collections.abc import Sequence
+from dataclasses import field, make_dataclass
 from functools import cache
-from typing import Any
+from typing import Annotated, Any, Union, get_args, get_origin
 
+import docstring_parser
 import keras
+import tyro
 
 import keras_gsp as gsp
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from training.recipes.arguments import arguments_of, word_of
 from training.recipes.settings import Arguments
 
 LOSS_ALIASES = {
@@ -145,3 +151,58 @@ def pooling_arguments(word: str) -> Arguments:
         return Arguments()
     hidden = _ELSEWHERE if is_gsp(word) else ()
     return arguments_of(kind, "pooling", hidden)(**DEFAULTS.get(word, {}))
+
+
+@cache
+def arguments_of(
+    kind: Any, prefix: str, hidden: tuple[str, ...] = ()
+) -> type[Arguments]:
+    """Makes the dataclass of a class's own arguments but the `hidden` ones.
+
+    Numbers, flags and texts are arguments, also in sequences, with the
+    defaults of the class; what it passes on as `**kwargs` is not. The class
+    checks ranges. Options are named `--PREFIX.NAME`.
+    """
+    described = docstring_parser.parse(kind.__doc__ or "").params
+    help_of = {one.arg_name: one.description or "" for one in described}
+    chosen = []
+    for name, one in inspect.signature(kind, eval_str=True).parameters.items():
+        if name in hidden or not _is_simple(one):
+            continue
+        option = tyro.conf.arg(
+            name=f"{prefix}.{name.replace('_', '-')}",
+            help=_first_sentence(help_of.get(name, "")),
+        )
+        default = field(default=one.default)
+        chosen.append((name, Annotated[one.annotation, option], default))
+    return make_dataclass(
+        f"{kind.__name__}Arguments",
+        chosen,
+        bases=(Arguments,),
+        frozen=True,
+        kw_only=True,
+        namespace={"__doc__": f"Arguments of {kind.__name__}."},
+    )
+
+
+def word_of(name: str, ending: str) -> str:
+    """Turns a class's name into an option's word: `NPairLoss` -> `n-pair`."""
+    plain = name.removesuffix(ending)
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", plain)
+    return parts.lower()
+
+
+def _is_simple(parameter):
+    """Whether an argument with a default is a number, flag, text or list."""
+    annotation = parameter.annotation
+    is_union = get_origin(annotation) in (Union, types.UnionType)
+    parts = get_args(annotation) if is_union else (annotation,)
+    return parameter.default is not parameter.empty and all(
+        part in (int, float, bool, str, types.NoneType)
+        or get_origin(part) in (Sequence, tuple)
+        for part in parts
+    )
+
+
+def _first_sentence(text):
+    return re.split(r"\.\s", " ".join(text.split()))[0].rstrip(".") + "."

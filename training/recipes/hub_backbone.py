@@ -1,6 +1,5 @@
 """Backbones of keras-hub as networks from images to a feature map."""
 
-import importlib.util
 import warnings
 from typing import Any
 
@@ -9,16 +8,6 @@ import numpy as np
 
 import keras_gsp as gsp
 from keras_gsp.embeddings.model_input import input_of
-from training.recipes.recipe import HUB_PREFIX
-
-
-def check_installed(backbone: str) -> None:
-    """Raises `ValueError` without keras-hub."""
-    if importlib.util.find_spec("keras_hub") is None:
-        raise ValueError(
-            '`backbone` must be one that is installed: pip install "keras-gsp'
-            f'[hub]". Received: backbone={backbone}.'
-        )
 
 
 def build_hub_network(
@@ -33,7 +22,6 @@ def build_hub_network(
     of the preset, to (batch, rows, columns, channels); and a layer from pixels
     of 0 to 255 to that range.
     """
-    check_installed(HUB_PREFIX + preset)
     import keras_hub as hub
 
     load = hub.models.Backbone.from_preset
@@ -81,34 +69,10 @@ def feature_part(network: keras.Model) -> keras.Model:
 def token_map(network: keras.Model, tokens: Any, inputs: Any) -> Any:
     """Arranges patches (batch, tokens, channels) as a map.
 
-    Leading tokens are dropped; their number follows from the model's
-    `patch_size` and must be the one that it states.
-    """
-    grid = _grid_shape(network, inputs.shape[1:3])
-    # Of a blank image: symbolic shapes of some models are wrong.
-    blank = np.zeros((1, *inputs.shape[1:]), "float32")
-    found = keras.Model(inputs, tokens).predict(blank, verbose=0)
-    counted = found.shape[1]
-    prefix_tokens = counted - grid[0] * grid[1]
-    stated = getattr(network, "use_class_token", max(prefix_tokens, 0))
-    registers = getattr(network, "num_register_tokens", None)
-    stated = int(stated) if registers is None else 1 + registers
-    if prefix_tokens != stated:
-        raise ValueError(
-            "The tokens of `backbone` must be its class and register "
-            f"tokens and its patches. Received: {network.name} with {counted} "
-            f"tokens, {grid[0]} x {grid[1]} patches and {stated} before them."
-        )
-    return gsp.layers.TokenGrid(
-        grid, prefix_tokens=prefix_tokens, name="patches"
-    )(tokens)
-
-
-def _grid_shape(network, sides):
-    """Returns rows and columns of patches, by the model's patch size.
-
-    The number of tokens is ambiguous: nine are a grid of 3 x 3, or one of
-    2 x 2 after a class token and four registers.
+    The model's patch size gives rows and columns, because the number of
+    tokens is ambiguous: nine are a grid of 3 x 3, or one of 2 x 2 after a
+    class token and four registers. All tokens before the patches are dropped;
+    they must be those that the model states.
     """
     patch = getattr(network, "patch_size", None)
     if patch is None:
@@ -119,13 +83,30 @@ def _grid_shape(network, sides):
             "keras_gsp.models.build_encoder(..., prefix_tokens=..., "
             "grid_shape=...)."
         )
-    if isinstance(patch, int):
-        patch = patch, patch
+    patch = (patch, patch) if isinstance(patch, int) else patch
     # Each stage but the first merges two by two patches.
     merged = 2 ** (len(getattr(network, "depths", (1,))) - 1)
-    return tuple(
-        side // (size * merged) for side, size in zip(sides, patch, strict=True)
+    rows, columns = (
+        side // (size * merged)
+        for side, size in zip(inputs.shape[1:3], patch, strict=True)
     )
+    # Of a blank image: symbolic shapes of some models are wrong.
+    blank = np.zeros((1, *inputs.shape[1:]), "float32")
+    found = keras.Model(inputs, tokens).predict(blank, verbose=0)
+    count = found.shape[1]
+    prefix_tokens = count - rows * columns
+    stated = int(getattr(network, "use_class_token", max(prefix_tokens, 0)))
+    if getattr(network, "num_register_tokens", None) is not None:
+        stated = 1 + network.num_register_tokens
+    if prefix_tokens != stated:
+        raise ValueError(
+            "The tokens of `backbone` must be its class and register "
+            f"tokens and its patches. Received: {network.name} with {count} "
+            f"tokens, {rows} x {columns} patches and {stated} before them."
+        )
+    return gsp.layers.TokenGrid(
+        (rows, columns), prefix_tokens=prefix_tokens, name="patches"
+    )(tokens)
 
 
 def _scaling(hub, preset):

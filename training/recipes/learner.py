@@ -9,7 +9,6 @@ import keras_gsp as gsp
 from keras_gsp.embeddings.labeled_batches import encoded
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.models.encoder import features_before
-from training.recipes.backbone import layers_within
 from training.recipes.choices import losses
 from training.recipes.encoder import build_recipe_encoder
 from training.recipes.optimizer import build_optimizer
@@ -17,8 +16,9 @@ from training.recipes.recipe import Recipe
 
 # The papers' shares of the loss.
 REGULARIZER_WEIGHTS = {"none": 0.0, "zsr": 0.1, "xml": 0.01}
-# Images of a batch that statistics are updated with.
-SETTLED = 64
+# Training batches from which statistics and prototypes start, and how many
+# images of each update the statistics.
+START_BATCHES, SETTLED = 32, 64
 
 
 def build_learner(
@@ -37,19 +37,15 @@ def build_learner(
         weight = REGULARIZER_WEIGHTS[recipe.regularizer]
     learner = gsp.models.MetricLearner(
         encoder,
-        proxies=_proxies(recipe, num_classes),
+        **_layers(recipe, num_classes),
         regularizer=build_regularizer(recipe),
         regularizer_weight=weight,
-        memory=_memory(recipe),
-        class_embeddings=_class_embeddings(recipe, num_classes),
         anchor_weight=recipe.anchor_weight if recipe.samples_proxies else None,
         anchor_decay=recipe.anchor_decay,
         in_batch_weight=recipe.in_batch_weight,
         seed=recipe.seed,
-        recent=_recent(recipe, num_classes),
         batch_chunks=recipe.batch_chunks,
         log_regularizer_share=recipe.log_regularizer_share,
-        loss_layer=build_loss_layer(recipe, num_classes),
     )
     learner.compile(
         optimizer=build_optimizer(recipe, learner),
@@ -57,6 +53,37 @@ def build_learner(
         jit_compile=recipe.jit_compile,
     )
     return learner
+
+
+def _layers(recipe, num_classes):
+    """Returns the layers beside the encoder that a recipe needs."""
+    found: dict[str, Any] = {}
+    if recipe.uses_proxies:
+        regularizer = None
+        if recipe.loss == "soft-triple":
+            regularizer = gsp.losses.CenterRegularizer(recipe.center_weight)
+        found["proxies"] = gsp.layers.ClassProxies(
+            num_classes,
+            proxies_per_class=recipe.proxies_per_class,
+            proxies_regularizer=regularizer,
+            name="class_proxies",
+        )
+    if recipe.memory != "none":
+        found["memory"] = gsp.layers.EmbeddingMemory(
+            recipe.memory_capacity, warmup_steps=recipe.memory_warmup_steps
+        )
+    if recipe.regularizer == "zsr":
+        found["class_embeddings"] = gsp.layers.ClassEmbeddings(
+            num_classes, recipe.embedding_size, name="class_embeddings"
+        )
+    if recipe.uses_recent_samples:
+        # About a pool of samples of each class.
+        capacity = num_classes * recipe.ccp_pool_size
+        found["recent"] = gsp.layers.EmbeddingMemory(
+            max(capacity, recipe.batch_size)
+        )
+    found["loss_layer"] = build_loss_layer(recipe, num_classes)
+    return found
 
 
 def build_loss(recipe: Recipe) -> Any:
@@ -116,13 +143,12 @@ def start_from_data(recipe: Recipe, learner: Any, batches: Any) -> None:
 
     A run that resumes has them already.
     """
+    batches = batches.take(START_BATCHES)
     settle_statistics(recipe, learner, batches)
     start_prototypes(recipe, learner, batches)
 
 
-def settle_statistics(
-    recipe: Recipe, learner: Any, batches: Any, *, num_batches: int = 32
-) -> None:
+def settle_statistics(recipe: Recipe, learner: Any, batches: Any) -> None:
     """Updates batch normalization with training images before the first step.
 
     Its moving averages start at mean 0 and variance 1: until they converge,
@@ -131,26 +157,21 @@ def settle_statistics(
     backbone; then only those of the pooling are updated. Does nothing on JAX,
     where several processes may hold a part of the network each.
     """
-    kind = keras.layers.BatchNormalization
     if keras.backend.backend() != "tensorflow":
         return
     settled, before = learner.encoder, None
     if recipe.backbone_weights is not None or recipe.cache_features:
         settled = settled.get_layer("pooling")
-        if not any("moving" in v.name for v in settled.non_trainable_variables):
-            return
         before = predictor(features_before(learner.encoder, settled))
-    elif not any(isinstance(one, kind) for one in layers_within(settled)):
+    if not any("moving" in v.name for v in settled.non_trainable_variables):
         return
-    for images, _ in batches.take(num_batches).as_numpy_iterator():
+    for images, _ in batches.as_numpy_iterator():
         # A batch of many chunks would not fit as a whole.
         inputs = images[:SETTLED]
         settled(inputs if before is None else before(inputs), training=True)
 
 
-def start_prototypes(
-    recipe: Recipe, learner: Any, batches: Any, *, num_batches: int = 32
-) -> None:
+def start_prototypes(recipe: Recipe, learner: Any, batches: Any) -> None:
     """Starts the prototypes from local features of training images.
 
     Does nothing if no layer has prototypes, or with `prototype_start=random`.
@@ -159,48 +180,6 @@ def start_prototypes(
     layer = layers.get("histogram") or layers["pooling"]
     if recipe.prototype_start == "random" or not hasattr(layer, "adapt"):
         return
-    features = features_before(learner.encoder, layer)
-    predict = predictor(features)
-    found = [
-        predict(images)
-        for images, _ in batches.take(num_batches).as_numpy_iterator()
-    ]
+    predict = predictor(features_before(learner.encoder, layer))
+    found = [predict(images) for images, _ in batches.as_numpy_iterator()]
     layer.adapt(np.concatenate(found), seed=recipe.seed)
-
-
-def _proxies(recipe, num_classes):
-    if not recipe.uses_proxies:
-        return None
-    regularizer = None
-    if recipe.loss == "soft-triple":
-        regularizer = gsp.losses.CenterRegularizer(recipe.center_weight)
-    return gsp.layers.ClassProxies(
-        num_classes,
-        proxies_per_class=recipe.proxies_per_class,
-        proxies_regularizer=regularizer,
-        name="class_proxies",
-    )
-
-
-def _memory(recipe):
-    if recipe.memory == "none":
-        return None
-    return gsp.layers.EmbeddingMemory(
-        recipe.memory_capacity, warmup_steps=recipe.memory_warmup_steps
-    )
-
-
-def _recent(recipe, num_classes):
-    """Returns a memory of about a pool of samples of each class."""
-    if recipe.ccp != "on" or recipe.ccp_pool != "recent":
-        return None
-    capacity = num_classes * recipe.ccp_pool_size
-    return gsp.layers.EmbeddingMemory(max(capacity, recipe.batch_size))
-
-
-def _class_embeddings(recipe, num_classes):
-    if recipe.regularizer != "zsr":
-        return None
-    return gsp.layers.ClassEmbeddings(
-        num_classes, recipe.embedding_size, name="class_embeddings"
-    )

@@ -9,22 +9,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from training.recipes.arguments import check_word
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import Recipe, check_word
 
 PUBLISHED = ("cub", "cars", "sop", "inshop")
 # Recipe -> data set.
 OWN = {
-    "glyphs": "glyphs",
-    "folder": "folder",
-    "folder-features": "folder",
-    **{
-        name: name
-        for name in (
-            *("csv", "collage", "omniglot"),
-            *("cifar10", "cifar100", "mnist"),
-        )
-    },
+    name: name.removesuffix("-features")
+    for name in (
+        *("glyphs", "folder", "folder-features", "csv", "collage"),
+        *("omniglot", "cifar10", "cifar100", "mnist"),
+    )
 }
 # Columns of the papers' tables -> what they choose. A memory and proxies have
 # two sizes there.
@@ -46,6 +40,14 @@ METHODS: dict[str, dict[str, str]] = {
         "regularizer": "zsr",
     },
 }
+# Further words after a data set's name.
+VARIANTS = METHODS | {
+    "conventional": {"protocol": "conventional"},
+    "conventional-resnet50": {
+        "protocol": "conventional",
+        "backbone": "resnet50",
+    },
+}
 # Losses of the papers' tables.
 LOSSES = (
     *("c1", "c2", "triplet", "ms"),
@@ -57,15 +59,8 @@ CHOICES = ("loss", "pooling", "regularizer", "memory", "ccp", "backbone")
 
 def names() -> dict[str, str]:
     """Maps recipes that have a name to their data sets."""
-    papers = {}
-    for dataset in PUBLISHED:
-        papers[dataset] = dataset
-        papers[f"{dataset}-conventional"] = dataset
-        papers[f"{dataset}-conventional-resnet50"] = dataset
-        for method in METHODS:
-            if method != "gap":
-                papers[f"{dataset}-{method}"] = dataset
-    return OWN | papers
+    words = ["", *(f"-{word}" for word in VARIANTS if word != "gap")]
+    return OWN | {f"{one}{word}": one for one in PUBLISHED for word in words}
 
 
 def named(name: str, **choices: str) -> Recipe:
@@ -79,15 +74,10 @@ def named(name: str, **choices: str) -> Recipe:
             f"`name` must be one of {', '.join(names())}. Received: {name}."
         )
     dataset = names()[name]
-    own: dict[str, str] = {}
-    words = name.removeprefix(dataset).removeprefix("-")
+    own = {}
     if dataset in PUBLISHED:
-        if words in METHODS:
-            own = dict(METHODS[words])
-        elif words:
-            own["protocol"] = "conventional"
-            if words.endswith("resnet50"):
-                own["backbone"] = "resnet50"
+        _, _, variant = name.partition("-")
+        own = VARIANTS.get(variant, {})
     return _recipe(name, dataset, own | choices)
 
 
@@ -127,28 +117,26 @@ def settings_of(file: str) -> list[dict[str, Any]]:
 def _recipe(name, dataset, choices):
     from training.recipes.choices import is_pair_loss, is_proxy_loss, losses
 
-    file = "published.toml" if dataset in PUBLISHED else "named.toml"
-    default = Recipe().settings
-    chosen = {one: default[one] for one in CHOICES}
+    default = Recipe()
+    chosen = {one: getattr(default, one) for one in CHOICES}
+    file = "named.toml"
     if dataset in PUBLISHED:
+        file = "published.toml"
         chosen |= {"protocol": "fair", "backbone": "bn-inception"}
     elif dataset in ("folder", "csv"):
         chosen["backbone"] = "mobilenet-v2"
-    chosen |= choices
-    loss = chosen["loss"]
-    check_word("loss", loss, losses())
-    if is_pair_loss(loss):
+    chosen |= {**choices, "recipe": name, "dataset": dataset}
+    check_word("loss", chosen["loss"], losses())
+    if is_pair_loss(chosen["loss"]):
         chosen["kind"] = "pairs"
-    elif is_proxy_loss(loss):
+    elif is_proxy_loss(chosen["loss"]):
         chosen["kind"] = "proxies"
-    chosen |= {"recipe": name, "dataset": dataset}
-    values = {k: v for k, v in choices.items() if k in CHOICES}
-    values["dataset"] = dataset
+    own = {key: word for key, word in choices.items() if key in CHOICES}
+    values = {**own, "dataset": dataset}
     for one in settings_of(file):
-        when = one.get("when", {})
-        if all(chosen.get(key) in words for key, words in when.items()):
+        when = one.get("when", {}).items()
+        if all(chosen.get(key) in words for key, words in when):
             values |= one.get("values", {}) | one.get(dataset, {})
     # Choices stay, except poolings: the conventional protocol adds a maximum.
-    kept = {k: v for k, v in choices.items() if k in CHOICES}
-    kept.pop("pooling", None)
-    return Recipe.of(**values | kept)
+    own.pop("pooling", None)
+    return Recipe.of(**values | own)

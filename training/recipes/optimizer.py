@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import keras
@@ -10,6 +11,7 @@ from keras import ops
 import keras_gsp as gsp
 from training.recipes.recipe import Recipe
 
+# First parts of the paths of weights after the backbone, without proxies.
 HEAD = ("projection", "pooling", "histogram", "class_embeddings")
 
 
@@ -52,6 +54,7 @@ class CoupledAdam(keras.optimizers.Adam):
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp.training")
+@dataclass(eq=False)
 class Rate(keras.optimizers.schedules.LearningRateSchedule):
     r"""A learning rate that is held at 0, rises, and falls in a cosine.
 
@@ -64,19 +67,13 @@ class Rate(keras.optimizers.schedules.LearningRateSchedule):
     (None: no fall), and f a factor that `RateOnPlateau` lowers.
     """
 
-    def __init__(
-        self,
-        peak: float,
-        hold: int = 0,
-        ramp: int = 0,
-        fall: int | None = None,
-        fall_start: int = 0,
-    ) -> None:
-        self.peak = peak
-        self.hold = hold
-        self.ramp = ramp
-        self.fall = fall
-        self.fall_start = fall_start
+    peak: float
+    hold: int = 0
+    ramp: int = 0
+    fall: int | None = None
+    fall_start: int = 0
+
+    def __post_init__(self) -> None:
         self.factor = keras.Variable(1.0, trainable=False, name="rate_factor")
 
     def __call__(self, step: Any) -> Any:
@@ -92,13 +89,7 @@ class Rate(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict:
         """Returns the constructor's arguments."""
-        return {
-            "peak": self.peak,
-            "hold": self.hold,
-            "ramp": self.ramp,
-            "fall": self.fall,
-            "fall_start": self.fall_start,
-        }
+        return asdict(self)
 
 
 class RateOnPlateau(keras.callbacks.Callback):
@@ -116,12 +107,12 @@ class RateOnPlateau(keras.callbacks.Callback):
                 "`schedule=plateau` must run on TensorFlow; `cosine` runs "
                 f"everywhere. Received: backend {keras.backend.backend()}."
             )
-        self._monitor = monitor
-        self._patience = patience
-        self._factor = factor
-        self._best = -math.inf
-        self._waited = 0
-        self._scale = 1.0
+        self.monitor = monitor
+        self.patience = patience
+        self.factor = factor
+        self.best = -math.inf
+        self.waited = 0
+        self.scale = 1.0
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Restores the rates of a resumed run."""
@@ -130,34 +121,20 @@ class RateOnPlateau(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Lowers the rates when the score does not improve."""
         logs = {} if logs is None else logs
-        score = logs[self._monitor]
-        self._waited += 1
-        if score > self._best:
-            self._best, self._waited = score, 0
-        if self._waited >= self._patience:
-            self._waited = 0
-            self._scale *= self._factor
+        score = logs[self.monitor]
+        self.waited += 1
+        if score > self.best:
+            self.best, self.waited = score, 0
+        if self.waited >= self.patience:
+            self.waited = 0
+            self.scale *= self.factor
             self._set()
-        logs["rate_factor"] = self._scale
-
-    def get_state(self) -> dict:
-        """Returns the state for a checkpoint."""
-        return {
-            "best": self._best,
-            "waited": self._waited,
-            "scale": self._scale,
-        }
-
-    def set_state(self, state: dict) -> None:
-        """Restores the state of a checkpoint."""
-        self._best = state["best"]
-        self._waited = state["waited"]
-        self._scale = state["scale"]
+        logs["rate_factor"] = self.scale
 
     def _set(self):
         optimizer = self.model.optimizer
         for one in getattr(optimizer, "optimizers", [optimizer]):
-            one._learning_rate.factor.assign(self._scale)
+            one._learning_rate.factor.assign(self.scale)
 
 
 def build_optimizer(recipe: Recipe, learner: Any) -> Any:
@@ -172,25 +149,22 @@ def build_optimizer(recipe: Recipe, learner: Any) -> Any:
     factor = recipe.backbone_learning_rate_multiplier
     if recipe.warmup_steps or factor != 1:
         rate = _rate(recipe, recipe.learning_rate)
-        rates |= dict.fromkeys(_head(learner), rate)
+        paths = [variable.path for variable in learner.trainable_variables]
+        head = [path for path in paths if path.split("/")[0] in HEAD]
+        rates |= dict.fromkeys(head, rate)
     peak = recipe.learning_rate * factor
-    optimizer = _adam(recipe)(_rate(recipe, peak, hold=recipe.warmup_steps))
+    rate = _rate(recipe, peak, hold=recipe.warmup_steps)
+    settings = {"global_clipnorm": recipe.clip_norm}
+    optimizer: Any
+    if recipe.optimizer == "adam":
+        optimizer = CoupledAdam(rate, l2=recipe.weight_decay, **settings)
+    else:
+        optimizer = keras.optimizers.AdamW(
+            rate, weight_decay=recipe.weight_decay, **settings
+        )
     if rates:
         return gsp.models.proxy_optimizer(learner, optimizer, rates)
     return optimizer
-
-
-def _adam(recipe):
-    clip = {"global_clipnorm": recipe.clip_norm}
-
-    def build(rate):
-        if recipe.optimizer == "adam":
-            return CoupledAdam(rate, l2=recipe.weight_decay, **clip)
-        return keras.optimizers.AdamW(
-            rate, weight_decay=recipe.weight_decay, **clip
-        )
-
-    return build
 
 
 def _rate(recipe, peak, hold=0):
@@ -201,12 +175,3 @@ def _rate(recipe, peak, hold=0):
     length = max(1, round(recipe.steps * recipe.fall_share))
     start = recipe.steps - length
     return Rate(peak, hold, recipe.ramp_steps, recipe.steps, start)
-
-
-def _head(learner):
-    """Returns paths of the weights after the backbone, without proxies."""
-    return [
-        variable.path
-        for variable in learner.trainable_variables
-        if variable.path.split("/")[0] in HEAD
-    ]

@@ -1,13 +1,14 @@
 """A recipe: every setting that defines a training run."""
 
 import difflib
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from training.recipes.arguments import check_word, with_arguments
 from training.recipes.settings import (
     GROUPS,
+    Arguments,
     Data,
     Encoder,
     Evaluation,
@@ -25,6 +26,8 @@ BACKBONES = (
 )
 # First part of a backbone that is a preset of keras-hub.
 HUB_PREFIX = "hub:"
+# The papers' sizes: images of 256 pixels, crops of 227.
+RESIZE_OVER_CROP = 256 / 227
 # Data sets without a published split, and those composed of pictures.
 OWN_SPLITS = ("folder", "csv")
 CANVASES = ("collage", "clutter")
@@ -70,8 +73,8 @@ class Recipe:
                 group = GROUP_OF[name]
                 complete = replace(getattr(self, group), **{name: arguments})
                 object.__setattr__(self, group, complete)
-        for name, is_met, expectation in RULES:
-            require(self, name, is_met(self), expectation.format(self))
+        for name, expectation in _conflicts(self):
+            require(self, name, False, expectation)
         # The classes check their own arguments.
         choices.losses()[self.loss](**vars(self.loss_arguments))
         chosen = self.pooling_arguments
@@ -107,7 +110,7 @@ class Recipe:
             check_word(word, now, known)
             name = f"{word}_arguments"
             own = getattr(self, name) if now == before else defaults(now)
-            settings[name] = with_arguments(own, settings.get(name, {}), now)
+            settings[name] = _changed(own, settings.get(name, {}), now)
         changes: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
         for name, value in settings.items():
             changes[GROUP_OF[name]][name] = value
@@ -169,6 +172,11 @@ class Recipe:
         return self.ccp in ("single", "on")
 
     @property
+    def uses_recent_samples(self) -> bool:
+        """Whether proxies are sampled from embeddings of recent batches."""
+        return self.ccp == "on" and self.ccp_pool == "recent"
+
+    @property
     def batch_size(self) -> int:
         """Images in a training batch."""
         return self.classes_per_batch * self.samples_per_class
@@ -184,13 +192,52 @@ class Recipe:
         return self.steps // self.interval
 
     @property
-    def ccp_evaluations(self) -> int:
-        """Fewest evaluations in which a second problem begins.
+    def hub_preset(self) -> str:
+        """Preset of keras-hub that is the backbone; empty for others."""
+        is_hub = self.backbone.startswith(HUB_PREFIX)
+        return self.backbone.removeprefix(HUB_PREFIX) if is_hub else ""
 
-        One of a problem that improves, `ccp_patience` that do not, and one of
-        the second problem: fewer train one fixed set of proxies.
-        """
-        return self.ccp_warmup + self.ccp_patience + 2
+    @property
+    def shorter_side(self) -> int:
+        """Shorter side, in pixels, from which the crop is cut."""
+        return self.resize or round(self.crop_size * RESIZE_OVER_CROP)
+
+    @property
+    def crop_fraction(self) -> float:
+        """Side of the evaluated square over the shorter side, in (0, 1]."""
+        if self.crop_size is None:
+            return 1.0
+        return self.crop_size / self.shorter_side
+
+
+def check_word(name: str, word: str, known: Iterable[str]) -> None:
+    """Raises `ValueError` for an unknown word, with similar ones."""
+    known = list(known)
+    if word not in known:
+        similar = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+        hint = f" Similar: {', '.join(similar)}." if similar else ""
+        raise ValueError(
+            f"`{name}` must be one of {', '.join(known)}. "
+            f"Received: {name}={word}.{hint}"
+        )
+
+
+def _changed(arguments, changes, owner):
+    """Returns arguments of a class with some, or all, of them changed."""
+    if isinstance(changes, Arguments):
+        return changes
+    for name in changes:
+        if name not in vars(arguments):
+            raise ValueError(
+                f"Arguments of {owner} must be among "
+                f"{', '.join(vars(arguments)) or 'none'}. Received: {name}."
+            )
+    # A list cannot be hashed.
+    values = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in changes.items()
+    }
+    return replace(arguments, **values)
 
 
 def _choices():
@@ -200,216 +247,156 @@ def _choices():
     return choices
 
 
-def _is_own(name, datasets):
-    """A rule for a setting of some data sets only."""
-    return (
-        name,
-        lambda r: getattr(r, name) is None or r.dataset in datasets,
-        "None with dataset={0.dataset}",
-    )
+def _conflicts(r: Recipe) -> Iterator[tuple[str, str]]:
+    """Yields each setting in conflict with another, and what it must be."""
+    for name, datasets in (
+        ("train_classes", OWN_SPLITS),
+        ("images_per_class", CANVASES),
+        ("canvas_size", ("glyphs", *CANVASES)),
+    ):
+        if getattr(r, name) is not None and r.dataset not in datasets:
+            yield name, f"None with dataset={r.dataset}"
+    if not r.distractors and r.dataset not in ("glyphs", "collage"):
+        yield "distractors", f"True with dataset={r.dataset}"
+    if r.resize is not None and r.resize < (r.crop_size or math.inf):
+        yield "resize", f"None or at least crop_size={r.crop_size}"
+    is_random = r.augmentation != "none"
+    if r.cache_images and (
+        is_random or r.crop_size is None or r.cache_features
+    ):
+        yield (
+            "cache_images",
+            "False unless augmentation=none, with a crop_size and without "
+            "cache_features",
+        )
+    if r.cache_features and (is_random or r.frozen != "all"):
+        yield "cache_features", "False unless frozen=all and augmentation=none"
+    if r.backbone not in BACKBONES and not r.hub_preset:
+        words = ", ".join(BACKBONES)
+        yield "backbone", f"one of {words}, or {HUB_PREFIX}PRESET"
+    is_glyph_network = r.backbone.startswith("glyph-cnn")
+    if r.backbone_weights == "characters" and not is_glyph_network:
+        yield (
+            "backbone_weights",
+            f"a file, imagenet or None with backbone={r.backbone}",
+        )
+    if r.whitening != "none" and r.steps:
+        yield (
+            "whitening",
+            "none unless steps=0: it maps the backbone's own features",
+        )
+    yield from _batch_conflicts(r)
+    yield from _method_conflicts(r)
+    if r.ccp != "off":
+        yield from _ccp_conflicts(r)
 
 
-# Setting, what must hold, and the end of "`setting` must be ...".
-RULES: tuple[tuple[str, Callable[[Recipe], bool], str], ...] = (
-    _is_own("train_classes", OWN_SPLITS),
-    _is_own("images_per_class", CANVASES),
-    _is_own("canvas_size", ("glyphs", *CANVASES)),
-    (
-        "distractors",
-        lambda r: r.distractors or r.dataset in ("glyphs", "collage"),
-        "True with dataset={0.dataset}",
-    ),
-    (
-        "resize",
-        lambda r: (
-            r.resize is None
-            or (r.crop_size is not None and r.resize >= r.crop_size)
-        ),
-        "None or at least crop_size={0.crop_size}",
-    ),
-    (
-        "cache_images",
-        lambda r: (
-            not r.cache_images
-            or (
-                r.augmentation == "none"
-                and r.crop_size is not None
-                and not r.cache_features
+def _batch_conflicts(r):
+    if r.regularizer != "none" and r.classes_per_batch < 2:
+        yield "classes_per_batch", f"2 or more with regularizer={r.regularizer}"
+    if r.uses_pairs and r.samples_per_class < 2:
+        yield (
+            "samples_per_class",
+            f"2 or more with loss={r.loss}, which learns from pairs",
+        )
+    if r.batch_size % r.batch_chunks:
+        yield "batch_chunks", f"a divisor of the batch of {r.batch_size}"
+    if r.steps % r.interval:
+        every = f"steps_per_evaluation={r.steps_per_evaluation}"
+        yield "steps", f"a multiple of {every}, or below it"
+    if r.steps and r.warmup_steps >= r.steps:
+        yield (
+            "warmup_steps",
+            f"below steps={r.steps}, or the backbone never learns. Train "
+            "longer or lower it; frozen=all keeps it as it is",
+        )
+    if r.validation_fold >= r.validation_folds:
+        folds = f"validation_folds={r.validation_folds}"
+        yield "validation_fold", f"in [0, {folds})"
+
+
+def _method_conflicts(r):
+    choices = _choices()
+    of_pairs = r.uses_pairs and not choices.is_list_loss(r.loss)
+    if r.miner != "none" and not of_pairs:
+        yield "miner", f"none with loss={r.loss}"
+    if r.memory != "none":
+        if not r.uses_pairs:
+            yield "memory", f"none with loss={r.loss}"
+        if r.ccp != "off":
+            yield "memory", f"none with ccp={r.ccp}"
+        if r.memory_capacity < r.batch_size:
+            yield (
+                "memory_capacity",
+                f"{r.batch_size} or more, a batch of classes_per_batch * "
+                "samples_per_class. Raise it or make the batch smaller",
             )
-        ),
-        "False unless augmentation=none, with a crop_size and without "
-        "cache_features",
-    ),
-    (
-        "backbone",
-        lambda r: (
-            r.backbone in BACKBONES
-            or (r.backbone.startswith(HUB_PREFIX) and r.backbone != HUB_PREFIX)
-        ),
-        f"one of {', '.join(BACKBONES)}, or {HUB_PREFIX}PRESET",
-    ),
-    (
-        "backbone_weights",
-        lambda r: (
-            r.backbone_weights != "characters"
-            or r.backbone.startswith("glyph-cnn")
-        ),
-        "a file, imagenet or None with backbone={0.backbone}",
-    ),
-    (
-        "cache_features",
-        lambda r: (
-            not r.cache_features
-            or (r.frozen == "all" and r.augmentation == "none")
-        ),
-        "False unless frozen=all and augmentation=none",
-    ),
-    (
-        "whitening",
-        lambda r: r.whitening == "none" or r.steps == 0,
-        "none unless steps=0: it maps the backbone's own features",
-    ),
-    (
-        "classes_per_batch",
-        lambda r: r.regularizer == "none" or r.classes_per_batch > 1,
-        "2 or more with regularizer={0.regularizer}",
-    ),
-    (
-        "samples_per_class",
-        lambda r: r.samples_per_class > 1 or not r.uses_pairs,
-        "2 or more with loss={0.loss}, which learns from pairs",
-    ),
-    (
-        "batch_chunks",
-        lambda r: r.batch_size % r.batch_chunks == 0,
-        "a divisor of the batch of {0.batch_size}",
-    ),
-    (
-        "steps",
-        lambda r: r.steps % r.interval == 0,
-        "a multiple of steps_per_evaluation={0.steps_per_evaluation}, or "
-        "below it",
-    ),
-    (
-        "warmup_steps",
-        lambda r: r.steps == 0 or r.warmup_steps < r.steps,
-        "below steps={0.steps}, or the backbone never learns. Train longer "
-        "or lower it; frozen=all keeps it as it is",
-    ),
-    (
-        "validation_fold",
-        lambda r: r.validation_fold < r.validation_folds,
-        "in [0, validation_folds={0.validation_folds})",
-    ),
-    (
-        "miner",
-        lambda r: (
-            r.miner == "none"
-            or (r.uses_pairs and not _choices().is_list_loss(r.loss))
-        ),
-        "none with loss={0.loss}",
-    ),
-    (
-        "memory",
-        lambda r: r.memory == "none" or r.uses_pairs,
-        "none with loss={0.loss}",
-    ),
-    (
-        "memory",
-        lambda r: r.memory == "none" or r.ccp == "off",
-        "none with ccp={0.ccp}",
-    ),
-    (
-        "memory_capacity",
-        lambda r: r.memory == "none" or r.memory_capacity >= r.batch_size,
-        "{0.batch_size} or more, a batch of classes_per_batch * "
-        "samples_per_class. Raise it or make the batch smaller",
-    ),
-    (
-        "memory_warmup_steps",
-        lambda r: (
-            r.memory == "none"
-            or r.steps == 0
-            or r.memory_warmup_steps < r.steps
-        ),
-        "below steps={0.steps}, or the memory is never used. Train longer or "
-        "lower it",
-    ),
-    (
-        "in_batch_weight",
-        lambda r: (
-            r.in_batch_weight is None
-            or (r.uses_pairs and (r.ccp != "off" or r.memory != "none"))
-        ),
-        "None without a pair loss beside ccp or a memory",
-    ),
-    (
-        "histogram_inverse_temperature",
-        lambda r: (
-            r.regularizer == "none"
-            or not _choices().is_gsp(r.pooling)
-            or r.histogram_inverse_temperature
-            == Method.histogram_inverse_temperature
-        ),
-        f"{Method.histogram_inverse_temperature:g}, its default, with "
-        "pooling={0.pooling}: regularizer={0.regularizer} takes the "
-        "pooling's own histogram. Set inverse_temperature",
-    ),
-    (
-        "log_regularizer_share",
-        lambda r: not r.log_regularizer_share or r.regularizer != "none",
-        "False with regularizer=none",
-    ),
-    (
-        "ccp",
-        lambda r: r.ccp == "off" or r.uses_pairs or r.uses_proxy_loss,
-        "off with loss={0.loss}, which has no proxies",
-    ),
-    (
-        "ccp",
-        lambda r: not (r.uses_proxy_loss and r.ccp == "learned"),
-        "off, single or on with loss={0.loss}, which learns its proxies",
-    ),
-    (
-        "ccp_warmup",
-        lambda r: r.uses_pairs or r.ccp_warmup == 0,
-        "0 with loss={0.loss}",
-    ),
-    (
-        "ccp_warmup",
-        lambda r: (
-            r.ccp != "single" or r.steps == 0 or r.ccp_warmup < r.evaluations
-        ),
-        "below the {0.evaluations} evaluations, or no proxy is ever sampled. "
-        "Train longer or lower it, or evaluate more often",
-    ),
-    (
-        "ccp_pool",
-        lambda r: r.ccp != "single" or r.ccp_pool == "data",
-        "data with ccp=single, whose only problem has no recent samples. Set "
-        "ccp=on to choose proxies from them",
-    ),
-    (
-        "ccp_pool_size",
-        lambda r: (
-            not r.samples_proxies or r.ccp_pool_size >= r.proxies_per_class
-        ),
-        "proxies_per_class={0.proxies_per_class} or more, which are chosen "
-        "among them. Raise it or take fewer proxies",
-    ),
-    (
-        "ccp",
-        lambda r: r.ccp != "on" or r.evaluations >= r.ccp_evaluations,
-        "single with {0.evaluations} evaluations: no second problem begins "
-        "in fewer than {0.ccp_evaluations} (ccp_warmup + ccp_patience + 2). "
-        "Evaluate more often, train longer or lower ccp_patience",
-    ),
-    (
-        "patience",
-        lambda r: (
-            r.ccp != "on" or r.patience is None or r.patience > r.ccp_patience
-        ),
-        "above ccp_patience={0.ccp_patience} with ccp=on, or training stops "
-        "when the second problem begins",
-    ),
-)
+        if r.steps and r.memory_warmup_steps >= r.steps:
+            yield (
+                "memory_warmup_steps",
+                f"below steps={r.steps}, or the memory is never used. Train "
+                "longer or lower it",
+            )
+    has_two_losses = r.uses_pairs and (r.ccp != "off" or r.memory != "none")
+    if r.in_batch_weight is not None and not has_two_losses:
+        yield "in_batch_weight", "None without a pair loss beside ccp or memory"
+    if r.regularizer == "none":
+        if r.log_regularizer_share:
+            yield "log_regularizer_share", "False with regularizer=none"
+    elif choices.is_gsp(r.pooling):
+        default = Method.histogram_inverse_temperature
+        if r.histogram_inverse_temperature != default:
+            yield (
+                "histogram_inverse_temperature",
+                f"{default:g}, its default, with pooling={r.pooling}: "
+                f"regularizer={r.regularizer} takes the pooling's own "
+                "histogram. Set inverse_temperature",
+            )
+    if not r.uses_pairs and r.ccp_warmup:
+        yield "ccp_warmup", f"0 with loss={r.loss}"
+
+
+def _ccp_conflicts(r):
+    if not (r.uses_pairs or r.uses_proxy_loss):
+        yield "ccp", f"off with loss={r.loss}, which has no proxies"
+    if r.samples_proxies and r.ccp_pool_size < r.proxies_per_class:
+        yield (
+            "ccp_pool_size",
+            f"proxies_per_class={r.proxies_per_class} or more, which are "
+            "chosen among them. Raise it or take fewer proxies",
+        )
+    if r.ccp == "learned" and r.uses_proxy_loss:
+        yield (
+            "ccp",
+            f"off, single or on with loss={r.loss}, which learns its proxies",
+        )
+    if r.ccp == "single":
+        if r.steps and r.ccp_warmup >= r.evaluations:
+            yield (
+                "ccp_warmup",
+                f"below the {r.evaluations} evaluations, or no proxy is ever "
+                "sampled. Train longer or lower it, or evaluate more often",
+            )
+        if r.ccp_pool != "data":
+            yield (
+                "ccp_pool",
+                "data with ccp=single, whose only problem has no recent "
+                "samples. Set ccp=on to choose proxies from them",
+            )
+    if r.ccp == "on":
+        # One evaluation of a problem that improves, `ccp_patience` that do
+        # not, and one of the second problem.
+        fewest = r.ccp_warmup + r.ccp_patience + 2
+        if r.evaluations < fewest:
+            yield (
+                "ccp",
+                f"single with {r.evaluations} evaluations: no second problem "
+                f"begins in fewer than {fewest} (ccp_warmup + ccp_patience + "
+                "2). Evaluate more often, train longer or lower ccp_patience",
+            )
+        if r.patience is not None and r.patience <= r.ccp_patience:
+            yield (
+                "patience",
+                f"above ccp_patience={r.ccp_patience} with ccp=on, or "
+                "training stops when the second problem begins",
+            )

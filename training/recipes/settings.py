@@ -1,7 +1,8 @@
 """The settings of a training run, in six groups, with the range of each."""
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
@@ -38,40 +39,22 @@ Miner = Literal[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Range:
-    """The numbers that a field accepts; None leaves a side open."""
+    """Finite numbers that a field accepts, with their description."""
 
-    at_least: float | None = None
-    above: float | None = None
-    at_most: float | None = None
-    below: float | None = None
+    text: str
+    accepts: Callable[[float], bool]
 
     def __contains__(self, number: float) -> bool:
-        return (
-            math.isfinite(number)
-            and (self.at_least is None or number >= self.at_least)
-            and (self.above is None or number > self.above)
-            and (self.at_most is None or number <= self.at_most)
-            and (self.below is None or number < self.below)
-        )
-
-    def __str__(self) -> str:
-        if self.below is not None:
-            return f"in ({self.above:g}, {self.below:g})"
-        if self.at_most is not None:
-            if self.at_least is None:
-                return f"in ({self.above:g}, {self.at_most:g}]"
-            return f"in [{self.at_least:g}, {self.at_most:g}]"
-        if self.at_least is not None:
-            return f"{self.at_least:g} or more"
-        return "positive" if self.above == 0 else f"above {self.above:g}"
+        return math.isfinite(number) and self.accepts(number)
 
 
-positive = Range(above=0)
-not_negative = Range(at_least=0)
-up_to_one = Range(above=0, at_most=1)
-share = Range(at_least=0, at_most=1)
+positive = Range("positive", lambda number: number > 0)
+not_negative = Range("0 or more", lambda number: number >= 0)
+up_to_one = Range("in (0, 1]", lambda number: 0 < number <= 1)
+share = Range("in [0, 1]", lambda number: 0 <= number <= 1)
+at_least_two = Range("2 or more", lambda number: number >= 2)
 
 
 def check_fields(record: Any) -> None:
@@ -81,22 +64,22 @@ def check_fields(record: Any) -> None:
     "b"]` one of some words. A bool is not a number, and 2.5 is no integer.
     """
     kind: Any = type(record)
-    for name, (kinds, words, numbers) in _rules(kind).items():
+    for name, (kinds, words, numbers) in _annotations(kind).items():
         value = getattr(record, name)
         if value is None and NoneType in kinds:
             continue
         if words:
             require(record, name, value in words, f"one of {', '.join(words)}")
         elif numbers is not None:
-            is_number = isinstance(value, int | float)
+            is_real = float in kinds
+            is_number = isinstance(value, int | float if is_real else int)
             is_number = is_number and not isinstance(value, bool)
-            if float not in kinds:
-                is_integer = is_number and isinstance(value, int)
-                require(record, name, is_integer, f"an integer, {numbers}")
-            require(record, name, is_number and value in numbers, str(numbers))
+            unit = "" if is_number or is_real else "an integer, "
+            is_met = is_number and value in numbers
+            require(record, name, is_met, unit + numbers.text)
         elif kinds <= {str, bool, NoneType}:
-            word = "a text" if str in kinds else "True or False"
-            require(record, name, isinstance(value, tuple(kinds)), word)
+            text = "a text" if str in kinds else "True or False"
+            require(record, name, isinstance(value, tuple(kinds)), text)
 
 
 def require(record: Any, name: str, is_met: bool, expectation: str) -> None:
@@ -109,26 +92,21 @@ def require(record: Any, name: str, is_met: bool, expectation: str) -> None:
 
 
 @cache
-def _rules(
-    kind: Any,
+def _annotations(
+    kind: type,
 ) -> dict[str, tuple[set[Any], list[str], Range | None]]:
     """Returns types, words and range of each field of a dataclass."""
-    hints = get_type_hints(kind, include_extras=True)
     found = {}
-    for field in fields(kind):
-        hint = hints[field.name]
-        metadata = getattr(hint, "__metadata__", ())
-        plain = hint.__origin__ if metadata else hint
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        plain, *metadata = (
+            get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        )
         is_union = get_origin(plain) in (Union, UnionType)
-        parts = get_args(plain) if is_union else (plain,)
-        words = [
-            word
-            for part in parts
-            if get_origin(part) is Literal
-            for word in get_args(part)
-        ]
+        kinds = get_args(plain) if is_union else (plain,)
+        literals = [one for one in kinds if get_origin(one) is Literal]
+        words = [word for one in literals for word in get_args(one)]
         ranges = [one for one in metadata if isinstance(one, Range)]
-        found[field.name] = {*parts}, words, ranges[0] if ranges else None
+        found[name] = {*kinds}, words, next(iter(ranges), None)
     return found
 
 
@@ -325,7 +303,7 @@ class Evaluation:
     """Evaluations without a gain before training stops; None: never."""
     chosen_by: Literal["map_at_r", "precision_at_1"] = "map_at_r"
     """Validation score that chooses weights and lowers rates."""
-    validation_folds: Annotated[int, Range(at_least=2)] = 4
+    validation_folds: Annotated[int, at_least_two] = 4
     """Data sets without validation classes: one fold of so many validates."""
     validation_fold: Annotated[int, not_negative] = 0
     """Which fold, in [0, validation_folds)."""

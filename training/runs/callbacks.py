@@ -25,24 +25,52 @@ def build_callbacks(
     The scores come first, because the others read them. `label` is the text
     before the progress bar.
     """
-    every = recipe.interval
-    return [
+    monitor = f"val_{recipe.chosen_by}"
+    callbacks: list[Any] = [
         gsp.callbacks.RetrievalEvaluation(
             evaluation_batches(recipe, splits.validation)
         ),
         keras.callbacks.EarlyStopping(
-            f"val_{recipe.chosen_by}",
+            monitor,
             mode="max",
             patience=recipe.patience or recipe.evaluations,
             restore_best_weights=True,
         ),
-        *_plateau(recipe),
-        *_alternation(recipe, splits),
-        *_memory_drift(recipe, splits),
-        *([LearnedRatio()] if _learns_ratio(recipe) else []),
-        History(directory, every),
-        ProgressBar(label, every),
     ]
+    if recipe.schedule == "plateau":
+        callbacks.append(
+            RateOnPlateau(
+                monitor, recipe.plateau_patience, recipe.plateau_factor
+            )
+        )
+    if recipe.samples_proxies:
+        callbacks.append(_alternation(recipe, splits.train, monitor))
+    if recipe.memory != "none":
+        rows = np.linspace(0, len(splits.train) - 1, 128).astype(int)
+        sample = evaluation_batches(
+            recipe, splits.train.subset(np.unique(rows))
+        )
+        callbacks.append(gsp.callbacks.MemoryDrift(sample))
+    if getattr(recipe.pooling_arguments, "learn_ratio", False):
+        callbacks.append(LearnedRatio())
+    every = recipe.interval
+    return [*callbacks, History(directory, every), ProgressBar(label, every)]
+
+
+def _alternation(recipe, images, monitor):
+    pool = pool_of(recipe, images)
+    is_recent = recipe.uses_recent_samples
+    return gsp.callbacks.ChanceConstrainedProgramming(
+        "recent" if is_recent else pool,
+        first_pool=pool if is_recent else None,
+        pool_size=recipe.ccp_pool_size,
+        # A single problem never converges; its proxies are samples too.
+        patience=recipe.ccp_patience if recipe.ccp == "on" else None,
+        warmup_epochs=recipe.ccp_warmup,
+        restore_anchors=recipe.ccp_rollback,
+        monitor=monitor,
+        seed=recipe.seed,
+    )
 
 
 class LearnedRatio(keras.callbacks.Callback):
@@ -53,47 +81,3 @@ class LearnedRatio(keras.callbacks.Callback):
         ratio = self.model.encoder.get_layer("pooling").ratio
         logs = {} if logs is None else logs
         logs["transport_ratio"] = float(keras.ops.convert_to_numpy(ratio))
-
-
-def _learns_ratio(recipe):
-    return getattr(recipe.pooling_arguments, "learn_ratio", False)
-
-
-def _memory_drift(recipe, splits):
-    if recipe.memory == "none":
-        return []
-    rows = np.linspace(0, len(splits.train) - 1, 128).astype(int)
-    sample = splits.train.subset(np.unique(rows))
-    return [gsp.callbacks.MemoryDrift(evaluation_batches(recipe, sample))]
-
-
-def _plateau(recipe):
-    if recipe.schedule != "plateau":
-        return []
-    return [
-        RateOnPlateau(
-            f"val_{recipe.chosen_by}",
-            recipe.plateau_patience,
-            recipe.plateau_factor,
-        )
-    ]
-
-
-def _alternation(recipe, splits):
-    if not recipe.samples_proxies:
-        return []
-    pool = pool_of(recipe, splits.train)
-    is_recent = recipe.ccp == "on" and recipe.ccp_pool == "recent"
-    return [
-        gsp.callbacks.ChanceConstrainedProgramming(
-            "recent" if is_recent else pool,
-            first_pool=pool if is_recent else None,
-            pool_size=recipe.ccp_pool_size,
-            # A single problem never converges; its proxies are samples too.
-            patience=recipe.ccp_patience if recipe.ccp == "on" else None,
-            warmup_epochs=recipe.ccp_warmup,
-            restore_anchors=recipe.ccp_rollback,
-            monitor=f"val_{recipe.chosen_by}",
-            seed=recipe.seed,
-        )
-    ]

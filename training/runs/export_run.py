@@ -15,13 +15,13 @@ import tyro
 
 from training.browsing.exports import DEFAULT_FOLDER, write_gallery_images
 from training.datasets.image_set import RetrievalSplits
-from training.recipes.recipe import Recipe
 from training.recipes.settings import Range, check_fields, positive, share
 from training.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from keras_gsp.data import ImageSet
 
+between_zero_and_one = Range("in (0, 1)", lambda number: 0 < number < 1)
 HELD_OUT = 0.1
 """Fraction of a gallery without queries that measures a ScaNN index."""
 SAMPLES = 32
@@ -49,7 +49,7 @@ class Export:
     gallery where the data set has one."""
     images_per_class: Annotated[int | None, positive] = None
     """Maximum number of images of each class in the gallery."""
-    false_accept_rate: Annotated[float | None, Range(above=0, below=1)] = None
+    false_accept_rate: Annotated[float | None, between_zero_and_one] = None
     """With a gallery: store the distance threshold of this false accept rate,
     calibrated on the run's validation classes; the searches of a SavedModel
     then return `is_match` too."""
@@ -122,7 +122,7 @@ def export_run(export: Export) -> None:
     if directory.is_finished:
         metadata["scores"] = directory.read_scores()
     options: dict[str, Any] = {
-        "crop_fraction": crop_fraction(recipe),
+        "crop_fraction": recipe.crop_fraction,
         "metadata": metadata,
         "overwrite": export.overwrite,
     }
@@ -134,15 +134,6 @@ def export_run(export: Export) -> None:
         _export_portable(export, recipe, encoder, options, splits)
     else:
         _export_with_gallery(export, recipe, encoder, options, splits)
-
-
-def crop_fraction(recipe: Recipe) -> float:
-    """Returns the side of the evaluated square over the shorter side."""
-    if recipe.crop_size is None:
-        return 1.0
-    from training.recipes.batches import resize_of
-
-    return recipe.crop_size / resize_of(recipe)
 
 
 def _export_with_gallery(export, recipe, encoder, options, splits):

@@ -8,9 +8,9 @@ import keras_gsp as gsp
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from training import train
 from training.recipes import choices
-from training.recipes.arguments import arguments_of
 from training.recipes.choices import (
     KINDS,
+    arguments_of,
     is_list_loss,
     is_pair_loss,
     is_proxy_loss,

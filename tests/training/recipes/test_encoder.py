@@ -163,12 +163,6 @@ def test_a_hub_model_that_pools_is_cut_before(hub):
     assert tokens.shape == (1, 16, 8)
 
 
-def test_without_keras_hub_a_preset_names_the_extra(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "keras_hub", None)
-    with pytest.raises(ValueError, match="hub"):
-        build_backbone(SMALL.with_(backbone="hub:vit"), SHAPE)
-
-
 @pytest.mark.parametrize(
     "name, size",
     [

@@ -205,7 +205,7 @@ def test_statistics_are_settled_unless_weights_bring_their_own(pooling, part):
     before = {v.path: v.numpy() for v in encoder.non_trainable_variables}
     if part != "encoder":
         recipe = recipe.with_(backbone_weights="network.weights.h5")
-    settle_statistics(recipe, learner, batches, num_batches=100)
+    settle_statistics(recipe, learner, batches)
     changed = {
         v.path
         for v in encoder.non_trainable_variables

@@ -4,6 +4,11 @@ import keras
 import numpy as np
 import pytest
 
+from keras_gsp.callbacks.exact_resume.callback_state import (
+    callback_state,
+    set_callback_state,
+)
+
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training runs on TensorFlow", allow_module_level=True)
 
@@ -117,7 +122,7 @@ def test_rates_fall_on_a_plateau_and_a_resumed_run_keeps_them():
     assert factors == {0.5}
     again = RateOnPlateau("score", patience=2, factor=0.5)
     again.set_model(learner)
-    again.set_state(callback.get_state())
+    set_callback_state(again, callback_state(callback))
     again.on_train_begin()
     logs = {"score": 0.1}
     again.on_epoch_end(0, logs)
