@@ -59,7 +59,12 @@ def serve(command: BrowseCommand) -> None:
 
         address = f"http://{HOST}:{listening.getsockname()[1]}/"
         app = search_app(ExportSearch(folder), (HOST, "localhost"))
-        print(f"{folder}: {address} (stop with Ctrl+C)", flush=True)
+        print(f"{folder}: {address} (stop with Ctrl+C)")
+        print(
+            "Next: open this address in a browser; to serve the export to "
+            "programs: docs/guides/serve.md",
+            flush=True,
+        )
         if command.open:
             webbrowser.open(address)
         config = uvicorn.Config(app, log_level="warning", access_log=False)

@@ -4,6 +4,7 @@ Exits with 1 if an image, or nearly the same one, is on two sides of the class
 split: the scores of unseen classes would then be wrong.
 """
 
+import shlex
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,10 +12,14 @@ from typing import Annotated
 
 import tyro
 
+from training.notes import printed_notes
+from training.recipes.named import named, names
+from training.recipes.recipe import Recipe
 from training.recipes.settings import Dataset, check_fields, positive
 from training.runs.run_directory import write_json
 
 LISTED = 5
+MIN_SIDE = 32
 
 
 @dataclass(frozen=True)
@@ -22,24 +27,34 @@ class DoctorCommand:
     """Examines a data set before training."""
 
     data_dir: str
-    """Folder or archive of images, one folder per class; of another data set
-    what `--data-dir` of training.train names."""
+    """Folder or archive of images, with one folder per class; for another
+    data set, as `--data-dir` of training.train."""
     dataset: Dataset = "folder"
     """Layout of the data set."""
     train_classes: Annotated[int | None, positive] = None
-    """Classes to train with; by default half of them. Folders and lists of
-    one's own only."""
-    classes_per_batch: Annotated[int, positive] = 16
-    """Classes in a batch, as the training command has them."""
-    samples_per_class: Annotated[int, positive] = 4
-    """Images of a class in a batch."""
-    min_side: Annotated[int, positive] = 32
-    """Images with a shorter side of fewer pixels are called tiny."""
+    """Classes to train with; by default half of them. For folders and lists
+    of your own."""
+    classes_per_batch: Annotated[int | None, positive] = None
+    """Classes in a batch; by default as training.train has them."""
+    samples_per_class: Annotated[int | None, positive] = None
+    """Images of a class in a batch; by default as training.train has them."""
+    min_side: Annotated[int | None, positive] = None
+    """Images with a shorter side of fewer pixels are called tiny; by default
+    32, or what `encoder` expects."""
+    encoder: Path | None = None
+    """Run directory or .keras file of an encoder that the images are for."""
     json: Path | None = None
-    """File for everything that was found, which must be new."""
+    """New JSON file for all findings."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe that trains on the data set by default."""
+        if self.dataset in names():
+            return named(self.dataset)
+        return Recipe.of(dataset=self.dataset)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -51,7 +66,8 @@ def main(arguments: list[str] | None = None) -> None:
             description=__doc__,
             args=arguments,
         )
-        has_leak = _examine(command)
+        with printed_notes():
+            has_leak = _examine(command)
     except (ValueError, FileNotFoundError, FileExistsError) as error:
         sys.exit(f"error: {error}")
     if has_leak:
@@ -66,32 +82,88 @@ def _examine(command):
 
     if command.json is not None and command.json.exists():
         raise FileExistsError(f"`json` must be new. Received: {command.json}.")
-    own = {}
-    if command.train_classes is not None:
-        own["num_train_classes"] = command.train_classes
     if command.dataset not in READERS:
         raise ValueError(
             f"`dataset` must be one of {', '.join(READERS)}, which are read "
             f"from a disk. Received: dataset={command.dataset}."
         )
+    limits = _limits(command)
+    own = {}
+    if command.train_classes is not None:
+        own["num_train_classes"] = command.train_classes
     splits = READERS[command.dataset](command.data_dir, **own)
     found = inspect(
         splits,
-        min_side=command.min_side,
         progress=lambda images: tqdm(images, desc="Looking at images"),
+        **limits,
     )
+    recipe = command.recipe
+    folds, train = recipe.validation_folds, splits.train
+    if splits.validation is None and train.num_classes >= folds:
+        train = splits.with_validation(folds, recipe.validation_fold).train
     sampling = sampling_facts(
-        splits.train, command.classes_per_batch, command.samples_per_class
+        train,
+        command.classes_per_batch or recipe.classes_per_batch,
+        command.samples_per_class or recipe.samples_per_class,
     )
-    for line in _report(found, sampling, command):
+    for line in _report(found, sampling, limits["min_side"]):
         print(line)
     if command.json is not None:
         facts = asdict(found) | {"sampling": sampling}
         write_json(command.json, facts | {"has_leak": found.has_leak})
+    print(f"Next: {_next(command, found, sampling)}")
     return found.has_leak
 
 
-def _report(found, sampling, command):
+def _limits(command):
+    """Returns the sizes that images must have, by name."""
+    import keras_gsp as gsp
+    from training.runs.scoring import load_preprocessing
+
+    if command.encoder is None:
+        return {
+            "min_side": command.min_side or MIN_SIDE,
+            "max_pixels": gsp.data.Preprocessing().max_pixels,
+        }
+    expected = load_preprocessing(command.encoder)
+    if expected is None:
+        raise ValueError(
+            "`encoder` must know how its images are cut, by "
+            "`build_encoder(..., preprocessing=...)`. Received: "
+            f"{command.encoder}, which does not."
+        )
+    side = int(expected.resize or min(expected.height, expected.width))
+    if command.min_side not in (None, side):
+        raise ValueError(
+            "`min_side` must be left out with an encoder. Received: "
+            f"min_side={command.min_side}, {command.encoder} with {expected}."
+        )
+    return {"min_side": side, "max_pixels": expected.max_pixels}
+
+
+def _next(command, found, sampling):
+    """Returns the command that trains, or what to do before it."""
+    if found.has_leak:
+        return (
+            "remove one image of each pair across the split, or put both "
+            "into one class; then run this command again"
+        )
+    options = ["--data-dir", command.data_dir]
+    if command.train_classes is not None:
+        options += ["--train-classes", str(command.train_classes)]
+    for name in ("classes_per_batch", "samples_per_class"):
+        count = sampling[name]
+        if name == "classes_per_batch":
+            count = min(count, sampling["num_classes"])
+        if count != getattr(command.recipe, name):
+            options += [f"--{name.replace('_', '-')}", str(count)]
+    if found.unreadable:
+        options += ["--corrupt-images", "skip"]
+    words = ["python", "-m", "training.train", command.dataset, *options]
+    return shlex.join(words)
+
+
+def _report(found, sampling, min_side):
     """Yields the lines that are printed."""
     for side, facts in found.sides.items():
         yield (
@@ -108,7 +180,7 @@ def _report(found, sampling, command):
         "unreadable image(s)",
     )
     yield from _listed(
-        found.tiny, f"image(s) of fewer than {command.min_side} pixels a side"
+        found.tiny, f"image(s) of fewer than {min_side} pixels a side"
     )
     yield from _listed(found.blank, "blank image(s)")
     yield from _listed(found.turned, "photograph(s) that EXIF turns")
@@ -132,8 +204,9 @@ def _sampling_lines(sampling):
     wanted = sampling["classes_per_batch"]
     if not sampling["is_possible"]:
         yield (
-            f"sampler: a batch of {wanted} classes is impossible; choose a "
-            "smaller --classes-per-batch"
+            f"sampler: a batch of {wanted} classes is impossible with "
+            f"{sampling['num_classes']} to train with; choose a smaller "
+            "--classes-per-batch"
         )
         return
     yield (

@@ -8,7 +8,6 @@ command continues a stopped one.
 import hashlib
 import sys
 import time
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,7 +15,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tqdm import tqdm
 
-from training.runs.run_directory import RunDirectory
+from training.notes import printed_notes
 
 
 @dataclass(frozen=True)
@@ -65,9 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
             args=arguments,
         )
         start = time.perf_counter()
-        # Files that are not read are named in a warning.
-        with warnings.catch_warnings():
-            warnings.showwarning = _print_note
+        with printed_notes():
             manifest, num_new = embed(command)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         sys.exit(f"error: {error}")
@@ -83,17 +80,15 @@ def main(arguments: list[str] | None = None) -> None:
     )
 
 
-def _print_note(message, category, filename, lineno, file=None, line=None):
-    print(f"note: {message}")
-
-
 def embed(command: EmbedCommand) -> tuple[dict, int]:
     """Embeds the missing shards; returns the manifest and the new images."""
     from training.embedding.collection import begin, finish
     from training.embedding.engines import local_engine, ray_engine
     from training.embedding.sources import fingerprint, shards_of
+    from training.runs.scoring import encoder_file
 
-    encoder, crop = _encoder(command.run)
+    encoder = encoder_file(command.run)
+    crop = _crop_fraction(command.run)
     shards = shards_of(command.images, command.shard_size)
     plan = {
         "format": 1,
@@ -133,21 +128,14 @@ def embed(command: EmbedCommand) -> tuple[dict, int]:
     return finish(command.output, plan), num_new
 
 
-def _encoder(run):
-    """Returns the encoder's file and the crop fraction for its export."""
+def _crop_fraction(run):
+    """Returns the side of the embedded square over the shorter side."""
+    from training.runs.scoring import load_preprocessing
+
     if run.suffix == ".keras":
-        if not run.is_file():
-            raise FileNotFoundError(
-                f"`run` must be an encoder's file. Received: {run}."
-            )
-        return run, "auto"  # as the file says
-    directory = RunDirectory(run)
-    if not directory.encoder.is_file():
-        raise FileNotFoundError(
-            "`run` must be the directory of a finished run, or an encoder's "
-            f".keras file. Received: {run}."
-        )
-    return directory.encoder, directory.read_recipe().crop_fraction
+        return "auto"  # as the file says
+    expected = load_preprocessing(run)
+    return 1.0 if expected is None else expected.crop_fraction
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from training.notes import printed_notes
 from training.recipes.settings import Dataset
 from training.runs.run_directory import RunDirectory, write_json
 from training.runs.scoring import load_encoder, score, score_lines
@@ -38,7 +39,8 @@ def main(arguments: list[str] | None = None) -> None:
         args=arguments,
     )
     try:
-        scores = _evaluate(command)
+        with printed_notes():
+            scores = _evaluate(command)
     except (ValueError, FileNotFoundError, FileExistsError) as error:
         sys.exit(f"error: {error}")
     print(*score_lines(scores), sep="\n")

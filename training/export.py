@@ -4,6 +4,7 @@ import sys
 
 import tyro
 
+from training.notes import printed_notes
 from training.runs.export_run import Export, export_run
 
 
@@ -16,7 +17,8 @@ def main(arguments: list[str] | None = None) -> None:
             description=__doc__,
             args=arguments,
         )
-        export_run(export)
+        with printed_notes():
+            export_run(export)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         sys.exit(f"error: {error}")
     print(f"{export.target}: written")

@@ -1,5 +1,6 @@
 """Searches with images: `python -m training.search saved_models/NAME IMAGE`."""
 
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"error: {error}")
     if not is_any_read:
         sys.exit("error: none of the images could be read")
+    print(f"Next: python -m training.browse {shlex.quote(str(folder))} --open")
 
 
 def _check(command, folder):
@@ -68,9 +70,6 @@ def _check(command, folder):
                 f"`images` must be files. Received: {path}, which does not "
                 "exist."
             )
-    from keras_gsp.storage.checksums import verify_checksums
-
-    verify_checksums(folder)
     metadata = export_metadata(folder)
     if command.ann and "search_ann" not in metadata["signatures"]:
         raise ValueError(

@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 
 import tyro
 
+from training.notes import printed_notes
 from training.recipes.named import CHOICES, named, names
 from training.recipes.recipe import Recipe
 from training.recipes.settings import (
@@ -76,7 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
         from training.recipes.data import check_sources
 
         check_sources(recipe)
-        with distribution.together():
+        with printed_notes(), distribution.together():
             _train(recipe, directory, distribution)
     except ERRORS as error:
         sys.exit(f"error: {error}")

@@ -60,6 +60,7 @@ class Tiny:
             keras.Sequential(backbone),
             embedding_size=6,
             pooling=layer if pooling == "gsp" else None,
+            preprocessing=gsp.data.Preprocessing(SIZE, 27),
         )
         encoder.save(path / "encoder.keras")
         return path

@@ -47,10 +47,16 @@ def export_metadata(folder: Path) -> dict[str, Any]:
 
 
 def load_export(folder: Path) -> Any:
-    """Loads an export as a SavedModel, and ScaNN where it needs it.
+    """Loads an unchanged export as a SavedModel, and ScaNN where needed.
 
     The signatures live only as long as the model.
+
+    Raises:
+        ValueError: a file that is missing or was changed.
     """
+    from keras_gsp.storage.checksums import verify_checksums
+
+    verify_checksums(folder)
     if "search_ann" in export_metadata(folder)["signatures"]:
         from keras_gsp.retrieval.index.scann_index import import_scann
 

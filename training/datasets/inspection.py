@@ -12,12 +12,14 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from keras_gsp.data import ImageSet
+from keras_gsp.data.decoding import MAX_PIXELS
 from training.datasets.image_set import RetrievalSplits
 
 SIDES = "train", "validation", "test"
@@ -26,8 +28,6 @@ MAX_DIFFERENCE = 0.1
 MIN_COARSE_CORRELATION = 0.98
 # Standard deviation of gray values below which an image shows nothing.
 BLANK = 2.0
-# Beyond this size a file is not decoded: it may be made to fill the memory.
-MAX_PIXELS = 50_000_000
 ORIENTATION_TAG = 274
 BLOCK_ROWS = 1024
 MAX_PAIRS = 100_000
@@ -75,11 +75,16 @@ class Inspection:
 
 
 def inspect(
-    splits: RetrievalSplits, *, min_side: int = 32, progress: Any = iter
+    splits: RetrievalSplits,
+    *,
+    min_side: int = 32,
+    max_pixels: int = MAX_PIXELS,
+    progress: Any = iter,
 ) -> Inspection:
     """Looks at every image of a data set and compares all of them.
 
-    `progress` maps an iterable to one that shows progress.
+    A file of more than `max_pixels` is not decoded. `progress` maps an
+    iterable to one that shows progress.
     """
     found = Inspection()
     looks, names, sides, classes = [], [], [], []
@@ -88,7 +93,7 @@ def inspect(
         if images is None:
             continue
         found.sides[side] = class_facts(images)
-        looks += _looks(images, progress)
+        looks += _looks(images, max_pixels, progress)
         names += _names(images, side)
         sides += [side] * len(images)
         classes += [images.class_names[label] for label in images.labels]
@@ -143,6 +148,7 @@ def sampling_facts(
     sizes = images.class_sizes
     steps = -(-images.num_classes // classes_per_batch)
     return {
+        "num_classes": images.num_classes,
         "is_possible": images.num_classes >= classes_per_batch,
         "classes_per_batch": classes_per_batch,
         "samples_per_class": samples_per_class,
@@ -153,16 +159,17 @@ def sampling_facts(
     }
 
 
-def _looks(images, progress):
+def _looks(images, max_pixels, progress):
     if images.paths is None:
         return [_look_at_array(image) for image in progress(images.images)]
     with ThreadPoolExecutor() as threads:
-        return list(progress(threads.map(look_at_file, images.paths)))
+        look = partial(look_at_file, max_pixels=max_pixels)
+        return list(progress(threads.map(look, images.paths)))
 
 
-def look_at_file(path: str) -> Look:
+def look_at_file(path: str, max_pixels: int = MAX_PIXELS) -> Look:
     """Reads one file."""
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         contents = Path(path).read_bytes()
@@ -172,12 +179,14 @@ def look_at_file(path: str) -> Look:
     try:
         with Image.open(io.BytesIO(contents)) as image:
             width, height = image.size
-            if width * height > MAX_PIXELS:
+            if width * height > max_pixels:
                 return Look(digest, f"{width} x {height} pixels are too many")
             is_turned = image.getexif().get(ORIENTATION_TAG, 1) not in (0, 1)
             # Of a JPEG an eighth of the size is decoded, which is faster.
             image.draft("RGB", (64, 64))
             shown = ImageOps.exif_transpose(image).convert("RGB")
+    except UnidentifiedImageError:
+        return Look(digest, "is no image")
     # Pillow's decoders raise errors of many kinds on damaged files.
     except Exception as error:  # noqa: BLE001
         return Look(digest, f"cannot be decoded ({str(error)[:90]})")

@@ -7,6 +7,7 @@ import numpy as np
 
 import keras_gsp as gsp
 from keras_gsp.data import ImageSet
+from keras_gsp.data.preprocessing import agreed
 from keras_gsp.data.untuned import untuned
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
@@ -72,9 +73,17 @@ def pool_of(recipe: Recipe, images: ImageSet) -> Any:
 
 
 def evaluation_batches(
-    recipe: Recipe, images: ImageSet, *, batch_size: int = 100
+    recipe: Recipe,
+    images: ImageSet,
+    *,
+    encoder: Any = None,
+    batch_size: int = 100,
 ) -> Any:
-    """Returns all images once, in order, cropped for evaluation."""
+    """Returns all images once, in order, cropped for evaluation.
+
+    `encoder` is a trained one, whose images must be cut as the recipe says.
+    """
+    preprocessing = expected_preprocessing(recipe, encoder)
     if _is_whole(recipe):
         import tensorflow as tf
 
@@ -83,7 +92,7 @@ def evaluation_batches(
     return gsp.data.evaluation_batches(
         images.paths if images.images is None else images.images,
         images.labels,
-        preprocessing=preprocessing_of(recipe),
+        preprocessing=preprocessing,
         batch_size=batch_size,
     )
 
@@ -100,6 +109,17 @@ def preprocessing_of(recipe: Recipe) -> gsp.data.Preprocessing | None:
     if recipe.crop_size is None or recipe.cache_features:
         return None
     return gsp.data.Preprocessing(recipe.crop_size, recipe.shorter_side)
+
+
+def expected_preprocessing(
+    recipe: Recipe, encoder: Any
+) -> gsp.data.Preprocessing | None:
+    """Returns how the images of a trained encoder are cut; None: kept whole.
+
+    Raises `ValueError` if the encoder expects another cut than the recipe.
+    """
+    own = gsp.data.preprocessing_of(encoder)
+    return agreed({"encoder": own, "recipe": preprocessing_of(recipe)})
 
 
 def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:

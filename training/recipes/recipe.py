@@ -202,13 +202,6 @@ class Recipe:
         """Shorter side, in pixels, from which the crop is cut."""
         return self.resize or round(self.crop_size * RESIZE_OVER_CROP)
 
-    @property
-    def crop_fraction(self) -> float:
-        """Side of the evaluated square over the shorter side, in (0, 1]."""
-        if self.crop_size is None:
-            return 1.0
-        return self.crop_size / self.shorter_side
-
 
 def check_word(name: str, word: str, known: Iterable[str]) -> None:
     """Raises `ValueError` for an unknown word, with similar ones."""

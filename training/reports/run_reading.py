@@ -15,6 +15,7 @@ DATA_SETTINGS = (
     "train_classes",
     "images_per_class",
     "crop_size",
+    "resize",
 )
 """Settings that decide which images a run is scored on, and their crop."""
 

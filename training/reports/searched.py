@@ -56,11 +56,14 @@ class ScoredImages:
         return ["/".join(Path(p).parts[-3:]) for p in self.images.paths]
 
     def batches(
-        self, chosen: Sequence[int] | np.ndarray | None = None
+        self,
+        chosen: Sequence[int] | np.ndarray | None = None,
+        encoder: keras.Model | None = None,
     ) -> Iterator[np.ndarray]:
-        """Yields pixels as the encoder takes them, in batches.
+        """Yields pixels as an encoder takes them, in batches.
 
-        `chosen` are positions in any order, all by default.
+        `chosen` are positions in any order, all by default. An `encoder` that
+        expects another cut than the recipe raises `ValueError`.
         """
         from training.recipes.batches import evaluation_batches
 
@@ -75,7 +78,9 @@ class ScoredImages:
                 paths=images.paths and [images.paths[i] for i in positions],
             )
         recipe = self.recipe.with_(cache_features=False)
-        for pixels, _ in evaluation_batches(recipe, images, batch_size=BATCH):
+        for pixels, _ in evaluation_batches(
+            recipe, images, encoder=encoder, batch_size=BATCH
+        ):
             yield np.asarray(pixels)
 
     def pixels(self, chosen: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -170,7 +175,7 @@ def search_all(encoder: keras.Model, images: ScoredImages) -> Searched:
     embeddings = np.concatenate(
         [
             embedding_of(encoder.predict_on_batch(pixels))
-            for pixels in images.batches()
+            for pixels in images.batches(encoder=encoder)
         ]
     ).astype("float32")
     queries, start = images.num_queries, images.gallery_start

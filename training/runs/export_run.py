@@ -109,6 +109,7 @@ def export_run(export: Export) -> None:
             "pass --overwrite to replace it."
         )
     import keras_gsp as gsp
+    from training.recipes.batches import expected_preprocessing
     from training.recipes.data import load_splits
     from training.runs.scoring import load_encoder
 
@@ -117,12 +118,13 @@ def export_run(export: Export) -> None:
     if export.data_dir is not None:
         recipe = recipe.with_(data_dir=export.data_dir)
     encoder = load_encoder(directory)
+    expected = expected_preprocessing(recipe, encoder)
     metadata: dict[str, Any] = {"run": directory.path.name}
     metadata |= directory.read_settings() | {"command": export.command}
     if directory.is_finished:
         metadata["scores"] = directory.read_scores()
     options: dict[str, Any] = {
-        "crop_fraction": recipe.crop_fraction,
+        "crop_fraction": 1.0 if expected is None else expected.crop_fraction,
         "metadata": metadata,
         "overwrite": export.overwrite,
     }
@@ -201,7 +203,8 @@ def _export_portable(export, recipe, encoder, options, splits, index=None):
 
     images = getattr(splits, export.split)
     batches = [
-        pixels.numpy() for pixels, _ in evaluation_batches(recipe, images)
+        pixels.numpy()
+        for pixels, _ in evaluation_batches(recipe, images, encoder=encoder)
     ]
     write = gsp.retrieval.export_onnx
     if export.format == "litert":

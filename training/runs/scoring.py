@@ -57,22 +57,47 @@ def embed(encoder: Any, recipe: Recipe, images: Any) -> Any:
     from keras_gsp.embeddings.labeled_batches import encoded
     from training.recipes.batches import evaluation_batches
 
-    return encoded(encoder, evaluation_batches(recipe, images))[0]
+    batches = evaluation_batches(recipe, images, encoder=encoder)
+    return encoded(encoder, batches)[0]
+
+
+def encoder_file(path: Path) -> Path:
+    """Returns the encoder of a run directory, or the `.keras` file itself."""
+    file = path if path.suffix == ".keras" else RunDirectory(path).encoder
+    if not file.is_file():
+        raise FileNotFoundError(
+            "`run` must be the directory of a finished run, or the file of an "
+            f"encoder that ends in .keras. Received: {path}; give its training "
+            "command again to finish it."
+        )
+    return file
+
+
+def load_preprocessing(path: Path) -> Any:
+    """Returns how the encoder of a run, or of a file, cuts images, or `None`.
+
+    Raises `ValueError` if encoder and recipe of a run contradict each other.
+    """
+    import keras
+
+    import keras_gsp as gsp
+    from training.recipes.batches import expected_preprocessing
+
+    encoder = keras.models.load_model(encoder_file(path), compile=False)
+    if path.suffix == ".keras":
+        return gsp.data.preprocessing_of(encoder)
+    recipe = RunDirectory(path).read_recipe().with_(cache_features=False)
+    return expected_preprocessing(recipe, encoder)
 
 
 def load_encoder(directory: RunDirectory) -> Any:
     """Loads the trained encoder of a run."""
-    if not directory.encoder.exists():
-        raise FileNotFoundError(
-            f"{directory.path} must hold {directory.encoder.name}. Received "
-            "a run that is not finished; give its training command again to "
-            "resume it."
-        )
+    file = encoder_file(directory.path)
     import keras
 
     import keras_gsp  # noqa: F401, registers the layers
 
-    return keras.models.load_model(directory.encoder, compile=False)
+    return keras.models.load_model(file, compile=False)
 
 
 def save_test_embeddings(

@@ -1,6 +1,8 @@
 """The page that searches an export: its answers, its limits, its look."""
 
 import io
+import json
+import shutil
 import struct
 import threading
 import zlib
@@ -198,6 +200,15 @@ def test_the_page_forbids_other_sources(served):
 def test_a_folder_without_an_index_is_refused(served, tmp_path):
     with pytest.raises(SystemExit, match="must be an exported retriever"):
         browse.main([str(tmp_path)])
+
+
+def test_an_export_with_another_crop_than_it_was_made_with(served, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(served.search.folder, model)
+    facts = served.search.metadata | {"crop_fraction": 0.5}
+    (model / "metadata.json").write_text(json.dumps(facts))
+    with pytest.raises(SystemExit, match="metadata.json: changed"):
+        browse.main([str(model), "--port", "0"])
 
 
 @pytest.mark.slow

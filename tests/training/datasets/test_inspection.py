@@ -95,10 +95,9 @@ def test_unusable_files_are_named_with_the_reason(folder):
     assert found.turned == ["test/c/8.jpg"]
 
 
-def test_a_file_made_to_fill_the_memory_is_not_decoded(folder, monkeypatch):
-    monkeypatch.setattr("training.datasets.inspection.MAX_PIXELS", 48 * 40)
+def test_a_file_made_to_fill_the_memory_is_not_decoded(folder):
     picture(folder / "train/a/9.png", 80, size=(49, 40))
-    found = examined(folder)
+    found = inspect(folder_splits(folder), max_pixels=48 * 40)
     assert found.unreadable == {"train/a/9.png": "49 x 40 pixels are too many"}
 
 
@@ -148,7 +147,10 @@ def test_the_command_ends_with_one_on_leakage_alone(folder, tmp_path, capsys):
     assert "train: 7 images of 2 classes, 3 to 4 a class" in printed
     assert "2 class(es) have fewer than 4 images" not in printed
     assert "1 class(es) have fewer than 4 images" in printed
-    assert printed.endswith("no leakage\n")
+    assert printed.endswith(
+        "no leakage\nNext: python -m training.train folder --data-dir "
+        f"{folder} --classes-per-batch 2\n"
+    )
     picture(folder / "test/c/9.jpg", 0, size=(96, 80))
     report = tmp_path / "report.json"
     with pytest.raises(SystemExit) as caught:
@@ -166,7 +168,9 @@ def test_the_command_ends_with_one_on_leakage_alone(folder, tmp_path, capsys):
 
 def test_an_impossible_batch_is_printed(folder, capsys):
     doctor.main(["--data-dir", str(folder)])
-    assert "a batch of 16 classes is impossible" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "a batch of 8 classes is impossible with 2" in printed
+    assert printed.endswith("--classes-per-batch 2\n")
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path):

@@ -1,0 +1,58 @@
+"""Every command cuts images as the encoder expects, or refuses by name."""
+
+import json
+import shutil
+
+import keras
+import pytest
+
+from training import doctor, embed, evaluate, export, report
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("images are read by tf.data", allow_module_level=True)
+
+
+@pytest.fixture
+def contradicting(tiny, tmp_path):
+    """A run whose recipe cuts another part than its encoder expects."""
+    run = tmp_path / "run"
+    shutil.copytree(tiny.run(), run)
+    settings = json.loads((run / "settings.json").read_text())
+    settings["recipe"]["resize"] = 48
+    (run / "settings.json").write_text(json.dumps(settings))
+    return run
+
+
+def test_a_contradiction_is_refused_by_name(contradicting, tiny, tmp_path):
+    output = ["--output", str(tmp_path / "out")]
+    for command, options in (
+        (evaluate, []),
+        (export, output),
+        (export, [*output, "--index", "none"]),
+        (export, [*output, "--false-accept-rate", "0.1"]),
+        (embed, [*output, "--images", str(tiny.images)]),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            command.main([str(contradicting), *options])
+        words = str(stopped.value.code)
+        assert "`encoder` and `recipe` must cut images alike" in words
+        assert "resize=27" in words and "resize=48" in words
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_report_does_not_embed_with_another_crop(contradicting, capsys):
+    report.main([str(contradicting)])
+    printed = capsys.readouterr().out
+    assert "No image could be embedded: `encoder` and `recipe` must" in printed
+
+
+def test_doctor_takes_the_smallest_side_from_an_encoder(tiny, capsys):
+    data = ["--data-dir", str(tiny.images), "--classes-per-batch", "2"]
+    doctor.main([*data, "--encoder", str(tiny.run())])
+    printed = capsys.readouterr().out
+    # Pictures of 20 x 16 pixels; the encoder's shorter side is 27.
+    assert "40 image(s) of fewer than 27 pixels a side" in printed
+    doctor.main([*data, "--min-side", "10"])
+    assert "image(s) of fewer" not in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="min_side=10.*resize=27"):
+        doctor.main([*data, "--min-side", "10", "--encoder", str(tiny.run())])
