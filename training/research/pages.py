@@ -94,7 +94,7 @@ PAGES = {
     ),
     "proxies": Page(
         "Sampled proxies: number, pools, anchors, batches, starts",
-        ("emoji-proxies", "emoji-batch", "emoji-starts"),
+        ("ccp", "emoji-proxies", "emoji-batch", "emoji-starts"),
         UNTUNED,
     ),
     "poolings": Page(

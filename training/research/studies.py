@@ -25,6 +25,7 @@ SAMPLED: dict[str, Any] = {
     "ccp_patience": 2,
     "in_batch_weight": 1.0,
     "proxy_learning_rate_multiplier": 1.0,
+    "normalization": "ball",
 }
 PROXY_START: dict[str, Any] = {
     "classes_per_batch": 32,
@@ -44,6 +45,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "learned": {"ccp": "learned"},
     "single": {"ccp": "single"},
     "ccp": {"ccp": "on"},
+    "single-sphere": {"ccp": "single", "normalization": "l2"},
+    "ccp-sphere": {"ccp": "on", "normalization": "l2"},
+    "ccp-rollback": {"ccp": "on", "ccp_rollback": True},
+    "ccp-unanchored": {"ccp": "on", "anchor_weight": 0.0},
     "ccp-recent": {"ccp": "on", "ccp_pool": "recent"},
     "ccp-gsp": {"ccp": "on", "pooling": "gsp"},
 }
@@ -55,6 +60,9 @@ BASELINES: dict[str, tuple[str, ...]] = {
     "gsp-xml": ("gap", "gsp"),
     "xbm-gsp-zsr": ("gap", "xbm"),
     "ccp": ("gap", "single"),
+    "ccp-sphere": ("gap", "single-sphere"),
+    "ccp-rollback": ("gap", "single"),
+    "ccp-unanchored": ("gap", "single"),
     "ccp-recent": ("gap", "ccp"),
     "ccp-gsp": ("gap", "ccp"),
     "ccp-gsp-zsr": ("gap", "ccp"),
@@ -405,6 +413,28 @@ STUDIES: dict[str, Study] = {
         methods=_pools(12),
         seeds=1,
         num_folds=4,
+    ),
+    "ccp": grid(
+        "chance constrained programming on frozen features of birds",
+        changed(
+            FEATURES, steps=400, steps_per_evaluation=10, schedule="constant"
+        ),
+        [
+            (
+                ("c2", "ms"),
+                (
+                    *("gap", "single", "ccp", "ccp-rollback"),
+                    *("ccp-unanchored", "single-sphere", "ccp-sphere"),
+                ),
+            ),
+        ],
+        methods=_pools(12, ccp_patience=3),
+        num_folds=4,
+        about=(
+            "Embeddings in the unit ball, on the sphere where a row says so. "
+            "A problem ends after three evaluations, of ten steps each, "
+            "without a gain. The rate stays constant."
+        ),
     ),
     # Memory and proxies start once pairs have taught the network something:
     # C2 with one set of proxies has MAP@R .327 on validation classes after a
