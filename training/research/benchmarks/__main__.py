@@ -6,7 +6,6 @@ import sys
 BENCHMARKS = (
     "pooling",
     "evaluation",
-    "sampling",
     "losses",
     "retrieval",
     "pipeline",

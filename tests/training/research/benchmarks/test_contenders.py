@@ -10,7 +10,6 @@ if keras.backend.backend() != "tensorflow":
 from training.research.benchmarks import (
     pipeline,
     pooling,
-    sampling,
 )
 from training.research.benchmarks.search_contender import CONTENDERS
 
@@ -27,13 +26,6 @@ def test_exact_contenders_find_the_same_neighbors(seed):
     for name in ("ExactIndex float16", "ExactIndex int8"):
         found = CONTENDERS[name](gallery)(queries, 5)
         assert np.mean(found == nearest) > 0.8, name
-
-
-def test_labels_have_two_to_fourteen_images_a_class():
-    sizes = np.bincount(
-        sampling.labels_like_products(sampling.Settings().small())
-    )
-    assert sizes.min() >= 2 and sizes.max() <= 14 and sizes.sum() == 200
 
 
 def test_made_images_are_read_as_any_folder(tmp_path):

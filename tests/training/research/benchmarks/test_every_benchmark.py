@@ -13,7 +13,6 @@ from training.research.benchmarks import (
     pipeline,
     pooling,
     retrieval,
-    sampling,
     step_share,
 )
 from training.research.benchmarks.__main__ import BENCHMARKS
@@ -23,7 +22,6 @@ RUNS = {
     evaluation: ["plain product and top_k", "keras_gsp", "separate gallery"],
     pooling: ["1x1 convolution", "gap", "gsp", "paper's 3 rounds"],
     retrieval: ["ExactIndex", "ExactIndex int8"],
-    sampling: ["class-balanced batch", "next proxies"],
     step_share: ["ResNet50", "GSP, compiled by XLA", "ZSR", "XML"],
     pipeline: ["batches, mlrc-area", "step, gsp", "batches and step, gap"],
 }
