@@ -1,4 +1,4 @@
-"""Batches of P classes with K samples each, a pure function of (seed, step)."""
+"""Batches of P classes with K samples each, a function of seed and step."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def class_table(labels: Tensor) -> tuple[Any, Any]:
     return order.astype("int64"), counts.astype("int64")
 
 
-# Random bits are the same on every machine when the generator is named.
+# A named generator draws the same bits on every machine.
 GENERATOR = "philox"
 
 
@@ -53,17 +53,14 @@ def class_balanced_batches(
     """Returns an endless data set of index vectors, P classes x K samples.
 
     Metric losses need pairs of one class in every batch; shuffled batches of
-    thousands of classes hold next to none. Batches follow a new random order
-    of the classes in each cycle: within a cycle every class is seen once,
-    except that its last batch is filled up with the cycle's first classes
-    when P does not divide the number of classes. No class is in a batch
-    twice. Samples are drawn anew each time; within a class they are distinct
-    when it has K of them, otherwise they go round: a random start and then
-    position `j % count`.
+    thousands of classes have almost none. Each cycle takes the classes in a
+    new random order, each once; if P does not divide their number, the
+    cycle's first classes fill its last batch. No class is twice in a batch.
+    The K samples of a class are drawn without replacement; a class with fewer
+    than K repeats them in order from a random start.
 
-    Batch number `step` depends on `seed` and `step` alone: a run that was
-    killed goes on exactly where it stopped with `first_step`. Only tf.data
-    operations are used, a whole cycle at once.
+    Batch number `step` depends on `seed` and `step` alone: `first_step`
+    resumes a run exactly.
 
     Args:
         labels: (items,) or (items, 1), the class of each item: numbers or
@@ -71,11 +68,11 @@ def class_balanced_batches(
         classes_per_batch: P, at least 1, at most the number of classes.
         samples_per_class: K, at least 1.
         seed: an integer; equal seeds give equal batches. Default 0.
-        first_step: number of batches to pass over, at least 0. Default 0.
+        first_step: number of batches to skip, at least 0. Default 0.
 
     Returns:
         An infinite `tf.data.Dataset` of int64 vectors (P * K,), positions in
-        `labels`; the K samples of a class stand side by side.
+        `labels`; the K samples of a class are neighbors.
 
     Raises:
         TypeError: labels that are neither numbers nor strings.
@@ -151,7 +148,7 @@ def _two_seeds(seed, cycle):
 
 
 def _random_bits(shape, seed):
-    """Uniform in [0, 2^63): the remainder by any count is as good as even."""
+    """Integers in [0, 2^63); a remainder by any count is nearly uniform."""
     import tensorflow as tf
 
     bits = tf.random.stateless_uniform(

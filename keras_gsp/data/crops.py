@@ -1,4 +1,4 @@
-"""Which part of an image is cut out: at random to train, fixed to score."""
+"""The crop of an image: random for training, fixed for evaluation."""
 
 import functools
 import math
@@ -78,13 +78,13 @@ def random_window(
 
 
 def evaluation_window(fraction: float | None) -> Callable[[Any, Any], Any]:
-    """The window that scores and exports see: one rule for both.
+    """Returns the function that crops for evaluation, indexes and exports.
 
     Args:
-        fraction: As for `center_window`; None keeps the whole image.
+        fraction: as for `center_window`; `None` keeps the whole image.
 
     Returns:
-        A function of height and width to the window.
+        A function from height and width to the window.
     """
     if fraction is None:
         return whole_window
@@ -92,14 +92,14 @@ def evaluation_window(fraction: float | None) -> Callable[[Any, Any], Any]:
 
 
 def whole_window(height: Any, width: Any) -> Any:
-    """All of the image, (4,), int32; resizing it changes its proportions."""
+    """Returns the window of the whole image, (4,), int32."""
     import tensorflow as tf
 
     return tf.stack([0, 0, height, width])
 
 
 def center_window(height: Any, width: Any, fraction: float) -> Any:
-    """The centered square that the evaluation scores.
+    """Returns the window of a centered square.
 
     Args:
         height: Height of the image in pixels, int32 scalar tensor.

@@ -1,9 +1,8 @@
 """Decoding of JPEG, PNG, BMP and WebP files, with a limit on their size.
 
-Size, format and orientation are read from the header before anything is
-decoded: a PNG of 20,000 x 20,000 equal pixels has 48 kB. All functions on
-string tensors are TensorFlow operations: they run in a tf.data pipeline and
-inside a SavedModel.
+Format, size and orientation are read from the header before anything is
+decoded: a PNG of 20,000 x 20,000 equal pixels has 48 kB. Functions of string
+tensors are TensorFlow operations, for tf.data and inside a SavedModel.
 
 Byte positions: JPEG (ITU T.81, B.1), Exif 2.3 (4.5.4 and 4.6.2), PNG (W3C,
 sections 5 and 11.2), the Windows bitmap header, the WebP container. GIF files
@@ -20,11 +19,10 @@ MAX_PIXELS = 50_000_000
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
 JPEG, PNG, BMP, WEBP, UNKNOWN = range(5)
+# The word before the Exif data, by format.
+_EXIF_WORDS = {JPEG: "Exif\0\0", PNG: "eXIf", WEBP: "EXIF"}
+_EXIF_BYTES = 2**16
 _ORIENTATION_TAG = 0x0112
-# Segments or chunks that are read: a walk must end on hostile files too.
-_MAX_SEGMENTS = 4096
-# Zeros after the last byte: a field of a truncated file reads as 0.
-_PADDING = 64
 
 
 def image_size(contents: bytes) -> tuple[int, int]:
@@ -292,7 +290,7 @@ def _header_function():
     import tensorflow as tf
 
     def read(contents, kind):
-        orientation = tf.cast(_orientation(contents, kind), "int64")
+        orientation = _orientation(contents, kind)
         return tf.concat([_stored_size(contents, kind), orientation[None]], 0)
 
     @_own_function
@@ -399,15 +397,24 @@ def _stored_size(contents, kind):
 
     if kind == JPEG:
         return tf.cast(tf.io.extract_jpeg_shape(contents)[:2], "int64")
-    head = _padded(contents, limit=64)
+    head = tf.cast(tf.io.decode_raw(_head(contents, 32), "uint8"), "int64")
     if kind == PNG:
-        return tf.stack([_big(head, 20, 4), _big(head, 16, 4)])
+        return tf.stack([_number(head[20:24], 4), _number(head[16:20], 4)])
     if kind == BMP:
-        # Height counts from below where it is positive, else from above.
+        # Rows are stored upwards where the height is positive, else down.
         sides = tf.stack([_little(head, 22, 4), _little(head, 18, 4)])
         return tf.where(sides >= 2**31, 2**32 - sides, sides)
     if kind == WEBP:
-        return _webp_size(head)
+        bits = _little(head, 21, 4)
+        sizes = [
+            [_little(head, 27, 3) + 1, _little(head, 24, 3) + 1],
+            [bits // 2**14 % 2**14 + 1, bits % 2**14 + 1],
+            [_little(head, 28, 2) % 2**14, _little(head, 26, 2) % 2**14],
+        ]
+        word = tf.strings.substr(_head(contents, 32), 12, 4)
+        is_it = tf.constant(["VP8X", "VP8L", "VP8 "]) == word
+        sizes = tf.where(is_it[:, None], tf.convert_to_tensor(sizes), 0)
+        return tf.reduce_sum(sizes, axis=0)
     return tf.zeros(2, "int64")
 
 
@@ -415,191 +422,73 @@ def _orientation(contents, kind):
     """Reads the orientation, 1 (as stored) to 8; 1 where none is valid.
 
     Cameras store the pixels as the sensor lay and write the orientation into
-    the Exif segment of a JPEG, before its tables; the `eXIf` chunk of a PNG;
-    the `EXIF` chunk of a WebP file.
+    the Exif data: a segment of a JPEG, the chunk `eXIf` of a PNG or `EXIF` of
+    a WebP file. The first word with a TIFF header after it begins them. To
+    follow the segments instead would cost more than decoding a small image.
     """
     import tensorflow as tf
 
-    as_stored = tf.constant(1)
-    if kind not in (JPEG, PNG, WEBP):
-        return as_stored
+    if kind not in _EXIF_WORDS:
+        return tf.constant(1, "int64")
+    if kind == JPEG:  # These data are at its beginning.
+        contents = tf.strings.substr(contents, 0, 2**20)
+    # At most so many pieces: a hostile file may repeat the word.
+    blocks = tf.strings.split(contents, _EXIF_WORDS[kind], maxsplit=64)
+    blocks = tf.strings.substr(blocks, 0, _EXIF_BYTES)
+    if kind == WEBP:  # the length of the chunk
+        blocks = tf.strings.regex_replace(blocks, r"^\C{4}", "")
+    # Some writers repeat the word of JPEG files.
+    blocks = tf.strings.regex_replace(blocks, r"^Exif\x00\x00", "")
+    is_tiff = tf.strings.regex_full_match(blocks, r"(II\*\x00|MM\x00\*)\C*")
+    blocks = tf.boolean_mask(blocks, is_tiff)
+    return tf.cond(
+        tf.size(blocks) > 0,
+        lambda: _tiff_orientation(blocks[0]),
+        lambda: tf.constant(1, "int64"),
+    )
 
-    def walked():
-        data = _padded(contents)
-        if kind == JPEG:
-            block = _jpeg_exif(data)
-        elif kind == PNG:
-            block = _chunk(data, 8, b"eXIf", _png_chunk)
-        else:
-            block = _chunk(data, 12, b"EXIF", _webp_chunk)
-        return tf.where(block < 0, 1, _tiff(data, block))
 
-    if kind == JPEG:
-        return walked()
-    # A walk over the chunks takes as long as decoding a small image: do it
-    # for files that hold the word at all.
-    word = "eXIf" if kind == PNG else "EXIF"
-    has_word = tf.strings.regex_full_match(contents, rf"\C*{word}\C*")
-    return tf.cond(has_word, walked, lambda: as_stored)
+def _tiff_orientation(block):
+    """Reads the orientation from the first directory of a TIFF block."""
+    import tensorflow as tf
+
+    is_little = tf.strings.substr(block, 0, 2) == "II"
+    data = tf.io.decode_raw(_head(block, _EXIF_BYTES), "uint8")
+    data = tf.cast(data, "int64")
+
+    def number(parts, count):
+        ordered = tf.where(is_little, tf.reverse(parts, [-1]), parts)
+        return _number(ordered, count)
+
+    # Zeros follow the block: what lies outside reads as 0.
+    directory = tf.minimum(number(data[4:8], 4), _EXIF_BYTES)
+    entries = data[directory + 2 :]
+    count = number(data[directory : directory + 2], 2)
+    count = tf.minimum(count, tf.size(entries, "int64") // 12)
+    entries = tf.reshape(entries[: 12 * count], (-1, 12))
+    # Tag, type (3: two bytes), then the number of values and the first one.
+    is_it = number(entries[:, 0:2], 2) == _ORIENTATION_TAG
+    is_it &= number(entries[:, 2:4], 2) == 3
+    values = tf.boolean_mask(number(entries[:, 8:10], 2), is_it)
+    value = tf.reduce_max(tf.concat([values, [0]], axis=0))
+    return tf.where((value >= 1) & (value <= 8), value, 1)
 
 
 def _head(contents, length):
-    """Returns the first bytes, padded to `length` or more."""
+    """Returns the first bytes, padded with zeros to at least `length`."""
     import tensorflow as tf
 
     return tf.strings.substr(contents, 0, length) + b"\0" * length
 
 
-def _padded(contents, limit=-1):
-    """Returns bytes as int32, (length + padding,)."""
+def _number(parts, count):
+    """Joins bytes (..., count), the most significant one first."""
     import tensorflow as tf
 
-    if limit > 0:
-        contents = tf.strings.substr(contents, 0, limit)
-    data = tf.io.decode_raw(contents, "uint8")
-    return tf.pad(tf.cast(data, "int32"), [[0, _PADDING]])
-
-
-def _last(data):
-    """Returns the last position from which a field may be read."""
-    import tensorflow as tf
-
-    return tf.size(data) - _PADDING
-
-
-def _field(data, at, count):
-    import tensorflow as tf
-
-    at = tf.clip_by_value(at, 0, _last(data))
-    return tf.cast(data[at : at + count], "int64")
-
-
-def _big(data, at, count):
-    import tensorflow as tf
-
-    powers = tf.constant([256**i for i in reversed(range(count))], "int64")
-    return tf.reduce_sum(_field(data, at, count) * powers)
+    powers = [256**i for i in reversed(range(count))]
+    return tf.reduce_sum(parts * tf.constant(powers, "int64"), axis=-1)
 
 
 def _little(data, at, count):
-    import tensorflow as tf
-
-    powers = tf.constant([256**i for i in range(count)], "int64")
-    return tf.reduce_sum(_field(data, at, count) * powers)
-
-
-def _word(data, at, word):
-    import tensorflow as tf
-
-    expected = tf.constant(list(word), "int64")
-    return tf.reduce_all(_field(data, at, len(word)) == expected)
-
-
-def _webp_size(head):
-    import tensorflow as tf
-
-    is_extended, is_lossless = (
-        _word(head, 12, b"VP8X"),
-        _word(head, 12, b"VP8L"),
-    )
-    bits = _little(head, 21, 4)
-    extended = tf.stack([_little(head, 27, 3) + 1, _little(head, 24, 3) + 1])
-    lossless = tf.stack([bits // 2**14 % 2**14 + 1, bits % 2**14 + 1])
-    lossy = tf.stack(
-        [_little(head, 28, 2) % 2**14, _little(head, 26, 2) % 2**14]
-    )
-    return tf.where(
-        is_extended, extended, tf.where(is_lossless, lossless, lossy)
-    )
-
-
-def _jpeg_exif(data):
-    """Finds the TIFF block of the Exif segment; -1 if there is none."""
-    import tensorflow as tf
-
-    def is_before(at, found):
-        marker = data[at + 1]
-        # Application segments, comments, fill bytes.
-        is_early = (marker >= 0xE0) & (marker <= 0xEF)
-        is_early |= (marker == 0xFE) | (marker == 0xFF)
-        is_early &= data[at] == 0xFF
-        return (found < 0) & is_early & (at < _last(data))
-
-    def following(at, found):
-        marker = data[at + 1]
-        length = tf.cast(_big(data, at + 2, 2), "int32")
-        step = tf.where(marker == 0xFF, 1, 2 + tf.maximum(length, 2))
-        is_exif = (marker == 0xE1) & _word(data, at + 4, b"Exif\0\0")
-        found = tf.where(is_exif, at + 10, found)
-        return tf.minimum(at + step, _last(data)), found
-
-    _, found = tf.while_loop(
-        is_before, following, (2, -1), maximum_iterations=_MAX_SEGMENTS
-    )
-    return found
-
-
-def _chunk(data, start, word, layout):
-    """Finds the content of a chunk; -1 if there is no such chunk."""
-    import tensorflow as tf
-
-    def is_before(at, found):
-        return (found < 0) & (at < _last(data))
-
-    def following(at, found):
-        name_at, content, length = layout(data, at)
-        found = tf.where(_word(data, name_at, word), content, found)
-        following_at = tf.cast(content, "int64") + length
-        following_at = tf.minimum(following_at, tf.cast(_last(data), "int64"))
-        return tf.cast(following_at, "int32"), found
-
-    _, found = tf.while_loop(
-        is_before, following, (start, -1), maximum_iterations=_MAX_SEGMENTS
-    )
-    return found
-
-
-def _png_chunk(data, at):
-    """Returns where name and content are, and the bytes to the next."""
-    return at + 4, at + 8, _big(data, at, 4) + 4
-
-
-def _webp_chunk(data, at):
-    length = _little(data, at + 4, 4)
-    return at, at + 8, length + length % 2
-
-
-def _tiff(data, block):
-    """Reads the orientation from the first directory of a TIFF block."""
-    import tensorflow as tf
-
-    # Some writers put the name of the JPEG segment before the block.
-    named = _word(data, block, b"Exif\0\0")
-    block = tf.where(named, block + 6, block)
-    is_little = _word(data, block, b"II")
-
-    def number(at, count):
-        return tf.where(
-            is_little, _little(data, at, count), _big(data, at, count)
-        )
-
-    end = tf.cast(_last(data), "int64")
-    directory = tf.cast(block, "int64") + number(block + 4, 4)
-    directory = tf.cast(tf.minimum(directory, end), "int32")
-    count = number(directory, 2)
-    room = (end - tf.cast(directory, "int64") - 2) // 12
-    count = tf.cast(tf.maximum(tf.minimum(count, room), 0), "int32")
-    first = directory + 2
-    entries = tf.reshape(data[first : first + 12 * count], (-1, 12))
-    low, high = (
-        tf.where(is_little, entries[:, 0::2], entries[:, 1::2]),
-        tf.where(is_little, entries[:, 1::2], entries[:, 0::2]),
-    )
-    words = low + 256 * high
-    # Tag, type (3: two bytes), then the number of values and the first one.
-    is_it = (words[:, 0] == _ORIENTATION_TAG) & (words[:, 1] == 3)
-    values = tf.where(is_it, words[:, 4], 0)
-    value = tf.reduce_max(tf.concat([values, [0]], axis=0))
-    is_valid = (value >= 1) & (value <= 8)
-    is_valid &= is_little | _word(data, block, b"MM")
-    return tf.where(is_valid, value, 1)
+    """Reads a number whose least significant byte comes first."""
+    return _number(data[at : at + count][::-1], count)

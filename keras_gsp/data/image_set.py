@@ -11,11 +11,11 @@ _DTYPES = np.uint8, np.float16
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Labeled images, named by their files or held in memory.
+    """Labeled images, as file names or pixels.
 
-    `image_folder` and `csv_list` return one. Its `paths` and `labels` are
-    what `augmented_batches`, `evaluation_batches` and
-    `class_balanced_batches` take.
+    `image_folder` and `csv_list` return one. `augmented_batches`,
+    `evaluation_batches` and `class_balanced_batches` take its `paths` (or
+    `images`) and `labels`.
 
     Args:
         labels: (num_images,), integers in [0, num_classes).
@@ -44,7 +44,6 @@ class ImageSet:
 
     labels: np.ndarray
     class_names: tuple[str, ...]
-    # Each is `None` or what the docstring says; one of them is given.
     images: Any = None
     paths: Any = None
 

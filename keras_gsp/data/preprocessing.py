@@ -1,6 +1,5 @@
-"""How an image becomes the input of an encoder: one object for all uses."""
+"""How images are cropped and resized for an encoder, as one object."""
 
-from functools import partial
 from typing import Any
 
 import keras
@@ -12,14 +11,14 @@ from keras_gsp.ops.arguments import check_count, is_integer
 
 @keras.saving.register_keras_serializable("keras_gsp")
 class Preprocessing:
-    """Cuts and resizes images as an encoder expects them.
+    """Crops and resizes images as an encoder expects them.
 
-    Scores, indexes and exports must cut images alike: a gallery cropped in
-    another way than the queries is searched with a lower precision, without
-    an error. The image is turned upright (Exif orientation), scaled until
-    its shorter side has `resize` pixels, and its centered square of `size`
-    pixels is kept; both in one bilinear resize. Pixels stay uint8 in
-    [0, 255]: another range is a layer of the encoder, saved with it.
+    Scores, indexes and exports must crop images alike: a gallery cropped in
+    another way than the queries is searched less precisely, without an error.
+    The image is turned upright (Exif orientation), scaled until its shorter
+    side has `resize` pixels, and cropped to its central `size` pixels, all in
+    one bilinear resize. Pixels stay uint8 in [0, 255]; an encoder that needs
+    another range has a layer for it.
 
     Args:
         size: side of the result in pixels, or (height, width).
@@ -104,7 +103,7 @@ class Preprocessing:
         return cut_encoded(
             contents,
             (self.height, self.width),
-            self._window,
+            crops.evaluation_window(self.crop_fraction),
             channels=self.channels,
             max_pixels=self.max_pixels,
         )
@@ -118,7 +117,8 @@ class Preprocessing:
         Returns:
             (height, width, channels), uint8, a TensorFlow tensor.
         """
-        return cut_array(image, (self.height, self.width), self._window)
+        window = crops.evaluation_window(self.crop_fraction)
+        return cut_array(image, (self.height, self.width), window)
 
     def cuts_like(self, other: "Preprocessing") -> bool:
         """Returns whether the same part is kept, at the same size."""
@@ -153,12 +153,6 @@ class Preprocessing:
             f"Preprocessing(size={self.size}, resize={self.resize}, "
             f"channels={self.channels}, max_pixels={self.max_pixels})"
         )
-
-    @property
-    def _window(self):
-        if self.crop_fraction is None:
-            return crops.whole_window
-        return partial(crops.center_window, fraction=self.crop_fraction)
 
 
 def preprocessing_of(encoder: Any) -> Preprocessing | None:

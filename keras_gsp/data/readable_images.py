@@ -1,4 +1,4 @@
-"""Finds the files that cannot be used before training starts on them."""
+"""Finds unreadable image files before training."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +17,11 @@ _NAMED = 10
 
 
 class ReadableImages(NamedTuple):
-    """What `readable_images` found.
+    """Result of `readable_images`.
 
     Args:
-        indices: Positions of the usable files, ascending.
-        skipped: File name -> reason, for the files left out.
+        indices: positions of the usable files, ascending.
+        skipped: dict from the name of each unusable file to the reason.
     """
 
     indices: list[int]
@@ -35,26 +35,25 @@ def readable_images(
     min_side: int = 1,
     max_pixels: int = MAX_PIXELS,
 ) -> ReadableImages:
-    """Decodes every file once and says which cannot be used.
+    """Decodes every file once and finds those that cannot be used.
 
-    Run it when a data set is indexed: one unreadable file among 60,000 is
-    then named at once instead of ending a run hours later.
+    Run it once for a new data set: one unreadable file among 60,000 is then
+    named at once and does not end a run hours later.
 
     Args:
-        paths: File names, sequence of str.
-        on_error: `"raise"`: one error that names the unusable files;
-            `"skip"`: leave them out and report them.
-        min_side: Least length of the shorter side, in pixels. 1 accepts
-            every size: the pipeline enlarges small images to the crop's
-            size, as the published protocol does.
-        max_pixels: Pixels above which a file counts as unusable; it is not
-            decoded. Default 50 million.
+        paths: file names.
+        on_error: `"raise"` (default): one error that names the unusable
+            files; `"skip"`: leave them out and return them.
+        min_side: smallest length of the shorter side, in pixels. Default 1:
+            every size, because batches enlarge small images.
+        max_pixels: files of more pixels are unusable and not decoded. Default
+            50 million.
 
     Returns:
         `ReadableImages(indices, skipped)`.
 
     Raises:
-        ValueError: unusable files, with `on_error="raise"`; or none is left.
+        ValueError: unusable files, with `on_error="raise"`; no usable file.
     """
     if on_error not in ("raise", "skip"):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Pipelines of `tf.data` that end at once."""
+"""Pipelines of `tf.data` without an autotuner."""
 
 from typing import Any
 
@@ -6,10 +6,9 @@ from typing import Any
 def untuned(dataset: Any) -> Any:
     """Switches the autotuner of a pipeline off.
 
-    Its thread looks at the pipeline at intervals that double, and whoever
-    ends an iterator waits for the current one: seconds after each training
-    and evaluation, in which nothing is computed. Without it `tf.data.AUTOTUNE`
-    is as many parallel calls as there are cores.
+    Whoever ends an iterator waits for the autotuner's thread, which sleeps at
+    doubling intervals: seconds after each training and evaluation. Without it
+    `tf.data.AUTOTUNE` is the number of cores.
 
     Args:
         dataset: `tf.data.Dataset`.

@@ -1,4 +1,4 @@
-"""Retrieval scores, and what they say about two encoders."""
+"""Retrieval and verification scores, and comparisons of two encoders."""
 
 from keras_gsp.metrics.paired_difference import paired_difference
 from keras_gsp.metrics.reranking import alpha_query_expansion, k_reciprocal

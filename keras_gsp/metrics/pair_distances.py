@@ -1,4 +1,4 @@
-"""Squared distances of all pairs, block by block, apart by class."""
+"""Squared distances of positive and of negative pairs, block by block."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,22 +16,22 @@ BLOCK_NUMBERS = 2**24
 
 
 class PairDistances:
-    """Every pair of two items, or of a query and a gallery item.
+    """Squared distances of pairs of items, or of queries and gallery items.
 
     Args:
         embeddings: (items, size), finite.
         labels: (items,) or (items, 1), numbers or strings.
         gallery_embeddings: (gallery, size), finite, or `None` for the pairs
-            among the items themselves, each once and none with itself.
+            among the items, each once.
         gallery_labels: (gallery,) or (gallery, 1), given exactly when
             `gallery_embeddings` is.
-        block_size: rows compared at once. Default `None`: as many as make
-            64 MB of float32 distances.
+        block_size: rows compared at once. Default `None`: 64 MB of float32
+            distances.
 
     Attributes:
         num_positives: pairs of one class.
         num_negatives: pairs of two classes.
-        scale: what the distances of `blocks` are multiplied by.
+        scale: factor on the distances of `blocks`.
 
     Raises:
         TypeError: labels that are neither numbers nor strings.
@@ -56,7 +56,7 @@ class PairDistances:
             sides.embeddings, sides.gallery
         )
         self._is_own_gallery = sides.is_own_gallery
-        # In order of class, the pairs of one class lie near each other.
+        # Sorted by class, positive pairs lie in blocks on the diagonal.
         order = np.argsort(sides.codes, kind="stable")
         self._codes, self._rows = sides.codes[order], rows[order]
         order = np.argsort(sides.gallery_codes, kind="stable")
@@ -103,7 +103,7 @@ class PairDistances:
             yield slice(start, min(start + self._block_size, len(self._rows)))
 
     def _near(self, rows):
-        """Pairs of some rows with the columns of these rows' classes."""
+        """Returns pairs of some rows with the columns of their classes."""
         codes = self._codes[rows]
         first, stop = np.searchsorted(
             self._column_codes, [codes[0], codes[-1] + 1]

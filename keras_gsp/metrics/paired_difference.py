@@ -3,8 +3,8 @@
 | symbol | name | meaning |
 | --- | --- | --- |
 | d | `difference` | mean over seeds and queries of score a - score b |
-| E_sc | `shares` | what seed s and class c add to d beyond their size |
-| V | `variance` | of d, were other seeds and classes drawn |
+| E_sc | `shares` | deviation of seed s and class c from d |
+| V | `variance` | of d, over seeds and classes |
 """
 
 from collections.abc import Sequence
@@ -32,11 +32,10 @@ def paired_difference(
     """Measures how much better encoder a is than b, with an interval.
 
     Both encoders answer the same queries, and the difference is taken query
-    by query, so that hard queries weigh on neither side. Queries of one class
-    are not independent, and a training has its luck: the interval says where
-    the difference would lie with other classes and other seeds. Give the
-    scores of every seed for that; of a single seed it speaks of other classes
-    alone.
+    by query, so that hard queries favor neither. Queries of one class are not
+    independent, and training varies with its seed: the interval covers other
+    classes and other seeds. With the scores of a single seed it covers other
+    classes only.
 
     With `D_sq` the difference of query q under seed s, `n_sc` the queries of
     class c, N all of them and d their mean difference,
@@ -46,26 +45,25 @@ def paired_difference(
     V    = S/(S-1) sum_s (sum_c E_sc)^2 + C/(C-1) sum_c (sum_s E_sc)^2 - V_sc
     ```
 
-    where V_sc is the same sum over what neither the seed nor the class
-    explains, which the first two both count. The interval is Student's,
-    `d +- t sqrt(V)`, its degrees of freedom Satterthwaite's. It holds the
-    truth about as often as it says with three seeds already. The percentiles
-    of a bootstrap never leave the range of the seeds: with few seeds that
-    vary more than the classes do, they hold it less often than they say;
-    with many, or where the classes vary more, both are alike.
+    where V_sc is the same sum over the residual of seed and class, which the
+    first two both count. The interval is Student's, `d +- t sqrt(V)`, with
+    Satterthwaite's degrees of freedom. Its coverage is close to `confidence`
+    from three seeds on. The percentiles of a bootstrap stay within the range
+    of the seeds: with few seeds that vary more than the classes do, their
+    coverage is too low; otherwise both agree.
 
     Args:
         scores_a: scores of the first encoder, (queries,) or (seeds, queries),
             or a list with one (queries,) for each seed where their numbers
             of queries differ. NaN for a query that has no score.
         scores_b: the same of the second, NaN at the same places.
-        classes: class of each query, numbers or strings: (queries,), alike
-            for every seed, or a list with one (queries,) for each seed.
-        confidence: share of the intervals that hold the truth, in (0, 1).
-        method: `"student"` as above, or `"bootstrap"`: percentiles of
-            resampled classes and seeds, which need not be symmetric.
-        num_resamples: resamples of the bootstrap.
-        seed: of the bootstrap.
+        classes: class of each query, numbers or strings: (queries,) for all
+            seeds, or a list with one (queries,) for each seed.
+        confidence: coverage of the interval, in (0, 1). Default 0.95.
+        method: `"student"` (default) as above, or `"bootstrap"`: percentiles
+            of resampled classes and seeds, which need not be symmetric.
+        num_resamples: resamples of the bootstrap. Default 9999.
+        seed: seed of the bootstrap. Default 0.
 
     Returns:
         A dict of Python numbers: `difference` (a - b), `low` and `high`, the
@@ -103,33 +101,37 @@ def paired_difference(
     ```
 
     Reference: Cameron, Gelbach and Miller, "Robust inference with multiway
-    clustering", 2011, for the sum of the two variances less their common
-    part; here that part is what is left beside the seed and the class.
+    clustering", 2011: the sum of the two variances less their common part,
+    which here is the residual.
     """
     _check_arguments(confidence, method, num_resamples)
     rows_a = _rows_of_seeds(scores_a, "scores_a")
     rows_b = _rows_of_seeds(scores_b, "scores_b")
-    rows_a, rows_b, codes = _paired(rows_a, rows_b, classes)
-    num_classes = 1 + max(int(row.max(initial=-1)) for row in codes)
-    sums, counts = (
-        np.stack(
-            [
-                np.bincount(code, weights=weight, minlength=num_classes)
-                for code, weight in zip(codes, weights, strict=True)
-            ]
+    lengths = [len(row) for row in rows_a]
+    if lengths != [len(row) for row in rows_b]:
+        raise ValueError(
+            "`scores_a` and `scores_b` must hold the same queries, seed by "
+            f"seed. Received: {lengths} and {[len(row) for row in rows_b]} "
+            "queries."
         )
-        for weights in (
-            [a - b for a, b in zip(rows_a, rows_b, strict=True)],
-            [np.ones(len(code)) for code in codes],
-        )
-    )
-    is_seen = counts.any(axis=0)
-    sums, counts = sums[:, is_seen], counts[:, is_seen]
-    if sums.shape[1] < 2:
+    labels = np.concatenate(_labels_of_seeds(classes, lengths))
+    seeds = np.repeat(np.arange(len(lengths)), lengths)
+    both = np.concatenate(rows_a), np.concatenate(rows_b)
+    kept = _scored_by_both(*both, seeds)
+    names, codes = np.unique(labels[kept], return_inverse=True)
+    if len(names) < 2:
         raise ValueError(
             "`classes` must hold at least two classes with a score. "
-            f"Received: {sums.shape[1]}."
+            f"Received: {len(names)}."
         )
+    of_a, of_b = both[0][kept], both[1][kept]
+    cells = seeds[kept] * len(names) + codes.reshape(-1)
+    sums, counts = (
+        np.bincount(cells, weights, len(lengths) * len(names)).reshape(
+            len(lengths), len(names)
+        )
+        for weights in (of_a - of_b, None)
+    )
     difference = float(sums.sum() / counts.sum())
     if method == "student":
         low, high = _student(sums, counts, confidence)
@@ -140,11 +142,11 @@ def paired_difference(
         "low": low,
         "high": high,
         "confidence": float(confidence),
-        "mean_a": float(np.concatenate(rows_a).mean()),
-        "mean_b": float(np.concatenate(rows_b).mean()),
+        "mean_a": float(of_a.mean()),
+        "mean_b": float(of_b.mean()),
         "num_queries": int(counts.sum()),
-        "num_classes": sums.shape[1],
-        "num_seeds": len(rows_a),
+        "num_classes": len(names),
+        "num_seeds": len(lengths),
     }
 
 
@@ -239,30 +241,18 @@ def _rows_of_seeds(scores, name):
     return rows
 
 
-def _paired(rows_a, rows_b, classes):
-    """Returns the scores and class codes of the queries that have both."""
-    lengths = [[len(row) for row in rows] for rows in (rows_a, rows_b)]
-    if lengths[0] != lengths[1]:
+def _scored_by_both(scores_a, scores_b, seeds):
+    """Returns which queries have a score; both encoders must agree."""
+    is_lone = np.isnan(scores_a) != np.isnan(scores_b)
+    if is_lone.any():
+        first = int(np.argmax(is_lone))
+        position = first - int(np.argmax(seeds == seeds[first]))
         raise ValueError(
-            "`scores_a` and `scores_b` must hold the same queries, seed by "
-            f"seed. Received: {lengths[0]} and {lengths[1]} queries."
+            "Both encoders must have a score for the same queries. "
+            f"Received: {int(is_lone.sum())} queries with one score, the "
+            f"first at position {position} of seed {seeds[first]}."
         )
-    labels = _labels_of_seeds(classes, lengths[0])
-    _, together = np.unique(np.concatenate(labels), return_inverse=True)
-    codes = np.split(together.reshape(-1), np.cumsum(lengths[0])[:-1])
-    for place, (a, b) in enumerate(zip(rows_a, rows_b, strict=True)):
-        is_lone = np.isnan(a) != np.isnan(b)
-        if is_lone.any():
-            raise ValueError(
-                "Both encoders must have a score for the same queries. "
-                f"Received: {int(is_lone.sum())} queries with one score, the "
-                f"first at position {int(np.argmax(is_lone))} of seed {place}."
-            )
-    kept = [~np.isnan(row) for row in rows_a]
-    return tuple(
-        [row[keep] for row, keep in zip(rows, kept, strict=True)]
-        for rows in (rows_a, rows_b, codes)
-    )
+    return ~np.isnan(scores_a)
 
 
 def _labels_of_seeds(classes, lengths):

@@ -1,10 +1,10 @@
 """Ranks of a query's positives in exact rankings of a gallery.
 
-Most scores need the nearest items of a query alone. A bound that a few dozen
-items pass is guessed from the query's nearest items in a random sample; the
-products of a block of queries with the gallery are compared with it, and what
-passes is sorted by its distance in float64. A query with too few items within
-its bound is searched again with an exact bound: no result depends on luck.
+Most scores need only the nearest items of a query. A random sample of the
+gallery gives a bound that a few dozen items pass; the products of a block of
+queries with the gallery are compared with it, and the items that pass are
+sorted by their distance in float64. A query with too few of them is searched
+again with an exact bound: no result depends on the sample.
 
 | symbol | name | meaning |
 | --- | --- | --- |
@@ -19,12 +19,12 @@ import numpy as np
 from keras_gsp.embeddings.labeled_embeddings import moved_to_origin
 from keras_gsp.metrics.relevance import Relevance
 
-# Nearness of one block of queries to the whole gallery: 64 MB in float32.
+# Products of one block of queries with the gallery: 64 MB in float32.
 BLOCK_NUMBERS = 2**24
-# A gallery up to this size is searched without a guess.
+# A gallery up to this size is searched without a sample.
 SAMPLE_ITEMS = 1024
-# Rankings deeper than this share of a gallery are sorted as a whole, and so
-# are those of queries with so many candidates for each wanted item (ties).
+# Rankings deeper than one part in DEEP_SHARE of a gallery are sorted whole, and
+# so are queries with more than CROWD candidates per wanted item (ties).
 DEEP_SHARE = 32
 CROWD = 32
 
@@ -40,23 +40,24 @@ def positive_ranks(
     is_complete: bool = False,
     block_size: int | None = None,
 ) -> Iterator[Hits]:
-    """Yields the ranks at which queries meet their positives.
+    """Yields the ranks of the positives of each query.
 
-    Rankings are by Euclidean distance, equal distances by position.
+    Rankings are by Euclidean distance; equal distances are ordered by
+    position.
 
     Args:
         embeddings: (queries, size), float32 or float64, finite.
-        gallery: (gallery, size); begins with the queries where these are
-            removed from their own rankings.
-        relevance: positives of each query, and what is left out.
-        at_least: depth of every ranking; one of R positives is ranked to
-            depth R at least.
+        gallery: (gallery, size); begins with the queries if these are their
+            own gallery.
+        relevance: positives of each query, and the items left out.
+        at_least: least depth of a ranking; also at least the number of the
+            query's positives.
         is_complete: whether to rank the whole gallery.
-        block_size: queries ranked at once; `None` means 64 MB.
+        block_size: queries ranked at once; `None`: 64 MB.
 
     Yields:
-        Queries and ranks from 1, two arrays (hits,): by query, then by rank,
-        all hits of a query together.
+        Queries and ranks from 1, two arrays (hits,), sorted by query and
+        rank; all hits of a query are in one pair.
     """
     search = _Search(embeddings, gallery, relevance, at_least, block_size)
     order = np.argsort(relevance.num_positives, kind="stable")
@@ -71,13 +72,12 @@ def positive_ranks(
 def ranks_by_distance(
     distances: np.ndarray, queries: np.ndarray, relevance: Relevance
 ) -> Hits:
-    """Returns the ranks of positives by given distances.
+    """Returns the ranks of positives for given distances.
 
     Args:
         distances: (queries, gallery).
-        queries: (queries,), positions of the queries in `relevance`, each
-            with a positive.
-        relevance: positives of each query, and what is left out.
+        queries: (queries,), positions in `relevance`, each with a positive.
+        relevance: positives of each query, and the items left out.
 
     Returns:
         Queries and ranks, as `positive_ranks` yields them.
@@ -183,7 +183,7 @@ class _Search:
             yield from self.nearest(rows[kept[is_short]], is_guess=False)
 
     def _hits(self, owners, items):
-        """Ranks candidates by distance, and keeps the positives."""
+        """Ranks candidates by distance and returns the positives."""
         kept = ~self.relevance.is_removed(owners, items)
         owners, items = owners[kept], items[kept]
         order = np.lexsort((items, self._distances(owners, items), owners))
@@ -194,7 +194,7 @@ class _Search:
         return owners[is_hit], ranks[is_hit]
 
     def _sampled_bounds(self, rows):
-        """A nearness that a few more items than wanted should reach."""
+        """Returns a nearness that a few more items than wanted should reach."""
         depth = int(self.depths[rows].max())
         expected = depth * len(self.sample) / len(self.gallery)
         # Three standard deviations: few queries are searched twice.
@@ -203,7 +203,7 @@ class _Search:
         return _nth_largest(nearness, rank) - self.slack
 
     def _distances(self, queries, items):
-        """Squared distances of pairs in float64, equal for equal items."""
+        """Returns squared distances of pairs in float64."""
         found = np.empty(len(queries))
         for start in range(0, len(queries), 2**14):
             rows = slice(start, start + 2**14)
@@ -220,10 +220,10 @@ def _nth_largest(values, rank):
 
 
 def _without_copies(gallery):
-    """Returns distinct items, and where each item now is, or `None`.
+    """Returns distinct items and the place of each item, or `None`.
 
-    Identical items then share one column of the product, hence one distance,
-    bit for bit, which two columns of a blocked product need not.
+    Identical items then share one column of a product, hence one distance;
+    two columns of a blocked product may differ in the last bit.
     """
     gallery = np.ascontiguousarray(gallery + 0.0)  # -0.0 becomes 0.0
     rows = gallery.view(np.dtype((np.void, gallery.strides[0]))).reshape(-1)

@@ -1,4 +1,4 @@
-"""Which gallery items are right answers to a query, and which are none."""
+"""The positives of each query, and the items its ranking leaves out."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ BLOCK_NUMBERS = 2**22
 
 
 class Relevance:
-    """Tells positives of a query, and what is left out of its ranking.
+    """Finds the positives of a query and the items its ranking leaves out.
 
-    An item is a positive when it has a label of the query. Left out are the
-    query itself where the queries are their own gallery, and positives of the
-    query's group (the same identity under the same camera).
+    A positive shares a label with the query. A ranking leaves out the query
+    itself, if the queries are their own gallery, and positives of the query's
+    group (the same identity under the same camera).
 
     Args:
         labels: (queries,) class codes, or (queries, classes) booleans.
-        gallery_labels: (gallery,) or (gallery, classes), of the same kind; no
-            query's code is negative, so a negative one is of no class.
+        gallery_labels: (gallery,) or (gallery, classes), of the same kind; a
+            negative code is of no class.
         is_own_gallery: whether query i is gallery item i.
         groups: (queries,) codes of groups, or `None`.
         gallery_groups: (gallery,) codes of groups, or `None`.
@@ -53,14 +53,14 @@ class Relevance:
             self._count_classes()
 
     def is_positive(self, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
-        """Tells whether items have a label of queries, pair by pair.
+        """Returns whether items share a label with queries, pair by pair.
 
         Args:
             queries: (...,), positions of queries.
             items: (...,), positions in the gallery.
 
         Returns:
-            Booleans of the shape the two broadcast to.
+            Booleans, in the broadcast shape.
         """
         if not self._is_multiple:
             return self._labels[queries] == self._gallery_labels[items]
@@ -71,15 +71,7 @@ class Relevance:
         return found
 
     def is_removed(self, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
-        """Tells whether items are left out of the queries' rankings.
-
-        Args:
-            queries: (...,), positions of queries.
-            items: (...,), positions in the gallery.
-
-        Returns:
-            Booleans of the shape the two broadcast to.
-        """
+        """Returns whether rankings leave items out; as `is_positive`."""
         if self._groups is None:
             if self.is_own_gallery:
                 return queries == items
@@ -92,7 +84,7 @@ class Relevance:
         return found
 
     def _count_classes(self):
-        """Counts by class, without looking at pairs."""
+        """Counts by class, without comparing pairs."""
         size = 1 + max(self._labels.max(), self._gallery_labels.max())
         known = self._gallery_labels >= 0
         sizes = np.bincount(self._gallery_labels[known], minlength=size)
@@ -132,14 +124,13 @@ def group_codes(
     gallery_length: int,
     is_own_gallery: bool,
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Numbers the groups of queries and gallery from 0, alike in both.
+    """Numbers the groups of queries and gallery from 0, consistently.
 
     Args:
         groups: (queries,), numbers or strings, or `None`.
-        length: number of queries there must be.
-        gallery_groups: (gallery,), or `None`: those of the queries where they
-            are their own gallery.
-        gallery_length: number of gallery items there must be.
+        length: number of queries.
+        gallery_groups: (gallery,), or `None`, as for a queries' own gallery.
+        gallery_length: number of gallery items.
         is_own_gallery: whether the queries are their own gallery.
 
     Returns:
@@ -147,12 +138,19 @@ def group_codes(
 
     Raises:
         TypeError: groups that are neither numbers nor strings.
-        ValueError: another length, or groups of one side alone.
+        ValueError: another length, groups of one side alone, or of a gallery
+            that is not given.
     """
+    if is_own_gallery:
+        if gallery_groups is not None:
+            raise ValueError(
+                "`gallery_groups` must come with a gallery. Received: no "
+                "gallery_embeddings; the queries' groups are their gallery's "
+                "too."
+            )
+        gallery_groups = groups
     if groups is None and gallery_groups is None:
         return None, None
-    if is_own_gallery and gallery_groups is None:
-        gallery_groups = groups
     if groups is None or gallery_groups is None:
         missing = "query_groups" if groups is None else "gallery_groups"
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Other rankings from the same embeddings: query expansion, re-ranking.
+"""Query expansion and k-reciprocal re-ranking of embeddings.
 
 | symbol | name | meaning |
 | --- | --- | --- |
@@ -27,20 +27,20 @@ def alpha_query_expansion(
     num_neighbors: int = 10,
     alpha: float = 3.0,
 ) -> np.ndarray:
-    """Moves each query towards its nearest gallery items.
+    """Expands queries with their nearest gallery items (alpha-QE).
 
     ```
     q' = q + sum over the num_neighbors nearest g of max(0, q . g)^alpha g
     ```
 
     of l2-normalized embeddings, normalized again. Search the gallery with the
-    result instead of the queries. Report it beside the plain score: it looks
-    at the gallery twice, and helps a good ranking while it spoils a bad one.
+    result instead of the queries. It improves a good ranking and spoils a bad
+    one: report it beside the plain score.
 
     Args:
         embeddings: (queries, size), finite.
         gallery_embeddings: (gallery, size), finite. Default `None`: the
-            queries are their own gallery, and none is its own neighbor.
+            queries are their own gallery; a query is not its own neighbor.
         num_neighbors: neighbors to add, at least 1; all of a smaller
             gallery. Default 10.
         alpha: exponent of their cosine, at least 0; 0 is plain average query
@@ -87,12 +87,7 @@ def expanded_queries(
 ) -> np.ndarray:
     """Returns `alpha_query_expansion` of rows of length 1.
 
-    Args:
-        queries: (queries, size).
-        gallery: (gallery, size).
-        is_own: whether query i is gallery item i.
-        num_neighbors: neighbors to add.
-        alpha: exponent of their cosine.
+    `is_own` is whether query i is gallery item i.
     """
     expanded = np.empty_like(queries)
     for rows, nearest, cosines in _nearest(
@@ -100,7 +95,7 @@ def expanded_queries(
     ):
         weights = np.maximum(cosines, 0) ** alpha
         if is_own:
-            # Itself is added below with weight 1, wherever it was found.
+            # The query itself is added below with weight 1.
             weights[nearest == np.arange(rows.start, rows.stop)[:, None]] = 0
         expanded[rows] = queries[rows]
         expanded[rows] += np.einsum("qk,qkd->qd", weights, gallery[nearest])
@@ -115,10 +110,10 @@ def k_reciprocal(
     num_expanded: int = 6,
     distance_weight: float = 0.3,
 ) -> np.ndarray:
-    """Distances after re-ranking by what two items have near in common.
+    """Computes k-reciprocal distances, for re-ranking by common neighbors.
 
-    Two items are likely of one class when each is among the other's nearest
-    and their nearest are the same:
+    Two items are likely of one class if each is among the nearest of the
+    other and both have the same nearest items:
 
     ```
     R*(p)  = R(p, k), and R(g, k / 2) of its members g that overlap it by 2/3
@@ -127,9 +122,8 @@ def k_reciprocal(
     ```
 
     with d the squared distance of l2-normalized embeddings over the largest
-    one from p. Each item, query or gallery, is placed by all of them, so a
-    score from this is no score of one query against a gallery: report it
-    beside the plain one.
+    one from p. A distance depends on all queries and gallery items: report
+    such a score beside the plain one.
 
     Args:
         embeddings: (queries, size), finite.
@@ -140,7 +134,7 @@ def k_reciprocal(
         distance_weight: w, in [0, 1]. Default 0.3.
 
     Returns:
-        (queries, gallery), float32, to be ranked from small to large.
+        (queries, gallery), float32; smaller is nearer.
 
     Raises:
         ValueError: embeddings that are not finite or of different sizes, a
@@ -185,42 +179,33 @@ def reciprocal_distances(
     num_expanded: int = 6,
     distance_weight: float = 0.3,
 ) -> Iterator[np.ndarray]:
-    """Yields `k_reciprocal`'s distances of each query, rows of length 1.
+    """Yields the row of `k_reciprocal` of each query; inputs have length 1.
 
-    Args:
-        queries: (queries, size).
-        gallery: (gallery, size).
-        is_own: whether query i is gallery item i.
-        num_neighbors: as for `k_reciprocal`.
-        num_expanded: as for `k_reciprocal`.
-        distance_weight: as for `k_reciprocal`.
+    `is_own` is whether query i is gallery item i.
     """
     points = gallery if is_own else np.concatenate([queries, gallery])
     columns = slice(0 if is_own else len(queries), len(points))
     weights = _encoding(points, num_neighbors, num_expanded)
-    # Where an item weighs something: the only places where a minimum does.
-    holders: list[list[int]] = [[] for _ in points]
+    # Items by member: a minimum is 0 for all others.
+    holders: list[tuple[list, list]] = [([], []) for _ in points]
     for item, row in enumerate(weights):
-        for member in row:
-            holders[member].append(item)
-    inverted = [np.array(found, "int64") for found in holders]
-    values = [
-        np.array([weights[item][member] for item in found], "float64")
-        for member, found in enumerate(holders)
-    ]
+        for member, weight in row.items():
+            holders[member][0].append(item)
+            holders[member][1].append(weight)
+    inverted = [(np.array(i, "int64"), np.array(w)) for i, w in holders]
     for query, row in enumerate(weights[: len(queries)]):
         common = np.zeros(len(points))
         for member, weight in row.items():
-            common[inverted[member]] += np.minimum(weight, values[member])
+            items, values = inverted[member]
+            common[items] += np.minimum(weight, values)
         jaccard = 1 - common / (2 - common)
         distances = _squared_distances(points[query], points)
-        yield ((1 - distance_weight) * jaccard + distance_weight * distances)[
-            columns
-        ]
+        mixed = (1 - distance_weight) * jaccard + distance_weight * distances
+        yield mixed[columns]
 
 
 def _encoding(points, num_neighbors, num_expanded):
-    """V of every item, as a dict from member to weight."""
+    """Returns V of every item, a dict from member to weight."""
     depth = max(num_neighbors, num_expanded - 1) + 1
     nearest = np.concatenate(
         [found for _, found, _ in _nearest(points, points, depth)]
@@ -252,7 +237,7 @@ def _encoding(points, num_neighbors, num_expanded):
 
 
 def _reciprocal(nearest, depth):
-    """For each item the items of its `depth` nearest that have it in theirs."""
+    """Returns for each item those of its `depth` nearest that have it too."""
     near = [set(found) for found in nearest[:, :depth].tolist()]
     return [
         {other for other in found if item in near[other]}
@@ -261,7 +246,7 @@ def _reciprocal(nearest, depth):
 
 
 def _squared_distances(point, points):
-    """From one item to all, over the largest of them."""
+    """Returns distances from one item to all, divided by the largest."""
     distances = np.maximum(2 - 2 * (points @ point).astype("float64"), 0)
     return distances / max(float(distances.max()), 1e-12)
 
@@ -287,7 +272,7 @@ def _nearest(
 
 
 def _unit_sides(embeddings, gallery_embeddings):
-    """Queries and gallery with rows of length 1, and whether they are one."""
+    """Returns queries and gallery with rows of length 1, and `is_own`."""
     embeddings = checked_embeddings(embeddings, "embeddings")
     queries = unit_rows(embeddings, "embeddings")
     if gallery_embeddings is None:

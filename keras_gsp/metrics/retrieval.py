@@ -53,11 +53,10 @@ def retrieval_scores(
     mAP      = 1 / R * sum over all i, i-th neighbor correct, of P@i
     ```
 
-    and every score is the mean over the queries. `P@i` is the precision at i,
-    not at R as equation (A.2) of the GSP paper prints it. Recall@k is what
-    re-identification calls the cumulative matching characteristic (CMC) at
-    rank k. A query without any positive has no such score: it is left out and
-    counted.
+    and every score is the mean over the queries with a positive; the others
+    are counted. `P@i` is the precision at i, not at R as equation (A.2) of
+    the GSP paper prints it. Recall@k is the cumulative matching
+    characteristic (CMC) of re-identification.
 
     Without a gallery the queries search each other, and each is removed from
     its own ranking by its position: an identical copy elsewhere stays in.
@@ -66,65 +65,62 @@ def retrieval_scores(
 
     Re-identification leaves out, for each query, the gallery items of the
     same identity under the same camera: give the cameras as `query_groups`
-    and `gallery_groups`. Distractors are gallery items that are no one's
-    positive.
+    and `gallery_groups`.
 
-    Which items are nearest is decided in float64, of candidates from products
-    in float32, or in float64 for float64 embeddings (where the backend has
-    it). The mAP and rankings deeper than a thirtieth of the gallery sort all
-    of it by those products. Memory: a few times 64 MB beside the data.
+    The order is decided in float64, among candidates from products in float32
+    (in float64 for float64 embeddings). The mAP and rankings deeper than a
+    thirtieth of the gallery sort all of it by those products. Memory: a few
+    times 64 MB beside the data.
 
     Args:
         embeddings: (queries, size), finite.
         labels: (queries,) or (queries, 1), numbers or strings; or, for
-            several labels an item, (queries, classes) booleans: items that
+            several labels per item, (queries, classes) booleans: items that
             share a label are positives of each other.
         gallery_embeddings: (gallery, size), finite. Default `None`: the
             queries are their own gallery.
         gallery_labels: (gallery,), (gallery, 1) or (gallery, classes), of the
             kind of `labels`. Given exactly when `gallery_embeddings` is.
-        query_groups: (queries,), numbers or strings: a positive of the
-            query's own group is left out of its ranking. Default `None`:
-            nothing is.
-        gallery_groups: (gallery,), given with `query_groups` where there is a
+        query_groups: (queries,), numbers or strings: positives of the query's
+            group are left out of its ranking. Default `None`: no groups.
+        gallery_groups: (gallery,), given with `query_groups` if there is a
             gallery.
-        distractor_embeddings: (distractors, size), finite; they stand behind
-            the gallery where distances are equal. Default `None`.
-        recall_at: the k of each Recall@k, integers of at least 1. A k beyond
-            the size of the gallery stands for the whole gallery.
+        distractor_embeddings: (distractors, size), finite: gallery items that
+            are no query's positive, after the gallery where distances are
+            equal. Default `None`.
+        recall_at: the k of each Recall@k, integers of at least 1. Default
+            (1, 2, 4, 8). A k beyond the gallery means all of it.
         map_at: the k of each mAP@k, integers of at least 1. Default none.
         average_precision: whether to rank the whole gallery for the mAP,
             which takes several times as long. Default `False`.
-        reranking: other rankings to score beside the plain one, each with its
-            default numbers: `"alpha_query_expansion"`, `"k_reciprocal"`; see
-            the functions of these names. Default none.
+        reranking: other rankings to score too, with their defaults:
+            `"alpha_query_expansion"`, `"k_reciprocal"`; see the functions of
+            these names. Default none.
         per_class: whether to return the scores of each class too. Default
             `False`.
-        per_query: whether to return the scores of each query too, as
-            `paired_difference` takes them. Default `False`.
-        block_size: queries ranked at once, at least 1. Default `None`: as
-            many as make 64 MB of float32 distances.
+        per_query: whether to return the scores of each query too, for
+            `paired_difference`. Default `False`.
+        block_size: queries ranked at once, at least 1. Default `None`: 64 MB
+            of float32 distances.
 
     Returns:
         A dict of Python numbers: `precision_at_1`, `precision_at_r`,
-        `map_at_r`, one `recall_at_<k>` and one `map_at_<k>` for each k and
-        `mean_average_precision` where asked for, all in [0, 1];
-        `num_queries`, the queries that were scored, and `num_dropped`, those
-        without a positive. With `reranking`, under `"reranked"` a dict from
-        each name to a dict of the same scores. With `per_query`, under
-        `"per_query"` a dict of the plain scores, each an array (queries,) with
-        NaN for those without a positive. With `per_class`, under
-        `"per_class"` a dict from each class of the queries (its column, for
-        several labels an item) to a dict of its scores, `num_queries` and
-        `num_dropped`; a class without a scored query has its numbers only.
+        `map_at_r`, one `recall_at_<k>` and one `map_at_<k>` for each k, and
+        `mean_average_precision` if requested, all in [0, 1]; `num_queries`,
+        the scored queries, and `num_dropped`, those without a positive.
+        `"reranked"` maps each name in `reranking` to a dict of the same
+        scores. `"per_query"` maps each plain score to an array (queries,),
+        NaN without a positive. `"per_class"` maps each class of the queries
+        (its column, for several labels per item) to a dict of its scores,
+        `num_queries` and `num_dropped`; without a scored query, to the two
+        counts only.
 
     Raises:
         TypeError: labels that are neither numbers nor strings, or labels of
             queries and gallery of different kinds.
         ValueError: embeddings that are empty, not finite or not of rank 2;
             lengths or sizes that do not match; half a gallery; groups of one
-            side alone; a k or a block size below 1; not one query with a
-            positive.
+            side alone; a k or a block size below 1; no query with a positive.
 
     Example:
 
@@ -140,7 +136,7 @@ def retrieval_scores(
 
     Reference: Musgrave et al., "A metric learning reality check", 2020,
     section 3.2; Zheng et al., "Scalable person re-identification", 2015, for
-    what is left out by camera.
+    the groups.
     """
     measures: dict[str, Any] = {
         "recall_at": _checked_ranks(recall_at, "recall_at"),
@@ -148,7 +144,12 @@ def retrieval_scores(
         "average_precision": average_precision,
     }
     check_count(is_optional=True, block_size=block_size)
-    _check_rerankings(reranking)
+    for name in reranking:
+        if name not in RERANKINGS:
+            raise ValueError(
+                f"`reranking` must hold names of {RERANKINGS}. "
+                f"Received: reranking={tuple(reranking)}."
+            )
     sides = searched_sides(
         embeddings,
         labels,
@@ -161,8 +162,8 @@ def retrieval_scores(
     )
     is_scored = relevance.num_positives > 0
 
-    def scored(queries, gallery):
-        hits = positive_ranks(
+    def ranked(queries, gallery):
+        return positive_ranks(
             queries,
             gallery,
             relevance,
@@ -170,26 +171,23 @@ def retrieval_scores(
             is_complete=average_precision,
             block_size=block_size,
         )
+
+    def scored(hits):
         return _rows_of_hits(hits, relevance.num_positives, **measures)
 
-    def reranked(name, queries, gallery):
-        if name == "alpha_query_expansion":
-            is_own = sides.is_own_gallery
-            return scored(expanded_queries(queries, gallery, is_own), gallery)
-        hits = _reciprocal_hits(queries, gallery, relevance)
-        return _rows_of_hits(hits, relevance.num_positives, **measures)
-
-    rows = scored(sides.embeddings, gallery)
+    rows = scored(ranked(sides.embeddings, gallery))
     scores = _means(rows, is_scored)
     if reranking:
-        units = (
-            unit_rows(sides.embeddings, "embeddings"),
-            unit_rows(gallery, "gallery_embeddings"),
-        )
-        scores["reranked"] = {
-            name: _means(reranked(name, *units), is_scored)
-            for name in reranking
-        }
+        scores["reranked"] = {}
+        queries = unit_rows(sides.embeddings, "embeddings")
+        items = unit_rows(gallery, "gallery_embeddings")
+    for name in reranking:
+        if name == "alpha_query_expansion":
+            is_own = sides.is_own_gallery
+            hits = ranked(expanded_queries(queries, items, is_own), items)
+        else:
+            hits = _reciprocal_hits(queries, items, relevance)
+        scores["reranked"][name] = _means(scored(hits), is_scored)
     if per_class:
         scores["per_class"] = {
             name: _means(
@@ -203,22 +201,8 @@ def retrieval_scores(
     return scores
 
 
-def _check_rerankings(reranking):
-    for name in reranking:
-        if name not in RERANKINGS:
-            raise ValueError(
-                f"`reranking` must hold names of {RERANKINGS}. "
-                f"Received: reranking={tuple(reranking)}."
-            )
-
-
 def _gallery_and_relevance(sides, query_groups, gallery_groups, distractors):
-    """What is searched, and what in it is right for which query."""
-    if gallery_groups is not None and sides.is_own_gallery:
-        raise ValueError(
-            "`gallery_groups` must come with a gallery. Received: no "
-            "gallery_embeddings; the queries' groups are their gallery's too."
-        )
+    """Returns the searched gallery and the `Relevance` of its items."""
     groups, other_groups = group_codes(
         query_groups,
         len(sides.codes),
@@ -254,7 +238,7 @@ def _reciprocal_hits(queries, gallery, relevance):
 
 
 def _rows_of_hits(hits, num_positives, **measures):
-    """Scores of each query, NaN for those without a positive."""
+    """Returns the scores of each query, NaN without a positive."""
     rows: dict[str, np.ndarray] = {}
     for queries, ranks in hits:
         found, local = np.unique(queries, return_inverse=True)
@@ -262,16 +246,14 @@ def _rows_of_hits(hits, num_positives, **measures):
             local.reshape(-1), ranks, num_positives[found], **measures
         )
         for name, values in part.items():
-            # A query that meets no positive scores 0.
-            row = rows.setdefault(
-                name, np.where(num_positives > 0, 0.0, np.nan)
-            )
-            row[found] = values
+            # A query without a hit scores 0.
+            zeros = np.where(num_positives > 0, 0.0, np.nan)
+            rows.setdefault(name, zeros)[found] = values
     return rows
 
 
 def _means(rows, is_scored):
-    """Means over the queries with a score, and how many there are."""
+    """Returns the means over the scored queries, and the counts."""
     num_queries = int(np.count_nonzero(is_scored))
     scores = {}
     if num_queries:
@@ -286,16 +268,14 @@ def _means(rows, is_scored):
 def _members(codes, classes):
     """Yields each class of the queries and the positions of its members."""
     for code, name in enumerate(classes):
-        if codes.ndim == 2:
-            members = np.flatnonzero(codes[:, code])
-        else:
-            members = np.flatnonzero(codes == code)
+        is_member = codes[:, code] if codes.ndim == 2 else codes == code
+        members = np.flatnonzero(is_member)
         if len(members):
             yield name, members
 
 
 def _with_distractors(sides, groups, distractors):
-    """Gallery, labels and groups with items behind that are of no class."""
+    """Returns gallery, labels and groups, with items of no class added."""
     if distractors is None:
         return sides.gallery, sides.gallery_codes, groups
     distractors = checked_embeddings(distractors, "distractor_embeddings")
@@ -337,23 +317,21 @@ def ranked_scores(
 ) -> dict[str, np.ndarray]:
     """Computes the scores of queries from the ranks of their positives.
 
-    With R the positives of a query (`num_positives`) and r_h the rank of the
-    h-th nearest one (`ranks`), h / r_h is the precision at that rank.
+    The precision at the rank r_h of the h-th nearest positive is h / r_h.
 
     Args:
-        queries: (hits,), positions of queries in `num_positives`, all hits of
-            a query together.
+        queries: (hits,), positions in `num_positives`, all hits of a query
+            together.
         ranks: (hits,), from 1, rising for each query; at least those up to
-            the query's R and up to every k.
+            the query's number of positives and up to every k.
         num_positives: (queries,), at least 1 where there is a hit.
         recall_at: the k of each Recall@k.
         map_at: the k of each mAP@k.
-        average_precision: whether to score the mAP, for which all ranks must
-            be given.
+        average_precision: whether to compute the mAP; needs all ranks.
 
     Returns:
-        A dict from the name of a score to an array (queries,); 0 for a query
-        without a hit, as its score is.
+        A dict from the name of a score to an array (queries,), 0 for a query
+        without a hit.
     """
     count = len(num_positives)
     starts = np.flatnonzero(np.diff(queries, prepend=-1))
@@ -383,8 +361,7 @@ def ranked_scores(
         size = np.minimum(positives, k)
         scores[f"map_at_{k}"] = mean(precisions, ranks <= k, size)
     if average_precision:
-        everywhere = np.ones(len(queries), bool)
         scores["mean_average_precision"] = mean(
-            precisions, everywhere, positives
+            precisions, ranks > 0, positives
         )
     return scores

@@ -1,4 +1,4 @@
-"""Verification scores: are two items of one class, told by their distance.
+"""Verification scores: whether a distance separates pairs of one class.
 
 | symbol | name | meaning |
 | --- | --- | --- |
@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_gsp.metrics.pair_distances import PairDistances
 
-# Thresholds at which the curve is known; with fewer positive pairs, all of it.
+# The curve is exact with at most so many positive pairs.
 MAX_THRESHOLDS = 2**20
 
 
@@ -28,11 +28,11 @@ def verification_scores(
     false_accept_rates: Sequence[float] = (1e-2, 1e-3, 1e-4),
     block_size: int | None = None,
 ) -> dict[str, float | int]:
-    """Scores how well a distance tells whether two items are of one class.
+    """Scores how well the distance separates pairs of one class from others.
 
-    Every pair of two items is a question, or every pair of a query and a
-    gallery item where there is a gallery. A pair is accepted when its
-    Euclidean distance (of the embeddings as given) is at most t, and
+    The pairs are those of two items, or of a query and a gallery item if
+    there is a gallery. A pair is accepted if its Euclidean distance (of the
+    embeddings as given) is at most t, and
 
     ```
     AUC       = share of (positive, negative) pairs of pairs in which the
@@ -42,14 +42,13 @@ def verification_scores(
     TAR@FAR f = largest TAR(t) of all t with FAR(t) <= f
     ```
 
-    These are scikit-learn's, but no pair is kept: of n items a block of rows
-    of the n x n distances is in memory, and the distances of the pairs of one
-    class, of which there are few. The curve is known at each of these, hence
-    exactly. Of more than a million of them it is known at a million evenly
-    spread ones, at which it is exact, and the AUC is within 1e-5.
+    as in scikit-learn, but in less memory: a block of rows of the distances,
+    and the distances of positive pairs, which are few. The curve is exact
+    unless there are more than a million positive pairs; it is then exact at a
+    million of them, and the AUC is within 1e-5.
 
-    A rate f below one over the number of negative pairs allows not one false
-    accept; the score then says little about unseen pairs.
+    A rate f below one over the number of negative pairs allows no false
+    accept; the score then predicts little about unseen pairs.
 
     Args:
         embeddings: (items, size), finite.
@@ -59,8 +58,8 @@ def verification_scores(
         gallery_labels: (gallery,) or (gallery, 1), of the kind of `labels`.
             Given exactly when `gallery_embeddings` is.
         false_accept_rates: the f of each TAR@FAR, in [0, 1].
-        block_size: rows compared at once, at least 1. Default `None`: as many
-            as make 64 MB of float32 distances.
+        block_size: rows compared at once, at least 1. Default `None`: 64 MB
+            of float32 distances.
 
     Returns:
         A dict of Python numbers: `auc`, `equal_error_rate` and one
@@ -108,20 +107,20 @@ def verification_scores(
 
 
 def _curve(pairs):
-    """Corners of the curve of (FAR, TAR), from (0, 0) to (1, 1)."""
+    """Returns the corners of the curve (FAR, TAR), (0, 0) to (1, 1)."""
     thresholds = np.sort(pairs.positives())
     if len(thresholds) > MAX_THRESHOLDS:
         places = np.linspace(0, len(thresholds) - 1, MAX_THRESHOLDS)
         thresholds = thresholds[places.astype("int64")]
     thresholds = np.unique(thresholds)
-    # Pairs nearer than each threshold, and as near: (2, thresholds).
+    # Pairs below each threshold, and up to it: (2, thresholds).
     positives = np.zeros((2, len(thresholds)), "int64")
     negatives = np.zeros_like(positives)
     for near, far in pairs.blocks():
         _count(positives, thresholds, near)
         for piece in far:
             _count(negatives, thresholds, piece)
-    # Down the columns first: up to a threshold, then through it.
+    # Column by column: below a threshold, then up to it.
     corners = [
         np.concatenate([[0], counts.T.reshape(-1), [total]]) / total
         for counts, total in (
@@ -148,7 +147,7 @@ def _equal_error_rate(false_accepts, true_accepts):
 
 
 def _checked_rates(rates):
-    """Returns the rates by the name they have in a score."""
+    """Returns a dict from the name of a rate in a score to the rate."""
     for rate in rates:
         is_number = isinstance(rate, numbers.Real) and rate is not True
         if not is_number or not 0 <= rate <= 1:

@@ -2,6 +2,7 @@
 
 import functools
 import io
+import struct
 import zlib
 
 import keras
@@ -69,6 +70,20 @@ def test_photographs_come_out_the_right_way_up(kind, orientation):
     found = gsp.data.decode_image(contents)
     tolerance = JPEG_TOLERANCE if kind == "JPEG" else 0.0
     assert np.abs(found - expected).mean() <= tolerance
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_both_byte_orders_of_exif_are_read(kind):
+    for order, start in (("<", b"II*\0"), (">", b"MM\0*")):
+        # The directory begins at 8: a width, then orientation 6.
+        directory = struct.pack(
+            f"{order}IHHHIIHHIHHI",
+            *(8, 2, 0x0100, 3, 1, 3),
+            *(ORIENTATION, 3, 1, 6, 0, 0),
+        )
+        exif = b"Exif\0\0" + start + directory
+        contents = encoded(blocks(), kind, exif=exif)
+        assert gsp.data.image_size(contents) == (40, 20)
 
 
 def test_windows_refer_to_what_is_seen(tmp_path):
