@@ -27,8 +27,9 @@ if keras.backend.backend() != "tensorflow":
 @pytest.fixture
 def loaded(tiny, monkeypatch):
     """The session's export, which the command need not load again."""
-    monkeypatch.setattr(export_search, "ExportSearch", lambda _: tiny.search)
-    return tiny.search
+    found = tiny.search
+    monkeypatch.setattr(export_search, "ExportSearch", lambda _: found)
+    return found
 
 
 def test_an_export_names_its_run_recipe_and_scores(tiny):

@@ -114,9 +114,11 @@ class RateOnPlateau(keras.callbacks.Callback):
         self.waited = 0
         self.scale = 1.0
 
-    def on_train_begin(self, logs: dict | None = None) -> None:
-        """Restores the rates of a resumed run."""
-        self._set()
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        """Sets the rates, also those of a resumed run."""
+        optimizer = self.model.optimizer
+        for one in getattr(optimizer, "optimizers", [optimizer]):
+            one._learning_rate.factor.assign(self.scale)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Lowers the rates when the score does not improve."""
@@ -128,13 +130,7 @@ class RateOnPlateau(keras.callbacks.Callback):
         if self.waited >= self.patience:
             self.waited = 0
             self.scale *= self.factor
-            self._set()
         logs["rate_factor"] = self.scale
-
-    def _set(self):
-        optimizer = self.model.optimizer
-        for one in getattr(optimizer, "optimizers", [optimizer]):
-            one._learning_rate.factor.assign(self.scale)
 
 
 def build_optimizer(recipe: Recipe, learner: Any) -> Any:

@@ -14,6 +14,7 @@ records by `python -m training.research.pages`.
 import datetime
 import json
 import os
+import platform
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -22,7 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from training.runs.environment import device_name, environment
+from training.runs.environment import environment
 from training.runs.run_directory import write_text
 
 RESEARCH = "training.research"
@@ -385,3 +386,34 @@ def _without_folder(value):
 def _without_commands(text):
     paragraphs = text.strip().split("\n\n")
     return "\n\n".join(one for one in paragraphs if one[:4] != "    ")
+
+
+def device_name() -> str:
+    """Returns the name of the device that the backend computes on.
+
+    Imports the backend, which takes an accelerator's memory: call it after the
+    measurement.
+    """
+    import keras
+
+    if keras.backend.backend() == "jax":
+        import jax
+
+        device = jax.devices()[0]
+        if device.platform != "cpu":
+            return device.device_kind
+    elif keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        for device in tf.config.list_physical_devices("GPU"):
+            details = tf.config.experimental.get_device_details(device)
+            return details.get("device_name", device.name)
+    return _processor()
+
+
+def _processor():
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text().splitlines() if facts.exists() else []
+    names = [x.partition(": ")[2] for x in lines if x.startswith("model name")]
+    name = names[0] if names else platform.processor()
+    return f"{name}, {os.cpu_count()} cores"

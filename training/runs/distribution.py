@@ -33,8 +33,6 @@ from training.recipes.recipe import Recipe
 
 Kind = Literal["none", "data", "model", "mirrored"]
 BACKENDS = {"data": "jax", "model": "jax", "mirrored": "tensorflow"}
-GUIDE = "docs/guides/distribute.md"
-ON_JAX = "`KERAS_BACKEND=jax python -m training.train RECIPE --distribution {}`"
 
 # Environment variables of Keras.
 NUM_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
@@ -100,18 +98,8 @@ class Distribution:
         if self.kind == "none":
             return
         _check_backend(self.kind)
-        self._check_processes()
-        devices = devices_of(self.kind)
-        if len(devices) < 2:
-            raise ValueError(
-                f"`--distribution {self.kind}` needs 2 devices or more. "
-                f"Received: {', '.join(devices)}. Leave the option out, or "
-                "try JAX on a processor in parts: XLA_FLAGS="
-                "--xla_force_host_platform_device_count=2."
-            )
-        self._check_parts(recipe, len(devices), num_classes)
-        if self.kind == "mirrored":
-            _check_mirrored(recipe)
+        for problem in self._problems(recipe, num_classes):
+            raise ValueError(problem)
 
     def scope(self) -> AbstractContextManager[Any]:
         """Returns the context in which models use the devices.
@@ -160,7 +148,7 @@ class Distribution:
             return keras.distribution.DataParallel(auto_shard_dataset=False)
         devices = devices_of(self.kind)
         mesh = keras.distribution.DeviceMesh(
-            shape=self._mesh(len(devices)),
+            shape=(len(devices) // self.model_devices, self.model_devices),
             axis_names=["batch", "model"],
             devices=devices,
         )
@@ -171,54 +159,74 @@ class Distribution:
             layout_map=layout, batch_dim_name="batch", auto_shard_dataset=False
         )
 
-    def _mesh(self, num_devices):
-        return num_devices // self.model_devices, self.model_devices
-
-    def _check_processes(self):
-        # TensorFlow's MultiWorkerMirroredStrategy fails inside Keras 3
-        # (keras-team/keras#20585).
-        found = {"TF_CONFIG": os.environ.get("TF_CONFIG")}
-        if self.num_processes > 1:
-            found[NUM_PROCESSES] = str(self.num_processes)
-        for name, value in found.items():
-            if self.kind == "mirrored" and value:
-                raise ValueError(
-                    "`--distribution mirrored` must run in one process. "
-                    f"Received: {name}={value}. Unset it, or train on JAX: "
-                    f"{ON_JAX.format('data')}; {GUIDE} explains several hosts."
-                )
-
-    def _check_parts(self, recipe, num_devices, num_classes):
-        """Engines only cut evenly."""
-        parts = num_devices
+    def _problems(self, recipe, num_classes):
+        """Yields why a recipe cannot be trained on these devices."""
+        if self.kind == "mirrored":
+            yield from _mirrored_problems(recipe, self.num_processes)
+        devices = devices_of(self.kind)
+        parts = len(devices)
+        if parts < 2:
+            yield (
+                f"`--distribution {self.kind}` needs 2 devices or more. "
+                f"Received: {', '.join(devices)}. Leave the option out, or "
+                "try JAX on a processor in parts: XLA_FLAGS="
+                "--xla_force_host_platform_device_count=2."
+            )
         if self.kind == "model":
-            if self.model_devices < 2 or num_devices % self.model_devices:
-                raise ValueError(
+            received = f"Received: model_devices={self.model_devices}."
+            if self.model_devices < 2 or parts % self.model_devices:
+                yield (
                     "`--model-devices` must be at least 2 and divide the "
-                    f"{num_devices} devices. "
-                    f"Received: model_devices={self.model_devices}."
+                    f"{parts} devices. {received}"
                 )
-            parts = self._mesh(num_devices)[0]
             if num_classes is not None and num_classes % self.model_devices:
-                raise ValueError(
+                yield (
                     "`--model-devices` must divide the number of training "
-                    f"classes, {num_classes}. "
-                    f"Received: model_devices={self.model_devices}. Use "
+                    f"classes, {num_classes}. {received} Use "
                     "`--distribution data`, which keeps them whole."
                 )
             if not (recipe.uses_proxies or recipe.regularizer == "zsr"):
-                raise ValueError(
+                yield (
                     "`--distribution model` cuts proxies or class embeddings "
                     "by class. Received: a recipe with neither, "
                     f"loss={recipe.loss}. Use `--distribution data`."
                 )
+            parts //= self.model_devices
         if recipe.batch_size % (parts * recipe.batch_chunks):
             chunks = "" if recipe.batch_chunks == 1 else " and its chunks"
-            raise ValueError(
+            yield (
                 f"The batch must be cut evenly by {parts} devices{chunks}. "
                 f"Received: classes_per_batch={recipe.classes_per_batch}, "
                 f"samples_per_class={recipe.samples_per_class}, "
                 f"batch_chunks={recipe.batch_chunks}."
+            )
+
+
+def _mirrored_problems(recipe, num_processes):
+    on_jax = (
+        "`KERAS_BACKEND=jax python -m training.train RECIPE "
+        "--distribution data`"
+    )
+    # TensorFlow's MultiWorkerMirroredStrategy fails inside Keras 3
+    # (keras-team/keras#20585).
+    found = {"TF_CONFIG": os.environ.get("TF_CONFIG")}
+    if num_processes > 1:
+        found[NUM_PROCESSES] = str(num_processes)
+    for name, value in found.items():
+        if value:
+            yield (
+                "`--distribution mirrored` must run in one process. "
+                f"Received: {name}={value}. Unset it, or train on JAX: "
+                f"{on_jax}; docs/guides/distribute.md explains several hosts."
+            )
+    for name, reason in (
+        ("jit_compile", "XLA cannot read a replica's variables"),
+        ("log_regularizer_share", "it would be that of one replica's part"),
+    ):
+        if getattr(recipe, name):
+            yield (
+                f"`{name}` must be False with `--distribution mirrored`: "
+                f"{reason}. Received: {name}=True. On JAX it works: {on_jax}."
             )
 
 
@@ -262,7 +270,18 @@ def _check_backend(kind):
 
 def _meet_other_processes():
     """Connects as Keras documents it, with early errors."""
-    _check_environment()
+    number, addresses = os.environ.get(PROCESS_ID), os.environ.get(ADDRESSES)
+    numbers = [str(i) for i in range(int(os.environ[NUM_PROCESSES]))]
+    host, _, port = (addresses or "").split(",")[0].rpartition(":")
+    if number not in numbers or not port.isdigit():
+        raise ValueError(
+            f"Several processes need {ADDRESSES}=HOST:PORT, where the first "
+            f"one listens, and {PROCESS_ID} in 0 to {numbers[-1]}, a number "
+            f"for each. Received: {ADDRESSES}={addresses}, "
+            f"{PROCESS_ID}={number}."
+        )
+    if number != "0":
+        _wait_for_first(host, int(port))
     import jax
     import keras
 
@@ -271,36 +290,19 @@ def _meet_other_processes():
     keras.distribution.initialize()
 
 
-def _check_environment():
-    number, addresses = os.environ.get(PROCESS_ID), os.environ.get(ADDRESSES)
-    count = os.environ[NUM_PROCESSES]
-    numbers = [str(i) for i in range(int(count))]
-    first = (addresses or "").split(",")[0]
-    if number not in numbers or not first.rpartition(":")[2].isdigit():
-        raise ValueError(
-            f"Several processes need {ADDRESSES}=HOST:PORT, where the first "
-            f"one listens, and {PROCESS_ID} in 0 to {numbers[-1]}, a number "
-            f"for each. Received: {ADDRESSES}={addresses}, "
-            f"{PROCESS_ID}={number}."
-        )
-    if number != "0":
-        _wait_for_first(first)
-
-
-def _wait_for_first(address, seconds=None):
+def _wait_for_first(host, port):
     """Waits; JAX itself would wait minutes and end with a stack trace."""
-    host, _, port = address.rpartition(":")
-    seconds = float(seconds or os.environ.get(PATIENCE, "120"))
+    seconds = float(os.environ.get(PATIENCE, "120"))
     end = time.monotonic() + seconds
     while True:
         try:
-            socket.create_connection((host, int(port)), timeout=5).close()
+            socket.create_connection((host, port), timeout=5).close()
             return
         except OSError as error:
             if time.monotonic() > end:
                 raise ConnectionError(
-                    f"The first process must listen at {ADDRESSES}="
-                    f"{address}. Received after {seconds:g} s: {error}. Give "
+                    f"The first process must listen at {ADDRESSES}={host}:"
+                    f"{port}. Received after {seconds:g} s: {error}. Give "
                     f"the same command there with {PROCESS_ID}=0."
                 ) from error
             time.sleep(0.2)
@@ -329,16 +331,3 @@ def _end_process(error):
         # It hosts the service that connects the others: they end first.
         time.sleep(2)
     os._exit(1)
-
-
-def _check_mirrored(recipe):
-    for name, reason in (
-        ("jit_compile", "XLA cannot read a replica's variables"),
-        ("log_regularizer_share", "it would be that of one replica's part"),
-    ):
-        if getattr(recipe, name):
-            raise ValueError(
-                f"`{name}` must be False with `--distribution mirrored`: "
-                f"{reason}. Received: {name}=True. On JAX it works: "
-                f"{ON_JAX.format('data')}."
-            )

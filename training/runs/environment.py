@@ -1,6 +1,5 @@
-"""Versions, commit and device of a run."""
+"""Versions and commit of a run."""
 
-import os
 import platform
 import subprocess
 from importlib import metadata
@@ -29,37 +28,6 @@ def environment() -> dict:
         },
         "commit": _commit(),
     }
-
-
-def device_name() -> str:
-    """Returns the name of the device that the backend computes on.
-
-    Imports the backend, which takes an accelerator's memory: call it after the
-    measurement.
-    """
-    import keras
-
-    if keras.backend.backend() == "jax":
-        import jax
-
-        device = jax.devices()[0]
-        if device.platform != "cpu":
-            return device.device_kind
-    elif keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        for device in tf.config.list_physical_devices("GPU"):
-            details = tf.config.experimental.get_device_details(device)
-            return details.get("device_name", device.name)
-    return _processor()
-
-
-def _processor():
-    facts = Path("/proc/cpuinfo")
-    lines = facts.read_text().splitlines() if facts.exists() else []
-    names = [x.partition(": ")[2] for x in lines if x.startswith("model name")]
-    name = names[0] if names else platform.processor()
-    return f"{name}, {os.cpu_count()} cores"
 
 
 def _version(package):

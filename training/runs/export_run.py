@@ -199,6 +199,7 @@ def _export_portable(export, recipe, encoder, options, splits, index=None):
     """Writes ONNX or LiteRT, with the MAP@R of Keras and of the file."""
     import keras_gsp as gsp
     from keras_gsp.embeddings.labeled_batches import embedding_of
+    from keras_gsp.retrieval.serving.artefact_facts import write_facts
     from training.recipes.batches import evaluation_batches
 
     images = getattr(splits, export.split)
@@ -217,18 +218,17 @@ def _export_portable(export, recipe, encoder, options, splits, index=None):
         scores = gsp.metrics.retrieval_scores(embeddings, images.labels)
         return float(scores["map_at_r"])
 
+    def by_keras(pixels):
+        return embedding_of(encoder.predict_on_batch(pixels))
+
     with _converters_silent():
         write(encoder, export.target, **options)
         portable = gsp.retrieval.PortableEncoder(export.target)
-        metadata = options["metadata"] | {
-            "map_at_r_of_keras": map_at_r(
-                lambda pixels: embedding_of(encoder.predict_on_batch(pixels))
-            ),
+        scores = {
+            "map_at_r_of_keras": map_at_r(by_keras),
             "map_at_r_of_format": map_at_r(portable.embed),
         }
-        # Written again, now that the scores of the file are known.
-        options = options | {"metadata": metadata, "overwrite": True}
-        write(encoder, export.target, **options)
+    write_facts(export.target, portable.facts | scores)
 
 
 @contextlib.contextmanager

@@ -105,8 +105,14 @@ class History(keras.callbacks.Callback):
         lines.append({"step": step, "seconds": seconds} | scalars)
         text = "".join(json.dumps(line) + "\n" for line in lines)
         write_text(self._directory.history, text)
-        if self._writer is not None:
-            self._show(step, scalars)
+        if self._writer is None:
+            return
+        import tensorflow as tf
+
+        with self._writer.as_default(step=step):
+            for name, value in scalars.items():
+                tf.summary.scalar(name, value)
+        self._writer.flush()
 
     def on_train_end(self, logs: dict | None = None) -> None:
         """Closes TensorBoard's log."""
@@ -119,14 +125,6 @@ class History(keras.callbacks.Callback):
 
     def set_state(self, state: dict) -> None:
         """Restores nothing: the state is in the history file."""
-
-    def _show(self, step, scalars):
-        import tensorflow as tf
-
-        with self._writer.as_default(step=step):
-            for name, value in scalars.items():
-                tf.summary.scalar(name, value)
-        self._writer.flush()
 
 
 def best_evaluation(

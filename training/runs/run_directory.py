@@ -5,55 +5,32 @@ import errno
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from training.recipes.recipe import Recipe
 
 
-@dataclass(frozen=True)
 class RunDirectory:
-    """Files of a run, `runs/<name>`; finished ones are never overwritten."""
+    """Files of a run, `runs/<name>`; finished ones are never overwritten.
 
-    path: Path
+    Attributes:
+        path: The folder.
+        settings: Recipe, seed, versions and commit.
+        history: Losses and validation scores, a line per evaluation.
+        scores: Test scores, the last file of a run: with it a run is finished.
+        encoder: The encoder with its best weights.
+        checkpoint: Folder of checkpoints from which a killed run resumes.
+        tensorboard: Folder of TensorBoard's logs.
+    """
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "path", Path(self.path))
-
-    @property
-    def settings(self) -> Path:
-        """Recipe, seed, versions and commit."""
-        return self.path / "settings.json"
-
-    @property
-    def history(self) -> Path:
-        """Losses and validation scores, a line per evaluation."""
-        return self.path / "history.jsonl"
-
-    @property
-    def scores(self) -> Path:
-        """Test scores, the last file of a run: with it a run is finished."""
-        return self.path / "scores.json"
-
-    @property
-    def encoder(self) -> Path:
-        """The encoder with its best weights."""
-        return self.path / "encoder.keras"
-
-    @property
-    def checkpoint(self) -> Path:
-        """Checkpoints from which a killed run resumes."""
-        return self.path / "checkpoint"
-
-    @property
-    def tensorboard(self) -> Path:
-        """TensorBoard's logs."""
-        return self.path / "tensorboard"
-
-    @property
-    def pictures(self) -> Path:
-        """Pictures of the run."""
-        return self.path / "pictures"
+    def __init__(self, path: str | os.PathLike) -> None:
+        self.path = Path(path)
+        self.settings = self.path / "settings.json"
+        self.history = self.path / "history.jsonl"
+        self.scores = self.path / "scores.json"
+        self.encoder = self.path / "encoder.keras"
+        self.checkpoint = self.path / "checkpoint"
+        self.tensorboard = self.path / "tensorboard"
 
     @property
     def is_finished(self) -> bool:
@@ -105,7 +82,8 @@ class RunDirectory:
         try:
             yield
         except OSError as error:
-            if not self._holds(error.filename):
+            file = Path(os.fsdecode(error.filename or self.path)).absolute()
+            if not file.is_relative_to(self.path.absolute()):
                 raise
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise PermissionError(
@@ -163,13 +141,6 @@ class RunDirectory:
         from keras_gsp.storage.whole import is_left_behind
 
         return not all(map(is_left_behind, self.path.iterdir()))
-
-    def _holds(self, file):
-        """Whether a file is, or may be, one of the run's."""
-        return file is None or self.path.absolute() in (
-            Path(os.fsdecode(file)).absolute(),
-            *Path(os.fsdecode(file)).absolute().parents,
-        )
 
     def _check_same_recipe(self, settings):
         saved = self.read_settings()["recipe"]

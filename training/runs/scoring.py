@@ -107,28 +107,23 @@ def save_test_embeddings(
 
     Queries and gallery if there are any, else the test images.
     """
-    found = {
-        side: embed(encoder, recipe, getattr(splits, side))
-        for side in _sides(splits)
-    }
     from keras_gsp.embeddings.processes import from_first_process
-
-    from_first_process(lambda: _write(folder / FILE, found))
-
-
-def _write(path, arrays):
     from keras_gsp.storage.whole import whole_file
 
-    # Through a handle, or NumPy would add its own ending to the name.
-    with whole_file(path) as aside, aside.open("wb") as file:
-        np.savez(file, **arrays)
+    sides = ["test"] if splits.query is None else ["query", "gallery"]
+    found = {
+        side: embed(encoder, recipe, getattr(splits, side)) for side in sides
+    }
+
+    def write():
+        # Through a handle, or NumPy would add its own ending to the name.
+        with whole_file(folder / FILE) as aside, aside.open("wb") as file:
+            np.savez(file, **found)
+
+    from_first_process(write)
 
 
 def load_test_embeddings(folder: Path) -> dict[str, np.ndarray]:
     """Reads the file of `save_test_embeddings`."""
     with np.load(folder / FILE) as found:
         return dict(found)
-
-
-def _sides(splits):
-    return ["test"] if splits.query is None else ["query", "gallery"]

@@ -7,7 +7,7 @@ from training.recipes.recipe import Recipe
 from training.runs.distribution import NONE, Distribution
 from training.runs.environment import environment
 from training.runs.run_directory import RunDirectory, write_json
-from training.runs.run_lock import RunLock
+from training.runs.run_lock import run_lock
 
 ERRORS = (ValueError, TypeError, OSError)
 """Raised by a setting, a folder or a disk that cannot be used."""
@@ -64,7 +64,7 @@ def run_settings(recipe: Recipe, distribution: Distribution = NONE) -> dict:
 def _begin(directory, settings, held):
     """Makes the folder, locked for as long as `held` is open."""
     directory.begin(settings)
-    held.enter_context(RunLock(directory.path))
+    held.enter_context(run_lock(directory.path))
     # Another process may have begun it, or finished it, just now.
     directory.check(settings)
 

@@ -22,7 +22,7 @@ from training.research.studies import (
 from training.research.study import Cell, StudyCommand, cells_of, run_study
 from training.research.study_record import study_record, study_table
 from training.runs.run_directory import RunDirectory, write_json, write_text
-from training.runs.run_lock import RunLock
+from training.runs.run_lock import run_lock
 from training.runs.scoring import FILE as EMBEDDINGS
 from training.runs.train_run import run_settings
 
@@ -47,7 +47,7 @@ class Trainer:
     def __call__(self, recipe, splits, directory, *, label, keep_embeddings):
         row, _, method = directory.path.parent.name.rpartition(".")
         directory.path.mkdir(parents=True, exist_ok=True)
-        with RunLock(directory.path):
+        with run_lock(directory.path):
             self.done.append(f"{method} {directory.path.name}")
         wanted = 1e-4 * self.peak.get(method, 1.0)
         score = 0.5 - 0.01 * abs(np.log(recipe.learning_rate / wanted))
@@ -150,7 +150,7 @@ def test_finished_runs_stay_and_more_seeds_are_added(trainer, tmp_path):
 def test_a_run_of_another_process_is_left_to_it(trainer, tmp_path, capsys):
     taken = tmp_path / "emoji" / "c2.gap" / "search-rate0.0001"
     taken.mkdir(parents=True)
-    with RunLock(taken):
+    with run_lock(taken):
         run_study(command(tmp_path))
     assert "runs left to other processes: 1" in capsys.readouterr().out
     assert "gap seed0" not in trainer.done
