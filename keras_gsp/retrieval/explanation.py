@@ -2,7 +2,7 @@
 
 | symbol | name | meaning |
 | --- | --- | --- |
-| f_j | `features` | input of the pooling, one vector a place |
+| f_j | `features` | input of the pooling, one vector for each place |
 | pi_ij | `plan` | mass moved from place j to prototype i |
 | mu | `transport_ratio` | total mass that is moved |
 | x_i | `parts` | contribution of prototype i to the pooled vector |
@@ -23,7 +23,7 @@ from keras_gsp.ops.tensor import Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """Why each query is similar to its neighbor; NumPy arrays.
+    """Contributions to the similarity of queries and neighbors; NumPy arrays.
 
     Attributes:
         similarity: (pairs,), inner product of the two embeddings; their
@@ -57,8 +57,8 @@ def explain(
 ) -> Explanation:
     r"""Splits the similarity of two images over prototypes and places.
 
-    An encoder that ends in `GeneralizedSumPooling` and a normalization is a
-    sum over prototypes,
+    The embedding of an encoder that ends in `GeneralizedSumPooling` and a
+    normalization is a sum over prototypes,
 
     .. math:: x = \sum_i x_i, \quad x_i = \frac{1}{\mu} \sum_j \pi_{ij} f_j,
               \quad e = x / c(x), \qquad
@@ -71,7 +71,7 @@ def explain(
     Args:
         encoder: functional model as `build_encoder` makes it, with a
             `GeneralizedSumPooling` of `power=1`.
-        queries: (pairs, height, width, channels), as the encoder takes them.
+        queries: (pairs, height, width, channels), the encoder's images.
         neighbors: (pairs, height, width, channels), one for each query.
 
     Returns:
@@ -79,8 +79,8 @@ def explain(
 
     Raises:
         ValueError: an encoder with another pooling, with `power` above 1, or
-            with layers other than a normalization after the pooling; a
-            different number of queries and neighbors.
+            with more than a normalization after the pooling; a different
+            number of queries and neighbors.
 
     Example:
 
@@ -128,48 +128,38 @@ class PrototypeParts:
 
     def shares(self, queries: Tensor, neighbors: Tensor) -> dict[str, Any]:
         """Returns the fields as tensors."""
-        query = self._parts(queries)
-        neighbor = self._parts(neighbors)
-        pairs = ops.matmul(
-            query["parts"], ops.swapaxes(neighbor["parts"], 1, 2)
-        )
+        embedding, parts, maps = self._parts(queries)
+        other_embedding, other_parts, other_maps = self._parts(neighbors)
+        pairs = ops.matmul(parts, ops.swapaxes(other_parts, 1, 2))
         rows, columns = ops.sum(pairs, axis=2), ops.sum(pairs, axis=1)
         return {
-            "similarity": ops.sum(
-                query["embedding"] * neighbor["embedding"], axis=1
-            ),
+            "similarity": ops.sum(embedding * other_embedding, axis=1),
             "contributions": (rows + columns) / 2,
             "pair_contributions": pairs,
-            "query_weights": query["weights"],
-            "neighbor_weights": neighbor["weights"],
-            "query_maps": query["maps"],
-            "neighbor_maps": neighbor["maps"],
+            "query_weights": ops.sum(maps, axis=-1),
+            "neighbor_weights": ops.sum(other_maps, axis=-1),
+            "query_maps": maps,
+            "neighbor_maps": other_maps,
         }
 
     def _parts(self, images):
-        features, pooled, embedding = self.model(images, training=False)
-        features = at_least_float32(features)
-        plan = self.pooling.transport_plan(features)
-        maps = plan / self.pooling.ratio
-        channels = features.shape[-1]
-        flat_maps = ops.reshape(maps, (ops.shape(maps)[0], -1, maps.shape[-1]))
-        flat = ops.reshape(features, (ops.shape(maps)[0], -1, channels))
+        """Embeddings, their parts by prototype, and maps."""
+        features, pooled, embedding = (
+            at_least_float32(output)
+            for output in self.model(images, training=False)
+        )
+        maps = self.pooling.transport_plan(features) / self.pooling.ratio
+        flat_maps, flat = (
+            ops.reshape(values, (ops.shape(maps)[0], -1, values.shape[-1]))
+            for values in (maps, features)
+        )
         parts = ops.matmul(ops.swapaxes(flat_maps, 1, 2), flat)
         # embedding = pooled / c, wherever pooled is not zero.
-        pooled, embedding = (
-            at_least_float32(pooled),
-            at_least_float32(embedding),
-        )
         squares = ops.sum(pooled * pooled, axis=1)
         is_zero = squares == 0.0
         scale = ops.sum(embedding * pooled, axis=1)
         scale = scale / ops.where(is_zero, ops.ones_like(squares), squares)
-        return {
-            "embedding": embedding,
-            "weights": ops.sum(maps, axis=-1),
-            "maps": maps,
-            "parts": parts * scale[:, None, None],
-        }
+        return embedding, parts * scale[:, None, None], maps
 
 
 def _embedding_tensor(encoder):
@@ -187,7 +177,7 @@ def _embedding_tensor(encoder):
 
 
 def _pooling_before(embedding):
-    """Walks back from the embedding to the pooling, over a normalization."""
+    """The pooling before the embedding or its normalization, and its output."""
     tensor = embedding
     for _ in range(2):
         layer = tensor._keras_history.operation

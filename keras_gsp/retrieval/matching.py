@@ -10,16 +10,14 @@ from keras_gsp.metrics.pair_distances import PairDistances
 
 # Distances computed in another order differ by less than this.
 ROUNDING = 1e-6
-# Number of values of half the bits of a float32.
-HALF = 2**16
 
 
 @dataclasses.dataclass(frozen=True)
 class MatchThreshold:
     """Distance threshold that decides whether a neighbor is a match.
 
-    A search returns a nearest item for any query, also of a class that the
-    gallery does not hold. It is a match if its distance is at most
+    A search also returns neighbors for a query of a class that the gallery
+    does not hold. A neighbor is a match if its distance is at most
     `distance`. The threshold belongs to the encoder, not to a gallery: a new
     class is enrolled by adding its embeddings to the index. Set it as the
     `match` of an index: searches then return `is_match`, and `save` and
@@ -97,9 +95,9 @@ class MatchThreshold:
         """Finds the largest distance for a rate of false accepts.
 
         Use embeddings of classes that the encoder was not trained on: it
-        separates its training classes better. The rate is of pairs: a query
-        of an unknown class can match any of n items of a gallery; for one
-        false match in 100 such searches choose about 0.01 / n.
+        separates its training classes better. The rate counts pairs, and a
+        query of an unknown class makes n pairs with a gallery of n items: for
+        one false match in 100 such searches choose about 0.01 / n.
 
         Args:
             embeddings: (items, size), finite, as in the index.
@@ -113,7 +111,8 @@ class MatchThreshold:
             block_size: see `gsp.metrics.verification_scores`.
 
         Returns:
-            A `MatchThreshold`, exact for any number of pairs.
+            A `MatchThreshold`, exact for any number of pairs. The distances
+            of all accepted pairs of different classes are kept in memory.
 
         Raises:
             TypeError: labels that are neither numbers nor strings.
@@ -134,7 +133,8 @@ class MatchThreshold:
                 f"{pairs.num_negatives} pairs; hold out more items, or choose "
                 f"at least {1 / pairs.num_negatives:.2g}."
             )
-        accepted, refused = _neighboring_negatives(pairs, allowed)
+        nearest = _smallest_negatives(pairs, allowed + 1).astype("float64")
+        accepted, refused = np.partition(nearest, allowed - 1)[-2:]
         if accepted < refused:
             squared = (accepted + refused) / 2
         else:
@@ -181,42 +181,14 @@ def checked_match(match: Any) -> MatchThreshold | None:
     )
 
 
-def _neighboring_negatives(pairs, allowed):
-    """Squared distances of the last accepted negative and the next one.
-
-    A histogram of the upper halves of the floats' bits, then one of the lower
-    halves: bits of positive floats are ordered as the floats are, and not all
-    distances are kept.
-    """
-    ranks = np.array([allowed, allowed + 1])
-    counts = np.zeros(HALF, "int64")
-    for bits in _negative_bits(pairs):
-        counts += np.bincount(bits >> 16, minlength=HALF)
-    uppers, ranks = _digits(counts, ranks)
-    of_upper = {upper: np.zeros(HALF, "int64") for upper in set(uppers)}
-    for bits in _negative_bits(pairs):
-        for upper, found in of_upper.items():
-            digits = bits[bits >> 16 == upper] & (HALF - 1)
-            found += np.bincount(digits, minlength=HALF)
-    lowers = [
-        _digits(of_upper[upper], np.array([rank]))[0][0]
-        for upper, rank in zip(uppers, ranks, strict=True)
-    ]
-    bits = np.array(uppers) * HALF + np.array(lowers)
-    return bits.astype("uint32").view("float32").astype("float64").tolist()
-
-
-def _negative_bits(pairs):
+def _smallest_negatives(pairs, count):
+    """Squared distances of the nearest pairs of different classes, float32."""
+    smallest = np.zeros(0, "float32")
     for _, pieces in pairs.blocks():
-        for piece in pieces:
-            yield piece.astype("float32", copy=False).view("uint32")
-
-
-def _digits(counts, ranks):
-    """The digit of each rank (from 1), and its rank among the digit's."""
-    reached = np.cumsum(counts)
-    digits = np.searchsorted(reached, ranks)
-    return digits.tolist(), ranks - (reached - counts)[digits]
+        smallest = np.concatenate([smallest, *pieces], dtype="float32")
+        if len(smallest) > count:
+            smallest = np.partition(smallest, count - 1)[:count]
+    return smallest
 
 
 def _check_false_accept_rate(rate):

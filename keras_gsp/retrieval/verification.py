@@ -1,4 +1,4 @@
-"""Verifying a saved index or an export before it is loaded."""
+"""Verifies a saved index or an export before it is loaded."""
 
 import json
 from collections.abc import Collection
@@ -13,10 +13,9 @@ METADATA, INDEX = "metadata.json", "index.json"
 def verify(path: str | Path, *, skip: Collection[str] = ()) -> dict[str, Any]:
     """Compares the files of a saved index or an export with their checksums.
 
-    It reads every file and loads none. `ExactIndex.load` and the other
-    loaders call it; call it yourself before `tf.saved_model.load`, or after
-    a folder was copied. It finds damage, not tampering: someone who changes a
-    file on purpose can change its checksum too.
+    The `load` of every index calls it; call it yourself before
+    `tf.saved_model.load`, or after a folder was copied. It finds damage, not
+    tampering: who changes a file on purpose can change its checksum too.
 
     Args:
         path: a folder that `save` of an index or an `export_*` function

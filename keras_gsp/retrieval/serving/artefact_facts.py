@@ -1,4 +1,4 @@
-"""The metadata and the model card of an export."""
+"""Metadata and model card of an export."""
 
 import datetime
 import importlib
@@ -31,7 +31,7 @@ def exported_facts(
     served: ServedEncoder, metadata: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Returns the metadata of an export: versions, sizes and preparation."""
-    # The package imports this module, which therefore cannot import it.
+    # `keras_gsp` imports this module: it is complete only when called.
     version = importlib.import_module("keras_gsp").__version__
     backend = keras.backend.backend()
     now = datetime.datetime.now(datetime.UTC)
@@ -51,7 +51,7 @@ def exported_facts(
 
 
 def write_facts(folder: Path, facts: dict[str, Any]) -> None:
-    """Writes `metadata.json`, the model card and the checksums of a folder."""
+    """Writes `metadata.json`, a model card and checksums into a folder."""
     text = json.dumps(facts, indent=2)
     (folder / METADATA).write_text(text + "\n", encoding="utf-8")
     (folder / CARD).write_text(_model_card(facts), encoding="utf-8")
@@ -59,20 +59,18 @@ def write_facts(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def _model_card(facts):
-    """A model card in Markdown, of the contents of `metadata.json`."""
-    parts = [
-        ["# Model card", ""],
-        _section("Intended use", [facts.get("intended_use", _USE)]),
-        _section("Data and training", _data(facts)),
-        _section("Protocol and scores", _scores(facts)),
-        _section("Files and preparation", _preparation(facts)),
-        _section("Limits", [f"- {x}" for x in facts.get("limits", _LIMITS)]),
-    ]
-    return "\n".join(line for part in parts for line in part).rstrip() + "\n"
-
-
-def _section(title, lines):
-    return [f"## {title}", "", *lines, ""]
+    """A model card in Markdown, from the contents of `metadata.json`."""
+    sections = {
+        "Intended use": [facts.get("intended_use", _USE)],
+        "Data and training": _data(facts),
+        "Protocol and scores": _scores(facts),
+        "Files and preparation": _preparation(facts),
+        "Limits": [f"- {limit}" for limit in facts.get("limits", _LIMITS)],
+    }
+    text = "# Model card\n"
+    for title, lines in sections.items():
+        text += f"\n## {title}\n\n" + "\n".join(lines) + "\n"
+    return text
 
 
 def _data(facts):
@@ -95,18 +93,16 @@ def _scores(facts):
     if not shown:
         return ["Not measured."]
     lines = [
-        "Measured on images of classes not seen in training, each a query "
-        "against all others; the weights were chosen on validation classes.",
+        "Measured on images of classes that were not in the training data, "
+        "each a query among all others; the weights were chosen on validation "
+        "classes.",
         "",
         "| score | value |",
         "| --- | --- |",
     ]
-    lines += [
-        f"| {name} | {value:.4f} |"
-        if isinstance(value, float)
-        else f"| {name} | {value} |"
-        for name, value in shown.items()
-    ]
+    for name, value in shown.items():
+        text = f"{value:.4f}" if isinstance(value, float) else str(value)
+        lines.append(f"| {name} | {text} |")
     quantized = facts.get("map_at_r_of_format")
     if quantized is not None:
         lines += ["", f"MAP@R with this file: {quantized:.4f}."]

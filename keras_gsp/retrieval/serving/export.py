@@ -44,15 +44,15 @@ def export_encoder(
     It loads with TensorFlow alone. Signatures:
 
     - `serving_default` and `embed`: `image_bytes`, JPEG, PNG, BMP or
-      WebP files as strings -> `embedding`, `status`. An image is turned
-      upright (Exif), its centered square is cut out and resized, by the code
-      of `gsp.data.evaluation_batches`. An unreadable image gets status
+      WebP files as strings -> `embedding`, `status`. Images are turned
+      upright (Exif), cut and resized by the code of
+      `gsp.data.evaluation_batches`. An unreadable image gets the status
       "unreadable: ..." and zeros.
     - `embed_uint8`, `embed_float32`: `images`, pixels in [0, 255] of the
       encoder's size -> `embedding`.
 
-    Inputs may be a single image or a batch; outputs have the same leading
-    shape. Of an encoder with several outputs, only the embedding is served.
+    Inputs are a single image or a batch of any shape; outputs have the same
+    leading shape. Of an encoder's outputs, only the embedding is served.
 
     Args:
         encoder: built Keras model, images (batch, height, width, channels)
@@ -63,17 +63,14 @@ def export_encoder(
             Default `None`: as the encoder's input.
         crop_fraction: side of the centered square to cut out of an encoded
             image, as a fraction of its shorter side, in (0, 1]; 227 / 256 for
-            "resize to 256, crop 227"; `None` resizes the whole image, as
-            `evaluation_batches` does with `resize=None`. Default `"auto"`: as
-            the encoder expects (`gsp.data.preprocessing_of`); with an index,
-            otherwise as `evaluation_batches` cut its gallery; 1.0 where
-            neither is known.
+            "resize to 256, crop 227"; `None` resizes the whole image. Default
+            `"auto"`: as the encoder expects (`gsp.data.preprocessing_of`), or
+            else as the gallery of the index was cut; 1.0 if neither is known.
         max_pixels: largest number of pixels of an encoded image. A larger one
-            is refused before decoding, with status "too large: ...".
+            is refused before decoding, with the status "too large: ...".
             Default 50 million.
-        metadata: JSON values for `metadata.json` beside versions and sizes;
-            the model card shows `"scores"`, `"recipe"` and `"intended_use"`.
-            Default `None`.
+        metadata: JSON values to add to `metadata.json`; the model card shows
+            `"scores"`, `"recipe"` and `"intended_use"`. Default `None`.
         overwrite: whether to replace what is at `path`. Default `False`.
 
     Raises:
@@ -129,20 +126,18 @@ def export_retriever(
 ) -> None:
     """Writes a SavedModel from encoded images to their nearest neighbors.
 
-    Signatures, beside those of `export_encoder`:
+    Signatures, in addition to those of `export_encoder`:
 
     - `serving_default` and `search_exact`: `image_bytes` -> `ids`, `labels`
       (strings), `distances`, `counts`, `status`, and `is_match` with a match
       threshold. A row holds `counts` neighbors and padding after them: empty
       strings and infinity. Loads with TensorFlow alone.
-    - `search_ann`, with a `ScannIndex`: the same, found by ScaNN. A process
-      that loads such a SavedModel must `import scann` first.
+    - `search_ann`, with a `ScannIndex`: the same, found by ScaNN, whose
+      recall on held-out images is written to the metadata. A process must
+      `import scann` before it loads such a SavedModel.
     - `explain`, for an encoder with `GeneralizedSumPooling`: `query_bytes`,
       `neighbor_bytes` -> the fields of `Explanation`, `query_status` and
       `neighbor_status`.
-
-    With a `ScannIndex`, the recall of ScaNN is measured on held-out images
-    and written to the metadata as `search_recall`.
 
     Args:
         encoder: as for `export_encoder`.
@@ -171,8 +166,8 @@ def export_retriever(
         FileExistsError: `path` exists and `overwrite` is `False`.
         RuntimeError: another backend than TensorFlow, or an empty index.
         ValueError: what `export_encoder` refuses; embeddings of another size
-            than those of the index; k below 1; a recall below the minimum; no
-            held-out images for a `ScannIndex`.
+            than those of the index; a number out of its range; a recall below
+            the minimum; no held-out images for a `ScannIndex`.
 
     Example:
 
@@ -235,8 +230,8 @@ def export_retriever(
 def _check_options(index, held_out, minimum_recall, below_minimum):
     if index.kind == "scann" and held_out is None:
         raise ValueError(
-            "`held_out` must be images that are not in the gallery, to measure "
-            "the recall of a ScannIndex. Received: held_out=None."
+            "`held_out` must be images that are not in the gallery: they "
+            "measure the recall of a ScannIndex. Received: held_out=None."
         )
     if not 0.0 <= minimum_recall <= 1.0:
         raise ValueError(

@@ -17,6 +17,9 @@ from keras_gsp.retrieval.matching import MatchThreshold
 
 # The crop that the encoder or the index expects.
 AUTO = "auto"
+# Status of an image.
+OK = "ok"
+UNREADABLE = "unreadable: not a whole JPEG, PNG, BMP or WebP image"
 # Rows of the gallery that a batch of queries is compared with at once.
 SHARD_ROWS = 2**16
 
@@ -25,7 +28,7 @@ class ServedGallery:
     """The variables of a gallery, and the searches that run on them.
 
     Args:
-        index: an index with a gallery, not empty.
+        index: an index in memory, not empty.
         neighbors: k of every search, at least 1.
         match: `MatchThreshold`, or `None` for answers without `is_match`.
     """
@@ -61,11 +64,7 @@ class ServedGallery:
             self.variables["scann"] = searcher.serialize_to_module()
 
     def nearest(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-        """Searches exactly, a shard of rows at a time.
-
-        Returns:
-            Distances and indices, (batch, neighbors).
-        """
+        """Returns exact distances and indices, (batch, neighbors)."""
         import tensorflow as tf
 
         queries = embeddings - self.origin
@@ -89,11 +88,14 @@ class ServedGallery:
     def near(
         self, embeddings: Tensor, num_neighbors: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Searches with ScaNN, and computes exact distances.
+        """Searches with ScaNN; returns exact distances and indices.
+
+        Args:
+            embeddings: (batch, size).
+            num_neighbors: number of columns. Default `None`: `neighbors`.
 
         Returns:
-            Distances and indices, (batch, `num_neighbors` or `neighbors`),
-            infinity and -1 for none.
+            Two tensors (batch, num_neighbors), infinity and -1 for none.
         """
         import tensorflow as tf
 
@@ -147,26 +149,11 @@ class ServedGallery:
         return -nearness, tf.gather(indices, order, batch_dims=1)
 
 
-OK = "ok"
-UNREADABLE = "unreadable: not a whole JPEG, PNG, BMP or WebP image"
-
-
 class ServedEncoder:
-    """Decodes and embeds images, as every served signature does.
+    """Decodes and embeds images: the common part of all signatures.
 
-    Args:
-        encoder: built Keras model of one image input.
-        image_size: side of the images the encoder takes, pixels, or (height,
-            width). Default `None`: as the encoder's input.
-        crop_fraction: side of the centered square that is kept of an encoded
-            image, as a fraction of its shorter side, in (0, 1]; `None` keeps
-            the whole image; `"auto"`: see `expected_crop`.
-        max_pixels: pixels above which an encoded image is refused.
-
-    Raises:
-        RuntimeError: another backend than TensorFlow.
-        ValueError: an encoder without one image input, an image size that is
-            unknown or not the encoder's, a fraction outside (0, 1].
+    Arguments and errors are those of `export_retriever`. `backends` are those
+    that the export supports.
     """
 
     def __init__(
@@ -185,8 +172,6 @@ class ServedEncoder:
                 ".keras and export it in a process with "
                 f"KERAS_BACKEND={backends[0]}."
             )
-        if crop_fraction != AUTO:
-            check_crop_fraction(crop_fraction)
         check_count(max_pixels=max_pixels)
         self.encoder = encoder
         self.max_pixels = int(max_pixels)
@@ -206,9 +191,7 @@ class ServedEncoder:
         return [variable.value for variable in self.encoder.variables]
 
     def decoded(self, image_bytes: Any) -> tuple[Any, Any]:
-        """Flattens and decodes encoded images; a bad one stops no other.
-
-        Images are prepared by the function of `gsp.data.evaluation_batches`.
+        """Decodes and cuts images as `gsp.data.evaluation_batches` does.
 
         Args:
             image_bytes: strings of bytes, any shape.
@@ -220,7 +203,7 @@ class ServedEncoder:
         import tensorflow as tf
 
         if self._decode is None:
-            # Traced once, called by every signature.
+            # Traced once for all signatures.
             self._decode = tf.function(
                 self._decoded,
                 input_signature=[tf.TensorSpec([None], "string")],
@@ -232,11 +215,10 @@ class ServedEncoder:
         """Embeds pixels of the encoder's size.
 
         Args:
-            images: (..., height, width, channels), in [0, 255]; any number of
-                leading axes.
+            images: (..., height, width, channels), in [0, 255].
 
         Returns:
-            (batch, embedding_size), float32, leading axes flattened.
+            (batch, embedding_size), float32; leading axes are flattened.
         """
         import tensorflow as tf
 
@@ -267,9 +249,10 @@ class ServedEncoder:
             )
 
         with tf.device("/CPU:0"):
-            images, is_read = _each(contents, decode, tf.zeros(shape, "uint8"))
+            nothing = tf.zeros(shape, "uint8")
+            images, is_read = _each(decode, contents, nothing)
             status = tf.where(is_read, OK, UNREADABLE)
-            # Header by header, and only where something could not be read.
+            # Headers are only read where an image could not be.
             status = tf.cond(
                 tf.reduce_all(is_read),
                 lambda: status,
@@ -299,7 +282,7 @@ def expected_crop(
     crop_fraction: float | str | None,
     size: tuple[int, int],
 ) -> float | None:
-    """Returns the side of the kept square over the shorter side.
+    """Returns the side of the kept square over the shorter side of an image.
 
     Args:
         encoder: its `preprocessing`, if any, decides.
@@ -309,8 +292,15 @@ def expected_crop(
         size: (height, width) of the encoder's images.
 
     Raises:
-        ValueError: a contradiction.
+        ValueError: another fraction, or a contradiction.
     """
+    if crop_fraction not in (AUTO, None):
+        is_text = isinstance(crop_fraction, str)
+        if is_text or not 0.0 < float(crop_fraction) <= 1.0:
+            raise ValueError(
+                '`crop_fraction` must be in (0, 1], None or "auto". '
+                f"Received: crop_fraction={crop_fraction!r}."
+            )
     gallery = getattr(index, "gallery", None)
     expected = agreed(
         {
@@ -319,7 +309,8 @@ def expected_crop(
         }
     )
     if expected is None:
-        return 1.0 if crop_fraction == AUTO else _as_float(crop_fraction)
+        fraction = 1.0 if crop_fraction == AUTO else crop_fraction
+        return None if fraction is None else float(fraction)
     if (expected.height, expected.width) != size:
         raise ValueError(
             "`image_size` must be that of the encoder's or the index's "
@@ -335,38 +326,10 @@ def expected_crop(
     return expected.crop_fraction
 
 
-def _as_float(fraction):
-    return None if fraction is None else float(fraction)
-
-
-def check_crop_fraction(crop_fraction: Any) -> None:
-    """Raises `ValueError` unless it is `None` or in (0, 1]."""
-    if isinstance(crop_fraction, str):
-        raise ValueError(
-            '`crop_fraction` must be in (0, 1], None or "auto". '
-            f"Received: crop_fraction={crop_fraction!r}."
-        )
-    if crop_fraction is not None and not 0.0 < crop_fraction <= 1.0:
-        raise ValueError(
-            "`crop_fraction` must be in (0, 1], or None. "
-            f"Received: crop_fraction={crop_fraction}."
-        )
-
-
 def image_shape_of(
     encoder: keras.Model, image_size: int | tuple[int, int] | None = None
 ) -> tuple[int, int, int]:
-    """Returns height, width and channels of an encoder's images.
-
-    Args:
-        encoder: built Keras model of one image input.
-        image_size: side in pixels or (height, width). Default `None`: as the
-            encoder's input.
-
-    Raises:
-        ValueError: an encoder without one image input, or a size that is
-            unknown or not the encoder's.
-    """
+    """Returns height, width and channels of an encoder's images."""
     shapes = [tuple(tensor.shape) for tensor in encoder.inputs or []]
     if len(shapes) != 1 or len(shapes[0]) != 4 or shapes[0][3] is None:
         raise ValueError(
@@ -374,13 +337,9 @@ def image_shape_of(
             f"Received: inputs of shape {shapes}."
         )
     _, *own, channels = shapes[0]
-    sizes: tuple[Any, ...]
-    if image_size is None:
-        sizes = tuple(own)
-    elif isinstance(image_size, int):
-        sizes = (image_size, image_size)
-    else:
-        sizes = tuple(image_size)
+    if isinstance(image_size, int):
+        image_size = (image_size, image_size)
+    sizes = tuple(own if image_size is None else image_size)
     fits = all(
         mine in (None, theirs) for mine, theirs in zip(own, sizes, strict=True)
     )
@@ -390,14 +349,15 @@ def image_shape_of(
             f"equal to it otherwise. Received: image_size={sizes}, the "
             f"encoder takes {tuple(own)}."
         )
-    return (*sizes, channels)
+    height, width = sizes
+    return height, width, channels
 
 
 def _too_large(contents, status, max_pixels):
     """Replaces the status of images that were refused for their size."""
     import tensorflow as tf
 
-    pixels, is_read = _each(contents, num_pixels, tf.zeros([], "int64"))
+    pixels, is_read = _each(num_pixels, contents, tf.zeros([], "int64"))
     message = tf.strings.join(
         [
             "too large: ",
@@ -408,27 +368,26 @@ def _too_large(contents, status, max_pixels):
     return tf.where(is_read & (pixels > max_pixels), message, status)
 
 
-def _each(contents, function, nothing):
+def _each(function, contents, nothing):
     """Maps each string; one that raises gives `nothing` and `False`.
 
-    TensorFlow's decoders raise, which ends a whole batch; a tf.data pipeline
-    can drop an element that raises instead.
+    TensorFlow's decoders raise, which ends a whole batch. Inside a tf.data
+    pipeline an element that raises can be dropped instead.
     """
     import tensorflow as tf
 
     count = tf.size(contents, out_type="int64")
     elements = tf.data.Dataset.from_tensor_slices((tf.range(count), contents))
     mapped = elements.map(
-        lambda position, content: (position, function(content)),
+        lambda place, content: (place, function(content)),
         num_parallel_calls=tf.data.AUTOTUNE,
     ).ignore_errors(log_warning=False)
-    # One more element, so that the pipeline is never empty.
+    # One more element keeps the pipeline from being empty.
     last = tf.data.Dataset.from_tensors((count, nothing))
-    positions, values = (
-        mapped.concatenate(last).batch(count + 1).get_single_element()
-    )
-    places = positions[:, None]
-    shape = tf.concat([[count + 1], tf.shape(values, "int64")[1:]], axis=0)
-    values = tf.scatter_nd(places, values, shape)[:-1]
-    ones = tf.ones_like(positions)
-    return values, tf.scatter_nd(places, ones, [count + 1])[:-1] > 0
+    mapped = mapped.concatenate(last).batch(count + 1)
+    places, values = mapped.get_single_element()
+    places, shape = places[:, None], tf.shape(values, "int64")
+    shape = tf.concat([[count + 1], shape[1:]], 0)
+    values = tf.scatter_nd(places, values, shape)
+    is_mapped = tf.scatter_nd(places, tf.ones_like(places[:, 0]), [count + 1])
+    return values[:-1], is_mapped[:-1] > 0

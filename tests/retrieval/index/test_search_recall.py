@@ -1,13 +1,9 @@
-"""search_recall, against counts made by hand."""
+"""search_recall: values counted by hand, and the loss of storage."""
 
 import numpy as np
 import pytest
 
-from keras_gsp.retrieval import (
-    ExactIndex,
-    Neighbors,
-    search_recall,
-)
+from keras_gsp.retrieval import ExactIndex, Neighbors, search_recall
 from keras_gsp.retrieval.index.search_recall import compared
 
 
@@ -19,7 +15,7 @@ def found(indices, gallery_labels):
     return Neighbors(indices, labels, distances, indices, is_there.sum(1))
 
 
-def test_recall_and_map_at_r_count_what_is_missing():
+def test_recall_and_map_at_r_of_missing_neighbors():
     gallery_labels = [7, 8, 7, 8, 8, 7]
     exact = found([[0, 1, 2], [3, 4, 5]], gallery_labels)
     near = found([[0, 2, -1], [3, 4, 5]], gallery_labels)

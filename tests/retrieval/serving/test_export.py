@@ -14,9 +14,12 @@ from keras_gsp.retrieval import (
     export_retriever,
     verify,
 )
+from tests.retrieval.index.test_indexes import damaged_in_turn
+from tests.retrieval.serving.served_answers import (
+    answers_elsewhere,
+    answers_here,
+)
 from tests.retrieval.serving.served_artefact import (
-    ask,
-    ask_here,
     pixels_of,
     small_encoder,
     write_broken_files,
@@ -90,7 +93,10 @@ class Served:
             ),
         }
         asked = list(questions.values())
-        answers = ask(folder, asked) if is_elsewhere else ask_here(asked)
+        if is_elsewhere:
+            answers = answers_elsewhere(folder, asked)
+        else:
+            answers = answers_here(asked)
         self.answers = dict(zip(questions, answers, strict=True))
 
 
@@ -146,7 +152,7 @@ def test_explanations_are_those_of_the_function(served):
     assert_close(found["contributions"].sum(axis=1), found["similarity"])
 
 
-def test_unreadable_images_have_a_status_and_the_others_their_answer(served):
+def test_an_unreadable_image_has_a_status_and_stops_no_other(served):
     is_good = np.isin(served.mixed, served.files)
     found = served.answers["mixed search"]
     embedded = served.answers["mixed embed"]
@@ -166,7 +172,7 @@ def test_unreadable_images_have_a_status_and_the_others_their_answer(served):
     assert "unreadable" in str(served.answers["only bad"]["status"])
 
 
-def test_an_encoder_of_two_outputs_and_open_size_is_served_as_scored(served):
+def test_an_encoder_of_two_outputs_and_open_size_is_served(served):
     pixels = pixels_of(served.files, size=24, resize=27)
     expected = served.open_encoder.predict(pixels, verbose=0)["embedding"]
     answer = served.answers["encoder"]
@@ -179,7 +185,7 @@ def test_a_plain_keras_export_with_our_layers_is_served(served):
     assert_close(found, served.embeddings)
 
 
-def test_metadata_hold_what_was_exported(served):
+def test_metadata_describe_the_export(served):
     facts = served.facts
     assert facts["recipe"] == {"seed": 3}
     assert facts["scores"] == {"map_at_r": 0.5}
@@ -209,59 +215,42 @@ def test_an_existing_export_is_replaced_only_on_request(encoder, tmp_path):
     (path / "precious").write_text("data")
     with pytest.raises(FileExistsError, match="overwrite=True"):
         export_encoder(encoder, path)
+    with pytest.raises(TypeError):
+        export_encoder(
+            encoder, path, metadata={"bad": object()}, overwrite=True
+        )
     assert (path / "precious").read_text() == "data"
     export_encoder(encoder, path, overwrite=True)
     assert not (path / "precious").exists()
     assert [entry.name for entry in tmp_path.iterdir()] == ["encoder"]
 
 
-def test_a_failed_export_leaves_nothing_behind(encoder, tmp_path):
-    with pytest.raises(TypeError):
-        export_encoder(encoder, tmp_path / "e", metadata={"bad": object()})
+def test_bad_encoders_are_refused(tmp_path):
+    flat = keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)])
+    pool = keras.layers.GlobalAveragePooling2D()
+    open_size = keras.Sequential([keras.Input((None, None, 3)), pool])
+    for bad, options, message in [
+        (flat, {}, r"inputs of shape \[\(None, 5\)\]"),
+        (open_size, {}, "image_size=.*None"),
+        (open_size, {"image_size": 8, "crop_fraction": 0.0}, "fraction=0.0"),
+        (open_size, {"image_size": 8, "crop_fraction": 1.5}, "fraction=1.5"),
+        (open_size, {"image_size": 8, "crop_fraction": "all"}, "='all'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            export_encoder(bad, tmp_path / "encoder", **options)
     assert list(tmp_path.iterdir()) == []
 
 
-def flat_encoder():
-    return keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)])
-
-
-def open_encoder():
-    return keras.Sequential(
-        [
-            keras.Input((None, None, 3)),
-            keras.layers.GlobalAveragePooling2D(),
-        ]
-    )
-
-
-@pytest.mark.parametrize(
-    ("make", "options", "message"),
-    [
-        (flat_encoder, {}, r"inputs of shape \[\(None, 5\)\]"),
-        (open_encoder, {}, "image_size=.*None"),
-        (open_encoder, {"crop_fraction": 0.0}, "crop_fraction=0.0"),
-        (open_encoder, {"crop_fraction": 1.5}, "crop_fraction=1.5"),
-    ],
-)
-def test_bad_encoders_are_refused(make, options, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        export_encoder(make(), tmp_path / "encoder", **options)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_bad_retrievers_are_refused(encoder, tmp_path):
+    index = ExactIndex(np.eye(12))
+    for options, message in [
         ({"image_size": 32}, r"\(32, 32\), the encoder takes \(24, 24\)"),
         ({"neighbors": 0}, "neighbors=0"),
         ({"minimum_recall": 2.0}, "minimum_recall=2.0"),
         ({"below_minimum": "ignore"}, "below_minimum='ignore'"),
-    ],
-)
-def test_bad_retrievers_are_refused(encoder, options, message, tmp_path):
-    index = ExactIndex(np.eye(12))
-    with pytest.raises(ValueError, match=message):
-        export_retriever(encoder, index, tmp_path / "r", **options)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            export_retriever(encoder, index, tmp_path / "r", **options)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -282,7 +271,7 @@ def test_pixels_of_another_size_are_refused_by_the_signature(encoder, tmp_path):
         embed["embed_uint8"](images=images)
 
 
-def test_a_bomb_is_refused_in_its_own_status(encoder, tmp_path):
+def test_a_large_image_is_refused_before_decoding(encoder, tmp_path):
     tf = pytest.importorskip("tensorflow")
     large = tf.io.encode_png(np.zeros((40, 50, 3), "uint8")).numpy()
     small = tf.io.encode_png(np.full((30, 30, 3), 9, "uint8")).numpy()
@@ -302,7 +291,6 @@ def test_a_bomb_is_refused_in_its_own_status(encoder, tmp_path):
 
 
 def test_photographs_are_served_as_they_are_scored(encoder, tmp_path):
-    """Turned by a camera, cut or resized as a whole: one preprocessing."""
     tf = pytest.importorskip("tensorflow")
     from PIL import Image
 
@@ -368,19 +356,14 @@ def test_a_damaged_byte_in_any_file_of_an_export_is_noticed(encoder, tmp_path):
     facts = verify(folder)
     assert facts["embedding_size"] == 12 and facts["recipe"] == {"seed": 3}
     assert "# Model card" in (folder / "README.md").read_text()
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    assert len(files) >= 6
-    for path in files:
-        content = path.read_bytes()
-        damaged = bytearray(content)
-        damaged[len(content) // 2] ^= 1
-        path.write_bytes(bytes(damaged))
+    count = 0
+    for path in damaged_in_turn(folder):
+        count += 1
         with pytest.raises(ValueError, match="changed|missing|damaged"):
             verify(folder)
         path.unlink()
         with pytest.raises((ValueError, FileNotFoundError), match=path.name):
             verify(folder)
-        path.write_bytes(content)
-    assert verify(folder) == facts
+    assert count >= 6 and verify(folder) == facts
     with pytest.raises(FileNotFoundError, match="must hold"):
         verify(tmp_path)
