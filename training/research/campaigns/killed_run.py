@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from training.recipes.recipe import Recipe
+from training.runs.distribution import Distribution, Kind
 
 SMALL = Recipe.of(
     dataset="glyphs",
@@ -26,20 +27,26 @@ SMALL = Recipe.of(
     classes_per_batch=4,
     samples_per_class=2,
     learning_rate=2e-3,
-    steps=18,
-    steps_per_evaluation=3,
+    crop_size=14,
+    resize=16,
+    steps=40,
+    steps_per_evaluation=2,
 )
+# Patience 1, so that a short run solves several problems.
+CCP = SMALL.with_(
+    ccp="on",
+    ccp_patience=1,
+    ccp_pool_size=6,
+    proxies_per_class=2,
+    normalization="ball",
+)
+TWO_DEVICES = "CCP, two devices"
 RECIPES = {
-    # Patience 1, so that a short run solves several problems.
-    "ccp": SMALL.with_(
-        ccp="on",
-        ccp_patience=1,
-        ccp_pool_size=6,
-        proxies_per_class=2,
-        normalization="ball",
-    ),
-    # Warm after 4 of 18 steps, full after 12.
-    "xbm": SMALL.with_(memory="xbm", memory_capacity=64, memory_warmup_steps=4),
+    "CCP": CCP,
+    "CCP, recent pool": CCP.with_(ccp_pool="recent"),
+    # Warm after 4 of 40 steps, full after 12.
+    "XBM": SMALL.with_(memory="xbm", memory_capacity=64, memory_warmup_steps=4),
+    TWO_DEVICES: CCP,
 }
 CALLS = {
     "step": ("training.runs.progress", "ProgressBar.on_train_batch_end"),
@@ -140,10 +147,16 @@ def train_and_die(
     from training.runs.run_directory import RunDirectory
     from training.runs.train_run import train_run
 
+    kind: Kind = "none"
+    if recipe == TWO_DEVICES:
+        # Read when JAX counts its devices.
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+        kind = "data"
     train_run(
         RECIPES[recipe].with_(seed=seed),
         small_splits(seed),
         RunDirectory(Path(folder)),
+        distribution=Distribution(kind),
     )
 
 

@@ -1,15 +1,18 @@
 """Kills training at random moments and compares the results.
 
-    python -m training.research.campaigns.kills
+    python -m training.research.campaigns.kills --json docs/results/kills.json
 
-A small network trains with GSP, ZSR and chance constrained programming or a
-memory of past embeddings. `kill -9` ends its process in a step, in the middle
-of a file that is being written, in an evaluation, in the choice of the next
-proxies, or at any moment. The same command resumes until the run is finished.
-Compared with a run that was not killed: every array of the last checkpoint
-(weights, memory, states of the optimizer, of random generators and callbacks),
-the saved encoder, every line of the history but its seconds, and the test
-scores.
+A small network trains with GSP, ZSR and random crops, and with chance
+constrained programming (CCP) or a memory of past embeddings (XBM). `kill -9`
+ends its process in a step, in the middle of a file that is being written, in an
+evaluation, in the choice of the next proxies, or at any moment. The same
+command resumes until the run is finished. Compared with a run that was not
+killed: every array of the last checkpoint (weights, memory, states of the
+optimizer, of random generators and callbacks), the weights of the saved encoder
+and its configuration with the preprocessing, every line of the history but its
+seconds, and the test scores.
+
+Run the command again with the same options to add a stretch to the record.
 """
 
 import io
@@ -32,19 +35,23 @@ from typing import Literal
 import numpy as np
 import tyro
 
-from training.research.campaigns.killed_run import error_file, train_silently
-from training.research.report import CommandSettings, Table, run_benchmark
-
-PLACES = {"step": 12, "write": 10, "evaluation": 4, "problem": 2, "any": 0}
-"""Where to kill -> largest number of visits before the kill."""
-HEADINGS = (
-    "trained with",
-    "runs",
-    "kills",
-    "resumes",
-    "values compared",
-    "differences",
+from training.research.campaigns.killed_run import (
+    TWO_DEVICES,
+    error_file,
+    train_silently,
 )
+from training.research.report import (
+    CommandSettings,
+    Table,
+    read_record,
+    run_benchmark,
+)
+from training.runs.environment import environment
+
+PLACES = {"step": 7, "write": 7, "evaluation": 3, "problem": 2, "any": 0}
+"""Where to kill -> largest number of visits before the kill."""
+HEADINGS = "trained with", "runs", "kills", "values compared", "differences"
+STRETCHES = "date", "commit", "minutes", "runs", "kills", "differences"
 # What takes seconds to import, once for all processes.
 IMPORTED = (
     "tensorflow",
@@ -82,7 +89,7 @@ class Settings(CommandSettings):
 
     runs: int = 10
     """Runs that are killed."""
-    kills: int = 3
+    kills: int = 16
     """Largest number of kills of a run."""
     backend: Literal["tensorflow", "jax"] = "tensorflow"
     """Keras backend."""
@@ -97,16 +104,62 @@ class Settings(CommandSettings):
 
 
 def measure(settings: Settings) -> Iterator[Table]:
-    """Yields a table of the runs, and one of the moments."""
+    """Yields tables of runs, moments and stretches, earlier ones included."""
+    before = earlier_tables(settings)
+    start = time.monotonic()
     runs = []
-    for run in run_campaign(settings):
+    for run in run_campaign(settings, stretch=len(before[2])):
         runs.append(run)
         words = ", ".join(run.places)
         print(f"{len(runs)} | {run.recipe} | {words}", flush=True)
-    yield Table(HEADINGS, rows_of(runs))
     places = Counter(place.split()[0] for run in runs for place in run.places)
-    rows = [[place, str(count)] for place, count in sorted(places.items())]
-    yield Table(("killed in", "times"), rows, title="Moments")
+    minutes = (time.monotonic() - start) / 60
+    _, *numbers = rows_of(runs)[-1]
+    found = environment()
+    stretch = [
+        time.strftime("%Y-%m-%d", time.gmtime()),
+        (found.get("commit") or "unknown")[:12],
+        f"{minutes:.0f}",
+        *(numbers[0], numbers[1], numbers[3]),
+    ]
+    yield Table(HEADINGS, added(before[0], rows_of(runs)))
+    moments = [[place, str(count)] for place, count in sorted(places.items())]
+    yield Table(("killed in", "times"), added(before[1], moments), 1, "Moments")
+    yield Table(STRETCHES, [*before[2], stretch], 2, "Stretches")
+
+
+def earlier_tables(settings: Settings) -> list[list[list[str]]]:
+    """Rows of the three tables of the record that the command adds to.
+
+    Raises:
+        ValueError: its backend, seed or tables are others.
+    """
+    if settings.json is None or not settings.json.exists():
+        return [[], [], []]
+    record = read_record(settings.json)
+    names = "backend", "seed"
+    earlier = {name: record["settings"].get(name) for name in names}
+    headings = [tuple(table["headings"]) for table in record["tables"]]
+    if earlier != {name: getattr(settings, name) for name in names} or headings[
+        ::2
+    ] != [HEADINGS, STRETCHES]:
+        raise ValueError(
+            f"`json` must be a new file, or one that this version of the "
+            f"command wrote with the same {', '.join(names)}. Received: "
+            f"{settings.json} with {earlier}. Name another file."
+        )
+    return [table["rows"] for table in record["tables"]]
+
+
+def added(
+    before: Sequence[Sequence[str]], now: Sequence[Sequence[str]]
+) -> list[list[str]]:
+    """Adds the numbers of rows with the same first cell; `all` comes last."""
+    sums: dict[str, np.ndarray] = {}
+    for name, *numbers in (*before, *now):
+        sums[name] = sums.get(name, 0) + np.array(numbers, int)
+    order = sorted(sums, key=lambda name: name == "all")
+    return [[name, *map(str, sums[name])] for name in order]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -117,38 +170,59 @@ def main(arguments: list[str] | None = None) -> None:
         description=__doc__,
         args=arguments,
     )
-    table, _ = run_benchmark(
-        "campaigns.kills",
-        f"Runs killed at random moments, {settings.backend}",
-        __doc__,
-        settings,
-        measure,
-        kind="campaign",
-    )
+    try:
+        table, *_ = run_benchmark(
+            "campaigns.kills",
+            f"Runs killed at random moments, {settings.backend}",
+            __doc__,
+            settings,
+            measure,
+            kind="campaign",
+        )
+    except ValueError as error:
+        sys.exit(f"error: {error}")
     if table.rows[-1][-1] != "0":
         sys.exit("error: a run that was killed ended differently")
 
 
-def run_campaign(settings: Settings) -> Iterator[KilledRun]:
-    """Kills each run until it is finished, and yields its result."""
+def run_campaign(settings: Settings, stretch: int = 0) -> Iterator[KilledRun]:
+    """Kills each run until it is finished, and yields its result.
+
+    Args:
+        settings: Number of runs, and of kills for each.
+        stretch: Each stretch draws other moments.
+    """
     from training.research.campaigns.killed_run import RECIPES
 
-    draw = random.Random(settings.seed)
+    draw = random.Random(f"{settings.seed} {stretch}")
     start = time.monotonic()
+    recipes = [
+        name
+        for name in RECIPES
+        if name != TWO_DEVICES or settings.backend == "jax"
+    ]
     with tempfile.TemporaryDirectory() as folder:
+        # Compiled once: resumed runs take a third of the time.
+        compiled = Path(folder) / "compiled"
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))
         alone: dict[str, dict] = {}
+        seconds: dict[str, float] = {}
         for number in range(settings.runs):
             minutes = (time.monotonic() - start) / 60
             if settings.minutes is not None and minutes > settings.minutes:
                 return
-            recipe = list(RECIPES)[number % len(RECIPES)]
+            recipe = recipes[(number + stretch) % len(recipes)]
             if recipe not in alone:
                 # A run remembers its folder's name: the same one for all.
                 whole = Path(folder) / "whole" / recipe
+                began = time.monotonic()
                 _require_finished(_train(settings, whole, recipe), whole)
+                seconds[recipe] = time.monotonic() - began
                 alone[recipe] = outcome(whole)
             killed = Path(folder) / f"killed-{number}" / recipe
-            places = _kill_until_finished(settings, killed, recipe, draw)
+            places = _kill_until_finished(
+                settings, killed, recipe, draw, seconds[recipe]
+            )
             found = outcome(killed)
             yield KilledRun(
                 recipe,
@@ -165,11 +239,9 @@ def rows_of(runs: Sequence[KilledRun]) -> list[list[str]]:
     rows = []
     for name in [*recipes, "all"]:
         own = [run for run in runs if name in (run.recipe, "all")]
-        kills = sum(len(run.places) for run in own)
         numbers = (
             len(own),
-            kills,
-            kills,  # Every kill is followed by the same settings.
+            sum(len(run.places) for run in own),
             sum(run.num_values for run in own),
             sum(len(run.differences) for run in own),
         )
@@ -192,6 +264,8 @@ def outcome(folder: Path) -> dict[str, bytes]:
 
     with zipfile.ZipFile(folder / "encoder.keras") as archive:
         weights = io.BytesIO(archive.read("model.weights.h5"))
+        # With the preprocessing that the encoder expects.
+        found["encoder config"] = archive.read("config.json")
     with h5py.File(weights) as file:
         file.visititems(add)
     lines = (folder / "history.jsonl").read_text().splitlines()
@@ -219,16 +293,15 @@ def _bytes(array):
     return f"{array.dtype} {array.shape} ".encode() + array.tobytes()
 
 
-def _kill_until_finished(settings, folder, recipe, draw):
-    """Where the run was killed, in turn; afterwards it is finished."""
+def _kill_until_finished(settings, folder, recipe, draw, seconds):
+    """Returns where the run was killed, in order; it is finished then."""
     places: list[str] = []
     while len(places) < settings.kills:
         place = draw.choice(list(PLACES))
-        if place == "problem" and recipe != "ccp":
+        if place == "problem" and recipe == "XBM":
             place = "step"
         number = draw.randint(1, PLACES[place]) if PLACES[place] else 0
-        # A process takes some seconds, most to compile.
-        wait = draw.uniform(0, 12) if place == "any" else None
+        wait = draw.uniform(0, seconds) if place == "any" else None
         code = _train(settings, folder, recipe, place, number, wait)
         if code != -signal.SIGKILL:
             _require_finished(code, folder, places)
@@ -245,7 +318,9 @@ def _train(settings, folder, recipe, place="any", number=0, wait=None):
     nothing, which saves half of the time.
     """
     os.environ["KERAS_BACKEND"] = settings.backend
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(list(IMPORTED))
     process = processes.Process(

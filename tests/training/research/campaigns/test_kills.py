@@ -12,18 +12,29 @@ from training.research.campaigns import killed_run, kills
 
 
 @pytest.mark.slow
-def test_a_run_killed_twice_ends_as_the_one_left_alone(tmp_path, capsys):
+def test_runs_killed_twice_end_as_those_left_alone(tmp_path, capsys):
     record = tmp_path / "kills.json"
-    options = ["--runs", "1", "--kills", "2", "--seed", "1"]
-    kills.main([*options, "--json", str(record)])
-    assert "| all | 1 | 2 | 2 |" in capsys.readouterr().out
-    kept = json.loads(record.read_text())
-    table, moments = kept["tables"]
-    assert sum(int(count) for _, count in moments["rows"]) == 2
+    options = ["--runs", "1", "--kills", "2", "--json", str(record)]
+    for _ in range(2):
+        kills.main(options)
+    assert "| all | 2 | 4 |" in capsys.readouterr().out
+    table, moments, stretches = json.loads(record.read_text())["tables"]
+    assert sum(int(count) for _, count in moments["rows"]) == 4
+    assert len(stretches["rows"]) == 2
+    recipes = [row[0] for row in table["rows"]]
+    assert recipes == ["CCP", "CCP, recent pool", "all"]
     column = table["headings"].index("values compared")
     assert int(table["rows"][0][column]) > 300
     assert table["rows"][-1][-1] == "0"
-    assert kept["settings"]["seed"] == 1
+    with pytest.raises(SystemExit, match="`json` must be a new file"):
+        kills.main([*options, "--seed", "3"])
+
+
+def test_stretches_add_up_by_name():
+    before = [["CCP", "1", "3"], ["all", "1", "3"]]
+    now = [["XBM", "1", "2"], ["CCP", "2", "4"], ["all", "3", "6"]]
+    sums = [["CCP", "3", "7"], ["XBM", "1", "2"], ["all", "4", "9"]]
+    assert kills.added(before, now) == sums
 
 
 def test_a_bit_that_differs_or_is_missing_is_found():
