@@ -12,10 +12,10 @@ from typing import Annotated
 
 import tyro
 
-from training.notes import printed_notes
 from training.recipes.named import named, names
 from training.recipes.recipe import Recipe
 from training.recipes.settings import Dataset, check_fields, positive
+from training.runs.notes import printed_notes
 from training.runs.run_directory import write_json
 
 LISTED = 5

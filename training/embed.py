@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tqdm import tqdm
 
-from training.notes import printed_notes
+from training.runs.notes import printed_notes
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from training.notes import printed_notes
 from training.recipes.settings import Dataset
+from training.runs.notes import printed_notes
 from training.runs.run_directory import RunDirectory, write_json
 from training.runs.scoring import load_encoder, score, score_lines
 

@@ -4,8 +4,8 @@ import sys
 
 import tyro
 
-from training.notes import printed_notes
 from training.runs.export_run import Export, export_run
+from training.runs.notes import printed_notes
 
 
 def main(arguments: list[str] | None = None) -> None:

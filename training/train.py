@@ -11,7 +11,6 @@ from typing import Any, get_type_hints
 
 import tyro
 
-from training.notes import printed_notes
 from training.recipes.named import CHOICES, named, names
 from training.recipes.recipe import Recipe
 from training.recipes.settings import (
@@ -24,6 +23,7 @@ from training.recipes.settings import (
     Optimization,
 )
 from training.runs.distribution import Distribution, Kind
+from training.runs.notes import printed_notes
 from training.runs.run_directory import RunDirectory
 from training.runs.scoring import score_lines
 from training.runs.train_run import ERRORS, run_settings, train_run

@@ -81,7 +81,7 @@ def test_the_demo_trains_exports_searches_and_draws(
     tmp_path, monkeypatch, capfd
 ):
     splits = glyphs.load(**SMALL)
-    monkeypatch.setattr(glyphs, "load", lambda: splits)
+    monkeypatch.setattr(glyphs, "load", lambda **_: splits)
     monkeypatch.setattr(glyph_network, "EPOCHS", 1)
     monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
     opened = []

@@ -68,6 +68,7 @@ def finished(tmp_path_factory):
 def test_a_run_leaves_everything_in_its_directory(finished):
     names = {path.name for path in finished.path.iterdir()}
     assert names == {
+        ".training.lock",
         "settings.json",
         "history.jsonl",
         "scores.json",
@@ -181,7 +182,7 @@ def _without_killed():
 
 @pytest.fixture
 def colors_as_glyphs(monkeypatch):
-    monkeypatch.setattr(glyphs, "load", lambda: SPLITS)
+    monkeypatch.setattr(glyphs, "load", lambda **_: SPLITS)
 
 
 SMALL = [
@@ -232,7 +233,7 @@ def test_fewer_classes_than_a_batch_takes_are_refused(
 
 def test_an_unfinished_run_has_nothing_to_evaluate(tmp_path):
     RunDirectory(tmp_path).begin({"recipe": RECIPE.settings})
-    with pytest.raises(SystemExit, match="not finished"):
+    with pytest.raises(SystemExit, match="directory of a finished run"):
         evaluate.main([str(tmp_path)])
 
 
