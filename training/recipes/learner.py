@@ -172,8 +172,9 @@ def settle_statistics(recipe: Recipe, learner: Any, batches: Any) -> None:
 
 
 def start_prototypes(recipe: Recipe, learner: Any, batches: Any) -> None:
-    """Starts the prototypes from local features of training images.
+    """Starts the prototypes from features of training images.
 
+    Local features, or the average of each image with `prototype_start=pooled`.
     Does nothing if no layer has prototypes, or with `prototype_start=random`.
     """
     layers = {layer.name: layer for layer in learner.encoder.layers}
@@ -182,4 +183,8 @@ def start_prototypes(recipe: Recipe, learner: Any, batches: Any) -> None:
         return
     predict = predictor(features_before(learner.encoder, layer))
     found = [predict(images) for images, _ in batches.as_numpy_iterator()]
-    layer.adapt(np.concatenate(found), seed=recipe.seed)
+    features = np.concatenate(found)
+    if recipe.prototype_start == "pooled":
+        images = features.reshape(len(features), -1, features.shape[-1])
+        features = images.mean(1, keepdims=True)
+    layer.adapt(features, seed=recipe.seed)

@@ -167,9 +167,10 @@ class Encoder:
     pooling_arguments: Arguments = Arguments()
     num_prototypes: Annotated[int, positive] = 64
     """gsp, zsr, xml: number of prototypes."""
-    prototype_start: Literal["data", "random"] = "data"
-    """Prototypes (otk: references) start from local features of training
-    images, by greedy k-center, or at random."""
+    prototype_start: Literal["data", "pooled", "random"] = "data"
+    """Prototypes (otk: references) start from features of training images, by
+    greedy k-center, or at random. `data` are local features, `pooled` the
+    average of each image, as in the papers' code."""
     transport_ratio: Annotated[float, up_to_one] = 0.2
     """gsp: fraction of the features that is pooled, in (0, 1]."""
     inverse_temperature: Annotated[float, positive] = 10.0

@@ -342,12 +342,14 @@ GSP_SETTINGS: dict[str, dict[str, Any]] = {
         "transport_ratio": ratio,
         "inverse_temperature": float(sharpness),
     }
-    for ratio in (0.05, 0.1, 0.2, 0.3)
-    for sharpness in (10, 20, 40, 80)
+    for ratio in (0.05, 0.1, 0.2)
+    for sharpness in (20, 40, 80)
 } | {
+    "gsp-0.3-5": {"transport_ratio": 0.3, "inverse_temperature": 5.0},
     "gsp-32": {"num_prototypes": 32},
     "gsp-128": {"num_prototypes": 128},
     "gsp-random": {"prototype_start": "random"},
+    "gsp-pooled": {"prototype_start": "pooled"},
     "gsp-zsr-9.5": {"regularizer": "zsr", "zero_shot_scale": 9.5, **_SHARE},
     "gsp-zsr-0.5": {"regularizer": "zsr", "regularizer_weight": 0.5, **_SHARE},
 }

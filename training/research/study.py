@@ -8,9 +8,11 @@ run is a folder, `runs/STUDY/ROW.METHOD/RUN`; finished runs are not repeated,
 killed ones resume, and several processes may train one study.
 """
 
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,12 +75,14 @@ class Run:
         fold: Fold of the training classes that validates; None: the
             validation classes of the data set, or the recipe's own fold.
         is_search: It compares learning rates: scored on validation classes.
+        search: Folder of a search that may have trained the same recipe.
     """
 
     path: Path
     recipe: Recipe
     fold: int | None = None
     is_search: bool = False
+    search: Path | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -105,6 +109,7 @@ class Run:
         """
         directory = RunDirectory(self.path)
         own = self.splits(splits)
+        self._take_search()
         if not directory.is_finished:
             train_run(
                 self.recipe,
@@ -124,6 +129,20 @@ class Run:
         found = best_evaluation(history, self.recipe.chosen_by)
         score = found.get(f"val_{self.recipe.chosen_by}", -np.inf)
         return float(score) if np.isfinite(score) else -np.inf
+
+    def _take_search(self):
+        """Copies the search of the same recipe: only its scores are missing."""
+        if (
+            self.search is None
+            or not self.search.exists()
+            or self.path.exists()
+            or RunDirectory(self.search).read_recipe() != self.recipe
+        ):
+            return
+        with tempfile.TemporaryDirectory(dir=self.path.parent) as folder:
+            aside = Path(shutil.copytree(self.search, Path(folder) / "run"))
+            RunDirectory(aside).scores.unlink()
+            aside.rename(self.path)
 
 
 class ValidationOnly:
@@ -182,10 +201,12 @@ class Cell:
         if self.recipe.steps == 0 and self.recipe.frozen != "none":
             seeds = seeds[:1]  # Pretrained features depend on no seed.
         folds = range(self.num_folds) if self.recipe.steps else range(0)
+        search = self.folder / f"search-rate{rate:g}"
         return [
-            self._run(rate, seed, fold)
+            replace(self._run(rate, seed, fold), search=found)
             for seed in seeds
             for fold in folds or [None]
+            for found in [None if seed > self.seeds[0] or fold else search]
         ]
 
     def missing(self) -> list[Run]:

@@ -178,6 +178,24 @@ def test_prototypes_start_from_training_images(changes, layer, name):
     np.testing.assert_array_equal(found[1], found[2])
 
 
+def test_prototypes_may_start_from_averages_of_images():
+    import tensorflow as tf
+
+    images, labels = batch()
+    recipe = GAP.with_(**SMALL, pooling="gsp", prototype_start="pooled")
+    learner = learner_of(recipe)
+    layer = learner.encoder.get_layer("pooling")
+    before = features_before(learner.encoder, layer)
+    start_prototypes(
+        recipe, learner, tf.data.Dataset.from_tensors((images, labels))
+    )
+    expected = before.predict(images, verbose=0).mean((1, 2))
+    expected /= np.maximum(1, np.linalg.norm(expected, axis=-1))[:, None]
+    found = np.array(layer.prototypes)
+    distances = np.linalg.norm(found[:, None] - expected[None], axis=-1)
+    np.testing.assert_allclose(distances.min(axis=1), 0, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "pooling, part",
     [

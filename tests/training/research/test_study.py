@@ -1,6 +1,7 @@
 """A study tunes each cell's rate, trains its seeds, and makes its record."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -114,6 +115,17 @@ def test_a_best_rate_at_an_end_widens_the_grid(trainer, tmp_path, peak, runs):
     assert row["learning_rate"] == pytest.approx(1e-4 * peak, rel=1e-2)
     best = max(row["rates"], key=row["rates"].get)
     assert row["learning_rate"] == pytest.approx(float(best))
+
+
+def test_the_search_with_the_chosen_rate_is_the_first_seed(trainer, tmp_path):
+    folder = run_study(command(tmp_path)) / "c2.gap"
+    (folder / "search-rate0.0001" / "mark").touch()
+    for name in ("seed0", "seed1"):
+        shutil.rmtree(folder / name)
+    run_study(command(tmp_path))
+    assert (folder / "seed0" / "mark").exists()
+    assert not (folder / "seed1" / "mark").exists()
+    assert not [*folder.glob("tmp*")]
 
 
 def test_a_rate_that_grows_without_end_stops_at_the_largest_grid(
