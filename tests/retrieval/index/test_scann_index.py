@@ -71,11 +71,13 @@ def test_bad_options_are_refused(options, message):
 
 @needs_scann
 def test_a_search_may_look_into_more_leaves():
-    index = ScannIndex(ROWS, settings=SETTINGS)
-    exact = ExactIndex(ROWS).search(QUERIES, 10)
+    # Without clusters: a leaf of clustered rows may hold all neighbors.
+    rows = np.random.default_rng(0).normal(size=(1000, 8)).astype("float32")
+    index = ScannIndex(rows, settings=SETTINGS)
+    exact = ExactIndex(rows).search(rows[:50], 10)
     few = {"leaves_to_search": 1, "pre_reorder_num_neighbors": 11}
-    assert share(index.search(QUERIES, 10, **few), exact) < 0.9
-    assert share(index.search(QUERIES, 10), exact) > 0.9
+    assert share(index.search(rows[:50], 10, **few), exact) < 0.65
+    assert share(index.search(rows[:50], 10), exact) > 0.75
     with pytest.raises(TypeError, match="leaves"):
         index.search(QUERIES, leaves=3)
 
