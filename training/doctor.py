@@ -2,18 +2,23 @@
 
 Exits with 1 if an image, or nearly the same one, is on two sides of the class
 split: the scores of unseen classes would then be wrong.
+
+With `--review review.html` and an encoder (or embeddings), it also looks for
+wrong labels, near duplicates, outliers and classes that are one, and writes a
+page on which to decide. The page saves `decisions.csv` for `--decisions`.
 """
 
+import os
 import shlex
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from training.recipes.named import named, names
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import OWN_SPLITS, Recipe
 from training.recipes.settings import Dataset, check_fields, positive
 from training.runs.notes import printed_notes
 from training.runs.run_directory import write_json
@@ -43,11 +48,38 @@ class DoctorCommand:
     32, or what `encoder` expects."""
     encoder: Path | None = None
     """Run directory or .keras file of an encoder that the images are for."""
+    embeddings: Path | None = None
+    """Embeddings of the images that training.embed wrote, in place of an
+    encoder; for `review`."""
+    review: Path | None = None
+    """New HTML file on which to decide about suspicious images, found by
+    their embeddings; for folders and lists of your own."""
+    decisions: Path | None = None
+    """Decisions that the page saved: images to drop, labels to change."""
     json: Path | None = None
     """New JSON file for all findings."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        is_own = self.dataset in OWN_SPLITS
+        for name in ("review", "decisions"):
+            if not is_own and getattr(self, name) is not None:
+                raise ValueError(
+                    f"`{name}` must be None except for dataset=folder and "
+                    f"csv. Received: dataset={self.dataset}."
+                )
+        has_source = (self.encoder, self.embeddings) != (None, None)
+        if self.review is not None and not has_source:
+            raise ValueError(
+                "`review` needs an encoder: --encoder runs/NAME, --encoder "
+                "FILE.keras, or --embeddings of training.embed. Received: "
+                "neither."
+            )
+        if self.embeddings is not None and self.review is None:
+            raise ValueError(
+                "`embeddings` needs a page to write: --review review.html. "
+                "Received: review=None."
+            )
 
     @property
     def recipe(self) -> Recipe:
@@ -68,7 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
         )
         with printed_notes():
             has_leak = _examine(command)
-    except (ValueError, FileNotFoundError, FileExistsError) as error:
+    except (ImportError, OSError, ValueError) as error:
         sys.exit(f"error: {error}")
     if has_leak:
         sys.exit(1)
@@ -80,17 +112,21 @@ def _examine(command):
     from training.datasets.inspection import inspect, sampling_facts
     from training.datasets.reading import READERS
 
-    if command.json is not None and command.json.exists():
-        raise FileExistsError(f"`json` must be new. Received: {command.json}.")
+    for name in ("json", "review"):
+        path = getattr(command, name)
+        if path is not None and path.exists():
+            raise FileExistsError(f"`{name}` must be new. Received: {path}.")
     if command.dataset not in READERS:
         raise ValueError(
             f"`dataset` must be one of {', '.join(READERS)}, which are read "
             f"from a disk. Received: dataset={command.dataset}."
         )
     limits = _limits(command)
-    own = {}
+    own: dict[str, Any] = {}
     if command.train_classes is not None:
         own["num_train_classes"] = command.train_classes
+    if command.decisions is not None:
+        own["decisions"] = command.decisions
     splits = READERS[command.dataset](command.data_dir, **own)
     found = inspect(
         splits,
@@ -108,11 +144,88 @@ def _examine(command):
     )
     for line in _report(found, sampling, limits["min_side"]):
         print(line)
+    facts = asdict(found) | {"sampling": sampling, "has_leak": found.has_leak}
+    if command.review is not None:
+        facts["suspects"] = _review(command)
     if command.json is not None:
-        facts = asdict(found) | {"sampling": sampling}
-        write_json(command.json, facts | {"has_leak": found.has_leak})
+        write_json(command.json, facts)
     print(f"Next: {_next(command, found, sampling)}")
     return found.has_leak
+
+
+def _review(command):
+    """Writes the page to decide on; prints and returns what was found."""
+    import keras_gsp as gsp
+    from training.reports.review import Review
+
+    if command.dataset == "csv":
+        images = gsp.data.csv_list(
+            command.data_dir, on_missing="skip", decisions=command.decisions
+        )
+    else:
+        images = gsp.data.image_folder(
+            command.data_dir, decisions=command.decisions
+        )
+    root = _root(command)
+    places, embeddings = _embeddings(command, images, root)
+    images = images.subset(places)
+    found = gsp.retrieval.suspects(embeddings, images.names)
+    review = Review(images, embeddings, found, root)
+    review.write(command.review, Path(command.data_dir).name)
+    listed = review.listed()
+    for kind, found_names in listed.items():
+        for line in _listed(
+            found_names, f"of {kind.replace('_', ' ')}, suspected"
+        ):
+            print(line)
+    print(f"{command.review}: written; open it and decide")
+    return listed
+
+
+def _root(command):
+    """The folder that decisions name images relative to."""
+    from keras_gsp.data.archives import is_archive, unpacked
+
+    path = Path(command.data_dir).expanduser()
+    if command.dataset == "csv":
+        return path.parent
+    return unpacked(path) if is_archive(path) else path
+
+
+def _embeddings(command, images, root):
+    """Positions of the images that can be read, and their embeddings."""
+    import keras
+    import numpy as np
+
+    import keras_gsp as gsp
+    from keras_gsp.embeddings.labeled_batches import encoded
+    from training.embedding.collection import read_embeddings
+    from training.runs.scoring import encoder_file, load_preprocessing
+
+    if command.embeddings is None:
+        usable = gsp.data.readable_images(images.paths, on_error="skip").indices
+        some = images.subset(usable)
+        batches = gsp.data.evaluation_batches(
+            some.paths,
+            some.labels,
+            preprocessing=load_preprocessing(command.encoder),
+        )
+        file = encoder_file(command.encoder)
+        encoder = keras.models.load_model(file, compile=False)
+        return usable, encoded(encoder, batches)[0]
+    shards = list(read_embeddings(command.embeddings))
+    rows = np.concatenate([rows for rows, _, _ in shards])
+    ids = [os.path.normpath(one) for _, _, ids in shards for one in ids]
+    found = dict(zip(ids, rows, strict=True))
+    names = [os.path.relpath(path, root) for path in images.paths]
+    usable = [place for place, name in enumerate(names) if name in found]
+    if not usable:
+        raise ValueError(
+            "`embeddings` must be those of the images of `data_dir`. Received: "
+            f"{command.embeddings}, with ids such as {ids[0]}; the images are "
+            f"named {names[0]}."
+        )
+    return usable, np.stack([found[names[place]] for place in usable])
 
 
 def _limits(command):
@@ -148,7 +261,14 @@ def _next(command, found, sampling):
             "remove one image of each pair across the split, or put both "
             "into one class; then run this command again"
         )
+    if command.review is not None:
+        return (
+            f"decide on {command.review}, save decisions.csv, then give this "
+            "command and training.train --decisions decisions.csv"
+        )
     options = ["--data-dir", command.data_dir]
+    if command.decisions is not None:
+        options += ["--decisions", str(command.decisions)]
     if command.train_classes is not None:
         options += ["--train-classes", str(command.train_classes)]
     for name in ("classes_per_batch", "samples_per_class"):

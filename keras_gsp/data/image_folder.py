@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_gsp.data.archives import is_archive, unpacked
+from keras_gsp.data.decisions import decided
 from keras_gsp.data.decoding import IMAGE_ENDINGS
 from keras_gsp.data.image_set import ImageSet
 from keras_gsp.ops.arguments import check_count
@@ -16,7 +17,10 @@ _NAMED = 5
 
 
 def image_folder(
-    path: str | Path, *, images_per_class: int | None = None
+    path: str | Path,
+    *,
+    images_per_class: int | None = None,
+    decisions: str | Path | None = None,
 ) -> ImageSet:
     """Lists the images of a folder with one sub-folder per class.
 
@@ -29,14 +33,20 @@ def image_folder(
             any depth and are named by their path below it, `"dogs/small"`.
         images_per_class: the first so many files of each class. Default
             `None`: all.
+        decisions: a CSV file of images to drop and labels to change, as
+            `training.doctor --review` saves them: columns `path` (relative to
+            the folder), `decision` (`keep`, `relabel` or `drop`) and `label`
+            (the new class, for `relabel`). Default `None`.
 
     Returns:
         An `ImageSet` in order of class and file name.
 
     Raises:
-        FileNotFoundError: no such folder, or no image in it.
+        FileNotFoundError: no such folder, no image in it, or no such file of
+            decisions.
         ValueError: a damaged archive, one that unpacks to far more than its
-            size, or one with links or paths that lead out of it.
+            size, or one with links or paths that lead out of it; decisions
+            about other images or with unknown words or classes.
 
     Example:
 
@@ -76,9 +86,13 @@ def image_folder(
             "folder per class. Received: no image at any depth."
         )
     folders = [file.parent.relative_to(root).as_posix() for file in images]
-    names, labels = np.unique(folders, return_inverse=True)
-    found = ImageSet(labels=labels, class_names=tuple(names), paths=images)
-    return found.of_each_class(images_per_class)
+    rows = [
+        {"path": str(file), "label": folder}
+        for file, folder in zip(images, folders, strict=True)
+    ]
+    if decisions is not None:
+        rows = decided(rows, root, decisions)
+    return _image_set(rows).of_each_class(images_per_class)
 
 
 def csv_list(
@@ -86,6 +100,7 @@ def csv_list(
     *,
     images_per_class: int | None = None,
     on_missing: str = "raise",
+    decisions: str | Path | None = None,
 ) -> ImageSet:
     """Lists the images that a CSV file names, with their labels.
 
@@ -97,33 +112,34 @@ def csv_list(
             `None`: all.
         on_missing: `"raise"`: every image must exist; `"skip"`: those that
             do not exist stay in the list, for `readable_images` to name.
+        decisions: as for `image_folder`; paths are relative to the folder of
+            the list.
 
     Returns:
         An `ImageSet` in the order of the list; its classes are sorted.
 
     Raises:
         FileNotFoundError: no such file, or images that do not exist.
-        ValueError: missing columns, no row, or a row without path or label.
+        ValueError: missing columns, no row, or a row without path or label;
+            decisions as for `image_folder`.
     """
     check_count(is_optional=True, images_per_class=images_per_class)
-    rows = csv_rows(path, on_missing=on_missing)
-    names, labels = np.unique([r["label"] for r in rows], return_inverse=True)
-    found = ImageSet(
-        labels=labels,
-        class_names=tuple(names),
-        paths=[row["path"] for row in rows],
-    )
-    return found.of_each_class(images_per_class)
+    rows = csv_rows(path, on_missing=on_missing, decisions=decisions)
+    return _image_set(rows).of_each_class(images_per_class)
 
 
 def csv_rows(
-    path: str | Path, *, on_missing: str = "raise"
+    path: str | Path,
+    *,
+    on_missing: str = "raise",
+    decisions: str | Path | None = None,
 ) -> list[dict[str, str]]:
     """Reads the checked rows of a list; image paths become absolute ones.
 
     Args:
         path: as for `csv_list`.
         on_missing: as for `csv_list`.
+        decisions: as for `csv_list`.
     """
     file = Path(path).expanduser()
     if not file.is_file():
@@ -152,6 +168,8 @@ def csv_rows(
             f"Every image that {file.name} names must exist. Received: "
             f"{len(missing):,} of {len(rows):,} missing, first {missing[:3]}."
         )
+    if decisions is not None:
+        rows = decided(rows, file.parent, decisions)
     return rows
 
 
@@ -171,6 +189,15 @@ def unread_files(others: Sequence[Path], total: int, root: Path) -> str:
     return (
         f"{len(others):,} of {total:,} files in {root} are no {kinds}: "
         f"{', '.join(names)}."
+    )
+
+
+def _image_set(rows):
+    names, labels = np.unique([r["label"] for r in rows], return_inverse=True)
+    return ImageSet(
+        labels=labels,
+        class_names=tuple(names),
+        paths=[row["path"] for row in rows],
     )
 
 

@@ -14,6 +14,7 @@ from keras_gsp.retrieval.serving.portable import (
     export_litert,
     export_onnx,
 )
+from keras_gsp.retrieval.suspects import Suspects, suspects
 from keras_gsp.retrieval.verification import verify
 
 __all__ = [
@@ -26,11 +27,13 @@ __all__ = [
     "PortableEncoder",
     "ScannIndex",
     "SearchIndex",
+    "Suspects",
     "explain",
     "export_encoder",
     "export_litert",
     "export_onnx",
     "export_retriever",
     "search_recall",
+    "suspects",
     "verify",
 ]

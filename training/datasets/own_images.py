@@ -1,6 +1,7 @@
 """Folders and lists of a user's own images, split by class."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +18,17 @@ def folder_splits(
     *,
     num_train_classes: int | None = None,
     seed: int | None = 0,
+    decisions: str | Path | None = None,
 ) -> RetrievalSplits:
-    """Splits a folder of images by class.
+    """Splits a folder of images by class; `decisions` as for `image_folder`.
 
     A folder with `train` and `test` (and perhaps `validation`) folders of
     different classes keeps its split. Otherwise `num_train_classes`, by
     default half, are drawn at random.
     """
-    images = image_folder(need_data_dir(data_dir, "A folder of images"))
+    images = image_folder(
+        need_data_dir(data_dir, "A folder of images"), decisions=decisions
+    )
     name = Path(str(data_dir)).name.split(".")[0]
     sides = {path.split("/")[0] for path in images.class_names}
     if {"train", "test"} <= sides <= {"train", "test", "validation"}:
@@ -67,18 +71,20 @@ def csv_splits(
     num_train_classes: int | None = None,
     seed: int = 0,
     on_missing: str = "raise",
+    decisions: str | Path | None = None,
 ) -> RetrievalSplits:
     """Reads a list with the columns `path`, `label` and perhaps `split`.
 
     `split` is `train`, `test`, `validation`, `query` or `gallery`; without the
     column, classes are drawn. With `query` and `gallery`, `test` is both
-    together. `on_missing` as for `gsp.data.csv_list`.
+    together. `on_missing` and `decisions` as for `gsp.data.csv_list`.
     """
     csv_file = need_data_dir(csv_file, "A list of images")
     name = Path(csv_file).stem
-    rows = csv_rows(csv_file, on_missing=on_missing)
+    options: dict[str, Any] = {"on_missing": on_missing, "decisions": decisions}
+    rows = csv_rows(csv_file, **options)
     if "split" not in rows[0]:
-        images = csv_list(csv_file, on_missing=on_missing)
+        images = csv_list(csv_file, **options)
         return split_by_class(
             images, name, num_train_classes=num_train_classes, seed=seed
         )

@@ -51,6 +51,7 @@ def read_recipe(
         "num_train_classes": recipe.train_classes,
         "images_per_class": recipe.images_per_class,
         "canvas_size": recipe.canvas_size,
+        "decisions": recipe.decisions,
     }
     own = {name: value for name, value in own.items() if value is not None}
     if recipe.dataset == "glyphs":
@@ -105,7 +106,7 @@ def check_sources(recipe: Recipe) -> None:
             f'[hub]". Received: backbone={recipe.backbone}.'
         )
     weights = recipe.backbone_weights
-    places = {"backbone_weights": weights}
+    places = {"backbone_weights": weights, "decisions": recipe.decisions}
     if recipe.source == "disk":
         places["data_dir"] = recipe.data_dir
     for name, path in places.items():

@@ -244,6 +244,7 @@ def _conflicts(r: Recipe) -> Iterator[tuple[str, str]]:
     """Yields each setting in conflict with another, and what it must be."""
     for name, datasets in (
         ("train_classes", OWN_SPLITS),
+        ("decisions", OWN_SPLITS),
         ("images_per_class", CANVASES),
         ("canvas_size", ("glyphs", *CANVASES)),
     ):

@@ -136,6 +136,9 @@ class Data:
     scores are an upper bound."""
     corrupt_images: Literal["raise", "skip"] = "raise"
     """List unreadable files in one error, or leave them out."""
+    decisions: str | None = None
+    """folder, csv: file of images to drop and labels to change, as
+    training.doctor --review saves it."""
     augmentation: Literal["none", "mlrc", "mlrc-area"] = "none"
     """Random crops and flips: sides of 40-256 pixels, or area 0.16-1."""
     crop_size: Annotated[int | None, positive] = None

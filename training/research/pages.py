@@ -130,8 +130,8 @@ PAGES = {
         "Speed of training", ("step_share", "pipeline", "batch_chunks")
     ),
     "robustness": Page(
-        "Kills, damage and load",
-        ("kills", "kills_jax", "damage", "fuzz", "load"),
+        "Kills, damage, load and planted errors",
+        ("kills", "kills_jax", "damage", "fuzz", "load", "planted_errors"),
     ),
 }
 # The table of methods on the index page: record -> name of its data.

@@ -35,6 +35,7 @@ REFUSED = [
     {"canvas_size": 160, "dataset": "omniglot"},
     {"images_per_class": 9},
     {"train_classes": 9},
+    {"decisions": "list.csv"},
     {"resize": 32},
     {"resize": 32, "crop_size": 48},
     {"samples_per_class": 1},

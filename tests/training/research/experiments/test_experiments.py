@@ -49,3 +49,15 @@ def test_a_smoke_run_repeats_itself_and_has_a_page(
         assert f"({name}.png)" in page and str(folder) not in page
     if name != "solver_rounds":  # It measures time.
         assert records[0]["results"] == records[1]["results"]
+
+
+def test_planted_errors_are_found_in_noise(tmp_path):
+    from training.research.experiments import planted_errors
+
+    path = tmp_path / "planted_errors.json"
+    planted_errors.main(["--smoke", "--json", str(path)])
+    (table,) = read_record(path)["tables"]
+    assert len(table["rows"]) == 2 * len(planted_errors.KINDS)
+    assert planted_errors.KINDS.keys() == {row[0] for row in table["rows"]}
+    page = pages(path.parent)["robustness.md"]
+    assert "| copy, encoded again | whitened |" in page

@@ -1,0 +1,121 @@
+"""Planted errors of a labeled collection are found, clean ones are left."""
+
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+
+
+def collection(classes=8, images=12, size=16, noise=0.15, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(classes), images)
+    rows = np.eye(size)[labels] + noise * rng.normal(size=(len(labels), size))
+    return rows.astype("float32"), labels
+
+
+def test_a_clean_collection_has_no_suspects():
+    found = gsp.retrieval.suspects(*collection())
+    assert not len(found.wrong_labels) and not len(found.duplicates)
+    assert not found.same_classes
+    assert found.agreement.min() > 0.8 and found.label_scores.min() > 0.5
+
+
+def test_what_is_planted_is_found():
+    rows, labels = collection(images=40)
+    names = np.array([f"class {label}" for label in labels])
+    names[[5, 130]] = "class 7", "class 6"
+    twin, far = rows[200] + 0.001, np.eye(16)[12]
+    rows = np.concatenate([rows, [twin, far]]) * 3.0
+    names = np.append(names, ["class 5", "class 0"])
+    found = gsp.retrieval.suspects(rows, names)
+    assert {5, 130} <= set(found.wrong_labels.tolist()) <= {5, 130, 321}
+    assert found.suggested[[5, 130]].tolist() == ["class 0", "class 3"]
+    assert found.duplicates.tolist() == [[200, 320]]
+    assert found.outliers[0] == 321
+
+
+def test_a_class_under_two_names_is_found():
+    rows, labels = collection()
+    labels = np.where((labels == 2) & (np.arange(len(labels)) % 2), 9, labels)
+    assert gsp.retrieval.suspects(rows, labels).same_classes == [(2, 9)]
+
+
+def test_scores_are_those_of_a_loop():
+    rows, labels = collection(classes=3, images=4, size=5, noise=0.6)
+    found = gsp.retrieval.suspects(rows, labels, num_neighbors=3)
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    means = np.empty((12, 3, 5))
+    for item, one in np.ndindex(12, 3):
+        others = (labels == one) & (np.arange(12) != item)
+        mean = rows[others].mean(axis=0)
+        means[item, one] = mean / np.linalg.norm(mean)
+    cosines = np.einsum("ncs,ns->nc", means, rows)
+
+    def probabilities(temperature):
+        shares = np.exp(cosines / temperature)
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def likelihood(temperature):
+        own = probabilities(temperature)[np.arange(12), labels]
+        return np.log(own).sum()
+
+    best = max(np.geomspace(0.01, 1.0, 13), key=likelihood)
+    shares = probabilities(best)
+    own = shares[np.arange(12), labels]
+    class_means = np.array([own[labels == one].mean() for one in range(3)])
+    np.testing.assert_allclose(
+        found.label_scores, own / class_means[labels], rtol=1e-3
+    )
+    shares[np.arange(12), labels] = -1
+    assert found.suggested.tolist() == shares.argmax(axis=1).tolist()
+    distances = np.linalg.norm(rows[:, None] - rows, axis=2)
+    np.fill_diagonal(distances, np.inf)
+    near = np.argsort(distances, axis=1)[:, :3]
+    np.testing.assert_allclose(
+        found.agreement, (labels[near] == labels[:, None]).mean(axis=1)
+    )
+
+
+def test_the_only_item_of_a_class_is_not_judged():
+    rows, labels = collection()
+    labels[0] = 99
+    found = gsp.retrieval.suspects(rows, labels)
+    assert found.label_scores[0] == 1 and found.agreement[0] == 1
+    assert not len(found.wrong_labels)
+
+
+def test_items_need_not_be_their_own_first_neighbor():
+    # Many equal rows push an item out of its own list.
+    rows, labels = collection()
+    rows = np.concatenate([rows, np.repeat(rows[:1], 20, axis=0)])
+    labels = np.append(labels, np.zeros(20, "int64"))
+    found = gsp.retrieval.suspects(rows, labels, num_neighbors=5)
+    assert all(one != two for one, two in found.duplicates.tolist())
+
+
+def test_another_index_may_search():
+    pytest.importorskip("faiss")
+    rows, labels = collection()
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    index = gsp.retrieval.FaissIndex(rows, factory="Flat")
+    found = gsp.retrieval.suspects(rows, labels, index=index)
+    exact = gsp.retrieval.suspects(rows, labels)
+    np.testing.assert_array_equal(found.agreement, exact.agreement)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"labels": np.zeros(96)}, "at least two classes. Received: 1"),
+        ({"num_neighbors": 1}, "at least 2 and below the number of items, 96"),
+        ({"num_neighbors": 96}, "Received: num_neighbors=96"),
+        ({"index": gsp.retrieval.ExactIndex(np.eye(3))}, "3 and 96 items"),
+        ({"embeddings": np.zeros((96, 4))}, "must not be zero"),
+        ({"labels": np.zeros(5)}, "one entry for each item"),
+    ],
+)
+def test_wrong_arguments_are_refused(change, words):
+    rows, labels = collection()
+    arguments = {"embeddings": rows, "labels": labels} | change
+    with pytest.raises(ValueError, match=words):
+        gsp.retrieval.suspects(**arguments)

@@ -1,0 +1,117 @@
+"""The doctor's page of suspects, from a folder to the list it saves."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.training import headless_browser as browser
+from training import doctor
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("images are read by tf.data", allow_module_level=True)
+
+
+@pytest.fixture
+def colors(tmp_path):
+    """Four classes of plain colors; a red image is among the blue ones."""
+    import keras_gsp as gsp
+
+    rng = np.random.default_rng(0)
+    tones = [(200, 20, 20), (20, 200, 20), (20, 20, 200), (200, 200, 20)]
+    for tone, name in zip(
+        tones, ("red", "green", "blue", "sun <1>"), strict=True
+    ):
+        for number in range(8):
+            file = tmp_path / "photos" / name / f"{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            own = tones[0] if (name, number) == ("blue", 3) else tone
+            pixels = np.asarray(own) + rng.integers(-20, 20, (24, 24, 3))
+            Image.fromarray(pixels.astype("uint8")).save(file)
+    backbone = keras.Sequential(
+        [keras.Input((24, 24, 3)), keras.layers.AveragePooling2D(4)]
+    )
+    encoder = gsp.models.build_encoder(
+        backbone, embedding_size=3, preprocessing=gsp.data.Preprocessing(24, 24)
+    )
+    projection = encoder.get_layer("projection")
+    kernel, *bias = projection.get_weights()
+    projection.set_weights([np.eye(3).reshape(kernel.shape), *bias])
+    encoder.save(tmp_path / "encoder.keras")
+    return tmp_path
+
+
+def options(folder):
+    return [
+        *("--data-dir", str(folder / "photos"), "--classes-per-batch", "2"),
+        *("--encoder", str(folder / "encoder.keras")),
+        *("--review", str(folder / "review.html")),
+    ]
+
+
+def test_a_wrong_label_is_on_the_page_and_in_the_list(colors, capsys):
+    doctor.main([*options(colors), "--json", str(colors / "found.json")])
+    printed = capsys.readouterr().out
+    assert "1 of wrong labels, suspected\n    blue/3.png: red?" in printed
+    assert "save decisions.csv, then give this command" in printed
+    found = json.loads((colors / "found.json").read_text())
+    assert found["suspects"]["wrong_labels"] == ["blue/3.png: red?"]
+    page = (colors / "review.html").read_text()
+    assert "blue/3.png is labeled blue" in page and "sun <1>" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    with pytest.raises(SystemExit, match="`review` must be new"):
+        doctor.main(options(colors))
+
+
+def test_decisions_heal_the_collection(colors, capsys):
+    decisions = colors / "decisions.csv"
+    decisions.write_text("path,decision,label\nblue/3.png,relabel,red\n")
+    doctor.main([*options(colors), "--decisions", str(decisions)])
+    printed = capsys.readouterr().out
+    assert "of wrong labels" not in printed and "7 to 9 a class" in printed
+
+
+def test_embeddings_take_the_place_of_an_encoder(colors, capsys):
+    from training import embed
+
+    output = colors / "embeddings"
+    images = str(colors / "photos")
+    embed.main(
+        [str(colors / "encoder.keras"), "--images", images]
+        + ["--output", str(output)]
+    )
+    place = options(colors).index("--encoder")
+    given = options(colors)
+    given[place : place + 2] = ["--embeddings", str(output)]
+    doctor.main(given)
+    assert "blue/3.png: red?" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--review", "page.html"], "`review` needs an encoder"),
+        (["--embeddings", "e"], "`embeddings` needs a page"),
+        (["--dataset", "cub", "--review", "p"], "must be None except for"),
+    ],
+)
+def test_half_a_review_is_refused(colors, given, words, capsys):
+    with pytest.raises(SystemExit):
+        doctor.main(["--data-dir", str(colors / "photos"), *given])
+    printed = capsys.readouterr()
+    assert words in printed.out + printed.err
+
+
+def test_the_page_saves_a_list_in_a_browser(colors):
+    doctor.main(options(colors))
+    with browser.opened() as driver:
+        driver.get((colors / "review.html").as_uri())
+        first, _, _ = browser.finders(driver)
+        first("input[value=relabel]").click()
+        assert "1 to relabel" in first("#status").text
+        saved = driver.execute_script("return page.decisions()")
+        assert '"blue/3.png","relabel","red"' in saved
+        browser.check_phone(driver, "review-phone")
+        assert not browser.complaints(driver)

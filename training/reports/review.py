@@ -1,0 +1,169 @@
+"""A page to decide on suspicious images: keep, relabel or drop.
+
+It opens from disk and saves `decisions.csv`, which `gsp.data.image_folder`,
+`gsp.data.csv_list` and `--decisions` read.
+"""
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_gsp.data import ImageSet
+from keras_gsp.retrieval import Suspects
+from training.browsing.page_parts import rendered_page
+from training.pictures.encoding import encoded_image
+from training.runs.run_directory import write_text
+
+TEMPLATE = Path(__file__).with_name("templates") / "review.html"
+SHOWN = 300
+"""Largest number of cards of one kind."""
+OF_A_CLASS = 3
+"""Pictures that stand for a class."""
+SIDE = 112
+TITLES = {
+    "wrong_labels": "Wrong labels?",
+    "duplicates": "The same picture twice?",
+    "outliers": "Not part of the collection?",
+    "same_classes": "Two names for one class?",
+}
+
+
+class Review:
+    """Cards about the suspects among labeled image files.
+
+    Args:
+        images: the collection, with paths.
+        embeddings: (images, size).
+        found: its suspects.
+        root: folder that decisions name the images relative to.
+    """
+
+    def __init__(
+        self,
+        images: ImageSet,
+        embeddings: np.ndarray,
+        found: Suspects,
+        root: Path,
+    ) -> None:
+        self.images, self.found = images, found
+        self._embeddings = embeddings
+        self._names = [os.path.relpath(path, root) for path in images.paths]
+
+    def listed(self) -> dict[str, list[Any]]:
+        """Returns the findings by kind, images by name."""
+        found, name = self.found, self._names
+        return {
+            "wrong_labels": [
+                f"{name[i]}: {found.suggested[i]}?" for i in found.wrong_labels
+            ],
+            "duplicates": [
+                f"{name[i]} = {name[j]}" for i, j in found.duplicates
+            ],
+            "outliers": [name[i] for i in found.outliers],
+            "same_classes": [f"{i} = {j}" for i, j in found.same_classes],
+        }
+
+    def write(self, path: Path, title: str) -> None:
+        """Writes the page."""
+        found = self.found
+        cards = {
+            "wrong_labels": map(self._wrong, found.wrong_labels[:SHOWN]),
+            "duplicates": map(self._double, found.duplicates[:SHOWN]),
+            "outliers": map(self._outlier, found.outliers[:SHOWN]),
+            "same_classes": map(self._merged, found.same_classes[:SHOWN]),
+        }
+        counts = {kind: len(names) for kind, names in self.listed().items()}
+        page = rendered_page(
+            TEMPLATE,
+            title=title,
+            titles=TITLES,
+            cards={kind: list(some) for kind, some in cards.items()},
+            counts=counts,
+            classes=self.images.class_names,
+        )
+        write_text(path, page)
+
+    def _wrong(self, item):
+        own, other = self.images.names[item], str(self.found.suggested[item])
+        return {
+            "legend": f"{self._names[item]} is labeled {own}",
+            "pictures": [self._picture(item, "the image")]
+            + self._of_class(own, item)
+            + self._of_class(other, item),
+            "choices": [
+                self._choice("keep", [item]),
+                self._choice("relabel", [item], label=other),
+                self._choice("drop", [item]),
+            ],
+        }
+
+    def _double(self, pair):
+        one, two = pair
+        names = self.images.names
+        same = "one class" if names[one] == names[two] else "two classes"
+        return {
+            "legend": f"{self._names[one]} and {self._names[two]}, {same}",
+            "pictures": [self._picture(i, names[i]) for i in pair],
+            "choices": [
+                self._choice("keep", pair, "keep both"),
+                self._choice("drop", [two], "drop the second"),
+                self._choice("drop", [one], "drop the first"),
+            ],
+        }
+
+    def _outlier(self, item):
+        own = self.images.names[item]
+        return {
+            "legend": f"{self._names[item]} is labeled {own}",
+            "pictures": [self._picture(item, "the image")]
+            + self._of_class(own, item),
+            "choices": [
+                self._choice("keep", [item]),
+                self._choice("drop", [item]),
+            ],
+        }
+
+    def _merged(self, pair):
+        one, two = pair
+        items = np.flatnonzero(self.images.names == two)
+        return {
+            "legend": f"{one} and {two}",
+            "pictures": self._of_class(one, None) + self._of_class(two, None),
+            "choices": [
+                self._choice("keep", [], "keep both classes"),
+                self._choice(
+                    "relabel", items, f"all of {two} become", label=one
+                ),
+            ],
+        }
+
+    def _choice(self, decision, items, words=None, label=None):
+        return {
+            "decision": decision,
+            "words": words or ("relabel as" if label else decision),
+            "paths": [self._names[item] for item in items],
+            "label": label,
+        }
+
+    def _of_class(self, name, item):
+        """Pictures of a class, those nearest to an item first."""
+        members = np.flatnonzero(self.images.names == name)
+        members = members[members != item]
+        if item is not None:
+            near = self._embeddings[members] @ self._embeddings[item]
+            members = members[np.argsort(-near, kind="stable")]
+        return [self._picture(i, name) for i in members[:OF_A_CLASS]]
+
+    def _picture(self, item, caption):
+        from PIL import Image
+
+        with Image.open(self.images.paths[item]) as image:
+            image.draft("RGB", (2 * SIDE, 2 * SIDE))
+            small = image.convert("RGB")
+            small.thumbnail((2 * SIDE, 2 * SIDE))
+        content = encoded_image(np.asarray(small), side=SIDE)
+        text = base64.b64encode(content).decode()
+        return {"source": f"data:image/webp;base64,{text}", "caption": caption}
