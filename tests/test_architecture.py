@@ -20,7 +20,15 @@ ALLOWED = {
     "data": {"ops", "storage", "embeddings"},
     "losses": {"ops", "embeddings", "layers"},
     "models": {"ops", "embeddings", "layers", "losses", "metrics"},
-    "retrieval": {"ops", "storage", "embeddings", "metrics", "data"},
+    "retrieval": {
+        "ops",
+        "storage",
+        "embeddings",
+        "layers",
+        "metrics",
+        "data",
+        "models",
+    },
     "callbacks": {
         "ops",
         "storage",
@@ -28,7 +36,9 @@ ALLOWED = {
         "layers",
         "losses",
         "metrics",
+        "data",
         "models",
+        "retrieval",
     },
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -12,6 +12,7 @@ from keras_gsp.embeddings.labeled_batches import (
 )
 from keras_gsp.embeddings.processes import from_first_process
 from keras_gsp.metrics.retrieval import retrieval_scores
+from keras_gsp.models.truncated import normalization_of, truncated
 from keras_gsp.ops.arguments import check_count
 
 
@@ -45,6 +46,9 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             least 1; these scores are in `history`. Default `None`: at the end
             of epochs only.
         recall_at: the k of each Recall@k. Default `(1, 2, 4, 8)`.
+        truncate_to: sizes of leading parts of the embedding to score too,
+            normalized anew, for `gsp.losses.Matryoshka`: `val_map_at_r_64`
+            and so on. Default none.
         batch_size: images embedded at once when arrays are given. Default 64.
         block_size: see `gsp.metrics.retrieval_scores`.
 
@@ -89,6 +93,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         every_epochs: int = 1,
         every_steps: int | None = None,
         recall_at: Sequence[int] = (1, 2, 4, 8),
+        truncate_to: Sequence[int] = (),
         batch_size: int = 64,
         block_size: int | None = None,
     ) -> None:
@@ -101,6 +106,9 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self.every_epochs = every_epochs
         self.every_steps = every_steps
         self.recall_at = tuple(recall_at)
+        for size in truncate_to:
+            check_count(truncate_to=size)
+        self.truncate_to = tuple(truncate_to)
         self.batch_size = batch_size
         self.block_size = block_size
         self.scores: Any = None
@@ -147,21 +155,28 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         Returns:
             The dict of `gsp.metrics.retrieval_scores`.
         """
-        embeddings, labels = encoded(self._encoder(), self._queries)
-        gallery: dict[str, Any] = {}
+        encoder = self._encoder()
+        sides: dict[str, Any] = {}
+        sides["embeddings"], labels = encoded(encoder, self._queries)
+        options: dict[str, Any] = {"block_size": self.block_size}
         if self._gallery is not None:
-            others, other_labels = encoded(self._encoder(), self._gallery)
-            gallery = {
-                "gallery_embeddings": others,
-                "gallery_labels": other_labels,
+            sides["gallery_embeddings"], options["gallery_labels"] = encoded(
+                encoder, self._gallery
+            )
+        options |= {"labels": labels, "recall_at": self.recall_at}
+        scores = retrieval_scores(**sides, **options)
+        for size in self.truncate_to:
+            kind = normalization_of(encoder)
+            cut: dict[str, Any] = {
+                name: truncated(rows, size, kind)
+                for name, rows in sides.items()
             }
-        scores = retrieval_scores(
-            embeddings,
-            labels,
-            recall_at=self.recall_at,
-            block_size=self.block_size,
-            **gallery,
-        )
+            found = retrieval_scores(**cut, **options)
+            scores |= {
+                f"{name}_{size}": value
+                for name, value in found.items()
+                if not name.startswith("num_")
+            }
         # All processes must act on the same scores.
         self.scores = from_first_process(lambda: scores)
         self.history.append({"step": self._step()} | self.scores)

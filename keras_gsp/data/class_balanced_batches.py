@@ -49,6 +49,7 @@ def class_balanced_batches(
     samples_per_class: int,
     seed: int = 0,
     first_step: int = 0,
+    neighbors: Any = None,
 ) -> Any:
     """Returns an endless data set of index vectors, P classes x K samples.
 
@@ -69,6 +70,13 @@ def class_balanced_batches(
         samples_per_class: K, at least 1.
         seed: an integer; equal seeds give equal batches. Default 0.
         first_step: number of batches to skip, at least 0. Default 0.
+        neighbors: the classes that each class is confused with: an integer
+            array (classes, n), numbers of the sorted classes, -1 for none; or
+            an object with a method `at(step)` that returns one, such as
+            `gsp.callbacks.HardClasses`. Half of a batch's classes are then
+            drawn at random, and each of these brings one of its neighbors, at
+            random, as long as it has one that is not in the batch; random
+            classes fill what is left. Default `None`: all at random.
 
     Returns:
         An infinite `tf.data.Dataset` of int64 vectors (P * K,), positions in
@@ -77,7 +85,8 @@ def class_balanced_batches(
     Raises:
         TypeError: labels that are neither numbers nor strings.
         ValueError: no labels, another shape, fewer classes than P, P or K
-            below 1, `first_step` below 0, a number that is no integer.
+            below 1, `first_step` below 0, a number that is no integer;
+            neighbors of another number of classes.
 
     Example:
 
@@ -111,6 +120,15 @@ def class_balanced_batches(
             f"Received: {num_classes} classes and "
             f"classes_per_batch={classes_per_batch}."
         )
+    if neighbors is not None:
+        return _confusable_batches(
+            order,
+            counts,
+            neighbors,
+            (classes_per_batch, samples_per_class),
+            seed,
+            first_step,
+        )
     order, counts = tf.constant(order), tf.constant(counts)
     offsets = tf.cumsum(counts, exclusive=True)
     steps_per_cycle = -(-num_classes // classes_per_batch)
@@ -138,6 +156,75 @@ def class_balanced_batches(
         tf.data.INFINITE_CARDINALITY
     )
     return untuned(batches.apply(endless))
+
+
+def _confusable_batches(order, counts, neighbors, size, seed, first_step):
+    """Batches whose classes are drawn with their neighbors."""
+    import tensorflow as tf
+
+    table_of = getattr(neighbors, "at", None)
+    if table_of is None:
+        neighbors = _checked_neighbors(neighbors, len(counts))
+    num_classes, num_samples = size
+    offsets = np.cumsum(counts) - counts
+
+    def batch(step):
+        table = neighbors
+        if table_of is not None and (table := table_of(int(step))) is not None:
+            table = _checked_neighbors(table, len(counts))
+        random = np.random.default_rng((seed % 2**64, int(step)))
+        rows = []
+        for chosen in _confusable_classes(
+            random, len(counts), num_classes, table
+        ):
+            count = counts[chosen]
+            drawn = random.permutation(count)[:num_samples]
+            rows.append(order[offsets[chosen] + np.resize(drawn, num_samples)])
+        return np.concatenate(rows)
+
+    def as_tensor(step):
+        rows = tf.numpy_function(batch, [step], "int64", stateful=True)
+        return tf.ensure_shape(rows, (num_classes * num_samples,))
+
+    steps = tf.data.Dataset.range(int(first_step), np.iinfo("int64").max)
+    endless = tf.data.experimental.assert_cardinality(
+        tf.data.INFINITE_CARDINALITY
+    )
+    return untuned(steps.map(as_tensor).apply(endless))
+
+
+def _confusable_classes(random, total, count, table):
+    """Draws distinct classes: one half at random, then their neighbors."""
+    order = random.permutation(total)
+    half = order[: -(-count // 2)]
+    chosen = dict.fromkeys(half.tolist())
+    for one in [] if table is None else half:
+        left = [c for c in table[one].tolist() if c >= 0 and c not in chosen]
+        if left and len(chosen) < count:
+            chosen[left[random.integers(len(left))]] = None
+    for one in order.tolist():
+        if len(chosen) == count:
+            break
+        chosen.setdefault(one)
+    return list(chosen)
+
+
+def _checked_neighbors(neighbors, num_classes):
+    table = np.asarray(neighbors)
+    if (
+        table.ndim != 2
+        or table.dtype.kind not in "iu"
+        or len(table) != num_classes
+        or table.size == 0
+        or not -1 <= table.min() <= table.max() < num_classes
+    ):
+        raise ValueError(
+            "`neighbors` must be numbers of classes in [-1, "
+            f"{num_classes}), of shape ({num_classes}, n), or an object with "
+            "a method `at(step)` that returns them, such as "
+            f"`HardClasses`. Received: {table.dtype} of shape {table.shape}."
+        )
+    return table
 
 
 def _two_seeds(seed, cycle):

@@ -33,6 +33,8 @@ class ClassProxies(keras.layers.Layer):
 
     Call arguments:
         embeddings: (batch, embedding_size), of any norm.
+        size: number of leading coordinates, of embeddings and proxies alike,
+            that are compared. Default `None`: all.
 
     Output shape:
         (batch, num_classes, proxies_per_class), float32 or float64 under
@@ -92,10 +94,13 @@ class ClassProxies(keras.layers.Layer):
             autocast=False,
         )
 
-    def call(self, embeddings: Tensor) -> Tensor:
+    def call(self, embeddings: Tensor, size: int | None = None) -> Tensor:
         """Returns the cosine similarities to all proxies."""
+        proxies = self.flat_proxies()
+        if size is not None:
+            embeddings, proxies = embeddings[:, :size], proxies[:, :size]
         embeddings = unit_sphere(embeddings)
-        proxies = ops.cast(unit_sphere(self.flat_proxies()), embeddings.dtype)
+        proxies = ops.cast(unit_sphere(proxies), embeddings.dtype)
         cosines = ops.matmul(embeddings, ops.transpose(proxies))
         return ops.reshape(
             cosines, (-1, self.num_classes, self.proxies_per_class)
@@ -120,7 +125,9 @@ class ClassProxies(keras.layers.Layer):
         """Returns (batch, num_classes, proxies_per_class)."""
         return (input_shape[0], self.num_classes, self.proxies_per_class)
 
-    def compute_output_spec(self, embeddings: Tensor) -> keras.KerasTensor:
+    def compute_output_spec(
+        self, embeddings: Tensor, size: int | None = None
+    ) -> keras.KerasTensor:
         """Returns the symbolic output, float32 at least."""
         is_double = keras.backend.standardize_dtype(embeddings.dtype)
         return keras.KerasTensor(

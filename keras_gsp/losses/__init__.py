@@ -7,10 +7,12 @@ from keras_gsp.losses.contrastive import ContrastiveLoss
 from keras_gsp.losses.cosface import CosFaceLoss
 from keras_gsp.losses.cosine_contrastive import CosineContrastiveLoss
 from keras_gsp.losses.cross_batch import CrossBatchLoss
+from keras_gsp.losses.distillation import DistillationLoss
 from keras_gsp.losses.intra_batch import IntraBatchLoss
 from keras_gsp.losses.lifted_structure import LiftedStructureLoss
 from keras_gsp.losses.list_wise import ListLoss
 from keras_gsp.losses.margin import MarginLoss
+from keras_gsp.losses.matryoshka import Matryoshka
 from keras_gsp.losses.metric_loss import MetricLoss
 from keras_gsp.losses.multi_similarity import MultiSimilarityLoss
 from keras_gsp.losses.n_pair import NPairLoss
@@ -36,10 +38,12 @@ __all__ = [
     "CosFaceLoss",
     "CosineContrastiveLoss",
     "CrossBatchLoss",
+    "DistillationLoss",
     "IntraBatchLoss",
     "LiftedStructureLoss",
     "ListLoss",
     "MarginLoss",
+    "Matryoshka",
     "MetricLoss",
     "MultiSimilarityLoss",
     "NPairLoss",

@@ -55,6 +55,8 @@ class StepParts:
         proxies: the `ClassProxies`: embeddings to similarities.
         class_embeddings: the `ClassEmbeddings`.
         loss_layer: the layer that holds the weights of a loss.
+        teacher: (batch, embedding_size), what a teacher embeds the same
+            images to.
         first_half: boolean (batch,), halves without a common class.
         references: proxies and memory, if there are any.
         in_batch_weight: weight of the pairs within the batch when there are
@@ -68,6 +70,7 @@ class StepParts:
     proxies: Any = None
     class_embeddings: Any = None
     loss_layer: Any = None
+    teacher: Tensor | None = None
     first_half: Tensor | None = None
     references: tuple[References, ...] = ()
     in_batch_weight: float = 0.0
@@ -84,7 +87,7 @@ class MetricLoss(keras.losses.Loss):
     Attributes:
         needs: names among `"proxies"`, `"memory"`, `"class_embeddings"`,
             `"loss_layer"`, `"histograms"`, `"first_half"`.
-        takes: names among these and `"in_batch_weight"`.
+        takes: names among these and `"in_batch_weight"`, `"teacher"`.
 
     Example:
 

@@ -6,14 +6,18 @@ from keras_gsp.models.backbones.bn_inception_weights import (
 )
 from keras_gsp.models.backbones.resnet20 import resnet20
 from keras_gsp.models.encoder import build_encoder
+from keras_gsp.models.lora import merge_lora
 from keras_gsp.models.metric_learner import MetricLearner
 from keras_gsp.models.proxy_optimizer import proxy_optimizer
+from keras_gsp.models.truncated import truncate_encoder
 
 __all__ = [
     "MetricLearner",
     "bn_inception",
     "build_encoder",
     "load_bn_inception_weights",
+    "merge_lora",
     "proxy_optimizer",
     "resnet20",
+    "truncate_encoder",
 ]

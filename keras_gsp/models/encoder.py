@@ -10,6 +10,7 @@ from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
 from keras_gsp.layers.patch_tokens import PatchTokens
 from keras_gsp.layers.token_grid import TokenGrid
+from keras_gsp.models.lora import enable_lora
 from keras_gsp.ops.arguments import check_integer
 from keras_gsp.ops.normalization import check_normalization
 from keras_gsp.ops.tensor import Tensor
@@ -29,6 +30,7 @@ def build_encoder(
     grid_shape: tuple[int, int] | None = None,
     pool_first: bool = False,
     preprocessing: Any = None,
+    lora_rank: int | None = None,
     name: str = "encoder",
 ) -> keras.Model:
     """Builds backbone, projection, pooling and normalization as a model.
@@ -70,6 +72,15 @@ def build_encoder(
         preprocessing: `gsp.data.Preprocessing` of the images, saved with the
             encoder; indexes and exports then cut images alike. Default
             `None`: unknown.
+        lora_rank: rank of low-rank factors (LoRA) that are trained in place of
+            the backbone's weights, at least 1, for example 8. Changes
+            `backbone`, which is frozen but for factors and biases of dense
+            and attention layers, embeddings and convolutions (not depthwise)
+            whose kernels are larger than their factors; a backbone of
+            keras-hub with attention chooses its queries and values. Anchors
+            of chance constrained programming hold what is trained: factors,
+            and the layers after the backbone. Saved kernels and exports are
+            merged; see `merge_lora`. Default `None`: no LoRA.
         name: name of the model. Default `"encoder"`.
 
     Returns:
@@ -90,7 +101,8 @@ def build_encoder(
             a grid with masked tokens or with tokens whose prefix is kept, a
             number of prefix tokens below 0, or of 0 with
             `prefix="concatenate"`, or images of another size than those of
-            `preprocessing`.
+            `preprocessing`; a `lora_rank` below 1 or too large for every
+            layer, a backbone that has LoRA already.
 
     Example:
 
@@ -134,6 +146,8 @@ def build_encoder(
         features = ExpectedPreprocessing(preprocessing, name="preprocessing")(
             features
         )
+    if lora_rank is not None:
+        enable_lora(backbone, lora_rank)
     project = _projection(features, embedding_size, pool_first)
     tokens = features if pool_first else project(features)
     features = tokens

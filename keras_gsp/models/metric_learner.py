@@ -20,6 +20,7 @@ from keras_gsp.models.chunks import (
     encode_chunks_on_jax,
 )
 from keras_gsp.models.encoder import histogram_of, pooled_of
+from keras_gsp.models.lora import restart_factors
 from keras_gsp.models.problems import AnchoredWeights, ProblemProgress
 from keras_gsp.models.regularizer_share import (
     gradient_share,
@@ -99,7 +100,8 @@ class MetricLearner(keras.Model):
     Its gradient is the anchor pull :math:`+\lambda (\theta - \theta^*)` of
     Algorithm 1 (the printed sign is wrong).
 
-    Labels are those of the loss; memory and regularizers need one class per
+    Labels are those of the loss (`DistillationLoss` takes a dictionary of
+    `"label"` and `"teacher"`); memory and regularizers need one class per
     sample. Outside training only the loss counts, and a pair loss is computed
     within the batch, so that unseen classes work. Under `tf.distribute` the
     loss sees the pairs of the global batch.
@@ -282,7 +284,12 @@ class MetricLearner(keras.Model):
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
     def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Trains as `keras.Model.fit`; never shuffles a tf.data.Dataset."""
+        """Trains as `keras.Model.fit`; never shuffles a tf.data.Dataset.
+
+        The factors of LoRA in a loaded learner, merged when it was saved,
+        start anew.
+        """
+        restart_factors(self.encoder)
         # Keras would warn that it ignores its own default.
         if hasattr(x, "element_spec") and len(args) < 8:
             kwargs.setdefault("shuffle", False)
@@ -447,6 +454,10 @@ class MetricLearner(keras.Model):
 
     def _step_parts(self, labels, outputs, training):
         """Returns what a loss may use, gathered from the replicas."""
+        teacher = None
+        if isinstance(labels, dict) and "teacher" in self.loss.takes:
+            labels, teacher = labels["label"], labels["teacher"]
+            teacher = gather_replicas(ops.convert_to_tensor(teacher))
         labels = self.loss.checked_labels(labels)
         if training and len(labels.shape) > 1:
             self._check_takes_matrix(labels)
@@ -457,6 +468,7 @@ class MetricLearner(keras.Model):
         always = {
             "labels": labels,
             "embeddings": embeddings,
+            "teacher": teacher,
             "proxies": self.proxies,
             "class_embeddings": self.class_embeddings,
             "loss_layer": self.loss_layer,

@@ -11,7 +11,7 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.data import ImageSet
-from training import evaluate, train
+from training import evaluate, export, train
 from training.datasets import glyphs
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.named import named
@@ -285,3 +285,47 @@ def test_untrained_features_are_whitened_by_all_training_images(tmp_path):
         expected(embed(evaluate.load_encoder(plain), recipe, images)),
         atol=1e-3,
     )
+
+
+@pytest.mark.slow
+def test_a_network_is_adapted_and_its_export_is_certified(
+    finished, colors_as_glyphs, tmp_path
+):
+    recipe = RECIPE.with_(regularizer="none")
+    runs = {
+        name: RunDirectory(tmp_path / name)
+        for name in ("lora", "sizes", "small", "hard")
+    }
+    train_run(recipe.with_(lora_rank=1), SPLITS, runs["lora"])
+    saved = evaluate.load_encoder(runs["lora"])
+    assert not any("lora" in weight.path for weight in saved.weights)
+    found = embed(saved, recipe, SPLITS.test)
+    scores = gsp.metrics.retrieval_scores(found, SPLITS.test.labels)
+    assert (
+        abs(scores["map_at_r"] - runs["lora"].read_scores()["map_at_r"]) < 0.1
+    )
+
+    sizes = train_run(recipe.with_(matryoshka_size=4), SPLITS, runs["sizes"])
+    assert {"map_at_r_4", "precision_at_1_4"} <= sizes.keys()
+    assert "val_map_at_r_4" in runs["sizes"].read_history()[-1]
+    folder = tmp_path / "export"
+    options = ["--truncate-to", "4", "--index", "none", "--output", str(folder)]
+    export.main([str(runs["sizes"].path), *options])
+    facts = json.loads((folder / "metadata.json").read_text())["truncation"]
+    assert facts["map_at_r_of_part"] == pytest.approx(
+        sizes["map_at_r_4"], abs=1e-6
+    )
+    assert facts["map_at_r_of_whole"] == pytest.approx(sizes["map_at_r"])
+    assert 0.0 < facts["neighbors_kept"] <= 1.0
+
+    teacher = {"teacher": str(finished.path), "distillation": "metric"}
+    scores = train_run(recipe.with_(**teacher), SPLITS, runs["small"])
+    own = finished.read_scores()["map_at_r"]
+    assert scores["map_at_r_teacher"] == pytest.approx(own, abs=1e-3)
+    assert 0.0 <= scores["map_at_r_asymmetric"] <= 1.0
+    wide = recipe.with_(embedding_size=4, **teacher)
+    with pytest.raises(ValueError, match="Set --embedding-size 8"):
+        train_run(wide, SPLITS, RunDirectory(tmp_path / "wide"))
+
+    train_run(recipe.with_(neighbor_classes=2), SPLITS, runs["hard"])
+    assert runs["hard"].is_finished

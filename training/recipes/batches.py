@@ -21,12 +21,16 @@ def training_batches(
     *,
     first_step: int = 0,
     positions: np.ndarray | None = None,
+    neighbors: Any = None,
+    teacher: np.ndarray | None = None,
 ) -> Any:
     """Returns endless class-balanced batches, a function of (seed, step).
 
     A `tf.data.Dataset` of (images, labels), uint8 and int64, from `first_step`
     on. `positions` are the rows of each batch to return, for one of several
-    processes.
+    processes, `neighbors` those of `class_balanced_batches`. With the
+    embeddings of a `teacher`, (images, size), labels are a dictionary of
+    `label` and `teacher`.
     """
     indices = gsp.data.class_balanced_batches(
         images.labels,
@@ -34,14 +38,41 @@ def training_batches(
         samples_per_class=recipe.samples_per_class,
         seed=recipe.seed,
         first_step=first_step,
+        neighbors=neighbors,
     )
-    return _augmented(
+    rows = images
+    if teacher is not None:
+        # Each image as a class of its own: labels are positions.
+        rows = replace(
+            images,
+            labels=np.arange(len(images)),
+            class_names=tuple(map(str, range(len(images)))),
+        )
+    batches = _augmented(
         recipe,
-        images,
+        rows,
         indices,
         seed=recipe.seed,
         first_step=first_step,
         positions=positions,
+    )
+    return batches if teacher is None else _taught(batches, images, teacher)
+
+
+def _taught(batches, images, teacher):
+    import tensorflow as tf
+
+    labels, embeddings = tf.constant(images.labels), tf.constant(teacher)
+    return untuned(
+        batches.map(
+            lambda pixels, rows: (
+                pixels,
+                {
+                    "label": tf.gather(labels, rows),
+                    "teacher": tf.gather(embeddings, rows),
+                },
+            )
+        )
     )
 
 

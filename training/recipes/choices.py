@@ -31,8 +31,11 @@ LOSS_ALIASES = {
     "CosFaceLoss": "cosface",
     "IntraBatchLoss": "libc",
 }
+# Bases, and losses that are settings of their own.
 KINDS = (
     gsp.losses.MetricLoss,
+    gsp.losses.DistillationLoss,
+    gsp.losses.Matryoshka,
     gsp.losses.PairLoss,
     gsp.losses.ListLoss,
     gsp.losses.ProxyLoss,

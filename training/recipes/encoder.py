@@ -39,6 +39,7 @@ def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
         histogram=build_histogram(recipe),
         pool_first=recipe.pooling in POOLED_FIRST,
         preprocessing=preprocessing_of(recipe),
+        lora_rank=recipe.lora_rank,
     )
 
 

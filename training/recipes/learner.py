@@ -47,9 +47,14 @@ def build_learner(
         batch_chunks=recipe.batch_chunks,
         log_regularizer_share=recipe.log_regularizer_share,
     )
+    loss = build_loss(recipe)
+    if recipe.teacher is not None:
+        loss = _distillation_loss(recipe, loss)
+    if recipe.matryoshka_size is not None:
+        loss = gsp.losses.Matryoshka(loss, recipe.matryoshka_sizes)
     learner.compile(
         optimizer=build_optimizer(recipe, learner),
-        loss=build_loss(recipe),
+        loss=loss,
         jit_compile=recipe.jit_compile,
     )
     return learner
@@ -95,6 +100,15 @@ def build_loss(recipe: Recipe) -> Any:
         miner = recipe.miner.replace("-", "_")
         chosen |= {"miner": miner, "seed": recipe.seed}
     return losses()[recipe.loss](**chosen)
+
+
+def _distillation_loss(recipe, loss):
+    if recipe.distillation == "metric":
+        return gsp.losses.DistillationLoss(loss)
+    is_relational = recipe.distillation == "relational"
+    return gsp.losses.DistillationLoss(
+        regression=1.0 - is_relational, relational=float(is_relational)
+    )
 
 
 def build_loss_layer(recipe: Recipe, num_classes: int) -> Any:

@@ -177,6 +177,14 @@ class Recipe:
         return self.ccp == "on" and self.ccp_pool == "recent"
 
     @property
+    def matryoshka_sizes(self) -> tuple[int, ...]:
+        """Sizes of the embedding's parts that are trained, the whole first."""
+        sizes = [self.embedding_size]
+        while sizes[-1] // 2 >= (self.matryoshka_size or math.inf):
+            sizes.append(sizes[-1] // 2)
+        return tuple(sizes)
+
+    @property
     def batch_size(self) -> int:
         """Images in a training batch."""
         return self.classes_per_batch * self.samples_per_class
@@ -274,6 +282,12 @@ def _conflicts(r: Recipe) -> Iterator[tuple[str, str]]:
             "backbone_weights",
             f"a file, imagenet or None with backbone={r.backbone}",
         )
+    if r.lora_rank is not None and (r.cache_features or not r.steps):
+        yield (
+            "lora_rank",
+            "None with cache_features, whose backbone is not trained, or with "
+            "steps=0",
+        )
     if r.whitening != "none" and r.steps:
         yield (
             "whitening",
@@ -332,6 +346,31 @@ def _method_conflicts(r):
                 "longer or lower it",
             )
     has_two_losses = r.uses_pairs and (r.ccp != "off" or r.memory != "none")
+    if r.teacher is not None:
+        is_plain = (r.regularizer, r.memory, r.ccp) == ("none", "none", "off")
+        if not (is_plain and r.uses_pairs and r.matryoshka_size is None):
+            yield (
+                "teacher",
+                "None with a proxy loss, a regularizer, a memory, ccp or a "
+                "matryoshka_size",
+            )
+        if r.cache_features or not r.steps:
+            yield (
+                "teacher",
+                "None with cache_features, as it embeds images, or steps=0",
+            )
+    elif r.distillation != "regression":
+        yield "distillation", "regression, its default, without a teacher"
+    if r.matryoshka_size is not None:
+        is_half = r.matryoshka_sizes[-1] == r.matryoshka_size
+        if not is_half or len(r.matryoshka_sizes) == 1 or not r.steps:
+            yield (
+                "matryoshka_size",
+                f"embedding_size={r.embedding_size} halved once or more, or "
+                "None with steps=0",
+            )
+        if not (r.uses_pairs or r.uses_proxy_loss):
+            yield "matryoshka_size", f"None with loss={r.loss}"
     if r.in_batch_weight is not None and not has_two_losses:
         yield "in_batch_weight", "None without a pair loss beside ccp or memory"
     if r.regularizer == "none":

@@ -163,6 +163,9 @@ class Encoder:
     on single characters); None: random weights."""
     frozen: Literal["none", "batch-norm", "all"] = "none"
     """Part of the backbone that is not trained."""
+    lora_rank: Annotated[int | None, positive] = None
+    """Train low-rank factors of this rank in place of the backbone's weights,
+    which are frozen; None: no LoRA."""
     cache_features: bool = False
     """Compute the frozen backbone's features once, without augmentation."""
     pooling: str = "gap"
@@ -198,6 +201,15 @@ class Objective:
     loss_arguments: Arguments = Arguments()
     miner: Miner = "none"
     """Pairs that a pair loss uses; not for losses on whole lists."""
+    teacher: str | None = None
+    """Run, or encoder.keras, whose embeddings of the training images are
+    learned instead of classes; None: no teacher."""
+    distillation: Literal["regression", "relational", "metric"] = "regression"
+    """What is learned of the teacher: its embeddings, their distances, or its
+    embeddings and the loss against its gallery."""
+    matryoshka_size: Annotated[int | None, positive] = None
+    """Add the loss on the first half of the embedding, of that half, ... down
+    to this size; None: on the whole embedding only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,6 +270,10 @@ class Optimization:
     """Classes in a batch."""
     samples_per_class: Annotated[int, positive] = 4
     """Images of each class; pair losses need 2."""
+    neighbor_classes: Annotated[int | None, positive] = None
+    """Fill half of a batch with classes among so many that are nearest to
+    each class of the other half, searched in the whole training set at every
+    evaluation; None: all classes at random."""
     batch_chunks: Annotated[int, positive] = 1
     """Parts in which a batch is embedded: same gradient, less memory."""
     steps: Annotated[int, not_negative] = 900

@@ -78,12 +78,31 @@ def score_rows(
         ]
         for side, count, of_side in (
             ("test", len(found) or len(method.runs), cells),
+            *_sizes(method),
             ("validation", len(best), curves),
         ):
             if any(cell["mean"] is not None for cell in of_side):
                 row = {"method": method.name, "number": number, "side": side}
                 rows.append(row | {"runs": count, "cells": of_side})
     return rows
+
+
+def _sizes(method):
+    """Yields side, runs and cells for each cut of the embedding."""
+    scores = method.runs[0].scores or {}
+    for name in scores:
+        size = name.removeprefix("map_at_r_")
+        if size != name:
+            cells = [
+                _mean_alone(
+                    [
+                        written_score(run, f"{measure}_{size}")
+                        for run in method.runs
+                    ]
+                )
+                for measure in MEASURES
+            ]
+            yield f"test, first {size}", len(method.runs), cells
 
 
 def difference_rows(

@@ -28,7 +28,8 @@ def build_callbacks(
     monitor = f"val_{recipe.chosen_by}"
     callbacks: list[Any] = [
         gsp.callbacks.RetrievalEvaluation(
-            evaluation_batches(recipe, splits.validation)
+            evaluation_batches(recipe, splits.validation),
+            truncate_to=recipe.matryoshka_sizes[1:],
         ),
         keras.callbacks.EarlyStopping(
             monitor,
@@ -45,6 +46,13 @@ def build_callbacks(
         )
     if recipe.samples_proxies:
         callbacks.append(_alternation(recipe, splits.train, monitor))
+    if recipe.neighbor_classes is not None:
+        callbacks.append(
+            gsp.callbacks.HardClasses(
+                evaluation_batches(recipe, splits.train),
+                num_neighbors=recipe.neighbor_classes,
+            )
+        )
     if recipe.memory != "none":
         rows = np.linspace(0, len(splits.train) - 1, 128).astype(int)
         sample = evaluation_batches(

@@ -1,7 +1,9 @@
 """Versions and commit of a run."""
 
 import platform
+import resource
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -28,6 +30,26 @@ def environment() -> dict:
         },
         "commit": _commit(),
     }
+
+
+def peak_memory() -> int:
+    """Returns the most bytes taken: on an accelerator, else by the process."""
+    import keras
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if tf.config.list_physical_devices("GPU"):
+            return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    elif keras.backend.backend() == "jax":
+        import jax
+
+        statistics = jax.local_devices()[0].memory_stats()
+        if statistics:
+            return statistics["peak_bytes_in_use"]
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Bytes on macOS, kilobytes elsewhere.
+    return most if sys.platform == "darwin" else 1024 * most
 
 
 def _version(package):

@@ -55,6 +55,9 @@ class Export:
     then return `is_match` too."""
     data_dir: str | None = None
     """Folder or archive of the data set; by default the run's."""
+    truncate_to: Annotated[int | None, positive] = None
+    """Leading coordinates of the embedding to keep, for runs with a
+    matryoshka_size; the MAP@R of the whole and of the part is written."""
     neighbors: Annotated[int, positive] = 10
     """Neighbors that a search returns."""
     minimum_recall: Annotated[float, share] = 0.95
@@ -117,7 +120,8 @@ def export_run(export: Export) -> None:
     recipe = directory.read_recipe().with_(cache_features=False)
     if export.data_dir is not None:
         recipe = recipe.with_(data_dir=export.data_dir)
-    encoder = load_encoder(directory)
+    whole = load_encoder(directory)
+    encoder = gsp.models.truncate_encoder(whole, export.truncate_to)
     expected = expected_preprocessing(recipe, encoder)
     metadata: dict[str, Any] = {"run": directory.path.name}
     metadata |= directory.read_settings() | {"command": export.command}
@@ -128,14 +132,55 @@ def export_run(export: Export) -> None:
         "metadata": metadata,
         "overwrite": export.overwrite,
     }
+    splits = None
+    if export.truncate_to is not None:
+        splits = load_splits(recipe)
+        metadata["truncation"] = _truncation(export, recipe, whole, splits)
     if export.index == "none" and export.format == "saved_model":
         gsp.retrieval.export_encoder(encoder, export.target, **options)
         return
-    splits = load_splits(recipe)
+    splits = splits or load_splits(recipe)
     if export.index == "none":
         _export_portable(export, recipe, encoder, options, splits)
     else:
         _export_with_gallery(export, recipe, encoder, options, splits)
+
+
+def _truncation(export, recipe, encoder, splits):
+    """The certificate of a cut: MAP@R of the whole embedding and of the part.
+
+    `neighbors_kept` is the share of each image's nearest neighbors in the
+    whole embedding that are among those in the part.
+    """
+    import keras_gsp as gsp
+    from keras_gsp.models.truncated import normalization_of, truncated
+    from training.runs.scoring import embed
+
+    images = getattr(splits, export.split)
+    whole = embed(encoder, recipe, images)
+    part = truncated(whole, export.truncate_to, normalization_of(encoder))
+    count = min(export.neighbors + 1, len(images))
+    near = [
+        gsp.retrieval.ExactIndex(rows).search(rows, count).indices
+        for rows in (whole, part)
+    ]
+    kept = [
+        len(({*one} & {*other}) - {image})
+        for image, (one, other) in enumerate(zip(*near, strict=True))
+    ]
+    scores = [
+        float(gsp.metrics.retrieval_scores(rows, images.labels)["map_at_r"])
+        for rows in (whole, part)
+    ]
+    return {
+        "embedding_size": whole.shape[1],
+        "truncate_to": export.truncate_to,
+        "split": export.split,
+        "map_at_r_of_whole": scores[0],
+        "map_at_r_of_part": scores[1],
+        "neighbors": count - 1,
+        "neighbors_kept": float(np.mean(kept)) / max(count - 1, 1),
+    }
 
 
 def _export_with_gallery(export, recipe, encoder, options, splits):

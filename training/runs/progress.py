@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_gsp.embeddings.processes import is_first_process
+from training.runs.environment import peak_memory
 from training.runs.run_directory import RunDirectory, write_text
 
 
@@ -61,8 +63,20 @@ class ProgressBar(keras.callbacks.Callback):
             print(f"{self._name}: step {step}, {facts}", flush=True)
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        """Leaves the bar as it is."""
+        """Leaves the bar, and shows what was trained and the memory taken."""
         self._bar.close()
+        if is_first_process():
+            trained, every = (
+                sum(math.prod(weight.shape) for weight in weights)
+                for weights in (
+                    self.model.trainable_weights,
+                    self.model.weights,
+                )
+            )
+            print(
+                f"{self._name}: {trained:,} of {every:,} parameters trained, "
+                f"peak memory {peak_memory() / 1e6:,.0f} MB"
+            )
 
 
 class History(keras.callbacks.Callback):

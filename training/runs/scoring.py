@@ -11,6 +11,8 @@ from training.runs.run_directory import RunDirectory
 
 # Test embeddings of a model, which studies score together.
 FILE = "test_embeddings.npz"
+# Scores of the embedding's leading parts, named after their size.
+OF_EACH_SIZE = ("map_at_r", "precision_at_1")
 
 
 def score(
@@ -22,34 +24,60 @@ def score(
 ) -> dict:
     """Embeds images and scores their retrieval, in Python numbers.
 
-    `images` search themselves, unless `query` searches `gallery`.
+    `images` search themselves, unless `query` searches `gallery`. Each size
+    that a Matryoshka loss trained has scores too, `map_at_r_64` and so on,
+    and so have a teacher (`map_at_r_teacher`) and the search of its gallery
+    (`map_at_r_asymmetric`).
     """
     import keras_gsp as gsp
+    from keras_gsp.models.truncated import truncated
 
     searching = images if query is None else query
-    embeddings = embed(encoder, recipe, searching)
-    references = {}
+    embeddings = {"embeddings": embed(encoder, recipe, searching)}
+    labels = {"labels": searching.labels}
     if gallery is not None:
-        references = {
-            "gallery_embeddings": embed(encoder, recipe, gallery),
-            "gallery_labels": gallery.labels,
+        embeddings["gallery_embeddings"] = embed(encoder, recipe, gallery)
+        labels["gallery_labels"] = gallery.labels
+    scores = gsp.metrics.retrieval_scores(**embeddings, **labels)
+    for size in recipe.matryoshka_sizes[1:]:
+        cut: dict[str, Any] = {
+            side: truncated(rows, size, recipe.normalization)
+            for side, rows in embeddings.items()
         }
-    scores = gsp.metrics.retrieval_scores(
-        embeddings, searching.labels, **references
-    )
+        found = gsp.metrics.retrieval_scores(**cut, **labels)
+        scores |= {f"{one}_{size}": found[one] for one in OF_EACH_SIZE}
+    if recipe.teacher is not None and gallery is None:
+        scores |= _with_teacher(recipe, images, embeddings["embeddings"])
     return {
         name: int(value) if name.startswith("num_") else float(value)
         for name, value in scores.items()
     }
 
 
+def _with_teacher(recipe, images, embeddings):
+    """Scores of the teacher, and of the student in the teacher's gallery."""
+    import keras_gsp as gsp
+
+    gallery = embed(load_teacher(recipe), recipe, images)
+    own = np.arange(len(images))
+    # An image does not find itself.
+    sides = {"gallery_labels": images.labels, "query_groups": own}
+    sides |= {"gallery_embeddings": gallery, "gallery_groups": own}
+    found: dict[str, float] = {}
+    for name, queries in (("teacher", gallery), ("asymmetric", embeddings)):
+        scores = gsp.metrics.retrieval_scores(queries, images.labels, **sides)
+        found |= {f"{one}_{name}": scores[one] for one in OF_EACH_SIZE}
+    return found
+
+
 def score_lines(scores: dict) -> list[str]:
     """Formats scores as lines, counts as integers."""
+    width = max(16, *map(len, scores))
     texts = {
         name: str(value) if name.startswith("num_") else f"{value:.4f}"
         for name, value in scores.items()
     }
-    return [f"{name:>16}  {text}" for name, text in texts.items()]
+    return [f"{name:>{width}}  {text}" for name, text in texts.items()]
 
 
 def embed(encoder: Any, recipe: Recipe, images: Any) -> Any:
@@ -59,6 +87,35 @@ def embed(encoder: Any, recipe: Recipe, images: Any) -> Any:
 
     batches = evaluation_batches(recipe, images, encoder=encoder)
     return encoded(encoder, batches)[0]
+
+
+def teacher_embeddings(recipe: Recipe, images: Any, encoder: Any) -> Any:
+    """Returns what a recipe's teacher embeds images to, None without one.
+
+    Raises `ValueError` if its size is not that of the `encoder` it teaches.
+    """
+    if recipe.teacher is None:
+        return None
+    teacher = load_teacher(recipe)
+    found = embed(teacher, recipe, images)
+    size = encoder.output_shape[-1]
+    if found.shape[1] != size:
+        raise ValueError(
+            "`teacher` must have the embedding size of the recipe. Received: "
+            f"teacher={recipe.teacher} with {found.shape[1]}, and {size}. Set "
+            f"--embedding-size {found.shape[1]}."
+        )
+    return found
+
+
+def load_teacher(recipe: Recipe) -> Any:
+    """Loads the encoder that teaches a recipe."""
+    import keras
+
+    import keras_gsp  # noqa: F401, registers the layers
+
+    file = encoder_file(Path(recipe.teacher))
+    return keras.models.load_model(file, compile=False)
 
 
 def encoder_file(path: Path) -> Path:

@@ -81,6 +81,7 @@ def _train(recipe, splits, directory, label, distribution):
         start_from_data,
     )
     from training.runs.callbacks import build_callbacks
+    from training.runs.scoring import teacher_embeddings
 
     train = splits.train
     shape = batches.image_shape(recipe, train)
@@ -105,6 +106,8 @@ def _train(recipe, splits, directory, label, distribution):
             recipe,
             train,
             first_step=first_step,
+            neighbors=_hard_classes(callbacks),
+            teacher=teacher_embeddings(recipe, train, learner.encoder),
             positions=distribution.positions(recipe.batch_size),
         ),
         epochs=recipe.evaluations,
@@ -113,7 +116,7 @@ def _train(recipe, splits, directory, label, distribution):
         shuffle=False,
         verbose=0,
     )
-    encoder = complete_encoder(recipe, learner.encoder)
+    encoder = gsp.models.merge_lora(complete_encoder(recipe, learner.encoder))
 
     def save():
         directory.check_is_there()
@@ -121,6 +124,14 @@ def _train(recipe, splits, directory, label, distribution):
 
     from_first_process(save)
     return learner.encoder
+
+
+def _hard_classes(callbacks):
+    """The callback that finds neighbors of classes, if a recipe has it."""
+    import keras_gsp as gsp
+
+    kind = gsp.callbacks.HardClasses
+    return next((one for one in callbacks if isinstance(one, kind)), None)
 
 
 def _score(recipe, splits, directory, encoder, keep_embeddings):

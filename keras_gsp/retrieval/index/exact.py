@@ -9,6 +9,7 @@ import numpy as np
 from keras_gsp.data.images import evaluation_batches
 from keras_gsp.data.preprocessing import agreed, preprocessing_of
 from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
+from keras_gsp.models.truncated import truncate_encoder
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.gallery import Gallery
 from keras_gsp.retrieval.index.nearest import (
@@ -63,6 +64,7 @@ class GalleryIndex:
         ids: Any = None,
         batch_size: int = 64,
         attributes: Mapping[str, Any] | None = None,
+        truncate_to: int | None = None,
         **options: Any,
     ) -> Self:
         """Embeds a data set and indexes it.
@@ -77,6 +79,10 @@ class GalleryIndex:
             ids: one id for each image, in order. Default `None`: positions.
             batch_size: images embedded at once when arrays are given.
             attributes: as for the class.
+            truncate_to: number of leading coordinates to keep, normalized
+                anew; queries must be embedded by
+                `gsp.models.truncate_encoder(encoder, truncate_to)`. Default
+                `None`: all.
             **options: the other keyword arguments of the class.
 
         Returns:
@@ -85,8 +91,9 @@ class GalleryIndex:
         Raises:
             ValueError: `evaluation_batches` that cut images in another way
                 than the encoder expects, or file names for an encoder without
-                a `Preprocessing`.
+                a `Preprocessing`; a `truncate_to` above the embedding size.
         """
+        encoder = truncate_encoder(encoder, truncate_to)
         index = cls(**options)
         preprocessing, dataset = _cut_alike(encoder, dataset, batch_size)
         batches = LabeledBatches(dataset, "dataset", batch_size)

@@ -36,6 +36,7 @@ def export_encoder(
     image_size: int | tuple[int, int] | None = None,
     crop_fraction: float | str | None = AUTO,
     max_pixels: int = MAX_PIXELS,
+    truncate_to: int | None = None,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -69,6 +70,9 @@ def export_encoder(
         max_pixels: largest number of pixels of an encoded image. A larger one
             is refused before decoding, with the status "too large: ...".
             Default 50 million.
+        truncate_to: number of leading coordinates of the embedding to serve,
+            normalized anew; see `gsp.models.truncate_encoder`. Default
+            `None`: all.
         metadata: JSON values to add to `metadata.json`; the model card shows
             `"scores"`, `"recipe"` and `"intended_use"`. Default `None`.
         overwrite: whether to replace what is at `path`. Default `False`.
@@ -99,7 +103,13 @@ def export_encoder(
     """
     import tensorflow as tf
 
-    served = ServedEncoder(encoder, image_size, crop_fraction, max_pixels)
+    served = ServedEncoder(
+        encoder,
+        image_size,
+        crop_fraction,
+        max_pixels,
+        truncate_to=truncate_to,
+    )
     signatures = encoder_signatures(served)
     signatures["serving_default"] = signatures["embed"]
     facts = exported_facts(served, metadata)
@@ -121,6 +131,7 @@ def export_retriever(
     minimum_recall: float = 0.95,
     below_minimum: str = "refuse",
     match: MatchThreshold | None = None,
+    truncate_to: int | None = None,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -159,6 +170,7 @@ def export_retriever(
         match: `MatchThreshold` calibrated on held-out embeddings, written to
             the metadata; searches then return `is_match` for each neighbor.
             Default `None`: the index's own `match`.
+        truncate_to: as for `export_encoder`, the size of the index.
         metadata: as for `export_encoder`.
         overwrite: whether to replace what is at `path`. Default `False`.
 
@@ -194,7 +206,12 @@ def export_retriever(
     import tensorflow as tf
 
     served = ServedEncoder(
-        encoder, image_size, crop_fraction, max_pixels, index=index
+        encoder,
+        image_size,
+        crop_fraction,
+        max_pixels,
+        index=index,
+        truncate_to=truncate_to,
     )
     check_filled(index.gallery)
     check_count(neighbors=neighbors)
@@ -219,7 +236,9 @@ def export_retriever(
         facts["no_explain"] = str(error)
     if gallery.has_ann:
         facts["index_settings"] = index.settings
-        facts["search_recall"] = _measured(encoder, index, gallery, held_out)
+        facts["search_recall"] = _measured(
+            served.encoder, index, gallery, held_out
+        )
         _judge(facts["search_recall"], minimum_recall, below_minimum)
     module = tf.Module()
     module.encoder_variables = served.variables

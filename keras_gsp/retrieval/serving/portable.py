@@ -33,6 +33,7 @@ def export_onnx(
     image_size: int | tuple[int, int] | None = None,
     crop_fraction: float | str | None = AUTO,
     sample_images: Any = None,
+    truncate_to: int | None = None,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -59,6 +60,7 @@ def export_onnx(
         sample_images: (images, height, width, channels) on which the file
             must agree with Keras to 1e-5 (of the largest value, where that
             is above 1). Default `None`: four images of noise.
+        truncate_to: as for `export_encoder`.
         metadata: as for `export_encoder`.
         overwrite: whether to replace what is at `path`. Default `False`.
 
@@ -100,6 +102,7 @@ def export_onnx(
         crop_fraction,
         backends=("tensorflow", "jax"),
         index=index,
+        truncate_to=truncate_to,
     )
     _imported("onnxruntime")
     is_jax = keras.backend.backend() == "jax"
@@ -119,6 +122,7 @@ def export_litert(
     image_size: int | tuple[int, int] | None = None,
     crop_fraction: float | str | None = AUTO,
     sample_images: Any = None,
+    truncate_to: int | None = None,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -138,6 +142,7 @@ def export_litert(
         image_size: as for `export_encoder`.
         crop_fraction: as for `export_onnx`.
         sample_images: as for `export_onnx`.
+        truncate_to: as for `export_encoder`.
         metadata: as for `export_onnx`.
         overwrite: whether to replace what is at `path`. Default `False`.
 
@@ -152,7 +157,13 @@ def export_litert(
             '`quantization` must be None, "float16" or "int8". '
             f"Received: quantization={quantization!r}."
         )
-    served = ServedEncoder(encoder, image_size, crop_fraction, index=index)
+    served = ServedEncoder(
+        encoder,
+        image_size,
+        crop_fraction,
+        index=index,
+        truncate_to=truncate_to,
+    )
     facts = {**(metadata or {}), "format": "litert"}
     facts["quantization"] = quantization
     tolerance = TOLERANCE if quantization is None else np.inf

@@ -9,6 +9,8 @@ from keras_gsp.data.crops import evaluation_window
 from keras_gsp.data.decoding import MAX_PIXELS, cut_encoded, num_pixels
 from keras_gsp.data.preprocessing import agreed, preprocessing_of
 from keras_gsp.embeddings.labeled_batches import embedding_of
+from keras_gsp.models.lora import merge_lora
+from keras_gsp.models.truncated import truncate_encoder
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.tensor import Tensor
 from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES, rows_alike
@@ -164,6 +166,7 @@ class ServedEncoder:
         max_pixels: int = MAX_PIXELS,
         backends: tuple[str, ...] = ("tensorflow",),
         index: Any = None,
+        truncate_to: int | None = None,
     ) -> None:
         if keras.backend.backend() not in backends:
             raise RuntimeError(
@@ -173,6 +176,7 @@ class ServedEncoder:
                 f"KERAS_BACKEND={backends[0]}."
             )
         check_count(max_pixels=max_pixels)
+        encoder = truncate_encoder(merge_lora(encoder), truncate_to)
         self.encoder = encoder
         self.max_pixels = int(max_pixels)
         self._decode: Any = None

@@ -40,6 +40,17 @@ REFUSED = [
     {"resize": 32, "crop_size": 48},
     {"samples_per_class": 1},
     {"whitening": "pca"},
+    {"lora_rank": 0},
+    {"lora_rank": 4, "steps": 0},
+    {"lora_rank": 4, "frozen": "all", "cache_features": True},
+    {"matryoshka_size": 128},
+    {"matryoshka_size": 24},
+    {"matryoshka_size": 64, "loss": "libc"},
+    {"teacher": "run", "loss": "proxy-nca"},
+    {"teacher": "run", "memory": "xbm"},
+    {"teacher": "run", "steps": 0},
+    {"distillation": "metric"},
+    {"neighbor_classes": 0},
     {"whitening_shrinkage": 1.5},
     {"classes_per_batch": 1, "regularizer": "zsr"},
     {"batch_chunks": 3},
@@ -75,6 +86,9 @@ REFUSED = [
     },
 ]
 ALLOWED = [
+    {"lora_rank": 4, "frozen": "batch-norm"},
+    {"matryoshka_size": 16, "loss": "proxy-nca"},
+    {"teacher": "run", "distillation": "metric", "neighbor_classes": 4},
     # Nothing is trained: nothing has to begin.
     {"steps": 0, "warmup_steps": 9, "memory": "xbm", "memory_warmup_steps": 9},
     {"steps": 0, "ccp": "single", "ccp_warmup": 9},

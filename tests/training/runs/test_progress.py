@@ -30,7 +30,10 @@ def test_in_a_log_an_evaluation_is_a_line(capfd, monkeypatch):
         callbacks=[Score(), ProgressBar("try", 10)],
     )
     out, err = capfd.readouterr()
-    assert out.splitlines() == [
+    *lines, last = out.splitlines()
+    facts = "try: 3 of 3 parameters trained, peak memory "
+    assert last.startswith(facts) and last.endswith(" MB")
+    assert lines == [
         "try: step 10, loss 0.000, val_map_at_r 0.500, best 0.500",
         "try: step 20, loss 0.000, val_map_at_r 0.250, best 0.500",
     ]

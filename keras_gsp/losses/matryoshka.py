@@ -1,0 +1,175 @@
+"""Matryoshka loss: leading parts of an embedding are embeddings too."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import keras
+
+from keras_gsp.losses.metric_loss import MetricLoss, StepParts
+from keras_gsp.losses.pairwise import PairLoss
+from keras_gsp.losses.proxy_similarity import ProxyLoss
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class Matryoshka(MetricLoss):
+    r"""Adds up a loss over leading parts of the embedding.
+
+    .. math:: L = \sum_m c_m \, \ell(y, \nu(x_{1:m}))
+
+    with the sizes m, their weights c and :math:`\nu` the normalization of the
+    loss, so that an encoder can later be cut: `truncate_to` of indexes and
+    exports. Each part is normalized anew (for pair losses as their own
+    `normalization` says). Proxies and memory are cut alike, so that one set
+    serves all sizes.
+
+    Args:
+        loss: a pair loss, list loss or proxy loss.
+        sizes: decreasing sizes of the parts, each at least 1 and at most the
+            embedding size. Coordinates beyond the first size are not trained:
+            begin with the embedding size. Default `(128, 64, 32, 16)`.
+        weights: factors c, positive, one for each size. Default `None`: 1.
+        name: string.
+
+    Raises:
+        TypeError: another loss.
+        ValueError: sizes that grow or repeat, or are below 1; weights that
+            are not positive, or of another number; at the first call, a size
+            above that of the embedding. A proxy loss without `MetricLearner`,
+            which gives it the proxies.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import keras_gsp as gsp
+
+    loss = gsp.losses.Matryoshka(gsp.losses.ContrastiveLoss(), sizes=(8, 4, 2))
+    embeddings = np.random.default_rng(0).normal(size=(4, 8))
+    value = loss(np.array([0, 0, 1, 1]), embeddings)
+    ```
+
+    Reference:
+        Kusupati et al., "Matryoshka Representation Learning", NeurIPS 2022,
+        equation (1). Its classifiers with tied weights are cut as proxies are
+        here (MRL-E).
+    """
+
+    def __init__(
+        self,
+        loss: PairLoss | ProxyLoss,
+        sizes: Sequence[int] = (128, 64, 32, 16),
+        *,
+        weights: Sequence[float] | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        if not isinstance(loss, PairLoss | ProxyLoss):
+            raise TypeError(
+                "`loss` must be a pair loss, a list loss or a proxy loss of "
+                f"`keras_gsp.losses`. Received: loss={loss!r}."
+            )
+        self.loss = loss
+        self.sizes = _checked_sizes(sizes)
+        self.weights = None if weights is None else tuple(weights)
+        if weights is not None and (
+            len(weights) != len(self.sizes) or not all(c > 0 for c in weights)
+        ):
+            raise ValueError(
+                f"`weights` must be {len(self.sizes)} positive numbers, one "
+                f"for each size. Received: weights={weights}."
+            )
+        self.needs, self.takes = loss.needs, loss.takes
+
+    def __call__(
+        self,
+        labels: Tensor,
+        embeddings: Tensor,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the loss of a batch, for a pair or list loss.
+
+        Arguments are those of `loss`.
+        """
+        if isinstance(self.loss, ProxyLoss):
+            raise ValueError(
+                "`loss` must be a pair loss outside `MetricLearner`: "
+                "similarities to whole proxies cannot be cut. Received: "
+                f"loss={self.loss!r}. Train with `MetricLearner(encoder, "
+                "proxies=ClassProxies(num_classes))`."
+            )
+        embeddings = keras.ops.convert_to_tensor(embeddings)
+        return self._sum(
+            embeddings,
+            lambda size: self.loss(labels, embeddings[:, :size], sample_weight),
+        )
+
+    def checked_labels(self, labels: Tensor) -> Tensor:
+        """Returns labels as the loss takes them."""
+        return self.loss.checked_labels(labels)
+
+    def training_loss(self, parts: StepParts) -> Tensor:
+        """Returns the sum of the training losses of the cut parts."""
+        return self._sum(
+            parts.embeddings,
+            lambda size: self.loss.training_loss(_cut(parts, size)),
+        )
+
+    def validation_loss(self, parts: StepParts) -> Tensor:
+        """Returns the sum of the validation losses of the cut parts."""
+        return self._sum(
+            parts.embeddings,
+            lambda size: self.loss.validation_loss(_cut(parts, size)),
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        loss = keras.saving.serialize_keras_object(self.loss)
+        return {**super().get_config(), "loss": loss}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Matryoshka":
+        """Returns the loss that `get_config` described."""
+        loss = keras.saving.deserialize_keras_object(config["loss"])
+        return cls(**{**config, "loss": loss})
+
+    def _sum(self, embeddings: Tensor, loss_of: Callable[[int], Tensor]) -> Any:
+        if self.sizes[0] > embeddings.shape[-1]:
+            raise ValueError(
+                "`sizes` must be at most the embedding size, "
+                f"{embeddings.shape[-1]}. Received: sizes={self.sizes}."
+            )
+        weights = self.weights or (1.0,) * len(self.sizes)
+        return sum(
+            weight * loss_of(size)
+            for size, weight in zip(self.sizes, weights, strict=True)
+        )
+
+
+def _checked_sizes(sizes):
+    sizes = tuple(sizes)
+    for size in sizes:
+        check_count(sizes=size)
+    if not sizes or list(sizes) != sorted(set(sizes), reverse=True):
+        raise ValueError(
+            "`sizes` must decrease, for example (128, 64, 32, 16). "
+            f"Received: sizes={sizes}."
+        )
+    return sizes
+
+
+def _cut(parts, size):
+    """The parts of a step, with the first coordinates of all vectors."""
+    proxies = parts.proxies
+    return replace(
+        parts,
+        embeddings=parts.embeddings[:, :size],
+        proxies=None if proxies is None else partial(proxies, size=size),
+        references=tuple(
+            replace(one, embeddings=one.embeddings[:, :size])
+            for one in parts.references
+        ),
+    )

@@ -1,0 +1,144 @@
+"""LoRA on backbones: low-rank factors are trained, kernels stay as they are."""
+
+import math
+import tempfile
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.ops.arguments import check_count
+
+
+def enable_lora(backbone: keras.Model, rank: int) -> None:
+    r"""Freezes a backbone and adds low-rank factors to its kernels.
+
+    .. math:: W' = W + A B, \quad B = 0 \text{ at the start}
+
+    An image backbone of keras-hub chooses the layers itself
+    (`Backbone.enable_lora`: queries and values of attention). In any other,
+    and in one of keras-hub without attention, these are the layers with
+    `enable_lora` (`Dense`, `EinsumDense`, `Embedding`, convolutions but
+    depthwise ones) whose two factors have fewer weights than the kernel.
+    Factors are trained, and the biases of these layers, as in Keras; nothing
+    else is. Batch normalization uses its stored statistics.
+
+    Args:
+        backbone: built model; it is changed.
+        rank: of the factors, at least 1.
+
+    Raises:
+        ValueError: a rank below 1, or too large for any layer; a backbone
+            that has LoRA already.
+    """
+    check_count(lora_rank=rank)
+    if lora_layers(backbone):
+        raise ValueError(
+            "`backbone` must be one without LoRA. Received: "
+            f"{len(lora_layers(backbone))} layers with it. Load it again, or "
+            "take `gsp.models.merge_lora(backbone)`."
+        )
+    layers = list(backbone._flatten_layers())
+    for layer in layers:
+        # A model of frozen layers that were trainable would be saved as
+        # frozen, and load with frozen factors.
+        if not isinstance(layer, keras.Model):
+            layer.trainable = False
+    for layer in layers:
+        if hasattr(layer, "default_lora_layer_names"):
+            layer.enable_lora(rank)
+    if not lora_layers(backbone):
+        for layer in layers:
+            if _saves_weights(layer, rank):
+                layer.trainable = True
+                layer.enable_lora(rank)
+    if not lora_layers(backbone):
+        raise ValueError(
+            "`lora_rank` must be below the rank of a kernel of the backbone, "
+            "in a Dense, EinsumDense, Embedding or convolution layer. "
+            f"Received: lora_rank={rank}, {len(layers)} layers, none of "
+            "which it suits. Lower it, or train the backbone as a whole."
+        )
+
+
+def lora_layers(model: keras.Model) -> list:
+    """Returns the layers of a model, at any depth, that have factors."""
+    flatten = getattr(model, "_flatten_layers", tuple)
+    return [one for one in flatten() if getattr(one, "lora_enabled", False)]
+
+
+def merge_lora(model: keras.Model) -> keras.Model:
+    """Returns a model without LoRA that computes the same, to rounding.
+
+    Each kernel becomes W + A B; no layer has factors, and nothing of the
+    backbone is trained. Exports of an encoder are merged by themselves.
+
+    Args:
+        model: an encoder or a backbone that can be saved.
+
+    Returns:
+        A copy, or `model` itself if it has no LoRA.
+
+    Example:
+
+    ```python
+    import keras
+    import keras_gsp as gsp
+
+    backbone = keras.Sequential(
+        [keras.Input((32, 32, 3)), keras.layers.Conv2D(16, 3, strides=4)]
+    )
+    encoder = gsp.models.build_encoder(backbone, lora_rank=2)
+    merged = gsp.models.merge_lora(encoder)
+    assert merged.count_params() < encoder.count_params()
+    ```
+    """
+    if not lora_layers(model):
+        return model
+    config = keras.saving.serialize_keras_object(model)
+    merged = keras.saving.deserialize_keras_object(_without_lora(config))
+    # Keras stores merged kernels.
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_weights(f"{folder}/merged.weights.h5")
+        merged.load_weights(f"{folder}/merged.weights.h5")
+    return merged
+
+
+def restart_factors(model: keras.Model) -> None:
+    """Gives factors that are all zero a new start.
+
+    Keras saves merged kernels and loads factors A = B = 0, where the gradient
+    of both is 0: such a model would not train.
+    """
+    for layer in lora_layers(model):
+        first, second = _factors(layer)
+        if not ops.any(first) and not ops.any(second):
+            start = keras.initializers.HeUniform()
+            first.assign(start(first.shape, first.dtype))
+
+
+def _factors(layer):
+    if isinstance(layer, keras.layers.Embedding):
+        return layer.lora_embeddings_a, layer.lora_embeddings_b
+    return layer.lora_kernel_a, layer.lora_kernel_b
+
+
+def _saves_weights(layer, rank):
+    """Whether the factors of a layer have fewer weights than its kernel."""
+    if not hasattr(layer, "enable_lora"):
+        return False
+    is_embedding = isinstance(layer, keras.layers.Embedding)
+    *rows, columns = (layer.embeddings if is_embedding else layer.kernel).shape
+    return rank * (math.prod(rows) + columns) < math.prod(rows) * columns
+
+
+def _without_lora(config: Any) -> Any:
+    if isinstance(config, dict):
+        return {
+            key: _without_lora(value)
+            for key, value in config.items()
+            if key not in ("lora_rank", "lora_alpha")
+        }
+    if isinstance(config, list | tuple):
+        return type(config)(map(_without_lora, config))
+    return config

@@ -1,0 +1,89 @@
+"""Encoders cut to the first coordinates of their embedding."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_gsp.embeddings.labeled_batches import embedding_of
+from keras_gsp.embeddings.model_input import input_of
+from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
+from keras_gsp.ops.arguments import check_integer
+from keras_gsp.ops.normalization import normalize
+
+
+def truncate_encoder(encoder: keras.Model, size: int | None) -> keras.Model:
+    """Returns an encoder to the first coordinates, normalized anew.
+
+    An encoder that was trained with `gsp.losses.Matryoshka` loses little; of
+    any other (but `Whitening` in PCA's order) coordinates are in no order.
+    Weights are shared. The result can be saved, indexed and exported; indexes
+    and exports call this with their `truncate_to`.
+
+    Args:
+        encoder: functional or sequential model to embeddings, or to a dict
+            with `"embedding"`.
+        size: coordinates to keep, in [1, embedding_size]. `None`: all.
+
+    Returns:
+        A model to embeddings (batch, size); `encoder` itself for `None`.
+
+    Raises:
+        ValueError: a size outside its range.
+
+    Example:
+
+    ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
+    encoder = keras.Sequential([
+        keras.Input((8,)), keras.layers.Dense(6),
+        gsp.layers.EmbeddingNormalization("l2"),
+    ])
+    small = gsp.models.truncate_encoder(encoder, 2)
+    assert small(np.ones((3, 8))).shape == (3, 2)
+    ```
+    """
+    if size is None:
+        return encoder
+    check_integer(least=1, truncate_to=size)
+    embedding = _output_of(encoder)
+    if size > embedding.shape[-1]:
+        raise ValueError(
+            "`truncate_to` must be at most the embedding size, "
+            f"{embedding.shape[-1]}. Received: truncate_to={size}."
+        )
+    last = EmbeddingNormalization(
+        normalization_of(encoder), name="normalized_part", dtype=embedding.dtype
+    )
+    return keras.Model(
+        input_of(encoder), last(embedding[:, :size]), name=encoder.name
+    )
+
+
+def normalization_of(encoder: keras.Model) -> Any:
+    """Returns how an encoder normalizes its embeddings; `"l2"` if unknown."""
+    if not encoder.built:
+        return "l2"
+    last = _output_of(encoder)._keras_history.operation
+    return getattr(last, "normalization", "l2")
+
+
+def truncated(embeddings: Any, size: int, normalization: Any) -> np.ndarray:
+    """Returns the first coordinates of embeddings, normalized anew.
+
+    Args:
+        embeddings: (samples, embedding_size).
+        size: coordinates to keep.
+        normalization: as in `EmbeddingNormalization`.
+    """
+    return ops.convert_to_numpy(normalize(embeddings[:, :size], normalization))
+
+
+def _output_of(encoder):
+    """The symbolic embedding."""
+    is_sequential = isinstance(encoder, keras.Sequential)
+    return embedding_of(encoder.outputs[0] if is_sequential else encoder.output)

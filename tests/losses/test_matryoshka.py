@@ -1,0 +1,222 @@
+"""Matryoshka adds up a loss over normalized leading parts."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.losses.metric_loss import References, StepParts
+
+LABELS = np.array([0, 0, 1, 1, 2, 2])
+
+
+def embeddings(seed=0, size=8):
+    random = np.random.default_rng(seed)
+    return random.normal(size=(6, size)).astype("float32")
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def learner(loss, **options):
+    keras.utils.set_random_seed(0)
+    encoder = keras.Sequential(
+        [
+            keras.Input((5,)),
+            keras.layers.Dense(8),
+            gsp.layers.EmbeddingNormalization(),
+        ]
+    )
+    made = gsp.models.MetricLearner(encoder, **options)
+    made.compile(keras.optimizers.SGD(0.1), loss=loss, run_eagerly=True)
+    return made
+
+
+def test_is_the_weighted_sum_over_normalized_parts():
+    inner = gsp.losses.ContrastiveLoss()
+    loss = gsp.losses.Matryoshka(inner, (8, 3, 2), weights=(1.0, 0.5, 2.0))
+    rows = embeddings()
+    expected = sum(
+        weight * float(inner(LABELS, unit(rows[:, :size])))
+        for size, weight in ((8, 1.0), (3, 0.5), (2, 2.0))
+    )
+    np.testing.assert_allclose(float(loss(LABELS, rows)), expected, rtol=1e-5)
+
+
+def test_proxies_are_cut_alike():
+    proxies = gsp.layers.ClassProxies(3, proxies_per_class=2)
+    rows = embeddings()
+    proxies(rows)
+    loss = gsp.losses.Matryoshka(gsp.losses.ProxyNCALoss(0.2), (8, 4))
+    found = loss.training_loss(StepParts(LABELS, rows, proxies=proxies))
+    weights = keras.ops.convert_to_numpy(proxies.proxies)
+    expected = 0.0
+    for size in (8, 4):
+        for row, label in zip(rows, LABELS, strict=True):
+            powers = [
+                sum(
+                    np.exp(
+                        unit(row[None, :size]) @ unit(p[None, :size]).T / 0.2
+                    )
+                    for p in own
+                ).item()
+                for own in weights
+            ]
+            expected += np.log(sum(powers)) - np.log(powers[label])
+    np.testing.assert_allclose(float(found), expected / 6, rtol=1e-4)
+
+
+def test_references_are_cut_alike():
+    inner = gsp.losses.ContrastiveLoss()
+    loss = gsp.losses.Matryoshka(inner, (8, 4))
+    rows, others = embeddings(), embeddings(1)
+    parts = StepParts(LABELS, rows, references=(References(LABELS, others),))
+    expected = sum(
+        float(inner.between(LABELS, rows[:, :m], LABELS, others[:, :m]))
+        for m in (8, 4)
+    )
+    found = float(loss.training_loss(parts))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "inner, options",
+    [
+        (gsp.losses.SmoothAPLoss(), {}),
+        (gsp.losses.ContrastiveLoss(), {"memory": "memory"}),
+        (gsp.losses.ContrastiveLoss(), {"proxies": "proxies"}),
+        (gsp.losses.SoftTripleLoss(), {"proxies": "proxies"}),
+    ],
+    ids=str,
+)
+def test_a_learner_trains_and_is_saved(inner, options, tmp_path):
+    parts = {
+        "memory": lambda: gsp.layers.EmbeddingMemory(12),
+        "proxies": lambda: gsp.layers.ClassProxies(3),
+    }
+    options = {name: parts[name]() for name in options}
+    loss = gsp.losses.Matryoshka(inner, (8, 4), weights=(1.0, 0.5))
+    made = learner(loss, **options)
+    images = np.random.default_rng(0).normal(size=(6, 5))
+    before = made.get_weights()
+    made.fit(images, LABELS, batch_size=6, epochs=2, verbose=0)
+    trained = made.encoder.get_weights()
+    assert not np.allclose(trained[0], before[0])
+    made.save(tmp_path / "learner.keras")
+    loaded = keras.saving.load_model(tmp_path / "learner.keras")
+    assert loaded.loss.get_config() == loss.get_config()
+
+
+def test_each_size_has_scores_in_the_logs():
+    made = learner(gsp.losses.Matryoshka(gsp.losses.ContrastiveLoss(), (8, 4)))
+    images = np.random.default_rng(0).normal(size=(6, 5))
+    evaluation = gsp.callbacks.RetrievalEvaluation(
+        (images, LABELS), truncate_to=(4,)
+    )
+    logs = made.fit(
+        images, LABELS, batch_size=6, verbose=0, callbacks=[evaluation]
+    ).history
+    cut = gsp.models.truncate_encoder(made.encoder, 4)
+    expected = gsp.metrics.retrieval_scores(
+        cut.predict(images, verbose=0), LABELS
+    )
+    assert logs["val_map_at_r_4"] == [expected["map_at_r"]]
+    assert "val_recall_at_1_4" in logs
+
+
+def test_every_coordinate_of_the_first_size_gets_a_gradient():
+    made = learner(gsp.losses.Matryoshka(gsp.losses.ContrastiveLoss(), (4, 2)))
+    images = np.random.default_rng(0).normal(size=(6, 5))
+    before = made.get_weights()[0]
+    made.fit(images, LABELS, batch_size=6, verbose=0)
+    moved = np.abs(made.get_weights()[0] - before).max(axis=0) > 0
+    assert moved[:4].all()
+
+
+@pytest.mark.parametrize("normalization", ["l2", "ball", None])
+def test_a_cut_encoder_gives_normalized_parts(normalization, tmp_path):
+    encoder = keras.Sequential(
+        [
+            keras.Input((5,)),
+            keras.layers.Dense(8),
+            gsp.layers.EmbeddingNormalization(normalization),
+        ]
+    )
+    images = np.random.default_rng(0).normal(size=(6, 5))
+    whole = encoder.predict(images, verbose=0)
+    cut = gsp.models.truncate_encoder(encoder, 3)
+    expected = whole[:, :3]
+    if normalization == "l2":
+        expected = unit(expected)
+    found = cut.predict(images, verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    cut.save(tmp_path / "cut.keras")
+    loaded = keras.saving.load_model(tmp_path / "cut.keras")
+    np.testing.assert_allclose(loaded(images), found, atol=1e-6)
+    index = gsp.retrieval.ExactIndex.from_encoder(
+        encoder, (images, LABELS), truncate_to=3
+    )
+    assert index.embedding_size == 3
+    assert gsp.models.truncate_encoder(encoder, None) is encoder
+
+
+def test_an_encoder_with_histograms_is_cut_to_its_embedding():
+    encoder = gsp.models.build_encoder(
+        keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3)]),
+        embedding_size=6,
+        pooling=gsp.layers.GeneralizedSumPooling(4, return_histogram=True),
+        normalization="ball",
+    )
+    cut = gsp.models.truncate_encoder(encoder, 2)
+    images = np.ones((2, 8, 8, 3), "float32")
+    whole = keras.ops.convert_to_numpy(encoder(images)["embedding"])
+    np.testing.assert_allclose(cut(images), whole[:, :2], atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="exports need TensorFlow"
+)
+def test_an_export_serves_the_cut_embedding(tmp_path):
+    import tensorflow as tf
+
+    encoder = gsp.models.build_encoder(
+        keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3)]),
+        embedding_size=6,
+    )
+    images = np.random.default_rng(0).random((6, 8, 8, 3)).astype("f4") * 255
+    index = gsp.retrieval.ExactIndex.from_encoder(
+        encoder, (images, LABELS), truncate_to=2
+    )
+    folder = tmp_path / "retriever"
+    with pytest.raises(ValueError, match="`index` must hold embeddings"):
+        gsp.retrieval.export_retriever(encoder, index, folder)
+    gsp.retrieval.export_retriever(encoder, index, folder, truncate_to=2)
+    embed = tf.saved_model.load(str(folder)).signatures["embed_float32"]
+    found = embed(tf.constant(images))["embedding"]
+    np.testing.assert_allclose(found, index.gallery.embeddings, atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [(2, 4), (4, 4), (), (4, 0), (4, 2.5)])
+def test_sizes_must_decrease(sizes):
+    with pytest.raises(ValueError, match="`sizes` must"):
+        gsp.losses.Matryoshka(gsp.losses.ContrastiveLoss(), sizes)
+
+
+def test_errors():
+    inner = gsp.losses.ContrastiveLoss()
+    with pytest.raises(TypeError, match="`loss` must be a pair loss"):
+        gsp.losses.Matryoshka(gsp.losses.IntraBatchLoss())
+    for weights in ((1.0,), (1.0, 0.0)):
+        with pytest.raises(ValueError, match="`weights` must be 2 positive"):
+            gsp.losses.Matryoshka(inner, (4, 2), weights=weights)
+    with pytest.raises(ValueError, match="at most the embedding size, 8"):
+        gsp.losses.Matryoshka(inner, (16, 4))(LABELS, embeddings())
+    proxy_loss = gsp.losses.Matryoshka(gsp.losses.ProxyNCALoss(), (4, 2))
+    with pytest.raises(ValueError, match="Train with `MetricLearner"):
+        proxy_loss(LABELS, embeddings())
+    encoder = keras.Sequential([keras.Input((5,)), keras.layers.Dense(8)])
+    for size in (0, 9):
+        with pytest.raises(ValueError, match=f"truncate_to={size}"):
+            gsp.models.truncate_encoder(encoder, size)

@@ -1,0 +1,241 @@
+"""LoRA trains factors of a frozen backbone's kernels, and merges them."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.models.lora import lora_layers
+
+LABELS = np.repeat(np.arange(4), 2)
+
+
+def images(seed=0):
+    random = np.random.default_rng(seed)
+    return random.normal(size=(8, 12, 12, 3)).astype("float32")
+
+
+def backbone():
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((12, 12, 3)),
+            layers.Conv2D(12, 3, strides=2, use_bias=False, name="first"),
+            layers.DepthwiseConv2D(3, name="depthwise"),
+            layers.BatchNormalization(name="norm"),
+            layers.Conv2D(2, 1, name="narrow"),
+            layers.EinsumDense("bhwc,cd->bhwd", (3, 3, 24), name="einsum"),
+            layers.Dense(16, name="dense"),
+        ]
+    )
+
+
+def encoder(lora_rank=2, network=None):
+    network = backbone() if network is None else network
+    return gsp.models.build_encoder(
+        network, embedding_size=4, lora_rank=lora_rank
+    )
+
+
+def learner(model=None, **options):
+    keras.utils.set_random_seed(1)
+    made = gsp.models.MetricLearner(model or encoder(), **options)
+    made.compile(
+        keras.optimizers.Adam(1e-2),
+        loss=gsp.losses.ContrastiveLoss(),
+        run_eagerly=True,
+    )
+    return made
+
+
+def trained(**options):
+    made = learner(**options)
+    made.fit(images(), LABELS, batch_size=8, epochs=2, verbose=0)
+    return made
+
+
+def values(model):
+    return {v.path: keras.ops.convert_to_numpy(v) for v in model.variables}
+
+
+def trained_paths(model):
+    # Without the names of models around the layer.
+    paths = [v.path.split("/") for v in model.trainable_variables]
+    return ["/".join(path[-2:]) for path in paths]
+
+
+def test_only_factors_biases_of_their_layers_and_the_head_are_trained():
+    paths = set(trained_paths(encoder()))
+    factors = {
+        f"{layer}/lora_kernel_{side}"
+        for layer in ("first", "dense")
+        for side in "ab"
+    }
+    head = {"projection/kernel", "projection/bias"}
+    # The factors of `narrow` and `einsum` would be larger than the kernels.
+    assert paths == factors | {"dense/bias"} | head
+
+
+def test_training_moves_the_factors_and_leaves_the_backbone():
+    model = encoder()
+    before = values(model)
+    trained(model=model)
+    moved = {
+        path
+        for path, value in values(model).items()
+        if not np.array_equal(value, before[path])
+    }
+    assert moved == {v.path for v in model.trainable_variables}
+
+
+def test_the_start_computes_what_the_backbone_did():
+    keras.utils.set_random_seed(0)
+    plain = encoder(None)
+    adapted = encoder(network=backbone())
+    adapted.get_layer("projection").set_weights(
+        plain.get_layer("projection").get_weights()
+    )
+    np.testing.assert_allclose(adapted(images()), plain(images()), atol=1e-6)
+
+
+def test_a_merged_kernel_is_the_kernel_plus_the_product():
+    model = trained().encoder
+    merged = gsp.models.merge_lora(model)
+    assert not lora_layers(merged)
+    layer = model.get_layer("dense")
+    kernel, a, b = (
+        keras.ops.convert_to_numpy(one)
+        for one in (layer._kernel, layer.lora_kernel_a, layer.lora_kernel_b)
+    )
+    assert np.abs(b).max() > 0
+    expected = [
+        [
+            kernel[i, j] + sum(a[i, r] * b[r, j] for r in range(2))
+            for j in range(kernel.shape[1])
+        ]
+        for i in range(kernel.shape[0])
+    ]
+    found = keras.ops.convert_to_numpy(merged.get_layer("dense").kernel)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(merged(images()), model(images()), atol=1e-6)
+    assert gsp.models.merge_lora(merged) is merged
+
+
+def test_a_loaded_learner_embeds_alike_and_trains_on(tmp_path):
+    made = trained()
+    made.save(tmp_path / "learner.keras")
+    loaded = keras.saving.load_model(tmp_path / "learner.keras")
+    np.testing.assert_allclose(loaded(images()), made(images()), atol=1e-6)
+    names = [v.path for v in loaded.encoder.trainable_variables]
+    assert trained_paths(loaded.encoder) == trained_paths(made.encoder)
+    before = values(loaded.encoder)
+    loaded.compile("sgd", gsp.losses.ContrastiveLoss(), run_eagerly=True)
+    loaded.fit(images(), LABELS, batch_size=8, epochs=2, verbose=0)
+    after = values(loaded.encoder)
+    for name in names:
+        assert not np.array_equal(after[name], before[name]), name
+
+
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path):
+    def fit(epochs, folder):
+        made = learner()
+        resume = gsp.callbacks.ExactResume(tmp_path / folder)
+        resume.restore(made)
+        made.fit(
+            images(),
+            LABELS,
+            batch_size=8,
+            epochs=epochs,
+            shuffle=False,
+            callbacks=[resume],
+            verbose=0,
+        )
+        return made
+
+    fit(1, "killed")
+    resumed, whole = fit(3, "killed"), fit(3, "whole")
+    np.testing.assert_equal(resumed.get_weights(), whole.get_weights())
+
+
+def test_chunks_take_the_same_step():
+    one, chunked = trained(), trained(batch_chunks=2)
+    for found, expected in zip(
+        chunked.encoder.get_weights(), one.encoder.get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_anchors_hold_what_is_trained():
+    made = learner(
+        anchor_weight=0.1, proxies=gsp.layers.ClassProxies(4, name="proxies")
+    )
+    shapes = [tuple(anchor.shape) for anchor in made.anchored.anchors]
+    expected = made.encoder.trainable_variables
+    assert shapes == [tuple(variable.shape) for variable in expected]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="exports need TensorFlow"
+)
+def test_an_export_is_that_of_the_merged_encoder(tmp_path):
+    import tensorflow as tf
+
+    model = trained().encoder
+    for name, one in (
+        ("lora", model),
+        ("merged", gsp.models.merge_lora(model)),
+    ):
+        gsp.retrieval.export_encoder(one, tmp_path / name)
+    found = {
+        name: tf.saved_model.load(str(tmp_path / name))
+        for name in ("lora", "merged")
+    }
+    inputs = tf.constant(images())
+    answers = {
+        name: loaded.signatures["embed_float32"](inputs)["embedding"]
+        for name, loaded in found.items()
+    }
+    np.testing.assert_allclose(answers["lora"], answers["merged"], atol=1e-6)
+    np.testing.assert_allclose(answers["lora"], model(images()), atol=1e-6)
+    sizes = {
+        name: sum(int(tf.size(v)) for v in loaded.encoder_variables)
+        for name, loaded in found.items()
+    }
+    assert sizes["lora"] == sizes["merged"]
+
+
+def test_a_backbone_of_keras_hub_adapts_its_attention():
+    hub = pytest.importorskip(
+        "keras_hub", reason="the extra [hub] is not installed"
+    )
+    network = hub.models.ViTBackbone(
+        image_shape=(16, 16, 3),
+        patch_size=8,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=32,
+        mlp_dim=16,
+    )
+    model = encoder(network=network)
+    names = {layer.name for layer in lora_layers(model)}
+    assert names <= set(network.default_lora_layer_names())
+    assert len(names) == 2
+    for layer in lora_layers(model):
+        layer.lora_kernel_b.assign_add(keras.ops.ones_like(layer.lora_kernel_b))
+    inputs = images()[:2, :8, :8].repeat(2, axis=1).repeat(2, axis=2)
+    merged = gsp.models.merge_lora(model)
+    assert not lora_layers(merged)
+    np.testing.assert_allclose(merged(inputs), model(inputs), atol=1e-5)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="`lora_rank` must be.*lora_rank=0"):
+        encoder(0)
+    with pytest.raises(ValueError, match="lora_rank=99.*Lower it"):
+        encoder(99)
+    network = backbone()
+    encoder(network=network)
+    with pytest.raises(ValueError, match="without LoRA. Received: 2 layers"):
+        encoder(network=network)
