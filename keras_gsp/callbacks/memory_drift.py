@@ -8,15 +8,14 @@ import numpy as np
 
 from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.embeddings.processes import as_numpy
-from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.arguments import check_count, check_interval
 
 
 class MemoryDrift(keras.callbacks.Callback):
     r"""Measures how old the memory of a `MetricLearner` has become.
 
     A memory of past embeddings (XBM) compares a batch with embeddings of
-    earlier weights. That helps while weights change slowly; where they move
-    fast, a loss learns from embeddings that no longer exist. At the end of
+    earlier weights, which helps while weights change slowly. At the end of
     every epoch a sample of images is embedded. With `d` its mean cosine
     distance to its embeddings of the last epoch, `k` the steps between and
     `a` the steps until a slot is overwritten,
@@ -72,10 +71,7 @@ class MemoryDrift(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         check_count(batch_size=batch_size)
-        if not 0 < limit <= 1:
-            raise ValueError(
-                f"`limit` must be in (0, 1]. Received: limit={limit}."
-            )
+        check_interval("(0, 1]", limit=limit)
         self.limit = limit
         self._batches = LabeledBatches(dataset, "dataset", batch_size)
         self._last: np.ndarray | None = None

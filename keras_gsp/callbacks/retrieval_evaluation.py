@@ -19,18 +19,15 @@ from keras_gsp.ops.arguments import check_count
 class RetrievalEvaluation(keras.callbacks.Callback):
     """Scores the encoder by retrieval and adds the scores to the logs.
 
-    Place it before the callbacks that watch a score. Keras calls them in
-    order: `EarlyStopping(monitor="val_map_at_r", mode="max")`,
-    `ReduceLROnPlateau`, `ModelCheckpoint` and `TensorBoard` after it find
+    Place it before the callbacks that watch a score, such as
+    `EarlyStopping(monitor="val_map_at_r", mode="max")`: they find
     `val_map_at_r`, `val_precision_at_1`, `val_precision_at_r` and
-    `val_recall_at_<k>`, just like `val_loss`.
+    `val_recall_at_<k>` like `val_loss`.
 
     Scores the encoder of a model that has one (`MetricLearner`), otherwise
     the model's own output; of a dict of outputs `"embedding"`. Distances are
-    Euclidean, between embeddings as they are.
-
-    The data are checked when `fit` begins: one batch goes through the
-    encoder, and labels are read up to the first pair of one class.
+    Euclidean, between embeddings as they are. Data and encoder are checked
+    when `fit` begins.
 
     Args:
         dataset: the queries: a finite `tf.data.Dataset` or
@@ -141,13 +138,9 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         if not self.history or self.history[-1]["step"] != self._step():
             self.evaluate()
         if logs is not None:
-            logs.update(
-                {
-                    f"{self.name}_{key}": value
-                    for key, value in self.scores.items()
-                    if not key.startswith("num_")
-                }
-            )
+            for key, value in self.scores.items():
+                if not key.startswith("num_"):
+                    logs[f"{self.name}_{key}"] = value
 
     def evaluate(self) -> dict[str, Any]:
         """Embeds the data set and scores it now.

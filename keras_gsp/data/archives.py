@@ -19,7 +19,7 @@ _DAMAGED = (
     zlib.error,
 )
 _ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-# Images hardly compress: what grows more than this is made to fill the disk.
+# Images compress little: an archive that grows more may fill the disk.
 MAX_RATIO = 100
 # An archive may always grow to this many bytes, whatever its ratio.
 FREE_BYTES = 64 * 2**20
@@ -44,16 +44,10 @@ def cache_folder() -> Path:
 
 
 def unpacked(archive: str | Path) -> Path:
-    """Returns the folder of an archive's content, unpacked on first use.
+    """Returns the folder of a zip or tar file's content.
 
-    The content goes into `cache_folder()`, under a name made from the
-    archive's path, size and date: a changed archive is unpacked anew.
-
-    Args:
-        archive: a zip or tar file; it may lie in a read-only folder.
-
-    Returns:
-        The folder.
+    It is unpacked on first use into `cache_folder()`, under a name made from
+    the archive's path, size and date: a changed one is unpacked again.
 
     Raises:
         FileNotFoundError: no such file.

@@ -1,9 +1,9 @@
 """The crop of an image: random for training, fixed for evaluation."""
 
-import functools
 import math
 from collections.abc import Callable
-from typing import Any
+
+from keras_gsp.ops.tensor import Tensor
 
 # Attempts at a random window before the largest allowed one is taken.
 _ATTEMPTS = 10
@@ -11,46 +11,27 @@ _AREA_FRACTIONS = 0.16, 1.0
 _SIDES = 40.0, 256.0
 _ASPECT_RATIOS = 3 / 4, 4 / 3
 
-CROPS = ("area", "side", None)
-
-
-def check_crop(crop: str | None) -> None:
-    """Raises `ValueError` unless `crop` is "area", "side" or None."""
-    if crop not in CROPS:
-        raise ValueError(
-            f'`crop` must be "area", "side" or None. Received: crop={crop!r}.'
-        )
-
 
 def random_window(
-    height: Any,
-    width: Any,
-    seed: Any,
+    height: Tensor,
+    width: Tensor,
+    seed: Tensor,
     *,
     crop: str = "area",
     resize: int = 256,
-) -> Any:
+) -> Tensor:
     """Draws the window of one training crop.
 
-    The published benchmark describes its augmentation in two ways, and both
-    are here:
-
-    - `"area"`, as its public code does: the crop covers 0.16 to 1 of the
-      image's area.
-    - `"side"`, as its text says: with the image's shorter side scaled to
+    - `"area"`, as in the benchmark's public code: the crop covers 0.16 to 1
+      of the image's area.
+    - `"side"`, as in its text: with the image's shorter side scaled to
       `resize` pixels, the crop has the area of a square whose side is drawn
       between 40 and 256 pixels.
 
     The aspect ratio is drawn between 3/4 and 4/3, uniformly in its logarithm.
     A window that does not fit is drawn again, ten times at most; after that
-    the largest centered window of an allowed aspect ratio is taken.
-
-    Args:
-        height: Height of the image in pixels, int32 scalar tensor.
-        width: Width of the image in pixels, int32 scalar tensor.
-        seed: (2,), int64; the same seed draws the same window.
-        crop: `"area"` or `"side"`.
-        resize: Length of the shorter side to which `"side"` refers, pixels.
+    the largest centered window of an allowed aspect ratio is taken. The same
+    seed, (2,) int64, draws the same window.
 
     Returns:
         (4,), int32: top, left, height and width of the window in pixels.
@@ -77,44 +58,30 @@ def random_window(
     return tf.cast(drawn, "int32")
 
 
-def evaluation_window(fraction: float | None) -> Callable[[Any, Any], Any]:
+def evaluation_window(
+    fraction: float | None,
+) -> Callable[[Tensor, Tensor], Tensor]:
     """Returns the function that crops for evaluation, indexes and exports.
 
     Args:
-        fraction: as for `center_window`; `None` keeps the whole image.
+        fraction: side of the centered square as a fraction of the image's
+            shorter side, in (0, 1]; 227 / 256 is "resize to 256, center crop
+            227". `None` keeps the whole image.
 
     Returns:
-        A function from height and width to the window.
-    """
-    if fraction is None:
-        return whole_window
-    return functools.partial(center_window, fraction=fraction)
-
-
-def whole_window(height: Any, width: Any) -> Any:
-    """Returns the window of the whole image, (4,), int32."""
-    import tensorflow as tf
-
-    return tf.stack([0, 0, height, width])
-
-
-def center_window(height: Any, width: Any, fraction: float) -> Any:
-    """Returns the window of a centered square.
-
-    Args:
-        height: Height of the image in pixels, int32 scalar tensor.
-        width: Width of the image in pixels, int32 scalar tensor.
-        fraction: Side of the square as a fraction of the image's shorter
-            side, in (0, 1]; 227 / 256 is "resize to 256, center crop 227".
-
-    Returns:
-        (4,), int32: top, left, height and width of the window in pixels.
+        A function from height and width, int32 scalar tensors, to the window
+        (top, left, height, width), int32, all in pixels.
     """
     import tensorflow as tf
 
-    shorter = tf.cast(tf.minimum(height, width), "float32")
-    side = tf.maximum(tf.cast(tf.round(shorter * fraction), "int32"), 1)
-    return tf.stack([(height - side) // 2, (width - side) // 2, side, side])
+    def window(height, width):
+        if fraction is None:
+            return tf.stack([0, 0, height, width])
+        shorter = tf.cast(tf.minimum(height, width), "float32")
+        side = tf.maximum(tf.cast(tf.round(shorter * fraction), "int32"), 1)
+        return tf.stack([(height - side) // 2, (width - side) // 2, side, side])
+
+    return window
 
 
 def _areas(draws, height, width, crop, resize):

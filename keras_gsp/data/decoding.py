@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_gsp.ops.tensor import Tensor
+
 MAX_PIXELS = 50_000_000
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
@@ -48,7 +50,7 @@ def image_size(contents: bytes) -> tuple[int, int]:
     assert gsp.data.image_size(picture) == (30, 40)
     ```
     """
-    height, width, orientation = read_header(contents)
+    height, width, orientation = _read_header(contents)
     return (width, height) if orientation >= 5 else (height, width)
 
 
@@ -80,7 +82,7 @@ def decode_image(
     """
     import tensorflow as tf
 
-    height, width, orientation = read_header(contents)
+    height, width, orientation = _read_header(contents)
     check_num_pixels(height, width, max_pixels)
     try:
         pixels = _decoder(3)(tf.constant(contents))
@@ -100,15 +102,8 @@ def check_num_pixels(height: int, width: int, max_pixels: int) -> None:
         )
 
 
-def read_header(contents: bytes) -> tuple[int, int, int]:
-    """Reads height and width as stored, and the orientation (1 to 8).
-
-    Args:
-        contents: bytes of a file.
-
-    Raises:
-        ValueError: another format, or a damaged header.
-    """
+def _read_header(contents: bytes) -> tuple[int, int, int]:
+    """Reads height and width as stored, and the orientation (1 to 8)."""
     import tensorflow as tf
 
     try:
@@ -127,12 +122,8 @@ def read_header(contents: bytes) -> tuple[int, int, int]:
     return height, width, orientation
 
 
-def num_pixels(contents: Any) -> Any:
-    """Returns the number of pixels of an encoded image, int64 scalar tensor.
-
-    Args:
-        contents: bytes of a file, string scalar.
-    """
+def num_pixels(contents: Tensor) -> Tensor:
+    """Returns the number of pixels of a file's contents, int64 tensor."""
     header = _header_function()(contents)
     return header[0] * header[1]
 
@@ -147,9 +138,9 @@ def first_words(error: Exception) -> str:
 
 
 def cut_encoded(
-    contents: Any,
-    size: Any,
-    window: Callable[[Any, Any], Any],
+    contents: Tensor,
+    size: int | tuple[int, int],
+    window: Callable[[Tensor, Tensor], Tensor],
     *,
     channels: int = 3,
     max_pixels: int = MAX_PIXELS,
@@ -227,17 +218,12 @@ def cut_encoded(
     return _resized(tf.ensure_shape(pixels, [None, None, channels]), size)
 
 
-def cut_array(image: Any, size: Any, window: Callable[[Any, Any], Any]) -> Any:
-    """Cuts a window out of pixels in memory and resizes it.
-
-    Args:
-        image: (height, width, channels), uint8; 1 or 3 channels.
-        size: side of the result in pixels, or (height, width).
-        window: as for `cut_encoded`.
-
-    Returns:
-        (height, width, channels), uint8.
-    """
+def cut_array(
+    image: Tensor,
+    size: int | tuple[int, int],
+    window: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """As `cut_encoded`, of pixels (height, width, channels), uint8."""
     import tensorflow as tf
 
     height, width = tf.shape(image)[0], tf.shape(image)[1]
@@ -283,7 +269,7 @@ def _upright(pixels, orientation):
 
 @functools.cache
 def _header_function():
-    """Returns a traced function from bytes to height, width, orientation.
+    """A traced function from bytes to height, width and orientation.
 
     Eager calls would take milliseconds each.
     """
@@ -295,10 +281,8 @@ def _header_function():
 
     @_own_function
     def header(contents):
-        branches = [
-            functools.partial(read, contents, kind)
-            for kind in range(UNKNOWN + 1)
-        ]
+        kinds = range(UNKNOWN + 1)
+        branches = [functools.partial(read, contents, kind) for kind in kinds]
         return tf.switch_case(_image_kind(contents), branches)
 
     return header.get_concrete_function(tf.TensorSpec([], "string"))
@@ -432,7 +416,7 @@ def _orientation(contents, kind):
         return tf.constant(1, "int64")
     if kind == JPEG:  # These data are at its beginning.
         contents = tf.strings.substr(contents, 0, 2**20)
-    # At most so many pieces: a hostile file may repeat the word.
+    # The limit is for hostile files, which repeat the word.
     blocks = tf.strings.split(contents, _EXIF_WORDS[kind], maxsplit=64)
     blocks = tf.strings.substr(blocks, 0, _EXIF_BYTES)
     if kind == WEBP:  # the length of the chunk

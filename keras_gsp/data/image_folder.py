@@ -31,8 +31,8 @@ def image_folder(
     Args:
         path: the folder, or a zip or tar archive of it. Classes may lie at
             any depth and are named by their path below it, `"dogs/small"`.
-        images_per_class: the first so many files of each class. Default
-            `None`: all.
+        images_per_class: number of files to keep of each class, the first
+            ones. Default `None`: all.
         decisions: a CSV file of images to drop and labels to change, as
             `training.doctor --review` saves them: columns `path` (relative to
             the folder), `decision` (`keep`, `relabel` or `drop`) and `label`
@@ -108,8 +108,7 @@ def csv_list(
         path: the file, with a header line that has the columns `path` and
             `label`. Image paths are relative to its folder, or absolute.
             Labels may be any text.
-        images_per_class: the first so many images of each class. Default
-            `None`: all.
+        images_per_class: as for `image_folder`.
         on_missing: `"raise"`: every image must exist; `"skip"`: those that
             do not exist stay in the list, for `readable_images` to name.
         decisions: as for `image_folder`; paths are relative to the folder of
@@ -134,12 +133,9 @@ def csv_rows(
     on_missing: str = "raise",
     decisions: str | Path | None = None,
 ) -> list[dict[str, str]]:
-    """Reads the checked rows of a list; image paths become absolute ones.
+    """Reads the checked rows of a list; see `csv_list`.
 
-    Args:
-        path: as for `csv_list`.
-        on_missing: as for `csv_list`.
-        decisions: as for `csv_list`.
+    Paths of images are those in the list, below the list's folder.
     """
     file = Path(path).expanduser()
     if not file.is_file():

@@ -85,14 +85,9 @@ class ImageSet:
         return np.array(self.class_names)[self.labels]
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> "ImageSet":
-        """Selects images; classes without an image are dropped.
+        """Selects images by position, in any order.
 
-        Args:
-            indices: positions in [0, num_images), in any order.
-
-        Returns:
-            An `ImageSet` whose labels count from 0 again, in the order of
-            the classes here.
+        Classes without an image are dropped, and labels count from 0 again.
         """
         places = np.asarray(indices, dtype="int64")
         kept, labels = np.unique(self.labels[places], return_inverse=True)
@@ -133,7 +128,7 @@ class ImageSet:
             Two `ImageSet`s, to train and to test.
 
         Raises:
-            ValueError: `num_train_classes` leaves a side without a class.
+            ValueError: `num_train_classes` leaves one side empty.
         """
         total = self.num_classes
         wanted = total // 2 if num_train_classes is None else num_train_classes

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_gsp.data import crops
-from keras_gsp.data.decoding import MAX_PIXELS, cut_array, cut_encoded
+from keras_gsp.data.decoding import MAX_PIXELS
 from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.data.untuned import untuned
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
+from keras_gsp.ops.arguments import check_choice
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -37,9 +38,6 @@ def augmented_batches(
     the batch alone: a run resumed with `first_step` sees the same pixels.
     Only the crop is decoded, and it is resized once; the papers first resize
     the image to 256 pixels.
-
-    Train with `model.fit(batches, shuffle=False, ...)`, or Keras warns that
-    it does not shuffle a `tf.data.Dataset`.
 
     Args:
         images: file names, a sequence or array of strings; or pixels
@@ -98,7 +96,7 @@ def augmented_batches(
     import tensorflow as tf
 
     center = Preprocessing(size, resize, max_pixels=max_pixels)
-    crops.check_crop(crop)
+    check_choice("area", "side", None, crop=crop)
     if resize is None and crop == "side":
         raise ValueError(
             '`resize` must be given with crop="side", whose sides refer to '
@@ -111,28 +109,21 @@ def augmented_batches(
     labels = tf.constant(labels, "int64")
     places = _checked_positions(positions, _batch_size(index_batches))
 
-    def cut_at_random(image, seed):
-        window = partial(
-            crops.random_window,
-            seed=seed,
-            crop=str(crop),
-            resize=resize or 1,  # "area" does not use it
-        )
-        if image.dtype == tf.string:
-            contents = tf.io.read_file(image)
-            return cut_encoded(contents, size, window, max_pixels=max_pixels)
-        return cut_array(image, size, window)
-
     def prepare(step, place, image):
         position = tf.gather(tf.constant(places, "int64"), place)
         drawn = tf.random.experimental.stateless_fold_in(
             tf.random.experimental.stateless_fold_in([seed, 0], step), position
         )
         crop_seed, flip_seed = tf.unstack(tf.random.split(drawn, 2))
-        if crop is None:
-            image = _cut(image, center)
-        else:
-            image = cut_at_random(image, crop_seed)
+        window = None
+        if crop is not None:
+            window = partial(
+                crops.random_window,
+                seed=crop_seed,
+                crop=crop,
+                resize=resize or 1,  # "area" does not use it
+            )
+        image = _cut(image, center, window)
         if flip:
             image = tf.image.stateless_random_flip_left_right(image, flip_seed)
         return image
@@ -239,9 +230,6 @@ def _mapped(
         labels: of all images, or `None`.
         length: images per batch.
         preprocessing: the size of an image, and `max_pixels` for the error.
-
-    Returns:
-        `tf.data.Dataset` of images, or (images, labels).
     """
     import tensorflow as tf
 
@@ -312,12 +300,12 @@ def _mapped(
     return untuned(batches.prefetch(2))
 
 
-def _cut(image, preprocessing):
+def _cut(image, preprocessing, window=None):
     import tensorflow as tf
 
     if image.dtype == tf.string:
-        return preprocessing.decode(tf.io.read_file(image))
-    return preprocessing.cut(image)
+        return preprocessing.decode(tf.io.read_file(image), window)
+    return preprocessing.cut(image, window)
 
 
 def _source(images):

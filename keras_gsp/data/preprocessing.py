@@ -1,5 +1,6 @@
 """How images are cropped and resized for an encoder, as one object."""
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -7,9 +8,11 @@ import keras
 from keras_gsp.data import crops
 from keras_gsp.data.decoding import MAX_PIXELS, cut_array, cut_encoded
 from keras_gsp.ops.arguments import check_count, is_integer
+from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_gsp")
+@dataclasses.dataclass(frozen=True)
 class Preprocessing:
     """Crops and resizes images as an encoder expects them.
 
@@ -45,37 +48,43 @@ class Preprocessing:
     ```
     """
 
-    def __init__(
-        self,
-        size: int | tuple[int, int] = 227,
-        resize: float | None = 256,
-        *,
-        channels: int = 3,
-        max_pixels: int = MAX_PIXELS,
-    ) -> None:
-        sides: tuple[Any, ...]
-        sides = tuple(size) if isinstance(size, tuple | list) else (size, size)
+    size: int | tuple[int, int] = 227
+    resize: float | None = 256
+    _: dataclasses.KW_ONLY
+    channels: int = 3
+    max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, list):  # as JSON keeps a tuple
+            object.__setattr__(self, "size", tuple(self.size))
+        sides = self._sides()
         if len(sides) != 2 or not all(is_integer(s, least=1) for s in sides):
             raise ValueError(
                 "`size` must be an integer of at least 1, or (height, width). "
-                f"Received: size={size}."
+                f"Received: size={self.size}."
             )
-        if resize is not None and max(sides) > resize:
+        if self.resize is not None and max(sides) > self.resize:
             raise ValueError(
                 "`size` must be in [1, resize]: the crop is cut from an image "
                 f"whose shorter side has `resize` pixels. Received: "
-                f"size={size}, resize={resize}."
+                f"size={self.size}, resize={self.resize}."
             )
-        if channels not in (1, 3):
+        if self.channels not in (1, 3):
             raise ValueError(
-                f"`channels` must be 1 or 3. Received: channels={channels}."
+                "`channels` must be 1 or 3. "
+                f"Received: channels={self.channels}."
             )
-        check_count(max_pixels=max_pixels)
-        self.size = sides if isinstance(size, list) else size
-        self.height, self.width = (int(side) for side in sides)
-        self.resize = resize
-        self.channels = channels
-        self.max_pixels = max_pixels
+        check_count(max_pixels=self.max_pixels)
+
+    @property
+    def height(self) -> int:
+        """Height of the result in pixels."""
+        return int(self._sides()[0])
+
+    @property
+    def width(self) -> int:
+        """Width of the result in pixels."""
+        return int(self._sides()[1])
 
     @property
     def crop_fraction(self) -> float | None:
@@ -87,11 +96,13 @@ class Preprocessing:
             return None
         return max(self.height, self.width) / self.resize
 
-    def decode(self, contents: Any) -> Any:
+    def decode(self, contents: Tensor, window: Any = None) -> Tensor:
         """Decodes one file: turn upright, crop, resize.
 
         Args:
             contents: bytes of a JPEG, PNG, BMP or WebP file, string scalar.
+            window: function from height and width to another crop (top, left,
+                height, width). Default `None`: the central one.
 
         Returns:
             (height, width, channels), uint8, a TensorFlow tensor.
@@ -103,21 +114,14 @@ class Preprocessing:
         return cut_encoded(
             contents,
             (self.height, self.width),
-            crops.evaluation_window(self.crop_fraction),
+            window or crops.evaluation_window(self.crop_fraction),
             channels=self.channels,
             max_pixels=self.max_pixels,
         )
 
-    def cut(self, image: Any) -> Any:
-        """Crops and resizes pixels in memory as `decode` does.
-
-        Args:
-            image: (height, width, channels), uint8.
-
-        Returns:
-            (height, width, channels), uint8, a TensorFlow tensor.
-        """
-        window = crops.evaluation_window(self.crop_fraction)
+    def cut(self, image: Tensor, window: Any = None) -> Tensor:
+        """As `decode`, of pixels (height, width, channels), uint8."""
+        window = window or crops.evaluation_window(self.crop_fraction)
         return cut_array(image, (self.height, self.width), window)
 
     def cuts_like(self, other: "Preprocessing") -> bool:
@@ -128,31 +132,17 @@ class Preprocessing:
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
-        return {
-            "size": self.size,
-            "resize": self.resize,
-            "channels": self.channels,
-            "max_pixels": self.max_pixels,
-        }
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Preprocessing":
         """Makes one from the arguments that `get_config` returned."""
         return cls(**config)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Preprocessing):
-            return NotImplemented
-        return self.get_config() == other.get_config()
-
-    def __hash__(self) -> int:
-        return hash(tuple(self.get_config().values()))
-
-    def __repr__(self) -> str:
-        return (
-            f"Preprocessing(size={self.size}, resize={self.resize}, "
-            f"channels={self.channels}, max_pixels={self.max_pixels})"
-        )
+    def _sides(self) -> tuple[Any, ...]:
+        if isinstance(self.size, tuple):
+            return self.size
+        return self.size, self.size
 
 
 def preprocessing_of(encoder: Any) -> Preprocessing | None:

@@ -12,6 +12,7 @@ from keras_gsp.data.decoding import (
     first_words,
     image_size,
 )
+from keras_gsp.ops.arguments import check_choice
 
 _NAMED = 10
 
@@ -37,8 +38,7 @@ def readable_images(
 ) -> ReadableImages:
     """Decodes every file once and finds those that cannot be used.
 
-    Run it once for a new data set: one unreadable file among 60,000 is then
-    named at once and does not end a run hours later.
+    Run it once for a new data set, before an unreadable file ends a training.
 
     Args:
         paths: file names.
@@ -55,11 +55,7 @@ def readable_images(
     Raises:
         ValueError: unusable files, with `on_error="raise"`; no usable file.
     """
-    if on_error not in ("raise", "skip"):
-        raise ValueError(
-            '`on_error` must be "raise" or "skip". Received: '
-            f"on_error={on_error!r}."
-        )
+    check_choice("raise", "skip", on_error=on_error)
     names = [str(path) for path in paths]
     with ThreadPoolExecutor() as threads:
         reasons = list(

@@ -4,17 +4,11 @@ from typing import Any
 
 
 def untuned(dataset: Any) -> Any:
-    """Switches the autotuner of a pipeline off.
+    """Switches the autotuner of a `tf.data.Dataset` off.
 
-    Whoever ends an iterator waits for the autotuner's thread, which sleeps at
+    The end of an iterator waits for the autotuner's thread, which sleeps at
     doubling intervals: seconds after each training and evaluation. Without it
     `tf.data.AUTOTUNE` is the number of cores.
-
-    Args:
-        dataset: `tf.data.Dataset`.
-
-    Returns:
-        The same elements.
     """
     import tensorflow as tf
 

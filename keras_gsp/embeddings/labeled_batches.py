@@ -20,15 +20,8 @@ def batches_of(
 ) -> Iterator[Any]:
     """Yields the batches of a data set once, without checks.
 
-    Args:
-        dataset: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a tuple of
-            arrays, or any other iterable of batches.
-        batch_size: rows per batch when arrays are given.
-        order: row numbers of arrays, in the order to yield. Default
-            `None`: in order.
-
-    Yields:
-        A batch of the data set, or a tuple of slices of the arrays.
+    It may be a `tf.data.Dataset`, a `keras.utils.PyDataset`, a tuple of
+    arrays, cut into batches of rows in the given order, or any other iterable.
     """
     if isinstance(dataset, tuple):
         for start in range(0, len(dataset[-1]), batch_size):
@@ -56,8 +49,7 @@ class LabeledBatches:
 
     Raises:
         TypeError: a data set of another kind or structure.
-        ValueError: an infinite or empty data set, or arrays of different
-            lengths.
+        ValueError: an infinite or empty data set, or unequal lengths.
     """
 
     def __init__(self, dataset: Any, name: str, batch_size: int) -> None:
@@ -94,14 +86,9 @@ class LabeledBatches:
             )
 
     def check_has_pair(self, gallery: "LabeledBatches | None" = None) -> None:
-        """Checks that two images have the same class.
+        """Raises `ValueError` unless two images have the same class.
 
-        Args:
-            gallery: `LabeledBatches` of the second image, or `None` for a
-                pair within this data set.
-
-        Raises:
-            ValueError: no such pair.
+        The second is one of `gallery`, or of this data set.
         """
         if gallery is None:
             seen: set[object] = set()
@@ -173,7 +160,7 @@ def _structure(value):
 
 
 def encoded_batches(
-    encoder: Any, batches: Iterable[tuple[Any, Any]]
+    encoder: keras.Model, batches: Iterable[tuple[Any, Any]]
 ) -> Iterator[tuple[np.ndarray, Any]]:
     """Yields the embeddings and labels of a data set, batch by batch.
 
@@ -197,16 +184,11 @@ def encoded_batches(
 
 
 def encoded(
-    encoder: Any, batches: Iterable[tuple[Any, Any]]
+    encoder: keras.Model, batches: Iterable[tuple[Any, Any]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the embeddings and labels of a whole data set.
+    """Returns embeddings (items, size) and labels (items,) of a data set.
 
-    Args:
-        encoder: as for `encoded_batches`.
-        batches: as for `encoded_batches`.
-
-    Returns:
-        (items, size) embeddings and (items,) labels, NumPy arrays.
+    See `encoded_batches`.
     """
     embeddings, labels = zip(*encoded_batches(encoder, batches), strict=True)
     return np.concatenate(embeddings), np.concatenate(labels)
@@ -219,22 +201,9 @@ def embedding_of(outputs: Any) -> Any:
         outputs: tensor or array (batch, size), or its shape, or a dict of
             outputs that holds one under `"embedding"`.
 
-    Returns:
-        (batch, size), or that shape.
-
     Raises:
         TypeError: several outputs without the name `"embedding"`.
         ValueError: another rank.
-
-    Example:
-
-    ```python
-    import numpy as np
-    from keras_gsp.embeddings.labeled_batches import embedding_of
-
-    outputs = {"embedding": np.ones((2, 8)), "histogram": np.ones((2, 4))}
-    assert embedding_of(outputs).shape == (2, 8)
-    ```
     """
     if isinstance(outputs, dict) and "embedding" in outputs:
         outputs = outputs["embedding"]
@@ -244,7 +213,7 @@ def embedding_of(outputs: Any) -> Any:
     if isinstance(outputs, dict | list | tuple) and not is_shape:
         received = f"{len(outputs)} outputs"
         if isinstance(outputs, dict):
-            received = f"a dict with keys {sorted(outputs)}"
+            received = _structure(outputs)
         raise TypeError(
             "The encoder must return one tensor, or a dict with the key "
             f'"embedding". Received: {received}.'

@@ -27,24 +27,12 @@ def searched_sides(
 ) -> SearchedSides:
     """Checks queries and gallery and numbers their classes consistently.
 
-    Args:
-        embeddings: (queries, size), finite.
-        labels: (queries,) or (queries, 1), numbers or strings.
-        gallery_embeddings: (gallery, size), finite, or `None`: the queries
-            are their own gallery.
-        gallery_labels: (gallery,) or (gallery, 1), given exactly when
-            `gallery_embeddings` is.
-        may_be_multiple: whether labels may also be (items, classes) booleans.
+    Arguments and errors are those of `retrieval_scores`. `may_be_multiple`
+    says whether labels may also be (items, classes) booleans.
 
     Returns:
         `SearchedSides`: embeddings in float32 or float64; class codes from 0,
-        or the booleans; the label of each code of the queries.
-
-    Raises:
-        TypeError: labels that are neither numbers nor strings, or labels of
-            queries and gallery of different kinds.
-        ValueError: embeddings that are empty, not finite or not of rank 2;
-            lengths or sizes that do not match; half a gallery.
+        or the booleans; the label of each code.
     """
     embeddings = checked_embeddings(embeddings, "embeddings")
     if (gallery_embeddings is None) != (gallery_labels is None):
@@ -61,7 +49,6 @@ def searched_sides(
             "`embeddings` and `gallery_embeddings` must have the same size. "
             f"Received: {embeddings.shape[1]} and {gallery.shape[1]}."
         )
-    classes: list[Any]
     if may_be_multiple and _is_multiple(labels):
         codes = _checked_multiple(labels, len(embeddings), "labels")
         gallery_codes = codes
@@ -71,16 +58,9 @@ def searched_sides(
             )
         classes = list(range(codes.shape[1]))
     else:
-        codes, gallery_codes = _class_codes(
+        codes, gallery_codes, classes = _class_codes(
             labels, len(embeddings), gallery_labels, len(gallery)
         )
-        if gallery_codes is None:
-            gallery_codes = codes
-        names = checked_labels(labels, len(embeddings))
-        found, first = np.unique(codes, return_index=True)
-        classes = [None] * (1 + int(found[-1]))
-        for code, place in zip(found.tolist(), first.tolist(), strict=True):
-            classes[code] = names[place].item()
     return SearchedSides(
         embeddings,
         codes,
@@ -109,14 +89,10 @@ def _checked_multiple(labels, length, name, num_classes=None):
 
 
 def checked_embeddings(embeddings: Any, name: str = "embeddings") -> np.ndarray:
-    """Returns embeddings as a finite NumPy array in float32 or float64.
+    """Returns embeddings (items, size) as a finite NumPy array.
 
-    Args:
-        embeddings: (items, size), tensor, array or nested list.
-        name: their name in error messages.
-
-    Returns:
-        (items, size); float64 stays float64, other dtypes become float32.
+    float64 stays float64, other dtypes become float32. `name` is the
+    argument's name in error messages.
 
     Raises:
         ValueError: another rank, no items, no columns, NaN or infinity.
@@ -145,21 +121,23 @@ def checked_embeddings(embeddings: Any, name: str = "embeddings") -> np.ndarray:
 
 
 def _class_codes(labels, length, gallery_labels, gallery_length):
-    """Numbers the classes of queries and gallery from 0, consistently."""
-    labels = checked_labels(labels, length, "labels")
-    if gallery_labels is None:
-        return np.unique(labels, return_inverse=True)[1].reshape(-1), None
-    gallery_labels = checked_labels(
-        gallery_labels, gallery_length, "gallery_labels"
-    )
-    if _kind(labels) != _kind(gallery_labels):
-        raise TypeError(
-            "`labels` and `gallery_labels` must be of one kind. Received: "
-            f"dtypes {labels.dtype} and {gallery_labels.dtype}."
+    """Class codes of queries and gallery from 0, and the labels of codes."""
+    labels = together = checked_labels(labels, length, "labels")
+    if gallery_labels is not None:
+        gallery_labels = checked_labels(
+            gallery_labels, gallery_length, "gallery_labels"
         )
-    together = np.concatenate([labels, gallery_labels])
-    codes = np.unique(together, return_inverse=True)[1].reshape(-1)
-    return codes[: len(labels)], codes[len(labels) :]
+        if _kind(labels) != _kind(gallery_labels):
+            raise TypeError(
+                "`labels` and `gallery_labels` must be of one kind. Received: "
+                f"dtypes {labels.dtype} and {gallery_labels.dtype}."
+            )
+        together = np.concatenate([labels, gallery_labels])
+    classes, codes = np.unique(together, return_inverse=True)
+    codes = codes.reshape(-1)
+    own = codes[:length]
+    others = own if gallery_labels is None else codes[length:]
+    return own, others, classes.tolist()
 
 
 def checked_labels(
@@ -171,9 +149,6 @@ def checked_labels(
         labels: (items,) or (items, 1), tensor, array or list.
         length: number of items there must be.
         name: their name in error messages.
-
-    Returns:
-        (items,), a NumPy array.
 
     Raises:
         TypeError: neither numbers nor strings.
@@ -231,14 +206,8 @@ def nearby_origin(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     `|x|^2 + |y|^2 - 2 x.y` cancels digits if the data have a common offset;
     subtracting the offset first does not change distances. The grid is a
     power of two about as wide as the data: exact ties stay exact, and for
-    centered data the point is 0.
-
-    Args:
-        low: (size,), smallest value of each coordinate.
-        high: (size,), largest value of each coordinate.
-
-    Returns:
-        (size,), float64.
+    centered data the point is 0. The smallest and the largest value of each
+    coordinate are given.
     """
     low, high = np.asarray(low, "float64"), np.asarray(high, "float64")
     spread = np.exp2(np.frexp(high - low)[1])
@@ -252,10 +221,6 @@ def moved_to_origin(
     """Shifts and scales queries and gallery, to keep rounding small.
 
     The scale is a power of two and keeps squares from overflowing.
-
-    Args:
-        embeddings: (items, size), float32 or float64.
-        gallery: (gallery, size), float32 or float64; may be the same array.
 
     Returns:
         Both in their common dtype (one array if they were one), and the

@@ -6,13 +6,10 @@ import keras
 
 
 def input_of(model: keras.Model) -> Any:
-    """Returns the input of a model: a tensor, or a structure of tensors.
+    """Returns the input of a built model: a tensor, or a nest of tensors.
 
     `model.inputs` is always a list, and a model built from the list warns
     when it is called with a tensor.
-
-    Args:
-        model: functional or sequential, built.
     """
     if isinstance(model, keras.Sequential):  # It has no `input`.
         return model.inputs[0]

@@ -18,26 +18,12 @@ BLOCK_NUMBERS = 2**24
 class PairDistances:
     """Squared distances of pairs of items, or of queries and gallery items.
 
-    Args:
-        embeddings: (items, size), finite.
-        labels: (items,) or (items, 1), numbers or strings.
-        gallery_embeddings: (gallery, size), finite, or `None` for the pairs
-            among the items, each once.
-        gallery_labels: (gallery,) or (gallery, 1), given exactly when
-            `gallery_embeddings` is.
-        block_size: rows compared at once. Default `None`: 64 MB of float32
-            distances.
+    Arguments and errors are those of `verification_scores`.
 
     Attributes:
         num_positives: pairs of one class.
         num_negatives: pairs of two classes.
         scale: factor on the distances of `blocks`.
-
-    Raises:
-        TypeError: labels that are neither numbers nor strings.
-        ValueError: embeddings that are empty, not finite or not of rank 2;
-            lengths or sizes that do not match; no pair of one class, or none
-            of two.
     """
 
     def __init__(

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
+from keras_gsp.ops.arguments import check_choice, check_count, check_interval
 
-METHODS = ("student", "bootstrap")
 # Numbers that one batch of resamples gathers: 32 MB.
 BATCH_NUMBERS = 2**22
 
@@ -32,10 +32,9 @@ def paired_difference(
     """Measures how much better encoder a is than b, with an interval.
 
     Both encoders answer the same queries, and the difference is taken query
-    by query, so that hard queries favor neither. Queries of one class are not
-    independent, and training varies with its seed: the interval covers other
-    classes and other seeds. With the scores of a single seed it covers other
-    classes only.
+    by query. Queries of one class are not independent, and training varies
+    with its seed: the interval covers other classes and other seeds; with the
+    scores of a single seed, other classes only.
 
     With `D_sq` the difference of query q under seed s, `n_sc` the queries of
     class c, N all of them and d their mean difference,
@@ -48,9 +47,8 @@ def paired_difference(
     where V_sc is the same sum over the residual of seed and class, which the
     first two both count. The interval is Student's, `d +- t sqrt(V)`, with
     Satterthwaite's degrees of freedom. Its coverage is close to `confidence`
-    from three seeds on. The percentiles of a bootstrap stay within the range
-    of the seeds: with few seeds that vary more than the classes do, their
-    coverage is too low; otherwise both agree.
+    from three seeds on. The percentiles of a bootstrap cover too little with
+    few seeds that vary more than the classes do; otherwise both agree.
 
     Args:
         scores_a: scores of the first encoder, (queries,) or (seeds, queries),
@@ -104,7 +102,9 @@ def paired_difference(
     clustering", 2011: the sum of the two variances less their common part,
     which here is the residual.
     """
-    _check_arguments(confidence, method, num_resamples)
+    check_interval("(0, 1)", confidence=confidence)
+    check_choice("student", "bootstrap", method=method)
+    check_count(num_resamples=num_resamples)
     rows_a = _rows_of_seeds(scores_a, "scores_a")
     rows_b = _rows_of_seeds(scores_b, "scores_b")
     lengths = [len(row) for row in rows_a]
@@ -270,20 +270,3 @@ def _labels_of_seeds(classes, lengths):
         checked_labels(row, length, "classes")
         for row, length in zip(rows, lengths, strict=True)
     ]
-
-
-def _check_arguments(confidence, method, num_resamples):
-    if not 0 < confidence < 1:
-        raise ValueError(
-            "`confidence` must be in (0, 1). "
-            f"Received: confidence={confidence}."
-        )
-    if method not in METHODS:
-        raise ValueError(
-            f"`method` must be one of {METHODS}. Received: method={method!r}."
-        )
-    if isinstance(num_resamples, bool) or num_resamples < 1:
-        raise ValueError(
-            "`num_resamples` must be an integer of at least 1. "
-            f"Received: num_resamples={num_resamples}."
-        )

@@ -43,17 +43,9 @@ def positive_ranks(
     """Yields the ranks of the positives of each query.
 
     Rankings are by Euclidean distance; equal distances are ordered by
-    position.
-
-    Args:
-        embeddings: (queries, size), float32 or float64, finite.
-        gallery: (gallery, size); begins with the queries if these are their
-            own gallery.
-        relevance: positives of each query, and the items left out.
-        at_least: least depth of a ranking; also at least the number of the
-            query's positives.
-        is_complete: whether to rank the whole gallery.
-        block_size: queries ranked at once; `None`: 64 MB.
+    position. Each is as deep as the query has positives, at least `at_least`;
+    all of the gallery if `is_complete`. A gallery that is the queries' own
+    begins with them.
 
     Yields:
         Queries and ranks from 1, two arrays (hits,), sorted by query and
@@ -72,15 +64,9 @@ def positive_ranks(
 def ranks_by_distance(
     distances: np.ndarray, queries: np.ndarray, relevance: Relevance
 ) -> Hits:
-    """Returns the ranks of positives for given distances.
+    """Returns queries and ranks of positives for (queries, gallery) distances.
 
-    Args:
-        distances: (queries, gallery).
-        queries: (queries,), positions in `relevance`, each with a positive.
-        relevance: positives of each query, and the items left out.
-
-    Returns:
-        Queries and ranks, as `positive_ranks` yields them.
+    `queries` are positions in `relevance`, each with a positive.
     """
     items = np.arange(distances.shape[1])
     removed = relevance.is_removed(queries[:, None], items)

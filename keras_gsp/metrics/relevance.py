@@ -1,4 +1,4 @@
-"""The positives of each query, and the items its ranking leaves out."""
+"""The positives of each query, and the items its ranking excludes."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ BLOCK_NUMBERS = 2**22
 
 
 class Relevance:
-    """Finds the positives of a query and the items its ranking leaves out.
+    """Finds the positives of a query and the items its ranking excludes.
 
-    A positive shares a label with the query. A ranking leaves out the query
+    A positive shares a label with the query. A ranking excludes the query
     itself, if the queries are their own gallery, and positives of the query's
     group (the same identity under the same camera).
 
@@ -55,12 +55,7 @@ class Relevance:
     def is_positive(self, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
         """Returns whether items share a label with queries, pair by pair.
 
-        Args:
-            queries: (...,), positions of queries.
-            items: (...,), positions in the gallery.
-
-        Returns:
-            Booleans, in the broadcast shape.
+        Both are positions, of shapes that broadcast.
         """
         if not self._is_multiple:
             return self._labels[queries] == self._gallery_labels[items]
@@ -71,7 +66,7 @@ class Relevance:
         return found
 
     def is_removed(self, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
-        """Returns whether rankings leave items out; as `is_positive`."""
+        """Returns whether rankings exclude items; see `is_positive`."""
         if self._groups is None:
             if self.is_own_gallery:
                 return queries == items
@@ -126,15 +121,8 @@ def group_codes(
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Numbers the groups of queries and gallery from 0, consistently.
 
-    Args:
-        groups: (queries,), numbers or strings, or `None`.
-        length: number of queries.
-        gallery_groups: (gallery,), or `None`, as for a queries' own gallery.
-        gallery_length: number of gallery items.
-        is_own_gallery: whether the queries are their own gallery.
-
     Returns:
-        Two integer arrays, or `None` twice.
+        Two integer arrays, or `None` twice if there are no groups.
 
     Raises:
         TypeError: groups that are neither numbers nor strings.

@@ -14,7 +14,11 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
-from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.arguments import (
+    check_count,
+    check_interval,
+    check_not_negative,
+)
 
 # Similarities of one block of rows with all items: 64 MB in float32.
 BLOCK_NUMBERS = 2**24
@@ -34,8 +38,8 @@ def alpha_query_expansion(
     ```
 
     of l2-normalized embeddings, normalized again. Search the gallery with the
-    result instead of the queries. It improves a good ranking and spoils a bad
-    one: report it beside the plain score.
+    result instead of the queries. It improves a good ranking and worsens a
+    bad one: report it beside the plain score.
 
     Args:
         embeddings: (queries, size), finite.
@@ -70,10 +74,7 @@ def alpha_query_expansion(
     human annotation", 2018, section 3.3.
     """
     check_count(num_neighbors=num_neighbors)
-    if not alpha >= 0:
-        raise ValueError(
-            f"`alpha` must be at least 0. Received: alpha={alpha}."
-        )
+    check_not_negative(alpha=alpha)
     queries, gallery, is_own = _unit_sides(embeddings, gallery_embeddings)
     return expanded_queries(queries, gallery, is_own, num_neighbors, alpha)
 
@@ -87,7 +88,7 @@ def expanded_queries(
 ) -> np.ndarray:
     """Returns `alpha_query_expansion` of rows of length 1.
 
-    `is_own` is whether query i is gallery item i.
+    `is_own` says whether query i is gallery item i.
     """
     expanded = np.empty_like(queries)
     for rows, nearest, cosines in _nearest(
@@ -157,11 +158,7 @@ def k_reciprocal(
     k-reciprocal encoding", 2017, equations (2) to (12).
     """
     check_count(num_neighbors=num_neighbors, num_expanded=num_expanded)
-    if not 0 <= distance_weight <= 1:
-        raise ValueError(
-            "`distance_weight` must be in [0, 1]. "
-            f"Received: distance_weight={distance_weight}."
-        )
+    check_interval("[0, 1]", distance_weight=distance_weight)
     queries, gallery, is_own = _unit_sides(embeddings, gallery_embeddings)
     result = np.empty((len(queries), len(gallery)), "float32")
     settings = num_neighbors, num_expanded, distance_weight
@@ -179,10 +176,7 @@ def reciprocal_distances(
     num_expanded: int = 6,
     distance_weight: float = 0.3,
 ) -> Iterator[np.ndarray]:
-    """Yields the row of `k_reciprocal` of each query; inputs have length 1.
-
-    `is_own` is whether query i is gallery item i.
-    """
+    """Yields the row of `k_reciprocal` of each query; inputs have length 1."""
     points = gallery if is_own else np.concatenate([queries, gallery])
     columns = slice(0 if is_own else len(queries), len(points))
     weights = _encoding(points, num_neighbors, num_expanded)

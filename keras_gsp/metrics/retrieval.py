@@ -63,10 +63,6 @@ def retrieval_scores(
     Equal distances are ordered by position in the gallery, and identical
     gallery items always have equal distances.
 
-    Re-identification leaves out, for each query, the gallery items of the
-    same identity under the same camera: give the cameras as `query_groups`
-    and `gallery_groups`.
-
     The order is decided in float64, among candidates from products in float32
     (in float64 for float64 embeddings). The mAP and rankings deeper than a
     thirtieth of the gallery sort all of it by those products. Memory: a few
@@ -81,8 +77,9 @@ def retrieval_scores(
             queries are their own gallery.
         gallery_labels: (gallery,), (gallery, 1) or (gallery, classes), of the
             kind of `labels`. Given exactly when `gallery_embeddings` is.
-        query_groups: (queries,), numbers or strings: positives of the query's
-            group are left out of its ranking. Default `None`: no groups.
+        query_groups: (queries,), numbers or strings: a ranking excludes
+            positives of the query's group, as re-identification excludes the
+            same identity under the same camera. Default `None`: no groups.
         gallery_groups: (gallery,), given with `query_groups` if there is a
             gallery.
         distractor_embeddings: (distractors, size), finite: gallery items that
@@ -109,11 +106,10 @@ def retrieval_scores(
         `mean_average_precision` if requested, all in [0, 1]; `num_queries`,
         the scored queries, and `num_dropped`, those without a positive.
         `"reranked"` maps each name in `reranking` to a dict of the same
-        scores. `"per_query"` maps each plain score to an array (queries,),
-        NaN without a positive. `"per_class"` maps each class of the queries
-        (its column, for several labels per item) to a dict of its scores,
-        `num_queries` and `num_dropped`; without a scored query, to the two
-        counts only.
+        scores, `"per_query"` each plain score to an array (queries,), NaN
+        without a positive, and `"per_class"` each class of the queries (its
+        column, for several labels per item) to a dict of its scores and
+        counts; of the counts only, if no query of it is scored.
 
     Raises:
         TypeError: labels that are neither numbers nor strings, or labels of
@@ -224,8 +220,7 @@ def _gallery_and_relevance(sides, query_groups, gallery_groups, distractors):
         raise ValueError(
             "`labels` must give at least one query a positive: a gallery item "
             "of the same class other than itself. Received: "
-            f"{len(sides.codes)} queries of {len(set(sides.classes))} classes, "
-            "none with a positive."
+            f"{len(sides.codes)} queries, none with a positive."
         )
     return gallery, relevance
 
@@ -325,13 +320,12 @@ def ranked_scores(
         ranks: (hits,), from 1, rising for each query; at least those up to
             the query's number of positives and up to every k.
         num_positives: (queries,), at least 1 where there is a hit.
-        recall_at: the k of each Recall@k.
-        map_at: the k of each mAP@k.
+        recall_at: as for `retrieval_scores`.
+        map_at: as for `retrieval_scores`.
         average_precision: whether to compute the mAP; needs all ranks.
 
     Returns:
-        A dict from the name of a score to an array (queries,), 0 for a query
-        without a hit.
+        A dict from scores to arrays (queries,), 0 for a query without a hit.
     """
     count = len(num_positives)
     starts = np.flatnonzero(np.diff(queries, prepend=-1))

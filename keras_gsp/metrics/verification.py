@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_gsp.metrics.pair_distances import PairDistances
 
-# The curve is exact with at most so many positive pairs.
+# The curve is exact with at most this many positive pairs.
 MAX_THRESHOLDS = 2**20
 
 
@@ -55,8 +55,8 @@ def verification_scores(
         labels: (items,) or (items, 1), numbers or strings.
         gallery_embeddings: (gallery, size), finite. Default `None`: the items
             are compared with each other, each pair once.
-        gallery_labels: (gallery,) or (gallery, 1), of the kind of `labels`.
-            Given exactly when `gallery_embeddings` is.
+        gallery_labels: (gallery,) or (gallery, 1), given with
+            `gallery_embeddings`, of the kind of `labels`.
         false_accept_rates: the f of each TAR@FAR, in [0, 1].
         block_size: rows compared at once, at least 1. Default `None`: 64 MB
             of float32 distances.

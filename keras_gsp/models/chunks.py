@@ -27,11 +27,7 @@ from keras_gsp.ops.preconditions import require
 
 
 def split_into_chunks(batch: Any, num_chunks: int) -> Any:
-    """Splits every tensor of a batch; chunk c takes samples c, c + n, ...
-
-    Args:
-        batch: tensor (batch, ...), or a nest of them.
-        num_chunks: divides the batch.
+    """Splits a nest of tensors; chunk c takes samples c, c + n, ...
 
     Returns:
         (num_chunks, batch / num_chunks, ...), nested as the batch.
@@ -67,11 +63,10 @@ def join_chunks(chunks: Any) -> Any:
     return tree.map_structure(join, chunks)
 
 
-def changing_variables(encoder: Any) -> list:
+def changing_variables(encoder: keras.Model) -> list:
     """Returns the variables that a training call of the encoder assigns.
 
-    Moving statistics of layers that are not frozen, and states of random
-    generators.
+    Moving statistics of layers that are not frozen, and random generators.
     """
     weights = {id(weight) for weight in encoder.weights}
     return [
@@ -80,17 +75,10 @@ def changing_variables(encoder: Any) -> list:
     ]
 
 
-def encode_chunks_on_jax(encoder: Any, batch: Any, num_chunks: int) -> Any:
-    """Embeds a batch; its gradient embeds each chunk once more.
-
-    Args:
-        encoder: built Keras model.
-        batch: images, or a nest of tensors.
-        num_chunks: divides the batch.
-
-    Returns:
-        The encoder's outputs for the whole batch.
-    """
+def encode_chunks_on_jax(
+    encoder: keras.Model, batch: Any, num_chunks: int
+) -> Any:
+    """Embeds a batch; its gradient embeds each chunk once more."""
     import jax
 
     changing = changing_variables(encoder)
@@ -124,27 +112,47 @@ def encode_chunks_on_jax(encoder: Any, batch: Any, num_chunks: int) -> Any:
     return join_chunks(outputs)
 
 
-class ChunksOnTensorFlow:
+class WholeBatch:
+    """A batch that is embedded once.
+
+    `outputs` embeds it; `gradients` derives losses of the outputs, given as
+    pairs of a loss and variables.
+    """
+
+    def __init__(self, encoder: keras.Model, batch: Any) -> None:
+        self.encoder, self.batch = encoder, batch
+
+    def outputs(self, tape: Any) -> Any:
+        """Returns the encoder's outputs."""
+        del tape
+        return self.encoder(self.batch, training=True)
+
+    def gradients(
+        self, tape: Any, outputs: Any, targets: list[tuple[Any, list]]
+    ) -> list[list]:
+        """Returns the gradients of each pair."""
+        del outputs
+        return [tape.gradient(*pair) for pair in targets]
+
+
+class ChunksOnTensorFlow(WholeBatch):
     """A batch that is embedded twice, each time chunk by chunk.
 
     The loops are TensorFlow's: a graph would compute several iterations of a
     Python loop at once, or merge the two passes and keep the activations.
-
-    Args:
-        encoder: built Keras model.
-        batch: images, or a nest of tensors.
-        num_chunks: divides the batch.
     """
 
-    def __init__(self, encoder: Any, batch: Any, num_chunks: int) -> None:
-        self.encoder = encoder
+    def __init__(
+        self, encoder: keras.Model, batch: Any, num_chunks: int
+    ) -> None:
+        super().__init__(encoder, batch)
         self.chunks = split_into_chunks(batch, num_chunks)
         self.num_chunks = num_chunks
         self.changing = changing_variables(encoder)
         self.before = [ops.copy(variable) for variable in self.changing]
 
     def outputs(self, tape: Any) -> Any:
-        """Returns the encoder's outputs; a tape watches them, not the pass."""
+        """Returns the outputs; the tape records what follows, not the pass."""
         import tensorflow as tf
 
         symbols = tree.map_structure(
@@ -170,16 +178,7 @@ class ChunksOnTensorFlow:
     def gradients(
         self, tape: Any, outputs: Any, targets: list[tuple[Any, list]]
     ) -> list[list]:
-        """Returns the gradients of losses of the outputs.
-
-        Args:
-            tape: persistent; it recorded the losses.
-            outputs: what the method `outputs` returned.
-            targets: pairs of a loss and the variables to derive it by.
-
-        Returns:
-            For each pair the gradients, one for each variable.
-        """
+        """Returns the gradients of each pair; the tape is persistent."""
         encoded = {id(v) for v in self.encoder.trainable_variables}
         inside = [[v for v in vs if id(v) in encoded] for _, vs in targets]
         of_outputs = [
@@ -236,14 +235,7 @@ class ChunksOnTensorFlow:
 def add_gradients(
     gradients: list, variables: list, more: list, their_variables: list
 ) -> list:
-    """Adds gradients of some variables to those of all; `None` counts as 0.
-
-    Args:
-        gradients: one for each of `variables`.
-        variables: all variables.
-        more: one for each of `their_variables`.
-        their_variables: some of the variables, in any order.
-    """
+    """Adds gradients of some variables to those of all; `None` counts as 0."""
     found = {id(v): one for v, one in zip(their_variables, more, strict=True)}
     return [
         found.get(id(variable), gradient)

@@ -11,11 +11,8 @@ from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
 from keras_gsp.layers.patch_tokens import PatchTokens
 from keras_gsp.layers.token_grid import TokenGrid
 from keras_gsp.models.lora import enable_lora
-from keras_gsp.ops.arguments import check_integer
+from keras_gsp.ops.arguments import check_choice, check_count, check_integer
 from keras_gsp.ops.normalization import check_normalization
-from keras_gsp.ops.tensor import Tensor
-
-PREFIXES = ("drop", "keep", "concatenate")
 
 
 def build_encoder(
@@ -62,13 +59,12 @@ def build_encoder(
             and the number of tokens; the patches stay a sequence if these are
             unknown or the backbone masks tokens.
         pool_first: whether to pool the backbone's own features and project
-            the pooled vector, without a bias. Default `False`: features are
-            projected by a 1x1 convolution and then pooled, as GSP, NetVLAD,
-            OTK and WELDON are defined. Maximum, GeM, CroW, CBAM, DELF, SOLAR
-            and generalized max pooling are defined on the nonnegative
-            features of the backbone. `GeneralizedSumPooling` then matches
-            projected features and pools the backbone's: GeM + GSP of its
-            paper.
+            the pooled vector, without a bias; maximum, GeM, CroW, CBAM, DELF,
+            SOLAR and generalized max pooling are defined so. Default `False`:
+            features are projected by a 1x1 convolution and then pooled, as
+            for GSP, NetVLAD, OTK and WELDON. With `True`,
+            `GeneralizedSumPooling` matches projected features and pools the
+            backbone's: GeM + GSP of its paper.
         preprocessing: `gsp.data.Preprocessing` of the images, saved with the
             encoder; indexes and exports then cut images alike. Default
             `None`: unknown.
@@ -87,22 +83,20 @@ def build_encoder(
         A functional model with the backbone's inputs. Its output is the
         embedding, in float32, (batch, embedding_size) with most poolings:
         `prefix="concatenate"` adds `embedding_size` for each token, and a
-        pooling to several vectors (NetVLAD, OTK, optimal transport
-        aggregation) has its own size unless `pool_first` projects it. With
-        histograms the output is a dictionary with the keys `"embedding"`,
-        `"histogram"` and `"pooled"`: the vector that the histogram describes,
-        (batch, size), not normalized. That is the pooled vector of a pooling
-        with its own histogram, otherwise the average of the features.
+        pooling to several vectors (NetVLAD, OTK, optimal transport) has its
+        own size unless `pool_first` projects it. With histograms the output
+        is a dictionary with the keys `"embedding"`, `"histogram"` and
+        `"pooled"`: the vector that the histogram describes, (batch, size),
+        not normalized. That is the pooled vector of a pooling with its own
+        histogram, otherwise the average of the features.
 
     Raises:
-        ValueError: an embedding size below 1, an unknown normalization, a
-            backbone that is not built or whose output is already pooled, two
-            sources of histograms, prefix tokens or a grid with a feature map,
-            a grid with masked tokens or with tokens whose prefix is kept, a
-            number of prefix tokens below 0, or of 0 with
-            `prefix="concatenate"`, or images of another size than those of
-            `preprocessing`; a `lora_rank` below 1 or too large for every
-            layer, a backbone that has LoRA already.
+        ValueError: an argument out of its range, a backbone that is not built
+            or whose output is already pooled, two sources of histograms,
+            prefix tokens or a grid with a feature map, a grid with masked
+            tokens or with tokens whose prefix is kept, images of another size
+            than those of `preprocessing`, a `lora_rank` too large for every
+            layer, or a backbone that has LoRA already.
 
     Example:
 
@@ -123,16 +117,8 @@ def build_encoder(
     ```
     """
     check_normalization(normalization)
-    if embedding_size < 1:
-        raise ValueError(
-            "`embedding_size` must be at least 1. "
-            f"Received: embedding_size={embedding_size}."
-        )
-    if prefix not in PREFIXES:
-        raise ValueError(
-            '`prefix` must be "drop", "keep" or "concatenate". '
-            f"Received: prefix={prefix!r}."
-        )
+    check_count(embedding_size=embedding_size)
+    check_choice("drop", "keep", "concatenate", prefix=prefix)
     _check_prefix(prefix_tokens, prefix, grid_shape)
     inputs, features = _feature_output(backbone)
     if len(features.shape) == 4 and (prefix_tokens or grid_shape):
@@ -154,7 +140,7 @@ def build_encoder(
     if len(tokens.shape) == 3 and prefix != "keep":
         shape = grid_shape
         if shape is None and getattr(tokens, "_keras_mask", None) is None:
-            shape = patch_grid(inputs, tokens, prefix_tokens)
+            shape = _patch_grid(inputs, tokens, prefix_tokens)
         features = _patches(tokens, prefix_tokens, shape)
     last = project if pool_first else None
     pooled, histograms, described = _pool(features, pooling, histogram, last)
@@ -179,7 +165,7 @@ def build_encoder(
     return keras.Model(inputs, outputs, name=name)
 
 
-def histogram_of(outputs: Tensor) -> Any:
+def histogram_of(outputs: Any) -> Any:
     """Returns the histogram in an encoder's output, `None` without one."""
     return outputs.get("histogram") if isinstance(outputs, dict) else None
 
@@ -192,25 +178,15 @@ def pooled_of(outputs: Any) -> Any:
 def features_before(
     encoder: keras.Model, layer: keras.layers.Layer
 ) -> keras.Model:
-    """Returns the model from an encoder's inputs to a layer's input.
+    """Returns the model from an encoder's inputs to the input of its layer.
 
-    Args:
-        encoder: functional model.
-        layer: a pooling or a histogram that it calls once. Of a pooling with
-            separate `values`, the features it matches.
+    Of a pooling with separate `values`: to the features it matches.
     """
     return keras.Model(input_of(encoder), keras.tree.flatten(layer.input)[0])
 
 
-def patch_grid(inputs: Any, tokens: Any, prefix_tokens: int = 0) -> Any:
-    """Returns the (rows, columns) of an image's patches, `None` if unknown.
-
-    Args:
-        inputs: the backbone's inputs; one of them the image, (batch, height,
-            width, 3).
-        tokens: (batch, tokens, channels).
-        prefix_tokens: number of leading tokens that are not patches.
-    """
+def _patch_grid(inputs, tokens, prefix_tokens):
+    """The (rows, columns) of an image's patches, `None` if unknown."""
     images = [x.shape[1:3] for x in inputs if len(x.shape) == 4]
     if len(images) != 1 or None in images[0] or tokens.shape[1] is None:
         return None
@@ -319,8 +295,7 @@ def _projection(features, embedding_size, pool_first):
 def _pool(features, pooling, histogram, last=None):
     """Returns pooled features, their histogram, and what that describes.
 
-    `last`, if given, projects the pooled features and the input of a
-    histogram layer.
+    `last`, if given, projects the pooled features and a histogram's input.
     """
     is_average = pooling is None
     if is_average:

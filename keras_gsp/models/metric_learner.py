@@ -15,6 +15,7 @@ from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.losses.metric_loss import References, StepParts
 from keras_gsp.models.chunks import (
     ChunksOnTensorFlow,
+    WholeBatch,
     add_gradients,
     check_no_activity_losses,
     encode_chunks_on_jax,
@@ -28,7 +29,7 @@ from keras_gsp.models.regularizer_share import (
     metrics_with_share_on_jax,
 )
 from keras_gsp.models.replicas import gather_replicas, share_of_replica
-from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.arguments import check_count, check_interval
 from keras_gsp.ops.halves import class_disjoint_halves
 from keras_gsp.ops.labels import check_same_length
 from keras_gsp.ops.tensor import Tensor
@@ -64,12 +65,12 @@ class StepLoss:
         layers: the layers' own regularization losses.
     """
 
-    metric: Any
-    regularizer: Any
-    layers: Any
+    metric: Tensor
+    regularizer: Tensor
+    layers: Tensor
 
     @property
-    def total(self) -> Any:
+    def total(self) -> Tensor:
         """The sum of the terms."""
         return self.metric + self.regularizer + self.layers
 
@@ -122,9 +123,8 @@ class MetricLearner(keras.Model):
         class_embeddings: `ClassEmbeddings`, needed by `ZeroShotLoss`.
         in_batch_weight: weight of the loss within the batch beside proxies or
             memory, at least 0. Default `None`: 1, the reference code's value
-            beside a memory. Beside proxies the paper has 0 and its code 0.1;
-            with these, alternating proxies do not beat pairs alone (study
-            `emoji-proxies`). Only 1 without proxies and memory.
+            beside a memory; beside proxies the paper has 0 and its code 0.1.
+            Only 1 without proxies and memory.
         anchor_decay: factor on lambda from problem to problem, in (0, 1].
             Default 1.
         seed: integer, seed of the split into class-disjoint halves.
@@ -136,7 +136,7 @@ class MetricLearner(keras.Model):
             and a second forward pass. Default 1. The gradient is that of the
             plain step up to rounding, except for batch normalization in
             training, which sees one chunk (samples c, c + n, ...) at a time.
-            Layers that add a loss in their call are refused.
+            Layers with an activity regularizer are refused.
         log_regularizer_share: whether training logs `regularizer_share`, the
             mean over steps of `|r| / (|m| + |r|)`, with m and r the gradients
             of `(1 - w) L_metric` and `w L_regularizer` with respect to the
@@ -318,43 +318,32 @@ class MetricLearner(keras.Model):
 
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
             _check_no_sample_weight(sample_weight)
-            weights = self.trainable_variables
-            encoder_weights = self.encoder.trainable_variables
-            chunks = None
+            batch = WholeBatch(self, x)
             if self.batch_chunks > 1:
-                chunks = ChunksOnTensorFlow(self.encoder, x, self.batch_chunks)
-            is_reused = chunks is not None or self.log_regularizer_share
-            with tf.GradientTape(persistent=is_reused) as tape:
-                if chunks is None:
-                    outputs = self(x, training=True)
-                else:
-                    outputs = chunks.outputs(tape)
+                batch = ChunksOnTensorFlow(self.encoder, x, self.batch_chunks)
+            with tf.GradientTape(persistent=True) as tape:
+                outputs = batch.outputs(tape)
                 step = self.step_loss(y, outputs)
                 loss = self.optimizer.scale_loss(share_of_replica(step.total))
+            weights = self.trainable_variables
             targets = [(loss, weights)]
             if self.log_regularizer_share:
                 measured = measured_weights(self.encoder)
                 targets += [(step.metric, measured)]
                 targets += [(step.regularizer, measured)]
-            if chunks is None:
-                gradients, *parts = [tape.gradient(*pair) for pair in targets]
-            else:
-                gradients, *parts = chunks.gradients(tape, outputs, targets)
+            gradients, *parts = batch.gradients(tape, outputs, targets)
             reported = step.total
             if self.anchored is not None:
+                anchored = self.encoder.trainable_variables
                 factor = self.optimizer.scale_loss(share_of_replica(1.0))
-                pull = self.anchored.pull(encoder_weights, factor)
-                gradients = add_gradients(
-                    gradients, weights, pull, encoder_weights
-                )
-                reported += self.anchored.penalty(encoder_weights)
+                pull = self.anchored.pull(anchored, factor)
+                gradients = add_gradients(gradients, weights, pull, anchored)
+                reported += self.anchored.penalty(anchored)
             if weights:
-                self.optimizer.apply_gradients(
-                    zip(gradients, weights, strict=True)
-                )
-            self._loss_tracker.update_state(
-                reported, sample_weight=tf.shape(tree.flatten(x)[0])[0]
-            )
+                pairs = zip(gradients, weights, strict=True)
+                self.optimizer.apply_gradients(pairs)
+            size = tf.shape(tree.flatten(x)[0])[0]
+            self._loss_tracker.update_state(reported, sample_weight=size)
             if parts:
                 self.regularizer_share.update_state(gradient_share(*parts))
             return self.compute_metrics(x, y, outputs)
@@ -528,18 +517,14 @@ class MetricLearner(keras.Model):
                 )
 
     def _check_weights(self):
-        _check_range("regularizer_weight", self.regularizer_weight, 0.0, 1.0)
+        check_interval("[0, 1]", regularizer_weight=self.regularizer_weight)
+        check_interval("(0, 1]", anchor_decay=self.anchor_decay)
         if self.anchor_weight is not None:
-            _check_range("anchor_weight", self.anchor_weight, 0.0, float("inf"))
-        if not 0.0 < self.anchor_decay <= 1.0:
-            raise ValueError(
-                "`anchor_decay` must be in (0, 1]. "
-                f"Received: anchor_decay={self.anchor_decay}."
-            )
+            check_interval("[0, inf)", anchor_weight=self.anchor_weight)
         weight = self.in_batch_weight
         if weight is None:
             return
-        _check_range("in_batch_weight", weight, 0.0, float("inf"))
+        check_interval("[0, inf)", in_batch_weight=weight)
         if self.proxies is None and self.memory is None and weight != 1.0:
             raise ValueError(
                 "`in_batch_weight` must be None, or 1, without `proxies` and "
@@ -600,14 +585,6 @@ class MetricLearner(keras.Model):
                     f"{type(loss).__name__} needs {name}: give MetricLearner "
                     f"`{name}={example}`. Received: {name}=None."
                 )
-
-
-def _check_range(name, value, low, high):
-    if not low <= value <= high:
-        raise ValueError(
-            f"`{name}` must be in [{low:g}, {high:g}]. "
-            f"Received: {name}={value}."
-        )
 
 
 def _check_no_sample_weight(sample_weight):

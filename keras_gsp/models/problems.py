@@ -44,11 +44,7 @@ class AnchoredWeights(keras.layers.Layer):
         self.decay = decay
 
     def build_for(self, variables: list) -> None:
-        """Creates one anchor for each variable, and the counters.
-
-        Args:
-            variables: the encoder's trainable variables.
-        """
+        """Creates one anchor for each trainable variable of the encoder."""
         self.anchors = [
             _add_like(self, f"anchor_{number}", variable)
             for number, variable in enumerate(variables)
@@ -57,7 +53,7 @@ class AnchoredWeights(keras.layers.Layer):
         self.problem = _add_number(self, "problem", "int32", "ones")
         self.built = True
 
-    def penalty(self, variables: list) -> Any:
+    def penalty(self, variables: list) -> Tensor:
         """Returns the penalty, a scalar.
 
         Raises:
@@ -66,14 +62,10 @@ class AnchoredWeights(keras.layers.Layer):
         squared = self._squared_distance(variables)
         return 0.5 * ops.cast(self.scale, squared.dtype) * squared
 
-    def pull(self, variables: list, factor: Any) -> list:
-        r"""Returns `factor` times the gradient of the penalty.
+    def pull(self, variables: list, factor: Tensor) -> list:
+        r"""Returns `factor` times :math:`\lambda_k (\theta - \theta^*)`.
 
-        That is :math:`+\lambda_k (\theta - \theta^*)`, a tensor for each
-        variable in its dtype.
-
-        Raises:
-            RuntimeError: as `penalty`.
+        A tensor for each variable, in its dtype.
         """
         self._check(variables)
         return [
@@ -86,11 +78,7 @@ class AnchoredWeights(keras.layers.Layer):
         return float(ops.sqrt(self._squared_distance(variables)))
 
     def start_problem(self, values: list) -> None:
-        """Moves the anchors and counts the next problem.
-
-        Args:
-            values: the new anchors, arrays in the shapes of the variables.
-        """
+        """Moves the anchors to new values and counts the next problem."""
         for anchor, value in zip(self.anchors, values, strict=True):
             anchor.assign(value)
         problem = scalar(self.problem)
@@ -145,7 +133,7 @@ class ProblemProgress(keras.layers.Layer):
         best_of_all: best score of all problems that have ended.
         waited: evaluations since the best one.
         steps: steps of this problem.
-        barren_problems: problems in a row that did not beat `best_of_all`.
+        barren_problems: problems in a row without a new `best_of_all`.
         covering_radius: of the pool when this problem began.
         is_warming_up: 1 while pairs within the batch replace proxies.
         is_started: 1 after the first proxies were chosen.
@@ -155,13 +143,8 @@ class ProblemProgress(keras.layers.Layer):
         kwargs["dtype"] = "float32"
         super().__init__(trainable=False, **kwargs)
 
-    def build_for(self, encoder: keras.Model, proxies: Any) -> None:
-        """Creates a slot for each variable that training moves.
-
-        Args:
-            encoder: built Keras model.
-            proxies: variable of the class proxies.
-        """
+    def build_for(self, encoder: keras.Model, proxies: keras.Variable) -> None:
+        """Creates a slot for each variable that training moves."""
         self.best_encoder = [
             _add_like(self, f"best_encoder_{number}", variable)
             for number, variable in enumerate(moving_variables(encoder))
@@ -182,17 +165,13 @@ class ProblemProgress(keras.layers.Layer):
         self,
         score: float,
         encoder: keras.Model,
-        proxies: Any,
+        proxies: keras.Variable,
         *,
         min_delta: float = 0.0,
     ) -> None:
         """Counts an evaluation, and takes the snapshot if it is the best.
 
-        Args:
-            score: larger is better.
-            encoder: the model the slots were made for.
-            proxies: variable of the class proxies.
-            min_delta: smallest change that counts as improvement.
+        A larger score is better, by more than `min_delta`.
         """
         # In the precision of the weight: an equal score is no improvement.
         score, best = float(np.float32(score)), scalar(self.best_score)
@@ -215,7 +194,7 @@ class ProblemProgress(keras.layers.Layer):
             variable.assign(ops.copy(best))
 
     def end_problem(self) -> None:
-        """Counts a converged problem as an improvement or as barren."""
+        """Counts a converged problem as an improvement or not."""
         if scalar(self.best_score) > scalar(self.best_of_all):
             self.best_of_all.assign(scalar(self.best_score))
             self.barren_problems.assign(0)
@@ -223,11 +202,7 @@ class ProblemProgress(keras.layers.Layer):
             self.barren_problems.assign_add(1)
 
     def start_problem(self, covering_radius: float) -> None:
-        """Resets the counters for the next problem.
-
-        Args:
-            covering_radius: of the pool by old and new proxies.
-        """
+        """Resets the counters for the next problem."""
         self.best_score.assign(-np.inf)
         self.waited.assign(0)
         self.steps.assign(0)
@@ -239,11 +214,7 @@ class ProblemProgress(keras.layers.Layer):
 def moving_variables(encoder: keras.Model) -> list:
     """Returns the variables that training moves, the trainable ones first.
 
-    Those are the trainable variables and the moving statistics of layers
-    that are not frozen.
-
-    Args:
-        encoder: built Keras model.
+    The others are the moving statistics of layers that are not frozen.
     """
     found = {id(v): v for v in encoder.trainable_variables}
     for layer in _leaves(encoder):
@@ -252,11 +223,10 @@ def moving_variables(encoder: keras.Model) -> list:
     return list(found.values())
 
 
-def scalar(variable: Tensor) -> Any:
+def scalar(variable: keras.Variable) -> Any:
     """Returns the value of a scalar variable as an int or a float.
 
-    `int(variable)` fails for a variable that `MirroredStrategy` has copied to
-    every replica.
+    `int(variable)` fails for a variable that `MirroredStrategy` has copied.
     """
     return ops.convert_to_numpy(variable).item()
 
@@ -268,20 +238,17 @@ def _leaves(layer):
 
 
 def _add_like(layer, name, variable):
-    return layer.add_weight(
-        name=name,
-        shape=variable.shape,
-        dtype=variable.dtype,
-        initializer="zeros",
-        trainable=False,
-        autocast=False,
-    )
+    return _add_state(layer, name, variable.dtype, "zeros", variable.shape)
 
 
 def _add_number(layer, name, dtype, initializer="zeros"):
+    return _add_state(layer, name, dtype, initializer, ())
+
+
+def _add_state(layer, name, dtype, initializer, shape):
     return layer.add_weight(
         name=name,
-        shape=(),
+        shape=shape,
         dtype=dtype,
         initializer=initializer,
         trainable=False,

@@ -5,26 +5,21 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp.ops.tensor import Tensor
+
 
 def measured_weights(encoder: keras.Model) -> list:
-    """Returns the weights at which the two gradients are compared.
-
-    Those of the layer `"projection"`, or all trainable weights of an encoder
-    without such a layer.
-    """
+    """Returns the weights of `"projection"`, or all without such a layer."""
     for layer in getattr(encoder, "layers", ()):
         if layer.name == "projection" and layer.trainable_variables:
             return layer.trainable_variables
     return encoder.trainable_variables
 
 
-def gradient_share(metric: list, regularizer: list) -> Any:
+def gradient_share(metric: list, regularizer: list) -> Tensor:
     """Returns `|r| / (|m| + |r|)` of two lists of gradients, 0 for 0 / 0.
 
-    Args:
-        metric: gradients of the metric loss, one for each variable; `None`
-            counts as 0.
-        regularizer: gradients of the regularizer.
+    A gradient of `None` counts as 0.
     """
     metric_norm, norm = _norm(metric), _norm(regularizer)
     total = metric_norm + norm
@@ -35,12 +30,7 @@ def metrics_with_share_on_jax(learner: Any, state: tuple, data: Any) -> list:
     """Returns the metrics' variables, updated with the share of this step.
 
     Keras's JAX step returns no gradients, so the forward pass is repeated
-    here; XLA merges the two.
-
-    Args:
-        learner: the `MetricLearner`.
-        state: trainable, non-trainable, optimizer's and metrics' variables.
-        data: (images, labels).
+    here; XLA merges the two. Arguments are those of `train_step`.
     """
     import jax
 

@@ -3,24 +3,16 @@
 On JAX a program sees the global batch already: nothing is done there.
 """
 
-from typing import Any
-
 import keras
 
 from keras_gsp.ops.tensor import Tensor
 
 
 def gather_replicas(tensor: Tensor) -> Tensor:
-    """Joins the parts of a tensor that the replicas hold.
+    """Joins the replicas' parts of a tensor to (global batch, ...).
 
     A loss on pairs is a function of the global batch: the mean over replicas
     of their own losses is another objective.
-
-    Args:
-        tensor: (batch of this replica, ...).
-
-    Returns:
-        (global batch, ...).
     """
     if num_replicas() == 1:
         return tensor
@@ -34,7 +26,7 @@ def gather_replicas(tensor: Tensor) -> Tensor:
     return context.all_gather(tf.identity(tensor), axis=0)
 
 
-def share_of_replica(loss: Any) -> Any:
+def share_of_replica(loss: Tensor) -> Tensor:
     """Divides the global loss by the replicas, whose gradients are summed."""
     replicas = num_replicas()
     return loss if replicas == 1 else loss / replicas

@@ -60,6 +60,32 @@ def check_count(*, is_optional: bool = False, **arguments: Any) -> None:
     check_integer(least=1, is_optional=is_optional, **arguments)
 
 
+def check_interval(interval: str, **arguments: Any) -> None:
+    """Raises `ValueError` for an argument outside an interval as "(0, 1]"."""
+    low, high = map(float, interval[1:-1].split(","))
+    for name, value in arguments.items():
+        is_end = (value == low and interval[0] == "[") or (
+            value == high and interval[-1] == "]"
+        )
+        if not (low < value < high or is_end):
+            raise ValueError(
+                f"`{name}` must be in {interval}. Received: {name}={value}."
+            )
+
+
+def check_choice(*allowed: Any, **arguments: Any) -> None:
+    """Raises `ValueError` for an argument that is none of the allowed ones."""
+    words = [
+        f'"{one}"' if isinstance(one, str) else str(one) for one in allowed
+    ]
+    for name, value in arguments.items():
+        if value not in allowed:
+            raise ValueError(
+                f"`{name}` must be {', '.join(words[:-1])} or {words[-1]}. "
+                f"Received: {name}={value!r}."
+            )
+
+
 def check_seed(seed: int | None) -> int | None:
     """Returns `seed`, or raises `TypeError` unless it is an int or `None`."""
     if seed is not None and not isinstance(seed, int):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.metrics.pair_distances import PairDistances
+from keras_gsp.ops.arguments import check_count, check_interval
 
 # Distances computed in another order differ by less than this.
 ROUNDING = 1e-6
@@ -18,10 +19,9 @@ class MatchThreshold:
 
     A search also returns neighbors for a query of a class that the gallery
     does not hold. A neighbor is a match if its distance is at most
-    `distance`. The threshold belongs to the encoder, not to a gallery: a new
-    class is enrolled by adding its embeddings to the index. Set it as the
-    `match` of an index: searches then return `is_match`, and `save` and
-    `export_retriever` write it.
+    `distance`. The threshold belongs to the encoder: a new class is enrolled
+    by adding its embeddings to the index. Set it as the `match` of an index:
+    searches then return `is_match`, and `save` and exports write it.
 
     Args:
         distance: largest Euclidean distance of a match, at least 0.
@@ -64,22 +64,13 @@ class MatchThreshold:
     num_negative_pairs: int
 
     def __post_init__(self) -> None:
-        _check_false_accept_rate(self.false_accept_rate)
-        for name, allowed, is_allowed in (
-            (
-                "distance",
-                "finite and at least 0",
-                math.isfinite(self.distance) and self.distance >= 0,
-            ),
-            ("true_accept_rate", "in [0, 1]", 0 <= self.true_accept_rate <= 1),
-            ("num_positive_pairs", "at least 1", self.num_positive_pairs >= 1),
-            ("num_negative_pairs", "at least 1", self.num_negative_pairs >= 1),
-        ):
-            if not is_allowed:
-                raise ValueError(
-                    f"`{name}` must be {allowed}. "
-                    f"Received: {name}={getattr(self, name)}."
-                )
+        check_interval("(0, 1)", false_accept_rate=self.false_accept_rate)
+        check_interval("[0, inf)", distance=self.distance)
+        check_interval("[0, 1]", true_accept_rate=self.true_accept_rate)
+        check_count(
+            num_positive_pairs=self.num_positive_pairs,
+            num_negative_pairs=self.num_negative_pairs,
+        )
 
     @classmethod
     def calibrated(
@@ -120,7 +111,7 @@ class MatchThreshold:
                 one class, or none of different classes; embeddings that are
                 not finite.
         """
-        _check_false_accept_rate(false_accept_rate)
+        check_interval("(0, 1)", false_accept_rate=false_accept_rate)
         pairs = PairDistances(
             embeddings, labels, gallery_embeddings, gallery_labels, block_size
         )
@@ -154,12 +145,7 @@ class MatchThreshold:
         )
 
     def is_match(self, distances: Any) -> np.ndarray:
-        """Returns which neighbors match, booleans.
-
-        Args:
-            distances: Euclidean distances of any shape, as in `Neighbors`;
-                infinity, for no neighbor, is no match.
-        """
+        """Returns which Euclidean distances, of any shape, are a match."""
         return np.asarray(distances) <= self.distance
 
     def get_config(self) -> dict[str, float | int]:
@@ -189,11 +175,3 @@ def _smallest_negatives(pairs, count):
         if len(smallest) > count:
             smallest = np.partition(smallest, count - 1)[:count]
     return smallest
-
-
-def _check_false_accept_rate(rate):
-    if not 0 < rate < 1:
-        raise ValueError(
-            "`false_accept_rate` must be in (0, 1). "
-            f"Received: false_accept_rate={rate}."
-        )

@@ -15,7 +15,7 @@ def verify(path: str | Path, *, skip: Collection[str] = ()) -> dict[str, Any]:
 
     The `load` of every index calls it; call it yourself before
     `tf.saved_model.load`, or after a folder was copied. It finds damage, not
-    tampering: who changes a file on purpose can change its checksum too.
+    tampering: someone who changes a file can change its checksum too.
 
     Args:
         path: a folder that `save` of an index or an `export_*` function

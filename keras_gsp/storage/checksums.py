@@ -10,11 +10,7 @@ CHECKSUMS = "checksums.json"
 
 
 def write_checksums(folder: str | os.PathLike) -> None:
-    """Writes the SHA-256 of every file of a folder into `checksums.json`.
-
-    Args:
-        folder: a folder whose files are all written.
-    """
+    """Writes the SHA-256 of every file of a folder to its `checksums.json`."""
     folder = Path(folder)
     files = {
         path.relative_to(folder).as_posix(): _digest(path)
@@ -30,13 +26,7 @@ def verify_checksums(
 ) -> None:
     """Raises unless every file listed in `checksums.json` is unchanged.
 
-    It finds damage by a disk or an interrupted copy, not tampering: someone
-    who changes a file on purpose can change its checksum too.
-
-    Args:
-        folder: a folder with a `checksums.json`.
-        skip: names of files that must be there but are not read, for example
-            a large file that is memory-mapped. Default: none.
+    Files named in `skip` must be there but are not read.
 
     Raises:
         ValueError: files that are missing or changed, by name; or no readable

@@ -24,11 +24,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     removes the temporary file; a killed process leaves it, with the ending
     `.partial`.
 
-    Args:
-        path: the file. Its folder is made; a file already there is replaced.
-
-    Yields:
-        The file to write, a `pathlib.Path` in the same folder.
+    Its folder is made; a file already there is replaced.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,15 +51,8 @@ def whole_folder(
 ) -> Iterator[Path]:
     """Yields a temporary folder to write to, renamed to `path` on success.
 
-    An error inside the block removes the temporary folder and leaves what
-    was at `path` before.
-
-    Args:
-        path: the folder. Its parents are made.
-        overwrite: whether to replace what is already there. Default `False`.
-
-    Yields:
-        The folder to write into, a `pathlib.Path`.
+    Its parents are made. An error inside the block removes the temporary
+    folder and leaves what was at `path` before.
 
     Raises:
         FileExistsError: something is at `path` and `overwrite` is `False`.

@@ -14,36 +14,24 @@ from keras_gsp.models.problems import scalar
 # Instead of a data set: the embeddings of the last training steps.
 RECENT = "recent"
 
-# Reading of endless data stops after so many samples that nobody needs.
+# Reading of endless data stops after this many samples that no class needs.
 FRUITLESS_SAMPLES = 10_000
 FRUITLESS_SAMPLES_PER_CLASS = 20
 
 
 def check_pool(pool: Any) -> Any:
-    """Returns a pool that can be read several times.
-
-    Raises:
-        TypeError: an iterator, or no data set.
-    """
+    """Returns a pool; `TypeError` unless it can be read several times."""
     if isinstance(pool, str):
-        if pool == RECENT:
-            return RECENT
+        is_pool = pool == RECENT
+    else:
+        is_pool = isinstance(pool, keras.utils.PyDataset) or callable(pool)
+        is_pool |= hasattr(pool, "__iter__") and not hasattr(pool, "__next__")
+    if not is_pool:
         raise TypeError(
-            f'`pool` must be a data set, a function, or "{RECENT}". '
-            f"Received: pool={pool!r}."
-        )
-    if hasattr(pool, "__next__"):
-        raise TypeError(
-            "`pool` must be a data set that can be read again for every "
-            "problem, or a function that returns one. Received: an iterator, "
-            f"{type(pool).__name__}."
-        )
-    is_readable = hasattr(pool, "__iter__") or callable(pool)
-    if not is_readable and not isinstance(pool, keras.utils.PyDataset):
-        raise TypeError(
-            "`pool` must be a data set of (images, labels) batches, a tuple "
-            "of two arrays, or a function (classes, problem) that returns "
-            f"one. Received: pool={pool!r}."
+            "`pool` must be a data set of (images, labels) batches that can "
+            "be read again, thus no iterator; a tuple of two arrays; a "
+            "function (classes, problem) that returns one of these; or "
+            f'"{RECENT}". Received: pool={pool!r}.'
         )
     return pool
 
@@ -53,13 +41,8 @@ def pool_batches(
 ) -> Iterator[Any]:
     """Yields the (images, labels) batches of a pool once.
 
-    Args:
-        pool: see `ChanceConstrainedProgramming`.
-        classes: int array, classes that lack samples; the argument of a pool
-            that is a function.
-        problem: number of the problem.
-        seed: with `problem` the order of arrays.
-        batch_size: length of the batches made of arrays.
+    A function gets the classes that lack samples; `seed` and `problem` give
+    the order of arrays.
     """
     if callable(pool) and not isinstance(pool, keras.utils.PyDataset):
         pool = check_pool(pool(classes, problem))
@@ -79,21 +62,13 @@ def embed_class_pool(
     min_size: int = 1,
     batch_size: int = 64,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Embeds the first samples of each class in a data set.
+    """Embeds the first `pool_size` samples of each class in a data set.
 
-    Reads until every class has `pool_size` samples or the data end. While a
-    class has fewer than `min_size`, the data are read again, for another
-    augmentation of the same images, unless that finds nothing new. Only the
-    samples of the pool are embedded, in batches of one size.
-
-    Args:
-        draw: function from an int array of classes to (images, labels)
-            batches of these and perhaps others.
-        embed: function from `batch_size` images to embeddings.
-        num_classes: labels are in [0, num_classes).
-        pool_size: samples of each class.
-        min_size: samples of each class below which data are read again.
-        batch_size: images embedded at once.
+    `draw` maps an int array of classes to (images, labels) batches of these
+    and perhaps others; it is read until every class is full or the data end.
+    While a class has fewer than `min_size` samples, it is called again, for
+    another augmentation of the same images, unless that finds nothing new.
+    `embed` maps `batch_size` images to embeddings.
 
     Returns:
         Embeddings (num_classes, pool_size, size), float32, and a boolean
@@ -127,17 +102,7 @@ def recent_class_pool(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the newest embeddings of each class in a memory.
 
-    Args:
-        memory: of the training's embeddings.
-        num_classes: labels are in [0, num_classes).
-        pool_size: samples of each class.
-
-    Returns:
-        As `embed_class_pool`; a class may have no sample.
-
-    Raises:
-        ValueError: a label outside the range, an embedding that is not
-            finite.
+    As `embed_class_pool`, but a class may have no sample.
     """
     embeddings = as_numpy(memory.embeddings)
     labels = as_numpy(memory.labels)

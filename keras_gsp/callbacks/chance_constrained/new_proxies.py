@@ -28,8 +28,8 @@ def next_proxies(
         normalization: of embeddings and proxies in the loss.
 
     Returns:
-        The samples, (num_classes, per_class, size), and the mean over classes
-        of the pool's covering radius by old proxies and samples together.
+        The samples, (num_classes, per_class, size), and the pool's mean
+        covering radius by old proxies and samples together.
     """
     # In one array: there is no norm of the first problem's zero centers.
     both = normalize(np.concatenate([pool, existing], axis=1), normalization)
@@ -43,13 +43,7 @@ def next_proxies(
 
 
 def replace_proxies(learner: Any, proxies: np.ndarray, radius: float) -> None:
-    """Sets new proxies and starts the next problem with them.
-
-    Args:
-        learner: a `MetricLearner` with proxies and progress.
-        proxies: in the shape of the old ones.
-        radius: the pool's covering radius.
-    """
+    """Sets new proxies and starts the next problem with them."""
     learner.proxies.proxies.assign(proxies)
     clear_slots(learner.optimizer, learner.proxies.proxies)
     learner.progress.start_problem(radius)
@@ -65,10 +59,6 @@ def clear_slots(
     that owns the variable is found. Step counters and learning rates, which
     belong to all variables, stay; so does a moving average of the variable
     (`use_ema`), which has no initial value.
-
-    Args:
-        optimizer: built Keras optimizer.
-        variable: one of its variables.
     """
     for plain in _plain_optimizers(optimizer):
         slots = {slot.name: slot for slot in plain.variables}

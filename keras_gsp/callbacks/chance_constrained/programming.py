@@ -27,7 +27,11 @@ from keras_gsp.embeddings.processes import (
 )
 from keras_gsp.models.metric_learner import MetricLearner
 from keras_gsp.models.problems import moving_variables, scalar
-from keras_gsp.ops.arguments import check_count, check_not_negative
+from keras_gsp.ops.arguments import (
+    check_choice,
+    check_count,
+    check_not_negative,
+)
 
 
 class ChanceConstrainedProgramming(keras.callbacks.Callback):
@@ -68,9 +72,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             (images, labels) batches (`tf.data.Dataset`, `PyDataset`, list),
             shuffled if possible; a tuple of two arrays, read in random order;
             a function `(classes, problem)` from an integer array of classes
-            to one of these, which resumes exactly also for random samples; or
-            `"recent"`: the newest embeddings of the training itself, from the
-            learner's `recent` or `memory`, which are some steps old and cost
+            to one of these; or `"recent"`: the newest embeddings of the
+            training, from the learner's `recent` or `memory`, which cost
             nothing. A class that is not among them keeps its proxies.
         pool_size: samples per class to choose from, at least 1. Default 12,
             the paper's. Below `proxies_per_class` it counts per proxy: 1 is
@@ -86,27 +89,23 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         mode: `"max"` or `"min"`, which scores are better. Default `"max"`.
         min_delta: smallest change that counts as improvement, at least 0.
             Default 0.
-        restore_anchors: whether anchor and old proxies are the best-validated
-            snapshot of the problem, to which the encoder is reset at the next
-            problem and at the end of training, at the loss of the steps of
-            the patience. Default `False`: Algorithm 1. Neither the paper nor
-            its code resets.
-        max_problems: training ends when so many problems have converged, at
-            least 1. Default `None`: never.
-        stop_after: training ends when so many problems in a row did not beat
-            the best score of those before, at least 1. Default `None`:
-            never.
+        restore_anchors: whether each problem ends at its best-validated
+            snapshot, which becomes the anchor and to which the encoder is
+            reset. Default `False`: neither the paper nor its code resets.
+        max_problems: number of converged problems after which training ends,
+            at least 1. Default `None`: never.
+        stop_after: number of problems in a row without a new best score after
+            which training ends, at least 1. Default `None`: never.
         every_epochs: epochs from one evaluation to the next, at least 1, as
             in `RetrievalEvaluation`. Default 1.
         batch_size: samples embedded at once, at least 1. Default 64.
-        seed: integer, with the number of the problem the order of arrays and
-            the generator of `augment`. Default 0.
-        first_pool: source of the samples of the first problem, as `pool`, for
-            `pool="recent"`, which is empty before the first step. Default
-            `None`: `pool`; an empty recent pool leaves the proxies unchanged.
+        seed: integer: the order of arrays and the generator of `augment`
+            depend on it and the problem. Default 0.
+        first_pool: `pool` of the first problem, for `pool="recent"`, which is
+            empty before the first step. Default `None`: `pool`; an empty
+            recent pool leaves the proxies unchanged.
         augment: function `(images, generator)` from an array of the pool's
-            images to augmented images; `generator` is a `np.random.Generator`
-            of `seed` and the problem, the same in a resumed run. Default
+            images to augmented images, with a `np.random.Generator`. Default
             `None`: images as the pool holds them.
 
     Attributes:
@@ -178,10 +177,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             max_problems=max_problems,
             stop_after=stop_after,
         )
-        if mode not in ("max", "min"):
-            raise ValueError(
-                f'`mode` must be "max" or "min". Received: mode={mode!r}.'
-            )
+        check_choice("max", "min", mode=mode)
         check_not_negative(min_delta=min_delta, warmup_epochs=warmup_epochs)
         if augment is not None and not callable(augment):
             raise TypeError(
@@ -213,15 +209,13 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             return 0
         return scalar(self.model.anchored.problem)
 
-    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Checks the learner, and warns if the training is too short."""
         _check_learner(self.model, self.warmup_epochs, self.pool)
         self._missing = None
         self._warn_if_too_short()
 
-    def on_epoch_begin(
-        self, epoch: int, logs: dict[str, float] | None = None
-    ) -> None:
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Chooses the first proxies, or the next ones after convergence."""
         self._raise_if_missing()
         self._last_batch = -1
@@ -234,15 +228,11 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         elif self._has_converged():
             self._start_next_problem()
 
-    def on_train_batch_end(
-        self, batch: int, logs: dict[str, float] | None = None
-    ) -> None:
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Counts a step."""
         self._last_batch = batch
 
-    def on_epoch_end(
-        self, epoch: int, logs: dict[str, float] | None = None
-    ) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Records the score, and stops after the last problem."""
         learner, logs = self.model, {} if logs is None else logs
         anchored, progress = learner.anchored, learner.progress
@@ -259,18 +249,17 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         logs["ccp_covering_radius"] = scalar(progress.covering_radius)
         logs["ccp_anchor_distance"] = distance
 
-    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
-        """Ends the warm-up; warns if the best score is one of problem 1."""
+    def on_train_end(self, logs: dict | None = None) -> None:
+        """Ends the warm-up; warns if problem 1 has the best score."""
         self.model.progress.is_warming_up.assign(0)
         self._raise_if_missing()
         is_single = self.patience is None or self.max_problems == 1
         if not is_single and self._best_is_of_first_problem():
             warnings.warn(
-                "Alternation had no part in the best weights: the best "
-                f"`{self.monitor}` is one of problem 1, of "
-                f"{self.num_problems} in all. Such a run shows a single set "
-                "of sampled proxies; lower the learning rate, evaluate more "
-                "often, or train longer.",
+                "Alternation did not improve the best weights: problem 1 of "
+                f"{self.num_problems} has the best `{self.monitor}`. Such a "
+                "run shows a single set of sampled proxies; lower the "
+                "learning rate, evaluate more often, or train longer.",
                 stacklevel=2,
             )
 

@@ -7,12 +7,13 @@ value and their counters in ordinary attributes, which Keras does not save.
 import inspect
 from typing import Any
 
+import keras
 import numpy as np
 
 _NOT_STATE = {"_model", "params"}
 
 
-def callback_state(callback: Any) -> dict:
+def callback_state(callback: keras.callbacks.Callback) -> dict:
     """Returns the state of a callback: its plain attributes by name.
 
     That is `get_state()` if the callback has this method. Otherwise it is the
@@ -29,13 +30,8 @@ def callback_state(callback: Any) -> dict:
     }
 
 
-def set_callback_state(callback: Any, state: dict) -> None:
-    """Restores a state that `callback_state` returned.
-
-    Args:
-        callback: constructed as the one that had the state.
-        state: its state.
-    """
+def set_callback_state(callback: keras.callbacks.Callback, state: dict) -> None:
+    """Restores a state that `callback_state` returned."""
     if hasattr(callback, "set_state"):
         callback.set_state(state)
         return
@@ -44,18 +40,9 @@ def set_callback_state(callback: Any, state: dict) -> None:
 
 
 def pack(value: Any, arrays: dict, name: str) -> Any:
-    """Splits a plain value into a JSON value and arrays.
+    """Splits a plain value into a JSON value, for `unpack`, and `arrays`.
 
-    Args:
-        value: a plain value, see `callback_state`.
-        arrays: receives the arrays.
-        name: prefix of their names.
-
-    Returns:
-        A JSON value for `unpack`.
-
-    Raises:
-        TypeError: a value that is not plain.
+    Their names begin with `name`. Raises `TypeError` for another value.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value

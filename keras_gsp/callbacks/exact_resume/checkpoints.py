@@ -25,13 +25,7 @@ _MANIFEST = "manifest"
 def write_checkpoint(
     path: str | os.PathLike, manifest: dict, arrays: dict
 ) -> None:
-    """Writes a checkpoint atomically.
-
-    Args:
-        path: the file; one already there is replaced.
-        manifest: a JSON value.
-        arrays: NumPy arrays by name, bfloat16 and float8 included.
-    """
+    """Writes a JSON value and NumPy arrays by name, atomically."""
     described = {
         "manifest": manifest,
         "arrays": {
@@ -49,10 +43,7 @@ def write_checkpoint(
 
 
 def read_checkpoint(path: str | os.PathLike) -> tuple[dict, dict]:
-    """Reads a file of `write_checkpoint` and verifies every byte.
-
-    Returns:
-        The manifest and the arrays by name.
+    """Reads manifest and arrays of `write_checkpoint`; verifies every byte.
 
     Raises:
         ValueError: the file is truncated, damaged or no checkpoint.
@@ -119,15 +110,7 @@ def save_checkpoint(
     *,
     keep: int,
 ) -> None:
-    """Writes the checkpoint of a step and removes old ones.
-
-    Args:
-        folder: of the checkpoints of one run; made when missing.
-        step: steps done, at least 0.
-        manifest: a JSON value.
-        arrays: NumPy arrays by name.
-        keep: number of checkpoints to keep, this one included.
-    """
+    """Writes the checkpoint of a step and keeps the newest `keep`."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_checkpoint(folder / f"step-{step:09d}.npz", manifest, arrays)
@@ -140,17 +123,10 @@ def save_checkpoint(
 def newest_checkpoint(
     folder: str | os.PathLike, check: Callable[[dict, dict], None]
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Returns the newest checkpoint that can be read and passes a check.
+    """Returns manifest and arrays of the newest usable checkpoint, or `None`.
 
+    `check` is called with both and raises `ValueError` if they do not fit.
     Newer ones that do not are reported in warnings and left unchanged.
-
-    Args:
-        folder: of the checkpoints of one run.
-        check: called with manifest and arrays; raises `ValueError` with the
-            reason when they do not fit.
-
-    Returns:
-        Manifest and arrays, or `None` when the folder holds no checkpoint.
 
     Raises:
         ValueError: there are checkpoints, but none can be used.

@@ -36,9 +36,9 @@ class ExactResume(keras.callbacks.Callback):
     foreign file is skipped with a warning.
 
     For endless data call `restore` before `fit` and start the data at the
-    step it returns, as in the example. Without that call `on_train_begin`
-    restores and warns; that is exact for data that start over every epoch.
-    `fit` then skips the epochs that are done.
+    step it returns, as in the example. Without that call `fit` restores and
+    warns, which is exact for data that start over every epoch. `fit` then
+    skips the epochs that are done.
 
     The run itself must be deterministic: batches that are a function of the
     seed and the step (`gsp.data.class_balanced_batches`), a seed for every
@@ -136,8 +136,7 @@ class ExactResume(keras.callbacks.Callback):
             model: built and compiled as for the checkpoint.
 
         Returns:
-            The number of steps done, at which the data must start; 0 without
-            a checkpoint.
+            Steps done, at which the data must start; 0 without a checkpoint.
         """
         variables = training_variables(model)
         check = partial(self._check, model=model, variables=variables)
@@ -156,7 +155,7 @@ class ExactResume(keras.callbacks.Callback):
         self._callback_states = unpack(manifest["callback_states"], arrays)
         return self.step
 
-    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Restores the states of the callbacks and skips epochs done."""
         if self._restored_model is not self.model and self.restore(self.model):
             warnings.warn(
@@ -177,21 +176,15 @@ class ExactResume(keras.callbacks.Callback):
             self.params["epochs"] if self._is_stopped else self.epoch
         )
 
-    def on_epoch_begin(
-        self, epoch: int, logs: dict[str, float] | None = None
-    ) -> None:
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Resets the count of steps."""
         self._last_batch = -1
 
-    def on_train_batch_end(
-        self, batch: int, logs: dict[str, float] | None = None
-    ) -> None:
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Counts a step."""
         self._last_batch = batch
 
-    def on_epoch_end(
-        self, epoch: int, logs: dict[str, float] | None = None
-    ) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Writes a checkpoint."""
         steps = self._last_batch + 1
         self.step += steps
@@ -202,7 +195,7 @@ class ExactResume(keras.callbacks.Callback):
         if is_last or self.epoch % self.save_every == 0:
             self._save()
 
-    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Lets a later `fit` begin at its first epoch."""
         self.model._initial_epoch = 0
         self._restored_model = None
@@ -256,9 +249,6 @@ def training_variables(model: keras.Model) -> dict:
     Weights, states of random generators, optimizer slots and counters; not
     the metrics, which start over each epoch. Names are positions, because
     Keras numbers the paths differently in every process.
-
-    Args:
-        model: built and compiled; its optimizer is built if it is not.
 
     Raises:
         RuntimeError: the model is not built or not compiled.

@@ -50,7 +50,7 @@ def bn_inception(
 
     Reference:
         Ioffe and Szegedy, Batch Normalization (ICML 2015), Figure 5; layer
-        names and sizes as in the Caffe model behind the PyTorch weights.
+        names and sizes as in the Caffe model of the PyTorch weights.
     """
     images = keras.Input(input_shape, name="image")
     offset = [-mean for mean in reversed(_BGR_MEAN)]

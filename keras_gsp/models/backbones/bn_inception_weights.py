@@ -63,11 +63,7 @@ def load_bn_inception_weights(model: keras.Model, state: Any) -> keras.Model:
 
 
 def bn_inception_state(model: keras.Model) -> dict[str, np.ndarray]:
-    """Returns the weights of a `bn_inception` as PyTorch names and shapes them.
-
-    Args:
-        model: a model that `keras_gsp.models.bn_inception` built.
-    """
+    """Returns the weights as PyTorch names and shapes them."""
     state = {}
     for layer in _layers(model):
         for name, value in zip(_names(layer), layer.get_weights(), strict=True):

@@ -9,12 +9,11 @@ from keras_gsp.retrieval.index.exact import GalleryIndex, neighbors_at
 from keras_gsp.retrieval.index.nearest import (
     SPARE_CANDIDATES,
     VECTOR_NUMBERS,
-    ordered_exactly,
 )
 from keras_gsp.retrieval.index.search_index import Neighbors, one_id_each
 from keras_gsp.retrieval.index.where import Where
 
-# A filter that at most so many items pass is searched exactly.
+# A filter that passes at most this many items is searched exactly.
 FEW_SELECTED = 50_000
 
 
@@ -24,15 +23,14 @@ class ApproximateIndex(GalleryIndex):
     The engine numbers its rows in the order of their arrival. It keeps
     deleted items, which a search skips, until it is built again: when they
     are the majority, or when the index is saved. Clusters and codes that were
-    learned from the first items also stay until then. A subclass implements
-    `_build`, `_append`, `_proposed`, `_write_engine` and `_read_engine`.
+    learned from the first items also stay until then.
     """
 
     # Row in the engine of each item of the gallery, rising.
     _rows: np.ndarray = np.zeros(0, "int64")
     _num_rows = 0
 
-    def save(self, path: Any, *, overwrite: bool = False) -> None:
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the index; builds it again first if items were deleted."""
         if self._num_rows != len(self):
             self._rebuild()
@@ -52,14 +50,9 @@ class ApproximateIndex(GalleryIndex):
         If few items pass a filter, all of them are compared; otherwise the
         engine is asked for candidates until enough of them pass.
 
-        Args:
-            queries: as for `SearchIndex.search`, also the next three.
-            k: number of neighbors.
-            exclude_ids: one id for each query.
-            where: filter.
-            **options: the engine's own: `params` for faiss;
-                `leaves_to_search` and `pre_reorder_num_neighbors` for ScaNN.
-                Default: those of the index.
+        The arguments are those of `SearchIndex.search`; `options` are the
+        engine's own: `params` for faiss, `leaves_to_search` and
+        `pre_reorder_num_neighbors` for ScaNN.
         """
         gallery = self.gallery
         queries, excluded = self._checked(queries, k, exclude_ids)
@@ -79,21 +72,18 @@ class ApproximateIndex(GalleryIndex):
         needed = max(shown + 1 + SPARE_CANDIDATES, self._num_rescored(shown))
         needed = min(needed, num_passing)
         asked = -(-needed * self._num_rows // num_passing)
-        distances = np.full((len(queries), shown), np.inf, "float32")
-        indices = np.full(distances.shape, -1)
-        numbers = max(needed * queries.shape[1], asked)
-        step = max(1, VECTOR_NUMBERS // numbers)
-        tied = []
-        for start in range(0, len(queries), step):
-            some = slice(start, start + step)
-            found = self._passing(queries[some], asked, needed, places, options)
-            near, order = ordered_exactly(
-                queries[some], gallery.vectors(found), found, excluded[some]
-            )
-            distances[some], indices[some] = near[:, :shown], order[:, :shown]
-            is_tied = (near[:, -1] == near[:, shown - 1]) & (order[:, -1] >= 0)
-            tied += (start + np.flatnonzero(is_tied)).tolist()
-        if tied and needed > shown and needed < num_passing:
+        step = max(1, VECTOR_NUMBERS // asked)
+        parts = [
+            self._passing(queries[i : i + step], asked, needed, places, options)
+            for i in range(0, len(queries), step)
+        ]
+        distances, indices = self._ranked(
+            queries, np.concatenate(parts), excluded
+        )
+        is_tied = distances[:, -1] == distances[:, shown - 1]
+        tied = np.flatnonzero(is_tied & (indices[:, -1] >= 0))
+        distances, indices = distances[:, :shown], indices[:, :shown]
+        if len(tied) and shown < needed < num_passing:
             # More items are equally near than the engine was asked for.
             ids = [ids[row] for row in tied]
             exact = super().search(
@@ -160,10 +150,4 @@ class ApproximateIndex(GalleryIndex):
         self, queries: np.ndarray, asked: int, **options: Any
     ) -> np.ndarray:
         """Rows of the engine near each query, (queries, asked), -1 for none."""
-        raise NotImplementedError
-
-    def _write_engine(self, folder: Path) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _read_engine(self, folder: Path, facts: dict[str, Any]) -> None:
         raise NotImplementedError

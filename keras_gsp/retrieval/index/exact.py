@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import keras
 import numpy as np
 
 from keras_gsp.data.images import evaluation_batches
@@ -51,14 +52,14 @@ class GalleryIndex:
         storage: str = "float32",
         match: MatchThreshold | None = None,
     ) -> None:
-        self.gallery = Gallery(
-            embeddings, labels, ids, attributes, storage, match
-        )
+        self.gallery = Gallery(storage, match)
+        if embeddings is not None:
+            self.gallery.add(embeddings, labels, ids, attributes)
 
     @classmethod
     def from_encoder(
         cls,
-        encoder: Any,
+        encoder: keras.Model,
         dataset: Any,
         *,
         ids: Any = None,
@@ -84,9 +85,6 @@ class GalleryIndex:
                 `gsp.models.truncate_encoder(encoder, truncate_to)`. Default
                 `None`: all.
             **options: the other keyword arguments of the class.
-
-        Returns:
-            The index.
 
         Raises:
             ValueError: `evaluation_batches` that cut images in another way
@@ -131,8 +129,7 @@ class GalleryIndex:
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         """Adds items; the arguments are those of the class."""
-        self.gallery.add(embeddings, labels, ids, attributes)
-        self._changed(np.zeros(0, "int64"))
+        self._changed(self.gallery.add(embeddings, labels, ids, attributes))
 
     def upsert(
         self,
@@ -141,19 +138,15 @@ class GalleryIndex:
         ids: Any,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Adds items and replaces those with the same ids.
+        """Adds items and replaces those with the same ids, at the end.
 
-        A replaced item moves to the end of the gallery. See
-        `SearchIndex.upsert` for the arguments.
+        See `SearchIndex.upsert` for the arguments and errors.
         """
-        self._changed(self.gallery.upsert(embeddings, labels, ids, attributes))
+        items = embeddings, labels, ids, attributes
+        self._changed(self.gallery.add(*items, replaces=True))
 
     def delete(self, ids: Any) -> int:
-        """Removes items and returns their number; later items move up.
-
-        Args:
-            ids: one id or several; unknown ids are ignored.
-        """
+        """Removes items and returns their number; unknown ids are ignored."""
         removed = self.gallery.delete(ids)
         self._changed(removed)
         return len(removed)
@@ -166,10 +159,7 @@ class GalleryIndex:
         exclude_ids: Any = None,
         where: Where | None = None,
     ) -> Neighbors:
-        """Finds the k nearest gallery items of each query.
-
-        See `SearchIndex.search` for the arguments and errors.
-        """
+        """Finds the k nearest items of each query; see `SearchIndex`."""
         gallery = self.gallery
         queries, excluded = self._checked(queries, k, exclude_ids)
         shown = min(int(k), len(gallery))
@@ -177,25 +167,14 @@ class GalleryIndex:
         num_kept = min(shown + 1 + SPARE_CANDIDATES, len(gallery))
         blocks = self._blocks(block_rows(len(queries)), gallery.selected(where))
         candidates = nearest_rows(queries - gallery.origin, blocks, num_kept)
-        step = max(1, VECTOR_NUMBERS // (num_kept * queries.shape[1]))
-        indices = np.full((len(queries), shown), -1)
-        distances = np.full(indices.shape, np.inf, "float32")
-        for start in range(0, len(queries), step):
-            some = slice(start, start + step)
-            near, order = ordered_exactly(
-                queries[some],
-                gallery.vectors(candidates[some]),
-                candidates[some],
-                excluded[some],
-            )
-            distances[some], indices[some] = near[:, :shown], order[:, :shown]
-        return neighbors_at(gallery, indices, distances)
+        distances, indices = self._ranked(queries, candidates, excluded)
+        return neighbors_at(gallery, indices[:, :shown], distances[:, :shown])
 
     def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
         """Finds the nearest items of each query by comparing with all."""
         return GalleryIndex.search(self, queries, k)
 
-    def save(self, path: Any, *, overwrite: bool = False) -> None:
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the index to a folder: plain arrays, JSON and checksums.
 
         Args:
@@ -224,9 +203,6 @@ class GalleryIndex:
                 not compared. The folder must not change. An engine's own
                 files are read whole. Default `False`.
 
-        Returns:
-            The index.
-
         Raises:
             FileNotFoundError: no index there.
             ImportError: the engine is not installed.
@@ -250,6 +226,24 @@ class GalleryIndex:
         excluded = self.gallery.positions_of(ids)
         return queries, np.where(excluded < 0, -2, excluded)
 
+    def _ranked(
+        self, queries: np.ndarray, candidates: np.ndarray, excluded: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Orders candidates exactly; see `ordered_exactly`."""
+        step = max(
+            1, VECTOR_NUMBERS // (candidates.shape[1] * queries.shape[1])
+        )
+        parts = []
+        for start in range(0, len(queries), step):
+            some = slice(start, start + step)
+            found = candidates[some]
+            vectors = self.gallery.vectors(found)
+            parts.append(
+                ordered_exactly(queries[some], vectors, found, excluded[some])
+            )
+        distances, indices = map(np.concatenate, zip(*parts, strict=True))
+        return distances, indices
+
     def _blocks(
         self, num_rows: int, selected: np.ndarray | None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -261,11 +255,7 @@ class GalleryIndex:
             yield rows, halves[positions], positions
 
     def _changed(self, removed: np.ndarray) -> None:
-        """Follows a change of the gallery.
-
-        Args:
-            removed: positions that were removed; added items are the last.
-        """
+        """Called after a change; new items are the last ones."""
 
     def _write_engine(self, folder: Path) -> dict[str, Any]:
         """Writes the engine's files; returns more values of `index.json`."""

@@ -11,10 +11,8 @@ from keras_gsp.embeddings.labeled_embeddings import (
     checked_labels,
     nearby_origin,
 )
-from keras_gsp.retrieval.index.stored_vectors import (
-    StoredVectors,
-    check_storage,
-)
+from keras_gsp.ops.arguments import check_choice
+from keras_gsp.retrieval.index.stored_vectors import STORAGES, StoredVectors
 from keras_gsp.retrieval.index.where import Where, is_selected
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 
@@ -31,15 +29,9 @@ class Gallery:
     """
 
     def __init__(
-        self,
-        embeddings: Any = None,
-        labels: Any = None,
-        ids: Any = None,
-        attributes: Mapping[str, Any] | None = None,
-        storage: str = "float32",
-        match: MatchThreshold | None = None,
+        self, storage: str = "float32", match: MatchThreshold | None = None
     ) -> None:
-        check_storage(storage)
+        check_choice(*STORAGES, storage=storage)
         self.storage = storage
         self.match = checked_match(match)
         # How the images were cut, if `from_encoder` knows it.
@@ -53,8 +45,6 @@ class Gallery:
         # Positions in the order of their ids, for looking ids up.
         self._by_id = np.zeros(0, "int64")
         self._half_squares: np.ndarray | None = None
-        if embeddings is not None:
-            self.add(embeddings, labels, ids, attributes)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -78,7 +68,7 @@ class Gallery:
     @property
     def embedding_size(self) -> int | None:
         """Size of the embeddings, `None` before the first `add`."""
-        return self.parts[0].num_columns if self.parts else None
+        return self.parts[0].values.shape[1] if self.parts else None
 
     @property
     def embeddings(self) -> np.ndarray:
@@ -98,37 +88,28 @@ class Gallery:
     def add(
         self,
         embeddings: Any,
-        labels: Any = None,
-        ids: Any = None,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Adds items."""
-        if ids is None:
-            count = np.shape(embeddings)[:1]
-            ids = self.num_added + np.arange(*count or (0,))
-        rows, columns = self._checked(embeddings, labels, ids, attributes)
-        new_ids = columns["id"]
-        _refuse_repeated(new_ids[self._places_of(new_ids) >= 0])
-        part = StoredVectors.encoded(rows, self.storage)
-        self.append(part, columns, rows.min(axis=0), rows.max(axis=0))
-
-    def upsert(
-        self,
-        embeddings: Any,
         labels: Any,
         ids: Any,
-        attributes: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, Any] | None,
+        *,
+        replaces: bool = False,
     ) -> np.ndarray:
-        """Adds items and removes those that had the same ids.
+        """Adds items, and removes those with the same ids if it `replaces`.
 
         Returns:
             Positions that the removed items had, in rising order.
         """
+        if ids is None and not replaces:
+            count = np.shape(embeddings)[:1]
+            ids = self.num_added + np.arange(*count or (0,))
         rows, columns = self._checked(embeddings, labels, ids, attributes)
+        old = self._places_of(columns["id"])
+        if not replaces:
+            _refuse_repeated(columns["id"][old >= 0])
         part = StoredVectors.encoded(rows, self.storage)
-        old = self._remove(self._places_of(columns["id"]))
+        removed = self._remove(old)
         self.append(part, columns, rows.min(axis=0), rows.max(axis=0))
-        return old
+        return removed
 
     def append(
         self,
@@ -137,14 +118,7 @@ class Gallery:
         low: np.ndarray,
         high: np.ndarray,
     ) -> None:
-        """Adds checked items.
-
-        Args:
-            part: their vectors.
-            columns: `"id"`, `"label"` and the attributes of the gallery.
-            low: (size,), smallest value of each coordinate.
-            high: (size,), largest value of each coordinate.
-        """
+        """Adds checked items, whose coordinates lie in [low, high]."""
         self._half_squares = None
         ids, start = columns["id"], len(self)
         by_id = np.argsort(ids, kind="stable")
@@ -180,11 +154,9 @@ class Gallery:
     def blocks(
         self, num_rows: int, selected: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields rows (rows, size), float32, and positions (rows,), in order.
+        """Yields at most `num_rows` rows, float32, and their positions.
 
-        Args:
-            num_rows: largest number of rows in a block.
-            selected: (items,), boolean, rows to yield. Default `None`: all.
+        `selected` (items,) are booleans, the rows to yield; `None`: all.
         """
         start = 0
         for part in self.parts:
@@ -205,8 +177,7 @@ class Gallery:
     def half_squares(self) -> np.ndarray:
         """Returns half the squared distances from the origin, (items,).
 
-        They are kept until the gallery changes: computing them takes as long
-        as a search for one query.
+        Kept until the gallery changes: they take as long as one search.
         """
         if self._half_squares is None:
             origin = self.origin
@@ -218,11 +189,7 @@ class Gallery:
         return self._half_squares
 
     def vectors(self, positions: np.ndarray) -> np.ndarray:
-        """Returns embeddings by position, (..., size), float32.
-
-        Args:
-            positions: integers of any shape; negative ones give zeros.
-        """
+        """Returns embeddings by position, zeros for a negative one."""
         vectors = np.zeros((*positions.shape, self.embedding_size or 0), "f4")
         start = 0
         for part in self.parts:
@@ -307,13 +274,9 @@ def check_fits(
     size: int | None,
     kinds: Mapping[str, bool],
 ) -> None:
-    """Raises an error unless items fit a gallery.
+    """Raises unless items fit a gallery.
 
-    Args:
-        embeddings: (items, size).
-        columns: arrays (items,) by name, as `checked_items` returns them.
-        size: size of the gallery's embeddings.
-        kinds: whether a column of the gallery holds strings, by name.
+    `kinds` says by name whether a column of the gallery holds strings.
     """
     if embeddings.shape[1] != size:
         raise ValueError(

@@ -27,7 +27,7 @@ from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 
 # Numbers in one message: Milvus refuses more than 64 MB.
 BATCH_NUMBERS = 2**21
-# Rows that are read at once where all are read.
+# Rows of one read in an exact search.
 READ_ROWS = 4096
 # A server's limits: bytes of a string, and neighbors of one query.
 MAX_TEXT, MAX_NEIGHBORS = 65_535, 16_384
@@ -90,7 +90,7 @@ class MilvusIndex:
 
     def __init__(
         self,
-        uri: Any,
+        uri: str | os.PathLike,
         collection: str,
         *,
         token: str | None = None,
@@ -195,13 +195,9 @@ class MilvusIndex:
     ) -> Neighbors:
         """Finds k near items of each query.
 
-        Args:
-            queries: as for `SearchIndex.search`, also the next three.
-            k: number of neighbors, at most 16,367.
-            exclude_ids: one id for each query.
-            where: filter, which Milvus applies while it searches.
-            ef: width of the graph search. Default `None`: the larger of 64
-                and four times k.
+        The arguments are those of `SearchIndex.search`, with k at most
+        16,367; `ef` is the width of the graph search, by default the larger
+        of 64 and four times k.
         """
         queries = self._checked(queries, k)
         excluded = one_id_each(exclude_ids, len(queries))
@@ -223,14 +219,12 @@ class MilvusIndex:
         }
         numbers = asked * (queries.shape[1] + len(self._fields))
         step = max(1, BATCH_NUMBERS // numbers)
-        ranked = []
+        ranked: list[list[tuple]] = []
         for start in range(0, len(queries), step):
             some = slice(start, start + step)
             found = self._call("search", data=list(queries[some]), **options)
-            own = excluded[some]
-            ranked.append(self._ranked(queries[some], found, own, asked))
-        parts = zip(*ranked, strict=True)
-        return self._neighbors(k, *(np.concatenate(part) for part in parts))
+            ranked += map(self._ranked, queries[some], found, excluded[some])
+        return self._neighbors(k, ranked)
 
     def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
         """Finds the nearest items by reading all of them, in bounded memory.
@@ -238,8 +232,7 @@ class MilvusIndex:
         For `search_recall`: the whole gallery passes through this process.
         """
         queries = self._checked(queries, k)
-        nothing: list[list] = [[] for _ in queries]
-        best = self._ranked(queries, nothing, nothing, 0)
+        ranked: list[list[tuple]] = [[] for _ in queries]
         iterator = self._call(
             "query_iterator",
             batch_size=READ_ROWS,
@@ -249,23 +242,17 @@ class MilvusIndex:
         while rows := iterator.next():
             rows.sort(key=lambda row: row["id"])
             names = "embedding", "label", "id"
-            block = ([row[name] for row in rows] for name in names)
-            near = ExactIndex(*block).search(queries, k)
+            block = ExactIndex(*([row[name] for row in rows] for name in names))
+            near = block.search(queries, k)
             found = near.distances, near.ids, near.labels
-            pairs = zip(best, found, strict=True)
-            both = [np.concatenate(pair, axis=1) for pair in pairs]
-            # Equally near items are in the order of their ids.
-            order = np.lexsort((both[1], both[0]), axis=1)[:, :k]
-            best = [np.take_along_axis(part, order, axis=1) for part in both]
+            for query, row in enumerate(zip(*found, strict=True)):
+                more = zip(*(part.tolist() for part in row), strict=True)
+                ranked[query] = sorted([*ranked[query], *more])[:k]
         iterator.close()
-        return self._neighbors(k, *best)
+        return self._neighbors(k, ranked)
 
     def delete(self, ids: Any) -> int:
-        """Removes items and returns their number.
-
-        Args:
-            ids: one id or several; unknown ids are ignored.
-        """
+        """Removes items and returns their number; unknown ids are ignored."""
         ids = as_list(ids)
         if self._size is None or not ids:
             return 0
@@ -314,39 +301,37 @@ class MilvusIndex:
                 f"Received: {error}."
             ) from error
 
-    def _ranked(self, queries, found, excluded, width):
-        """Ranks hits by exact distance, then by id.
+    def _ranked(self, query, hits, excluded):
+        """Sorts a query's hits: tuples (exact distance, id, label)."""
+        hits = [hit for hit in hits if hit["id"] != excluded]
+        hits.sort(key=lambda hit: hit["id"])
+        if not hits:
+            return []
+        rows = [hit["entity"]["embedding"] for hit in hits]
+        distances, order = ordered_exactly(
+            query[None],
+            np.array([rows], "float32"),
+            np.arange(len(hits))[None],
+        )
+        hits = [hits[place] for place in order[0]]
+        labels = [hit["entity"]["label"] for hit in hits]
+        ids = [hit["id"] for hit in hits]
+        return list(zip(distances[0].tolist(), ids, labels, strict=True))
 
-        Returns:
-            Distances, ids and labels, (queries, width), padded.
-        """
-        rows = {hit["id"]: hit["entity"] for hits in found for hit in hits}
-        order = sorted(rows)
-        places = {one: place for place, one in enumerate(order)}
-        indices = np.full((len(queries), width), -1)
-        for row, (hits, own) in enumerate(zip(found, excluded, strict=True)):
-            kept = [places[hit["id"]] for hit in hits if hit["id"] != own]
-            indices[row, : len(kept)] = kept
-        # The index -1 takes the last row, which is padding.
-        padding = {
-            "embedding": np.zeros(queries.shape[1]),
-            "label": PADDING[self._fields["label"]],
-        }
-        entities = [*(rows[one] for one in order), padding]
-        ids = np.array([*order, PADDING[self._fields["id"]]])
-        labels = np.array([one["label"] for one in entities])
-        vectors = np.array([one["embedding"] for one in entities], "float32")
-        distances, indices = ordered_exactly(queries, vectors[indices], indices)
-        return distances, ids[indices], labels[indices]
-
-    def _neighbors(self, k, *ranked):
+    def _neighbors(self, k, ranked):
         shown = min(k, len(self))
-        distances, ids, labels = (part[:, :shown] for part in ranked)
+        kinds = [self._fields[name] for name in ("id", "label")]
+        padding = [(np.inf, *(PADDING[kind] for kind in kinds))] * shown
+        rows = [[*row, *padding][:shown] for row in ranked]
+        distances, ids, labels = (
+            np.array([[one[column] for one in row] for row in rows])
+            for column in range(3)
+        )
         match = self._match
         return Neighbors(
             ids=ids,
             labels=labels,
-            distances=distances,
+            distances=distances.astype("float32"),
             indices=np.full(ids.shape, -1),
             counts=np.isfinite(distances).sum(axis=1),
             is_match=None if match is None else match.is_match(distances),

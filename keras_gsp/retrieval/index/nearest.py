@@ -7,7 +7,7 @@ import numpy as np
 # Candidates kept beyond k: products rank them up to rounding, exact distances
 # then put them in order.
 SPARE_CANDIDATES = 16
-# A block has a multiple of so many rows. BLAS multiplies several rows at once
+# A block has a multiple of this many rows. BLAS multiplies several rows at once
 # and the last few one by one, which rounds differently: equal rows would get
 # different products.
 ROWS_ALIKE = 64
@@ -29,12 +29,9 @@ def block_rows(num_queries: int) -> int:
 def rows_alike(
     rows: np.ndarray, half_squares: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pads rows and half squares to a multiple of `ROWS_ALIKE` rows.
-
-    A padded row is zero and infinitely far away.
-    """
+    """Pads to a multiple of `ROWS_ALIKE` rows, infinitely far away."""
     added = -len(rows) % ROWS_ALIKE
-    if not added:
+    if not added:  # Padding by nothing would copy them.
         return rows, half_squares
     return (
         np.pad(rows, ((0, added), (0, 0))),
@@ -115,8 +112,7 @@ def ordered_exactly(
         queries: (queries, size), float32.
         vectors: (queries, candidates, size), float32, the candidates.
         indices: (queries, candidates), integers, -1 for none.
-        excluded: (queries,), index to leave out for each query. Default
-            `None`.
+        excluded: (queries,), index to leave out for each query.
 
     Returns:
         Distances in rising order and indices, infinity and -1 for none.

@@ -48,7 +48,7 @@ def save_gallery(gallery: Gallery, folder: Path, facts: dict[str, Any]) -> None:
 
 
 def load_gallery(
-    folder: Any, kind: str, *, mmap: bool = False
+    folder: str | Path, kind: str, *, mmap: bool = False
 ) -> tuple[Gallery, dict[str, Any]]:
     """Reads a gallery and `index.json`; see `ExactIndex.load`.
 

@@ -36,9 +36,8 @@ class ScannIndex(ApproximateIndex):
         ids: (items,), integers or strings.
         num_neighbors: number of neighbors that most searches ask for, at
             least 1; automatic settings depend on it. Default 10.
-        settings: dict from steps of ScaNN's builder (`"tree"`, `"score_ah"`,
-            `"score_brute_force"`, `"reorder"`, `"pca"`, `"truncate"`,
-            `"upper_tree"`, `"autopilot"`) to their keyword arguments. Default
+        settings: dict from steps of ScaNN's builder, such as `"tree"`,
+            `"score_ah"` and `"reorder"`, to their keyword arguments. Default
             `None`: brute force below 20,000 items; above, tree, asymmetric
             hashing and reordering.
         **options: `attributes`, `storage` and `match`, as for `ExactIndex`.
@@ -98,11 +97,10 @@ class ScannIndex(ApproximateIndex):
         return max(wanted or reorder["reordering_num_neighbors"], k)
 
     def built_with(self, builder: Any) -> Any:
-        """Builds a searcher of this gallery with one of ScaNN's builders.
+        """Builds a searcher of this gallery.
 
-        Args:
-            builder: `scann.scann_ops_pybind.builder`, or
-                `scann.scann_ops.builder` for a TensorFlow graph.
+        `builder` is `scann.scann_ops_pybind.builder`, or
+        `scann.scann_ops.builder` for a TensorFlow graph.
         """
         if self.settings is None:
             self.settings = automatic_settings(len(self), self.num_neighbors)

@@ -55,7 +55,6 @@ class SearchIndex(Protocol):
 
     Attributes:
         kind: name of the engine.
-        embedding_size: size of the embeddings, `None` while empty.
         match: `MatchThreshold` saved with the gallery, with which searches
             return `is_match`, or `None`; may be assigned.
     """
@@ -103,12 +102,7 @@ class SearchIndex(Protocol):
         """
 
     def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
-        """Finds the nearest items of each query by comparing with all.
-
-        Args:
-            queries: as for `search`.
-            k: as for `search`.
-        """
+        """Finds the nearest items of each query by comparing with all."""
 
     def upsert(
         self,
@@ -137,21 +131,14 @@ class SearchIndex(Protocol):
         """
 
     def delete(self, ids: Any) -> int:
-        """Removes items.
+        """Removes items and returns their number.
 
         Args:
             ids: one id or several; unknown ids are ignored.
-
-        Returns:
-            Number of items removed.
         """
 
     def count(self, where: Where | None = None) -> int:
-        """Returns the number of items that pass a filter.
-
-        Args:
-            where: as for `search`.
-        """
+        """Returns the number of items that pass a filter."""
 
 
 def checked_queries(queries: Any, size: int | None) -> np.ndarray:

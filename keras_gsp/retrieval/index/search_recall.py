@@ -78,7 +78,7 @@ def compared(
 ) -> dict[str, Any]:
     """Compares found neighbors with the true ones; see `search_recall`.
 
-    `exact` and `found` hold at least `num_positives` neighbors of each query.
+    Both hold at least `num_positives` neighbors of each query.
     """
     shares = []
     for row in range(len(exact)):

@@ -17,15 +17,6 @@ STORAGES = "float32", "float16", "int8"
 LEVELS = 127
 
 
-def check_storage(storage: str) -> None:
-    """Raises `ValueError` for an unknown storage."""
-    if storage not in STORAGES:
-        raise ValueError(
-            f"`storage` must be one of {STORAGES}. "
-            f"Received: storage={storage!r}."
-        )
-
-
 class StoredVectors:
     """Rows of one part of a gallery, in memory or on disk.
 
@@ -69,11 +60,6 @@ class StoredVectors:
 
     def __len__(self) -> int:
         return len(self.values if self.places is None else self.places)
-
-    @property
-    def num_columns(self) -> int:
-        """Size of an embedding."""
-        return self.values.shape[1]
 
     def stored(self, selection: Any) -> tuple[np.ndarray, np.ndarray | None]:
         """Returns values and scales of rows, not counting deleted ones."""

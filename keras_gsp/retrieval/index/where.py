@@ -12,28 +12,18 @@ Where = Mapping[str, Any]
 def is_selected(
     where: Where | None, columns: Mapping[str, np.ndarray]
 ) -> np.ndarray | None:
-    """Returns which items pass a filter, booleans; `None` without a filter.
-
-    Args:
-        where: the filter, or `None`.
-        columns: arrays (items,) by name.
-    """
+    """Returns which items pass, (items,) booleans; `None` without a filter."""
     if not where:
         return None
     _check_columns(where, columns)
-    selected = None
-    for name, condition in where.items():
-        passed = _passed(name, columns[name], condition)
-        selected = passed if selected is None else selected & passed
-    return selected
+    passed = [_passed(n, columns[n], wanted) for n, wanted in where.items()]
+    return np.logical_and.reduce(passed)
 
 
 def milvus_expression(where: Where | None, is_text: Mapping[str, bool]) -> str:
     """Returns a filter as an expression of Milvus, `""` without a filter.
 
-    Args:
-        where: the filter, or `None`.
-        is_text: whether a column holds strings, by name.
+    `is_text` says by name whether a column holds strings.
     """
     if not where:
         return ""
@@ -98,12 +88,7 @@ def _plain(name, value, is_text):
     if isinstance(value, bytes):
         value = value.decode("utf-8")
     value = value.item() if isinstance(value, np.generic) else value
-    is_right = (
-        isinstance(value, str)
-        if is_text
-        else isinstance(value, bool | int | float)
-    )
-    if not is_right:
+    if not isinstance(value, str if is_text else bool | int | float):
         kind = "strings" if is_text else "numbers"
         raise TypeError(
             f"`where` must compare {name!r} with {kind}. Received: {value!r}."

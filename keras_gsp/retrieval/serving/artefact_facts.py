@@ -18,6 +18,10 @@ _USE = (
     "Finding images of the same class in a gallery, also of classes that were "
     "not in the training data."
 )
+_PROTOCOL = (
+    "Measured on images of classes that were not in the training data, each a "
+    "query among all others; the weights were chosen on validation classes."
+)
 _LIMITS = (
     "A search always returns a nearest neighbor, also for an image of a class "
     "that the gallery does not hold; a match threshold is calibrated on "
@@ -67,10 +71,10 @@ def _model_card(facts):
         "Files and preparation": _preparation(facts),
         "Limits": [f"- {limit}" for limit in facts.get("limits", _LIMITS)],
     }
-    text = "# Model card\n"
+    parts = ["# Model card\n"]
     for title, lines in sections.items():
-        text += f"\n## {title}\n\n" + "\n".join(lines) + "\n"
-    return text
+        parts.append("\n".join([f"## {title}", "", *lines]) + "\n")
+    return "\n".join(parts)
 
 
 def _data(facts):
@@ -92,14 +96,7 @@ def _scores(facts):
     shown = {name: scores[name] for name in _SCORES if name in scores}
     if not shown:
         return ["Not measured."]
-    lines = [
-        "Measured on images of classes that were not in the training data, "
-        "each a query among all others; the weights were chosen on validation "
-        "classes.",
-        "",
-        "| score | value |",
-        "| --- | --- |",
-    ]
+    lines = [_PROTOCOL, "", "| score | value |", "| --- | --- |"]
     for name, value in shown.items():
         text = f"{value:.4f}" if isinstance(value, float) else str(value)
         lines.append(f"| {name} | {text} |")

@@ -10,9 +10,14 @@ import numpy as np
 from keras_gsp.data.decoding import MAX_PIXELS
 from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
-from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.arguments import check_choice, check_count, check_interval
 from keras_gsp.retrieval.explanation import PrototypeParts
-from keras_gsp.retrieval.index.exact import check_filled, neighbors_at
+from keras_gsp.retrieval.index.exact import (
+    GalleryIndex,
+    check_filled,
+    neighbors_at,
+)
+from keras_gsp.retrieval.index.scann_index import ScannIndex
 from keras_gsp.retrieval.index.search_recall import compared, positives_of
 from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.retrieval.serving.artefact_facts import (
@@ -101,8 +106,6 @@ def export_encoder(
         gsp.retrieval.export_encoder(encoder, f"{folder}/encoder")
     ```
     """
-    import tensorflow as tf
-
     served = ServedEncoder(
         encoder,
         image_size,
@@ -110,17 +113,15 @@ def export_encoder(
         max_pixels,
         truncate_to=truncate_to,
     )
-    signatures = encoder_signatures(served)
+    signatures = _encoder_signatures(served)
     signatures["serving_default"] = signatures["embed"]
     facts = exported_facts(served, metadata)
-    module = tf.Module()
-    module.encoder_variables = served.variables
-    _write(module, signatures, facts, path, overwrite)
+    _write(served, None, signatures, facts, path, overwrite)
 
 
 def export_retriever(
     encoder: keras.Model,
-    index: Any,
+    index: GalleryIndex,
     path: str | Path,
     *,
     neighbors: int = 10,
@@ -203,8 +204,6 @@ def export_retriever(
         gsp.retrieval.export_retriever(encoder, index, f"{folder}/retriever")
     ```
     """
-    import tensorflow as tf
-
     served = ServedEncoder(
         encoder,
         image_size,
@@ -221,47 +220,34 @@ def export_retriever(
             f"{served.embedding_size}. "
             f"Received: {index.gallery.embedding_size}."
         )
-    _check_options(index, held_out, minimum_recall, below_minimum)
+    check_interval("[0, 1]", minimum_recall=minimum_recall)
+    check_choice("refuse", "warn", below_minimum=below_minimum)
+    if isinstance(index, ScannIndex) and held_out is None:
+        raise ValueError(
+            "`held_out` must be images that are not in the gallery: they "
+            "measure the recall of a ScannIndex. Received: held_out=None."
+        )
     match = index.match if match is None else match
     gallery = ServedGallery(index, neighbors, match)
-    signatures = encoder_signatures(served) | search_signatures(served, gallery)
+    signatures = _encoder_signatures(served) | _search_signatures(
+        served, gallery
+    )
     signatures["serving_default"] = signatures["search_exact"]
     facts = exported_facts(served, metadata)
     facts |= {"gallery_size": len(index), "neighbors": gallery.neighbors}
     if match is not None:
         facts["match_threshold"] = match.get_config()
     try:
-        signatures["explain"] = explain_signature(served)
+        signatures["explain"] = _explain_signature(served)
     except ValueError as error:
         facts["no_explain"] = str(error)
-    if gallery.has_ann:
+    if isinstance(index, ScannIndex):
         facts["index_settings"] = index.settings
         facts["search_recall"] = _measured(
             served.encoder, index, gallery, held_out
         )
         _judge(facts["search_recall"], minimum_recall, below_minimum)
-    module = tf.Module()
-    module.encoder_variables = served.variables
-    module.gallery_variables = gallery.variables
-    _write(module, signatures, facts, path, overwrite)
-
-
-def _check_options(index, held_out, minimum_recall, below_minimum):
-    if index.kind == "scann" and held_out is None:
-        raise ValueError(
-            "`held_out` must be images that are not in the gallery: they "
-            "measure the recall of a ScannIndex. Received: held_out=None."
-        )
-    if not 0.0 <= minimum_recall <= 1.0:
-        raise ValueError(
-            "`minimum_recall` must be in [0, 1]. "
-            f"Received: minimum_recall={minimum_recall}."
-        )
-    if below_minimum not in ("refuse", "warn"):
-        raise ValueError(
-            '`below_minimum` must be "refuse" or "warn". '
-            f"Received: below_minimum={below_minimum!r}."
-        )
+    _write(served, gallery, signatures, facts, path, overwrite)
 
 
 def _measured(encoder, index, gallery, held_out):
@@ -300,17 +286,21 @@ def _judge(measured, minimum_recall, below_minimum):
     warnings.warn(message, stacklevel=3)
 
 
-def _write(module, signatures, facts, path, overwrite):
+def _write(served, gallery, signatures, facts, path, overwrite):
     import tensorflow as tf
 
+    module = tf.Module()
+    module.encoder_variables = served.variables
+    if gallery is not None:
+        module.gallery_variables = gallery.variables
     facts["signatures"] = sorted(signatures)
     with whole_folder(path, overwrite=overwrite) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)
         write_facts(folder, facts)
 
 
-def encoder_signatures(served: ServedEncoder) -> dict[str, Any]:
-    """Returns the `tf.function`s that embed encoded images and pixels."""
+def _encoder_signatures(served):
+    """The `tf.function`s that embed files and pixels."""
     import tensorflow as tf
 
     @tf.function(input_signature=[_strings("image_bytes")])
@@ -318,14 +308,14 @@ def encoder_signatures(served: ServedEncoder) -> dict[str, Any]:
         images, status = served.decoded(image_bytes)
         embedding = _where_read(served.embedded(images), status == OK)
         answer = {"embedding": embedding, "status": status}
-        return _like_leading(answer, image_bytes)
+        return like_leading(answer, image_bytes)
 
     signatures = {"embed": embed}
     for dtype in ("uint8", "float32"):
 
         def embed_pixels(images):
-            embedding = served.embedded(images)
-            return {"embedding": like_leading(embedding, images, num_own=3)}
+            answer = {"embedding": served.embedded(images)}
+            return like_leading(answer, images, num_own=3)
 
         images = tf.TensorSpec(None, dtype, name="images")
         signatures[f"embed_{dtype}"] = tf.function(
@@ -334,10 +324,8 @@ def encoder_signatures(served: ServedEncoder) -> dict[str, Any]:
     return signatures
 
 
-def search_signatures(
-    served: ServedEncoder, gallery: ServedGallery
-) -> dict[str, Any]:
-    """Returns the `tf.function`s that find neighbors of encoded images."""
+def _search_signatures(served, gallery):
+    """The `tf.function`s that find neighbors of files."""
     import tensorflow as tf
 
     def searching(search):
@@ -345,7 +333,7 @@ def search_signatures(
             images, status = served.decoded(image_bytes)
             distances, indices = search(served.embedded(images))
             answer = gallery.described(distances, indices, status == OK)
-            return _like_leading(answer | {"status": status}, image_bytes)
+            return like_leading(answer | {"status": status}, image_bytes)
 
         return tf.function(found, input_signature=[_strings("image_bytes")])
 
@@ -355,8 +343,8 @@ def search_signatures(
     return signatures
 
 
-def explain_signature(served: ServedEncoder) -> Any:
-    """Returns the `tf.function` that explains pairs of encoded images."""
+def _explain_signature(served):
+    """The `tf.function` that explains pairs of files."""
     import tensorflow as tf
 
     parts = PrototypeParts(served.encoder)
@@ -382,13 +370,9 @@ def explain_signature(served: ServedEncoder) -> Any:
         }
         answer["query_status"] = query_status
         answer["neighbor_status"] = neighbor_status
-        return _like_leading(answer, query_bytes)
+        return like_leading(answer, query_bytes)
 
     return explain
-
-
-def _like_leading(answer, inputs):
-    return {k: like_leading(value, inputs) for k, value in answer.items()}
 
 
 def _strings(name):

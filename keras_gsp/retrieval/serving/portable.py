@@ -1,7 +1,6 @@
 """Encoders as ONNX and LiteRT files, for programs without TensorFlow."""
 
 import importlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,8 @@ import keras
 import numpy as np
 
 from keras_gsp.embeddings.labeled_batches import embedding_of
-from keras_gsp.retrieval.index.exact import ExactIndex
+from keras_gsp.ops.arguments import check_choice
+from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
 from keras_gsp.retrieval.serving.artefact_facts import (
     exported_facts,
     write_facts,
@@ -22,14 +22,13 @@ ONNX, LITERT = "encoder.onnx", "encoder.tflite"
 GALLERY = "gallery"
 # Largest difference to Keras, of embeddings on the unit sphere.
 TOLERANCE = 1e-5
-_QUANTIZATIONS = (None, "float16", "int8")
 
 
 def export_onnx(
     encoder: keras.Model,
     path: str | Path,
     *,
-    index: Any = None,
+    index: GalleryIndex | None = None,
     image_size: int | tuple[int, int] | None = None,
     crop_fraction: float | str | None = AUTO,
     sample_images: Any = None,
@@ -118,7 +117,7 @@ def export_litert(
     path: str | Path,
     *,
     quantization: str | None = None,
-    index: Any = None,
+    index: GalleryIndex | None = None,
     image_size: int | tuple[int, int] | None = None,
     crop_fraction: float | str | None = AUTO,
     sample_images: Any = None,
@@ -152,11 +151,7 @@ def export_litert(
             not agree with Keras.
         ValueError: an unknown quantization; what `export_encoder` refuses.
     """
-    if quantization not in _QUANTIZATIONS:
-        raise ValueError(
-            '`quantization` must be None, "float16" or "int8". '
-            f"Received: quantization={quantization!r}."
-        )
+    check_choice(None, "float16", "int8", quantization=quantization)
     served = ServedEncoder(
         encoder,
         image_size,
@@ -198,7 +193,7 @@ class PortableEncoder:
                 f"`path` must hold {ONNX} or {LITERT}. Received: {path}."
             )
         self.facts = verify(folder)
-        self._embed = _runner(found[0])
+        self._embed = _RUNNERS[found[0].name](found[0])
 
     def embed(self, images: Any) -> np.ndarray:
         """Embeds images of the encoder's size.
@@ -226,7 +221,7 @@ class PortableEncoder:
 def _complete(folder, name, served, index, sample_images, metadata, tolerance):
     """Compares the file with Keras and writes the other files."""
     images = _samples(served, sample_images)
-    difference = _difference(served, _runner(folder / name), images)
+    difference = _difference(served, _RUNNERS[name](folder / name), images)
     if not difference <= tolerance:
         raise RuntimeError(
             f"{name} must give the embeddings of the encoder, to {tolerance}. "
@@ -311,10 +306,9 @@ def _write_onnx_of_jax(served, file):
     model = onnx.load(file)
     (output,) = model.graph.output
     for node in model.graph.node:
-        names = [
-            "embedding" if name == output.name else name for name in node.output
-        ]
-        node.output[:] = names
+        if output.name in node.output:
+            place = list(node.output).index(output.name)
+            node.output[place] = "embedding"
     output.name = "embedding"
     onnx.save(model, file)
 
@@ -331,10 +325,6 @@ def _write_litert(served, file, quantization):
     if quantization == "float16":
         converter.target_spec.supported_types = [tf.float16]
     file.write_bytes(converter.convert())
-
-
-def _runner(file: Path) -> Callable[[np.ndarray], np.ndarray]:
-    return _onnx_runner(file) if file.name == ONNX else _litert_runner(file)
 
 
 def _onnx_runner(file):
@@ -369,6 +359,9 @@ def _litert_runner(file):
         return interpreter.get_tensor(answer["index"])
 
     return embed
+
+
+_RUNNERS = {ONNX: _onnx_runner, LITERT: _litert_runner}
 
 
 def _imported(name):

@@ -1,5 +1,6 @@
 """The TensorFlow graphs of an export: decoding, embedding, searching."""
 
+import functools
 from typing import Any
 
 import keras
@@ -13,8 +14,9 @@ from keras_gsp.models.lora import merge_lora
 from keras_gsp.models.truncated import truncate_encoder
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.tensor import Tensor
+from keras_gsp.retrieval.index.exact import GalleryIndex
 from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES, rows_alike
-from keras_gsp.retrieval.index.scann_index import import_scann
+from keras_gsp.retrieval.index.scann_index import ScannIndex, import_scann
 from keras_gsp.retrieval.matching import MatchThreshold
 
 # The crop that the encoder or the index expects.
@@ -36,7 +38,10 @@ class ServedGallery:
     """
 
     def __init__(
-        self, index: Any, neighbors: int, match: MatchThreshold | None = None
+        self,
+        index: GalleryIndex,
+        neighbors: int,
+        match: MatchThreshold | None = None,
     ) -> None:
         import tensorflow as tf
 
@@ -58,8 +63,8 @@ class ServedGallery:
                     gallery.labels.astype("U").astype(object)
                 ),
             }
-        self.has_ann = index.kind == "scann"
-        if self.has_ann:
+        self.has_ann = isinstance(index, ScannIndex)
+        if isinstance(index, ScannIndex):
             scann = import_scann()
             self._num_candidates = index.num_candidates
             searcher = index.built_with(scann.scann_ops.builder)
@@ -92,12 +97,8 @@ class ServedGallery:
     ) -> tuple[Tensor, Tensor]:
         """Searches with ScaNN; returns exact distances and indices.
 
-        Args:
-            embeddings: (batch, size).
-            num_neighbors: number of columns. Default `None`: `neighbors`.
-
-        Returns:
-            Two tensors (batch, num_neighbors), infinity and -1 for none.
+        Both are (batch, num_neighbors), or (batch, neighbors) by default,
+        with infinity and -1 for none.
         """
         import tensorflow as tf
 
@@ -154,7 +155,7 @@ class ServedGallery:
 class ServedEncoder:
     """Decodes and embeds images: the common part of all signatures.
 
-    Arguments and errors are those of `export_retriever`. `backends` are those
+    Arguments and errors are those of `export_retriever`; `backends` are those
     that the export supports.
     """
 
@@ -165,7 +166,7 @@ class ServedEncoder:
         crop_fraction: float | str | None = AUTO,
         max_pixels: int = MAX_PIXELS,
         backends: tuple[str, ...] = ("tensorflow",),
-        index: Any = None,
+        index: GalleryIndex | None = None,
         truncate_to: int | None = None,
     ) -> None:
         if keras.backend.backend() not in backends:
@@ -179,12 +180,11 @@ class ServedEncoder:
         encoder = truncate_encoder(merge_lora(encoder), truncate_to)
         self.encoder = encoder
         self.max_pixels = int(max_pixels)
-        self._decode: Any = None
-        self.height, self.width, self.channels = image_shape_of(
+        self.height, self.width, self.channels = _image_shape(
             encoder, image_size
         )
         size = self.height, self.width
-        self.crop_fraction = expected_crop(encoder, index, crop_fraction, size)
+        self.crop_fraction = _expected_crop(encoder, index, crop_fraction, size)
         self.embedding_size = embedding_of(
             encoder.compute_output_spec(encoder.inputs[0])
         ).shape[-1]
@@ -194,11 +194,11 @@ class ServedEncoder:
         """The encoder's weights as TensorFlow variables, for tracking."""
         return [variable.value for variable in self.encoder.variables]
 
-    def decoded(self, image_bytes: Any) -> tuple[Any, Any]:
-        """Decodes and cuts images as `gsp.data.evaluation_batches` does.
+    def decoded(self, image_bytes: Tensor) -> tuple[Tensor, Tensor]:
+        """Decodes and cuts files as `gsp.data.evaluation_batches` does.
 
         Args:
-            image_bytes: strings of bytes, any shape.
+            image_bytes: contents of files, any shape.
 
         Returns:
             Images (batch, height, width, channels), uint8, black where
@@ -206,20 +206,10 @@ class ServedEncoder:
         """
         import tensorflow as tf
 
-        if self._decode is None:
-            # Traced once for all signatures.
-            self._decode = tf.function(
-                self._decoded,
-                input_signature=[tf.TensorSpec([None], "string")],
-                autograph=False,
-            )
         return self._decode(tf.reshape(image_bytes, [-1]))
 
-    def embedded(self, images: Any) -> Any:
-        """Embeds pixels of the encoder's size.
-
-        Args:
-            images: (..., height, width, channels), in [0, 255].
+    def embedded(self, images: Tensor) -> Tensor:
+        """Embeds pixels (..., height, width, channels) in [0, 255].
 
         Returns:
             (batch, embedding_size), float32; leading axes are flattened.
@@ -236,6 +226,17 @@ class ServedEncoder:
         flat = tf.reshape(images, (-1, *size))
         outputs = embedding_of(self.encoder(flat, training=False))
         return tf.cast(outputs, "float32")
+
+    @functools.cached_property
+    def _decode(self):
+        """Traced once for all signatures."""
+        import tensorflow as tf
+
+        return tf.function(
+            self._decoded,
+            input_signature=[tf.TensorSpec([None], "string")],
+            autograph=False,
+        )
 
     def _decoded(self, contents):
         import tensorflow as tf
@@ -265,39 +266,25 @@ class ServedEncoder:
         return tf.ensure_shape(images, (None, *shape)), status
 
 
-def like_leading(values: Any, inputs: Any, num_own: int = 0) -> Any:
-    """Reshapes values (batch, ...) to the leading axes of the inputs.
+def like_leading(
+    answer: dict[str, Tensor], inputs: Tensor, num_own: int = 0
+) -> dict[str, Tensor]:
+    """Reshapes outputs (batch, ...) to the leading axes of the inputs.
 
-    Args:
-        values: output of a flat batch.
-        inputs: the inputs of the signature, any shape.
-        num_own: number of last axes that belong to one item. Default 0.
+    The last `num_own` axes of the inputs belong to one item.
     """
     import tensorflow as tf
 
     shape = tf.shape(inputs)
     leading = shape[: tf.size(shape) - num_own]
-    return tf.reshape(values, tf.concat([leading, tf.shape(values)[1:]], 0))
+    return {
+        name: tf.reshape(value, tf.concat([leading, tf.shape(value)[1:]], 0))
+        for name, value in answer.items()
+    }
 
 
-def expected_crop(
-    encoder: Any,
-    index: Any,
-    crop_fraction: float | str | None,
-    size: tuple[int, int],
-) -> float | None:
-    """Returns the side of the kept square over the shorter side of an image.
-
-    Args:
-        encoder: its `preprocessing`, if any, decides.
-        index: otherwise that of its gallery, if known. May be `None`.
-        crop_fraction: in (0, 1], `None` for the whole image, or `"auto"`:
-            as `encoder` and `index` expect, 1.0 where neither knows it.
-        size: (height, width) of the encoder's images.
-
-    Raises:
-        ValueError: another fraction, or a contradiction.
-    """
+def _expected_crop(encoder, index, crop_fraction, size):
+    """The fraction that encoder or index expect, 1 where neither knows it."""
     if crop_fraction not in (AUTO, None):
         is_text = isinstance(crop_fraction, str)
         if is_text or not 0.0 < float(crop_fraction) <= 1.0:
@@ -305,13 +292,9 @@ def expected_crop(
                 '`crop_fraction` must be in (0, 1], None or "auto". '
                 f"Received: crop_fraction={crop_fraction!r}."
             )
-    gallery = getattr(index, "gallery", None)
-    expected = agreed(
-        {
-            "encoder": preprocessing_of(encoder),
-            "index": getattr(gallery, "preprocessing", None),
-        }
-    )
+    of_index = None if index is None else index.gallery.preprocessing
+    known = {"encoder": preprocessing_of(encoder), "index": of_index}
+    expected = agreed(known)
     if expected is None:
         fraction = 1.0 if crop_fraction == AUTO else crop_fraction
         return None if fraction is None else float(fraction)
@@ -330,10 +313,8 @@ def expected_crop(
     return expected.crop_fraction
 
 
-def image_shape_of(
-    encoder: keras.Model, image_size: int | tuple[int, int] | None = None
-) -> tuple[int, int, int]:
-    """Returns height, width and channels of an encoder's images."""
+def _image_shape(encoder, image_size):
+    """Height, width and channels of an encoder's images."""
     shapes = [tuple(tensor.shape) for tensor in encoder.inputs or []]
     if len(shapes) != 1 or len(shapes[0]) != 4 or shapes[0][3] is None:
         raise ValueError(
@@ -344,17 +325,14 @@ def image_shape_of(
     if isinstance(image_size, int):
         image_size = (image_size, image_size)
     sizes = tuple(own if image_size is None else image_size)
-    fits = all(
-        mine in (None, theirs) for mine, theirs in zip(own, sizes, strict=True)
-    )
-    if None in sizes or not fits:
+    pairs = zip(own, sizes, strict=True)
+    if None in sizes or any(mine not in (None, size) for mine, size in pairs):
         raise ValueError(
             "`image_size` must be given where the encoder leaves it open, and "
             f"equal to it otherwise. Received: image_size={sizes}, the "
             f"encoder takes {tuple(own)}."
         )
-    height, width = sizes
-    return height, width, channels
+    return *sizes, channels
 
 
 def _too_large(contents, status, max_pixels):

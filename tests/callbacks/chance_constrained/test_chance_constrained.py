@@ -575,5 +575,5 @@ def test_a_best_score_of_problem_1_is_reported_at_the_end(scores, is_first):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(build_learner(), scores)
-    reported = [w for w in caught if "no part in the best" in str(w.message)]
+    reported = [w for w in caught if "did not improve" in str(w.message)]
     assert len(reported) == is_first
