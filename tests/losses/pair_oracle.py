@@ -25,6 +25,7 @@ class Pairs:
         reference_labels=None,
         references=None,
         excluded=None,
+        *,
         normalization="l2",
     ):
         self.is_batch = references is None
@@ -342,12 +343,12 @@ def make(case, **arguments):
     return loss(**{**row, **arguments})
 
 
-def oracle(case, pairs, at=None):
-    """The loop of a row; `at` are the pairs where the gradient is taken."""
+def oracle(case, *given, fixed=None, normalization="l2"):
+    """The loop of a row; at `fixed` inputs the gradient is taken."""
     _, loop, arguments = PAIR_LOSSES[case]
     if case == "circle":  # Its weights have no gradient.
-        arguments = {**arguments, "fixed": at}
-    return loop(pairs, **arguments)
+        arguments = {**arguments, "fixed": fixed and Pairs(*fixed)}
+    return loop(Pairs(*given, normalization=normalization), **arguments)
 
 
 def batch(size=10, classes=3, seed=0):

@@ -102,8 +102,8 @@ def make(case, **arguments):
     return PROXY_LOSSES[case][0](**arguments)
 
 
-def oracle(case, labels, similarities):
-    """The loop of a row."""
+def oracle(case, labels, similarities, fixed=None):
+    """The loop of a row; no loss has a part without a gradient."""
     return PROXY_LOSSES[case][1](labels, np.asarray(similarities, "float64"))
 
 

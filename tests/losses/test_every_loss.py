@@ -1,4 +1,4 @@
-"""Every loss of the tables in a compiled model, a learner and a file."""
+"""Laws of every loss, and each in a model, a learner and a file."""
 
 import json
 import pathlib
@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from tests.gradients import gradients
 from tests.losses import pair_oracle, proxy_oracle
+from tests.losses.tables import every_case, make, table
 
 MINED = {
     "contrastive_batch_hard": gsp.losses.ContrastiveLoss(miner="batch_hard"),
@@ -62,6 +64,115 @@ def assert_moved(weights, before):
     for new, old in zip(weights, before, strict=True):
         assert np.all(np.isfinite(new))
         assert np.any(new != old)
+
+
+@every_case
+def test_any_numbers_are_labels(case):
+    labels, inputs = table(case).batch()
+    loss = make(case)
+    expected = loss(labels, inputs)
+    forms = [
+        labels.astype("float32"),
+        labels.astype("int32")[:, None],
+        labels.tolist(),
+    ]
+    if case in PAIR_LOSSES:  # To proxies a label is the number of a row.
+        forms += [-labels, labels.astype("int64") + 98_765_432_100]
+        np.testing.assert_array_equal(
+            loss.between(forms[-1], inputs, forms[-1], inputs),
+            loss.between(labels, inputs, labels, inputs),
+        )
+    for form in forms:
+        np.testing.assert_array_equal(loss(form, inputs), expected)
+
+
+@every_case
+def test_strings_and_nan_are_no_labels(case):
+    loss, (_, inputs) = make(case), table(case).batch()
+    for labels in (np.array(["a"] * len(inputs)), np.array(["a", 1], object)):
+        with pytest.raises(TypeError, match="numbers, one per class"):
+            loss(labels, inputs)
+    nan = np.where(np.arange(len(inputs)) == 3, np.nan, 1.0)
+    with pytest.raises(ValueError, match="`labels` must .*(nan|NaN)"):
+        loss(nan, inputs)
+    if case in PAIR_LOSSES:
+        ones = np.ones(len(inputs))
+        with pytest.raises(ValueError, match="`labels` must not be NaN"):
+            loss.between(nan, inputs, ones, inputs)
+        with pytest.raises(TypeError, match="numbers, one per class"):
+            loss.between(ones, inputs, ["a"] * len(inputs), inputs)
+
+
+@every_case
+def test_sample_weights_multiply_the_terms_of_their_samples(case):
+    labels, inputs = table(case).batch()
+    weights = np.linspace(0.0, 2.0, len(labels))
+    terms = make(case, reduction=None)(labels, inputs)
+    assert terms.shape == labels.shape
+    value = make(case)(labels, inputs, sample_weight=weights)
+    expected = np.mean(keras.ops.convert_to_numpy(terms) * weights)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+@every_case
+def test_value_and_gradient_are_always_finite(case):
+    spread = table(case).batch()[1][:4].astype("float32")
+    ends = [spread**0, np.sign(spread)]
+    if case in PAIR_LOSSES:  # One point, and opposite ones.
+        ends = [spread[[0] * 4], spread[[0] * 4]]
+        ends[1][::2] *= -1.0
+    loss = make(case)
+    for inputs in (spread, 0.0 * spread, *ends):
+        for labels in ([0, 1, 2, 3], [2, 2, 2, 2], [4, 4, 0, 0]):
+            value = loss(labels, inputs)
+            assert np.isfinite(value)
+            if case in PROXY_LOSSES:
+                expected = proxy_oracle.oracle(case, labels, inputs)
+                np.testing.assert_allclose(
+                    value, expected, rtol=1e-5, atol=1e-5
+                )
+            (slope,) = gradients(lambda x, y=labels: loss(y, x), inputs)
+            assert np.all(np.isfinite(slope))
+
+
+@every_case
+def test_a_single_sample(case):
+    """Costs a pair loss nothing, and a proxy loss what its equation says."""
+    loss, inputs = make(case), np.full((1, 1, 2), 0.3, "float32")
+    expected = 0.0
+    if case in PAIR_LOSSES:
+        inputs = inputs[0]
+    else:
+        expected = proxy_oracle.oracle(case, [0], inputs)
+    np.testing.assert_allclose(loss([0], inputs), expected, atol=1e-6)
+    (gradient,) = gradients(lambda x: loss([0], x), inputs)
+    assert np.all(np.isfinite(gradient))
+    if case in PAIR_LOSSES:
+        np.testing.assert_array_equal(gradient, 0.0)
+
+
+def test_an_empty_batch_is_refused():
+    loss, nothing = gsp.losses.ContrastiveLoss(), np.ones((0, 3))
+    message = r"`embeddings` must have at least one row.*\(0, 3\)"
+    with pytest.raises(ValueError, match=message):
+        loss([], nothing)
+    with pytest.raises(ValueError, match=message):
+        loss.between([], nothing, [0], np.ones((1, 3)))
+    with pytest.raises(ValueError, match="`similarities` must have at least"):
+        gsp.losses.ProxyNCALoss()([], np.ones((0, 3, 1)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "inputs"),
+    [
+        ("PairLoss", "anchor_terms", np.eye(3)),
+        ("ListLoss", "list_terms", np.eye(3)),
+        ("ProxyLoss", "sample_terms", np.ones((3, 2, 1))),
+    ],
+)
+def test_a_subclass_without_a_formula_names_its_method(kind, method, inputs):
+    with pytest.raises(NotImplementedError, match=method):
+        getattr(gsp.losses, kind)()([0, 0, 1], inputs)
 
 
 def test_all_train_in_one_compiled_model_and_are_saved_with_it(tmp_path):

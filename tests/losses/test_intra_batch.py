@@ -76,19 +76,7 @@ def test_the_classifier_refines_by_messages():
     assert np.abs(np.asarray(changed) - refined[:1]).max() > 1e-3
 
 
-def test_configs_are_complete():
-    loss = gsp.losses.IntraBatchLoss(0.2, 0.5, name="x")
-    classifier = gsp.layers.IntraBatchClassifier(7, 2, 3, hidden_factor=1)
-    for one in (loss, classifier):
-        again = type(one).from_config(one.get_config())
-        assert again.get_config() == one.get_config()
-    symbolic = classifier(keras.Input((6,)))
-    found = classifier(np.zeros((4, 6), "float32"))
-    for one, other in zip(symbolic, found, strict=True):
-        assert one.shape[1:] == other.shape[1:] == (7,)
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "mixed_float16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_float16"])
 def test_half_precision_classifies_in_float32(dtype):
     classifier = gsp.layers.IntraBatchClassifier(3, num_heads=2, dtype=dtype)
     embeddings = np.random.default_rng(0).normal(size=(5, 4))
@@ -106,33 +94,24 @@ def test_half_precision_classifies_in_float32(dtype):
 @pytest.mark.parametrize("is_cross_batch", [False, True])
 def test_trains_alone_and_inside_cross_batch_learning(dtype, is_cross_batch):
     keras.config.set_dtype_policy(dtype)
+    loss = gsp.losses.IntraBatchLoss()
     inputs = keras.Input((6,))
     outputs = {
         "embedding": keras.layers.Dense(4)(inputs),
         "histogram": keras.layers.Dense(3, "softmax")(inputs),
     }
-    regularizer = None
-    if is_cross_batch:
-        regularizer = gsp.losses.CrossBatchLoss(gsp.losses.IntraBatchLoss())
     learner = gsp.models.MetricLearner(
         keras.Model(inputs, outputs),
         loss_layer=gsp.layers.IntraBatchClassifier(3, num_heads=2),
-        regularizer=regularizer,
+        regularizer=gsp.losses.CrossBatchLoss(loss) if is_cross_batch else None,
         regularizer_weight=0.5,
         seed=0,
     )
-    learner.compile(
-        keras.optimizers.SGD(0.1),
-        loss=gsp.losses.IntraBatchLoss(),
-        run_eagerly=True,
-    )
-    images = np.random.default_rng(0).normal(size=(12, 6))
-    labels = np.arange(12) % 3
-    first = learner.train_on_batch(images, labels)
-    for _ in range(4):
-        last = learner.train_on_batch(images, labels)
-    assert last < first
-    assert np.isfinite(learner.test_on_batch(images, labels))
+    learner.compile(keras.optimizers.SGD(0.1), loss=loss, run_eagerly=True)
+    batch = np.random.default_rng(0).normal(size=(12, 6)), np.arange(12) % 3
+    values = [learner.train_on_batch(*batch) for _ in range(5)]
+    assert values[-1] < values[0]
+    assert np.isfinite(learner.test_on_batch(*batch))
 
 
 def test_unknown_classes_and_bad_sizes_are_refused():

@@ -8,34 +8,28 @@ import keras_gsp as gsp
 from tests.losses.pair_oracle import Pairs, margin
 
 LABELS = np.arange(12) % 3
+IMAGES = np.random.default_rng(0).normal(size=(12, 6)).astype("float32")
 
 
-def images():
-    random = np.random.default_rng(0)
-    return random.normal(size=(12, 6)).astype("float32")
-
-
-def learner(num_classes=None, **arguments):
+def learner(**arguments):
     encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
-    return gsp.models.MetricLearner(
-        encoder,
-        loss_layer=gsp.layers.LearnedBoundary(
-            num_classes, initial_boundary=1.1
-        ),
-        **arguments,
-    )
+    return gsp.models.MetricLearner(encoder, **arguments)
+
+
+def boundary(num_classes=None):
+    return gsp.layers.LearnedBoundary(num_classes, initial_boundary=1.1)
 
 
 @pytest.mark.parametrize("num_classes", [None, 3])
 def test_a_learned_boundary_starts_as_the_fixed_one_and_moves(num_classes):
-    model = learner(num_classes)
+    model = learner(loss_layer=boundary(num_classes))
     loss = gsp.losses.MarginLoss(0.2, learn_beta=True)
     model.compile(keras.optimizers.SGD(0.1), loss=loss, run_eagerly=True)
-    embeddings = keras.ops.convert_to_numpy(model.encoder(images()))
+    embeddings = keras.ops.convert_to_numpy(model.encoder(IMAGES))
     expected = margin(Pairs(LABELS, embeddings), margin=0.2, beta=1.1)
-    found = model.evaluate(images(), LABELS, batch_size=12, verbose=0)
+    found = model.evaluate(IMAGES, LABELS, batch_size=12, verbose=0)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    found = model.train_on_batch(images(), LABELS)
+    found = model.train_on_batch(IMAGES, LABELS)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     moved = keras.ops.convert_to_numpy(model.loss_layer.boundaries)
     assert moved.shape == (num_classes or 1,)
@@ -53,9 +47,9 @@ def test_each_class_has_its_own_boundary():
 
 
 def test_a_learned_boundary_works_with_proxies_and_is_saved(tmp_path):
-    model = learner(proxies=gsp.layers.ClassProxies(3))
+    model = learner(loss_layer=boundary(), proxies=gsp.layers.ClassProxies(3))
     model.compile("sgd", loss=gsp.losses.MarginLoss(learn_beta=True))
-    model.train_on_batch(images(), LABELS)
+    model.train_on_batch(IMAGES, LABELS)
     model.save(tmp_path / "learner.keras")
     loaded = keras.models.load_model(tmp_path / "learner.keras")
     assert loaded.loss.learn_beta
@@ -67,11 +61,9 @@ def test_a_learned_boundary_works_with_proxies_and_is_saved(tmp_path):
 def test_a_learned_boundary_needs_its_layer():
     loss = gsp.losses.MarginLoss(learn_beta=True)
     with pytest.raises(RuntimeError, match="loss_layer=LearnedBoundary"):
-        loss(LABELS, images())
-    encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
-    model = gsp.models.MetricLearner(encoder)
+        loss(LABELS, IMAGES)
     with pytest.raises(ValueError, match="MarginLoss needs loss_layer"):
-        model.compile("sgd", loss=loss)
+        learner().compile("sgd", loss=loss)
 
 
 def test_arguments_of_the_layer_out_of_range_are_refused():

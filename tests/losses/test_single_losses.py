@@ -1,20 +1,37 @@
-"""Limits and edges of single pair and list losses."""
+"""Limits and edges of single losses."""
 
 import keras
 import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.losses.triplet import active_partners
 from tests.compiled import compiled
 from tests.gradients import gradients
+
+
+def problem(classes, per_class, size, seed=0):
+    random = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(classes), per_class)
+    vectors = random.normal(size=(classes * per_class, size))
+    return labels, vectors.astype("float32")
+
+
+def on_a_circle(*degrees):
+    angles = np.radians(degrees)
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype("float32")
+
+
+def cosines(own, others=0.2):
+    """One sample of class 0 among three, one proxy each."""
+    return np.array([[[own], [others], [others]]], "float32")
 
 
 def test_duplicates_are_not_counted_as_active_positives():
     # Float32 noise of a Gram matrix would make them 3e-4 apart and halve
     # the mean of the two pairs that really are apart.
-    embeddings = np.random.default_rng(0).normal(size=(1, 128))
-    embeddings = np.repeat(embeddings, 3, axis=0).astype("float32")
+    embeddings = np.repeat(problem(1, 1, 128)[1], 3, axis=0)
+    loss = gsp.losses.CosineContrastiveLoss()
+    np.testing.assert_array_equal(loss([0, 0, 0], embeddings), 0.0)
     embeddings[2] *= -1.0
     loss = gsp.losses.ContrastiveLoss()
     value = loss([0, 0, 0], embeddings)
@@ -23,50 +40,33 @@ def test_duplicates_are_not_counted_as_active_positives():
     np.testing.assert_array_equal(gradient, 0.0)
 
 
-def test_duplicates_of_one_class_cost_nothing():
-    embeddings = np.random.default_rng(0).normal(size=(1, 128))
-    embeddings = np.repeat(embeddings, 3, axis=0).astype("float32")
-    loss = gsp.losses.CosineContrastiveLoss()
-    np.testing.assert_array_equal(loss([0, 0, 0], embeddings), 0.0)
-
-
-def on_a_circle(*degrees):
-    angles = np.radians(degrees)
-    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
-
-
-def test_extreme_sharpness_does_not_overflow():
-    embeddings = on_a_circle(0.0, 1.0, 180.0, 181.0).astype("float32")
-    loss = gsp.losses.MultiSimilarityLoss(alpha=1e4, beta=1e4, base=0.0)
-    # log(1 + e^x) / 1e4 is the similarity itself: 1 for both kinds of pair.
-    value = loss([0, 1, 0, 1], embeddings)
-    np.testing.assert_allclose(value, 2.0, rtol=1e-3)
-
-
-def test_mining_drops_negatives_far_below_every_positive():
-    embeddings = on_a_circle(0.0, 10.0, 90.0)
-    labels = [0, 0, 1]
-    mined = gsp.losses.MultiSimilarityLoss(mining_margin=0.1)
-    np.testing.assert_array_equal(mined(labels, embeddings), 0.0)
-    every = gsp.losses.MultiSimilarityLoss()
-    assert every(labels, embeddings) > 0.0
-
-
-def test_a_wide_mining_margin_keeps_every_pair():
-    random = np.random.default_rng(0)
-    labels, embeddings = np.arange(12) % 3, random.normal(size=(12, 4))
-    mined = gsp.losses.MultiSimilarityLoss(mining_margin=2.1)
-    every = gsp.losses.MultiSimilarityLoss()
-    np.testing.assert_allclose(
-        mined(labels, embeddings), every(labels, embeddings), rtol=1e-6
-    )
-
-
-def problem(classes, per_class, size, seed=0):
-    random = np.random.default_rng(seed)
-    labels = np.repeat(np.arange(classes), per_class)
-    vectors = random.normal(size=(classes * per_class, size))
-    return labels, vectors.astype("float32")
+@pytest.mark.parametrize(
+    ("loss", "labels", "inputs", "expected"),
+    [
+        # log(1 + e^x) / 1e4 is the cosine itself: 1 for both kinds of pair.
+        (
+            gsp.losses.MultiSimilarityLoss(alpha=1e4, beta=1e4, base=0.0),
+            [0, 1, 0, 1],
+            on_a_circle(0.0, 1.0, 180.0, 181.0),
+            2.0,
+        ),
+        (
+            gsp.losses.ProxyNCALoss(temperature=1e-3),
+            [0, 1],
+            np.array([[[1.0], [-1.0]]] * 2),
+            1e3,
+        ),
+        (
+            gsp.losses.SoftTripleLoss(scale=100.0, margin=0.01),
+            [0],
+            np.array([[[-1.0], [1.0]]]),
+            201.0,
+        ),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_extreme_scales_do_not_overflow(loss, labels, inputs, expected):
+    np.testing.assert_allclose(loss(labels, inputs), expected, rtol=1e-3)
 
 
 def by_broadcasting(labels, embeddings, margin):
@@ -81,28 +81,12 @@ def by_broadcasting(labels, embeddings, margin):
     return hinges[hinges > 0.0].mean()
 
 
-@pytest.mark.parametrize(
-    ("classes", "per_class"), [(32, 4), (2, 40)], ids=["few", "many"]
-)
+@pytest.mark.parametrize(("classes", "per_class"), [(32, 4), (2, 40)])
 def test_all_triplets_of_a_large_batch_in_float32(classes, per_class):
     labels, embeddings = problem(classes, per_class, size=64)
     value = gsp.losses.TripletLoss()(labels, embeddings)
     expected = by_broadcasting(labels, embeddings, 0.05)
     np.testing.assert_allclose(value, expected, rtol=1e-5)
-
-
-def test_counts_are_those_of_the_active_triplets():
-    distances = np.array([[0.5, 0.8, 0.4, 0.6, 0.9]])
-    is_positive = np.array([[True, True, False, False, False]])
-    partners, valid = active_partners(
-        distances,
-        is_positive.astype("float64"),
-        (~is_positive).astype("float64"),
-        0.15,
-    )
-    # 0.5 + 0.15 exceeds 0.4 and 0.6, 0.8 + 0.15 exceeds all three.
-    np.testing.assert_array_equal(partners, [[2, 3, -2, -2, -1]])
-    np.testing.assert_array_equal(valid, [6])
 
 
 @pytest.mark.slow
@@ -119,15 +103,6 @@ def test_the_largest_batch_needs_no_cube():
     assert np.all(np.isfinite(gradient))
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert after - before < 300_000  # kilobytes, the compiler's included
-
-
-def test_perfect_rankings_have_an_average_precision_of_one():
-    embeddings = np.repeat(np.eye(3, 4), 4, axis=0)
-    embeddings += 0.01 * np.random.default_rng(0).normal(size=(12, 4))
-    loss = gsp.losses.SmoothAPLoss(1e-3, counts_query=False)
-    np.testing.assert_allclose(
-        loss(np.repeat(np.arange(3), 4), embeddings), 0.0, atol=1e-5
-    )
 
 
 def test_smooth_ap_at_a_low_temperature_is_average_precision():
@@ -147,19 +122,6 @@ def test_smooth_ap_at_a_low_temperature_is_average_precision():
     )
 
 
-def test_the_pull_of_positives_fades_with_distance():
-    loss = gsp.losses.PotentialFieldLoss(radius=0.2, decay=4.0)
-    angles = np.array([0.0, 0.1, 0.3, 2.5])
-    points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    values = [
-        float(loss.between([0], points[:1], [0], point[None]))
-        for point in points
-    ]
-    distances = 2.0 * np.sin(angles / 2.0)
-    expected = -(np.maximum(distances, 0.2) ** -4.0)
-    np.testing.assert_allclose(values, expected, rtol=1e-4)
-
-
 def test_potentials_of_a_learner_are_those_of_samples_and_proxies():
     """Every charge meets every other one, from both ends."""
     random = np.random.default_rng(0)
@@ -176,3 +138,40 @@ def test_potentials_of_a_learner_are_those_of_samples_and_proxies():
     potentials = loss(classes, charges) * len(charges)
     found = model.compute_loss(y=labels, y_pred=embeddings)
     np.testing.assert_allclose(found, potentials / 6, rtol=1e-5)
+
+
+def test_small_gamma_takes_the_nearest_center():
+    similarities = np.random.default_rng(0).uniform(-1, 1, (6, 4, 3))
+    labels = np.arange(6) % 4
+    nearest = similarities.max(axis=-1, keepdims=True)
+    loss = gsp.losses.SoftTripleLoss(gamma=1e-3)
+    np.testing.assert_allclose(
+        loss(labels, similarities), loss(labels, nearest), rtol=1e-4
+    )
+
+
+def test_an_angle_of_nothing_or_of_pi_has_a_finite_gradient():
+    loss = gsp.losses.ArcFaceLoss()
+    # XLA rounds in another way than eager TensorFlow.
+    function = compiled(lambda s: loss([0], s))
+    for own in (1.0, -1.0, 1.0 + 1e-6, -1.0 - 1e-6):
+        (found,) = gradients(function, cosines(own))
+        assert np.all(np.isfinite(found))
+
+
+def test_arcface_never_rises_with_the_own_cosine():
+    loss = gsp.losses.ArcFaceLoss(margin=0.7, scale=8.0)
+    values = [float(loss([0], cosines(own))) for own in np.linspace(-1, 1, 41)]
+    assert np.all(np.diff(values) < 0.0)
+
+
+def test_without_a_margin_all_three_are_the_same_loss():
+    labels = np.arange(6) % 3
+    cosines = np.random.default_rng(0).uniform(-1, 1, size=(6, 3, 2))
+    plain = gsp.losses.NormalizedSoftmaxLoss(temperature=1 / 16)
+    expected = plain(labels, cosines)
+    for loss in (
+        gsp.losses.ArcFaceLoss(margin=0.0, scale=16.0),
+        gsp.losses.CosFaceLoss(margin=0.0, scale=16.0),
+    ):
+        np.testing.assert_allclose(loss(labels, cosines), expected, rtol=1e-5)
