@@ -5,13 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class BatchMessagePassing(keras.layers.Layer):
+class BatchMessagePassing(ConfiguredLayer):
     r"""Refines embeddings by self-attention over the samples of a batch.
 
     Each sample attends to all samples of the batch, including itself, with
@@ -124,15 +125,6 @@ class BatchMessagePassing(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         """Returns the shape of the embeddings."""
         return tuple(input_shape)
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_steps": self.num_steps,
-            "num_heads": self.num_heads,
-            "hidden_factor": self.hidden_factor,
-        }
 
     def _round(self, number, size):
         hidden = self.hidden_factor * size

@@ -4,13 +4,14 @@ from typing import Any
 
 import keras
 
+from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.labels import class_indices, rows_of
 from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class ClassEmbeddings(keras.layers.Layer):
+class ClassEmbeddings(ConfiguredLayer):
     """Looks up a trainable vector for each class label.
 
     The targets of the zero-shot regularizer: `ZeroShotLoss.compute` takes
@@ -107,19 +108,3 @@ class ClassEmbeddings(keras.layers.Layer):
         return keras.KerasTensor(
             (labels.shape[0], self.embedding_size), dtype=self.variable_dtype
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "embedding_size": self.embedding_size,
-            "embeddings_initializer": self.embeddings_initializer
-            and keras.initializers.serialize(self.embeddings_initializer),
-            "embeddings_regularizer": keras.regularizers.serialize(
-                self.embeddings_regularizer
-            ),
-            "embeddings_constraint": keras.constraints.serialize(
-                self.embeddings_constraint
-            ),
-        }

@@ -6,13 +6,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.normalization import unit_sphere
 from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class ClassProxies(keras.layers.Layer):
+class ClassProxies(ConfiguredLayer):
     """Computes cosine similarities of embeddings to learned class proxies.
 
     As the last layer of a model it makes a proxy loss work in a plain
@@ -134,20 +135,3 @@ class ClassProxies(keras.layers.Layer):
             self.compute_output_shape(embeddings.shape),
             dtype="float64" if is_double == "float64" else "float32",
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "proxies_per_class": self.proxies_per_class,
-            "proxies_initializer": keras.initializers.serialize(
-                self.proxies_initializer
-            ),
-            "proxies_regularizer": keras.regularizers.serialize(
-                self.proxies_regularizer
-            ),
-            "proxies_constraint": keras.constraints.serialize(
-                self.proxies_constraint
-            ),
-        }

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.arguments import check_count, check_integer
 from keras_gsp.ops.labels import check_same_length, flat_labels
 from keras_gsp.ops.preconditions import require
@@ -13,7 +14,7 @@ from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class EmbeddingMemory(keras.layers.Layer):
+class EmbeddingMemory(ConfiguredLayer):
     """Stores the embeddings and labels of the last training steps (XBM).
 
     A ring buffer of `capacity` slots. In training, a call overwrites the
@@ -143,14 +144,6 @@ class EmbeddingMemory(keras.layers.Layer):
     def is_warm(self) -> Tensor:
         """Boolean scalar tensor: whether more than `warmup_steps` steps ran."""
         return ops.convert_to_tensor(self.num_steps) > self.warmup_steps
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "capacity": self.capacity,
-            "warmup_steps": self.warmup_steps,
-        }
 
     def _enqueue(self, embeddings, labels):
         """Overwrites the oldest slots and returns their indices, (batch,)."""

@@ -4,12 +4,13 @@ from typing import Any
 
 import keras
 
+from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.normalization import check_normalization, normalize
 from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class EmbeddingNormalization(keras.layers.Layer):
+class EmbeddingNormalization(ConfiguredLayer):
     """Normalizes embeddings to the unit sphere or into the unit ball.
 
     Args:
@@ -51,7 +52,3 @@ class EmbeddingNormalization(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         """Returns the input's shape."""
         return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "normalization": self.normalization}

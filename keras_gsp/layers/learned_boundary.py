@@ -5,13 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.labels import class_indices, flat_labels, rows_of
 from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class LearnedBoundary(keras.layers.Layer):
+class LearnedBoundary(ConfiguredLayer):
     """Holds the distance beta that `MarginLoss(learn_beta=True)` learns.
 
     One boundary between near and far for all samples, or one per class. It
@@ -100,14 +101,3 @@ class LearnedBoundary(keras.layers.Layer):
     def compute_output_spec(self, labels: Tensor) -> keras.KerasTensor:
         """Returns (batch,) in the variable's dtype."""
         return keras.KerasTensor((labels.shape[0],), dtype=self.variable_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "initial_boundary": self.initial_boundary,
-            "boundary_regularizer": keras.regularizers.serialize(
-                self.boundary_regularizer
-            ),
-        }

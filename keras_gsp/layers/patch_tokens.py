@@ -4,12 +4,13 @@ from typing import Any
 
 import keras
 
+from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.arguments import check_integer
 from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class PatchTokens(keras.layers.Layer):
+class PatchTokens(ConfiguredLayer):
     """Removes the first tokens of a sequence, and of its mask.
 
     Keras's `Cropping1D` drops the mask, so that a pooling after it would pool
@@ -76,7 +77,3 @@ class PatchTokens(keras.layers.Layer):
                 f"shape {shape}."
             )
         return shape[0], left, shape[2]
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "prefix_tokens": self.prefix_tokens}

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.covering import prototype_cover
 from keras_gsp.ops.prototype_assignment import check_affinity, soft_histogram
@@ -12,7 +13,7 @@ from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class PrototypeHistogram(keras.layers.Layer):
+class PrototypeHistogram(ConfiguredLayer):
     """Computes the share of an image's features near each learned prototype.
 
     A 1x1 convolution without bias, a softmax over its `num_prototypes`
@@ -157,21 +158,3 @@ class PrototypeHistogram(keras.layers.Layer):
     def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> None:
         """Returns no mask: the output has no tokens."""
         return None
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_prototypes": self.num_prototypes,
-            "inverse_temperature": self.inverse_temperature,
-            "affinity": self.affinity,
-            "prototype_initializer": keras.initializers.serialize(
-                self.prototype_initializer
-            ),
-            "prototype_regularizer": keras.regularizers.serialize(
-                self.prototype_regularizer
-            ),
-            "prototype_constraint": keras.constraints.serialize(
-                self.prototype_constraint
-            ),
-        }

@@ -10,6 +10,7 @@ from keras_gsp.embeddings.labeled_embeddings import (
     checked_embeddings,
     checked_labels,
 )
+from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.normalization import check_normalization, normalize
 from keras_gsp.ops.precision import at_least_float32
@@ -17,7 +18,7 @@ from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class Whitening(keras.layers.Layer):
+class Whitening(ConfiguredLayer):
     r"""Whitens embeddings with a linear map that `adapt` fits in closed form.
 
     The layer computes `normalize((x - mean) @ kernel)`; mean and kernel are
@@ -178,15 +179,6 @@ class Whitening(keras.layers.Layer):
             self.compute_output_shape(embeddings.shape),
             dtype="float64" if is_double == "float64" else "float32",
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "size": self.size,
-            "shrinkage": self.shrinkage,
-            "normalization": self.normalization,
-        }
 
     def _inverse_root(self, covariance, rank, used):
         """Eigenvectors over root eigenvalues, the largest of these first.

@@ -1,12 +1,12 @@
 """Common part of all pooling layers: features in, one vector per image out."""
 
-import inspect
 import math
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.masked_reductions import (
     kept_from_mask,
     zero_where_empty,
@@ -16,7 +16,7 @@ from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
 
 
-class FeaturePooling(keras.layers.Layer):
+class FeaturePooling(ConfiguredLayer):
     """Base class of pooling layers.
 
     A subclass defines `pool(features, kept)` and, where needed,
@@ -91,15 +91,6 @@ class FeaturePooling(keras.layers.Layer):
     ) -> tuple | None:
         """Returns no mask: the output has no tokens."""
         return None
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = super().get_config()
-        for name in inspect.signature(type(self).__init__).parameters:
-            if name not in ("self", "kwargs"):
-                value = getattr(self, name)
-                config[name] = keras.saving.serialize_keras_object(value)
-        return config
 
     def check_size(self, input_shape: tuple) -> None:
         """Raises `ValueError` for too few features, where that is known."""
