@@ -3,15 +3,8 @@ r"""Entropic partial transport from features to prototypes, solved exactly.
 Symbols: c `costs` (m prototypes, n features), eps `inverse_temperature`, r
 `transport_ratio`, pi `plan` (mass moved), rho `residual` (mass left behind).
 
-The problem, (P2) of the GSP paper:
-
-.. math:: \min_{\pi, \rho \ge 0} \sum_{ij} c_{ij} \pi_{ij}
-    + \frac{1}{\varepsilon} \Big( \sum_{ij} \pi_{ij} \log \pi_{ij}
-    + \sum_j \rho_j \log \rho_j \Big)
-    \quad \text{s.t.} \quad \rho_j + \sum_i \pi_{ij} = \frac{1}{n},
-    \quad \sum_{ij} \pi_{ij} = r
-
-Its solution needs one unknown number, the threshold t:
+The solution of the problem, stated in `partial_transport`, needs one unknown
+number, the threshold t:
 
 .. math:: a_{ij} = \text{softmax}_i(-\varepsilon c_{ij}), \quad
     b_j = \text{logsumexp}_i(-\varepsilon c_{ij}), \quad

@@ -85,18 +85,12 @@ def test_equal_draws_are_told_apart_by_position(monkeypatch):
 
 
 @on_tensorflow
-def test_int_seed_repeats_its_draw():
+def test_an_int_seed_repeats_its_draw_and_nothing_else_does():
     labels = np.arange(40) % 20
     np.testing.assert_array_equal(halves(labels, 3), halves(labels, 3))
     assert (halves(labels, 3) != halves(labels, 4)).any()
-
-
-@on_tensorflow
-@pytest.mark.parametrize("kind", ["none", "generator"])
-def test_new_draw_each_call_without_int_seed(kind):
-    seed = None if kind == "none" else keras.random.SeedGenerator(0)
-    labels = np.arange(40) % 20
-    assert (halves(labels, seed) != halves(labels, seed)).any()
+    for seed in (None, keras.random.SeedGenerator(0)):
+        assert (halves(labels, seed) != halves(labels, seed)).any()
 
 
 @on_tensorflow
@@ -113,17 +107,12 @@ def test_compiled_halves_are_class_disjoint_and_not_empty():
     split = compiled(lambda labels: class_disjoint_halves(labels, 5))
     first_half = np.asarray(split(labels))
     assert not set(labels[first_half]) & set(labels[~first_half])
-    assert first_half.any()
-    assert not first_half.all()
-
-
-def test_compiled_single_class_is_one_half():
-    split = compiled(lambda labels: class_disjoint_halves(labels, 5))
-    assert np.asarray(split(np.array([2, 2, 2]))).all()
+    assert 0 < first_half.sum() < len(labels)
+    assert np.asarray(split(np.array([2, 2, 2]))).all()  # A single class.
 
 
 @on_tensorflow
-def test_unknown_batch_size_in_a_graph():
+def test_unknown_batch_size_and_a_single_class_in_a_graph():
     import tensorflow as tf
 
     split = tf.function(
@@ -132,15 +121,8 @@ def test_unknown_batch_size_in_a_graph():
     )
     for labels in (uneven_labels(0), uneven_labels(0, batch=8)):
         np.testing.assert_array_equal(split(labels), halves(labels, 5))
-
-
-@on_tensorflow
-def test_single_class_in_a_graph_is_refused_when_it_runs():
-    import tensorflow as tf
-
-    split = tf.function(lambda labels: class_disjoint_halves(labels, 5))
     with pytest.raises(tf.errors.InvalidArgumentError, match="two classes"):
-        split(tf.constant([4, 4, 4]))
+        split(tf.constant([4, 4, 4], "int64"))
 
 
 @on_tensorflow

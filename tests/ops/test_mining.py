@@ -160,13 +160,11 @@ def test_every_miner_compiles_and_passes_a_gradient(miner):
 
 @on_tensorflow
 @pytest.mark.parametrize("miner", MINERS)
-@pytest.mark.parametrize(
-    "labels", [[0, 1, 2, 3], [0, 0, 0, 0]], ids=["no positive", "no negative"]
-)
-def test_nothing_to_mine_costs_nothing(miner, labels):
+def test_nothing_to_mine_costs_nothing(miner):
     loss = gsp.losses.TripletLoss(miner=miner, seed=0)
     embeddings = np.random.default_rng(0).normal(size=(4, 3))
-    np.testing.assert_array_equal(loss(labels, embeddings), 0.0)
+    for labels in ([0, 1, 2, 3], [0, 0, 0, 0]):
+        np.testing.assert_array_equal(loss(labels, embeddings), 0.0)
 
 
 def semi_hard_triplets(labels, embeddings, margin):
@@ -220,10 +218,6 @@ def test_a_function_is_a_miner_and_is_saved():
 
 
 @on_tensorflow
-def test_unknown_miners_are_refused():
-    with pytest.raises(ValueError, match="batch_hard, semi_hard, distance"):
-        gsp.losses.ContrastiveLoss(miner="hard")
-    with pytest.raises(TypeError, match="`miner` must be the name of a miner"):
-        gsp.losses.ContrastiveLoss(miner=3)
+def test_a_list_loss_takes_no_miner():
     with pytest.raises(TypeError, match="unexpected keyword argument 'miner'"):
         gsp.losses.SmoothAPLoss(miner="batch_hard")

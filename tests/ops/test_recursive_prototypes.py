@@ -41,55 +41,50 @@ def printed_step(histograms, targets, prototypes, information, memory):
     return keep @ prototypes + (identity - keep) @ fit
 
 
+def step(batch, state=None, memory=1.0):
+    return recursive_prototypes(*batch, state, ridge=RIDGE, memory=memory)
+
+
 @pytest.mark.usefixtures("double_precision")
 @pytest.mark.parametrize("memory", [0.5, 0.9, 1.0])
 @pytest.mark.parametrize("num_prototypes", [2, 8])
 def test_equals_the_batch_solution_at_every_step(memory, num_prototypes):
     batches, state = stream(num_prototypes), None
-    for step, (histograms, targets) in enumerate(batches, 1):
-        state = recursive_prototypes(
-            histograms, targets, state, ridge=RIDGE, memory=memory
-        )
-        expected = batch_solution(batches[:step], memory)
+    for count, batch in enumerate(batches, 1):
+        state = step(batch, state, memory)
+        expected = batch_solution(batches[:count], memory)
         for found, other in zip(state, expected, strict=True):
             np.testing.assert_allclose(np.asarray(found), other, atol=1e-10)
 
 
 @pytest.mark.usefixtures("double_precision")
-@pytest.mark.parametrize("memory", [0.5, 0.9])
-def test_equals_the_corrected_blend_of_the_paper(memory):
-    batches = stream(num_prototypes=6)
-    state = recursive_prototypes(*batches[0], ridge=RIDGE, memory=memory)
-    for histograms, targets in batches[1:]:
-        expected = printed_step(
-            histograms, targets, *(np.asarray(part) for part in state), memory
-        )
-        state = recursive_prototypes(
-            histograms, targets, state, ridge=RIDGE, memory=memory
-        )
-        np.testing.assert_allclose(np.asarray(state[0]), expected, atol=1e-10)
+def test_equals_the_corrected_blend_of_the_paper():
+    for memory in (0.5, 0.9):
+        first, *batches = stream(num_prototypes=6)
+        state = step(first, None, memory)
+        for batch in batches:
+            before = [np.asarray(part) for part in state]
+            expected = printed_step(*batch, *before, memory)
+            state = step(batch, state, memory)
+            np.testing.assert_allclose(state[0], expected, atol=1e-10)
 
 
 @on_tensorflow
 def test_half_precision_is_computed_in_float32():
-    histograms, targets = stream(4)[0]
-    found, _ = recursive_prototypes(
-        histograms.astype("float16"), targets.astype("float16"), ridge=RIDGE
-    )
-    expected, _ = batch_solution([(histograms, targets)], 1.0)
+    batch = stream(4)[0]
+    found, _ = step([part.astype("float16") for part in batch])
+    expected, _ = batch_solution([batch], 1.0)
     # The inputs were rounded to eleven bits.
     np.testing.assert_allclose(np.asarray(found), expected, atol=1e-2)
 
 
 @on_tensorflow
 def test_wrong_arguments_are_refused():
-    histograms, targets = stream(4)[0]
+    histograms, targets = batch = stream(4)[0]
     for memory in (0.0, 1.5, float("nan")):
         with pytest.raises(ValueError, match=f"`memory`.*memory={memory}"):
-            recursive_prototypes(
-                histograms, targets, ridge=RIDGE, memory=memory
-            )
+            step(batch, None, memory)
     with pytest.raises(ValueError, match="`ridge` must be.*ridge=0"):
-        recursive_prototypes(histograms, targets, ridge=0.0)
+        recursive_prototypes(*batch, ridge=0.0)
     with pytest.raises(ValueError, match="`histograms` and `targets`"):
-        recursive_prototypes(histograms[1:], targets, ridge=RIDGE)
+        step((histograms[1:], targets))

@@ -81,21 +81,6 @@ def test_prediction_of_a_half_does_not_see_its_own_targets():
 
 
 @on_tensorflow
-def test_order_of_the_batch_is_irrelevant():
-    histograms, targets, first_half = batch_of(0)
-    order = np.random.default_rng(3).permutation(len(targets))
-    found = cross_half_prediction(
-        histograms[order], targets[order], first_half[order], ridge=RIDGE
-    )
-    expected = cross_half_prediction(
-        histograms, targets, first_half, ridge=RIDGE
-    )
-    np.testing.assert_allclose(
-        np.asarray(found), np.asarray(expected)[order], atol=1e-5
-    )
-
-
-@on_tensorflow
 def test_empty_half_predicts_zero():
     histograms, targets, _ = batch_of(0)
     found = cross_half_prediction(
