@@ -49,30 +49,6 @@ def test_compiled_equals_eager():
 
 
 @on_tensorflow
-def test_keras_file_round_trip(tmp_path):
-    model = keras.Sequential(
-        [
-            keras.Input((), dtype="int32"),
-            ClassEmbeddings(
-                5,
-                3,
-                embeddings_initializer="ones",
-                embeddings_regularizer="l2",
-                embeddings_constraint="unit_norm",
-            ),
-        ]
-    )
-    model.layers[-1].embeddings.assign(np.arange(15.0).reshape(5, 3))
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    assert again.layers[-1].get_config() == model.layers[-1].get_config()
-    labels = np.arange(5)
-    np.testing.assert_array_equal(
-        again.predict(labels, verbose=0), model.predict(labels, verbose=0)
-    )
-
-
-@on_tensorflow
 def test_vectors_start_at_one_norm_however_many_classes_there_are():
     for num_classes in (18, 2000):
         table = np.asarray(ClassEmbeddings(num_classes, 128).embeddings)

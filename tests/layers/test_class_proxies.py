@@ -53,34 +53,9 @@ def test_mixed_precision_leaves_float32_cosines_exact(policy):
     np.testing.assert_allclose(found, exact(vectors), rtol=1e-6)
 
 
-@on_tensorflow
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
-def test_symbolic_output_is_that_of_the_call(policy):
-    layer = gsp.layers.ClassProxies(5, proxies_per_class=2, dtype=policy)
-    symbolic = layer(keras.Input((8,)))
-    found = layer(embeddings())
-    assert symbolic.shape == (None, 5, 2)
-    assert layer.compute_output_shape((3, 8)) == tuple(found.shape)
-    assert symbolic.dtype == keras.backend.standardize_dtype(found.dtype)
-
-
 def test_zero_vectors_are_finite():
     layer = gsp.layers.ClassProxies(2, proxies_initializer="zeros")
     np.testing.assert_array_equal(layer(np.zeros((2, 4), "float32")), 0.0)
-
-
-@on_tensorflow
-def test_config_is_complete():
-    layer = gsp.layers.ClassProxies(
-        4,
-        proxies_per_class=2,
-        proxies_initializer="ones",
-        proxies_regularizer=gsp.losses.CenterRegularizer(0.3),
-        proxies_constraint="unit_norm",
-    )
-    copy = gsp.layers.ClassProxies.from_config(layer.get_config())
-    assert copy.get_config() == layer.get_config()
-    assert copy.proxies_regularizer.weight == 0.3
 
 
 @on_tensorflow

@@ -46,21 +46,6 @@ def test_l2_is_the_histogram_of_gsp_that_discards_nothing():
 
 
 @on_tensorflow
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("spatial", [(4, 5), (9,)])
-def test_symbolic_output_matches_the_eager_one(policy, spatial):
-    layer = PrototypeHistogram(7, dtype=policy)
-    unknown = (None,) * len(spatial)
-    symbolic = layer(keras.Input((*unknown, 6)))
-    eager = layer(feature_maps(spatial=spatial))
-    assert symbolic.shape == (None, 7)
-    assert eager.shape == (3, 7)
-    assert symbolic.dtype == "float32"
-    assert keras.backend.standardize_dtype(eager.dtype) == "float32"
-    np.testing.assert_allclose(np.asarray(eager).sum(1), 1.0, atol=1e-5)
-
-
-@on_tensorflow
 def test_keras_mask_is_obeyed_and_ends_here():
     tokens = feature_maps(spatial=(6,))
     tokens[0, 4:] = 0.0
@@ -71,27 +56,6 @@ def test_keras_mask_is_obeyed_and_ends_here():
     found = keras.Model(inputs, output).predict(tokens, verbose=0)
     expected = np.asarray(layer(tokens[:1, :4]))
     np.testing.assert_allclose(found[:1], expected, atol=1e-6)
-
-
-@on_tensorflow
-def test_keras_file_round_trip(tmp_path):
-    layer = PrototypeHistogram(
-        7,
-        4.0,
-        affinity="l2",
-        prototype_initializer="he_normal",
-        prototype_regularizer="l2",
-        prototype_constraint="unit_norm",
-        name="words",
-    )
-    model = keras.Sequential([keras.Input((4, 5, 6)), layer])
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    assert again.layers[-1].get_config() == layer.get_config()
-    np.testing.assert_array_equal(
-        again.predict(feature_maps(), verbose=0),
-        model.predict(feature_maps(), verbose=0),
-    )
 
 
 @on_tensorflow

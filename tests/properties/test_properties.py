@@ -108,6 +108,8 @@ def test_a_bad_row_stays_a_row(name, bad, batch, seed):
         np.testing.assert_allclose(
             one[others], other[others], rtol=1e-5, atol=1e-6
         )
+        if np.isnan(bad) and name.endswith("Pooling"):  # Not lost.
+            assert np.isnan(other[row]).any()
     if subject.is_smooth:
         assert np.isfinite(gradient[others]).all()
 
@@ -150,23 +152,6 @@ def test_an_empty_batch_is_empty_or_refused(name):
         assert np.isfinite(output).all()
         if subject.is_by_row:
             assert output.shape[0] == 0
-
-
-@pytest.mark.parametrize("name", LOSSES)
-@given(st.integers(1, 4), st.integers(0, 2**62), seeds)
-def test_class_numbers_are_only_names(name, num_classes, largest, seed):
-    """Except where they are row numbers of proxies or class embeddings."""
-    subject = LOSSES[name]
-    labels, array = drawn(subject, "normal", "float32", 6, num_classes, seed)
-    if name in ("ZeroShotLoss", "IntraBatchLoss") or issubclass(
-        getattr(gsp.losses, name), gsp.losses.ProxyLoss
-    ):
-        return
-    # The halves are even and odd labels.
-    others = largest // 4 * 2 + labels
-    (one,) = results(subject, labels, array)
-    (other,) = results(subject, others, array)
-    np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
 @pytest.mark.slow

@@ -1,0 +1,105 @@
+"""The contract of every layer that is no pooling: shapes, dtypes, files."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from tests.compiled import on_tensorflow
+
+# Its arguments, away from their defaults, and the shape of a sample.
+LAYERS = {
+    "BatchMessagePassing": ({"num_steps": 2, "num_heads": 3}, (6,)),
+    "ClassEmbeddings": (
+        {
+            "num_classes": 5,
+            "embedding_size": 3,
+            "embeddings_initializer": "ones",
+            "embeddings_regularizer": "l2",
+            "embeddings_constraint": "unit_norm",
+        },
+        (),
+    ),
+    "ClassProxies": (
+        {
+            "num_classes": 4,
+            "proxies_per_class": 2,
+            "proxies_initializer": "ones",
+            "proxies_regularizer": gsp.losses.CenterRegularizer(0.3),
+            "proxies_constraint": "unit_norm",
+        },
+        (8,),
+    ),
+    "EmbeddingNormalization": ({"normalization": "ball"}, (6,)),
+    "IntraBatchClassifier": (
+        {"num_classes": 7, "num_steps": 2, "num_heads": 3, "hidden_factor": 1},
+        (6,),
+    ),
+    "LearnedBoundary": ({"num_classes": 5, "initial_boundary": 1.1}, ()),
+    "PatchTokens": ({"prefix_tokens": 1}, (7, 6)),
+    "PrototypeHistogram": (
+        {
+            "num_prototypes": 7,
+            "inverse_temperature": 4.0,
+            "affinity": "l2",
+            "prototype_initializer": "he_normal",
+            "prototype_regularizer": "l2",
+            "prototype_constraint": "unit_norm",
+        },
+        (None, 4, 6),
+    ),
+    "TokenGrid": ({"grid_shape": (2, 3), "prefix_tokens": 1}, (7, 6)),
+    "Whitening": ({"size": 3, "shrinkage": 0.2}, (6,)),
+}
+# It has a state that a call changes: test_embedding_memory.py.
+ELSEWHERE = {"EmbeddingMemory", "ExpectedPreprocessing"}
+
+
+@on_tensorflow
+def test_every_layer_has_a_row():
+    names = {
+        name
+        for name in gsp.layers.__all__
+        if not issubclass(getattr(gsp.layers, name), FeaturePooling)
+    }
+    assert names == {*LAYERS} | ELSEWHERE
+
+
+@on_tensorflow
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_all_are_saved_and_symbolic_outputs_are_the_eager_ones(
+    policy, tmp_path
+):
+    keras.config.set_dtype_policy(policy)
+    random = np.random.default_rng(0)
+    inputs, arrays, outputs = {}, {}, {}
+    for name, (arguments, shape) in LAYERS.items():
+        inputs[name] = keras.Input(shape, name=name)
+        arrays[name] = np.array([4.0, 0.0, 2.0], "float32")
+        if shape:
+            known = [size or 5 for size in shape]
+            arrays[name] = random.normal(size=(3, *known)).astype("float32")
+        layer = getattr(gsp.layers, name)(**arguments)
+        config = layer.get_config()
+        assert config.keys() >= arguments.keys()
+        assert type(layer).from_config(config).get_config() == config
+        for number, one in enumerate(keras.tree.flatten(layer(inputs[name]))):
+            outputs[f"{name}_{number}"] = one
+    model = keras.Model(inputs, outputs)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    found, eager = loaded.predict(arrays, verbose=0), model(arrays)
+    for name, symbolic in outputs.items():
+        expected = eager[name]
+        dtype = keras.backend.standardize_dtype(expected.dtype)
+        if not name.startswith("EmbeddingNormalization"):
+            # It declares the policy's dtype and returns float32.
+            assert symbolic.dtype == dtype, name
+        assert symbolic.shape[1:] == expected.shape[1:], name
+        np.testing.assert_allclose(
+            np.asarray(found[name], "float32"),
+            np.asarray(expected, "float32"),
+            atol=1e-5 if policy == "float32" else 0.05,
+            err_msg=name,
+        )
