@@ -182,8 +182,5 @@ POINTS = np.eye(4)
 def test_bad_input_is_refused(function, options, message):
     with pytest.raises(ValueError, match=message):
         function(POINTS, **options)
-
-
-def test_an_unknown_reranking_is_refused():
     with pytest.raises(ValueError, match="qe"):
         retrieval_scores(POINTS, [0, 0, 1, 1], reranking=("qe",))

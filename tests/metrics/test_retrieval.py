@@ -14,36 +14,38 @@ NAMES = ["precision_at_1", "precision_at_r", "map_at_r"]
 def slow_rows(
     embeddings,
     labels,
-    gallery=None,
-    gallery_labels=None,
-    ks=(),
     *,
-    groups=None,
+    gallery_embeddings=None,
+    gallery_labels=None,
+    query_groups=None,
     gallery_groups=None,
-    is_own=None,
+    distractor_embeddings=(),
+    ks=(),
 ):
     """The definitions, one query and one rank at a time, in float64."""
     embeddings = np.asarray(embeddings, "float64")
-    is_own = gallery is None if is_own is None else is_own
-    others = embeddings if gallery is None else np.asarray(gallery, "float64")
-    if gallery is None:
-        gallery_labels, gallery_groups = labels, groups
+    is_own = gallery_embeddings is None
+    others = embeddings
+    if is_own:
+        gallery_labels, gallery_groups = labels, query_groups
+    else:
+        others = np.asarray(gallery_embeddings, "float64")
+    others = [*others, *np.asarray(distractor_embeddings, "float64")]
     queries, rows = [], []
     for i in range(len(embeddings)):
-        is_hit = (
-            [
-                np.any(np.logical_and(labels[i], other))
-                for other in (gallery_labels)
-            ]
+        is_hit = [
+            np.any(np.logical_and(labels[i], other))
             if np.ndim(labels) == 2
-            else [x == labels[i] for x in gallery_labels]
-        )
+            else other == labels[i]
+            for other in gallery_labels
+        ]
+        is_hit += [False] * len(distractor_embeddings)
         items = [j for j in range(len(others)) if not (is_own and i == j)]
-        if groups is not None:
+        if query_groups is not None:
             items = [
                 j
                 for j in items
-                if not (is_hit[j] and gallery_groups[j] == groups[i])
+                if not (is_hit[j] and gallery_groups[j] == query_groups[i])
             ]
         distance = {j: np.sum((embeddings[i] - others[j]) ** 2) for j in items}
         items.sort(key=lambda j: (distance[j], j))
@@ -68,19 +70,20 @@ def slow_rows(
     return queries, rows
 
 
-def slow_scores(embeddings, *arguments, all_measures=False, **options):
-    """Means of the definitions; without the mAPs unless asked for."""
-    queries, rows = slow_rows(embeddings, *arguments, **options)
-    names = [
-        name
-        for name in rows[0]
-        if all_measures or name in NAMES or name.startswith("recall")
-    ]
-    scores = {name: np.mean([row[name] for row in rows]) for name in names}
-    counts = len(queries), len(embeddings) - len(queries)
-    return scores | dict(
-        zip(("num_queries", "num_dropped"), counts, strict=True)
-    )
+def scores_of_loops(points, labels, *, recall_at=(1, 2), **options):
+    """The scores, whose numbers are all those of the loops."""
+    extra = ("block_size", "map_at", "average_precision")
+    scores = retrieval_scores(points, labels, recall_at=recall_at, **options)
+    given = {k: v for k, v in options.items() if k not in extra}
+    ks = {*recall_at, *options.get("map_at", ())}
+    queries, rows = slow_rows(points, labels, ks=ks, **given)
+    for name in scores.keys() - {"num_queries", "num_dropped"}:
+        expected = np.mean([row[name] for row in rows])
+        assert scores[name] == pytest.approx(expected, abs=1e-12), name
+    assert {*NAMES, *(f"recall_at_{k}" for k in recall_at)} <= scores.keys()
+    assert scores["num_queries"] == len(queries)
+    assert scores["num_dropped"] == len(points) - len(queries)
+    return scores
 
 
 # How a ranking is made depends on sizes; these reach each way with few items.
@@ -107,54 +110,36 @@ def random_set(seed, count=60, classes=9, size=5, noise=0.7):
     return points.astype("float32"), labels
 
 
-def assert_equal_scores(scores, expected):
-    assert scores.keys() == expected.keys()
-    for name, value in expected.items():
-        assert scores[name] == pytest.approx(value, abs=1e-12), name
-
-
-@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("block_size", [None, 1, 7, 1000])
-def test_equals_the_loops_over_queries_and_ranks(seed, block_size):
-    points, labels = random_set(seed, classes=[1, 2, 9, 40][seed])
-    scores = retrieval_scores(
-        points, labels, recall_at=(1, 3, 200), block_size=block_size
-    )
-    assert_equal_scores(scores, slow_scores(points, labels, ks=(1, 3, 200)))
+def test_equals_the_loops_over_queries_and_ranks(block_size):
+    for seed, classes in enumerate((1, 2, 9, 40)):
+        given = random_set(seed, classes=classes)
+        scores_of_loops(*given, recall_at=(1, 3, 200), block_size=block_size)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_equals_the_loops_with_a_separate_gallery(seed):
-    points, labels = random_set(seed, count=30)
-    gallery, gallery_labels = random_set(seed + 9, count=50, classes=7)
-    scores = retrieval_scores(
-        points,
-        labels,
-        gallery_embeddings=gallery,
-        gallery_labels=gallery_labels,
-        recall_at=(2, 5),
-        block_size=8,
-    )
-    expected = slow_scores(points, labels, gallery, gallery_labels, (2, 5))
-    assert_equal_scores(scores, expected)
-    assert scores["num_dropped"] > 0
+def in_gallery(count, classes=7, seed=9):
+    points, labels = random_set(seed, count=count, classes=classes)
+    return {"gallery_embeddings": points, "gallery_labels": labels}
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_every_way_to_rank_equals_the_loops(way, seed):
-    points, labels = random_set(seed, count=130, classes=[12, 60][seed])
-    scores = retrieval_scores(points, labels, recall_at=(1, 4), map_at=(1, 4))
-    expected = slow_scores(points, labels, ks=(1, 4), all_measures=True)
-    del expected["mean_average_precision"]
-    assert_equal_scores(scores, expected)
+def test_equals_the_loops_with_a_separate_gallery():
+    for seed in range(3):
+        given = random_set(seed, count=30)
+        gallery = in_gallery(50, seed=seed + 9)
+        scores = scores_of_loops(*given, **gallery, block_size=8)
+        assert scores["num_dropped"] > 0
+
+
+def test_every_way_to_rank_equals_the_loops(way):
+    for seed, classes in enumerate((12, 60)):
+        given = random_set(seed, count=130, classes=classes)
+        scores_of_loops(*given, recall_at=(1, 4), map_at=(1, 4))
 
 
 def test_every_way_to_rank_orders_equals_by_position(way):
     rng = np.random.default_rng(0)
     points = rng.integers(-2, 3, size=(120, 2)).astype("float32")
-    labels = rng.integers(9, size=120)
-    scores = retrieval_scores(points, labels, recall_at=(2,))
-    assert_equal_scores(scores, slow_scores(points, labels, ks=(2,)))
+    scores_of_loops(points, rng.integers(9, size=120))
 
 
 @pytest.mark.parametrize("rank", [1, 2])
@@ -166,58 +151,28 @@ def test_a_query_with_too_few_candidates_is_searched_again(rank, monkeypatch):
     monkeypatch.setattr(rankings, "SAMPLE_ITEMS", 16)
     monkeypatch.setattr(rankings, "DEEP_SHARE", 1)
     monkeypatch.setattr(rankings._Search, "_sampled_bounds", bounds)
-    points, labels = random_set(0, count=130, classes=12)
-    scores = retrieval_scores(points, labels, recall_at=(8,))
-    assert_equal_scores(scores, slow_scores(points, labels, ks=(8,)))
+    given = random_set(0, count=130, classes=12)
+    scores_of_loops(*given, recall_at=(8,))
 
 
 def test_queries_with_many_equal_items_are_sorted_whole(monkeypatch):
-    counts = []
-    complete = rankings._Search.complete
-
-    def counted(self, queries):
-        counts.append(len(queries))
-        return complete(self, queries)
-
-    monkeypatch.setattr(rankings._Search, "complete", counted)
     monkeypatch.setattr(rankings, "SAMPLE_ITEMS", 16)
     monkeypatch.setattr(rankings, "CROWD", -200)
     points, labels = random_set(0, count=240, classes=60, size=2)
     points[::2] = points[0]
-    scores = retrieval_scores(points, labels, recall_at=())
-    assert_equal_scores(scores, slow_scores(points, labels))
-    assert sum(counts) >= 120
+    scores_of_loops(points, labels)
 
 
 @pytest.mark.parametrize("has_gallery", [True, False])
 def test_items_of_the_query_and_its_camera_are_left_out(way, has_gallery):
-    points, labels = random_set(0, count=110, classes=15)
+    given = random_set(0, count=110, classes=15)
     cameras = np.random.default_rng(1).integers(3, size=110)
-    other, other_labels = random_set(5, count=120, classes=15)
-    other_cameras = np.random.default_rng(2).integers(4, size=120)
-    gallery, expected = {}, {}
+    gallery = {"query_groups": [f"camera {c}" for c in cameras]}
     if has_gallery:
-        gallery = {
-            "gallery_embeddings": other,
-            "gallery_labels": other_labels,
-            "gallery_groups": [f"camera {c}" for c in other_cameras],
-        }
-        expected = {
-            "gallery": other,
-            "gallery_labels": other_labels,
-            "gallery_groups": other_cameras,
-        }
-    scores = retrieval_scores(
-        points,
-        labels,
-        query_groups=[f"camera {c}" for c in cameras],
-        recall_at=(1, 5),
-        **gallery,
-    )
-    expected = slow_scores(
-        points, labels, groups=cameras, ks=(1, 5), **expected
-    )
-    assert_equal_scores(scores, expected)
+        cameras = np.random.default_rng(2).integers(4, size=120)
+        gallery |= in_gallery(120, 15, seed=5)
+        gallery["gallery_groups"] = [f"camera {c}" for c in cameras]
+    scores_of_loops(*given, recall_at=(1, 5), **gallery)
 
 
 def test_a_camera_of_its_own_for_each_item_changes_nothing():
@@ -228,23 +183,10 @@ def test_a_camera_of_its_own_for_each_item_changes_nothing():
 
 
 def test_distractors_are_found_and_never_right(way):
-    points, labels = random_set(0, count=70, classes=12)
+    given = random_set(0, count=70, classes=12)
     distractors = random_set(7, count=50)[0]
-    everything = np.concatenate([points, distractors])
-    scores = retrieval_scores(
-        points, labels, distractor_embeddings=distractors, recall_at=(1, 3)
-    )
-    expected = slow_scores(
-        points,
-        labels,
-        everything,
-        np.concatenate([labels, np.full(50, -1)]),
-        (1, 3),
-        is_own=True,
-    )
-    assert_equal_scores(scores, expected)
-    alone = retrieval_scores(points, labels, recall_at=(1, 3))
-    assert scores["map_at_r"] < alone["map_at_r"]
+    scores = scores_of_loops(*given, distractor_embeddings=distractors)
+    assert scores["map_at_r"] < retrieval_scores(*given)["map_at_r"]
 
 
 def test_distractors_stand_behind_equal_gallery_items():
@@ -261,17 +203,13 @@ def test_distractors_stand_behind_equal_gallery_items():
 @pytest.mark.parametrize("has_gallery", [True, False])
 def test_items_with_several_labels_share_one(way, has_gallery):
     points, _ = random_set(0, count=70)
-    other, _ = random_set(1, count=90)
     rng = np.random.default_rng(0)
     labels = rng.uniform(size=(70, 11)) < 0.1
-    other_labels = rng.uniform(size=(90, 11)) < 0.1
     gallery = {}
     if has_gallery:
-        gallery = {"gallery_embeddings": other, "gallery_labels": other_labels}
-    scores = retrieval_scores(points, labels, recall_at=(2,), **gallery)
-    others = (other, other_labels) if has_gallery else (None, None)
-    expected = slow_scores(points, labels, *others, (2,))
-    assert_equal_scores(scores, expected)
+        gallery = in_gallery(90, seed=1)
+        gallery["gallery_labels"] = rng.uniform(size=(90, 11)) < 0.1
+    scores = scores_of_loops(points, labels, **gallery)
     assert scores["num_dropped"] > 0
 
 
@@ -282,35 +220,19 @@ def test_one_of_several_labels_is_an_ordinary_label():
     assert found == expected
 
 
-@pytest.mark.parametrize("block_size", [None, 7])
-def test_average_precision_is_scikit_learns(block_size):
-    metrics = pytest.importorskip("sklearn.metrics")
-    points, labels = random_set(0, count=50)
-    scores = retrieval_scores(
-        points, labels, average_precision=True, block_size=block_size
-    )
-    found = []
-    for i in range(50):
-        others = np.arange(50) != i
-        nearness = -np.linalg.norm(points[others] - points[i], axis=1)
-        hits = labels[others] == labels[i]
-        found.append(metrics.average_precision_score(hits, nearness))
-    assert scores["mean_average_precision"] == pytest.approx(np.mean(found))
-
-
 def test_average_precision_counts_ties_by_position():
     rng = np.random.default_rng(0)
     points = rng.integers(-2, 3, size=(60, 2)).astype("float32")
     labels = rng.integers(4, size=60)
-    scores = retrieval_scores(
-        points, labels, average_precision=True, map_at=(5, 500)
-    )
-    expected = slow_scores(
-        points, labels, ks=(1, 2, 4, 5, 8, 500), all_measures=True
-    )
-    for name, value in scores.items():
-        assert value == pytest.approx(expected[name], abs=1e-12), name
-    assert scores["map_at_500"] == scores["mean_average_precision"]
+    for block_size in (None, 7):
+        scores = scores_of_loops(
+            points,
+            labels,
+            average_precision=True,
+            map_at=(5, 500),
+            block_size=block_size,
+        )
+        assert scores["map_at_500"] == scores["mean_average_precision"]
 
 
 def test_scores_of_each_class_are_those_of_its_queries():
@@ -339,68 +261,38 @@ def test_scores_of_each_class_are_those_of_its_queries():
     assert total / whole["num_queries"] == pytest.approx(whole["map_at_r"])
 
 
-def test_precision_counts_to_i_and_not_to_r():
-    # Ranking of query 0: wrong, right, wrong, right; R = 2.
-    points = np.array([[0.0], [1.0], [2.0], [3.0], [4.0]])
-    scores = retrieval_scores(
-        points[:1],
-        [7],
-        gallery_embeddings=points[1:],
-        gallery_labels=[1, 7, 1, 7],
-        recall_at=(1, 2),
-    )
-    assert scores["map_at_r"] == pytest.approx((1 / 2) / 2)
-    assert scores["precision_at_r"] == pytest.approx(1 / 2)
-    assert (scores["recall_at_1"], scores["recall_at_2"]) == (0.0, 1.0)
-
-
 def test_a_query_is_removed_by_index_and_its_copies_stay():
     # 0, 1 and 2 are one point; the copy of another class is a real mistake.
     points = np.array([[1.0, 2.0]] * 3 + [[5.0, 5.0]] * 2)
-    labels = [0, 1, 0, 1, 2]
-    scores = retrieval_scores(points, labels, recall_at=(1, 2))
-    assert_equal_scores(scores, slow_scores(points, labels, ks=(1, 2)))
+    scores_of_loops(points, [0, 1, 0, 1, 2])
+    collapsed = np.full((4, 3), 0.1, "float32")
+    scores_of_loops(collapsed, [0, 1, 0, 1])
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_ties_and_duplicates_are_ordered_by_index(seed):
-    rng = np.random.default_rng(seed)
-    points = rng.integers(-3, 4, size=(80, 2)).astype("float32")
-    labels = rng.integers(4, size=80)
-    for offset in (0.0, 4096.0):
-        scores = retrieval_scores(points + offset, labels, block_size=13)
-        expected = slow_scores(points, labels, ks=(1, 2, 4, 8))
-        assert_equal_scores(scores, expected)
+def test_ties_and_duplicates_are_ordered_by_index():
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        points = rng.integers(-3, 4, size=(80, 2)).astype("float32")
+        labels = rng.integers(4, size=80)
+        scores = scores_of_loops(points, labels, block_size=13)
+        far = retrieval_scores(points + 4096.0, labels, recall_at=(1, 2))
+        assert far == pytest.approx(scores, abs=1e-12)
 
 
 def test_identical_items_have_one_distance_whatever_their_column():
     rng = np.random.default_rng(0)
     distinct = rng.normal(size=(3, 97)).astype("float32")
     points = distinct[rng.integers(3, size=301)]
-    labels = rng.integers(5, size=301)
-    scores = retrieval_scores(points, labels, recall_at=())
-    assert_equal_scores(scores, slow_scores(points, labels))
+    scores_of_loops(points, rng.integers(5, size=301))
 
 
-def test_a_common_offset_changes_nothing():
+def test_offset_and_scale_change_nothing():
     points, labels = random_set(3)
     points = np.round(points * 256) / 256
     expected = retrieval_scores(points, labels)
-    assert retrieval_scores(points + np.float32(1024), labels) == expected
-
-
-@pytest.mark.parametrize("scale", [2.0**-100, 2.0**80])
-def test_tiny_and_huge_embeddings_rank_as_ordinary_ones(scale):
-    points, labels = random_set(4)
-    expected = retrieval_scores(points, labels)
-    assert retrieval_scores(points * np.float32(scale), labels) == expected
-
-
-def test_a_collapsed_encoder_ranks_by_index():
-    labels = [0, 1, 0, 1]
-    points = np.full((4, 3), 0.1, "float32")
-    scores = retrieval_scores(points, labels, recall_at=())
-    assert_equal_scores(scores, slow_scores(points, labels))
+    tiny, huge = (points * np.float32(s) for s in (2.0**-100, 2.0**80))
+    for moved in (points + np.float32(1024), tiny, huge):
+        assert retrieval_scores(moved, labels) == expected
 
 
 def test_lone_queries_are_dropped_and_counted():
@@ -491,91 +383,65 @@ POINTS, LABELS = random_set(0, count=4, classes=1)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "error", "message"),
+    ("points", "labels", "error", "message"),
     [
-        ((with_nan(), LABELS), {}, ValueError, "1 of 4 rows.*row 2"),
-        ((POINTS[0], LABELS), {}, ValueError, r"shape \(5,\)"),
-        ((POINTS[:0], LABELS[:0]), {}, ValueError, r"shape \(0, 5\)"),
-        ((POINTS, LABELS[:3]), {}, ValueError, r"shape \(3,\)"),
-        ((POINTS, np.eye(4)), {}, ValueError, r"shape \(4, 4\)"),
-        ((POINTS, [0, 1, 2, 3]), {}, ValueError, "none with a positive"),
-        ((POINTS, [0, 0, 0, np.nan]), {}, ValueError, "1 NaN of 4"),
-        ((POINTS, [0, "a", None, 1]), {}, TypeError, "NoneType"),
-        ((POINTS, np.ones(4, complex)), {}, TypeError, "complex128"),
-        ((POINTS, LABELS), {"recall_at": (0,)}, ValueError, r"\(0,\)"),
-        ((POINTS, LABELS), {"recall_at": (1.5,)}, ValueError, r"\(1.5,\)"),
-        ((POINTS, LABELS), {"map_at": (0,)}, ValueError, r"map_at=\(0,\)"),
+        (with_nan(), LABELS, ValueError, "1 of 4 rows.*row 2"),
+        (POINTS[0], LABELS, ValueError, r"shape \(5,\)"),
+        (POINTS[:0], LABELS[:0], ValueError, r"shape \(0, 5\)"),
+        (POINTS, LABELS[:3], ValueError, r"shape \(3,\)"),
+        (POINTS, np.eye(4), ValueError, r"shape \(4, 4\)"),
+        (POINTS, [0, 1, 2, 3], ValueError, "none with a positive"),
+        (POINTS, [0, 0, 0, np.nan], ValueError, "1 NaN of 4"),
+        (POINTS, [0, "a", None, 1], TypeError, "NoneType"),
+        (POINTS, np.ones(4, complex), TypeError, "complex128"),
+    ],
+)
+def test_bad_points_and_labels_are_refused(points, labels, error, message):
+    with pytest.raises(error, match=message):
+        retrieval_scores(points, labels)
+
+
+def gallery(embeddings=POINTS, labels=LABELS, **options):
+    return {
+        "gallery_embeddings": embeddings,
+        "gallery_labels": labels,
+        **options,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"recall_at": (0,)}, ValueError, r"\(0,\)"),
+        ({"recall_at": (1.5,)}, ValueError, r"\(1.5,\)"),
+        ({"map_at": (0,)}, ValueError, r"map_at=\(0,\)"),
+        ({"block_size": 0}, ValueError, "block_size=0"),
+        ({"block_size": 1.5}, ValueError, "block_size=1.5"),
+        ({"query_groups": [0]}, ValueError, r"query_groups.*shape \(1,\)"),
         (
-            (POINTS, LABELS),
-            {"query_groups": LABELS[:3]},
-            ValueError,
-            r"query_groups.*shape \(3,\)",
-        ),
-        (
-            (POINTS, LABELS),
             {"query_groups": LABELS, "gallery_groups": LABELS},
             ValueError,
             "no gallery_embeddings",
         ),
+        (gallery(query_groups=LABELS), ValueError, "no gallery_groups"),
+        (gallery(labels=None), ValueError, "no gallery_labels"),
+        (gallery(None), ValueError, "no gallery_embeddings"),
+        (gallery(POINTS[:, :3]), ValueError, "5 and 3"),
+        (gallery(labels=list("aaaa")), TypeError, "int64 and <U1"),
+        (gallery(labels=LABELS + 9), ValueError, "none with a positive"),
         (
-            (POINTS, LABELS),
-            {
-                "gallery_embeddings": POINTS,
-                "gallery_labels": LABELS,
-                "query_groups": LABELS,
-            },
-            ValueError,
-            "no gallery_groups",
-        ),
-        (
-            (POINTS, LABELS),
             {"distractor_embeddings": POINTS[:, :3]},
             ValueError,
             "the embeddings, 5. Received: 3",
         ),
-        (
-            (POINTS, np.ones((4, 3), bool)),
-            {
-                "gallery_embeddings": POINTS,
-                "gallery_labels": np.ones((4, 2), bool),
-            },
-            ValueError,
-            r"\(4, 3\) booleans.*\(4, 2\)",
-        ),
-        ((POINTS, LABELS), {"block_size": 0}, ValueError, "block_size=0"),
-        ((POINTS, LABELS), {"block_size": 1.5}, ValueError, "block_size=1.5"),
-        (
-            (POINTS, LABELS),
-            {"gallery_embeddings": POINTS},
-            ValueError,
-            "no gallery_labels",
-        ),
-        (
-            (POINTS, LABELS),
-            {"gallery_labels": LABELS},
-            ValueError,
-            "no gallery_embeddings",
-        ),
-        (
-            (POINTS, LABELS),
-            {"gallery_embeddings": POINTS[:, :3], "gallery_labels": LABELS},
-            ValueError,
-            "5 and 3",
-        ),
-        (
-            (POINTS, LABELS),
-            {"gallery_embeddings": POINTS, "gallery_labels": list("aaaa")},
-            TypeError,
-            "int64 and <U1",
-        ),
-        (
-            (POINTS, LABELS),
-            {"gallery_embeddings": POINTS, "gallery_labels": LABELS + 9},
-            ValueError,
-            "none with a positive",
-        ),
     ],
 )
-def test_bad_input_is_refused(arguments, options, error, message):
+def test_bad_options_are_refused(options, error, message):
     with pytest.raises(error, match=message):
-        retrieval_scores(*arguments, **options)
+        retrieval_scores(POINTS, LABELS, **options)
+
+
+def test_several_labels_are_of_as_many_classes():
+    two, three = np.ones((4, 2), bool), np.ones((4, 3), bool)
+    with pytest.raises(ValueError, match=r"\(4, 3\) booleans.*\(4, 2\)"):
+        retrieval_scores(POINTS, three, **gallery(labels=two))

@@ -43,29 +43,28 @@ def slow_scores(distances, is_same, rates):
 RATES = (0.0, 1e-3, 0.05, 0.5, 1.0)
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("block_size", [None, 1, 7])
-def test_equals_the_loops_over_pairs(seed, block_size):
-    points, labels = noisy_set(seed, classes=[2, 9, 25][seed])
-    scores = verification_scores(
-        points, labels, false_accept_rates=RATES, block_size=block_size
-    )
-    distances, is_same = pair_list(points, labels)
-    for name, value in slow_scores(distances, is_same, RATES).items():
-        assert scores[name] == pytest.approx(value, abs=1e-12), name
-    assert scores["num_positive_pairs"] == is_same.sum()
-    assert scores["num_negative_pairs"] == (~is_same).sum()
+def test_equals_the_loops_over_pairs(block_size):
+    for seed, classes in enumerate((2, 9, 25)):
+        points, labels = noisy_set(seed, classes=classes)
+        scores = verification_scores(
+            points, labels, false_accept_rates=RATES, block_size=block_size
+        )
+        distances, is_same = pair_list(points, labels)
+        for name, value in slow_scores(distances, is_same, RATES).items():
+            assert scores[name] == pytest.approx(value, abs=1e-12), name
+        assert scores["num_positive_pairs"] == is_same.sum()
+        assert scores["num_negative_pairs"] == (~is_same).sum()
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("has_gallery", [False, True])
 @pytest.mark.parametrize("has_ties", [False, True])
-def test_equals_scikit_learn(seed, has_gallery, has_ties):
+def test_equals_scikit_learn(has_gallery, has_ties):
     metrics = pytest.importorskip("sklearn.metrics")
     optimize = pytest.importorskip("scipy.optimize")
-    points, labels = noisy_set(seed)
+    points, labels = noisy_set(0)
     points = np.round(points) if has_ties else points
-    others = noisy_set(seed + 9, count=31) if has_gallery else (None, None)
+    others = noisy_set(9, count=31) if has_gallery else (None, None)
     if has_ties and has_gallery:
         others = np.round(others[0]), others[1]
     scores = verification_scores(
@@ -89,16 +88,6 @@ def test_equals_scikit_learn(seed, has_gallery, has_ties):
         lambda f: 1 - f - np.interp(f, far, tar), 0, 1, xtol=1e-14
     )
     assert scores["equal_error_rate"] == pytest.approx(crossing, abs=1e-9)
-
-
-def test_half_of_all_is_chance():
-    rng = np.random.default_rng(0)
-    scores = verification_scores(
-        rng.normal(size=(300, 4)), rng.integers(3, size=300)
-    )
-    # A standard error is about 0.003 with this many pairs.
-    assert scores["auc"] == pytest.approx(0.5, abs=0.02)
-    assert scores["equal_error_rate"] == pytest.approx(0.5, abs=0.02)
 
 
 def test_separated_classes_make_no_error():
