@@ -32,7 +32,7 @@ def learner_of(rate, *, capacity=32, warmup_steps=0, memory=True):
     return learner
 
 
-def fit(learner, callback, epochs=3, **arguments):
+def fit(learner, *callbacks, epochs=3, **arguments):
     return learner.fit(
         IMAGES,
         LABELS,
@@ -40,9 +40,13 @@ def fit(learner, callback, epochs=3, **arguments):
         epochs=epochs,
         shuffle=False,
         verbose=0,
-        callbacks=[callback],
+        callbacks=[*callbacks],
         **arguments,
     ).history
+
+
+def drift(**arguments):
+    return gsp.callbacks.MemoryDrift((IMAGES, LABELS), **arguments)
 
 
 def unit(rows):
@@ -57,16 +61,7 @@ def test_drift_is_the_distance_of_an_epoch_scaled_to_the_oldest_slot():
             np.array(learner.encoder(IMAGES))
         )
     )
-    callback = gsp.callbacks.MemoryDrift((IMAGES, LABELS))
-    found = learner.fit(
-        IMAGES,
-        LABELS,
-        batch_size=8,
-        epochs=3,
-        shuffle=False,
-        verbose=0,
-        callbacks=[callback, snap],
-    ).history
+    found = fit(learner, drift(), snap)
     # Two steps an epoch; a slot of 12 is overwritten after 1.5 steps.
     expected = [
         (1 - np.mean(np.sum(unit(now) * unit(before), axis=1))) * 1.5 / 2
@@ -76,56 +71,37 @@ def test_drift_is_the_distance_of_an_epoch_scaled_to_the_oldest_slot():
 
 
 def test_the_memory_counts_once_it_is_warm():
-    callback = gsp.callbacks.MemoryDrift((IMAGES, LABELS))
-    found = fit(learner_of(0.01, capacity=64, warmup_steps=3), callback)
+    found = fit(learner_of(0.01, capacity=64, warmup_steps=3), drift())
     assert found["memory_fill"] == [0.0, 0.5, 0.75]
 
 
 def test_only_large_drift_warns():
     with pytest.warns(UserWarning, match="moved far while they were in"):
-        fit(
-            learner_of(5.0),
-            gsp.callbacks.MemoryDrift((IMAGES, LABELS), limit=0.01),
-        )
+        fit(learner_of(5.0), drift(limit=0.01))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        fit(learner_of(1e-4), gsp.callbacks.MemoryDrift((IMAGES, LABELS)))
+        fit(learner_of(1e-4), drift())
 
 
 def test_a_resumed_run_logs_what_a_whole_run_does(tmp_path):
-    whole = fit(
-        learner_of(0.05), gsp.callbacks.MemoryDrift((IMAGES, LABELS)), 4
-    )
+    whole = fit(learner_of(0.05), drift(), epochs=4)
     for epochs in (2, 4):
-        learner = learner_of(0.05)
-        callback = gsp.callbacks.MemoryDrift((IMAGES, LABELS))
+        learner, callback = learner_of(0.05), drift()
         resume = gsp.callbacks.ExactResume(tmp_path, callbacks=[callback])
-        step = resume.restore(learner)
-        found = learner.fit(
-            IMAGES,
-            LABELS,
-            batch_size=8,
-            initial_epoch=step // 2,
-            epochs=epochs,
-            shuffle=False,
-            verbose=0,
-            callbacks=[callback, resume],
-        ).history
+        start = resume.restore(learner) // 2
+        found = fit(
+            learner, callback, resume, initial_epoch=start, epochs=epochs
+        )
     assert found["memory_drift"] == whole["memory_drift"][2:]
 
 
 def test_a_model_without_a_memory_is_refused():
     with pytest.raises(RuntimeError, match="with a `memory`"):
-        fit(
-            learner_of(0.1, memory=False),
-            gsp.callbacks.MemoryDrift((IMAGES, LABELS)),
-        )
+        fit(learner_of(0.1, memory=False), drift())
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"limit": 0.0}, {"limit": 1.5}, {"batch_size": 0}]
-)
-def test_numbers_out_of_range_are_refused(wrong):
-    (name,) = wrong
-    with pytest.raises(ValueError, match=f"`{name}` must be"):
-        gsp.callbacks.MemoryDrift((IMAGES, LABELS), **wrong)
+def test_numbers_out_of_range_are_refused():
+    for wrong in ({"limit": 0.0}, {"limit": 1.5}, {"batch_size": 0}):
+        (name,) = wrong
+        with pytest.raises(ValueError, match=f"`{name}` must be"):
+            drift(**wrong)

@@ -15,7 +15,6 @@ import keras_gsp as gsp
 
 PATCH = 8
 SQUARE, WIDE = (32, 32, 3), (24, 32, 3)
-SMALL = {"num_layers": 1, "num_heads": 2, "hidden_dim": 32}
 REGISTERS = 2
 # The last layer of each branch beside a residual connection.
 MIXING = re.compile(
@@ -30,51 +29,27 @@ def hub_model(name, image_shape, **options):
     return getattr(hub.models, name)(image_shape=image_shape, **options)
 
 
-def vit():
-    return hub_model("ViTBackbone", WIDE, patch_size=PATCH, mlp_dim=16, **SMALL)
-
-
-def dino_v2():
-    return hub_model(
-        "DINOV2Backbone",
-        SQUARE,
-        patch_size=PATCH,
-        num_register_tokens=REGISTERS,
-        position_embedding_shape=SQUARE,
-        intermediate_dim=16,
-        **SMALL,
-    )
+def transformer(name, image_shape, hidden_width="intermediate_dim", **options):
+    small = {"num_layers": 1, "num_heads": 2, "hidden_dim": 32}
+    small |= {"patch_size": PATCH, hidden_width: 16}
+    return hub_model(name, image_shape, **small, **options)
 
 
 def dino_v3():
-    return hub_model(
-        "DINOV3Backbone",
-        WIDE,
-        patch_size=PATCH,
-        num_register_tokens=REGISTERS,
-        intermediate_dim=16,
-        **SMALL,
-    )
+    return transformer("DINOV3Backbone", WIDE, num_register_tokens=REGISTERS)
 
 
-def clip():
-    return hub_model(
-        "CLIPVisionEncoder",
+def dino_v2():
+    return transformer(
+        "DINOV2Backbone",
         SQUARE,
-        patch_size=PATCH,
-        intermediate_dim=16,
-        **SMALL,
+        num_register_tokens=REGISTERS,
+        position_embedding_shape=SQUARE,
     )
 
 
 def siglip():
-    pooled = hub_model(
-        "SigLIPVisionEncoder",
-        SQUARE,
-        patch_size=PATCH,
-        intermediate_dim=16,
-        **SMALL,
-    )
+    pooled = transformer("SigLIPVisionEncoder", SQUARE)
     # It pools by itself; its tokens are those before.
     tokens = pooled.get_layer("post_layer_norm").output
     return keras.Model(pooled.inputs, tokens)
@@ -101,24 +76,24 @@ def convnext():
 # Builder, rows and columns, leading tokens, options of `build_encoder`.
 # DINOv2, CLIP and SigLIP only take square images.
 MODELS = {
-    "vit": (vit, (3, 4), 1, {}),
+    "vit": (lambda: transformer("ViTBackbone", WIDE, "mlp_dim"), (3, 4), 1, {}),
     "dino-v2": (dino_v2, (4, 4), 1 + REGISTERS, {}),
     # keras-hub states the tokens of a square image,
     "dino-v3": (dino_v3, (3, 4), 1 + REGISTERS, {"grid_shape": (3, 4)}),
-    "clip": (clip, (4, 4), 1, {}),
+    "clip": (lambda: transformer("CLIPVisionEncoder", SQUARE), (4, 4), 1, {}),
     # and here one token more than the model gives.
     "siglip": (siglip, (4, 4), 0, {"grid_shape": (4, 4)}),
     "swin": (swin, (4, 6), 0, {}),
     "convnext": (convnext, (3, 4), 0, {}),
 }
+# Others differ from these in no path of the encoder.
+QUICK = "vit", "dino-v3", "swin"
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        name
-        if name in ("vit", "dino-v3", "swin")
-        else pytest.param(name, marks=pytest.mark.slow)
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
         for name in MODELS
     ],
 )

@@ -35,26 +35,27 @@ def largest_steps(model, optimizer):
     }
 
 
-def test_proxies_take_their_own_steps():
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        (
+            {"proxies": 1e-2},
+            {"encoder/kernel": 1e-4, "class_proxies/proxies": 1e-2},
+        ),
+        (
+            {"class_proxies/proxies": 1e-2, "encoder/bias": 1e-3},
+            {"encoder/kernel": 1e-4, "encoder/bias": 1e-3},
+        ),
+    ],
+)
+def test_matching_variables_take_their_own_steps(rates, expected):
     model = proxy_model()
     optimizer = gsp.models.proxy_optimizer(
-        model, keras.optimizers.Adam(1e-4), {"proxies": 1e-2}
+        model, keras.optimizers.Adam(1e-4), rates
     )
     steps = largest_steps(model, optimizer)
-    np.testing.assert_allclose(steps["encoder/kernel"], 1e-4, rtol=1e-2)
-    np.testing.assert_allclose(steps["class_proxies/proxies"], 1e-2, rtol=1e-2)
-
-
-def test_a_layer_name_narrows_the_match():
-    model = proxy_model()
-    optimizer = gsp.models.proxy_optimizer(
-        model,
-        keras.optimizers.Adam(1e-4),
-        {"class_proxies/proxies": 1e-2, "encoder/bias": 1e-3},
-    )
-    steps = largest_steps(model, optimizer)
-    np.testing.assert_allclose(steps["encoder/kernel"], 1e-4, rtol=1e-2)
-    np.testing.assert_allclose(steps["encoder/bias"], 1e-3, rtol=1e-2)
+    for name, step in expected.items():
+        np.testing.assert_allclose(steps[name], step, rtol=1e-2)
 
 
 def test_other_settings_are_copied():
@@ -86,14 +87,22 @@ def test_training_resumes_from_a_keras_file(tmp_path):
     np.testing.assert_equal(model.get_weights(), loaded.get_weights())
 
 
-def test_a_name_that_matches_nothing_is_refused():
-    with pytest.raises(ValueError, match="'prototypes'.*encoder/kernel"):
+@pytest.mark.parametrize(
+    ("rates", "message"),
+    [
+        ({"prototypes": 1e-2}, "'prototypes'.*encoder/kernel"),
+        ({"roxies": 1e-2}, "'roxies'"),
+        (
+            {"proxies": 1e-2, "class_proxies/proxies": 1e-3},
+            "class_proxies/proxies' twice",
+        ),
+        ({}, "at least one"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused(rates, message):
+    with pytest.raises(ValueError, match=message):
         gsp.models.proxy_optimizer(
-            proxy_model(), keras.optimizers.Adam(), {"prototypes": 1e-2}
-        )
-    with pytest.raises(ValueError, match="'roxies'"):
-        gsp.models.proxy_optimizer(
-            proxy_model(), keras.optimizers.Adam(), {"roxies": 1e-2}
+            proxy_model(), keras.optimizers.Adam(), rates
         )
 
 
@@ -105,24 +114,10 @@ def test_an_unbuilt_model_is_refused():
         )
 
 
-def test_two_names_for_one_variable_are_refused():
-    with pytest.raises(ValueError, match="class_proxies/proxies' twice"):
-        gsp.models.proxy_optimizer(
-            proxy_model(),
-            keras.optimizers.Adam(),
-            {"proxies": 1e-2, "class_proxies/proxies": 1e-3},
-        )
-
-
-def test_no_names_are_refused():
-    with pytest.raises(ValueError, match="at least one"):
-        gsp.models.proxy_optimizer(proxy_model(), keras.optimizers.Adam(), {})
-
-
-@pytest.mark.parametrize("optimizer", ["adam", None])
-def test_only_plain_optimizers_are_taken(optimizer):
-    with pytest.raises(TypeError, match="Received: optimizer="):
-        gsp.models.proxy_optimizer(proxy_model(), optimizer, {"proxies": 1e-2})
+def test_only_plain_optimizers_are_taken():
     wrapped = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())
-    with pytest.raises(TypeError, match="Received: optimizer="):
-        gsp.models.proxy_optimizer(proxy_model(), wrapped, {"proxies": 1e-2})
+    for optimizer in ("adam", None, wrapped):
+        with pytest.raises(TypeError, match="Received: optimizer="):
+            gsp.models.proxy_optimizer(
+                proxy_model(), optimizer, {"proxies": 1e-2}
+            )
