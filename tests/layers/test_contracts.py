@@ -1,5 +1,7 @@
 """The contract of every layer that is no pooling: shapes, dtypes, files."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -83,6 +85,7 @@ def test_all_are_saved_and_symbolic_outputs_are_the_eager_ones(
         layer = getattr(gsp.layers, name)(**arguments)
         config = layer.get_config()
         assert config.keys() >= arguments.keys()
+        json.dumps(config)  # Of plain values alone.
         assert type(layer).from_config(config).get_config() == config
         for number, one in enumerate(keras.tree.flatten(layer(inputs[name]))):
             outputs[f"{name}_{number}"] = one

@@ -166,6 +166,7 @@ def test_a_batch_of_unknown_size_in_a_graph():
 
     for size in (10, 6):
         labels, embeddings = batch(size)
+        labels = labels.astype("float64")
         embeddings = embeddings.astype("float32")
         of_matrix, found = step(labels, same(labels), embeddings)
         expected = [loss(labels, embeddings) for loss in losses]

@@ -172,7 +172,7 @@ def test_items_of_the_query_and_its_camera_are_left_out(way, has_gallery):
         cameras = np.random.default_rng(2).integers(4, size=120)
         gallery |= in_gallery(120, 15, seed=5)
         gallery["gallery_groups"] = [f"camera {c}" for c in cameras]
-    scores_of_loops(*given, recall_at=(1, 5), **gallery)
+    scores_of_loops(*given, recall_at=(1, 5), average_precision=True, **gallery)
 
 
 def test_a_camera_of_its_own_for_each_item_changes_nothing():
