@@ -9,6 +9,7 @@ demo that was stopped continues, finished trainings are kept.
 
 import os
 import re
+import subprocess
 import sys
 import time
 import webbrowser
@@ -50,6 +51,9 @@ MEASURES = {
     "precision_at_r": "P@R",
 }
 SMOKE = {"steps": 20, "steps_per_evaluation": 20}
+NUM_QUERIES, NUM_SHOWN = 3, 5
+"""Images that the export is searched with, and neighbors printed of each."""
+CHECKOUT = Path(__file__).parents[1]
 Key = tuple[str, str, int]
 """Stage, method and seed of a run."""
 
@@ -131,12 +135,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run_demo(command: DemoCommand) -> None:
-    """Trains, compares, exports, searches and draws."""
+    """Trains, compares, exports, searches and reports."""
     start = time.monotonic()
     folder = command.runs / "smoke" if command.smoke else command.runs
     # TensorFlow takes seconds to import: not for an error or for --help.
     from training.recipes.data import check_sources, load_splits
-    from training.reports.demo_outputs import draw_pictures, export_and_search
 
     directories = {}
     splits: dict[bool, Any] = {}
@@ -160,8 +163,7 @@ def run_demo(command: DemoCommand) -> None:
         f"seeds:\n\n{table}\n{_conclusion(directories)}\n"
     )
     best = best_run(directories)
-    export_and_search(best, images, folder)
-    draw_pictures(directories, best, images, folder)
+    export_and_search(best, images.test, folder)
     page = write_demo_report(directories, folder)
     if command.open and not command.smoke and has_desktop():
         webbrowser.open(page.absolute().as_uri())
@@ -174,6 +176,36 @@ def best_run(directories: dict[Key, RunDirectory]) -> RunDirectory:
     return max(
         directories.values(),
         key=lambda run: max(e["val_map_at_r"] for e in run.read_history()),
+    )
+
+
+def export_and_search(
+    directory: RunDirectory, images: Any, folder: Path
+) -> None:
+    """Exports a run to `saved_model` and searches it from a new process.
+
+    The gallery holds all images of unseen letters, so each query finds itself
+    first. `queries` gets one image of each of the last classes.
+    """
+    from PIL import Image
+
+    from training.runs.export_run import Export, export_run
+
+    model = folder.absolute() / "saved_model"
+    if not model.exists():
+        export_run(Export(run=directory.path, output=model))
+    queries = folder.absolute() / "queries"
+    queries.mkdir(parents=True, exist_ok=True)
+    files = []
+    firsts = np.unique(images.labels, return_index=True)[1]
+    for position in firsts[-NUM_QUERIES:]:
+        files.append(str(queries / f"test-{position}.png"))
+        Image.fromarray(images.images[position]).save(files[-1])
+    print(f"{directory.path} exported to {folder / 'saved_model'}. A new")
+    print("process loads it and finds (distance, class, image):", flush=True)
+    command = [sys.executable, "-m", "training.search", str(model), *files]
+    subprocess.run(
+        [*command, "--top", str(NUM_SHOWN)], cwd=CHECKOUT, check=True
     )
 
 

@@ -137,9 +137,13 @@ def _examine(command):
     folds, train = recipe.validation_folds, splits.train
     if splits.validation is None and train.num_classes >= folds:
         train = splits.with_validation(folds, recipe.validation_fold).train
+    classes = recipe.classes_per_batch
+    if recipe.dataset in OWN_SPLITS:
+        # As training.train does.
+        classes = min(classes, train.num_classes)
     sampling = sampling_facts(
         train,
-        command.classes_per_batch or recipe.classes_per_batch,
+        command.classes_per_batch or classes,
         command.samples_per_class or recipe.samples_per_class,
     )
     for line in _report(found, sampling, limits["min_side"]):
@@ -267,16 +271,17 @@ def _next(command, found, sampling):
             "command and training.train --decisions decisions.csv"
         )
     options = ["--data-dir", command.data_dir]
-    if command.decisions is not None:
-        options += ["--decisions", str(command.decisions)]
-    if command.train_classes is not None:
-        options += ["--train-classes", str(command.train_classes)]
-    for name in ("classes_per_batch", "samples_per_class"):
-        count = sampling[name]
-        if name == "classes_per_batch":
-            count = min(count, sampling["num_classes"])
-        if count != getattr(command.recipe, name):
-            options += [f"--{name.replace('_', '-')}", str(count)]
+    given = {
+        "--decisions": command.decisions,
+        "--train-classes": command.train_classes,
+        "--classes-per-batch": command.classes_per_batch,
+        "--samples-per-class": command.samples_per_class,
+    }
+    if not sampling["is_possible"]:
+        given["--classes-per-batch"] = sampling["num_classes"]
+    for option, value in given.items():
+        if value is not None:
+            options += [option, str(value)]
     if found.unreadable:
         options += ["--corrupt-images", "skip"]
     words = ["python", "-m", "training.train", command.dataset, *options]

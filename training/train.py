@@ -71,13 +71,15 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         base, command = _parse(arguments)
         recipe = command.recipe
-        name = command.name or run_name(base, recipe)
-        directory = RunDirectory(command.runs / name)
         distribution = Distribution(command.distribution, command.model_devices)
-        from training.recipes.data import check_sources
+        from training.recipes.data import check_sources, fitted_to_classes
 
         check_sources(recipe)
         with printed_notes(), distribution.together():
+            if recipe.classes_per_batch == named(base).classes_per_batch:
+                recipe = fitted_to_classes(recipe)
+            name = command.name or run_name(base, recipe)
+            directory = RunDirectory(command.runs / name)
             _train(recipe, directory, distribution)
     except ERRORS as error:
         sys.exit(f"error: {error}")

@@ -50,12 +50,14 @@ def test_the_first_command_trains_from_imagenet_weights(
 
     monkeypatch.setattr(keras.applications, "MobileNetV2", built)
     where = ["--data-dir", str(folder), "--runs", str(tmp_path)]
-    few = "--steps 2 --classes-per-batch 2 --samples-per-class 2"
+    few = "--steps 2 --samples-per-class 2"
     train.main(["folder", *where, "--pooling", "gsp", *few.split()])
     assert set(asked) == {"imagenet"}
     (run,) = tmp_path.glob("folder,*")
     assert run.name.startswith("folder,pooling=gsp,")
-    assert "python -m training.export" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "note: Batches have all 6 training classes" in printed
+    assert "python -m training.export" in printed
 
 
 def test_collages_of_any_folder(folder, tmp_path):

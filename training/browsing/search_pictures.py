@@ -7,8 +7,8 @@ import numpy as np
 from training.browsing.export_search import ExportSearch
 from training.pictures.encoding import decoded_image
 from training.pictures.palette import (
+    BLACK,
     BLUE,
-    QUERY,
     VERMILION,
     WEIGHTS_ALPHA,
     picture,
@@ -49,7 +49,7 @@ def draw_search_results(
             upper[0].axis("on")
             upper[0].set(xticks=[], yticks=[])
             for spine in upper[0].spines.values():
-                spine.set(visible=True, color=QUERY, linewidth=3)
+                spine.set(visible=True, color=BLACK, linewidth=3)
             for rank in range(min(columns - 1, int(answer["counts"][row]))):
                 label = answer["labels"][row][rank].decode()
                 distance = answer["distances"][row][rank]

@@ -78,18 +78,43 @@ def readable_splits(
     splits: RetrievalSplits, on_corrupt: str = "raise"
 ) -> RetrievalSplits:
     """Checks every file of the splits with `gsp.data.readable_images`."""
-    parts, skipped = {}, {}
-    for field in fields(splits):
-        part = getattr(splits, field.name)
-        if isinstance(part, ImageSet) and part.paths is not None:
-            parts[field.name], unusable = _readable(part, on_corrupt)
-            skipped.update(unusable)
-    if skipped:
-        warnings.warn(
-            f"{len(skipped)} unusable images of {splits.name} are left out, "
-            f"first: {next(iter(skipped))}.",
-            stacklevel=3,
+    parts = {
+        field.name: part
+        for field in fields(splits)
+        if isinstance(part := getattr(splits, field.name), ImageSet)
+        and part.paths is not None
+    }
+    # Queries and gallery are test images too.
+    paths = list(dict.fromkeys(p for one in parts.values() for p in one.paths))
+    # Decoding 60,000 files takes a minute: remember the sets that passed.
+    passed = cache_folder() / "readable" / _fingerprint(paths)
+    if not paths or passed.exists():
+        return splits
+    try:
+        skipped = gsp.data.readable_images(paths, on_error=on_corrupt).skipped
+    except ValueError as error:
+        # The option of the commands in place of the function's argument.
+        advice = str(error).replace(
+            '`on_error="skip"`', "--corrupt-images skip"
         )
+        raise ValueError(advice) from error
+    if not skipped:
+        passed.parent.mkdir(parents=True, exist_ok=True)
+        passed.touch()
+        return splits
+    warnings.warn(
+        f"{len(skipped)} unusable images of {splits.name} are left out, "
+        f"first: {next(iter(skipped))}.",
+        stacklevel=3,
+    )
+    for side, part in parts.items():
+        kept = [i for i, p in enumerate(part.paths) if p not in skipped]
+        if not kept:
+            raise ValueError(
+                f"{splits.name} must have a readable {side} image. Received: "
+                f"{len(part)} unusable ones."
+            )
+        parts[side] = part.subset(kept)
     return replace(splits, **parts)
 
 
@@ -99,26 +124,6 @@ def _has_cifar100(data_dir):
     except FileNotFoundError:
         return False
     return True
-
-
-def _readable(part, on_corrupt):
-    # Decoding 60,000 files takes a minute: remember the sets that passed.
-    passed = cache_folder() / "readable" / _fingerprint(part.paths)
-    if passed.exists():
-        return part, {}
-    try:
-        found = gsp.data.readable_images(part.paths, on_error=on_corrupt)
-    except ValueError as error:
-        # The option of the commands in place of the function's argument.
-        advice = str(error).replace(
-            '`on_error="skip"`', "--corrupt-images skip"
-        )
-        raise ValueError(advice) from error
-    if not found.skipped:
-        passed.parent.mkdir(parents=True, exist_ok=True)
-        passed.touch()
-        return part, {}
-    return part.subset(found.indices), found.skipped
 
 
 def _fingerprint(paths):

@@ -28,9 +28,6 @@ METHODS = {
 PROTOTYPES = (ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE, BLACK)
 """Colors that tell a few prototypes apart."""
 
-RIGHT, WRONG, QUERY = BLUE, VERMILION, BLACK
-"""Frames of retrieved images, readable with red-green color blindness."""
-
 WEIGHTS_ALPHA = 0.65
 """Opacity of pooling weights over an image."""
 

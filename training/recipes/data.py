@@ -1,12 +1,13 @@
 """The data set of a recipe."""
 
 import importlib.util
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from training.datasets.image_set import RetrievalSplits
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import OWN_SPLITS, Recipe
 
 # Data sets whose images are files of any size.
 FILES = ("cub", "cars", "sop", "inshop", "folder", "csv", "omniglot")
@@ -19,22 +20,51 @@ def load_splits(recipe: Recipe) -> RetrievalSplits:
     training classes validates.
     """
 
-    def validated(splits):
-        if splits.validation is None:
-            if splits.train.num_classes < recipe.validation_folds:
-                raise ValueError(
-                    "`validation_folds` must be at most the training classes. "
-                    f"Received: validation_folds={recipe.validation_folds} for "
-                    f"{splits.train.num_classes} training classes of "
-                    f"{splits.name}."
-                )
-            splits = splits.with_validation(
-                recipe.validation_folds, recipe.validation_fold
-            )
+    def checked(splits):
+        splits = _with_validation(recipe, splits)
         check_classes(recipe, splits)
         return splits
 
-    return validated(read_recipe(recipe, validated))
+    return checked(read_recipe(recipe, checked))
+
+
+def fitted_to_classes(recipe: Recipe) -> Recipe:
+    """Returns a recipe whose batches take no more classes than there are.
+
+    For a folder or list of one's own, whose number of classes a default cannot
+    know; warns where it changes the recipe.
+    """
+    if recipe.dataset not in OWN_SPLITS:
+        return recipe
+    from training.datasets.reading import READERS
+
+    own: dict[str, Any] = {"num_train_classes": recipe.train_classes}
+    if recipe.dataset == "csv":
+        own["on_missing"] = recipe.corrupt_images
+    splits = READERS[recipe.dataset](recipe.data_dir, **own)
+    count = _with_validation(recipe, splits).train.num_classes
+    if recipe.classes_per_batch <= count:
+        return recipe
+    warnings.warn(
+        f"Batches have all {count} training classes, fewer than the recipe's "
+        f"{recipe.classes_per_batch}.",
+        stacklevel=2,
+    )
+    return recipe.with_(classes_per_batch=count)
+
+
+def _with_validation(recipe, splits):
+    if splits.validation is not None:
+        return splits
+    folds = recipe.validation_folds
+    if splits.train.num_classes < folds:
+        raise ValueError(
+            "`validation_folds` must be at most the training classes. "
+            f"Received: validation_folds={folds} for "
+            f"{splits.train.num_classes} training classes of {splits.name}. "
+            "Lower --validation-folds, or add classes."
+        )
+    return splits.with_validation(folds, recipe.validation_fold)
 
 
 def read_recipe(

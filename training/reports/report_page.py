@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
-from PIL import Image
 
 from training.browsing.page_parts import rendered_page
 from training.pictures.encoding import encoded_image
@@ -146,7 +145,7 @@ def _searches(runs, command, say):
     read: dict[str, Any] = {}
     searched = {}
     for run in runs:
-        if run.recipe is None or run.encoder is None:
+        if run.recipe is None or not run.has_encoder:
             continue
         say(f"embedding the images of {run.name}")
         recipe = run.settings["recipe"]
@@ -154,7 +153,7 @@ def _searches(runs, command, say):
         try:
             if key not in read:
                 read[key] = scored_images(run.recipe, command.images)
-            encoder = load_encoder(run.encoder)
+            encoder = load_encoder(run.directory)
             searched[run.name] = search_all(encoder, read[key])
         except (ValueError, OSError, ImportError, tf.errors.OpError) as error:
             words = " ".join(str(error).split())
@@ -170,8 +169,7 @@ def _check_scores(run, searched):
     from training.reports.score_table import written_score
 
     written = written_score(run, "map_at_r")
-    is_member = run.encoder.path != run.directory.path
-    if written is None or is_member or searched.images.is_sample:
+    if written is None or searched.images.is_sample:
         return
     found = float(np.nanmean(searched.by_query["map_at_r"]))
     if abs(found - written) > 1e-3:
@@ -211,7 +209,6 @@ def _details(detailed, command, data, notes, runs):
         query_lists,
         shown_search,
     )
-    from training.reports.near_duplicates import DIFFERENCE
     from training.reports.searched import whole_classes
 
     images = next(iter(detailed.values())).images
@@ -239,13 +236,16 @@ def _details(detailed, command, data, notes, runs):
         }
         for method in dict.fromkeys(("pca", command.map))
     ]
-    data["thumbnails"], duplicates = _thumbnails(images, set(data["points"]))
+    data["thumbnails"] = {
+        point: _address(pixels, THUMBNAIL_SIDE)
+        for point, pixels in zip(
+            data["points"], images.pixels(points), strict=True
+        )
+    }
     shown = set(queries)
     for search in data["searches"]:
         for answer in search["queries"].values():
             shown.update(answer["neighbors"])
-    for pair in duplicates["pairs"]:
-        shown.update(pair["images"])
     chosen = sorted(shown)
     data["pictures"] = {
         image: _address(pixels, PICTURE_SIDE)
@@ -259,29 +259,8 @@ def _details(detailed, command, data, notes, runs):
     }
     return {
         "classes": class_rows(list(detailed.values())),
-        "class_names": images.images.class_names,
-        "labels": images.labels,
-        "pictures": data["pictures"],
-        "duplicates": duplicates,
-        "max_difference": DIFFERENCE,
         "lists": data["lists"],
     }
-
-
-def _thumbnails(images, points):
-    """Returns small pictures for the map, and near duplicates."""
-    from training.reports.near_duplicates import SIDE, near_duplicates
-
-    pictures: dict[int, str] = {}
-    small: list[np.ndarray] = []
-    box = Image.Resampling.BOX
-    for pixels in images.batches():
-        for one in pixels:
-            if len(small) in points:
-                pictures[len(small)] = _address(one, THUMBNAIL_SIDE)
-            square = Image.fromarray(one).resize((SIDE, SIDE), box)
-            small.append(np.asarray(square))
-    return pictures, near_duplicates(np.stack(small), images.labels)
 
 
 def embedding_map(embeddings: np.ndarray, method: str) -> dict[str, Any]:

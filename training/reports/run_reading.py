@@ -24,9 +24,8 @@ DATA_SETTINGS = (
 class ReadRun:
     """What could be read of a run; None for what is missing.
 
-    `name` is its folder, or its path where two names are equal. `encoder` is
-    the directory that holds an encoder, of a protocol that of the first
-    finished model. `notes` are sentences on what is missing.
+    `name` is its folder, or its path where two names are equal. `notes` are
+    sentences on what is missing.
     """
 
     name: str
@@ -35,7 +34,7 @@ class ReadRun:
     recipe: Recipe | None = None
     history: list[dict[str, float]] = field(default_factory=list)
     scores: dict[str, Any] | None = None
-    encoder: RunDirectory | None = None
+    has_encoder: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -65,7 +64,12 @@ def read_runs(paths: tuple[Path, ...]) -> tuple[list[ReadRun], list[str]]:
         run.recipe = _recipe(run)
         run.history = _history(run)
         run.scores = _scores(run)
-        run.encoder = _encoder_directory(run)
+        run.has_encoder = directory.encoder.exists()
+        if not run.has_encoder:
+            run.notes.append(
+                f"There is no {directory.encoder.name}, so the page has no "
+                "queries, map or classes of it."
+            )
         runs.append(run)
     names = [run.name for run in runs]
     for run in runs:
@@ -147,22 +151,3 @@ def _scores(run):
     except (OSError, ValueError, TypeError) as error:
         run.notes.append(f"{file.name} cannot be read ({error}).")
         return None
-
-
-def _encoder_directory(run):
-    if run.directory.encoder.exists():
-        return run.directory
-    members = sorted((run.directory.path / "members").glob("*/"))
-    finished = [d for d in map(RunDirectory, members) if d.encoder.exists()]
-    if not finished:
-        run.notes.append(
-            f"There is no {run.directory.encoder.name}, so the page has no "
-            "queries, map or classes of it."
-        )
-        return None
-    run.notes.append(
-        f"Images are embedded with one of its {len(members)} models, "
-        f"{finished[0].path.name}."
-    )
-    run.history = run.history or finished[0].read_history()
-    return finished[0]

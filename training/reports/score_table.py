@@ -150,12 +150,8 @@ def difference_rows(
 
 
 def written_score(run: ReadRun, measure: str) -> float | None:
-    """Returns a score of `scores.json`; of a protocol, its models' mean."""
-    scores = run.scores or {}
-    value = scores.get(measure)
-    for part in ("single", "average"):
-        if value is None and isinstance(scores.get(part), dict):
-            value = scores[part].get(measure, {}).get("mean")
+    """Returns a score of `scores.json`."""
+    value = (run.scores or {}).get(measure)
     if isinstance(value, int | float) and np.isfinite(value):
         return float(value)
     return None

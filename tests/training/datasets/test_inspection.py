@@ -167,10 +167,17 @@ def test_the_command_ends_with_one_on_leakage_alone(folder, tmp_path, capsys):
 
 
 def test_an_impossible_batch_is_printed(folder, capsys):
-    doctor.main(["--data-dir", str(folder)])
+    doctor.main(["--data-dir", str(folder), "--classes-per-batch", "8"])
     printed = capsys.readouterr().out
     assert "a batch of 8 classes is impossible with 2" in printed
     assert printed.endswith("--classes-per-batch 2\n")
+
+
+def test_batches_have_the_classes_that_there_are(folder, capsys):
+    doctor.main(["--data-dir", str(folder)])
+    printed = capsys.readouterr().out
+    assert "sampler: every class once in 1 batches" in printed
+    assert printed.endswith(f"training.train folder --data-dir {folder}\n")
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path):

@@ -1,4 +1,4 @@
-"""Parts of a report: maps, duplicates, classes, scores, curves."""
+"""Parts of a report: maps, classes, scores, curves."""
 
 import base64
 from types import SimpleNamespace
@@ -9,7 +9,6 @@ import pytest
 from keras_gsp.data import ImageSet
 from training.browsing.page_parts import encoded_map
 from training.reports import failures, score_table
-from training.reports.near_duplicates import near_duplicates
 from training.reports.report_page import embedding_map
 from training.reports.searched import Searched, whole_classes
 
@@ -59,17 +58,6 @@ def test_a_sample_has_whole_classes():
     assert (np.bincount(labels[kept])[np.unique(labels[kept])] == 7).all()
     assert len(whole_classes(labels, 3)) == 7
     assert len(whole_classes(labels, 70)) == 70
-
-
-def test_duplicates_across_classes_come_first():
-    rng = np.random.default_rng(0)
-    small = rng.integers(0, 256, (6, 16, 16, 3)).astype("uint8")
-    small[1] = small[0]
-    small[3] = np.clip(small[2].astype(int) + 3, 0, 255)
-    found = near_duplicates(small, np.array([0, 0, 1, 2, 3, 3]))
-    assert found["count"] == 2 and found["across"] == 1
-    assert [pair["images"] for pair in found["pairs"]] == [[2, 3], [0, 1]]
-    assert found["pairs"][0]["difference"] == pytest.approx(3, abs=0.1)
 
 
 def test_weights_become_bytes_relative_to_the_largest():
