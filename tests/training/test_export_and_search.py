@@ -12,7 +12,6 @@ import keras
 import numpy as np
 import pytest
 
-from keras_gsp.data import ImageSet
 from keras_gsp.storage.checksums import write_checksums
 from training import export, search
 from training.browsing import export_search
@@ -177,28 +176,6 @@ def test_an_export_without_contributions_is_refused(tiny, tmp_path):
     write_checksums(model)
     with pytest.raises(SystemExit, match="`explain` and.*is another"):
         search.main([str(model), __file__, "--explain", "picture.png"])
-
-
-def images_in_memory(count=10):
-    pixels = np.zeros((count, 4, 4, 3), "uint8")
-    return ImageSet(np.arange(count) % 2, ("a", "b"), images=pixels)
-
-
-def test_held_out_images_leave_the_gallery():
-    images = images_in_memory()
-    splits = SimpleNamespace(test=images, gallery=None)
-    settings = Export(run=Path("x"), index="scann")
-    kept, held_out = export_run._gallery(settings, splits)
-    assert (len(kept), len(held_out)) == (9, 1)
-    assert export_run._image_ids(kept, "test")[-1] == "test/8"
-
-
-def test_the_gallery_keeps_the_first_images_of_each_class():
-    images = images_in_memory()
-    splits = SimpleNamespace(test=images, gallery=None)
-    settings = Export(run=Path("x"), images_per_class=2)
-    kept, _ = export_run._gallery(settings, splits)
-    assert kept.labels.tolist() == [0, 1, 0, 1]
 
 
 def test_a_data_set_with_queries_has_its_own_gallery():

@@ -254,11 +254,6 @@ def test_help_of_a_recipe_fits_on_two_screens(recipe, capsys, monkeypatch):
     assert "--anchor-weight" in printed["--help-all"]
 
 
-def test_options_that_help_does_not_show_are_read():
-    _, command = train._parse(["glyphs", "--anchor-weight", "0.5"])
-    assert command.recipe.anchor_weight == 0.5
-
-
 @pytest.mark.parametrize(("arguments", "code"), [([], 2), (["--help"], 0)])
 def test_recipes_are_listed_by_data_set(arguments, code, capsys):
     with pytest.raises(SystemExit) as caught:

@@ -157,13 +157,6 @@ def test_a_parameter_out_of_range_is_refused(served, parameters):
     assert "Received" in answer.json()["error"]
 
 
-def test_webp_images_are_read(served):
-    file = io.BytesIO()
-    Image.open(io.BytesIO(served.files[0])).save(file, "WEBP", lossless=True)
-    answer = served.client.post("/search?k=1", content=file.getvalue()).json()
-    assert answer["neighbors"][0]["distance"] < 0.1
-
-
 def test_other_hosts_and_taken_ports_are_refused(served):
     answer = served.client.get("/", headers={"Host": "evil.example"})
     assert answer.status_code == 400

@@ -1,12 +1,9 @@
 import numpy as np
 import pytest
-from PIL import ImageFont
 
 from training.datasets import glyphs
 from training.datasets.glyphs import (
-    LIKE_A_LETTER,
     OUTLINE_SIZE,
-    SAME_SHAPE,
     distinct_outlines,
 )
 
@@ -24,16 +21,6 @@ def outlines():
     return distinct_outlines()
 
 
-def correlations(one, other):
-    """Pearson correlation in each face, of shapes stretched to a square."""
-    fonts = [ImageFont.truetype(str(f), 48) for f in glyphs._font_files()]
-    for font in fonts:
-        a, b = (
-            glyphs._shape(glyphs._ink(font, c)).ravel() for c in (one, other)
-        )
-        yield np.corrcoef(a, b)[0, 1]
-
-
 @pytest.mark.parametrize("look_alikes", ["AΑА", "OΟОoοо0", "PΡР", "Vv", "Ss"])
 def test_look_alikes_of_alphabets_and_cases_are_one_class(
     outlines, look_alikes
@@ -42,29 +29,12 @@ def test_look_alikes_of_alphabets_and_cases_are_one_class(
     assert len(set(look_alikes) & letters.keys()) == 1
 
 
-def test_no_two_letters_look_the_same_in_any_face(outlines):
-    letters, _ = outlines
-    chosen = np.random.default_rng(0).choice(list(letters), (50, 2))
-    for one, other in chosen:
-        assert one == other or max(correlations(one, other)) < SAME_SHAPE
-
-
-def test_no_symbol_passes_for_a_letter(outlines):
-    letters, symbols = outlines
-    assert not {"0", "|"} & symbols.keys()
-    generator = np.random.default_rng(0)
-    for letter, symbol in zip(
-        generator.choice(list(letters), 50),
-        generator.choice(list(symbols), 50),
-        strict=True,
-    ):
-        assert max(correlations(letter, symbol)) < LIKE_A_LETTER
-
-
 def test_there_are_enough_letters_and_symbols_in_12_faces(outlines):
     letters, symbols = outlines
     assert len(letters) >= 310
     assert len(symbols) >= 300
+    # They would pass for letters.
+    assert not {"0", "|"} & symbols.keys()
     for drawn in (*letters.values(), *symbols.values()):
         assert drawn.shape == (12, OUTLINE_SIZE, OUTLINE_SIZE)
 
@@ -107,22 +77,6 @@ def test_letters_are_disjoint_between_sides():
     assert len(set(sum(names, ()))) == sum(map(len, names))
 
 
-def test_symbols_are_disjoint_between_sides(monkeypatch):
-    rendered = []
-    monkeypatch.setattr(
-        glyphs,
-        "_render",
-        lambda letters, symbols, *rest: rendered.append(symbols),
-    )
-    monkeypatch.setattr(glyphs, "RetrievalSplits", lambda **sides: list(sides))
-    glyphs.load.__wrapped__(**SMALL)
-    drawn = [{symbol.tobytes() for symbol in side} for side in rendered]
-    assert all(len(side) >= 50 for side in drawn)
-    assert not drawn[0] & drawn[1]
-    assert not drawn[0] & drawn[2]
-    assert not drawn[1] & drawn[2]
-
-
 def test_every_cell_holds_ink_and_only_one_without_distractors():
     cells = np.full((2, 2), glyphs.CELL)
     for has_distractors, filled in ((True, 4), (False, 1)):
@@ -130,16 +84,6 @@ def test_every_cell_holds_ink_and_only_one_without_distractors():
         for image in splits.test.images:
             ink = (image[..., 0] < 200).reshape(2, cells[0, 0], 2, cells[0, 0])
             assert ink.any(axis=(1, 3)).sum() == filled
-
-
-def test_jitter_keeps_characters_inside_their_cell():
-    outline = np.full((200, OUTLINE_SIZE, OUTLINE_SIZE), 255, "uint8")
-    ink = glyphs._jittered(outline, np.random.default_rng(0))
-    area = (ink / 255).sum(axis=(1, 2))
-    low, high = glyphs.EXTENT
-    # A full square is the worst case: its corners may turn out of the cell.
-    assert area.min() > 0.98 * low**2
-    assert area.max() < 1.02 * high**2
 
 
 def test_more_letters_than_there_are_are_refused():

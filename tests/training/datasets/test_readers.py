@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.training.datasets import layouts
@@ -214,10 +213,3 @@ def test_unknown_words_are_refused(arguments, message):
     source = {"source": arguments[2]} if len(arguments) > 2 else {}
     with pytest.raises(ValueError, match=message):
         read_splits(*arguments[:2], **source)
-
-
-def test_splits_are_the_same_in_every_run(tmp_path):
-    root = layouts.folder(tmp_path / "birds", list("abcdef"))
-    one, other = (read_splits("folder", root) for _ in range(2))
-    assert names_of(one) == names_of(other)
-    np.testing.assert_array_equal(one.test.labels, other.test.labels)

@@ -10,7 +10,6 @@ from training import train
 from training.recipes import choices
 from training.recipes.choices import (
     KINDS,
-    arguments_of,
     is_list_loss,
     is_pair_loss,
     is_proxy_loss,
@@ -80,31 +79,6 @@ def test_a_new_loss_needs_no_edit_in_training(monkeypatch, tmp_path, capsys):
         assert "factor, positive" in capsys.readouterr().out
     finally:
         losses.cache_clear()
-
-
-def test_arguments_are_those_of_the_signature():
-    class Thing:
-        """A thing.
-
-        Args:
-            size: how large.
-        """
-
-        def __init__(
-            self,
-            size: float = 1.0,
-            *,
-            ranks: list[int] | None = None,
-            flag: bool = False,
-            initializer: object = None,
-            hidden: int = 3,
-            **kwargs,
-        ):
-            pass
-
-    kind = arguments_of(Thing, "thing", ("hidden",))
-    assert vars(kind()) == {"size": 1.0, "flag": False}
-    assert kind(size=2.0) == kind(size=2.0) != kind()
 
 
 @pytest.mark.parametrize("word", losses())

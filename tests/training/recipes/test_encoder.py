@@ -80,31 +80,6 @@ def test_hub_preset_becomes_a_map_without_its_class_token(hub, tmp_path):
     )
 
 
-def test_a_preset_without_a_range_of_pixels_warns_of_the_default(hub, tmp_path):
-    resnet = hub.models.ResNetBackbone(
-        input_conv_filters=[64],
-        input_conv_kernel_sizes=[3],
-        stackwise_num_filters=[64],
-        stackwise_num_blocks=[1],
-        stackwise_num_strides=[1],
-        block_type="basic_block",
-    )
-    resnet.save_to_preset(tmp_path)
-    recipe = SMALL.with_(backbone=f"hub:{tmp_path}", frozen="batch-norm")
-    with pytest.warns(UserWarning, match=r"are scaled to \[-1, 1\]"):
-        backbone = build_backbone(recipe, SHAPE)
-    # It takes images of any size: they stay as they are.
-    images = np.random.default_rng(0).integers(0, 256, (2, *SHAPE), "uint8")
-    np.testing.assert_allclose(
-        backbone(images), resnet(images / 127.5 - 1.0), atol=1e-4
-    )
-    trained = {
-        weight.path.split("/")[-1] for weight in backbone.trainable_weights
-    }
-    assert "kernel" in trained
-    assert not trained & {"gamma", "beta"}
-
-
 def dino(hub, image_shape):
     return hub.models.DINOV3Backbone(
         image_shape=image_shape,

@@ -57,22 +57,6 @@ def test_every_method_has_a_finite_loss(choices):
     assert np.isfinite(float(loss))
 
 
-def test_settings_reach_the_layers():
-    recipe = GAP.with_(
-        pooling="gem-gsp",
-        transport_ratio=0.4,
-        inverse_temperature=7.0,
-        pooling_arguments={"power": 2.0},
-        loss_arguments={"negative_margin": 0.7},
-    )
-    learner = learner_of(recipe)
-    pooling = learner.encoder.get_layer("pooling")
-    found = pooling.num_prototypes, pooling.transport_ratio, pooling.power
-    assert found == (4, 0.4, 2.0)
-    assert pooling.inverse_temperature == 7.0
-    assert learner.loss.negative_margin == 0.7
-
-
 @pytest.mark.parametrize(
     "settings, name, value",
     [

@@ -13,7 +13,6 @@ from training.recipes.named import (
     published_recipe,
     settings_of,
 )
-from training.recipes.recipe import GROUP_OF
 
 ALL = "cub cars sop inshop"
 SMALL, LARGE = "cub cars", "sop inshop"
@@ -235,14 +234,6 @@ def test_options_say_the_same_as_the_cells_of_the_tables():
         "sop", protocol="conventional", backbone="resnet50"
     )
     assert named("cars-xbm-s").loss == "c1"
-
-
-def test_settings_files_name_known_settings_only():
-    for file in ("named.toml", "published.toml"):
-        for one in settings_of(file):
-            groups = [v for k, v in one.items() if k not in ("source", "when")]
-            for values in groups:
-                assert values.keys() <= GROUP_OF.keys()
 
 
 def test_a_small_memory_has_no_conventional_size():

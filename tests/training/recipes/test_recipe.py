@@ -1,7 +1,6 @@
 """A recipe checks its settings, and choices imply theirs."""
 
-from dataclasses import dataclass, fields
-from typing import Annotated, Literal
+from dataclasses import fields
 
 import pytest
 
@@ -9,11 +8,6 @@ from training.recipes.named import METHODS, named, names
 from training.recipes.recipe import GROUP_OF, Recipe
 from training.recipes.settings import (
     GROUPS,
-    check_fields,
-    not_negative,
-    positive,
-    share,
-    up_to_one,
 )
 from training.train import run_name
 
@@ -167,43 +161,6 @@ def test_every_setting_is_in_one_group_and_every_number_has_a_range():
         for field in fields(kind):
             if field.type in (int, float, int | None, float | None):
                 raise AssertionError(f"{field.name} has no range")
-
-
-def test_short_runs_are_evaluated_once():
-    recipe = Recipe.of(steps=60)
-    assert (recipe.interval, recipe.evaluations) == (60, 1)
-    assert Recipe().evaluations == 9
-
-
-@pytest.mark.parametrize(
-    "numbers, inside, outside",
-    [
-        (positive, (1e-9, 3), (0, -1, float("inf"))),
-        (not_negative, (0, 3), (-1e-9, float("nan"))),
-        (share, (0, 1), (-0.1, 1.1)),
-        (up_to_one, (0.1, 1), (0, 1.1)),
-    ],
-    ids=lambda one: getattr(one, "text", ""),
-)
-def test_a_range_includes_its_numbers(numbers, inside, outside):
-    assert all(number in numbers for number in inside)
-    assert not any(number in numbers for number in outside)
-
-
-def test_records_of_other_commands_are_checked_too():
-    @dataclass
-    class Record:
-        word: Literal["a", "b"] | None = None
-        size: Annotated[int | None, positive] = None
-
-    check_fields(Record())
-    check_fields(Record("b", 2))
-    for wrong, words in (
-        (Record("c"), "`word` must be one of a, b"),
-        (Record(size=0), "`size` must be positive"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            check_fields(wrong)
 
 
 def test_choices_imply_their_settings():

@@ -11,6 +11,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("float64 on TensorFlow", allow_module_level=True)
 
 from training.research.iterated_pooling import (
+    IteratedSumPooling,
     iterated_transport,
     iterated_transport_in_closed_form,
 )
@@ -79,3 +80,14 @@ def test_few_rounds_are_not_exact(costs_and_pull):
     _, exact = gsp.ops.partial_transport(costs_and_pull[0], **PROBLEM)
     _, early = iterated_transport(costs_and_pull[0], num_rounds=3, **PROBLEM)
     assert np.abs(np.asarray(early) - np.asarray(exact)).max() > 1e-6
+
+
+def test_the_papers_layer_gives_what_gsp_gives():
+    features = np.random.default_rng(0).normal(size=(2, 3, 3, 4))
+    ours = gsp.layers.GeneralizedSumPooling(5)
+    paper = IteratedSumPooling(5, num_rounds=50)
+    expected = ours(features.astype("float32"))
+    paper.build(features.shape)
+    paper.prototypes.assign(ours.prototypes)
+    found = paper(features.astype("float32"))
+    np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -1,9 +1,7 @@
 """The same steps on one device and on several; see test_distribution.py."""
 
 import json
-import os
 import pathlib
-import pickle
 import sys
 
 import keras
@@ -11,7 +9,7 @@ import numpy as np
 
 import keras_gsp as gsp
 from keras_gsp.embeddings.processes import as_numpy
-from training.runs.distribution import PROCESS_ID, Distribution
+from training.runs.distribution import Distribution
 
 NUM_CLASSES = 4
 ANCHORED = {"anchor_weight": 0.5, "in_batch_weight": 0.1}
@@ -169,27 +167,13 @@ def difference(found, expected):
     }
 
 
-def on_jax(path):
-    found, expected = {}, {}
+def on_jax():
+    found = {}
     for case in CASES:
-        one = expected[case] = steps(case, "none")
+        one = steps(case, "none")
         found[f"data/{case}"] = difference(steps(case, "data"), one)
         if case in CUT_BY_CLASS:
             found[f"model/{case}"] = difference(steps(case, "model"), one)
-    path.with_suffix(".one").write_bytes(pickle.dumps(expected))
-    return found
-
-
-def in_processes(path):
-    """Compared with what one device has left in a file."""
-    with Distribution("data").together():
-        expected = pickle.loads(path.with_suffix(".one").read_bytes())
-        found = {}
-        for case in CASES:
-            kinds = ["data", "model"] if case in CUT_BY_CLASS else ["data"]
-            for kind in kinds:
-                many = steps(case, kind)
-                found[f"{kind}/{case}"] = difference(many, expected[case])
     return found
 
 
@@ -212,11 +196,8 @@ def on_tensorflow():
 def main(path):
     if keras.backend.backend() == "tensorflow":
         found = on_tensorflow()
-    elif Distribution("data").num_processes > 1:
-        found = in_processes(path)
-        path = path.with_suffix(f".{os.environ[PROCESS_ID]}")
     else:
-        found = on_jax(path)
+        found = on_jax()
     path.write_text(json.dumps(found))
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.training.runs.many_devices import CASES, CUT_BY_CLASS
-from tests.training.runs.test_many_processes import free_port
 from training import train
 from training.recipes.named import named
 from training.runs import distribution
@@ -115,16 +114,10 @@ def test_the_command_refuses_before_anything_is_written(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def start_many_devices(path, environment):
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.training.runs.many_devices", path],
-        cwd=ROOT,
-        env=os.environ | environment,
-    )
-
-
 def run_many_devices(path, environment):
-    assert start_many_devices(path, environment).wait(timeout=900) == 0
+    command = [sys.executable, "-m", "tests.training.runs.many_devices", path]
+    env = os.environ | environment
+    subprocess.run(command, cwd=ROOT, env=env, check=True, timeout=900)
     return json.loads(path.read_text())
 
 
@@ -132,7 +125,7 @@ def run_many_devices(path, environment):
 def on_jax(tmp_path_factory):
     """All comparisons in a process of its own, which has four devices."""
     path = tmp_path_factory.mktemp("devices") / "found.json"
-    return path, run_many_devices(path, FOUR_DEVICES)
+    return run_many_devices(path, FOUR_DEVICES)
 
 
 @pytest.fixture(scope="module")
@@ -151,13 +144,13 @@ def assert_same_steps(found):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_four_devices_take_the_steps_of_one(on_jax, case):
-    assert_same_steps(on_jax[1][f"data/{case}"])
+    assert_same_steps(on_jax[f"data/{case}"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CUT_BY_CLASS)
 def test_classes_cut_in_two_take_the_steps_of_one_device(on_jax, case):
-    found = on_jax[1][f"model/{case}"]
+    found = on_jax[f"model/{case}"]
     assert_same_steps(found)
     cut = {path: share for path, share in found["shares"].items() if share < 1}
     # The weight and its momentum, half of each on a device; nothing else.
@@ -176,34 +169,3 @@ def test_a_replica_normalizes_its_own_part_of_the_batch(on_tensorflow):
     # As the guide says: on JAX it is the whole batch, see `encoder`.
     found = on_tensorflow["mirrored/multi_similarity, normalized"]
     assert found["loss"] > 1e-3 and found["weights"] > 1e-3
-
-
-@pytest.fixture(scope="module")
-def in_processes(on_jax, tmp_path_factory):
-    """The same steps in two processes, with one device each."""
-    path, _ = on_jax
-    together = {
-        "KERAS_BACKEND": "jax",
-        distribution.ADDRESSES: f"localhost:{free_port()}",
-        distribution.NUM_PROCESSES: "2",
-    }
-    second = start_many_devices(path, together | {distribution.PROCESS_ID: "1"})
-    first = start_many_devices(path, together | {distribution.PROCESS_ID: "0"})
-    assert [first.wait(timeout=900), second.wait(timeout=900)] == [0, 0]
-    texts = [path.with_suffix(f".{number}").read_text() for number in "01"]
-    assert texts[0] == texts[1]
-    return json.loads(texts[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-def test_two_processes_take_the_steps_of_one_device(in_processes, case):
-    assert_same_steps(in_processes[f"data/{case}"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CUT_BY_CLASS)
-def test_classes_cut_by_process_take_the_steps_of_one(in_processes, case):
-    found = in_processes[f"model/{case}"]
-    assert_same_steps(found)
-    assert 0.5 in found["shares"].values()

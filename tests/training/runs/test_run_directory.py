@@ -6,7 +6,6 @@ import pytest
 
 from keras_gsp.storage.whole import whole_file
 from training.recipes.recipe import Recipe
-from training.runs.environment import environment
 from training.runs.run_directory import RunDirectory, write_json
 
 SETTINGS = {"recipe": Recipe.of(seed=3).settings}
@@ -76,11 +75,6 @@ def test_a_run_killed_in_its_first_file_may_resume(tmp_path):
     assert run.read_recipe() == Recipe.of(seed=3)
 
 
-def test_checking_writes_nothing(tmp_path):
-    RunDirectory(tmp_path / "x").check(SETTINGS)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
 def test_a_folder_that_is_read_only_is_named(tmp_path, code):
     run = RunDirectory(tmp_path / "x")
@@ -120,18 +114,3 @@ def test_a_folder_without_a_run_has_no_recipe_and_no_history(tmp_path):
     with pytest.raises(FileNotFoundError, match="must hold settings.json"):
         run.read_recipe()
     assert run.read_history() == []
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path):
-    file = tmp_path / "scores.json"
-    write_json(file, {"old": 1})
-    with pytest.raises(TypeError):
-        write_json(file, {"new": object()})
-    assert json.loads(file.read_text()) == {"old": 1}
-
-
-def test_the_environment_names_versions_and_commit():
-    found = environment()
-    assert "keras" in found["packages"]
-    assert found["commit"] is None or len(found["commit"]) >= 40
-    json.dumps(found)

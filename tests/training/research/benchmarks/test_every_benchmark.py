@@ -3,6 +3,7 @@
 import json
 
 import keras
+import numpy as np
 import pytest
 
 if keras.backend.backend() != "tensorflow":
@@ -13,6 +14,7 @@ from training.research.benchmarks import (
     pipeline,
     pooling,
     retrieval,
+    score_contender,
     step_share,
 )
 from training.research.benchmarks.__main__ import BENCHMARKS
@@ -52,3 +54,10 @@ def test_a_smoke_run_has_a_page(module, tmp_path, in_this_process, capsys):
 
 def test_every_benchmark_is_run_by_make_bench():
     assert {name_of(module) for module in RUNS} <= set(BENCHMARKS)
+
+
+def test_the_rival_of_scoring_finds_the_nearest():
+    rows = np.random.default_rng(0).normal(size=(60, 8)).astype("float32")
+    distances = np.linalg.norm(rows[:, None] - rows, axis=2)
+    found = score_contender.search(rows, 5)
+    assert (found == np.argsort(distances, axis=1)[:, :5]).all()
