@@ -1,4 +1,4 @@
-"""GSP with few prototypes on collages: data and short trainings.
+"""GSP with few prototypes: data and short trainings.
 
 `zero_shot_prediction` and `dominant_prototypes` examine these models.
 """
@@ -12,6 +12,7 @@ import numpy as np
 
 import keras_gsp as gsp
 from keras_gsp.data import ImageSet
+from training.datasets import glyphs
 from training.datasets.collage import load_pictures, load_sides
 from training.pictures.palette import METHODS
 from training.recipes.batches import training_batches
@@ -29,10 +30,10 @@ from training.research.report import (
 )
 from training.research.studies import changed
 
-COLLAGE_WEIGHT = 0.5
-"""Weight of the zero-shot regularizer on CIFAR collages (GSP, supplement)."""
+CIFAR_WEIGHT = 0.5
+"""Weight of the zero-shot regularizer on CIFAR (GSP, supplement)."""
 _SIDE = 32
-"""Side of a single picture, and of one cell of a collage, in pixels."""
+"""Side of a picture of an image folder, in pixels."""
 _BLOCK = 200
 COLORS = {**METHODS, "GSP+XML": METHODS["XML"]}
 # "GSP" has a regularizer of weight 0: the encoder then returns histograms.
@@ -49,23 +50,19 @@ class FewPrototypesSettings(ExperimentSettings):
     """Data and training."""
 
     data_dir: Path | None = None
-    """CIFAR-100 or an image folder for collages; `glyphs` by default."""
+    """An image folder, of which unseen images of the training classes are
+    examined: `test/CLASS` where it has both sides, else half of each class. By
+    default unseen classes of `glyphs` are."""
     num_prototypes: int = 8
     inverse_temperature: float = 10.0
     transport_ratio: float = 0.2
     regularizer_weight: float | None = None
     """Share of the zero-shot regularizer in the loss, in [0, 1]; None: 0.5 on
-    collages as in the papers, 0.1 on `glyphs`."""
+    folders as in the papers, 0.1 on `glyphs`."""
     steps: int = 600
     batch_size: int = 64
     loss: Literal["proxy-nca", "c2"] = "proxy-nca"
     """Loss of the training."""
-    classes: Literal["unseen", "seen"] = "unseen"
-    """Examine unseen classes, or unseen images of the training classes: then
-    half of the images of every class are kept from training."""
-    distilled: bool = False
-    """Without distractors. `--classes seen` then takes all classes of an image
-    folder, with its `train/CLASS` and `test/CLASS` where it has both."""
     ridge: float = 0.05
     """Ridge of the losses' regressions, and of those fitted afterwards."""
 
@@ -126,16 +123,15 @@ def known_and_examined(
     settings: FewPrototypesSettings,
 ) -> tuple[ImageSet, ImageSet]:
     """Images for training, and those that are examined afterwards."""
-    is_seen = settings.classes == "seen"
-    if is_seen and settings.distilled and settings.data_dir is not None:
-        sides = load_sides(settings.data_dir, _SIDE)
-        return sides or _halves(load_pictures(settings.data_dir, _SIDE))
-    data = _splits(settings, distilled=settings.distilled)
-    if not is_seen:
+    if settings.data_dir is None:
+        data = glyphs.load(**_sizes(settings))
         return data.train, data.test
-    images = np.concatenate([data.train.images, data.test.images])
-    names = (*data.train.class_names, *data.test.class_names)
-    return _halves(ImageSet(_joined_labels(data), names, images=images))
+    sides = load_sides(settings.data_dir, _SIDE)
+    if sides is None:
+        images = load_pictures(settings.data_dir, _SIDE)
+        rows = halves_of_classes(images.labels)
+        sides = images.subset(rows[0]), images.subset(rows[1])
+    return sides
 
 
 def examined_subject_cells(settings: FewPrototypesSettings) -> Any:
@@ -146,39 +142,9 @@ def examined_subject_cells(settings: FewPrototypesSettings) -> Any:
         right, in the order of `known_and_examined`; None where a picture
         fills the whole image.
     """
-    if settings.distilled and settings.data_dir is not None:
+    if settings.data_dir is not None:
         return None
-    if settings.classes == "unseen":
-        return _subject_cells(settings, "test")
-    data = _splits(settings, distilled=settings.distilled)
-    cells = [_subject_cells(settings, side) for side in ("train", "test")]
-    return np.concatenate(cells)[halves_of_classes(_joined_labels(data))[1]]
-
-
-def cell_of_picture(collages: Any, pictures: Any) -> Any:
-    """Finds each picture in its 2 x 2 canvas, pixel by pixel.
-
-    Returns (num_images,), each in [0, 4): upper left, upper right, lower left,
-    lower right.
-    """
-    count, height, width = pictures.shape[:3]
-    cells = np.stack(
-        [
-            (collages[:, top : top + height, left : left + width] == pictures)
-            .reshape(count, -1)
-            .all(axis=1)
-            for top in (0, height)
-            for left in (0, width)
-        ],
-        axis=1,
-    )
-    if not cells.any(axis=1).all():
-        first = int(np.flatnonzero(~cells.any(axis=1))[0])
-        raise ValueError(
-            "`pictures` must each be a cell of the collage beside it. "
-            f"Received: a picture {first} that is none of its cells."
-        )
-    return cells.argmax(axis=1)
+    return glyphs.letter_cells("test", **_sizes(settings))
 
 
 def halves_of_classes(labels: Any, seed: int = 0) -> tuple[Any, Any]:
@@ -243,7 +209,7 @@ def _recipe(settings, method, images, seed):
         weight = settings.regularizer_weight
         if weight is None:
             on_glyphs = settings.data_dir is None
-            weight = REGULARIZER_WEIGHTS["zsr"] if on_glyphs else COLLAGE_WEIGHT
+            weight = REGULARIZER_WEIGHTS["zsr"] if on_glyphs else CIFAR_WEIGHT
     return changed(
         named("glyphs", pooling="gsp"),
         **balanced_batch(images, settings.batch_size),
@@ -271,26 +237,6 @@ def _learner(recipe: Recipe, images: ImageSet) -> Any:
     return learner
 
 
-def _splits(settings, *, distilled):
-    """Collages of an image folder, or `glyphs`."""
-    if settings.data_dir is not None:
-        from training.datasets.collage import collage_splits
-
-        return collage_splits(settings.data_dir, distilled=distilled)
-    from training.datasets import glyphs
-
-    return glyphs.load(has_distractors=not distilled, **_sizes(settings))
-
-
-def _subject_cells(settings, side):
-    if settings.data_dir is None:
-        from training.datasets import glyphs
-
-        return glyphs.letter_cells(side, **_sizes(settings))
-    pair = (_splits(settings, distilled=one) for one in (False, True))
-    return cell_of_picture(*(getattr(splits, side).images for splits in pair))
-
-
 def _sizes(settings) -> dict[str, Any]:
     """Sizes of `glyphs`, small ones for a smoke test."""
     if not settings.smoke:
@@ -302,15 +248,3 @@ def _sizes(settings) -> dict[str, Any]:
         "test_classes": 6,
         "test_samples": 4,
     }
-
-
-def _halves(images):
-    known, examined = map(images.subset, halves_of_classes(images.labels))
-    return known, examined
-
-
-def _joined_labels(data):
-    sides = data.train, data.test
-    return np.concatenate(
-        [sides[0].labels, sides[1].labels + sides[0].num_classes]
-    )

@@ -1,16 +1,12 @@
 r"""Do regularized prototypes transfer to classes never seen?
 
     python -m training.research.experiments.zero_shot_prediction
-    python -m training.research.experiments.zero_shot_prediction --classes seen
     python -m training.research.experiments.zero_shot_prediction --data-dir cifar10.zip
-    python -m training.research.experiments.zero_shot_prediction --data-dir cifar10.zip \
-        --distilled --classes seen
 
 Generalized sum pooling with 8 prototypes and ProxyNCA++, alone, with the
-zero-shot (ZSR) and with the cross-batch regularizer (XML), on collages;
-`glyphs` by default. Histograms and embeddings of unseen classes, or of unseen
-images of the training classes (`--classes seen`, as in the papers), are
-compared under 1,000 random splits of these classes into two halves:
+zero-shot (ZSR) and with the cross-batch regularizer (XML), on `glyphs` by
+default. Histograms and embeddings of unseen classes, or of a folder's unseen
+images of the training classes (as in the papers), are compared under 1,000 random splits of these classes into two halves:
 
 - class level: a ridge regression from mean histograms to mean embeddings of
   classes is fitted to one half and predicts the other. Measures: distance of
@@ -23,7 +19,7 @@ compared under 1,000 random splits of these classes into two halves:
   to all these classes, and to the other half (XML, (2.10)). Embeddings are
   normalized here, XML's loss takes averages that are not.
 
-The papers train on CIFAR-10's own pictures: `--distilled --classes seen`.
+The papers train on CIFAR-10's own pictures.
 Weight and share are the regularizer's weight and its share of the gradient.
 GSP, section 5.1 and supplement 2.3; thesis, section 5.3.3; XML, section 3.2.
 """

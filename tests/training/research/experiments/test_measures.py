@@ -10,7 +10,6 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("experiments train on TensorFlow", allow_module_level=True)
 
 from training.datasets import glyphs
-from training.datasets.collage import compose_collages
 from training.research.experiments.dominant_prototypes import (
     active_facts,
     dominated_mass,
@@ -18,7 +17,6 @@ from training.research.experiments.dominant_prototypes import (
     in_plane,
     mass_on_subject,
 )
-from training.research.experiments.few_prototypes import cell_of_picture
 from training.research.experiments.synthetic_tokens import convex_hull
 
 
@@ -129,16 +127,3 @@ def test_letters_are_found_in_their_cells():
             own = image[row : row + size, column : column + size]
             assert own.min() < 128
             assert np.sum(image < 255) == np.sum(own < 255)
-
-
-def test_a_picture_is_found_in_its_collage():
-    pixels = np.random.default_rng(0).integers(0, 256, (9, 4, 6, 3), "uint8")
-    pictures, backgrounds = np.split(pixels, [5])
-    made = compose_collages(pictures, backgrounds, seed=3)
-    cells = cell_of_picture(made, pictures)
-    for canvas, picture, cell in zip(made, pictures, cells, strict=True):
-        row, column = 4 * (cell // 2), 6 * (cell % 2)
-        found = canvas[row : row + 4, column : column + 6]
-        np.testing.assert_array_equal(found, picture)
-    with pytest.raises(ValueError, match="must each be a cell"):
-        cell_of_picture(made, pictures[::-1])
