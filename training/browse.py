@@ -1,7 +1,6 @@
 """Searches an export in the browser: `python -m training.browse MODEL`."""
 
 import socket
-import sys
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from training.browsing.exports import exported_folder
+from training.runs.command_line import run_command
 
 HOST = "127.0.0.1"
 """Reachable from this machine only."""
@@ -35,16 +35,7 @@ class BrowseCommand:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    try:
-        command = tyro.cli(
-            BrowseCommand,
-            prog="python -m training.browse",
-            description=__doc__,
-            args=arguments,
-        )
-        serve(command)
-    except (ImportError, OSError, ValueError) as error:
-        sys.exit(f"error: {error}")
+    run_command("browse", __doc__, BrowseCommand, serve, arguments)
 
 
 def serve(command: BrowseCommand) -> None:

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 
 from training.recipes.named import named
 from training.recipes.recipe import Recipe
+from training.runs.command_line import run_command
 from training.runs.run_directory import RunDirectory, write_text
-from training.runs.train_run import ERRORS, train_run
+from training.runs.train_run import train_run
 
 METHODS: dict[str, dict[str, Any]] = {
     "GAP": {"pooling": "gap"},
@@ -124,14 +124,7 @@ def _best_recipe():
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    try:
-        run_demo(
-            tyro.cli(
-                DemoCommand, prog="python -m training.demo", args=arguments
-            )
-        )
-    except ERRORS as error:
-        sys.exit(f"error: {error}")
+    run_command("demo", DemoCommand.__doc__, DemoCommand, run_demo, arguments)
 
 
 def run_demo(command: DemoCommand) -> None:

@@ -15,12 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
-
 from training.recipes.named import named, names
 from training.recipes.recipe import OWN_SPLITS, Recipe
 from training.recipes.settings import Dataset, check_fields, positive
-from training.runs.notes import printed_notes
+from training.runs.command_line import run_command
 from training.runs.run_directory import write_json
 
 LISTED = 5
@@ -91,18 +89,7 @@ class DoctorCommand:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    try:
-        command = tyro.cli(
-            DoctorCommand,
-            prog="python -m training.doctor",
-            description=__doc__,
-            args=arguments,
-        )
-        with printed_notes():
-            has_leak = _examine(command)
-    except (ImportError, OSError, ValueError) as error:
-        sys.exit(f"error: {error}")
-    if has_leak:
+    if run_command("doctor", __doc__, DoctorCommand, _examine, arguments):
         sys.exit(1)
 
 

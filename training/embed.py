@@ -6,7 +6,6 @@ command continues a stopped one.
 """
 
 import hashlib
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tqdm import tqdm
 
-from training.runs.notes import printed_notes
+from training.runs.command_line import run_command
 
 
 @dataclass(frozen=True)
@@ -56,18 +55,12 @@ class EmbedCommand:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    try:
-        command = tyro.cli(
-            EmbedCommand,
-            prog="python -m training.embed",
-            description=__doc__,
-            args=arguments,
-        )
-        start = time.perf_counter()
-        with printed_notes():
-            manifest, num_new = embed(command)
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        sys.exit(f"error: {error}")
+    run_command("embed", __doc__, EmbedCommand, _embed, arguments)
+
+
+def _embed(command):
+    start = time.perf_counter()
+    manifest, num_new = embed(command)
     seconds = time.perf_counter() - start
     print(f"{command.output}: {manifest['num_images']} images")
     for status, count in manifest["statuses"].items():

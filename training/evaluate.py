@@ -1,6 +1,5 @@
 """Scores a run's encoder: `python -m training.evaluate runs/NAME`."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,7 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from training.recipes.settings import Dataset
-from training.runs.notes import printed_notes
+from training.runs.command_line import run_command
 from training.runs.run_directory import RunDirectory, write_json
 from training.runs.scoring import load_encoder, score, score_lines
 
@@ -32,19 +31,7 @@ class EvaluateCommand:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    command = tyro.cli(
-        EvaluateCommand,
-        prog="python -m training.evaluate",
-        description=__doc__,
-        args=arguments,
-    )
-    try:
-        with printed_notes():
-            scores = _evaluate(command)
-    except (ValueError, FileNotFoundError, FileExistsError) as error:
-        sys.exit(f"error: {error}")
-    print(*score_lines(scores), sep="\n")
-    print(f"Next: python -m training.export '{command.run}' --index exact")
+    run_command("evaluate", __doc__, EvaluateCommand, _evaluate, arguments)
 
 
 def _evaluate(command):
@@ -64,7 +51,8 @@ def _evaluate(command):
     scores = score(encoder, recipe, images, **sides)
     if command.output is not None:
         write_json(command.output, scores)
-    return scores
+    print(*score_lines(scores), sep="\n")
+    print(f"Next: python -m training.export '{command.run}' --index exact")
 
 
 def _images(command, recipe):

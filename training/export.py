@@ -1,26 +1,16 @@
 """Exports a run: `python -m training.export runs/NAME --index exact`."""
 
-import sys
-
-import tyro
-
+from training.runs.command_line import run_command
 from training.runs.export_run import Export, export_run
-from training.runs.notes import printed_notes
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    try:
-        export = tyro.cli(
-            Export,
-            prog="python -m training.export",
-            description=__doc__,
-            args=arguments,
-        )
-        with printed_notes():
-            export_run(export)
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        sys.exit(f"error: {error}")
+    run_command("export", __doc__, Export, _export, arguments)
+
+
+def _export(export):
+    export_run(export)
     print(f"{export.target}: written")
     if export.format == "saved_model" and export.index != "none":
         print(

@@ -5,30 +5,22 @@ paired differences of several runs, learning curves, the worst queries with
 their neighbors and pooling weights, a map, classes and near duplicates.
 """
 
-import sys
-
-import tyro
+from tqdm import tqdm
 
 from training.reports.report_page import ReportCommand, write_report
+from training.runs.command_line import run_command
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    from tqdm import tqdm
+    run_command("report", __doc__, ReportCommand, _report, arguments)
 
-    try:
-        command = tyro.cli(
-            ReportCommand,
-            prog="python -m training.report",
-            description=__doc__,
-            args=arguments,
+
+def _report(command):
+    with tqdm(desc="report", bar_format="{desc}: {elapsed}") as bar:
+        written, notes = write_report(
+            command, lambda step: bar.set_description(f"report: {step}")
         )
-        with tqdm(desc="report", bar_format="{desc}: {elapsed}") as bar:
-            written, notes = write_report(
-                command, lambda step: bar.set_description(f"report: {step}")
-            )
-    except (ImportError, OSError, ValueError) as error:
-        sys.exit(f"error: {error}")
     for note in notes:
         print(f"note: {note}")
     for path in written:

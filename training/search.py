@@ -1,7 +1,6 @@
 """Searches with images: `python -m training.search saved_models/NAME IMAGE`."""
 
 import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from training.browsing.exports import export_metadata, exported_folder
+from training.runs.command_line import run_command
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,14 @@ class SearchCommand:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    try:
-        command = tyro.cli(
-            SearchCommand,
-            prog="python -m training.search",
-            description=__doc__,
-            args=arguments,
-        )
-        folder = exported_folder(command.model)
-        _check(command, folder)
-        is_any_read = _search(command, folder)
-    except (ImportError, OSError, ValueError) as error:
-        sys.exit(f"error: {error}")
-    if not is_any_read:
-        sys.exit("error: none of the images could be read")
+    run_command("search", __doc__, SearchCommand, _run, arguments)
+
+
+def _run(command):
+    folder = exported_folder(command.model)
+    _check(command, folder)
+    if not _search(command, folder):
+        raise ValueError("none of the images could be read")
     print(f"Next: python -m training.browse {shlex.quote(str(folder))} --open")
 
 

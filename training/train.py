@@ -22,8 +22,8 @@ from training.recipes.settings import (
     Objective,
     Optimization,
 )
+from training.runs.command_line import printed_notes
 from training.runs.distribution import Distribution, Kind
-from training.runs.notes import printed_notes
 from training.runs.run_directory import RunDirectory
 from training.runs.scoring import score_lines
 from training.runs.train_run import ERRORS, run_settings, train_run
