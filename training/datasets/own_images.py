@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.data import ImageSet, csv_list, image_folder
+from keras_gsp.data import ImageSet, image_folder
 from keras_gsp.data.image_folder import csv_rows
 from training.datasets.image_set import RetrievalSplits, split_by_class
 from training.datasets.layout import labeled_images, need_data_dir
@@ -81,48 +81,36 @@ def csv_splits(
     """
     csv_file = need_data_dir(csv_file, "A list of images")
     name = Path(csv_file).stem
-    options: dict[str, Any] = {"on_missing": on_missing, "decisions": decisions}
-    rows = csv_rows(csv_file, **options)
+    rows = csv_rows(csv_file, on_missing=on_missing, decisions=decisions)
     if "split" not in rows[0]:
-        images = csv_list(csv_file, **options)
+        images = labeled_images([(row["path"], row["label"]) for row in rows])
         return split_by_class(
             images, name, num_train_classes=num_train_classes, seed=seed
         )
+    sides: dict[str, list] = {side: [] for side in _SPLITS}
     for number, row in enumerate(rows, start=2):
-        if row["split"] not in _SPLITS:
+        if row["split"] not in sides:
             raise ValueError(
                 f"`split` must be one of {', '.join(_SPLITS)}. Received: "
                 f"{row['split']!r} in line {number} of {csv_file}."
             )
-
-    def part(*sides, classes=None):
-        chosen = [
-            (row["path"], row["label"]) for row in rows if row["split"] in sides
-        ]
-        unknown = {label for _, label in chosen} - set(classes or ())
-        if classes and unknown:
+        sides[row["split"]].append((row["path"], row["label"]))
+    sides["test"] = sides["test"] or sides["query"] + sides["gallery"]
+    if not (sides["train"] and sides["test"]):
+        raise ValueError(
+            f"{name} must have images to train with and to score. Received: "
+            f"{ {side: len(found) for side, found in sides.items()} }."
+        )
+    parts = {side: labeled_images(rows) for side, rows in sides.items() if rows}
+    if "query" in parts:
+        names = parts["query"].class_names
+        unknown = {label for _, label in sides["gallery"]} - {*names}
+        if unknown:
             raise ValueError(
                 "Query and gallery must have the same classes. Received: "
                 f"{sorted(unknown)[:5]} in the gallery only."
             )
-        return labeled_images(chosen, classes)
-
-    parts = {
-        "train": part("train"),
-        "test": part("test") if part("test") else part("query", "gallery"),
-    }
-    if not all(map(len, parts.values())):
-        counts = {side: len(part(side)) for side in _SPLITS}
-        raise ValueError(
-            f"{name} must have images to train with and to score. Received: "
-            f"{counts}."
-        )
-    query = part("query")
-    if len(query):
-        parts["query"] = query
-        parts["gallery"] = part("gallery", classes=list(query.class_names))
-    if len(part("validation")):
-        parts["validation"] = part("validation")
+        parts["gallery"] = labeled_images(sides["gallery"], names)
     return RetrievalSplits(name=name, **parts)
 
 

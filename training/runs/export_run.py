@@ -226,11 +226,7 @@ def _gallery(
     if export.split == "test" and splits.gallery is not None:
         gallery, held_out = splits.gallery, splits.query
     if export.images_per_class is not None:
-        order = np.argsort(gallery.labels, kind="stable")
-        starts = np.cumsum(gallery.class_sizes) - gallery.class_sizes
-        ranks = np.arange(len(order)) - starts[gallery.labels[order]]
-        kept = order[ranks < export.images_per_class]
-        gallery = gallery.subset(np.sort(kept))
+        gallery = gallery.of_each_class(export.images_per_class)
     if export.index == "scann" and held_out is None:
         # The same images every time.
         order = np.random.default_rng(0).permutation(len(gallery))
