@@ -183,7 +183,11 @@ def load_pictures(
     data_dir: str | Path, cell_size: int, images_per_class: int | None = None
 ) -> ImageSet:
     """The images of a folder in memory, squares of `cell_size` pixels."""
-    images = _listed(data_dir, images_per_class)
+    root = need_data_dir(data_dir, "A folder of images")
+    images = merged_sides(image_folder(root))
+    # In the order of classes, which the drawn backgrounds depend on.
+    kept = _first(images.labels, range(images.num_classes), images_per_class)
+    images = images.subset(kept)
     return replace(images, images=_resized(images.paths, cell_size), paths=None)
 
 
@@ -202,31 +206,6 @@ def load_sides(
         for side in sides
     )
     return known, examined
-
-
-def folder_classes(
-    data_dir: str | Path, images_per_class: int | None = None
-) -> RetrievalSplits:
-    """Splits the classes of an image folder without reading a picture.
-
-    The splits are those of collages and clutter with their own seed, with one
-    black pixel for each image.
-    """
-    images = _listed(data_dir, images_per_class)
-    black = np.zeros((len(images), 1, 1, 3), "uint8")
-    parts = folder_parts(
-        replace(images, images=black, paths=None), np.random.default_rng(0)
-    )
-    sides = {split: foreground for split, (foreground, _) in parts.items()}
-    return RetrievalSplits(name=Path(data_dir).name.split(".")[0], **sides)
-
-
-def _listed(data_dir, images_per_class):
-    root = need_data_dir(data_dir, "A folder of images")
-    images = merged_sides(image_folder(root))
-    # In the order of classes, which the drawn backgrounds depend on.
-    kept = _first(images.labels, range(images.num_classes), images_per_class)
-    return images.subset(kept)
 
 
 def _resized(images, size):

@@ -13,14 +13,10 @@ import keras_gsp as gsp
 from keras_gsp.data import ImageSet
 from keras_gsp.data.archives import cache_folder
 from training.datasets.clutter import clutter_splits
-from training.datasets.collage import collage_splits, folder_classes
+from training.datasets.collage import collage_splits
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.own_images import csv_splits, folder_splits
-from training.datasets.published import (
-    PUBLISHED,
-    cifar_root,
-    published_splits,
-)
+from training.datasets.published import PUBLISHED, published_splits
 
 READERS: dict[str, Callable[..., RetrievalSplits]] = {
     **{name: partial(published_splits, name) for name in PUBLISHED},
@@ -29,8 +25,6 @@ READERS: dict[str, Callable[..., RetrievalSplits]] = {
     "csv": csv_splits,
     "folder": folder_splits,
 }
-# Composed of an image folder's pictures, which takes decoding all of them.
-COMPOSED = ("clutter", "collage")
 
 
 def read_splits(
@@ -62,10 +56,6 @@ def read_splits(
     if source == "disk":
         if dataset == "csv":
             settings["on_missing"] = on_corrupt
-        if check and dataset in COMPOSED and data_dir is not None:
-            if not _has_cifar100(data_dir):
-                count = settings.get("images_per_class")
-                check(folder_classes(data_dir, count))
         splits = READERS[dataset](data_dir, **settings)
     else:
         splits = _from_tfds(dataset, data_dir, settings)
@@ -116,14 +106,6 @@ def readable_splits(
             )
         parts[side] = part.subset(kept)
     return replace(splits, **parts)
-
-
-def _has_cifar100(data_dir):
-    try:
-        cifar_root(data_dir, 100)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _fingerprint(paths):
