@@ -68,12 +68,6 @@ def test_methods_differ_in_method_and_learning_rate_alone():
             assert recipe.with_(**kept) == gap
 
 
-def test_no_seed_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        demo.main(["--seeds", "0"])
-    assert "seeds=0" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_the_demo_trains_exports_searches_and_reports(
     tmp_path, monkeypatch, capfd

@@ -223,14 +223,6 @@ def test_the_command_line_trains_and_scores(colors_as_glyphs, tmp_path, capsys):
         train.main([*arguments, "--name", "x"])
 
 
-def test_fewer_classes_than_a_batch_takes_are_refused(
-    colors_as_glyphs, tmp_path
-):
-    with pytest.raises(SystemExit, match="classes_per_batch=16 for 5"):
-        train.main(["glyphs", "--runs", str(tmp_path)])
-    assert not list(tmp_path.iterdir())
-
-
 def test_an_unfinished_run_has_nothing_to_evaluate(tmp_path):
     RunDirectory(tmp_path).begin({"recipe": RECIPE.settings})
     with pytest.raises(SystemExit, match="directory of a finished run"):

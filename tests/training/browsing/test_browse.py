@@ -190,11 +190,6 @@ def test_the_page_forbids_other_sources(served):
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]
 
 
-def test_a_folder_without_an_index_is_refused(served, tmp_path):
-    with pytest.raises(SystemExit, match="must be an exported retriever"):
-        browse.main([str(tmp_path)])
-
-
 def test_an_export_with_another_crop_than_it_was_made_with(served, tmp_path):
     model = tmp_path / "model"
     shutil.copytree(served.search.folder, model)

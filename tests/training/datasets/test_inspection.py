@@ -178,8 +178,3 @@ def test_batches_have_the_classes_that_there_are(folder, capsys):
     printed = capsys.readouterr().out
     assert "sampler: every class once in 1 batches" in printed
     assert printed.endswith(f"training.train folder --data-dir {folder}\n")
-
-
-def test_a_folder_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(SystemExit, match="nowhere"):
-        doctor.main(["--data-dir", str(tmp_path / "nowhere")])
