@@ -1,5 +1,6 @@
 """Scores a run's encoder: `python -m training.evaluate runs/NAME`."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -52,7 +53,8 @@ def _evaluate(command):
     if command.output is not None:
         write_json(command.output, scores)
     print(*score_lines(scores), sep="\n")
-    print(f"Next: python -m training.export '{command.run}' --index exact")
+    word = shlex.quote(str(command.run))
+    print(f"Next: python -m training.export {word} --index exact")
 
 
 def _images(command, recipe):

@@ -1,5 +1,7 @@
 """Exports a run: `python -m training.export runs/NAME --index exact`."""
 
+import shlex
+
 from training.runs.command_line import run_command
 from training.runs.export_run import Export, export_run
 
@@ -13,10 +15,13 @@ def _export(export):
     export_run(export)
     print(f"{export.target}: written")
     if export.format == "saved_model" and export.index != "none":
+        word = shlex.quote(str(export.target))
         print(
-            f"Next: python -m training.search {export.target} IMAGE\n"
-            f"      python -m training.browse {export.target} --open"
+            f"Next: python -m training.search {word} IMAGE\n"
+            f"      python -m training.browse {word} --open"
         )
+    else:
+        print("Next: load it as docs/guides/serve.md shows")
 
 
 if __name__ == "__main__":

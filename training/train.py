@@ -1,6 +1,7 @@
 """Trains a recipe: `python -m training.train glyphs --pooling gsp`."""
 
 import difflib
+import shlex
 import sys
 import textwrap
 from argparse import ArgumentParser
@@ -212,7 +213,7 @@ def run_report(directory: RunDirectory, scores: dict) -> str:
     """Formats the scores of a finished run and the next commands."""
     path = directory.path
     lines = [f"  {line}" for line in score_lines(scores)]
-    word = f"'{path}'"
+    word = shlex.quote(str(path))
     return "\n".join(
         [
             f"{path}: {scores['num_queries']} images of unseen classes",
