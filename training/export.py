@@ -14,14 +14,18 @@ def main(arguments: list[str] | None = None) -> None:
 def _export(export):
     export_run(export)
     print(f"{export.target}: written")
-    if export.format == "saved_model" and export.index != "none":
-        word = shlex.quote(str(export.target))
-        print(
-            f"Next: python -m training.search {word} IMAGE\n"
+    path = str(export.target)
+    if export.format != "saved_model":
+        step = f"keras_gsp.retrieval.PortableEncoder({path!r}).embed(images)"
+    elif export.index == "none":
+        step = f"tensorflow.saved_model.load({path!r})"
+    else:
+        word = shlex.quote(path)
+        step = (
+            f"python -m training.search {word} IMAGE\n"
             f"      python -m training.browse {word} --open"
         )
-    else:
-        print("Next: load it as docs/guides/serve.md shows")
+    print(f"Next: {step}")
 
 
 if __name__ == "__main__":

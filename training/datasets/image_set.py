@@ -75,24 +75,22 @@ class RetrievalSplits:
         # The package imports Keras: not for a command's --help.
         from keras_gsp.data import ImageSet
 
-        sides = [self.train, self.test]
-        if self.validation is not None:
-            sides.insert(1, self.validation)
-        offsets = np.cumsum([0] + [side.num_classes for side in sides[:-1]])
-        labels = [
-            side.labels + offset
-            for side, offset in zip(sides, offsets, strict=True)
-        ]
-        in_memory = sides[0].images is not None
+        sides = [self.train, self.validation, self.test]
+        sides = [side for side in sides if side is not None]
+        starts = np.cumsum([0, *(side.num_classes for side in sides)])
+        has_files = sides[0].paths is not None
         return ImageSet(
-            labels=np.concatenate(labels),
+            labels=np.concatenate(
+                [
+                    side.labels + start
+                    for side, start in zip(sides, starts, strict=False)
+                ]
+            ),
             class_names=sum((side.class_names for side in sides), ()),
-            images=np.concatenate([side.images for side in sides])
-            if in_memory
-            else None,
-            paths=None
-            if in_memory
-            else sum((side.paths for side in sides), ()),
+            paths=sum((s.paths for s in sides), ()) if has_files else None,
+            images=None
+            if has_files
+            else np.concatenate([side.images for side in sides]),
         )
 
     def _check_disjoint(self):
