@@ -68,7 +68,7 @@ def readable_splits(
     splits: RetrievalSplits, on_corrupt: str = "raise"
 ) -> RetrievalSplits:
     """Checks every file of the splits with `gsp.data.readable_images`."""
-    parts = {
+    parts: dict[str, Any] = {
         field.name: part
         for field in fields(splits)
         if isinstance(part := getattr(splits, field.name), ImageSet)

@@ -22,7 +22,7 @@ def run_command(
     option, or an error about files or settings, ends the process.
     """
     try:
-        command = tyro.cli(
+        command: Any = tyro.cli(
             kind,
             prog=f"python -m training.{name}",
             description=about,
