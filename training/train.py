@@ -77,7 +77,8 @@ def main(arguments: list[str] | None = None) -> None:
 
         check_sources(recipe)
         with printed_notes(), distribution.together():
-            if recipe.classes_per_batch == named(base).classes_per_batch:
+            _, implied = _implied(base, recipe)
+            if recipe.classes_per_batch == implied.classes_per_batch:
                 recipe = fitted_to_classes(recipe)
             name = command.name or run_name(base, recipe)
             directory = RunDirectory(command.runs / name)
@@ -91,13 +92,8 @@ def run_name(name: str, recipe: Recipe) -> str:
 
     Settings that a choice of loss or method implies are not listed.
     """
-    plain = named(name)
-    choices = {
-        choice: getattr(recipe, choice)
-        for choice in CHOICES
-        if getattr(recipe, choice) != getattr(plain, choice)
-    }
-    base = named(name, **choices).settings
+    choices, implied = _implied(name, recipe)
+    base = implied.settings
     parts = [name, *(f"{choice}={word}" for choice, word in choices.items())]
     for setting, value in recipe.settings.items():
         before = base[setting]
@@ -113,6 +109,17 @@ def run_name(name: str, recipe: Recipe) -> str:
                 # The name of a file without its folders.
                 parts.append(f"{setting}={str(value).rpartition('/')[2]}")
     return ",".join([*parts, f"seed={recipe.seed}"])
+
+
+def _implied(name, recipe):
+    """A recipe's choices of loss and method, and what the name makes of them."""
+    plain = named(name)
+    choices = {
+        choice: getattr(recipe, choice)
+        for choice in CHOICES
+        if getattr(recipe, choice) != getattr(plain, choice)
+    }
+    return choices, named(name, **choices)
 
 
 def listing() -> str:

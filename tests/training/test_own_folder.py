@@ -38,8 +38,11 @@ def test_one_seed_gives_identical_scores(folder, tmp_path, capsys):
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize(
+    "choice", ["--pooling gsp", "--loss proxy-anchor --warmup-steps 0"]
+)
 def test_the_first_command_trains_from_imagenet_weights(
-    folder, tmp_path, monkeypatch, capsys
+    choice, folder, tmp_path, monkeypatch, capsys
 ):
     build = keras.applications.MobileNetV2
     asked = []
@@ -51,10 +54,11 @@ def test_the_first_command_trains_from_imagenet_weights(
     monkeypatch.setattr(keras.applications, "MobileNetV2", built)
     where = ["--data-dir", str(folder), "--runs", str(tmp_path)]
     few = "--steps 2 --samples-per-class 2"
-    train.main(["folder", *where, "--pooling", "gsp", *few.split()])
+    train.main(["folder", *where, *choice.split(), *few.split()])
     assert set(asked) == {"imagenet"}
     (run,) = tmp_path.glob("folder,*")
-    assert run.name.startswith("folder,pooling=gsp,")
+    word = choice.split()[0][2:]
+    assert run.name.startswith(f"folder,{word}={choice.split()[1]},")
     printed = capsys.readouterr().out
     assert "note: Batches have all 6 training classes" in printed
     assert "python -m training.export" in printed
