@@ -112,7 +112,7 @@ def run_name(name: str, recipe: Recipe) -> str:
 
 
 def _implied(name, recipe):
-    """A recipe's choices of loss and method, and what the name makes of them."""
+    """The choices of a recipe, and the recipe that they make of a name."""
     plain = named(name)
     choices = {
         choice: getattr(recipe, choice)
