@@ -5,11 +5,12 @@ r"""What do prototypes represent: classes, or parts that classes share?
 
 The models of `zero_shot_prediction`: generalized sum pooling with 8 prototypes
 and ProxyNCA++, alone, with the zero-shot (ZSR) and with the cross-batch
-regularizer (XML), on `glyphs` by default. All start from `untrained`. The map of an image holds the share of its pooled mass that moves
-from each place to each prototype. Its sum over places is the histogram; the
-prototype that receives most from a place is dominant there. Measured on images
-of unseen classes, or of a folder on unseen images of the training classes, as
-in the papers:
+regularizer (XML), on `glyphs` by default. All start from `untrained`. The map
+of an image holds the share of its pooled mass that moves from each place to
+each prototype. Its sum over places is the histogram; the prototype that
+receives most from a place is dominant there. Measured on images of unseen
+classes, or of a folder on unseen images of the training classes, as in the
+papers:
 
 - evenness: entropy of a class's mean histogram as a share of the largest
   possible; 1 if a class uses all prototypes equally, 0 if it uses one.

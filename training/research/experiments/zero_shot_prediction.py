@@ -6,7 +6,8 @@ r"""Do regularized prototypes transfer to classes never seen?
 Generalized sum pooling with 8 prototypes and ProxyNCA++, alone, with the
 zero-shot (ZSR) and with the cross-batch regularizer (XML), on `glyphs` by
 default. Histograms and embeddings of unseen classes, or of a folder's unseen
-images of the training classes (as in the papers), are compared under 1,000 random splits of these classes into two halves:
+images of the training classes (as in the papers), are compared under 1,000
+random splits of these classes into two halves:
 
 - class level: a ridge regression from mean histograms to mean embeddings of
   classes is fitted to one half and predicts the other. Measures: distance of
