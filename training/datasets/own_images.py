@@ -1,7 +1,6 @@
 """Folders and lists of a user's own images, split by class."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 

@@ -38,7 +38,10 @@ def fitted_to_classes(recipe: Recipe) -> Recipe:
         return recipe
     from training.datasets.reading import READERS
 
-    own: dict[str, Any] = {"num_train_classes": recipe.train_classes}
+    own: dict[str, Any] = {
+        "num_train_classes": recipe.train_classes,
+        "decisions": recipe.decisions,
+    }
     if recipe.dataset == "csv":
         own["on_missing"] = recipe.corrupt_images
     splits = READERS[recipe.dataset](recipe.data_dir, **own)
