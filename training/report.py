@@ -2,7 +2,7 @@
 
 Writes one file that opens from disk, without network: scores with intervals,
 paired differences of several runs, learning curves, the worst queries with
-their neighbors and pooling weights, a map, classes and near duplicates.
+their neighbors and pooling weights, a map and classes.
 """
 
 from tqdm import tqdm
