@@ -88,7 +88,7 @@ def test_references_are_cut_alike():
         (gsp.losses.ContrastiveLoss(), {"proxies": "proxies"}),
         (gsp.losses.SoftTripleLoss(), {"proxies": "proxies"}),
     ],
-    ids=str,
+    ids=["list loss", "memory", "sampled proxies", "proxy loss"],
 )
 def test_a_learner_trains_and_is_saved(inner, options, tmp_path):
     parts = {
