@@ -1,6 +1,7 @@
 """Indexes of embeddings, and exports that serve them."""
 
 from keras_gsp.retrieval.explanation import Explanation, explain
+from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.faiss_index import FaissIndex
 from keras_gsp.retrieval.index.milvus_index import MilvusIndex
@@ -14,7 +15,13 @@ from keras_gsp.retrieval.serving.portable import (
     export_litert,
     export_onnx,
 )
+from keras_gsp.retrieval.space import (
+    SpaceFingerprint,
+    check_space,
+    space_fingerprint,
+)
 from keras_gsp.retrieval.suspects import Suspects, suspects
+from keras_gsp.retrieval.upgrading.upgrade import Upgrade, upgrade
 from keras_gsp.retrieval.verification import verify
 
 __all__ = [
@@ -25,15 +32,21 @@ __all__ = [
     "MilvusIndex",
     "Neighbors",
     "PortableEncoder",
+    "RetrievalGuarantee",
     "ScannIndex",
     "SearchIndex",
+    "SpaceFingerprint",
     "Suspects",
+    "Upgrade",
+    "check_space",
     "explain",
     "export_encoder",
     "export_litert",
     "export_onnx",
     "export_retriever",
     "search_recall",
+    "space_fingerprint",
     "suspects",
+    "upgrade",
     "verify",
 ]

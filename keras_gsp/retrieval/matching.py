@@ -8,6 +8,11 @@ import numpy as np
 
 from keras_gsp.metrics.pair_distances import PairDistances
 from keras_gsp.ops.arguments import check_count, check_interval
+from keras_gsp.retrieval.space import (
+    SpaceFingerprint,
+    check_same_space,
+    space_fingerprint,
+)
 
 # Distances computed in another order differ by less than this.
 ROUNDING = 1e-6
@@ -31,6 +36,8 @@ class MatchThreshold:
             at this distance, in [0, 1].
         num_positive_pairs: held-out pairs of one class, at least 1.
         num_negative_pairs: held-out pairs of different classes, at least 1.
+        space: `SpaceFingerprint` of the encoder; an index and an export of
+            another one refuse the threshold. Default `None`: unknown.
 
     Raises:
         ValueError: a number outside its range.
@@ -62,6 +69,7 @@ class MatchThreshold:
     true_accept_rate: float
     num_positive_pairs: int
     num_negative_pairs: int
+    space: SpaceFingerprint | None = None
 
     def __post_init__(self) -> None:
         check_interval("(0, 1)", false_accept_rate=self.false_accept_rate)
@@ -82,6 +90,7 @@ class MatchThreshold:
         gallery_embeddings: Any = None,
         gallery_labels: Any = None,
         block_size: int | None = None,
+        encoder: Any = None,
     ) -> "MatchThreshold":
         """Finds the largest distance for a rate of false accepts.
 
@@ -100,6 +109,8 @@ class MatchThreshold:
             gallery_labels: (gallery,) or (gallery, 1), given with
                 `gallery_embeddings`.
             block_size: see `gsp.metrics.verification_scores`.
+            encoder: Keras model that made the embeddings, whose `space` is
+                kept. Default `None`: unknown.
 
         Returns:
             A `MatchThreshold`, exact for any number of pairs. The distances
@@ -142,25 +153,39 @@ class MatchThreshold:
             true_accept_rate=float(np.mean(pairs.positives() <= squared)),
             num_positive_pairs=pairs.num_positives,
             num_negative_pairs=pairs.num_negatives,
+            space=space_fingerprint(encoder),
         )
 
     def is_match(self, distances: Any) -> np.ndarray:
         """Returns which Euclidean distances, of any shape, are a match."""
         return np.asarray(distances) <= self.distance
 
-    def get_config(self) -> dict[str, float | int]:
-        """Returns the arguments as JSON numbers."""
-        return dataclasses.asdict(self)
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments as JSON values, without an unknown space."""
+        config = dataclasses.asdict(self)
+        return {k: value for k, value in config.items() if value is not None}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MatchThreshold":
         """Makes a threshold from `get_config`."""
-        return cls(**config)
+        space = SpaceFingerprint.from_config(config.get("space"))
+        return cls(**config | {"space": space})
 
 
-def checked_match(match: Any) -> MatchThreshold | None:
-    """Returns a threshold or `None`, and raises `TypeError` otherwise."""
-    if match is None or isinstance(match, MatchThreshold):
+def checked_match(
+    match: Any, space: SpaceFingerprint | None = None
+) -> MatchThreshold | None:
+    """Returns a threshold or `None`, and raises `TypeError` otherwise.
+
+    Args:
+        match: the threshold.
+        space: of the index; another one than the threshold's is refused with
+            `ValueError`.
+    """
+    if match is None:
+        return None
+    if isinstance(match, MatchThreshold):
+        check_same_space(match.space, space, "match")
         return match
     raise TypeError(
         f"`match` must be a MatchThreshold or None. Received: match={match!r}."

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,11 @@ class ExportSearch:
     def threshold(self) -> float | None:
         """Distance up to which a neighbor is a match, where calibrated."""
         return (self.metadata.get("match_threshold") or {}).get("distance")
+
+    @property
+    def guarantee(self) -> dict[str, Any] | None:
+        """The arguments of `RetrievalGuarantee`, where calibrated."""
+        return self.metadata.get("guarantee")
 
     @property
     def can_explain(self) -> bool:

@@ -87,6 +87,7 @@ class _Page:
             labels=search.labels,
             most=min(len(search), MAX_NEIGHBORS),
             threshold=search.threshold,
+            guarantee=search.guarantee,
             can_explain=search.can_explain,
             no_explain=search.metadata.get("no_explain", ""),
             most_explained=MAX_EXPLAINED,

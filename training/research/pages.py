@@ -125,7 +125,10 @@ PAGES = {
         ("zero_shot_prediction_seen", "zero_shot_prediction"),
     ),
     "pooling": Page("What a pooling costs", ("pooling", "pooling_jax")),
-    "retrieval": Page("Search and scoring", ("retrieval", "evaluation")),
+    "retrieval": Page(
+        "Search and scoring",
+        ("retrieval", "evaluation", "upgrade", "guarantee"),
+    ),
     "training_speed": Page(
         "Speed of training", ("step_share", "pipeline", "batch_chunks")
     ),

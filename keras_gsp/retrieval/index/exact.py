@@ -28,6 +28,11 @@ from keras_gsp.retrieval.index.search_index import (
 )
 from keras_gsp.retrieval.index.where import Where
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
+from keras_gsp.retrieval.space import (
+    SpaceFingerprint,
+    checked_space,
+    space_fingerprint,
+)
 from keras_gsp.storage.checksums import write_checksums
 from keras_gsp.storage.whole import whole_folder
 
@@ -97,6 +102,7 @@ class GalleryIndex:
         batches = LabeledBatches(dataset, "dataset", batch_size)
         index.add(*encoded(encoder, batches), ids, attributes)
         index.gallery.preprocessing = preprocessing
+        index.space = space_fingerprint(encoder)
         return index
 
     def __len__(self) -> int:
@@ -114,12 +120,36 @@ class GalleryIndex:
 
     @match.setter
     def match(self, match: MatchThreshold | None) -> None:
-        self.gallery.match = checked_match(match)
+        self.gallery.match = checked_match(match, self.space)
+
+    @property
+    def space(self) -> SpaceFingerprint | None:
+        """Fingerprint of the encoder, `None` if unknown; may be assigned."""
+        return self.gallery.space
+
+    @space.setter
+    def space(self, space: SpaceFingerprint | None) -> None:
+        checked_match(self.match, checked_space(space))
+        self.gallery.space = space
 
     def count(self, where: Where | None = None) -> int:
         """Returns the number of items that pass a filter."""
         selected = self.gallery.selected(where)
         return len(self) if selected is None else int(selected.sum())
+
+    def ids(self) -> np.ndarray:
+        """Returns the ids of all items, in the order of the gallery."""
+        return self.gallery.ids
+
+    def items(
+        self, ids: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Returns items as `upsert` takes them; see `SearchIndex.items`."""
+        places = self.gallery.positions_of(list(ids))
+        places = places[places >= 0]
+        columns = {k: v[places] for k, v in self.gallery.columns.items()}
+        embeddings = self.gallery.vectors(places)
+        return embeddings, columns.pop("label"), columns.pop("id"), columns
 
     def add(
         self,

@@ -15,6 +15,7 @@ from keras_gsp.ops.arguments import check_choice
 from keras_gsp.retrieval.index.stored_vectors import STORAGES, StoredVectors
 from keras_gsp.retrieval.index.where import Where, is_selected
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
+from keras_gsp.retrieval.space import SpaceFingerprint
 
 # Rows whose squared lengths are computed at once; they fit a cache.
 SQUARE_ROWS = 4096
@@ -36,6 +37,8 @@ class Gallery:
         self.match = checked_match(match)
         # How the images were cut, if `from_encoder` knows it.
         self.preprocessing: Preprocessing | None = None
+        # Of the encoder, if it is known.
+        self.space: SpaceFingerprint | None = None
         self.parts: list[StoredVectors] = []
         # "id", "label" and the attributes, (items,).
         self.columns = {"id": np.zeros(0, "int64"), "label": np.zeros(0, "U1")}

@@ -24,6 +24,7 @@ from keras_gsp.retrieval.index.search_index import (
 )
 from keras_gsp.retrieval.index.where import Where, milvus_expression
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
+from keras_gsp.retrieval.space import SpaceFingerprint, checked_space
 
 # Numbers in one message: Milvus refuses more than 64 MB.
 BATCH_NUMBERS = 2**21
@@ -31,8 +32,8 @@ BATCH_NUMBERS = 2**21
 READ_ROWS = 4096
 # A server's limits: bytes of a string, and neighbors of one query.
 MAX_TEXT, MAX_NEIGHBORS = 65_535, 16_384
-# The collection's property that keeps the match threshold, as JSON.
-MATCH = "match_threshold"
+# The collection's properties that keep match threshold and space, as JSON.
+MATCH, SPACE = "match_threshold", "space"
 HNSW = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
 FLAT: dict[str, Any] = {"index_type": "FLAT", "params": {}}
 # Milvus's type of a column by the kind of a NumPy array, and what pads it.
@@ -107,6 +108,7 @@ class MilvusIndex:
         self._fields: dict[str, str] = {}
         self._size: int | None = None
         self._match: MatchThreshold | None = None
+        self._space: SpaceFingerprint | None = None
         self._read_schema()
 
     def __len__(self) -> int:
@@ -124,9 +126,19 @@ class MilvusIndex:
 
     @match.setter
     def match(self, match: MatchThreshold | None) -> None:
-        self._match = checked_match(match)
-        if self._size is not None:
-            self._keep_match()
+        self._match = checked_match(match, self._space)
+        self._keep(MATCH, match)
+
+    @property
+    def space(self) -> SpaceFingerprint | None:
+        """Fingerprint of the encoder, kept in the collection, or `None`."""
+        return self._space
+
+    @space.setter
+    def space(self, space: SpaceFingerprint | None) -> None:
+        checked_match(self._match, checked_space(space))
+        self._space = space
+        self._keep(SPACE, space)
 
     def upsert(
         self,
@@ -273,6 +285,45 @@ class MilvusIndex:
         )
         return int(rows[0]["count(*)"])
 
+    def ids(self) -> np.ndarray:
+        """Returns the ids of all items, in rising order."""
+        if self._size is None:
+            return np.zeros(0, "int64")
+        iterator = self._call(
+            "query_iterator",
+            batch_size=READ_ROWS,
+            filter="",
+            output_fields=["id"],
+        )
+        found = []
+        while rows := iterator.next():
+            found += [row["id"] for row in rows]
+        iterator.close()
+        return np.sort(np.array(found, None if found else "int64"))
+
+    def items(
+        self, ids: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Returns items as `upsert` takes them; see `SearchIndex.items`."""
+        self._check_made()
+        wanted = checked_ids(ids, len(ids)).tolist()
+        rows: dict[Any, Any] = {}
+        for start in range(0, len(wanted), READ_ROWS):
+            found = self._call(
+                "query",
+                filter=milvus_expression(
+                    {"id": wanted[start : start + READ_ROWS]}, self._is_text
+                ),
+                output_fields=[*self._fields, "embedding"],
+                consistency_level="Strong",
+            )
+            rows |= {row["id"]: row for row in found}
+        kept = [rows[one] for one in wanted if one in rows]
+        columns = {n: np.array([r[n] for r in kept]) for n in self._fields}
+        embeddings = np.array([row["embedding"] for row in kept], "float32")
+        embeddings = embeddings.reshape(len(kept), self._size or 0)
+        return embeddings, columns.pop("label"), columns.pop("id"), columns
+
     def close(self) -> None:
         """Closes the database, so that another process can open it."""
         self._client.close()
@@ -337,12 +388,10 @@ class MilvusIndex:
             is_match=None if match is None else match.is_match(distances),
         )
 
-    def _keep_match(self):
-        config = self._match and self._match.get_config()
-        self._call(
-            "alter_collection_properties",
-            properties={MATCH: json.dumps(config)},
-        )
+    def _keep(self, name, value):
+        if self._size is not None:
+            text = json.dumps(value and value.get_config())
+            self._call("alter_collection_properties", properties={name: text})
 
     def _check_made(self):
         if self._size is None:
@@ -368,9 +417,12 @@ class MilvusIndex:
                 "`collection` must have the fields id, label and embedding. "
                 f"Received: {self.collection!r} with {sorted(self._fields)}."
             )
-        config = json.loads(description.get("properties", {}).get(MATCH, "0"))
-        if config:
-            self._match = MatchThreshold.from_config(config)
+        kept = description.get("properties", {})
+        match, space = (json.loads(kept.get(n, "null")) for n in (MATCH, SPACE))
+        if match:
+            self._match = MatchThreshold.from_config(match)
+        if space:
+            self._space = SpaceFingerprint.from_config(space)
         if self._call("list_indexes"):
             self._call("load_collection")
 
@@ -392,8 +444,8 @@ class MilvusIndex:
         schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=size)
         self._call("create_collection", schema=schema)
         self._read_schema()
-        if self._match is not None:
-            self._keep_match()
+        self._keep(MATCH, self._match)
+        self._keep(SPACE, self._space)
         # Searchable from the first item on. The embedded engine never builds a
         # graph of an empty collection.
         self.build(FLAT)

@@ -11,6 +11,7 @@ from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.retrieval.index.gallery import Gallery, checked_items
 from keras_gsp.retrieval.index.stored_vectors import StoredVectors
 from keras_gsp.retrieval.matching import MatchThreshold
+from keras_gsp.retrieval.space import SpaceFingerprint
 from keras_gsp.retrieval.verification import INDEX, verify
 
 FORMAT = 4
@@ -41,6 +42,8 @@ def save_gallery(gallery: Gallery, folder: Path, facts: dict[str, Any]) -> None:
         "high": gallery.high.tolist(),
         "match_threshold": gallery.match and gallery.match.get_config(),
     }
+    if gallery.space is not None:
+        facts["space"] = gallery.space.get_config()
     if gallery.preprocessing is not None:
         facts["preprocessing"] = gallery.preprocessing.get_config()
     text = json.dumps(facts, indent=2)
@@ -114,6 +117,7 @@ def _read(folder, facts, mmap):
     gallery.num_added = int(facts["added"])
     if facts.get("match_threshold") is not None:
         gallery.match = MatchThreshold.from_config(facts["match_threshold"])
+    gallery.space = SpaceFingerprint.from_config(facts.get("space"))
     if facts.get("preprocessing") is not None:
         gallery.preprocessing = Preprocessing.from_config(
             facts["preprocessing"]

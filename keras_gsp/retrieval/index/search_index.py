@@ -11,6 +11,7 @@ from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
 from keras_gsp.retrieval.index.gallery import as_list
 from keras_gsp.retrieval.index.where import Where
 from keras_gsp.retrieval.matching import MatchThreshold
+from keras_gsp.retrieval.space import SpaceFingerprint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +58,13 @@ class SearchIndex(Protocol):
         kind: name of the engine.
         match: `MatchThreshold` saved with the gallery, with which searches
             return `is_match`, or `None`; may be assigned.
+        space: `SpaceFingerprint` of the encoder, saved with the gallery, or
+            `None` if unknown; may be assigned.
     """
 
     kind: str
     match: MatchThreshold | None
+    space: SpaceFingerprint | None
 
     @property
     def embedding_size(self) -> int | None:
@@ -139,6 +143,22 @@ class SearchIndex(Protocol):
 
     def count(self, where: Where | None = None) -> int:
         """Returns the number of items that pass a filter."""
+
+    def ids(self) -> np.ndarray:
+        """Returns the ids of all items, (items,)."""
+
+    def items(
+        self, ids: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Returns items as `upsert` takes them.
+
+        Args:
+            ids: several ids; unknown ones are left out.
+
+        Returns:
+            Embeddings (found, size), float32, labels (found,), ids (found,)
+            in the order given, and the attributes.
+        """
 
 
 def checked_queries(queries: Any, size: int | None) -> np.ndarray:

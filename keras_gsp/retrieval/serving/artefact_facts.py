@@ -51,6 +51,7 @@ def exported_facts(
         "crop_fraction": served.crop_fraction,
         "max_pixels": served.max_pixels,
         "embedding_size": served.embedding_size,
+        "space": served.space and served.space.get_config(),
     }
 
 

@@ -12,6 +12,7 @@ from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.ops.arguments import check_choice, check_count, check_interval
 from keras_gsp.retrieval.explanation import PrototypeParts
+from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import (
     GalleryIndex,
     check_filled,
@@ -19,7 +20,7 @@ from keras_gsp.retrieval.index.exact import (
 )
 from keras_gsp.retrieval.index.scann_index import ScannIndex
 from keras_gsp.retrieval.index.search_recall import compared, positives_of
-from keras_gsp.retrieval.matching import MatchThreshold
+from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 from keras_gsp.retrieval.serving.artefact_facts import (
     exported_facts,
     write_facts,
@@ -31,6 +32,7 @@ from keras_gsp.retrieval.serving.served_retriever import (
     ServedGallery,
     like_leading,
 )
+from keras_gsp.retrieval.space import check_same_space
 from keras_gsp.storage.whole import whole_folder
 
 
@@ -132,6 +134,7 @@ def export_retriever(
     minimum_recall: float = 0.95,
     below_minimum: str = "refuse",
     match: MatchThreshold | None = None,
+    guarantee: RetrievalGuarantee | None = None,
     truncate_to: int | None = None,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
@@ -141,9 +144,10 @@ def export_retriever(
     Signatures, in addition to those of `export_encoder`:
 
     - `serving_default` and `search_exact`: `image_bytes` -> `ids`, `labels`
-      (strings), `distances`, `counts`, `status`, and `is_match` with a match
-      threshold. A row holds `counts` neighbors and padding after them: empty
-      strings and infinity. Loads with TensorFlow alone.
+      (strings), `distances`, `counts`, `status`, `is_match` with a match
+      threshold, `set_size` and `is_covered` with a guarantee. A row holds
+      `counts` neighbors and padding after them: empty strings and infinity.
+      Loads with TensorFlow alone.
     - `search_ann`, with a `ScannIndex`: the same, found by ScaNN, whose
       recall on held-out images is written to the metadata. A process must
       `import scann` before it loads such a SavedModel.
@@ -171,6 +175,11 @@ def export_retriever(
         match: `MatchThreshold` calibrated on held-out embeddings, written to
             the metadata; searches then return `is_match` for each neighbor.
             Default `None`: the index's own `match`.
+        guarantee: `RetrievalGuarantee` of the encoder, written to the
+            metadata; searches then return `set_size`, the number of first
+            neighbors that are the shortlist, 0 for a declined query, and
+            `is_covered`, whether `neighbors` were enough for all of it.
+            Default `None`.
         truncate_to: as for `export_encoder`, the size of the index.
         metadata: as for `export_encoder`.
         overwrite: whether to replace what is at `path`. Default `False`.
@@ -227,8 +236,10 @@ def export_retriever(
             "`held_out` must be images that are not in the gallery: they "
             "measure the recall of a ScannIndex. Received: held_out=None."
         )
-    match = index.match if match is None else match
-    gallery = ServedGallery(index, neighbors, match)
+    match = checked_match(index.match if match is None else match, served.space)
+    if guarantee is not None:
+        check_same_space(guarantee.space, served.space, "guarantee")
+    gallery = ServedGallery(index, neighbors, match, guarantee)
     signatures = _encoder_signatures(served) | _search_signatures(
         served, gallery
     )
@@ -237,6 +248,8 @@ def export_retriever(
     facts |= {"gallery_size": len(index), "neighbors": gallery.neighbors}
     if match is not None:
         facts["match_threshold"] = match.get_config()
+    if guarantee is not None:
+        facts["guarantee"] = guarantee.get_config()
     try:
         signatures["explain"] = _explain_signature(served)
     except ValueError as error:

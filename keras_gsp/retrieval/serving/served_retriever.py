@@ -14,10 +14,12 @@ from keras_gsp.models.lora import merge_lora
 from keras_gsp.models.truncated import truncate_encoder
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.tensor import Tensor
+from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import GalleryIndex
 from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES, rows_alike
 from keras_gsp.retrieval.index.scann_index import ScannIndex, import_scann
 from keras_gsp.retrieval.matching import MatchThreshold
+from keras_gsp.retrieval.space import check_space, space_fingerprint
 
 # The crop that the encoder or the index expects.
 AUTO = "auto"
@@ -35,6 +37,8 @@ class ServedGallery:
         index: an index in memory, not empty.
         neighbors: k of every search, at least 1.
         match: `MatchThreshold`, or `None` for answers without `is_match`.
+        guarantee: `RetrievalGuarantee`, or `None` for answers without
+            `set_size` and `is_covered`.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class ServedGallery:
         index: GalleryIndex,
         neighbors: int,
         match: MatchThreshold | None = None,
+        guarantee: RetrievalGuarantee | None = None,
     ) -> None:
         import tensorflow as tf
 
@@ -49,6 +54,7 @@ class ServedGallery:
         self._num_items = len(gallery)
         self.neighbors = min(neighbors, self._num_items)
         self.match = match
+        self.guarantee = guarantee
         self.origin = gallery.origin
         rows = gallery.embeddings - self.origin
         rows, halves = rows_alike(rows, np.sum(np.square(rows), axis=1) / 2)
@@ -133,6 +139,9 @@ class ServedGallery:
         }
         if self.match is not None:
             found["is_match"] = is_found & (distances <= self.match.distance)
+        if self.guarantee is not None:
+            near = tf.where(is_found, distances, np.inf)
+            found |= _listed(self.guarantee, near)
         return found | {
             "distances": tf.where(is_found, distances, np.inf),
             "counts": tf.reduce_sum(tf.cast(is_found, "int32"), axis=1),
@@ -177,8 +186,12 @@ class ServedEncoder:
                 f"KERAS_BACKEND={backends[0]}."
             )
         check_count(max_pixels=max_pixels)
+        given = truncate_encoder(encoder, truncate_to)
+        check_space(given, index)
         encoder = truncate_encoder(merge_lora(encoder), truncate_to)
         self.encoder = encoder
+        # Merged weights differ from those that made the index by rounding.
+        self.space = space_fingerprint(given)
         self.max_pixels = int(max_pixels)
         self.height, self.width, self.channels = _image_shape(
             encoder, image_size
@@ -333,6 +346,18 @@ def _image_shape(encoder, image_size):
             f"encoder takes {tuple(own)}."
         )
     return *sizes, channels
+
+
+def _listed(guarantee, distances):
+    """Length of each shortlist, and whether all of it was found."""
+    import tensorflow as tf
+
+    is_known = distances[:, 0] <= guarantee.novelty_distance
+    is_inside = distances <= guarantee.radius
+    sizes = tf.reduce_sum(tf.cast(is_inside, "int32"), axis=1)
+    sizes = tf.where(is_known, sizes, 0)
+    is_covered = (sizes > 0) & ~is_inside[:, -1]
+    return {"set_size": sizes, "is_covered": is_covered}
 
 
 def _too_large(contents, status, max_pixels):

@@ -5,12 +5,19 @@ import sys
 import numpy as np
 import pytest
 
-from keras_gsp.retrieval import ExactIndex, MatchThreshold, MilvusIndex
+from keras_gsp.retrieval import (
+    ExactIndex,
+    MatchThreshold,
+    MilvusIndex,
+    SpaceFingerprint,
+)
 from keras_gsp.retrieval.index import milvus_index
 from tests.retrieval.index.test_indexes import COLORS, columns, same
 
 pymilvus = pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
+
+SPACE = SpaceFingerprint("ab", "cd", "l2", 8)
 
 
 @pytest.fixture
@@ -56,11 +63,12 @@ def test_changes_are_there_after_a_restart(index, tmp_path):
     same(index.search(rows, 5, ef=200), exact.search(rows, 5))
     assert index.search(rows[:2]).is_match is None
     index.match = exact.match = MatchThreshold(1.0, 0.1, 0.9, 10, 10)
+    index.space = SPACE
     index.close()
     again = MilvusIndex(tmp_path / "gallery.db", "things")
     found, expected = again.search(rows, 5, ef=200), exact.search(rows, 5)
     same(found, expected)
-    assert again.match == exact.match
+    assert again.match == exact.match and again.space == SPACE
     np.testing.assert_array_equal(found.is_match, expected.is_match)
     again.match = None
     again.close()

@@ -332,21 +332,34 @@ def test_matches_are_marked_and_a_class_is_enrolled(encoder, tmp_path):
 
     index.match = match
 
-    def answered(folder):
-        options = {"neighbors": 1}
+    listed = float(nearest) / 2, 0.9, float(nearest) / 2, 0.1, 20, 60
+    guarantee = gsp.retrieval.RetrievalGuarantee(*listed)
+
+    def answered(folder, neighbors=1):
+        options = {"neighbors": neighbors, "guarantee": guarantee}
         export_retriever(encoder, index, tmp_path / folder, **options)
         model = tf.saved_model.load(str(tmp_path / folder))
         return model.signatures["search_exact"](image_bytes=tf.stack(photos))
 
-    found = answered("before")["is_match"].numpy()
+    before = answered("before")
+    assert before["set_size"].numpy().tolist() == [1, 1, 0]
+    assert not before["is_covered"].numpy().any()
+    found = before["is_match"].numpy()
     assert found.tolist() == [[True], [True], [False]]
     facts = json.loads((tmp_path / "before" / "metadata.json").read_text())
     assert facts["match_threshold"] == match.get_config()
+    assert facts["guarantee"] == guarantee.get_config()
     assert "explain" not in facts["signatures"]
     assert "from Flatten" in facts["no_explain"]
     index.add(embeddings[2:], labels=["cow"], ids=[2])
-    answer = answered("after")
-    assert answer["is_match"].numpy().all()
+    answer = answered("after", neighbors=2)
+    assert answer["is_match"].numpy()[:, 0].all()
+    distances = answer["distances"].numpy()
+    sizes = guarantee.set_sizes(distances)
+    assert answer["set_size"].numpy().tolist() == sizes.tolist()
+    covered = guarantee.is_covered(distances)
+    assert answer["is_covered"].numpy().tolist() == covered.tolist()
+    assert sizes[2] == 1 and covered[2]
     assert answer["labels"].numpy()[2, 0] == b"cow"
 
 

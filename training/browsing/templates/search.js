@@ -2,6 +2,7 @@
 (() => {
   const { make, find, overlay, applyTheme } = page;
   const mostExplained = Number(document.body.dataset.explained);
+  const guarantee = JSON.parse(document.body.dataset.guarantee);
   let query = null; // { source, words, body or position }
   let answer = null; // { neighbors, explanation }
   let asked = 0;
@@ -66,12 +67,19 @@
     }, shown, make("span", { class: "under" }, one.label || one.name),
     make("span", { class: "under quiet" }, one.distance.toFixed(3)));
   }
+  // How many of the first neighbors hold the right class, among all classes.
+  function shortlist(neighbors) {
+    if (!guarantee || !neighbors.length || find("label").value) return "";
+    if (neighbors[0].distance > guarantee.novelty_distance) return " Nothing like it in the gallery.";
+    const size = neighbors.filter((one) => one.distance <= guarantee.radius).length;
+    return ` Shortlist: the first ${size}${size === neighbors.length ? " and more" : ""}, ${100 * guarantee.coverage} % hold the right class.`;
+  }
   function draw() {
     if (!answer) return;
     const limit = find("threshold").value === "" ? null : Number(find("threshold").value);
     const matches = answer.neighbors.filter((one) => limit !== null && one.distance <= limit);
     const count = answer.neighbors.length;
-    status(`${count} neighbor${count === 1 ? "" : "s"}${limit === null ? "" : `, ${matches.length} of them ${matches.length === 1 ? "a match" : "matches"}`}.`);
+    status(`${count} neighbor${count === 1 ? "" : "s"}${limit === null ? "" : `, ${matches.length} of them ${matches.length === 1 ? "a match" : "matches"}`}.${shortlist(answer.neighbors)}`);
     find("found").replaceChildren(make("div", { class: "result" },
       framed(query.source, `query: ${query.words}`, answer.explanation && answer.explanation.query, true),
       make("div", { class: "strip" }, ...answer.neighbors.map(neighbor))));

@@ -1,0 +1,200 @@
+"""Fingerprints of embedding spaces: which encoder made an index."""
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+from keras_gsp.data.preprocessing import preprocessing_of
+from keras_gsp.embeddings.labeled_batches import embedding_of
+
+# Settings of a layer that do not change what it computes.
+_IDLE = ("name", "trainable", "dtype", "seed", "batch_shape", "dropout", "rate")
+_IDLE_ENDINGS = ("_initializer", "_regularizer", "_constraint", "_config")
+
+
+@dataclasses.dataclass(frozen=True)
+class SpaceFingerprint:
+    """What decides where an encoder embeds an image.
+
+    Distances between embeddings of two encoders mean nothing. Indexes that
+    `from_encoder` made and exports carry the fingerprint of their encoder;
+    another encoder is refused by name. `None` in its place is an unknown
+    space, as of an index made of bare arrays: it fits every encoder.
+
+    Args:
+        weights: hash of all weights' bytes and shapes, in any order.
+        layers: hash of the kinds and settings of the layers.
+        normalization: of the embedding: `"l2"`, `"ball"` or `None`.
+        embedding_size: numbers of an embedding, `None` if unknown.
+        preprocessing: `height`, `width` and `crop_fraction` of the encoder's
+            `gsp.data.Preprocessing`, `None` if unknown.
+    """
+
+    weights: str
+    layers: str
+    normalization: str | None
+    embedding_size: int | None
+    preprocessing: dict[str, Any] | None = None
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments as JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any] | None
+    ) -> "SpaceFingerprint | None":
+        """Makes a fingerprint from `get_config`, `None` from `None`."""
+        return None if config is None else cls(**config)
+
+
+def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
+    """Returns the fingerprint of an encoder's embedding space.
+
+    Equal weights, layers and preprocessing give equal fingerprints: after
+    saving and loading, in another process, with another backend. The bytes of
+    the weights count: LoRA weights that were merged, or weights in another
+    precision, are another space, even where embeddings differ by rounding
+    alone.
+
+    Args:
+        encoder: built Keras model.
+
+    Returns:
+        A `SpaceFingerprint`; `None` for an encoder that is no Keras model.
+
+    Example:
+
+    ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
+    def encoder():
+        return keras.Sequential(
+            [keras.Input((4,)), keras.layers.Dense(2, name="projection")]
+        )
+
+    old, new = encoder(), encoder()
+    index = gsp.retrieval.ExactIndex.from_encoder(
+        old, (np.eye(4), list("abcd"))
+    )
+    assert index.space == gsp.retrieval.space_fingerprint(old)
+    gsp.retrieval.check_space(old, index)
+    try:
+        gsp.retrieval.check_space(new, index)
+    except ValueError as error:
+        assert "made by another encoder" in str(error)
+    ```
+    """
+    if not hasattr(encoder, "weights"):
+        return None
+    layers = list(encoder._flatten_layers(include_self=False))
+    found = [getattr(layer, "normalization", None) for layer in layers]
+    cut = preprocessing_of(encoder)
+    return SpaceFingerprint(
+        weights=_digest(_weight(one) for one in encoder.weights),
+        layers=_digest(map(_settings, layers)),
+        normalization=next((one for one in reversed(found) if one), None),
+        embedding_size=_embedding_size(encoder),
+        preprocessing=None
+        if cut is None
+        else {
+            "height": cut.height,
+            "width": cut.width,
+            "crop_fraction": cut.crop_fraction,
+        },
+    )
+
+
+def check_space(encoder: Any, holder: Any, name: str = "index") -> None:
+    """Raises an error if an index was made by another encoder.
+
+    Args:
+        encoder: built Keras model.
+        holder: an index, or anything else with an attribute `space`. An
+            unknown space fits every encoder.
+        name: its name in the error. Default `"index"`.
+
+    Raises:
+        ValueError: the two spaces differ; it names how.
+    """
+    made = getattr(holder, "space", None)
+    if made is not None:
+        check_same_space(made, space_fingerprint(encoder), name)
+
+
+def check_same_space(
+    made: SpaceFingerprint | None, other: SpaceFingerprint | None, name: str
+) -> None:
+    """Raises `ValueError` for two known spaces that differ.
+
+    Args:
+        made: space of what `name` names.
+        other: space of the encoder, or of what was made by it.
+        name: name of the first in the error.
+    """
+    if made is None or other is None or made == other:
+        return
+    differing = [
+        f"{field.name} {mine} there, {theirs} here"
+        for field in dataclasses.fields(SpaceFingerprint)
+        if (mine := getattr(made, field.name))
+        != (theirs := getattr(other, field.name))
+    ]
+    raise ValueError(
+        f"`{name}` must hold the embedding space of the encoder. Received: "
+        f"made by another encoder: {'; '.join(differing)}. Embed it again, or "
+        "carry it over with `gsp.retrieval.upgrade`."
+    )
+
+
+def checked_space(space: Any) -> SpaceFingerprint | None:
+    """Returns a fingerprint or `None`, and raises `TypeError` otherwise."""
+    if space is None or isinstance(space, SpaceFingerprint):
+        return space
+    raise TypeError(
+        "`space` must be a SpaceFingerprint, as `space_fingerprint(encoder)` "
+        f"returns it, or None. Received: space={space!r}."
+    )
+
+
+def _weight(variable):
+    array = np.ascontiguousarray(variable.numpy())
+    return f"{array.dtype.name}{array.shape}".encode() + array.tobytes()
+
+
+def _settings(layer):
+    """A layer's kind and plain settings.
+
+    Other settings are objects of their own, and models consist of layers.
+    """
+    config = {} if hasattr(layer, "layers") else layer.get_config()
+    settings = {
+        name: value
+        for name, value in config.items()
+        if name not in _IDLE
+        and not name.endswith(_IDLE_ENDINGS)
+        and isinstance(value, str | int | float | list | tuple | None)
+    }
+    kind = type(layer).__name__
+    return json.dumps([kind, settings], sort_keys=True, default=str).encode()
+
+
+def _digest(parts):
+    """A hash of parts in any order: layers have one order in each process."""
+    digests = sorted(hashlib.sha256(part).digest() for part in parts)
+    return hashlib.sha256(b"".join(digests)).hexdigest()[:16]
+
+
+def _embedding_size(encoder):
+    inputs = getattr(encoder, "inputs", None)
+    if not inputs:
+        return None
+    spec = encoder.compute_output_spec(
+        inputs[0] if len(inputs) == 1 else inputs
+    )
+    return embedding_of(spec).shape[-1]

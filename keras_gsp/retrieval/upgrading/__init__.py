@@ -1,0 +1,1 @@
+"""From one embedding space to another without embedding everything again."""

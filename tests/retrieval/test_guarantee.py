@@ -1,0 +1,138 @@
+"""RetrievalGuarantee: coverage over classes, abstention, refusals."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.retrieval import ExactIndex, RetrievalGuarantee
+from keras_gsp.retrieval.guarantee import class_quantile, class_scores
+
+
+def encoder(size=8):
+    return keras.Sequential([keras.Input((size,)), keras.layers.Identity()])
+
+
+def drawn(rng, names, count, size=8, noise=0.6):
+    """Classes of different spread around random centers."""
+    labels = np.repeat(names, count)
+    centers = rng.normal(size=(len(names), size))
+    spread = noise * rng.uniform(0.5, 1.5, len(names))
+    rows = np.repeat(centers, count, axis=0)
+    noise = rng.normal(size=rows.shape) * np.repeat(spread, count)[:, None]
+    return (rows + noise).astype("float32"), labels
+
+
+def slow_quantile(scores, classes, level):
+    """The smallest score r with sum_c mean_c [s <= r] >= level (C + 1)."""
+    names = np.unique(classes)
+    for r in np.sort(scores):
+        below = sum(np.mean(scores[classes == c] <= r) for c in names)
+        if below >= level * (len(names) + 1) - 1e-9:
+            return r
+    return None
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
+def test_the_quantile_weighs_classes_alike(level):
+    rng = np.random.default_rng(0)
+    classes = rng.integers(12, size=100)
+    scores = rng.normal(size=100) + classes
+    found = class_quantile(scores, classes, level, "coverage")
+    assert found == slow_quantile(scores, classes, level)
+
+
+def test_one_score_a_class_is_the_split_conformal_quantile():
+    scores = np.arange(19.0)
+    found = class_quantile(scores, scores, 0.95, "coverage")
+    assert found == 18.0  # the 19th of 19: ceil(0.95 * 20)
+
+
+def test_scores_are_distances_to_the_class_and_to_the_gallery():
+    rng = np.random.default_rng(1)
+    rows, labels = drawn(rng, np.arange(5), 3)
+    gallery, names = drawn(rng, np.arange(10, 14), 2)
+    index = ExactIndex(gallery, names)
+    classes, right, nearest = class_scores(index, rows, labels)
+    np.testing.assert_array_equal(classes, labels)
+    distances = np.linalg.norm(rows[:, None] - rows, axis=2)
+    np.fill_diagonal(distances, np.inf)
+    distances[labels[:, None] != labels] = np.inf
+    # Two items for each class of the gallery: both others of each query.
+    np.testing.assert_allclose(right, distances.min(axis=1), 1e-5)
+    far = np.linalg.norm(rows[:, None] - gallery, axis=2)
+    ends = far.min(axis=1), np.sort(far, axis=1)[:, 2]
+    assert (nearest >= np.minimum(right, ends[0]) - 1e-5).all()
+    assert (nearest <= np.minimum(right, ends[1]) + 1e-5).all()
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.95])
+def test_queries_of_new_classes_are_covered_as_promised(coverage):
+    rng = np.random.default_rng(2)
+    model, hits, alarms = encoder(), [], []
+    for _ in range(40):
+        held_out = drawn(rng, np.arange(40), 4)
+        rows, labels = drawn(rng, np.arange(100, 140), 6)
+        known = np.tile([1, 1, 1, 0, 0, 0], 40).astype(bool)
+        index = ExactIndex(rows[known], labels[known])
+        guarantee = RetrievalGuarantee.calibrate(
+            model, index, held_out, coverage, false_alarm_rate=0.1
+        )
+        found = index.search(rows[~known], k=len(index))
+        inside = (
+            np.arange(120)
+            < (found.distances <= guarantee.radius).sum(axis=1)[:, None]
+        )
+        is_right = found.labels == labels[~known][:, None]
+        hits.append((inside & is_right).any(axis=1).mean())
+        alarms.append((guarantee.set_sizes(found.distances) == 0).mean())
+    # Standard error over 40 draws of 40 classes: about .01.
+    assert coverage - 0.03 < np.mean(hits) < coverage + 0.06
+    assert np.mean(alarms) < 0.13
+
+
+def test_lists_of_declined_and_of_cut_queries_are_not_covered():
+    guarantee = RetrievalGuarantee(1.0, 0.9, 0.5, 0.1, 20, 60)
+    distances = [[0.1, 0.9, 1.1], [0.1, 0.2, 0.3], [0.6, 0.7, np.inf]]
+    assert guarantee.set_sizes(distances).tolist() == [2, 3, 0]
+    assert guarantee.is_covered(distances).tolist() == [True, False, False]
+
+
+def test_config_comes_back_with_its_space():
+    rng = np.random.default_rng(3)
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+    index = ExactIndex.from_encoder(model, drawn(rng, np.arange(3), 3))
+    guarantee = RetrievalGuarantee.calibrate(
+        model, index, drawn(rng, np.arange(10, 40), 3)
+    )
+    config = json.loads(json.dumps(guarantee.get_config()))
+    assert RetrievalGuarantee.from_config(config) == guarantee
+    assert guarantee.num_classes == 30 and guarantee.num_queries == 90
+
+
+def test_wrong_calls_are_refused_by_name():
+    rng = np.random.default_rng(4)
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+    index = ExactIndex.from_encoder(model, drawn(rng, np.arange(3), 3))
+    held_out = drawn(rng, np.arange(10, 28), 3)
+
+    def refused(message, gallery=index, data=held_out, **rates):
+        with pytest.raises(ValueError, match=message):
+            RetrievalGuarantee.calibrate(model, gallery, data, **rates)
+
+    refused("at least 19 classes.*`coverage`. Received: 18")
+    refused("at least 99 classes", coverage=0.99)
+    refused("`false_alarm_rate`", coverage=0.9, false_alarm_rate=0.01)
+    refused(r"`coverage` must be in \(0, 1\)", coverage=1.0)
+    refused("an empty index", gallery=ExactIndex())
+    refused(
+        "must not be in the gallery.*3 that are, for example 0",
+        data=drawn(rng, np.arange(20), 3),
+    )
+    other = ExactIndex(np.eye(4))
+    other.space = gsp.retrieval.space_fingerprint(encoder())
+    refused("`gallery` must hold the embedding space", gallery=other)
+    with pytest.raises(ValueError, match="radius=inf"):
+        RetrievalGuarantee(np.inf, 0.9, 0.5, 0.1, 20, 60)

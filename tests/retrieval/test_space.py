@@ -1,0 +1,158 @@
+"""Fingerprints of embedding spaces: what shares one, what is refused."""
+
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.retrieval import (
+    ExactIndex,
+    MatchThreshold,
+    SpaceFingerprint,
+    check_space,
+    space_fingerprint,
+)
+
+
+def encoder(seed=0, size=4, normalization="l2", ratio=0.5, **options):
+    keras.utils.set_random_seed(seed)
+    backbone = keras.Sequential(
+        [keras.Input((8, 8, 3)), keras.layers.Conv2D(6, 3, strides=2)]
+    )
+    return gsp.models.build_encoder(
+        backbone,
+        embedding_size=size,
+        pooling=gsp.layers.GeneralizedSumPooling(3, ratio),
+        normalization=normalization,
+        **options,
+    )
+
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3)).astype("uint8")
+DATA = IMAGES, np.array(list("aabbcc"))
+CUT = {"preprocessing": gsp.data.Preprocessing(8, 10)}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"seed": 1},
+        {"size": 5},
+        {"normalization": "ball"},
+        {"ratio": 0.4},
+        CUT,
+    ],
+)
+def test_whatever_moves_embeddings_is_another_space(options):
+    # Named layers: automatic names count up.
+    one, other = (
+        space_fingerprint(encoder()),
+        space_fingerprint(encoder(**options)),
+    )
+    assert one != other
+    assert one == space_fingerprint(encoder())
+
+
+def test_the_space_says_what_it_is():
+    space = space_fingerprint(encoder(normalization="ball", **CUT))
+    assert space.embedding_size == 4
+    assert space.normalization == "ball"
+    assert space.preprocessing == {
+        "height": 8,
+        "width": 8,
+        "crop_fraction": 0.8,
+    }
+    config = json.loads(json.dumps(space.get_config()))
+    assert SpaceFingerprint.from_config(config) == space
+    assert space_fingerprint(lambda images: images) is None
+
+
+def test_freezing_and_the_optimizer_change_nothing():
+    model = encoder()
+    space = space_fingerprint(model)
+    model.trainable = False
+    model.compile("adam", "mse")
+    assert space_fingerprint(model) == space
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_saved_encoder_has_its_space_in_every_process(backend, tmp_path):
+    model = encoder(**CUT)
+    model.save(tmp_path / "encoder.keras")
+    code = """
+import json, sys, keras
+import keras_gsp as gsp
+model = keras.models.load_model(sys.argv[1])
+print(json.dumps(gsp.retrieval.space_fingerprint(model).get_config()))
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "encoder.keras")],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"KERAS_BACKEND": backend, "PATH": ""},
+    )
+    config = json.loads(found.stdout.splitlines()[-1])
+    assert SpaceFingerprint.from_config(config) == space_fingerprint(model)
+
+
+def test_an_index_keeps_its_space_and_refuses_another_encoder(tmp_path):
+    old, new = encoder(), encoder(seed=1)
+    index = ExactIndex.from_encoder(old, DATA)
+    index.save(tmp_path / "index")
+    index = ExactIndex.load(tmp_path / "index")
+    assert index.space == space_fingerprint(old)
+    check_space(old, index)
+    with pytest.raises(ValueError, match="another encoder: weights") as error:
+        check_space(new, index)
+    assert "embedding_size" not in str(error.value)
+    assert "gsp.retrieval.upgrade" in str(error.value)
+    with pytest.raises(ValueError, match="embedding_size 4 there, 5 here"):
+        check_space(encoder(size=5), index)
+
+
+def test_bare_embeddings_fit_every_encoder(tmp_path):
+    index = ExactIndex(np.eye(4))
+    assert index.space is None
+    check_space(encoder(), index)
+    index.save(tmp_path / "index")
+    assert ExactIndex.load(tmp_path / "index").space is None
+    index.space = space_fingerprint(encoder())
+    with pytest.raises(ValueError, match="another encoder"):
+        check_space(encoder(seed=1), index)
+    with pytest.raises(TypeError, match="space='old'"):
+        index.space = "old"
+
+
+def test_a_threshold_of_another_encoder_is_refused():
+    old, new = encoder(), encoder(seed=1)
+    held_out = old.predict_on_batch(IMAGES)
+    threshold = MatchThreshold.calibrated(
+        held_out, DATA[1], false_accept_rate=0.5, encoder=old
+    )
+    config = json.loads(json.dumps(threshold.get_config()))
+    assert MatchThreshold.from_config(config) == threshold
+    index = ExactIndex.from_encoder(old, DATA, match=threshold)
+    assert index.search(held_out, 1).is_match is not None
+    other = ExactIndex.from_encoder(new, DATA)
+    with pytest.raises(ValueError, match="`match` must hold"):
+        other.match = threshold
+    with pytest.raises(ValueError, match="`match` must hold"):
+        ExactIndex.from_encoder(new, DATA, match=threshold)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="exports need TensorFlow"
+)
+def test_exports_refuse_an_index_of_another_encoder(tmp_path):
+    index = ExactIndex.from_encoder(encoder(), DATA)
+    with pytest.raises(ValueError, match="`index` must hold"):
+        gsp.retrieval.export_retriever(
+            encoder(seed=1), index, tmp_path / "export"
+        )
+    assert not list(tmp_path.iterdir())

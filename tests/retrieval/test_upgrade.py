@@ -1,0 +1,226 @@
+"""upgrade: maps, side-by-side search, resuming, cut-over, refusals."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.retrieval import ExactIndex, SearchIndex, upgrade
+from keras_gsp.retrieval.upgrading.space_map import SpaceMap, logistic_line
+from keras_gsp.retrieval.upgrading.upgrade import map_at_r
+from keras_gsp.retrieval.upgrading.upgraded_index import (
+    Sides,
+    UpgradedIndex,
+)
+from tests.retrieval.index.test_indexes import ENGINES, made
+
+
+def encoder(seed, size, inputs=12):
+    keras.utils.set_random_seed(seed)
+    return keras.Sequential(
+        [
+            keras.Input((inputs,)),
+            keras.layers.Dense(size),
+            keras.layers.UnitNormalization(),
+        ]
+    )
+
+
+RNG = np.random.default_rng(0)
+LABELS = np.repeat(np.arange(24), 4)
+IMAGES = RNG.normal(size=(24, 12))[LABELS] + 0.3 * RNG.normal(size=(96, 12))
+IMAGES = IMAGES.astype("float32")
+IDS = np.array([f"i{i:02}" for i in range(96)])
+DATA = IMAGES, LABELS
+
+
+def images_of(ids):
+    return IMAGES[[int(one[1:]) for one in ids]]
+
+
+@pytest.fixture(scope="module")
+def encoders():
+    return encoder(0, 12), encoder(1, 8)
+
+
+def started(encoders, **options):
+    index = ExactIndex.from_encoder(encoders[0], DATA, ids=IDS)
+    return upgrade(index, *encoders, DATA, **options)
+
+
+@pytest.mark.parametrize("sizes", [(6, 6), (6, 4), (4, 6)])
+def test_procrustes_finds_the_rotation(sizes):
+    rng = np.random.default_rng(0)
+    source = rng.normal(size=(50, sizes[0]))
+    big = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    rotation = big[: sizes[0], : sizes[1]]
+    if sizes != (6, 6):
+        rotation = np.linalg.qr(rotation.T if sizes[0] < sizes[1] else rotation)
+        rotation = rotation[0].T if sizes[0] < sizes[1] else rotation[0]
+    space_map = SpaceMap.fitted("procrustes", source, source @ rotation)
+    assert not space_map.is_unit
+    new = rng.normal(size=(5, sizes[0]))
+    # A map onto fewer numbers scales what it keeps.
+    if sizes[0] <= sizes[1]:
+        np.testing.assert_allclose(space_map(new), new @ rotation, atol=1e-5)
+    assert space_map(new).shape == (5, sizes[1])
+
+
+def test_ridge_learns_an_affine_relation_and_keeps_the_sphere():
+    kind = "ridge"
+    rng = np.random.default_rng(1)
+    source, weights = rng.normal(size=(400, 5)), rng.normal(size=(5, 3))
+    target = source @ weights + 2
+    new = rng.normal(size=(9, 5))
+    found = SpaceMap.fitted(kind, source[:, :], target)(new)
+    np.testing.assert_allclose(found, new @ weights + 2, atol=0.2)
+    unit = target / np.linalg.norm(target, axis=1, keepdims=True)
+    lengths = np.linalg.norm(SpaceMap.fitted(kind, source, unit)(new), axis=1)
+    np.testing.assert_allclose(lengths, 1.0, rtol=1e-5)
+
+
+def test_the_line_is_the_logistic_regression():
+    rng = np.random.default_rng(2)
+    distances = rng.uniform(0, 3, 20000)
+    chance = 1 / (1 + np.exp(-(2.0 - 3.0 * distances)))
+    a, b = logistic_line(distances, rng.random(20000) < chance)
+    assert a == pytest.approx(2.0, abs=0.15)
+    assert b == pytest.approx(-3.0, abs=0.15)
+
+
+def test_map_at_r_of_an_index_is_that_of_the_metrics():
+    rows = RNG.normal(size=(96, 3))
+    index = ExactIndex(rows, LABELS, IDS)
+    expected = gsp.metrics.retrieval_scores(rows, LABELS)["map_at_r"]
+    found = map_at_r(index, rows, LABELS, IDS)
+    assert np.mean(found) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_both_spaces_answer_as_one_index(kind, tmp_path):
+    rng = np.random.default_rng(3)
+    old = rng.normal(size=(60, 4)).astype("float32")
+    ids = np.array([f"i{i:02}" for i in range(60)])
+    years = {"year": np.arange(60) % 7}
+    new = rng.normal(size=(30, 3)).astype("float32")
+    moved = rng.permutation(60)[:30]
+    weights = rng.normal(size=(3, 4)).astype("float32")
+    both = UpgradedIndex(
+        made(kind, tmp_path, old, np.arange(60), ids, years),
+        ExactIndex(new, moved, ids[moved], attributes={"year": moved % 7}),
+        Sides(lambda rows: rows @ weights, (0.9, -2.0), (1.0, -1.0), 3),
+    )
+    assert isinstance(both, SearchIndex)
+    assert len(both) == 60 and both.embedding_size == 3
+    queries = rng.normal(size=(8, 3)).astype("float32")
+    mapped = queries @ weights
+    distances = 0.1 + 2 * np.linalg.norm(mapped[:, None] - old, axis=2)
+    near = np.linalg.norm(queries[:, None] - new, axis=2)
+    distances[:, moved] = near
+    own = list(ids[:8])
+    for where, mask in ((None, True), ({"year": 3}, np.arange(60) % 7 == 3)):
+        expected = np.where(mask, distances, np.inf)
+        expected[np.arange(8), np.arange(8)] = np.inf
+        found = both.search(queries, 50, exclude_ids=own, where=where)
+        order = np.argsort(expected, axis=1)
+        count = np.isfinite(expected).sum(axis=1).clip(max=50)
+        np.testing.assert_array_equal(found.counts, count)
+        for row in range(8):
+            best = order[row, : count[row]]
+            assert found.ids[row, : count[row]].tolist() == ids[best].tolist()
+            np.testing.assert_allclose(
+                found.distances[row, : count[row]], expected[row, best], 1e-5
+            )
+        assert both.count(where) == (60 if where is None else 8 + (60 % 7 > 3))
+    exact = both.search_exactly(queries, 5)
+    assert (exact.ids == both.search(queries, 5).ids).all()
+    assert both.delete([ids[moved[0]], "unknown"]) == 1
+    assert len(both) == 59 and ids[moved[0]] not in both.ids()
+
+
+def test_an_upgrade_ends_in_the_index_of_the_new_encoder(encoders):
+    upgraded = started(encoders)
+    queries = encoders[1].predict_on_batch(IMAGES)
+    facts = upgraded.certificate
+    assert facts["mapped"] > 0.5 * facts["old"]
+    assert facts["cost"]["difference"] == pytest.approx(
+        facts["mapped"] - facts["old"]
+    )
+    before = map_at_r(upgraded, queries, LABELS, IDS).mean()
+    assert upgraded.embed(images_of, num_items=40, batch_size=16) == 56
+    with pytest.raises(RuntimeError, match="56 left; call `embed`"):
+        upgraded.cut_over()
+    assert len(upgraded) == 96
+    assert upgraded.embed(images_of) == 0
+    index = upgraded.cut_over()
+    gsp.retrieval.check_space(encoders[1], index)
+    same = ExactIndex.from_encoder(encoders[1], DATA, ids=IDS)
+    found, expected = index.search(queries, 5), same.search(queries, 5)
+    assert (found.ids == expected.ids).all()
+    assert map_at_r(index, queries, LABELS, IDS).mean() > before - 0.05
+
+
+def test_a_killed_upgrade_goes_on_and_rolls_back(encoders, tmp_path):
+    upgraded = started(encoders, folder=tmp_path / "upgrade")
+    upgraded.embed(images_of, num_items=20, batch_size=8)
+    calls = []
+
+    def killed(ids):
+        calls.append(ids)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return images_of(ids)
+
+    with pytest.raises(KeyboardInterrupt):
+        upgraded.embed(killed, num_items=30, batch_size=10)
+    again = started(encoders, folder=tmp_path / "upgrade")
+    assert len(again.left()) == 96 - 20 - 10
+    assert set(again.left()) == set(upgraded.left())
+    # What comes meanwhile goes into the new space, and back by the map.
+    again.upsert(again.new.items([again.new.ids()[0]])[0], [99], ["extra"])
+    assert len(again) == 97
+    old = again.roll_back()
+    assert len(old) == 97 and old.embedding_size == 12
+    assert old.items(["extra"])[1].tolist() == [99]
+    with pytest.raises(ValueError, match="another encoder"):
+        started((encoders[0], encoder(5, 8)), folder=tmp_path / "upgrade")
+
+
+@pytest.mark.slow
+def test_the_new_index_is_of_the_old_kind(encoders):
+    pytest.importorskip("faiss")
+    index = gsp.retrieval.FaissIndex.from_encoder(
+        encoders[0], DATA, ids=IDS, factory="HNSW8"
+    )
+    upgraded = upgrade(index, *encoders, DATA)
+    upgraded.embed(images_of)
+    ended = upgraded.cut_over()
+    assert ended.kind == "faiss" and ended.factory == "HNSW8"
+    assert ended.space == gsp.retrieval.space_fingerprint(encoders[1])
+
+
+def test_wrong_upgrades_are_refused_by_name(encoders):
+    old, new = encoders
+    index = ExactIndex.from_encoder(old, DATA)
+
+    def refused(message, *arguments, **options):
+        with pytest.raises(ValueError, match=message):
+            upgrade(*arguments, **options)
+
+    refused("an empty index", ExactIndex(), old, new, DATA)
+    refused("made by another encoder", index, new, old, DATA)
+    refused("nothing is to be upgraded", index, old, old, DATA)
+    few = IMAGES[:20], LABELS[:20]
+    refused("at least 12 classes.*Received: 5", index, old, new, few)
+    refused(
+        "`into` must hold",
+        index,
+        old,
+        new,
+        DATA,
+        into=ExactIndex.from_encoder(old, DATA),
+    )
+    upgraded = UpgradedIndex(
+        index, ExactIndex(), Sides(None, (0, 0), (0, 0), 12)
+    )
+    refused("into=None for upgraded", upgraded, old, new, DATA)

@@ -1,0 +1,179 @@
+"""Encoders of frozen features that train in seconds: `upgrade`, `guarantee`."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from tqdm import tqdm
+
+import keras_gsp as gsp
+from keras_gsp.data import image_folder
+from keras_gsp.data.archives import cache_folder
+from keras_gsp.storage.whole import whole_file
+from training.research.report import ExperimentSettings
+
+SIDES = {"emoji": 128, "birds50": 160}
+LOSSES = {
+    "C2": gsp.losses.ContrastiveLoss(0.2858, 0.5130),
+    "MS": gsp.losses.MultiSimilarityLoss(),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenSettings(ExperimentSettings):
+    """Data, backbones, training."""
+
+    data_dirs: tuple[Path, ...] = ()
+    """Image folders or archives, such as `emoji.zip`; random clusters by
+    default."""
+    weights: tuple[Path, ...] = ()
+    """ImageNet weights of MobileNetV2, alpha 0.35 and alpha 1.0."""
+    num_classes: int = 400
+    """Largest number of classes of a data set, drawn at random."""
+    steps: int = 200
+    """Steps of a head, 16 classes with 4 images each."""
+    seeds: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Feature maps (items, height, width, channels) of one data set."""
+
+    name: str
+    maps: Any
+    labels: Any
+    styles: Any
+
+    def split(self, seed: int = 0) -> Any:
+        """Mask of the images of a random half of the classes."""
+        names = np.random.default_rng(seed).permutation(np.unique(self.labels))
+        return np.isin(self.labels, names[: len(names) // 2])
+
+
+def features_of(
+    settings: FrozenSettings, alphas: tuple[float, ...]
+) -> list[Features]:
+    """Feature maps of every data set, channels of all backbones together."""
+    if not settings.data_dirs:
+        return [_clusters(len(alphas))]
+    found = []
+    for source in settings.data_dirs:
+        images = image_folder(source)
+        name = source.name.split(".")[0]
+        files = dict(zip((0.35, 1.0), settings.weights, strict=False))
+        rows = _drawn(images.labels, settings.num_classes)
+        maps = [
+            _maps(name, images, files[alpha], alpha)[rows] for alpha in alphas
+        ]
+        if len(maps) > 1:
+            # Averages are enough for heads with average pooling.
+            maps = [_unit(one.mean((1, 2), "float32")) for one in maps]
+            maps = [np.concatenate(maps, axis=1)[:, None, None]]
+        styles = np.array([Path(path).stem for path in images.paths])
+        found.append(Features(name, maps[0], images.labels[rows], styles[rows]))
+    return found
+
+
+def trained_encoder(
+    features: Features,
+    rows: Any,
+    *,
+    loss: str = "C2",
+    size: int = 128,
+    seed: int = 0,
+    steps: int = 300,
+    pooling: Any = None,
+    channels: slice = slice(None),
+    teacher: Any = None,
+) -> keras.Model:
+    """Trains projection and pooling on the images of a mask.
+
+    With a teacher, an encoder, embeddings also stay near its own.
+    """
+    keras.utils.set_random_seed(seed)
+    inputs = keras.Input(features.maps.shape[1:])
+    encoder = gsp.models.build_encoder(
+        keras.Model(inputs, inputs[..., channels]),
+        embedding_size=size,
+        pooling=pooling,
+    )
+    learner, used = encoder, LOSSES[loss]
+    if teacher is not None:
+        learner = gsp.models.MetricLearner(encoder)
+        used = gsp.losses.DistillationLoss(used)
+    learner.compile(keras.optimizers.AdamW(1e-3, weight_decay=1e-4), loss=used)
+    rng = np.random.default_rng(seed)
+    known = np.flatnonzero(rows)
+    labels = features.labels[known]
+    members = [known[labels == name] for name in np.unique(labels)]
+    count = min(16, len(members))
+    for _ in range(steps):
+        chosen = rng.choice(len(members), count, replace=False)
+        batch = np.concatenate([rng.choice(members[c], 4) for c in chosen])
+        pixels = np.asarray(features.maps[batch], "float32")
+        classes: Any = features.labels[batch]
+        if teacher is not None:
+            near = teacher.predict_on_batch(pixels)
+            classes = {"label": classes, "teacher": near}
+        learner.train_on_batch(pixels, classes)
+    return encoder
+
+
+def embedded(encoder: keras.Model, maps: Any) -> Any:
+    """Embeddings of feature maps, (items, size)."""
+    parts = [
+        encoder.predict_on_batch(np.asarray(maps[i : i + 512], "float32"))
+        for i in range(0, len(maps), 512)
+    ]
+    return np.concatenate(parts)
+
+
+def _drawn(labels, count):
+    """Rows of a random choice of classes."""
+    names = np.random.default_rng(0).permutation(np.unique(labels))
+    return np.flatnonzero(np.isin(labels, names[:count]))
+
+
+def _unit(rows):
+    """Rows whose numbers are 1 on average."""
+    return rows / np.sqrt(np.mean(np.square(rows), axis=1, keepdims=True))
+
+
+def _maps(name, images, weights, alpha):
+    """Feature maps in float16, computed once."""
+    facts = f"{name},{len(images)},{weights.stat().st_size},{alpha}"
+    digest = hashlib.sha256(facts.encode()).hexdigest()[:16]
+    file = cache_folder() / "features" / f"maps-{digest}.npy"
+    if not file.exists():
+        side = SIDES.get(name, 160)
+        network = keras.applications.MobileNetV2(
+            input_shape=(side, side, 3),
+            alpha=alpha,
+            include_top=False,
+            weights=None,
+        )
+        network.load_weights(weights)
+        batches = gsp.data.evaluation_batches(
+            list(images.paths), preprocessing=gsp.data.Preprocessing(side, side)
+        )
+        parts = [
+            network.predict_on_batch(pixels / 127.5 - 1.0).astype("float16")
+            for pixels in tqdm(batches.as_numpy_iterator(), desc=name)
+        ]
+        with whole_file(file) as aside, aside.open("wb") as content:
+            np.save(content, np.concatenate(parts))
+    return np.load(file, mmap_mode="r")
+
+
+def _clusters(num_parts):
+    """Features of random classes, for a smoke test."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(64), 6)
+    centers = rng.normal(size=(64, 1, 1, 16 * num_parts))
+    noise = rng.normal(size=(384, 2, 2, 16 * num_parts))
+    styles = np.tile(list("abcdef"), 64)
+    maps = (centers[labels] + noise).astype("float32")
+    return Features("clusters", maps, labels, styles)

@@ -1,0 +1,278 @@
+r"""Shortlists with a guarantee: their coverage, their length, what breaks them.
+
+    python -m training.research.experiments.guarantee --data-dirs emoji.zip birds50.zip \
+        --weights mobilenet_v2_035_imagenet.weights.h5
+
+`gsp.retrieval.RetrievalGuarantee` on frozen features of MobileNetV2 (alpha
+0.35) and on `glyphs`, under heads with average pooling (gap) and with GSP that
+half of the classes train; `raw` is averaged features without a head, for which
+all classes are new. Each of 200 splits draws anew which of the other classes
+calibrate and which are the gallery, with half of a class's images as gallery
+and half as queries. A fifth of the gallery's classes is left out: their
+queries are unknown.
+
+- covered: splits in which one query of one random class is covered, with the
+  95 % binomial interval around the chosen coverage; and the share of all
+  queries of all splits.
+- length: mean number of items in a list, and of the gallery.
+- declined: share of known queries that are declined, at a false-alarm rate of
+  5 %, and of unknown ones.
+
+Too few classes for a coverage leave its row out. The second table calibrates
+on all drawings of held-out emoji and asks with those of one set: another
+domain has another coverage.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+from scipy import stats
+
+import keras_gsp as gsp
+from keras_gsp.retrieval import ExactIndex
+from keras_gsp.retrieval.guarantee import class_quantile, class_scores
+from training.research.experiments.frozen_heads import (
+    Features,
+    FrozenSettings,
+    embedded,
+    features_of,
+    trained_encoder,
+)
+from training.research.report import markdown_table, run_experiment
+
+COVERAGES = 0.8, 0.9, 0.95, 0.99
+FALSE_ALARMS = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(FrozenSettings):
+    """Options of this experiment."""
+
+    splits: int = 200
+    """Random splits of the classes."""
+    glyphs: bool = True
+    """Also the letters among symbols, with the network of single characters."""
+
+    def small(self) -> "Settings":
+        """A handful of steps and splits on random clusters."""
+        return replace(self, data_dirs=(), steps=3, splits=3, glyphs=False)
+
+
+def measure(settings: Settings) -> dict[str, Any]:
+    """Splits each data set many times."""
+    sets = features_of(settings, (0.35,))
+    if settings.glyphs:
+        sets.append(_glyph_features())
+    rows: list[dict[str, Any]] = []
+    shifts: list[dict[str, Any]] = []
+    for features in sets:
+        for name, labels, embeddings, styles in _spaces(settings, features):
+            one = {"data": features.name, "space": name}
+            found = [
+                _split(embeddings, labels, seed)
+                for seed in range(settings.splits)
+            ]
+            rows += [one | row for row in _summary(found)]
+            print(one, rows[-1], flush=True)
+            if name == "gap" and features.name in ("emoji", "clusters"):
+                shifts = list(_shifts(embeddings, labels, styles, settings))
+    return {"rows": rows, "shifts": shifts}
+
+
+def _spaces(settings: Settings, features: Features) -> Iterator[Any]:
+    """Name, labels, embeddings and styles of the classes to split."""
+    maps = features.maps
+    raw = np.asarray(maps[:]).mean((1, 2), "float32")
+    raw /= np.linalg.norm(raw, axis=1, keepdims=True)
+    yield "raw", features.labels, raw, features.styles
+    known = features.split()
+    poolings = {"gap": None, "gsp": gsp.layers.GeneralizedSumPooling(64, 0.3)}
+    for name, pooling in poolings.items():
+        encoder = trained_encoder(
+            features, known, steps=settings.steps, pooling=pooling
+        )
+        new = ~known
+        rows = embedded(encoder, maps[new])
+        yield name, features.labels[new], rows, features.styles[new]
+
+
+def _drawn(labels: Any, seed: int) -> Any:
+    """Masks of calibration, gallery, known and unknown queries."""
+    rng = np.random.default_rng(seed)
+    names = rng.permutation(np.unique(labels))
+    half = len(names) // 2
+    unknown = names[half : half + max(1, half // 5)]
+    order = rng.permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    is_item = np.zeros(len(labels), bool)
+    is_item[order[::2]] = True
+    is_calibration = np.isin(labels, names[:half])
+    is_unknown = np.isin(labels, unknown)
+    is_known = ~is_calibration & ~is_unknown
+    return is_calibration, is_known & is_item, is_known & ~is_item, is_unknown
+
+
+def _split(embeddings: Any, labels: Any, seed: int, style: Any = None) -> dict:
+    """One split: coverage, length and declined queries."""
+    calibration, items, known, unknown = _drawn(labels, seed)
+    if style is not None:
+        known = known & style
+    index = ExactIndex(embeddings[items], labels[items])
+    classes, right, nearest = class_scores(
+        index, embeddings[calibration], labels[calibration], seed
+    )
+    distances = np.sqrt(_squares(embeddings[known], embeddings[items]))
+    is_same = labels[known][:, None] == labels[items]
+    own = np.where(is_same, distances, np.inf).min(axis=1)
+    has_own = np.isfinite(own)
+    rng = np.random.default_rng(seed)
+    name = rng.choice(np.unique(labels[known][has_own]))
+    one = rng.choice(np.flatnonzero((labels[known] == name) & has_own))
+    rows = []
+    for coverage in COVERAGES:
+        try:
+            radius = class_quantile(right, classes, coverage, "coverage")
+        except ValueError:
+            continue
+        rows.append(
+            {
+                "coverage": coverage,
+                "one": bool(own[one] <= radius),
+                "all": float(np.mean(own[has_own] <= radius)),
+                "length": float(np.mean(np.sum(distances <= radius, axis=1))),
+            }
+        )
+    found: dict[str, Any] = {"rows": rows, "items": int(items.sum())}
+    try:
+        limit = class_quantile(
+            nearest, classes, 1 - FALSE_ALARMS, "false_alarm_rate"
+        )
+    except ValueError:
+        return found
+    far = np.sqrt(_squares(embeddings[unknown], embeddings[items]))
+    found["alarms"] = float(np.mean(distances.min(axis=1) > limit))
+    found["detected"] = float(np.mean(far.min(axis=1) > limit))
+    return found
+
+
+def _squares(queries, items):
+    squares = np.square(queries).sum(1)[:, None] + np.square(items).sum(1)
+    return np.maximum(squares - 2 * queries @ items.T, 0)
+
+
+def _summary(found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A row for each coverage that all splits could calibrate."""
+    for place, first in enumerate(found[0]["rows"]):
+        rows = [one["rows"][place] for one in found]
+        coverage, count = first["coverage"], len(rows)
+        low, high = stats.binom.interval(0.95, count, coverage)
+        row = {
+            "coverage": coverage,
+            "covered": int(sum(one["one"] for one in rows)),
+            "splits": count,
+            "low": int(low),
+            "high": int(high),
+            "gallery": float(np.mean([one["items"] for one in found])),
+        }
+        for name in ("all", "length"):
+            row[name] = float(np.mean([one[name] for one in rows]))
+        for name in ("alarms", "detected"):
+            if name in found[0]:
+                row[name] = float(np.mean([one[name] for one in found]))
+        yield row
+
+
+def _shifts(embeddings, labels, styles, settings) -> Iterator[dict[str, Any]]:
+    """Coverage of queries of one set of drawings alone."""
+    for style in np.unique(styles):
+        found = [
+            _split(embeddings, labels, seed, styles == style)
+            for seed in range(max(2, settings.splits // 10))
+        ]
+        for row in _summary(found):
+            if row["coverage"] == 0.9:
+                yield {"set": style, "all": row["all"]}
+
+
+def _glyph_features() -> Features:
+    """Feature maps of `glyphs` by the network of single characters."""
+    from training.recipes.data import load_splits
+    from training.recipes.features import with_features
+    from training.research.studies import CHARACTERS
+
+    splits = with_features(CHARACTERS, load_splits(CHARACTERS))
+    sides = splits.validation, splits.test
+    labels = [sides[0].labels, sides[1].labels + sides[0].num_classes]
+    maps = np.concatenate([side.images for side in sides])
+    joined = np.concatenate(labels)
+    return Features("glyphs", maps, joined, np.full(len(joined), ""))
+
+
+def table(results: dict) -> str:
+    """One row a space and coverage, then one a set of drawings."""
+    rows = []
+    for row in results["rows"]:
+        words = f"{row['covered']} of {row['splits']}"
+        cells = [
+            row["data"],
+            row["space"],
+            f"{100 * row['coverage']:.0f}",
+            words,
+            f"{row['low']}-{row['high']}",
+            f"{100 * row['all']:.1f}",
+            f"{row['length']:.1f} of {row['gallery']:.0f}",
+        ]
+        cells += [
+            f"{100 * row[name]:.1f}" if name in row else ""
+            for name in ("alarms", "detected")
+        ]
+        rows.append(cells)
+    first = ("data", "space", "coverage %", "covered", "binomial interval")
+    headings = (*first, "all queries %", "length", "declined %", "of unknown %")
+    text = markdown_table(headings, rows, num_left=2)
+    shifts = [
+        [row["set"], f"{100 * row['all']:.1f}"] for row in results["shifts"]
+    ]
+    titles = ("queries of one set of emoji, gap", "covered % (chosen: 90)")
+    return f"{text}\n\n{markdown_table(titles, shifts, num_left=1)}"
+
+
+def draw(path: Path, results: dict) -> None:
+    """Share covered and mean length against the chosen coverage."""
+    from training.pictures.palette import picture
+
+    names = list(dict.fromkeys(row["data"] for row in results["rows"]))
+    size = (3.6 * len(names), 5.6)
+    with picture(path, 2, len(names), figsize=size, sharex=True) as axes:
+        for column, name in enumerate(names):
+            top, below = axes[0, column], axes[1, column]
+            for space in ("raw", "gap", "gsp"):
+                rows = [
+                    row
+                    for row in results["rows"]
+                    if (row["data"], row["space"]) == (name, space)
+                ]
+                chosen = [row["coverage"] for row in rows]
+                top.plot(chosen, [r["all"] for r in rows], "o-", label=space)
+                below.plot(chosen, [r["length"] for r in rows], "o-")
+            top.plot([0.8, 1], [0.8, 1], color="0.6", lw=1)
+            top.set_title(name)
+            below.set_yscale("log")
+            below.set_xlabel("chosen coverage")
+        axes[0, 0].set_ylabel("share covered")
+        axes[1, 0].set_ylabel("items in a list")
+        axes[0, 0].legend()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the experiment."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_experiment("guarantee", settings, measure, draw, table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+r"""A new encoder on an old gallery, before its items are embedded again.
+
+    python -m training.research.experiments.upgrade --data-dirs emoji.zip birds50.zip \
+        --weights mobilenet_v2_035_imagenet.weights.h5 mobilenet_v2_100_imagenet.weights.h5
+
+`gsp.retrieval.upgrade` on frozen features of MobileNetV2 (alpha 0.35; the
+backbone changes to alpha 1.0) under a trained projection of 128 numbers. Half
+of the classes train both encoders and are the sample that fits the maps; the
+other half is the gallery, and each of its images a query. MAP@R:
+
+- old: old queries, old items. raw: new queries, old items, as they are.
+- mapped: new queries, old items, by the map that was chosen (`map`). cost:
+  mapped less old.
+- half random and half ordered: half of the items are embedded anew, drawn at
+  random or in the chosen `order`. order: ordered less random.
+- new: new queries, new items.
+
+Differences are paired, query by query, with 95 % intervals over classes. The
+second table asks the same of other indexes. "Compatible" trains the new encoder
+with `gsp.losses.DistillationLoss`, the old encoder as teacher: `raw` then needs no
+map, and `new` shows what it costs.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+
+import keras_gsp as gsp
+from keras_gsp.metrics.paired_difference import paired_difference
+from keras_gsp.retrieval import ExactIndex
+from keras_gsp.retrieval.upgrading.upgrade import map_at_r
+from keras_gsp.retrieval.upgrading.upgraded_index import UpgradedIndex
+from training.research.experiments.frozen_heads import (
+    Features,
+    FrozenSettings,
+    embedded,
+    features_of,
+    trained_encoder,
+)
+from training.research.report import markdown_table, run_experiment
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "another seed": {"seed": 1},
+    "another seed, compatible": {"seed": 1, "is_taught": True},
+    "another loss": {"seed": 2, "loss": "MS"},
+    "128 -> 64 numbers": {"seed": 3, "size": 64},
+    "alpha 0.35 -> 1.0": {"seed": 4, "is_wide": True},
+}
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(FrozenSettings):
+    """Options of this experiment."""
+
+    def small(self) -> "Settings":
+        """A handful of steps on random clusters."""
+        return replace(self, data_dirs=(), steps=5)
+
+
+def measure(settings: Settings) -> dict[str, Any]:
+    """Upgrades each gallery to each new encoder."""
+    found: dict[str, Any] = {"changes": [], "engines": []}
+    for features in features_of(settings, (0.35, 1.0)):
+        known = features.split()
+        options: dict[str, Any] = {"steps": settings.steps}
+        middle = features.maps.shape[-1] // 2
+        narrow, wide = slice(0, middle), slice(middle, None)
+        old = trained_encoder(features, known, channels=narrow, **options)
+        for name, change in CHANGES.items():
+            own = dict(change)
+            channels = wide if own.pop("is_wide", False) else narrow
+            if own.pop("is_taught", False):
+                own["teacher"] = old
+            new = trained_encoder(
+                features, known, channels=channels, **options, **own
+            )
+            row, upgraded, queries = _row(features, known, old, new)
+            found["changes"].append(
+                {"data": features.name, "change": name, **row}
+            )
+            print(features.name, name, row["scores"], flush=True)
+            if name == "another seed":
+                found["engines"] += [
+                    {"data": features.name, **one}
+                    for one in _engines(upgraded, queries)
+                ]
+    return found
+
+
+def _row(features: Features, known: Any, old: Any, new: Any) -> Any:
+    maps, labels = features.maps, features.labels
+    gallery = maps[~known], labels[~known]
+    index = ExactIndex.from_encoder(old, gallery, batch_size=512)
+    sample = maps[known], labels[known]
+    upgraded = gsp.retrieval.upgrade(index, old, new, sample, batch_size=512)
+    queries, ids = embedded(new, gallery[0]), np.arange(len(index))
+    own = embedded(old, gallery[0])
+
+    def scored(one, asked=queries):
+        return map_at_r(one, asked, gallery[1], ids)
+
+    rows = {"old": scored(index, own), "mapped": scored(upgraded)}
+    if queries.shape == own.shape:
+        rows["raw"] = scored(index)
+    curves: dict[str, list] = {"random": [], "ordered": []}
+    orders = {
+        "random": np.random.default_rng(0).permutation(ids),
+        "ordered": upgraded.next_ids(len(ids)),
+    }
+    for share in SHARES[1:]:
+        for name, order in orders.items():
+            some = order[: int(share * len(ids))]
+            both = _partly(upgraded, queries, gallery[1], some)
+            row = scored(both)
+            curves[name].append(float(np.nanmean(row)))
+            if share == 0.5:
+                rows[f"half {name}"] = row
+    rows["new"] = scored(ExactIndex(queries, gallery[1]))
+
+    def difference(a, b):
+        return paired_difference(rows[a], rows[b], gallery[1])
+
+    result = {
+        "scores": {name: float(np.nanmean(row)) for name, row in rows.items()},
+        "cost": difference("mapped", "old"),
+        "order": difference("half ordered", "half random"),
+        "gain": difference("new", "mapped"),
+        "curves": curves,
+        "certificate": upgraded.certificate,
+    }
+    return result, upgraded, (queries, gallery[1], orders["ordered"])
+
+
+def _partly(upgraded, queries, labels, moved):
+    """The same upgrade after these items were embedded."""
+    return UpgradedIndex(
+        upgraded.old,
+        ExactIndex(queries[moved], labels[moved], moved),
+        upgraded.sides,
+    )
+
+
+def _engines(upgraded: Any, asked: Any) -> Iterator[dict[str, Any]]:
+    """MAP@R of the mapped and of the half upgraded gallery by engine."""
+    queries, labels, order = asked
+    gallery, half = upgraded.old.gallery, order[: len(order) // 2]
+    with tempfile.TemporaryDirectory() as folder:
+
+        def milvus(name, *items):
+            index = gsp.retrieval.MilvusIndex(f"{folder}/gallery.db", name)
+            index.upsert(*items)
+            index.build()
+            return index
+
+        def faiss(name, *items):
+            return gsp.retrieval.FaissIndex(*items, factory="HNSW32")
+
+        kinds = {"Exact": lambda name, *items: ExactIndex(*items)}
+        kinds |= {"Faiss, HNSW32": faiss, "Milvus, HNSW": milvus}
+        for kind, made in kinds.items():
+            try:
+                old = made("old", gallery.embeddings, labels, gallery.ids)
+                new = made("new", queries[half], labels[half], half)
+            except ImportError:
+                continue
+            scores = []
+            for index in (ExactIndex(), new):
+                both = UpgradedIndex(old, index, upgraded.sides)
+                row = map_at_r(both, queries, labels, gallery.ids)
+                scores.append(float(np.nanmean(row)))
+            yield {"engine": kind, "mapped": scores[0], "half": scores[1]}
+
+
+def table(results: dict) -> str:
+    """One row a change, then one an engine."""
+
+    def points(found):
+        ends = (100 * found[one] for one in ("difference", "low", "high"))
+        return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*ends)
+
+    names = ("old", "raw", "mapped", "half random", "half ordered", "new")
+    rows = []
+    for row in results["changes"]:
+        scores = row["scores"]
+        cells = [f"{100 * scores[n]:.1f}" if n in scores else "" for n in names]
+        certificate = row["certificate"]
+        words = f"{certificate['map']}; {certificate['order']}"
+        rows.append([row["data"], row["change"], words, *cells])
+        rows[-1] += [points(row["cost"]), points(row["order"])]
+    headings = ("data", "change", "map; order", *names, "cost", "order")
+    text = markdown_table(headings, rows, num_left=3)
+    engines = [
+        [row["data"], row["engine"]]
+        + [f"{100 * row[name]:.1f}" for name in ("mapped", "half")]
+        for row in results["engines"]
+    ]
+    columns = ("data", "index", "mapped", "half ordered")
+    return f"{text}\n\n{markdown_table(columns, engines, num_left=2)}"
+
+
+def draw(path: Path, results: dict) -> None:
+    """MAP@R against the share of items that were embedded anew."""
+    from training.pictures.palette import picture
+
+    rows = results["changes"]
+    columns = min(4, len(rows))
+    lines = -(-len(rows) // columns)
+    size = (3.4 * columns, 2.8 * lines)
+    with picture(path, lines, columns, figsize=size, sharex=True) as axes:
+        for axis, row in zip(axes.flat, rows, strict=False):
+            scores = row["scores"]
+            for name, style in (("random", "--"), ("ordered", "-")):
+                values = [scores["mapped"], *row["curves"][name]]
+                axis.plot(SHARES, values, style, marker=".", label=name)
+            axis.axhline(scores["old"], color="0.6", lw=1, label="old encoder")
+            axis.set_title(f"{row['data']}: {row['change']}", fontsize=9)
+        axes.flat[0].legend(fontsize=8)
+        axes.flat[0].figure.supxlabel("share of items embedded anew")
+        axes.flat[0].figure.supylabel("MAP@R")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the experiment."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_experiment("upgrade", settings, measure, draw, table)
+
+
+if __name__ == "__main__":
+    main()
