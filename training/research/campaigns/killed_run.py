@@ -4,10 +4,12 @@
 a new process, until the run is finished.
 """
 
+import gc
 import importlib
 import os
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +31,8 @@ SMALL = Recipe.of(
     learning_rate=2e-3,
     crop_size=14,
     resize=16,
-    steps=40,
+    backbone="glyph-cnn-local",
+    steps=24,
     steps_per_evaluation=2,
 )
 # Patience 1, so that a short run solves several problems.
@@ -44,7 +47,7 @@ TWO_DEVICES = "CCP, two devices"
 RECIPES = {
     "CCP": CCP,
     "CCP, recent pool": CCP.with_(ccp_pool="recent"),
-    # Warm after 4 of 40 steps, full after 12.
+    # Warm after 4 of 24 steps, full after 12.
     "XBM": SMALL.with_(memory="xbm", memory_capacity=64, memory_warmup_steps=4),
     TWO_DEVICES: CCP,
 }
@@ -128,7 +131,12 @@ def small_splits(seed: int) -> Any:
 
 
 def train_and_die(
-    folder: str, recipe: str, seed: int, place: str = "any", number: int = 0
+    folder: str,
+    recipe: str,
+    seed: int,
+    place: str = "any",
+    number: int = 0,
+    eager: bool = False,
 ) -> None:
     """Trains a small run in a folder, or resumes it.
 
@@ -139,13 +147,23 @@ def train_and_die(
         place: Where the process kills itself: a key of `CALLS`, `"write"`, or
             `"any"` for nowhere.
         number: At which visit of that place.
+        eager: Whether TensorFlow runs every function eagerly. Tracing takes
+            most of a start.
     """
     if place == "write":
         kill_in_write(number)
     elif place != "any":
         kill_in_call(place, number)
+    from training.recipes import learner
     from training.runs.run_directory import RunDirectory
     from training.runs.train_run import train_run
+
+    # Enough for six classes.
+    learner.START_BATCHES = 2
+    if eager:
+        import tensorflow as tf
+
+        tf.config.run_functions_eagerly(True)
 
     kind: Kind = "none"
     if recipe == TWO_DEVICES:
@@ -165,15 +183,18 @@ def train_silently(folder: str, *arguments: Any) -> None:
 
     An error is written to `error.txt` beside the run's folder.
     """
+    # What the process was forked with need not be searched for garbage.
+    gc.freeze()
+    # TensorFlow's generated files; a killed process leaves them.
+    Path(folder).parent.mkdir(parents=True, exist_ok=True)
+    tempfile.tempdir = str(Path(folder).parent)
     before = sys.stdout, sys.stderr
     with open(os.devnull, "w") as nowhere:
         sys.stdout = sys.stderr = nowhere
         try:
             train_and_die(folder, *arguments)
         except Exception:
-            file = error_file(folder)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(traceback.format_exc())
+            error_file(folder).write_text(traceback.format_exc())
             raise
         finally:
             sys.stdout, sys.stderr = before

@@ -1,6 +1,9 @@
 """The short form of `training.research.campaigns.kills`."""
 
 import json
+import os
+import subprocess
+import sys
 
 import keras
 import pytest
@@ -14,7 +17,7 @@ from training.research.campaigns import killed_run, kills
 @pytest.mark.slow
 def test_runs_killed_twice_end_as_those_left_alone(tmp_path, capsys):
     record = tmp_path / "kills.json"
-    options = ["--runs", "1", "--kills", "2", "--json", str(record)]
+    options = ["--eager", "--runs", "1", "--kills", "2", "--json", str(record)]
     for _ in range(2):
         kills.main(options)
     assert "| all | 2 | 4 |" in capsys.readouterr().out
@@ -22,12 +25,28 @@ def test_runs_killed_twice_end_as_those_left_alone(tmp_path, capsys):
     assert sum(int(count) for _, count in moments["rows"]) == 4
     assert len(stretches["rows"]) == 2
     recipes = [row[0] for row in table["rows"]]
-    assert recipes == ["CCP", "CCP, recent pool", "all"]
+    assert recipes == ["CCP, eager", "CCP, recent pool, eager", "all"]
     column = table["headings"].index("values compared")
     assert int(table["rows"][0][column]) > 300
     assert table["rows"][-1][-1] == "0"
     with pytest.raises(SystemExit, match="`json` must be a new file"):
         kills.main([*options, "--seed", "3"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_processes_are_forked_before_anything_is_computed(backend):
+    imports = "\n".join(f"import {name}" for name in kills.IMPORTED)
+    state = {
+        "tensorflow": "from tensorflow.python.eager import context\n"
+        "assert context.context()._context_handle is None",
+        "jax": "import jax\nassert not jax._src.xla_bridge._backends",
+    }
+    subprocess.run(
+        [sys.executable, "-c", f"{imports}\n{state[backend]}"],
+        env=os.environ | {"KERAS_BACKEND": backend},
+        check=True,
+    )
 
 
 def test_stretches_add_up_by_name():
