@@ -308,7 +308,14 @@ def _write(served, gallery, signatures, facts, path, overwrite):
         module.gallery_variables = gallery.variables
     facts["signatures"] = sorted(signatures)
     with whole_folder(path, overwrite=overwrite) as folder:
-        tf.saved_model.save(module, str(folder), signatures=signatures)
+        # TensorFlow never frees the custom gradients of a loaded model, and
+        # with them the model.
+        options = tf.saved_model.SaveOptions(
+            experimental_custom_gradients=False
+        )
+        tf.saved_model.save(
+            module, str(folder), signatures=signatures, options=options
+        )
         write_facts(folder, facts)
 
 

@@ -1,5 +1,6 @@
 """Exports answer as the encoder does, also in a process without keras_gsp."""
 
+import gc
 import json
 
 import keras
@@ -380,3 +381,16 @@ def test_a_damaged_byte_in_any_file_of_an_export_is_noticed(encoder, tmp_path):
     assert count >= 6 and verify(folder) == facts
     with pytest.raises(FileNotFoundError, match="must hold"):
         verify(tmp_path)
+
+
+def test_an_export_loaded_again_frees_the_earlier_one(tmp_path):
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    export_encoder(small_encoder(), tmp_path / "e")
+    counts = []
+    for _ in range(2):
+        tf.saved_model.load(str(tmp_path / "e"))
+        gc.collect()
+        counts.append(len(context.context().list_function_names()))
+    assert counts[0] == counts[1]

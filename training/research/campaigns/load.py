@@ -3,8 +3,9 @@
     python -m training.research.campaigns.load
 
 Each request asks for the neighbors of one image; some images are damaged.
-Every answer is compared with that of a single thread. Latencies are those of a
-loaded machine.
+Every answer is compared with that of a single thread. Meanwhile the export is
+loaded again, `--reloads` times, and replaces the one that is served. Latencies
+are those of a loaded machine.
 """
 
 import sys
@@ -36,6 +37,8 @@ class Settings(CommandSettings):
     """Concurrent clients."""
     bad: float = 0.05
     """Share of the requests whose image is damaged."""
+    reloads: int = 20
+    """Loads of the export while it is served."""
     signatures: tuple[Literal["search_exact", "search_ann"], ...] = (
         "search_exact",
     )
@@ -45,7 +48,7 @@ class Settings(CommandSettings):
 
     def small(self) -> "Settings":
         """A few requests."""
-        return replace(self, requests=20, threads=2)
+        return replace(self, requests=20, threads=2, reloads=2)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -67,6 +70,7 @@ def main(arguments: list[str] | None = None) -> None:
                 settings.requests,
                 threads=settings.threads,
                 bad=settings.bad,
+                reloads=settings.reloads,
                 signature=signature,
                 seed=settings.seed,
             )
@@ -94,6 +98,7 @@ def load(
     *,
     threads: int = 16,
     bad: float = 0.05,
+    reloads: int = 0,
     signature: str = "search_exact",
     seed: int = 0,
 ) -> dict:
@@ -104,6 +109,8 @@ def load(
         requests: Requests of one image each.
         threads: Clients at once.
         bad: Share of requests with a damaged image, in [0, 1].
+        reloads: Loads of the export by a client, at equal distances; the
+            others go on with the earlier one until it is loaded.
         signature: Which search.
         seed: Seed of the order.
 
@@ -121,38 +128,44 @@ def load(
             f"`signatures` must be ones of {str(folder)!r}, which has "
             f"{', '.join(sorted(model.signatures))}. Received: {signature}."
         )
-    search = model.signatures[signature]
+    served = {"search": model.signatures[signature]}
     generator = np.random.default_rng(seed)
     whole = whole_images(generator)
     damaged = [damage(generator, whole) for _ in whole]
     contents = [tf.constant(content) for content in whole + damaged]
-    expected = [_plain(search(image_bytes=content)) for content in contents]
+    expected = [_plain(served["search"](image_bytes=one)) for one in contents]
     is_bad = generator.random(requests) < bad
     chosen = generator.integers(0, len(whole), requests) + is_bad * len(whole)
+    loaded_at = np.linspace(0, requests, reloads + 2, dtype=int)[1:-1]
 
-    def ask(which):
+    def ask(number):
+        if number in loaded_at:
+            served["search"] = load_export(folder).signatures[signature]
+        which = chosen[number]
         start = time.monotonic()
-        answer = _plain(search(image_bytes=contents[which]))
+        answer = _plain(served["search"](image_bytes=contents[which]))
         return time.monotonic() - start, answer != expected[which]
 
-    half = requests // 2
+    told, memory = [], []
     with ThreadPoolExecutor(threads) as pool:
         start = time.monotonic()
-        told = list(pool.map(ask, chosen[:half]))
-        middle = _resident_mb()
-        told += list(pool.map(ask, chosen[half:]))
+        for part in np.array_split(np.arange(requests), 10):
+            told += pool.map(ask, part)
+            memory.append(_resident_mb())
         seconds = time.monotonic() - start
     milliseconds = np.array([latency for latency, _ in told]) * 1000
     return {
         "requests": requests,
         "bad_images": int(is_bad.sum()),
+        "reloads": len(loaded_at),
         "different_answers": int(sum(differs for _, differs in told)),
         "requests_per_s": round(requests / seconds, 1),
         **{
             f"latency_p{p}_ms": round(float(np.percentile(milliseconds, p)), 2)
             for p in (50, 90, 99)
         },
-        "memory_growth_mb_of_second_half": round(_resident_mb() - middle, 1),
+        "memory_mb_after_each_tenth": ", ".join(f"{mb:.0f}" for mb in memory),
+        "memory_growth_mb_of_second_half": round(memory[-1] - memory[4], 1),
     }
 
 
