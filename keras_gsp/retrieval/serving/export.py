@@ -308,15 +308,30 @@ def _write(served, gallery, signatures, facts, path, overwrite):
         module.gallery_variables = gallery.variables
     facts["signatures"] = sorted(signatures)
     with whole_folder(path, overwrite=overwrite) as folder:
-        # TensorFlow never frees the custom gradients of a loaded model, and
-        # with them the model.
         options = tf.saved_model.SaveOptions(
             experimental_custom_gradients=False
         )
         tf.saved_model.save(
             module, str(folder), signatures=signatures, options=options
         )
+        _forget_custom_gradients(folder / "saved_model.pb")
         write_facts(folder, facts)
+
+
+def _forget_custom_gradients(file):
+    """Leaves the gradients of a SavedModel to TensorFlow.
+
+    A process that loads custom gradients never frees the model again; without
+    them each load warns of the operations that name one.
+    """
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    for graph in saved.meta_graphs:
+        for function in graph.graph_def.library.function:
+            for node in function.node_def:
+                node.attr.pop("_gradient_op_type", None)
+    file.write_bytes(saved.SerializeToString(deterministic=True))
 
 
 def _encoder_signatures(served):

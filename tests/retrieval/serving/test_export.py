@@ -383,7 +383,7 @@ def test_a_damaged_byte_in_any_file_of_an_export_is_noticed(encoder, tmp_path):
         verify(tmp_path)
 
 
-def test_an_export_loaded_again_frees_the_earlier_one(tmp_path):
+def test_an_export_loaded_again_frees_the_earlier_one(tmp_path, caplog):
     import tensorflow as tf
     from tensorflow.python.eager import context
 
@@ -394,3 +394,4 @@ def test_an_export_loaded_again_frees_the_earlier_one(tmp_path):
         gc.collect()
         counts.append(len(context.context().list_function_names()))
     assert counts[0] == counts[1]
+    assert "gradient" not in caplog.text

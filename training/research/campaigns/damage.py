@@ -3,10 +3,10 @@
     python -m training.research.campaigns.damage
 
 Every file of an exact index (in float32 and in int8, with attributes and a
-threshold), a ScaNN index, a checkpoint and, with `--model`, an export is
-damaged in turn and the artefact is loaded. Damages: flipped bits; a cut, empty,
-longer or missing file; another file of the artefact, or of another version, in
-its place. `refused`: a ValueError or FileNotFoundError; `whole`: loaded what
+threshold), a faiss and a ScaNN index, a checkpoint and, with `--model`, an
+export is damaged in turn and the artefact is loaded. Damages: one bit flipped, at `--flips` places of each file, or in each byte of a smaller one;
+eight bits flipped; a cut, empty, longer or missing file; another file of the
+artefact, or of another version, in its place. `refused`: a ValueError or FileNotFoundError; `whole`: loaded what
 was saved, bit by bit; `silently wrong`: loaded something else; `crashed`:
 another error; `not named`: refused without the name of the file or its folder.
 """
@@ -18,24 +18,16 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 
-from training.research.report import CommandSettings, Table, run_benchmark
+from training.research.campaigns.command import run_campaign
+from training.research.report import CommandSettings, Table
 
-WAYS = (
-    "bit flipped",
-    "bits flipped",
-    "cut",
-    "empty",
-    "longer",
-    "exchanged",
-    "other version",
-    "missing",
-)
 VERDICTS = "refused", "whole", "silently wrong", "crashed", "not named"
 HEADINGS = "artefact", "files", "damages", *VERDICTS
 
@@ -46,14 +38,16 @@ class Settings(CommandSettings):
 
     model: Path | None = None
     """Exported retriever to damage too; none by default."""
+    flips: int = 2000
+    """Places of each file where one bit is flipped."""
     times: int = 20
-    """Damages of each kind a file."""
+    """Other damages of each kind a file."""
     seed: int = 0
     """Seed of the damages."""
 
     def small(self) -> "Settings":
-        """One damage of each kind."""
-        return replace(self, times=1)
+        """A few flips and one damage of each other kind."""
+        return replace(self, flips=3, times=1)
 
 
 def measure(settings: Settings) -> Iterator[Table]:
@@ -68,19 +62,8 @@ def measure(settings: Settings) -> Iterator[Table]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    settings = tyro.cli(
-        Settings,
-        prog="python -m training.research.campaigns.damage",
-        description=__doc__,
-        args=arguments,
-    )
-    (table,) = run_benchmark(
-        "campaigns.damage",
-        "Damaged artefacts",
-        __doc__,
-        settings,
-        measure,
-        kind="campaign",
+    (table,) = run_campaign(
+        "damage", "Damaged artefacts", __doc__, Settings, measure, arguments
     )
     if any(cell != "0" for row in table.rows for cell in row[5:]):
         sys.exit("error: damage was not noticed, or not named")
@@ -94,25 +77,26 @@ def damage_all(settings: Settings) -> Iterator[tuple[str, Counter, int]]:
             whole, other = Path(aside, name, "1"), Path(aside, name, "2")
             make(whole, 0)
             make(other, 1)
-            verdicts = damage(whole, other, load, settings.times, generator)
+            counts = settings.flips, settings.times
+            verdicts = damage(whole, other, load, *counts, generator)
             files = sum(path.is_file() for path in whole.rglob("*"))
             yield name, verdicts, files
 
 
 def artefacts(model: Path | None) -> dict[str, tuple[Callable, Callable]]:
     """Name -> functions that make one and that return its content."""
+    load_exact = partial(_load_index, "ExactIndex")
     found: dict[str, tuple[Callable, Callable]] = {
-        "exact index": (_exact, _load_exact),
-        "exact index, int8": (_quarter, _load_exact),
+        "exact index": (_exact, load_exact),
+        "exact index, int8": (partial(_exact, storage="int8"), load_exact),
         "checkpoint": (_checkpoint, _load_checkpoint),
     }
-    try:
-        from keras_gsp.retrieval.index.scann_index import import_scann
-
-        import_scann()
-        found["ScaNN index"] = _scann, _load_scann
-    except ImportError as error:
-        print(f"ScaNN index is left out: {error}")
+    for module, name in ("faiss", "FaissIndex"), ("scann", "ScannIndex"):
+        if find_spec(module):
+            pair = partial(_approximate, name), partial(_load_index, name)
+            found[f"{module} index"] = pair
+        else:
+            print(f"{name} is left out: no {module}")
     if model is not None:
         found["export"] = (_copy_of(model), _load_export)
     return found
@@ -122,6 +106,7 @@ def damage(
     whole: Path,
     other: Path,
     load: Callable[[Path], Any],
+    flips: int,
     times: int,
     generator: np.random.Generator,
 ) -> Counter:
@@ -131,7 +116,8 @@ def damage(
         whole: The artefact; it is whole again afterwards.
         other: Another version of it.
         load: From its folder to its content; what can be compared.
-        times: Damages of each kind a file.
+        flips: Places of each file where one bit is flipped.
+        times: Other damages of each kind a file.
         generator: Where they are drawn from.
     """
     expected = load(whole)
@@ -139,48 +125,41 @@ def damage(
     files = sorted(path for path in whole.rglob("*") if path.is_file())
     for path in files:
         content = path.read_bytes()
-        for way in WAYS:
-            # A file that is all of an artefact may be that of another one.
-            if way in ("exchanged", "other version") and len(files) == 1:
-                continue
-            is_drawn = way in ("bit flipped", "bits flipped", "cut", "longer")
-            for _ in range(times if is_drawn else 1):
-                wrong = _wrong(
-                    way, path, content, files, whole, other, generator
-                )
-                if wrong == content:
-                    continue
-                if wrong is None:
-                    path.unlink()
-                else:
-                    path.write_bytes(wrong)
+        damages = list(_drawn(content, flips, times, generator))
+        # A file that is all of an artefact may be that of another one.
+        if len(files) > 1:
+            same = other / path.relative_to(whole)
+            damages.append(files[files.index(path) - 1].read_bytes())
+            damages.append(same.read_bytes() if same.is_file() else b"")
+        for wrong in damages:
+            if wrong != content:
+                path.write_bytes(wrong)
                 found.update(_verdicts(load, whole, path, expected))
+        path.unlink()
+        found.update(_verdicts(load, whole, path, expected))
         path.write_bytes(content)
     if load(whole) != expected:
         raise RuntimeError(f"{whole} must be whole again. Received: not.")
     return found
 
 
-def _wrong(way, path, content, files, whole, other, generator):
+def _drawn(content, flips, times, generator):
+    """Yields a file with flipped bits, cut, longer and empty."""
+    for place in generator.permutation(len(content))[:flips]:
+        yield _flipped(content, [place], generator)
+    for _ in range(times):
+        yield content + generator.bytes(int(generator.integers(1, 100)))
+        if content:
+            places = generator.integers(len(content), size=8)
+            yield _flipped(content, places, generator)
+            yield content[: generator.integers(len(content))]
+    yield b""
+
+
+def _flipped(content, places, generator):
     changed = bytearray(content)
-    match way:
-        case "bit flipped" | "bits flipped" if content:
-            count = 1 if way == "bit flipped" else 8
-            for place in generator.integers(len(content), size=count):
-                changed[place] ^= 1 << int(generator.integers(8))
-        case "cut" if content:
-            changed = changed[: generator.integers(len(content))]
-        case "empty":
-            changed = bytearray()
-        case "longer":
-            changed += generator.bytes(int(generator.integers(1, 100)))
-        case "exchanged":
-            changed = bytearray(files[files.index(path) - 1].read_bytes())
-        case "other version":
-            same = other / path.relative_to(whole)
-            changed = bytearray(same.read_bytes() if same.is_file() else b"")
-        case "missing":
-            return None
+    for place in places:
+        changed[place] ^= 1 << int(generator.integers(8))
     return bytes(changed)
 
 
@@ -222,15 +201,11 @@ def _exact(path, seed, storage="float32"):
     index.save(path)
 
 
-def _quarter(path, seed):
-    _exact(path, seed, "int8")
-
-
-def _scann(path, seed):
+def _approximate(name, path, seed):
     import keras_gsp as gsp
 
-    index = gsp.retrieval.ScannIndex(_rows(seed), labels=np.arange(40) % 5)
-    index.save(path)
+    kind = getattr(gsp.retrieval, name)
+    kind(_rows(seed), labels=np.arange(40) % 5).save(path)
 
 
 def _content(index):
@@ -246,16 +221,10 @@ def _content(index):
     )
 
 
-def _load_exact(path):
+def _load_index(name, path):
     import keras_gsp as gsp
 
-    return _content(gsp.retrieval.ExactIndex.load(path))
-
-
-def _load_scann(path):
-    import keras_gsp as gsp
-
-    return _content(gsp.retrieval.ScannIndex.load(path))
+    return _content(getattr(gsp.retrieval, name).load(path))
 
 
 def _checkpoint(path, seed):

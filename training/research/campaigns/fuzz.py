@@ -12,18 +12,15 @@ import io
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 
-from training.research.report import (
-    CommandSettings,
-    facts_table,
-    run_benchmark,
-)
+from training.research.campaigns.command import run_campaign
+from training.research.report import CommandSettings, Table, facts_table
 
 KINDS = "JPEG", "PNG", "BMP", "WEBP"
 
@@ -46,76 +43,46 @@ class Settings(CommandSettings):
         return replace(self, images=24)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line."""
-    settings = tyro.cli(
-        Settings,
-        prog="python -m training.research.campaigns.fuzz",
-        description=__doc__,
-        args=arguments,
-    )
+def measure(settings: Settings) -> Iterator[Table]:
+    """Yields one table."""
     from training.browsing.exports import exported_folder
 
-    records: list[dict] = []
+    yield facts_table(fuzz(exported_folder(settings.model), settings))
 
-    def measure(settings):
-        folder = exported_folder(settings.model)
-        records.append(
-            fuzz(
-                folder,
-                settings.images,
-                batch=settings.batch,
-                seed=settings.seed,
-            )
-        )
-        yield facts_table(records[-1])
 
-    try:
-        run_benchmark(
-            "campaigns.fuzz",
-            "Damaged images",
-            __doc__,
-            settings,
-            measure,
-            kind="campaign",
-        )
-    except (OSError, ValueError) as error:
-        sys.exit(f"error: {error}")
-    if records[-1]["wrong_answers"]:
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line."""
+    (table,) = run_campaign(
+        "fuzz", "Damaged images", __doc__, Settings, measure, arguments
+    )
+    if ["wrong answers", "0"] not in table.rows:
         sys.exit("error: damage changed the answer to an intact image")
 
 
-def fuzz(
-    folder: Path, num_images: int, *, batch: int = 32, seed: int = 0
-) -> dict[str, Any]:
+def fuzz(folder: Path, settings: Settings) -> dict[str, Any]:
     """Sends damaged images to an export and counts wrong answers.
 
-    Args:
-        folder: The export, with `search_exact`.
-        num_images: Damaged images, at least 1.
-        batch: Images in a request.
-        seed: Seed of the damages.
-
     Returns:
-        The record, a dict of JSON values; `wrong_answers` counts whole images
-        whose neighbors changed, which must be none.
+        The record, a dict of JSON values; `wrong_answers` counts intact images
+        whose neighbors changed.
     """
     import keras_gsp as gsp
     from training.browsing.exports import load_export
 
     model = load_export(folder)
     signatures = model.signatures
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(settings.seed)
     whole = whole_images(generator)
     expected = _answer(signatures["search_exact"], whole)
     statuses: dict[str, int] = {}
     sent = wrong = read = 0
     longest = 0.0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    while sent < num_images:
-        count = min(batch - batch // 4, num_images - sent)
+    while sent < settings.images:
+        num_whole = max(1, settings.batch // 4)
+        count = min(settings.batch - num_whole, settings.images - sent)
         damaged = [damage(generator, whole) for _ in range(count)]
-        chosen = generator.integers(0, len(whole), max(1, batch // 4))
+        chosen = generator.integers(0, len(whole), num_whole)
         contents = damaged + [whole[i] for i in chosen]
         order = generator.permutation(len(contents))
         start = time.monotonic()
@@ -149,12 +116,7 @@ def fuzz(
 
 
 def damage(generator: np.random.Generator, whole: list[bytes]) -> bytes:
-    """A damaged image: flipped, cut, joined, enlarged or random bytes.
-
-    Args:
-        generator: Where the damage is drawn from.
-        whole: Encoded images to start from.
-    """
+    """A damaged image: flipped, cut, joined, enlarged or random bytes."""
     content = bytearray(whole[generator.integers(len(whole))])
     way = generator.integers(6)
     if way == 0:

@@ -30,26 +30,21 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import tyro
 
+from training.research.campaigns.command import run_campaign
 from training.research.campaigns.killed_run import (
+    RECIPES,
     TWO_DEVICES,
     error_file,
     train_silently,
 )
-from training.research.report import (
-    CommandSettings,
-    Table,
-    read_record,
-    run_benchmark,
-)
+from training.research.report import CommandSettings, Table, read_record
 from training.runs.environment import environment
 
 PLACES = {"step": 4, "write": 4, "evaluation": 2, "problem": 2, "any": 0}
@@ -61,9 +56,8 @@ IMPORTED = (
     "tensorflow",
     "h5py",
     "keras_gsp",
-    "tyro",
+    "training.research.campaigns.command",
     "training.research.campaigns.killed_run",
-    "training.research.report",
     "training.runs.callbacks",
     "training.recipes.features",
     "training.recipes.learner",
@@ -74,19 +68,18 @@ IMPORTED = (
 
 @dataclass(frozen=True)
 class KilledRun:
-    """A run that was killed, and its result.
-
-    Attributes:
-        recipe: Name of the recipe.
-        places: Where it was killed, in order.
-        num_values: Values compared.
-        differences: Names of those that differ.
-    """
+    """A run that was killed: where, and the values that differ then."""
 
     recipe: str
     places: tuple[str, ...]
     num_values: int
     differences: tuple[str, ...]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """Rows of `HEADINGS`: one of the recipe, one of all."""
+        counts = 1, len(self.places), self.num_values, len(self.differences)
+        return [[name, *map(str, counts)] for name in (self.recipe, "all")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,24 +108,22 @@ def measure(settings: Settings) -> Iterator[Table]:
     """Yields tables of runs, moments and stretches, earlier ones included."""
     before = earlier_tables(settings)
     start = time.monotonic()
-    runs = []
-    for run in run_campaign(settings, stretch=len(before[2])):
-        runs.append(run)
-        words = ", ".join(run.places)
-        print(f"{len(runs)} | {run.recipe} | {words}", flush=True)
-    places = Counter(place.split()[0] for run in runs for place in run.places)
+    rows, moments = [], []
+    for run in killed_runs(settings, stretch=len(before[2])):
+        print(run.recipe, *run.places, *run.differences, sep=" | ", flush=True)
+        rows += run.rows
+        moments += [[place.split()[0], "1"] for place in run.places]
     minutes = (time.monotonic() - start) / 60
-    _, *numbers = rows_of(runs)[-1]
-    found = environment()
+    _, num_runs, num_kills, _, num_differences = added([], rows)[-1]
     stretch = [
         time.strftime("%Y-%m-%d", time.gmtime()),
-        (found.get("commit") or "unknown")[:12],
+        (environment().get("commit") or "unknown")[:12],
         f"{minutes:.0f}",
-        *(numbers[0], numbers[1], numbers[3]),
+        *(num_runs, num_kills, num_differences),
     ]
-    yield Table(HEADINGS, added(before[0], rows_of(runs)))
-    moments = [[place, str(count)] for place, count in sorted(places.items())]
-    yield Table(("killed in", "times"), added(before[1], moments), 1, "Moments")
+    yield Table(HEADINGS, added(before[0], rows))
+    moments = sorted(added(before[1], moments))
+    yield Table(("killed in", "times"), moments, 1, "Moments")
     yield Table(STRETCHES, [*before[2], stretch], 2, "Stretches")
 
 
@@ -172,43 +163,30 @@ def added(
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    settings = tyro.cli(
+    table, *_ = run_campaign(
+        "kills",
+        "Runs killed at random moments, {backend}",
+        __doc__,
         Settings,
-        prog="python -m training.research.campaigns.kills",
-        description=__doc__,
-        args=arguments,
+        measure,
+        arguments,
     )
-    try:
-        table, *_ = run_benchmark(
-            "campaigns.kills",
-            f"Runs killed at random moments, {settings.backend}",
-            __doc__,
-            settings,
-            measure,
-            kind="campaign",
-        )
-    except ValueError as error:
-        sys.exit(f"error: {error}")
     if table.rows[-1][-1] != "0":
         sys.exit("error: a run that was killed ended differently")
 
 
-def run_campaign(settings: Settings, stretch: int = 0) -> Iterator[KilledRun]:
+def killed_runs(settings: Settings, stretch: int = 0) -> Iterator[KilledRun]:
     """Kills each run until it is finished, and yields its result.
 
     Args:
         settings: Number of runs, and of kills for each.
         stretch: Each stretch draws other moments.
     """
-    from training.research.campaigns.killed_run import RECIPES
-
     draw = random.Random(f"{settings.seed} {stretch}")
     start = time.monotonic()
-    recipes = [
-        name
-        for name in RECIPES
-        if name != TWO_DEVICES or settings.backend == "jax"
-    ]
+    recipes = [*RECIPES]
+    if settings.backend != "jax":
+        recipes.remove(TWO_DEVICES)
     with tempfile.TemporaryDirectory() as folder:
         # Compiled once: resumed runs take a third of the time.
         compiled = Path(folder) / "compiled"
@@ -239,22 +217,6 @@ def run_campaign(settings: Settings, stretch: int = 0) -> Iterator[KilledRun]:
                 tuple(differences(alone[recipe], found)),
             )
             shutil.rmtree(killed.parent)
-
-
-def rows_of(runs: Sequence[KilledRun]) -> list[list[str]]:
-    """Rows of `HEADINGS`: one for each recipe, and one for all."""
-    recipes = dict.fromkeys(run.recipe for run in runs)
-    rows = []
-    for name in [*recipes, "all"]:
-        own = [run for run in runs if name in (run.recipe, "all")]
-        numbers = (
-            len(own),
-            sum(len(run.places) for run in own),
-            sum(run.num_values for run in own),
-            sum(len(run.differences) for run in own),
-        )
-        rows.append([name, *map(str, numbers)])
-    return rows
 
 
 def outcome(folder: Path) -> dict[str, bytes]:

@@ -8,21 +8,19 @@ loaded again, `--reloads` times, and replaces the one that is served. Latencies
 are those of a loaded machine.
 """
 
+import os
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import tyro
 
-from training.research.report import (
-    CommandSettings,
-    facts_table,
-    run_benchmark,
-)
+from training.research.campaigns.command import run_campaign
+from training.research.report import CommandSettings, Table, facts_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,68 +49,29 @@ class Settings(CommandSettings):
         return replace(self, requests=20, threads=2, reloads=2)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line."""
-    settings = tyro.cli(
-        Settings,
-        prog="python -m training.research.campaigns.load",
-        description=__doc__,
-        args=arguments,
-    )
+def measure(settings: Settings) -> Iterator[Table]:
+    """Yields a table for each signature."""
     from training.browsing.exports import exported_folder
 
-    records: list[dict] = []
+    folder = exported_folder(settings.model)
+    for signature in settings.signatures:
+        yield facts_table(load(folder, settings, signature), signature)
 
-    def measure(settings):
-        for signature in settings.signatures:
-            record = load(
-                exported_folder(settings.model),
-                settings.requests,
-                threads=settings.threads,
-                bad=settings.bad,
-                reloads=settings.reloads,
-                signature=signature,
-                seed=settings.seed,
-            )
-            records.append(record)
-            yield facts_table(record, signature)
 
-    try:
-        run_benchmark(
-            "campaigns.load",
-            "Many clients at once",
-            __doc__,
-            settings,
-            measure,
-            kind="campaign",
-        )
-    except (ImportError, OSError, ValueError) as error:
-        sys.exit(f"error: {error}")
-    if any(record["different_answers"] for record in records):
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line."""
+    tables = run_campaign(
+        "load", "Many clients at once", __doc__, Settings, measure, arguments
+    )
+    if any(["different answers", "0"] not in table.rows for table in tables):
         sys.exit("error: answers differ from the single-threaded ones")
 
 
-def load(
-    folder: Path,
-    requests: int,
-    *,
-    threads: int = 16,
-    bad: float = 0.05,
-    reloads: int = 0,
-    signature: str = "search_exact",
-    seed: int = 0,
-) -> dict:
+def load(folder: Path, settings: Settings, signature: str) -> dict:
     """Sends requests to an export from many threads.
 
-    Args:
-        folder: The export.
-        requests: Requests of one image each.
-        threads: Clients at once.
-        bad: Share of requests with a damaged image, in [0, 1].
-        reloads: Loads of the export by a client, at equal distances; the
-            others go on with the earlier one until it is loaded.
-        signature: Which search.
-        seed: Seed of the order.
+    A client loads the export again at equal distances; the others go on with
+    the earlier one until it is loaded.
 
     Returns:
         The record, a dict of JSON values; `different_answers` must be 0.
@@ -129,12 +88,13 @@ def load(
             f"{', '.join(sorted(model.signatures))}. Received: {signature}."
         )
     served = {"search": model.signatures[signature]}
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(settings.seed)
     whole = whole_images(generator)
     damaged = [damage(generator, whole) for _ in whole]
     contents = [tf.constant(content) for content in whole + damaged]
     expected = [_plain(served["search"](image_bytes=one)) for one in contents]
-    is_bad = generator.random(requests) < bad
+    requests, reloads = settings.requests, settings.reloads
+    is_bad = generator.random(requests) < settings.bad
     chosen = generator.integers(0, len(whole), requests) + is_bad * len(whole)
     loaded_at = np.linspace(0, requests, reloads + 2, dtype=int)[1:-1]
 
@@ -147,7 +107,7 @@ def load(
         return time.monotonic() - start, answer != expected[which]
 
     told, memory = [], []
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(settings.threads) as pool:
         start = time.monotonic()
         for part in np.array_split(np.arange(requests), 10):
             told += pool.map(ask, part)
@@ -157,7 +117,7 @@ def load(
     return {
         "requests": requests,
         "bad_images": int(is_bad.sum()),
-        "reloads": len(loaded_at),
+        "reloads": reloads,
         "different_answers": int(sum(differs for _, differs in told)),
         "requests_per_s": round(requests / seconds, 1),
         **{
@@ -181,8 +141,6 @@ def _resident_mb():
     status = Path("/proc/self/statm")
     if not status.exists():
         return 0.0
-    import os
-
     pages = int(status.read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 

@@ -1,0 +1,48 @@
+"""The command line of a campaign."""
+
+import sys
+from collections.abc import Callable, Iterable
+
+import tyro
+
+from training.research.report import CommandSettings, Table, run_benchmark
+
+
+def run_campaign(
+    name: str,
+    title: str,
+    about: str | None,
+    kind: type[CommandSettings],
+    measure: Callable[..., Iterable[Table]],
+    arguments: list[str] | None,
+) -> list[Table]:
+    """Runs a campaign with the options of its command line.
+
+    Args:
+        name: Its module below `training.research.campaigns`.
+        title: Title of its page, with fields of the settings in braces.
+        about: Its docstring.
+        kind: Class of its settings.
+        measure: Yields the tables.
+        arguments: Of the command line; None: those of the process.
+
+    Returns:
+        The tables.
+    """
+    settings = tyro.cli(
+        kind,
+        prog=f"python -m training.research.campaigns.{name}",
+        description=about,
+        args=arguments,
+    )
+    try:
+        return run_benchmark(
+            f"campaigns.{name}",
+            title.format(**vars(settings)),
+            about,
+            settings,
+            measure,
+            kind="campaign",
+        )
+    except (ImportError, OSError, ValueError) as error:
+        sys.exit(f"error: {error}")
