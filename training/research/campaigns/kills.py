@@ -3,11 +3,11 @@
     python -m training.research.campaigns.kills --json docs/results/kills.json
 
 A small network trains with GSP, ZSR and random crops, and with chance
-constrained programming (CCP) or a memory of past embeddings (XBM). `kill -9`
-ends its process in a step, in the middle of a file that is being written, in an
-evaluation, in the choice of the next proxies, or at any moment. The same
-command resumes until the run is finished. Compared with a run that was not
-killed: every array of the last checkpoint (weights, memory, states of the
+constrained programming (CCP), a memory of past embeddings (XBM) or low-rank
+factors of its weights (LoRA). `kill -9` ends its process in a step, in the
+middle of a file that is being written, in an evaluation, in the choice of the
+next proxies, or at any moment. The same command resumes until the run is
+finished. Compared with a run that was not killed: every array of the last checkpoint (weights, memory, states of the
 optimizer, of random generators and callbacks), the weights of the saved encoder
 and its configuration with the preprocessing, every line of the history but its
 seconds, and the test scores.
@@ -268,7 +268,7 @@ def _kill_until_finished(settings, folder, recipe, draw, seconds):
     places: list[str] = []
     while len(places) < settings.kills:
         place = draw.choice(list(PLACES))
-        if place == "problem" and recipe == "XBM":
+        if place == "problem" and not RECIPES[recipe].samples_proxies:
             place = "step"
         number = draw.randint(1, PLACES[place]) if PLACES[place] else 0
         wait = draw.uniform(0, seconds / 3) if place == "any" else None
