@@ -16,18 +16,10 @@ def run_campaign(
     measure: Callable[..., Iterable[Table]],
     arguments: list[str] | None,
 ) -> list[Table]:
-    """Runs a campaign with the options of its command line.
+    """Runs the campaign `name` with the options of its command line.
 
-    Args:
-        name: Its module below `training.research.campaigns`.
-        title: Title of its page, with fields of the settings in braces.
-        about: Its docstring.
-        kind: Class of its settings.
-        measure: Yields the tables.
-        arguments: Of the command line; None: those of the process.
-
-    Returns:
-        The tables.
+    `title` may name settings in braces; `about` is the module's docstring.
+    Returns the tables.
     """
     settings = tyro.cli(
         kind,

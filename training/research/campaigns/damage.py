@@ -95,8 +95,6 @@ def artefacts(model: Path | None) -> dict[str, tuple[Callable, Callable]]:
         if find_spec(module):
             pair = partial(_approximate, name), partial(_load_index, name)
             found[f"{module} index"] = pair
-        else:
-            print(f"{name} is left out: no {module}")
     if model is not None:
         found["export"] = (_copy_of(model), _load_export)
     return found

@@ -139,17 +139,11 @@ def train_and_die(
     number: int = 0,
     eager: bool = False,
 ) -> None:
-    """Trains a small run in a folder, or resumes it.
+    """Trains a small run of `RECIPES` in a folder, or resumes it.
 
-    Args:
-        folder: Folder of the run.
-        recipe: One of `RECIPES`.
-        seed: Seed of the training.
-        place: Where the process kills itself: a key of `CALLS`, `"write"`, or
-            `"any"` for nowhere.
-        number: At which visit of that place.
-        eager: Whether TensorFlow runs every function eagerly. Tracing takes
-            most of a start.
+    The process kills itself at the `number`-th visit of `place`: a key of
+    `CALLS`, `"write"`, or `"any"` for nowhere. With `eager`, TensorFlow traces
+    no function, which takes most of a start.
     """
     if place == "write":
         kill_in_write(number)

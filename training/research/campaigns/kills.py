@@ -136,15 +136,15 @@ def earlier_tables(settings: Settings) -> list[list[list[str]]]:
     if settings.json is None or not settings.json.exists():
         return [[], [], []]
     record = read_record(settings.json)
-    names = "backend", "seed"
-    earlier = {name: record["settings"].get(name) for name in names}
+    earlier = {
+        name: record["settings"].get(name) for name in ("backend", "seed")
+    }
     headings = [tuple(table["headings"]) for table in record["tables"]]
-    if earlier != {name: getattr(settings, name) for name in names} or headings[
-        ::2
-    ] != [HEADINGS, STRETCHES]:
+    is_same = earlier.items() <= vars(settings).items()
+    if not is_same or headings[::2] != [HEADINGS, STRETCHES]:
         raise ValueError(
-            f"`json` must be a new file, or one that this version of the "
-            f"command wrote with the same {', '.join(names)}. Received: "
+            "`json` must be a new file, or one that this version of the command "
+            "wrote with the same backend and seed. Received: "
             f"{settings.json} with {earlier}. Name another file."
         )
     return [table["rows"] for table in record["tables"]]
@@ -176,12 +176,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def killed_runs(settings: Settings, stretch: int = 0) -> Iterator[KilledRun]:
-    """Kills each run until it is finished, and yields its result.
-
-    Args:
-        settings: Number of runs, and of kills for each.
-        stretch: Each stretch draws other moments.
-    """
+    """Kills each run until it is finished; each stretch at other moments."""
     draw = random.Random(f"{settings.seed} {stretch}")
     start = time.monotonic()
     recipes = [*RECIPES]
@@ -289,12 +284,9 @@ def _train(settings, folder, recipe, place="any", number=0, wait=None):
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(list(IMPORTED))
+    arguments = str(folder), recipe, settings.seed, place, number
     process = processes.Process(
-        target=train_silently,
-        args=(
-            *(str(folder), recipe, settings.seed, place, number),
-            settings.eager,
-        ),
+        target=train_silently, args=(*arguments, settings.eager)
     )
     process.start()
     process.join(wait)

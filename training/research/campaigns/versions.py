@@ -7,11 +7,10 @@ Pairs that the record has already are kept as they are.
 """
 
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -40,16 +39,6 @@ class Settings(CommandSettings):
     """Files or folders of tests."""
     minutes: float = 30
     """Limit for the tests of a pair of versions."""
-
-    def small(self) -> "Settings":
-        """One pair, one file of tests."""
-        here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        return replace(
-            self,
-            pythons=(here,),
-            tensorflows=self.tensorflows[:1],
-            tests=("tests/ops/test_arguments.py",),
-        )
 
 
 def measure(settings: Settings) -> Iterator[Table]:
