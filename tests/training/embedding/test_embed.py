@@ -15,6 +15,7 @@ import pytest
 
 from training import embed
 from training.embedding.collection import read_embeddings
+from training.embedding.sources import shards_of
 
 pq = pytest.importorskip("pyarrow.parquet")
 pytestmark = pytest.mark.skipif(
@@ -235,6 +236,15 @@ def test_bad_sources_and_outputs_are_refused(encoder, images, tmp_path):
         run(encoder, images, images)
     with pytest.raises(SystemExit, match="directory of a finished run"):
         run(tmp_path / "run", images, tmp_path / "out")
+
+
+def test_files_that_are_not_read_are_counted_and_named(tmp_path):
+    for name in ("a.webp", "b.heic", "c.svg", ".hidden"):
+        (tmp_path / name).touch()
+    message = "2 of 3 files in .* are no JPG, .*: b.heic, c.svg"
+    with pytest.warns(UserWarning, match=message):
+        (shard,) = shards_of(tmp_path, 5)
+    assert shard["rows"] == 1
 
 
 def test_an_embedding_that_is_not_finite_has_a_failed_status(images, tmp_path):
