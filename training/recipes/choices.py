@@ -72,6 +72,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "otk-large": {"num_references": MANY},
     "gem-gsp": {"power": 3.0, "learn_power": True},
     "gmp-gsp": {"add_max": True},
+    "gsp-affine": {"use_affine_costs": True},
     "gsp-background": {"prototype_role": "background"},
     "gsp-learned": {"learn_ratio": True},
     "gsp-unary": {"use_unary_costs": True},

@@ -45,7 +45,6 @@ class Page:
         curves: Records whose learning curves are drawn.
         gains: Records whose gains over average pooling are drawn as bars.
         costs: Records whose poolings' gains are drawn against their time.
-        is_joined: One table for all studies, a row each cell.
     """
 
     title: str
@@ -54,7 +53,6 @@ class Page:
     curves: tuple[str, ...] = ()
     gains: tuple[str, ...] = ()
     costs: tuple[str, ...] = ()
-    is_joined: bool = False
 
 
 UNTUNED = (
@@ -62,17 +60,9 @@ UNTUNED = (
     "chosen for each row could change differences of about a point."
 )
 PAGES = {
-    "emoji": Page(
-        "Many classes with few images: emoji",
-        ("emoji-frozen", "emoji", "emoji-long"),
-        UNTUNED,
-        curves=("emoji-frozen", "emoji"),
-    ),
     "clutter": Page(
-        "Objects among distractors",
-        ("clutter-pretrained", "components", "emoji-clutter"),
-        UNTUNED,
-        curves=("components",),
+        "Objects among distractors: GSP, every pooling, fine-tuning",
+        ("clutter-pretrained",),
         gains=("clutter-pretrained",),
         costs=("clutter-pretrained",),
     ),
@@ -83,42 +73,23 @@ PAGES = {
     ),
     "birds": Page(
         "Photographs of birds, 25 classes to learn from",
-        ("birds50-frozen", "birds50", "temperature", "screening"),
+        ("birds50-frozen", "birds50"),
         UNTUNED,
+    ),
+    "emoji": Page(
+        "Many classes with few images: emoji",
+        ("emoji-frozen", "emoji"),
+        UNTUNED,
+        curves=("emoji",),
     ),
     "glyphs": Page(
         "Letters among symbols, from random weights",
-        ("glyphs", "glyphs-losses"),
+        ("glyphs",),
         UNTUNED,
         curves=("glyphs",),
     ),
     "proxies": Page(
-        "Sampled proxies: number, pools, anchors, batches, starts",
-        ("ccp", "emoji-proxies", "emoji-batch", "emoji-starts"),
-        UNTUNED,
-    ),
-    "poolings": Page(
-        "Every pooling beside average pooling",
-        (
-            "poolings-birds50-frozen",
-            "poolings-birds50",
-            "poolings-emoji-frozen",
-            "poolings-glyphs",
-        ),
-        UNTUNED + " GSP has one setting for all data sets of a study.",
-        costs=(
-            "poolings-birds50-frozen",
-            "poolings-birds50",
-            "poolings-emoji-frozen",
-            "poolings-glyphs",
-        ),
-    ),
-    "undecided": Page(
-        "Studies that decided nothing",
-        ("omniglot", "collage", "poolings", "emoji-clutter-gsp"),
-        "Few classes or few seeds make intervals wide, and nearly all of them "
-        "include zero. " + UNTUNED,
-        is_joined=True,
+        "One set of sampled proxies, or several problems: CCP", ("ccp",)
     ),
     "zero_shot_prediction": Page(
         "Do prototypes transfer to unseen classes?",
@@ -137,29 +108,31 @@ PAGES = {
         ("kills", "kills_jax", "damage", "fuzz", "load", "planted_errors"),
     ),
 }
-# The table of methods on the index page: record -> name of its data.
-DATA = {
-    "emoji": ("emoji", "emoji, fine-tuned"),
-    "emoji-long": ("emoji", "emoji, fine-tuned twice as long"),
-    "emoji-frozen": ("emoji", "emoji, frozen features"),
-    "clutter-pretrained": ("clutter", "letters, pretrained and frozen"),
-    "emoji-clutter": ("clutter", "emoji among others, fine-tuned"),
-    "components": ("clutter", "emoji among others, frozen features"),
-    "birds50": ("birds", "birds, fine-tuned"),
-    "birds50-frozen": ("birds", "birds, frozen features"),
-    "glyphs": ("glyphs", "glyphs, from random weights"),
-}
+# The table of methods on the index page: record, ending of its rows' names,
+# page, and name of the data.
+DATA = (
+    ("clutter-pretrained", "", "clutter", "letters among symbols, frozen"),
+    ("clutter-pretrained", "-tuned", "clutter", "the same, fine-tuned"),
+    ("glyphs", "", "glyphs", "the same, from random weights*"),
+    ("birds50-frozen", "", "birds", "birds, frozen"),
+    ("ccp", "", "proxies", "birds, frozen, constant rate"),
+    ("birds50", "", "birds", "birds, fine-tuned*"),
+    ("emoji-frozen", "", "emoji", "emoji, frozen"),
+    ("emoji", "", "emoji", "emoji, fine-tuned*"),
+)
 METHODS = {
     "gap": "averaging, over the untrained network",
     "gsp": "GSP",
+    "gsp-affine": "GSP, affine costs",
     "gsp-zsr": "GSP + ZSR",
-    "zsr": "ZSR",
+    "delf": "DELF",
+    "netvlad-large": "NetVLAD, 64 clusters",
     "xml": "XML",
     "xbm": "memory (XBM)",
     "single": "one set of sampled proxies",
     "ccp": "CCP",
-    "ccp-recent": "CCP from recent embeddings",
-    "ccp-gsp": "CCP + GSP",
+    "ccp-rollback": "CCP, rolled back to the best weights",
+    "ccp-unanchored": "CCP without anchor",
 }
 LOSSES = {
     "c1": "C1",
@@ -231,11 +204,8 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
     for name, page in _pages_of(records).items():
         parts = [MADE, f"# {page.title}", page.about]
         own = {one: records[one] for one in page.records}
-        if page.is_joined:
-            parts += [_joined(own), *map(_environment, own.values())]
-        else:
-            for one, record in own.items():
-                parts += _section(one, record, folder, len(own) > 1)
+        for one, record in own.items():
+            parts += _section(one, record, folder, len(own) > 1)
         if page.costs and (folder / f"{name}.png").exists():
             parts.append(f"![Gain against cost]({name}.png)")
         made[f"{name}.md"] = "\n\n".join(filter(None, parts)) + "\n"
@@ -353,34 +323,6 @@ def _about_study(record):
     )
 
 
-def _joined(records):
-    """One table for several studies: study, cell, score, difference."""
-    rows = []
-    for record in records.values():
-        for row in record["rows"]:
-            name = next(
-                (
-                    one
-                    for one in (row.get("compared"), "gap", "untrained")
-                    if row["differences"].get(one)
-                ),
-                None,
-            )
-            score = 100 * row["scores"]["map_at_r"]["mean"]
-            gain = interval(row["differences"][name]) if name else ""
-            rows.append(
-                [
-                    record["title"],
-                    row["row"],
-                    row["method"],
-                    f"{score:.2f}",
-                    f"{name} {gain}" if name else "",
-                ]
-            )
-    headings = ("study", "loss", "method", "MAP@R", "gain")
-    return markdown_table(headings, rows, num_left=3)
-
-
 def _settings(record):
     words = ", ".join(f"{k} {v}" for k, v in record.get("settings", {}).items())
     text = f"Settings: {words}." if words else ""
@@ -411,8 +353,10 @@ def _index(titles, records):
             "points of MAP@R on unseen classes: paired differences with their "
             "95 % interval over classes and seeds (on frozen birds, folds), "
             "bold where the interval excludes zero. The first row of a data "
-            "set is the gain of the loss over the untrained network. With so "
-            "many intervals, one in twenty excludes zero by chance.",
+            "set is the gain of the loss over the untrained network. Each row "
+            "has its own learning rate, chosen on validation classes; with *, "
+            "an older study, all rows share one. With so many intervals, one "
+            "in twenty excludes zero by chance.",
             table,
         ]
     lines = [f"- [{title}]({name}.md)" for name, title in titles.items()]
@@ -424,7 +368,8 @@ def summary(records: Mapping[str, Mapping[str, Any]]) -> str:
     """`summary.md` with its numbers, nothing where a record is missing.
 
     `{study row method}` is the gain over average pooling, a fourth word the
-    other method; `{head pooling}` and `{step method}` are costs.
+    other method; `{score study row method}` is MAP@R; `{head pooling}` and
+    `{step method}` are costs.
     """
 
     def number(match):
@@ -435,8 +380,12 @@ def summary(records: Mapping[str, Mapping[str, Any]]) -> str:
             (table,) = records["step_share"]["tables"]
             shares = {row[0]: float(row[2]) for row in table["rows"]}
             return f"{shares[words[1]]:.2g}"
-        name, row, method, other = [*words, "gap"][:4]
+        is_score = words[0] == "score"
+        name, row, method, other = [*words[is_score:], "gap"][:4]
         found = {(r["row"], r["method"]): r for r in records[name]["rows"]}
+        if is_score:
+            mean = found[row, method]["scores"]["map_at_r"]["mean"]
+            return f"{100 * mean:.1f}"
         return interval(found[row, method]["differences"][other])
 
     try:
@@ -463,7 +412,7 @@ def method_table(records: Mapping[str, Mapping[str, Any]]) -> str:
         Markdown; nothing without a study of `DATA`.
     """
     rows = []
-    for name, (page, title) in DATA.items():
+    for name, ending, page, title in DATA:
         found = {
             (row["row"], row["method"]): row["differences"].get(
                 "untrained" if row["method"] == "gap" else "gap"
@@ -471,7 +420,9 @@ def method_table(records: Mapping[str, Mapping[str, Any]]) -> str:
             for row in records.get(name, {}).get("rows", ())
         }
         for method, words in METHODS.items():
-            cells = [_gain(found.get((loss, method))) for loss in LOSSES]
+            cells = [
+                _gain(found.get((f"{loss}{ending}", method))) for loss in LOSSES
+            ]
             if any(cells):
                 rows.append([f"[{title}]({page}.md)", words, *cells])
     headings = ("data", "method", *LOSSES.values())
@@ -558,7 +509,7 @@ def draw_costs(
         for axis, record in zip(axes[0], studies.values(), strict=True):
             for row in record["rows"]:
                 found = row["differences"].get("gap")
-                if row["loss"] != "c2" or not found:
+                if row["row"] != "c2" or not found:
                     continue
                 if row["method"] not in ratios:
                     continue

@@ -8,12 +8,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.recipes.choices import is_proxy_loss, losses, poolings
+from training.recipes.choices import is_proxy_loss, losses
 from training.recipes.named import LOSSES, PUBLISHED, named, published_recipe
 from training.recipes.recipe import Recipe
 
 UNTRAINED = ("-", "untrained")
-POOLINGS = tuple(poolings())
+# Poolings of the papers' comparison, and the newest.
+POOLINGS = (
+    *("gem", "crow", "weldon", "delf", "attention", "sim-pool", "solar"),
+    *("netvlad", "netvlad-large", "gem-gsp", "gsp-affine"),
+)
 PROXY_LOSSES = tuple(filter(is_proxy_loss, losses()))
 # Pretrained weights are an option of the command.
 FOLDER = named("folder").with_(backbone_weights=None)
@@ -38,19 +42,15 @@ METHODS: dict[str, dict[str, Any]] = {
     "gap": {},
     "gsp": {"pooling": "gsp"},
     "gsp-zsr": {"pooling": "gsp", "regularizer": "zsr", **_SHARE},
-    "zsr": {"regularizer": "zsr", **_SHARE},
     "xml": {"regularizer": "xml", **_SHARE},
     "gsp-xml": {"pooling": "gsp", "regularizer": "xml", **_SHARE},
     "xbm": {"memory": "xbm", "in_batch_weight": 1.0},
-    "learned": {"ccp": "learned"},
     "single": {"ccp": "single"},
     "ccp": {"ccp": "on"},
     "single-sphere": {"ccp": "single", "normalization": "l2"},
     "ccp-sphere": {"ccp": "on", "normalization": "l2"},
     "ccp-rollback": {"ccp": "on", "ccp_rollback": True},
     "ccp-unanchored": {"ccp": "on", "anchor_weight": 0.0},
-    "ccp-recent": {"ccp": "on", "ccp_pool": "recent"},
-    "ccp-gsp": {"ccp": "on", "pooling": "gsp"},
 }
 # Methods that each method is compared with: what it adds one thing to.
 BASELINES: dict[str, tuple[str, ...]] = {
@@ -63,21 +63,13 @@ BASELINES: dict[str, tuple[str, ...]] = {
     "ccp-sphere": ("gap", "single-sphere"),
     "ccp-rollback": ("gap", "single"),
     "ccp-unanchored": ("gap", "single"),
-    "ccp-recent": ("gap", "ccp"),
-    "ccp-gsp": ("gap", "ccp"),
     "ccp-gsp-zsr": ("gap", "ccp"),
     "gem-gsp": ("gap", "gem"),
-    **{
-        word: ("gap", "gsp")
-        for word in ("gmp-gsp", "gsp-background", "gsp-learned", "gsp-unary")
-    },
+    "gsp-affine": ("gap", "gsp", "delf"),
 }
 PAIRS = ("c1", "c2", "ms")
 PROXIES = ("proxy-anchor", "proxy-nca")
 FULL = ("gap", "gsp", "gsp-zsr", "xml", "xbm", "single", "ccp")
-# Features of MobileNetV2 have norms near 40, where the papers' ridge of 1 has
-# no effect: MAP@R on validation classes of birds is .07 with it, .64 with 1e5.
-GEMAX_RIDGE = 1e5
 
 
 @dataclass(frozen=True)
@@ -131,8 +123,6 @@ def cell(base: Recipe, loss: str, method: str, **settings: Any) -> Recipe:
         chosen["ccp_patience"] = SAMPLED["ccp_patience"]
         if loss not in PROXY_LOSSES:
             chosen = {**_SAMPLED, **chosen}
-    if method == "gemax" and base.backbone == "mobilenet-v2":
-        chosen["pooling_arguments"] = {"ridge": GEMAX_RIDGE}
     return changed(base, **{"loss": loss, **chosen, **settings})
 
 
@@ -230,25 +220,6 @@ EMOJI_FEATURES = changed(
     resize=160,
     learning_rate=FEATURES.learning_rate,
 )
-# The drawing of the class fills a quarter of a canvas of 5 x 5 features.
-CLUTTER = changed(
-    EMOJI,
-    dataset="clutter",
-    crop_size=None,
-    resize=None,
-    canvas_size=160,
-    cache_images=False,
-    transport_ratio=0.2,
-    inverse_temperature=20.0,
-    regularizer_weight=0.5,
-)
-CLUTTER_FEATURES = changed(
-    CLUTTER,
-    frozen="all",
-    cache_features=True,
-    canvas_size=224,
-    learning_rate=FEATURES.learning_rate,
-)
 BIRDS = changed(
     FOLDER,
     augmentation="mlrc-area",
@@ -259,21 +230,6 @@ BIRDS = changed(
     memory_capacity=400,
     memory_warmup_steps=100,
     validation_folds=4,
-)
-COLLAGE = changed(
-    FEATURES,
-    dataset="collage",
-    crop_size=None,
-    canvas_size=192,
-    images_per_class=1000,
-    classes_per_batch=3,
-    samples_per_class=16,
-    num_prototypes=128,
-    transport_ratio=0.2,
-    inverse_temperature=10.0,
-    regularizer_weight=0.5,
-    steps=300,
-    steps_per_evaluation=25,
 )
 # Batches of 32 for every loss: 8 x 4 where pairs are compared, else 16 x 2.
 GLYPHS = changed(
@@ -301,7 +257,7 @@ CHARACTERS = changed(
     loss_arguments={"negative_margin": 0.3841},
     classes_per_batch=16,
     transport_ratio=0.1,
-    inverse_temperature=40.0,
+    inverse_temperature=80.0,
     learning_rate=2e-3,
     steps=800,
     fall_share=1.0,
@@ -313,6 +269,7 @@ TUNED: dict[str, Any] = {
     "loss": "c2",
     "frozen": "none",
     "cache_features": False,
+    "inverse_temperature": 40.0,
     "learning_rate": 3e-3,
     "fall_share": 0.25,
     "ramp_steps": 50,
@@ -322,19 +279,11 @@ PAYS: dict[str, dict[str, Any]] = {
     "frozen": {},
     "cells-1": {"canvas_size": 24, "transport_ratio": 0.4},
     "cells-9": {"canvas_size": 72, "transport_ratio": 0.044},
-    "cells-16": {"canvas_size": 96, "transport_ratio": 0.025},
     "sees-19": {"backbone": "glyph-cnn-local"},
     "sees-all": {"backbone": "glyph-cnn-global"},
-    "steps-200": {"steps": 200, "steps_per_evaluation": 25},
-    "steps-3200": {"steps": 3200, "steps_per_evaluation": 400},
-    "tuned-x0.01": {**TUNED, "backbone_learning_rate_multiplier": 0.01},
     "tuned-x0.1": {**TUNED, "backbone_learning_rate_multiplier": 0.1},
     "tuned": TUNED,
     "random": {**TUNED, "backbone_weights": None},
-    "tuned-200": {**TUNED, "steps": 200, "steps_per_evaluation": 25},
-    "tuned-3200": {**TUNED, "steps": 3200, "steps_per_evaluation": 400},
-    "tuned-sees-19": {**TUNED, "backbone": "glyph-cnn-local"},
-    "tuned-sees-all": {**TUNED, "backbone": "glyph-cnn-global"},
 }
 # GSP's own settings, (transport ratio, inverse temperature), and others.
 GSP_SETTINGS: dict[str, dict[str, Any]] = {
@@ -342,19 +291,17 @@ GSP_SETTINGS: dict[str, dict[str, Any]] = {
         "transport_ratio": ratio,
         "inverse_temperature": float(sharpness),
     }
-    for ratio in (0.05, 0.1, 0.2)
-    for sharpness in (20, 40, 80)
+    for ratio, sharpness in (
+        *((0.1, 40), (0.1, 80), (0.1, 160), (0.05, 20), (0.05, 40)),
+        *((0.2, 40), (0.3, 5)),
+    )
 } | {
-    "gsp-0.3-5": {"transport_ratio": 0.3, "inverse_temperature": 5.0},
     "gsp-32": {"num_prototypes": 32},
-    "gsp-128": {"num_prototypes": 128},
     "gsp-random": {"prototype_start": "random"},
     "gsp-pooled": {"prototype_start": "pooled"},
     "gsp-zsr-9.5": {"regularizer": "zsr", "zero_shot_scale": 9.5, **_SHARE},
     "gsp-zsr-0.5": {"regularizer": "zsr", "regularizer_weight": 0.5, **_SHARE},
 }
-BATCH_SIZES = (16, 32, 64, 128)
-
 STUDIES: dict[str, Study] = {
     "emoji": grid(
         "emoji, MobileNetV2 fine-tuned end to end",
@@ -370,28 +317,7 @@ STUDIES: dict[str, Study] = {
     "emoji-frozen": grid(
         "emoji, frozen MobileNetV2 features",
         EMOJI_FEATURES,
-        [((*PAIRS, *PROXIES), ("gap", "gsp", "ccp")), (PAIRS, FULL)],
-    ),
-    "emoji-batch": grid(
-        "emoji, frozen MobileNetV2 features, images in a batch",
-        EMOJI_FEATURES,
-        [((f"c2-batch{size}" for size in BATCH_SIZES), ("gap", "ccp"))],
-        rows={
-            f"c2-batch{size}": {"loss": "c2", "classes_per_batch": size // 4}
-            for size in BATCH_SIZES
-        },
-    ),
-    "emoji-clutter": grid(
-        "emoji among distractors, MobileNetV2 fine-tuned end to end",
-        CLUTTER,
-        [((*PAIRS, *PROXIES), ("gap", "gsp")), (PAIRS[1:], FULL)],
-        rows=_proxy_rows(),
-    ),
-    "emoji-clutter-frozen": grid(
-        "emoji among distractors, frozen MobileNetV2 features",
-        CLUTTER_FEATURES,
-        [(("c2", "proxy-nca"), ("gap", "gsp", "zsr", "gsp-zsr"))],
-        about="Each drawing lies on a canvas among eight smaller distractors.",
+        [(("c2", "ms"), ("gap", "single", "gsp", "ccp", "xbm"))],
     ),
     "birds50": grid(
         "birds50, MobileNetV2 fine-tuned end to end",
@@ -409,17 +335,34 @@ STUDIES: dict[str, Study] = {
         "birds50, frozen MobileNetV2 features",
         changed(FEATURES, steps=400, steps_per_evaluation=10),
         [
-            (("c2", "ms", "proxy-anchor"), ("gap", "gsp", "ccp")),
-            (("c2", "ms"), FULL),
+            (("c2",), ("gap", "gsp", "gsp-affine")),
+            (("c2-sharp",), ("gsp", "gsp-zsr")),
+            (("ms",), ("gap", "gsp")),
+            (("c2", "ms"), ("xml", "xbm")),
         ],
-        methods=_pools(12),
+        rows={
+            "c2-sharp": {
+                "loss": "c2",
+                "num_prototypes": 16,
+                "inverse_temperature": 20.0,
+                "regularizer_weight": 0.5,
+            }
+        },
         seeds=1,
         num_folds=4,
+        about=(
+            "GSP has transport ratio 0.3 and inverse temperature 5; in "
+            "`c2-sharp` inverse temperature 20 with 16 prototypes."
+        ),
     ),
     "ccp": grid(
         "chance constrained programming on frozen features of birds",
         changed(
-            FEATURES, steps=400, steps_per_evaluation=10, schedule="constant"
+            FEATURES,
+            crop_size=160,
+            steps=400,
+            steps_per_evaluation=10,
+            schedule="constant",
         ),
         [
             (
@@ -431,6 +374,7 @@ STUDIES: dict[str, Study] = {
             ),
         ],
         methods=_pools(12, ccp_patience=3),
+        seeds=1,
         num_folds=4,
         about=(
             "Embeddings in the unit ball, on the sphere where a row says so. "
@@ -453,19 +397,12 @@ STUDIES: dict[str, Study] = {
         "glyphs, a network pretrained on single characters",
         CHARACTERS,
         [
-            (("c2", "ms", "proxy-nca"), ("gap", "gsp", "gsp-zsr")),
-            (("c2-tuned",), ("gap", "gsp", "gsp-zsr", "gem", "gem-gsp")),
+            (("c2", "ms", "proxy-nca"), ("gap", "gsp", "gsp-affine")),
+            (("c2", "ms", "proxy-nca"), ("gsp-zsr",)),
+            (("c2-tuned",), ("gap", "gsp", "gsp-affine", "gsp-zsr", "delf")),
             (("c2-alone",), ("gap",)),
             (("c2",), POOLINGS),
-            (("proxy-nca",), POOLINGS),
-            (
-                (*PAIRS, *PROXIES),
-                (
-                    *("gap", "gsp", "gsp-zsr", "xml", "gsp-xml"),
-                    *("single", "ccp", "ccp-gsp"),
-                ),
-            ),
-            (PAIRS, ("xbm",)),
+            (("c2",), ("xml", "gsp-xml", "single", "ccp", "xbm")),
         ],
         rows={
             "ms": GLYPH_ROWS["ms"],
@@ -476,8 +413,9 @@ STUDIES: dict[str, Study] = {
         about=(
             "`c2-alone` has no symbols around the letters: an upper bound. "
             "The network is frozen, but fine-tuned with `c2-tuned`. GSP has "
-            "transport ratio 0.1 and inverse temperature 40, `gem-gsp` power "
-            "3; all other poolings have their defaults."
+            "transport ratio 0.1 and inverse temperature 80, with `c2-tuned` "
+            "40; `gem-gsp` has power 3. All other poolings have their "
+            "defaults."
         ),
     ),
     "gsp-settings": grid(
@@ -490,7 +428,7 @@ STUDIES: dict[str, Study] = {
         },
         seeds=1,
         about=(
-            "Where a name has no ratio and temperature, they are 0.1 and 40."
+            "Where a name has no ratio and temperature, they are 0.1 and 80."
         ),
     ),
     "gsp-pays": grid(
@@ -498,62 +436,14 @@ STUDIES: dict[str, Study] = {
         CHARACTERS,
         [(PAYS, ("gap", "gsp"))],
         rows={row: {"loss": "c2", **own} for row, own in PAYS.items()},
+        seeds=1,
         about=(
             "Letters among symbols, a network pretrained on single "
             "characters. In each row one thing differs from the first: the "
-            "cells of a canvas, one of which is the letter (GSP's ratio is 0.4 of "
-            "a cell); the pixels that a "
-            "feature sees (43 of 48 in the first row); the steps of the head; "
-            "how fast the network learns beside its head."
+            "cells of a canvas, one of which is the letter (GSP's ratio is 0.4 "
+            "of a cell); the pixels that a feature sees (43 of 48 in the first row); how fast the network "
+            "learns beside its head."
         ),
-    ),
-    "collage": grid(
-        "CIFAR collage, frozen MobileNetV2 features",
-        COLLAGE,
-        [(("c2", "proxy-nca"), ("gap", "gsp", "gsp-zsr"))],
-        about=(
-            "Each collage holds one picture of its class and three "
-            "distractors. Of CIFAR-10's classes two distract, three are for "
-            "training, two for validation and three for the test; the papers "
-            "use CIFAR-100's super-classes."
-        ),
-    ),
-    "omniglot": grid(
-        "Omniglot, small background set",
-        changed(named("omniglot"), steps=600, steps_per_evaluation=25),
-        [(("c2", "ms"), ("gap", "gsp", "single", "ccp", "gsp-zsr", "xml"))],
-        methods=_pools(12, ccp_warmup=4),
-        seeds=1,
-        num_folds=4,
     ),
     **{dataset: _published(dataset) for dataset in PUBLISHED},
-}
-
-
-def _poolings(name, title, base, rows=None):
-    """Every pooling with a pair loss and a proxy loss."""
-    return grid(
-        f"{title}: every pooling",
-        base,
-        [(("c2", "proxy-nca"), POOLINGS)],
-        rows=rows,
-        seeds=STUDIES[name].seeds,
-        num_folds=STUDIES[name].num_folds,
-        about=STUDIES[name].about,
-    )
-
-
-STUDIES |= {
-    f"poolings-{name}": _poolings(name, STUDIES[name].title, base, rows)
-    for name, base, rows in (
-        ("collage", COLLAGE, None),
-        ("glyphs", changed(GLYPHS, steps=1200, fall_share=0.25), GLYPH_ROWS),
-        ("emoji-frozen", EMOJI_FEATURES, None),
-        ("emoji-clutter-frozen", CLUTTER_FEATURES, None),
-        (
-            "birds50-frozen",
-            changed(FEATURES, steps=400, steps_per_evaluation=10),
-            None,
-        ),
-    )
 }

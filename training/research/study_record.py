@@ -38,6 +38,7 @@ AT_WORK = {
     "memory_fill": ("memory", "{:.0%}"),
     "regularizer_share": ("share", "{:.2g}"),
     "transport_ratio": ("ratio", "{:.2f}"),
+    "weight_on_letter": ("weight on the letter", "{:.0%}"),
 }
 
 
@@ -166,7 +167,7 @@ def _row(folder, words, runs, queries):
             for part, found in parts.items()
             if found
         },
-        "activity": _activity(recipe, histories),
+        "activity": _activity(recipe, histories) | _on_letter(recipe, runs[0]),
         "curve": _curve(histories),
         "best_steps": [
             best_evaluation(history, recipe.chosen_by)["step"]
@@ -233,6 +234,41 @@ def _activity(recipe, histories):
     return found
 
 
+def _on_letter(recipe, run):
+    """How much of GSP's weight lies on the letters of `glyphs`."""
+    is_gsp = "gsp" in recipe.pooling and recipe.steps
+    if recipe.dataset != "glyphs" or not recipe.distractors or not is_gsp:
+        return {}
+    from training.datasets import glyphs
+    from training.pictures.pooling_weights import pooling_weights
+    from training.runs.scoring import load_encoder
+
+    encoder = load_encoder(run)
+    side = recipe.canvas_size or 2 * glyphs.CELL
+    images = glyphs.load(canvas_size=side).test.images
+    cells = glyphs.letter_cells("test", canvas_size=side)
+    share = cell_share(
+        pooling_weights(encoder, images), cells, side // glyphs.CELL
+    )
+    return {"weight_on_letter": [share]}
+
+
+def cell_share(weights: np.ndarray, cells: np.ndarray, across: int) -> float:
+    """Mean share of pooling weights that lies in one cell of each image.
+
+    Args:
+        weights: (images, rows, columns).
+        cells: (images,), cells counted row by row.
+        across: Cells in a row.
+    """
+    count, rows, columns = weights.shape
+    parts = weights.reshape(
+        count, across, rows // across, across, columns // across
+    )
+    shares = parts.sum((2, 4)).reshape(count, -1)
+    return float(shares[np.arange(count), cells].mean())
+
+
 def _curve(histories):
     """Mean validation score at each evaluation that all runs reached."""
     length = min(map(len, histories), default=0)
@@ -251,7 +287,8 @@ def study_table(record: Mapping[str, Any]) -> Table:
     Columns that no row fills are left out.
     """
     size = max(row["embedding_size"] for row in record["rows"])
-    headings = ["loss", "method", "rate", f"MAP@R % ({size}-D)"]
+    headings = ["loss", "method", "rate", "validation"]
+    headings += [f"MAP@R % ({size}-D)"]
     headings += ["gain", "gain over its part"]
     headings += [f"{HEADINGS[m]} % ({size}-D)" for m in MEASURES[1:]]
     headings += [f"{HEADINGS[m]}, folds together" for m in MEASURES]
@@ -270,12 +307,13 @@ def _table_row(record, row):
         spread(together[m], factor=100, digits=2) if together else ""
         for m in MEASURES
     ]
-    rate = row.get("learning_rate") if row.get("rates") else None
+    rates = row.get("rates")
     printed = printed_number(record["dataset"], row["loss"], row["method"])
     return [
         row["row"],
         row["method"],
-        f"{rate:g}" if rate else "",
+        f"{row['learning_rate']:g}" if rates else "",
+        f"{100 * max(rates.values()):.2f}" if rates else "",
         texts[0],
         *_differences(row),
         *texts[1:],

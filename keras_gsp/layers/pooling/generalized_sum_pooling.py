@@ -87,6 +87,10 @@ class GeneralizedSumPooling(FeaturePooling):
             product of the feature and a learned vector, `leaving_direction`,
             both in the unit ball. The vector starts at zero, where it has no
             effect. Default `False`.
+        use_affine_costs: whether a learned affine map precedes the costs:
+            features are matched as :math:`A f_j + b`, of the same size, and
+            pooled as they are. It lets one place count without changing what
+            is pooled there. Default `False`.
         prototype_initializer: initializer of the prototypes.
         prototype_regularizer: regularizer of the prototypes.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
@@ -151,6 +155,7 @@ class GeneralizedSumPooling(FeaturePooling):
         prototype_role: str = "subject",
         learn_ratio: bool = False,
         use_unary_costs: bool = False,
+        use_affine_costs: bool = False,
         prototype_initializer: Any = "glorot_uniform",
         prototype_regularizer: Any = None,
         **kwargs: Any,
@@ -168,6 +173,7 @@ class GeneralizedSumPooling(FeaturePooling):
         self.prototype_role = prototype_role
         self.learn_ratio = learn_ratio
         self.use_unary_costs = use_unary_costs
+        self.use_affine_costs = use_affine_costs
         self.prototype_initializer = keras.initializers.get(
             prototype_initializer
         )
@@ -196,6 +202,8 @@ class GeneralizedSumPooling(FeaturePooling):
             self.leaving_direction = self.full_precision_weight(
                 "leaving_direction", (channels,), "zeros"
             )
+        if self.use_affine_costs:
+            self.create_dense("matching", channels, channels)
 
     def call(
         self,
@@ -283,7 +291,7 @@ class GeneralizedSumPooling(FeaturePooling):
         Raises:
             ValueError: fewer local features than prototypes.
         """
-        features = self._as_features(features)
+        features = self._matched(self._as_features(features))
         self.prototypes.assign(
             prototype_cover(features, self.num_prototypes, max_features, seed)
         )
@@ -340,8 +348,9 @@ class GeneralizedSumPooling(FeaturePooling):
             logit = ops.convert_to_tensor(self.ratio_logit)
         if self.use_unary_costs:
             direction = ops.convert_to_tensor(self.leaving_direction)
+        flat = zero_where_masked(flat_features(features), mask)
         return ball_transport(
-            zero_where_masked(flat_features(features), mask),
+            self._matched(flat),
             ops.convert_to_tensor(self.prototypes),
             transport_ratio=self.ratio,
             inverse_temperature=self.inverse_temperature,
@@ -349,6 +358,12 @@ class GeneralizedSumPooling(FeaturePooling):
             log_odds=logit,
             leaving_direction=direction,
         )
+
+    def _matched(self, features):
+        """What is compared with the prototypes."""
+        if not self.use_affine_costs:
+            return features
+        return self.dense("matching", at_least_float32(features))
 
     def _weights(self, transport):
         """v_j = (1 / n - rho_j) / mu, or rho_j / (1 - mu) of the background."""

@@ -354,3 +354,20 @@ def test_unary_costs_are_those_of_the_transport_problem():
         costs = costs - (inside @ direction)[None]
         residual, _ = oracle.partial_transport(costs, 0.3, 8.0)
         np.testing.assert_allclose(found, (1 / 20 - residual) / 0.3, atol=1e-5)
+
+
+@on_tensorflow
+def test_affine_costs_match_mapped_features_and_pool_them_as_they_are():
+    features = features_of((3, 20, 6))
+    layer = GeneralizedSumPooling(7, 0.3, 8.0, use_affine_costs=True)
+    layer.build(features.shape)
+    layer.matching_bias.assign(np.linspace(-0.2, 0.3, 6))
+    layer.adapt(features)
+    kernel, bias = map(np.asarray, (layer.matching_kernel, layer.matching_bias))
+    mapped = features @ kernel + bias
+    plain = GeneralizedSumPooling(7, 0.3, 8.0)
+    plain.adapt(mapped)
+    np.testing.assert_allclose(plain.prototypes, layer.prototypes, atol=1e-6)
+    np.testing.assert_allclose(
+        layer(features), plain(mapped, values=features), atol=1e-5
+    )

@@ -46,6 +46,7 @@ EVERYTHING = {
     "prototype_role": "background",
     "learn_ratio": True,
     "use_unary_costs": True,
+    "use_affine_costs": True,
 }
 POOLINGS = {
     "AttentionPooling": Row({"num_queries": 3}),

@@ -21,7 +21,11 @@ from training.research.studies import (
     changed,
 )
 from training.research.study import Cell, StudyCommand, cells_of, run_study
-from training.research.study_record import study_record, study_table
+from training.research.study_record import (
+    cell_share,
+    study_record,
+    study_table,
+)
 from training.runs.run_directory import RunDirectory, write_json, write_text
 from training.runs.run_lock import run_lock
 from training.runs.scoring import FILE as EMBEDDINGS
@@ -180,7 +184,7 @@ def test_another_error_of_a_run_stops_the_study(trainer, tmp_path, monkeypatch):
 
 
 def test_models_of_all_folds_are_scored_together(trainer, tmp_path):
-    folder = run_study(command(tmp_path, "omniglot", methods=("gap",), seeds=1))
+    folder = run_study(command(tmp_path, "birds50-frozen", seeds=1))
     cell = folder / "c2.gap"
     names = sorted(path.name for path in cell.glob("seed*") if path.is_dir())
     assert names == [f"seed0-fold{fold}" for fold in range(4)]
@@ -222,6 +226,14 @@ def test_a_record_has_paired_differences_and_activity(trainer, tmp_path):
     assert rows["ccp"]["activity"]["ccp_problem"] == [2, 2]
     text = study_table(record).markdown()
     assert "problems 2" in text and "| 0.0001 |" in text
+
+
+def test_weight_is_counted_in_the_cell_of_each_image():
+    weights = np.zeros((2, 4, 4))
+    weights[0, 0, 3] = weights[1, 2, 0] = 0.75
+    weights[0, 3, 3] = weights[1, 0, 0] = 0.25
+    assert cell_share(weights, np.array([1, 2]), 2) == 0.75
+    assert cell_share(weights, np.array([1, 0]), 2) == 0.5
 
 
 def test_the_table_of_a_folder_is_printed_without_writing(
@@ -272,7 +284,7 @@ def test_every_study_starts_with_its_baseline_and_repeats_no_cell(tmp_path):
 
 
 def test_a_method_changes_one_thing():
-    cells = STUDIES["emoji-frozen"].cells
+    cells = STUDIES["emoji"].cells
     share = "log_regularizer_share"
     for row in ("c1", "c2", "ms", "proxy-anchor"):
         pairs = [("gap", "gsp", {"pooling"})]
