@@ -285,22 +285,20 @@ PAYS: dict[str, dict[str, Any]] = {
     "tuned": TUNED,
     "random": {**TUNED, "backbone_weights": None},
 }
-# GSP's own settings, (transport ratio, inverse temperature), and others.
+# GSP's own settings: transport ratio in percent, inverse temperature; others.
 GSP_SETTINGS: dict[str, dict[str, Any]] = {
-    f"gsp-{ratio}-{sharpness}": {
-        "transport_ratio": ratio,
+    f"gsp-ratio{percent}-{sharpness}": {
+        "transport_ratio": percent / 100,
         "inverse_temperature": float(sharpness),
     }
-    for ratio, sharpness in (
-        *((0.1, 40), (0.1, 80), (0.1, 160), (0.05, 20), (0.05, 40)),
-        *((0.2, 40), (0.3, 5)),
+    for percent, sharpness in (
+        *((10, 40), (10, 80), (10, 160), (5, 20), (5, 40)),
+        *((20, 40), (30, 5)),
     )
 } | {
     "gsp-32": {"num_prototypes": 32},
     "gsp-random": {"prototype_start": "random"},
     "gsp-pooled": {"prototype_start": "pooled"},
-    "gsp-zsr-9.5": {"regularizer": "zsr", "zero_shot_scale": 9.5, **_SHARE},
-    "gsp-zsr-0.5": {"regularizer": "zsr", "regularizer_weight": 0.5, **_SHARE},
 }
 STUDIES: dict[str, Study] = {
     "emoji": grid(
@@ -428,7 +426,10 @@ STUDIES: dict[str, Study] = {
         },
         seeds=1,
         about=(
-            "Where a name has no ratio and temperature, they are 0.1 and 80."
+            "`ratio10-80` is transport ratio 0.1 with inverse temperature 80, "
+            "as in the other rows. `gsp-32` has 32 prototypes, not 64; they "
+            "start at random or from averages of images in `gsp-random` and "
+            "`gsp-pooled`."
         ),
     ),
     "gsp-pays": grid(
