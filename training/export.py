@@ -1,4 +1,8 @@
-"""Exports a run: `python -m training.export runs/NAME --index exact`."""
+"""Exports a run: `python -m training.export runs/NAME --index exact`.
+
+With `--codes binary` it also searches by short codes; with `--license
+apache-2.0` the model card names it, as hubs expect.
+"""
 
 import shlex
 

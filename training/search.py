@@ -10,6 +10,8 @@ import tyro
 from training.browsing.exports import export_metadata, exported_folder
 from training.runs.command_line import run_command
 
+APPROXIMATE = "search_ann", "search_codes"
+
 
 @dataclass(frozen=True)
 class SearchCommand:
@@ -20,7 +22,7 @@ class SearchCommand:
     images: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """JPEG, PNG, BMP or WebP files."""
     ann: bool = False
-    """Search with ScaNN, in an export that has it."""
+    """Search with ScaNN or with codes, in an export that has them."""
     top: int | None = None
     """Neighbors to show; by default all that the export returns."""
     picture: Path | None = None
@@ -65,9 +67,10 @@ def _check(command, folder):
                 "exist."
             )
     metadata = export_metadata(folder)
-    if command.ann and "search_ann" not in metadata["signatures"]:
+    if command.ann and not set(APPROXIMATE) & {*metadata["signatures"]}:
         raise ValueError(
-            "`ann` must be left out: the export has no ScaNN index. "
+            "`ann` must be left out: the export has no ScaNN index and no "
+            "codes. "
             f"Received: {folder}."
         )
     needs_explain = command.explain is not None or command.weights
@@ -85,7 +88,10 @@ def _search(command, folder) -> bool:
 
     contents = [path.read_bytes() for path in command.images]
     search = ExportSearch(folder)
-    signature = "search_ann" if command.ann else "search_exact"
+    signature = "search_exact"
+    if command.ann:
+        known = export_metadata(folder)["signatures"]
+        signature = next(name for name in APPROXIMATE if name in known)
     answer = search.call(signature, image_bytes=contents)
     top = command.top or answer["ids"].shape[1]
     for row, path in enumerate(command.images):

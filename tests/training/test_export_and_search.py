@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_gsp.data import ImageSet
 from keras_gsp.storage.checksums import write_checksums
 from training import export, search
 from training.browsing import export_search
@@ -154,6 +155,19 @@ def test_an_export_without_contributions_is_refused(tiny, tmp_path):
     write_checksums(model)
     with pytest.raises(SystemExit, match="`explain` and.*is another"):
         search.main([str(model), __file__, "--explain", "picture.png"])
+
+
+def test_codes_hold_images_out_and_need_a_searchable_format():
+    pixels = np.zeros((10, 4, 4, 3), "uint8")
+    images = ImageSet(np.arange(10) % 2, ("a", "b"), images=pixels)
+    splits = SimpleNamespace(test=images, gallery=None)
+    settings = Export(run=Path("x"), codes="binary")
+    kept, held_out = export_run._gallery(settings, splits)
+    assert (len(kept), len(held_out)) == (9, 1)
+    assert "--codes binary" in settings.command
+    for options in ({"format": "onnx"}, {"index": "none"}, {"index": "scann"}):
+        with pytest.raises(ValueError, match="`codes` needs format=saved"):
+            Export(run=Path("x"), codes="binary", **options)
 
 
 def test_a_data_set_with_queries_has_its_own_gallery():

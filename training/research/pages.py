@@ -98,7 +98,7 @@ PAGES = {
     "pooling": Page("What a pooling costs", ("pooling", "pooling_jax")),
     "retrieval": Page(
         "Search and scoring",
-        ("retrieval", "evaluation", "upgrade", "guarantee"),
+        ("retrieval", "codes", "evaluation", "upgrade", "guarantee"),
     ),
     "training_speed": Page(
         "Speed of training", ("step_share", "pipeline", "batch_chunks")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 
 between_zero_and_one = Range("in (0, 1)", lambda number: 0 < number < 1)
 HELD_OUT = 0.1
-"""Fraction of a gallery without queries that measures a ScaNN index."""
+"""Fraction of a gallery without queries that measures ScaNN or codes."""
 SAMPLES = 32
 """Images on which an ONNX or LiteRT file is compared with Keras."""
+TIMED = 20
+"""Images that are embedded one at a time, for the latency."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,12 @@ class Export:
     """A SavedModel that decodes, embeds and searches; or the encoder alone as
     a file for other engines, with the gallery as plain arrays."""
     quantization: Literal["float16", "int8"] | None = None
-    """litert: smaller weights; the MAP@R with them is measured and written."""
+    """onnx, litert: smaller weights; their MAP@R is measured and written."""
     index: Literal["exact", "scann", "none"] = "exact"
     """How the gallery is searched; none exports the encoder alone."""
+    codes: Literal["binary"] | None = None
+    """exact: also search by binary codes and score the nearest exactly; the
+    recall is measured as for scann."""
     output: Path | None = None
     """Folder to make; by default saved_models/NAME, of another format
     saved_models/NAME-FORMAT."""
@@ -61,17 +67,28 @@ class Export:
     neighbors: Annotated[int, positive] = 10
     """Neighbors that a search returns."""
     minimum_recall: Annotated[float, share] = 0.95
-    """scann: fraction of the true neighbors that must be found, measured on
+    """scann, codes: fraction of the true neighbors to be found, measured on
     the data set's queries, else on a tenth of the gallery; 0 accepts any."""
+    license: str | None = None
+    """License of the model, as hubs name it: apache-2.0, cc-by-4.0, ...; for
+    the model card."""
     overwrite: bool = False
     """Replace what is at `output`."""
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.quantization is not None and self.format != "litert":
+        if self.quantization is not None and self.format == "saved_model":
             raise ValueError(
-                "`quantization` is for format=litert. Received: "
+                "`quantization` is for format=onnx and litert. Received: "
                 f"quantization={self.quantization}, format={self.format}."
+            )
+        if self.codes is not None and (
+            self.format != "saved_model" or self.index != "exact"
+        ):
+            raise ValueError(
+                "`codes` needs format=saved_model and index=exact. Received: "
+                f"codes={self.codes}, format={self.format}, "
+                f"index={self.index}."
             )
         if self.format != "saved_model" and self.index == "scann":
             raise ValueError(
@@ -83,6 +100,11 @@ class Export:
                 "`false_accept_rate` needs a gallery. Received: index=none, "
                 f"false_accept_rate={self.false_accept_rate}."
             )
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether a search may miss neighbors, so that it is measured."""
+        return self.index == "scann" or self.codes is not None
 
     @property
     def command(self) -> str:
@@ -125,6 +147,8 @@ def export_run(export: Export) -> None:
     expected = expected_preprocessing(recipe, encoder)
     metadata: dict[str, Any] = {"run": directory.path.name}
     metadata |= directory.read_settings() | {"command": export.command}
+    if export.license is not None:
+        metadata["license"] = export.license
     if directory.is_finished:
         metadata["scores"] = directory.read_scores()
     options: dict[str, Any] = {
@@ -193,6 +217,7 @@ def _export_with_gallery(export, recipe, encoder, options, splits):
     index_class: Any = gsp.retrieval.ExactIndex
     if export.index == "scann":
         index_class = gsp.retrieval.ScannIndex
+    if held_out is not None and export.is_approximate:
         options = options | {
             "held_out": _named_batches(recipe, held_out),
             "minimum_recall": export.minimum_recall,
@@ -211,6 +236,7 @@ def _export_with_gallery(export, recipe, encoder, options, splits):
         _export_portable(export, recipe, encoder, options, splits, index)
         return
     options = options | {"neighbors": export.neighbors, "overwrite": True}
+    options["codes"] = export.codes
     with whole_folder(export.target, overwrite=export.overwrite) as folder:
         gsp.retrieval.export_retriever(encoder, index, folder, **options)
         if gallery.images is not None:
@@ -221,13 +247,13 @@ def _export_with_gallery(export, recipe, encoder, options, splits):
 def _gallery(
     export: Export, splits: RetrievalSplits
 ) -> tuple[ImageSet, ImageSet | None]:
-    """Returns the gallery, and images to measure a ScaNN index with."""
+    """Returns the gallery, and images to measure an approximate search with."""
     gallery, held_out = getattr(splits, export.split), None
     if export.split == "test" and splits.gallery is not None:
         gallery, held_out = splits.gallery, splits.query
     if export.images_per_class is not None:
         gallery = gallery.of_each_class(export.images_per_class)
-    if export.index == "scann" and held_out is None:
+    if export.is_approximate and held_out is None:
         # The same images every time.
         order = np.random.default_rng(0).permutation(len(gallery))
         count = max(1, round(HELD_OUT * len(gallery)))
@@ -251,7 +277,7 @@ def _export_portable(export, recipe, encoder, options, splits, index=None):
     write = gsp.retrieval.export_onnx
     if export.format == "litert":
         write = gsp.retrieval.export_litert
-        options = options | {"quantization": export.quantization}
+    options = options | {"quantization": export.quantization}
     options = options | {"index": index, "sample_images": batches[0][:SAMPLES]}
 
     def map_at_r(embed):
@@ -268,8 +294,20 @@ def _export_portable(export, recipe, encoder, options, splits, index=None):
         scores = {
             "map_at_r_of_keras": map_at_r(by_keras),
             "map_at_r_of_format": map_at_r(portable.embed),
+            "milliseconds_of_keras": _milliseconds(by_keras, batches[0]),
+            "milliseconds_of_format": _milliseconds(portable.embed, batches[0]),
         }
     write_facts(export.target, portable.facts | scores)
+
+
+def _milliseconds(embed, images):
+    """Median time to embed one image, after a first one."""
+    times = []
+    for image in np.resize(images, (TIMED + 1, *images.shape[1:])):
+        start = time.perf_counter()
+        embed(image[None])
+        times.append(1e3 * (time.perf_counter() - start))
+    return float(np.median(times[1:]))
 
 
 @contextlib.contextmanager

@@ -24,10 +24,11 @@ def score(
 ) -> dict:
     """Embeds images and scores their retrieval, in Python numbers.
 
-    `images` search themselves, unless `query` searches `gallery`. Each size
-    that a Matryoshka loss trained has scores too, `map_at_r_64` and so on,
-    and so have a teacher (`map_at_r_teacher`) and the search of its gallery
-    (`map_at_r_asymmetric`).
+    `images` search themselves, unless `query` searches `gallery`. With
+    `lower_map_at_r` and `upper_map_at_r`, its 95 % interval over classes. Each
+    size that a Matryoshka loss trained has scores too, `map_at_r_64` and so
+    on, and so have a teacher (`map_at_r_teacher`) and the search of its
+    gallery (`map_at_r_asymmetric`).
     """
     import keras_gsp as gsp
     from keras_gsp.models.truncated import truncated
@@ -38,7 +39,15 @@ def score(
     if gallery is not None:
         embeddings["gallery_embeddings"] = embed(encoder, recipe, gallery)
         labels["gallery_labels"] = gallery.labels
-    scores = gsp.metrics.retrieval_scores(**embeddings, **labels)
+    scores = gsp.metrics.retrieval_scores(
+        **embeddings, **labels, per_query=True
+    )
+    each = np.asarray(scores.pop("per_query")["map_at_r"])
+    if searching.num_classes > 1:
+        # Of the difference to an encoder that finds nothing.
+        found = gsp.metrics.paired_difference(each, 0 * each, searching.labels)
+        scores["lower_map_at_r"] = max(0.0, found["low"])
+        scores["upper_map_at_r"] = min(1.0, found["high"])
     for size in recipe.matryoshka_sizes[1:]:
         cut: dict[str, Any] = {
             side: truncated(rows, size, recipe.normalization)

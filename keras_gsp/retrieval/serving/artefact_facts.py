@@ -1,4 +1,8 @@
-"""Metadata and model card of an export."""
+"""Metadata and model card of an export.
+
+The card begins with the metadata that model hubs read: library, license, and
+scores as `model-index`. Neither file names a folder of the machine.
+"""
 
 import datetime
 import importlib
@@ -14,6 +18,7 @@ from keras_gsp.storage.checksums import write_checksums
 
 CARD = "README.md"
 _SCORES = ("map_at_r", "precision_at_1", "precision_at_r", "num_queries")
+_TAGS = "keras-gsp", "metric-learning", "image-retrieval"
 _USE = (
     "Finding images of the same class in a gallery, also of classes that were "
     "not in the training data."
@@ -40,7 +45,7 @@ def exported_facts(
     backend = keras.backend.backend()
     now = datetime.datetime.now(datetime.UTC)
     return {
-        **(metadata or {}),
+        **without_folders(metadata or {}),
         "exported": now.isoformat(timespec="seconds"),
         "versions": {
             "keras_gsp": version,
@@ -53,6 +58,16 @@ def exported_facts(
         "embedding_size": served.embedding_size,
         "space": served.space and served.space.get_config(),
     }
+
+
+def without_folders(value: Any) -> Any:
+    """Returns JSON values with absolute paths cut to their last part."""
+    if isinstance(value, dict):
+        return {name: without_folders(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(one) for one in value]
+    is_path = isinstance(value, str) and Path(value).expanduser().is_absolute()
+    return Path(value).name if is_path else value
 
 
 def write_facts(folder: Path, facts: dict[str, Any]) -> None:
@@ -72,10 +87,43 @@ def _model_card(facts):
         "Files and preparation": _preparation(facts),
         "Limits": [f"- {limit}" for limit in facts.get("limits", _LIMITS)],
     }
-    parts = ["# Model card\n"]
+    parts = [_front_matter(facts) + "# Model card\n"]
     for title, lines in sections.items():
         parts.append("\n".join([f"## {title}", "", *lines]) + "\n")
     return "\n".join(parts)
+
+
+def _front_matter(facts):
+    """YAML that hubs of models read, each value in JSON's notation."""
+    values: dict[str, Any] = {
+        "library_name": "keras",
+        "pipeline_tag": "image-feature-extraction",
+        "tags": _TAGS,
+    }
+    if facts.get("license"):
+        values["license"] = facts["license"]
+    scores = facts.get("scores", {})
+    metrics: list[dict[str, Any]] = [
+        {"type": name, "name": name, "value": scores[name]}
+        for name in _SCORES[:-1]
+        if name in scores
+    ]
+    if metrics and "lower_map_at_r" in scores:
+        ends = [scores["lower_map_at_r"], scores["upper_map_at_r"]]
+        metrics[0]["args"] = {"confidence": 0.95, "interval": ends}
+    if metrics:
+        recipe = facts.get("recipe", {})
+        kind = recipe.get("dataset", "not stated")
+        name = Path(str(recipe.get("data_dir") or kind)).stem
+        result = {
+            "task": {"type": values["pipeline_tag"], "name": "Image retrieval"},
+            "dataset": {"type": kind, "name": name, "split": "test"},
+            "metrics": metrics,
+        }
+        name = facts.get("run", "encoder")
+        values["model-index"] = [{"name": name, "results": [result]}]
+    lines = [f"{name}: {json.dumps(one)}" for name, one in values.items()]
+    return "\n".join(["---", *lines, "---", "", ""])
 
 
 def _data(facts):
@@ -100,10 +148,19 @@ def _scores(facts):
     lines = [_PROTOCOL, "", "| score | value |", "| --- | --- |"]
     for name, value in shown.items():
         text = f"{value:.4f}" if isinstance(value, float) else str(value)
+        if f"lower_{name}" in scores:
+            ends = (scores[f"{end}_{name}"] for end in ("lower", "upper"))
+            text += " ({:.4f} to {:.4f})".format(*ends)
         lines.append(f"| {name} | {text} |")
     quantized = facts.get("map_at_r_of_format")
     if quantized is not None:
         lines += ["", f"MAP@R with this file: {quantized:.4f}."]
+    if "milliseconds_of_format" in facts:
+        lines += [
+            "",
+            f"One image at a time: {facts['milliseconds_of_format']:.1f} ms; "
+            f"with Keras {facts['milliseconds_of_keras']:.1f} ms.",
+        ]
     return lines
 
 

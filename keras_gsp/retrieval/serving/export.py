@@ -127,6 +127,7 @@ def export_retriever(
     path: str | Path,
     *,
     neighbors: int = 10,
+    codes: str | None = None,
     image_size: int | tuple[int, int] | None = None,
     crop_fraction: float | str | None = AUTO,
     max_pixels: int = MAX_PIXELS,
@@ -151,6 +152,10 @@ def export_retriever(
     - `search_ann`, with a `ScannIndex`: the same, found by ScaNN, whose
       recall on held-out images is written to the metadata. A process must
       `import scann` before it loads such a SavedModel.
+    - `search_codes`, with `codes="binary"`: the same, in two stages: the short
+      list of ten times as many items (at least 100) whose binary codes differ
+      in the fewest bits, then their exact distances. Its recall is measured,
+      too. Loads with TensorFlow alone.
     - `explain`, for an encoder with `GeneralizedSumPooling`: `query_bytes`,
       `neighbor_bytes` -> the fields of `Explanation`, `query_status` and
       `neighbor_status`.
@@ -162,14 +167,17 @@ def export_retriever(
         path: folder to make.
         neighbors: number of neighbors of a search, at least 1; a smaller
             gallery is returned as a whole. Default 10.
+        codes: `"binary"` adds one bit for each number (for sizes below a
+            multiple of 64: up to it); the vectors stay for the exact stage,
+            in float16 if the index stores float16. Default `None`.
         image_size: as for `export_encoder`.
         crop_fraction: as for `export_encoder`.
         max_pixels: as for `export_encoder`.
         held_out: images that are not in the gallery, a data set or a tuple
             (images, labels), labels of the gallery's kind. Needed with a
-            `ScannIndex`. Default `None`.
-        minimum_recall: share of the true neighbors that ScaNN must find, in
-            [0, 1]. Default 0.95.
+            `ScannIndex` and with codes. Default `None`.
+        minimum_recall: share of the true neighbors that ScaNN or the codes
+            must find, in [0, 1]. Default 0.95.
         below_minimum: `"refuse"` (default) raises below `minimum_recall` and
             writes nothing, `"warn"` warns.
         match: `MatchThreshold` calibrated on held-out embeddings, written to
@@ -189,7 +197,8 @@ def export_retriever(
         RuntimeError: another backend than TensorFlow, or an empty index.
         ValueError: what `export_encoder` refuses; embeddings of another size
             than those of the index; a number out of its range; a recall below
-            the minimum; no held-out images for a `ScannIndex`.
+            the minimum; no held-out images for a `ScannIndex` or codes; codes
+            for a `ScannIndex`; an index that keeps no vectors in memory.
 
     Example:
 
@@ -213,6 +222,7 @@ def export_retriever(
         gsp.retrieval.export_retriever(encoder, index, f"{folder}/retriever")
     ```
     """
+    _check_options(index, codes, held_out, minimum_recall, below_minimum)
     served = ServedEncoder(
         encoder,
         image_size,
@@ -229,17 +239,10 @@ def export_retriever(
             f"{served.embedding_size}. "
             f"Received: {index.gallery.embedding_size}."
         )
-    check_interval("[0, 1]", minimum_recall=minimum_recall)
-    check_choice("refuse", "warn", below_minimum=below_minimum)
-    if isinstance(index, ScannIndex) and held_out is None:
-        raise ValueError(
-            "`held_out` must be images that are not in the gallery: they "
-            "measure the recall of a ScannIndex. Received: held_out=None."
-        )
     match = checked_match(index.match if match is None else match, served.space)
     if guarantee is not None:
         check_same_space(guarantee.space, served.space, "guarantee")
-    gallery = ServedGallery(index, neighbors, match, guarantee)
+    gallery = ServedGallery(index, neighbors, match, guarantee, codes)
     signatures = _encoder_signatures(served) | _search_signatures(
         served, gallery
     )
@@ -256,6 +259,9 @@ def export_retriever(
         facts["no_explain"] = str(error)
     if isinstance(index, ScannIndex):
         facts["index_settings"] = index.settings
+    if gallery.codes is not None:
+        facts["codes"] = {"kind": codes, "bits": gallery.codes.num_bits}
+    if gallery.has_ann or gallery.codes is not None:
         facts["search_recall"] = _measured(
             served.encoder, index, gallery, held_out
         )
@@ -263,8 +269,31 @@ def export_retriever(
     _write(served, gallery, signatures, facts, path, overwrite)
 
 
+def _check_options(index, codes, held_out, minimum_recall, below_minimum):
+    check_interval("[0, 1]", minimum_recall=minimum_recall)
+    check_choice("refuse", "warn", below_minimum=below_minimum)
+    check_choice(None, "binary", codes=codes)
+    if not isinstance(index, GalleryIndex):
+        raise ValueError(
+            "`index` must keep its vectors in memory: copy them into an "
+            f"`ExactIndex`. Received: {type(index).__name__}."
+        )
+    is_scann = isinstance(index, ScannIndex)
+    if is_scann and codes is not None:
+        raise ValueError(
+            "`codes` must be None with a ScannIndex, which has its own short "
+            f"list; give an `ExactIndex`. Received: codes={codes!r}."
+        )
+    if held_out is None and (is_scann or codes is not None):
+        raise ValueError(
+            "`held_out` must be images that are not in the gallery: they "
+            "measure the recall of a ScannIndex or of codes. "
+            "Received: held_out=None."
+        )
+
+
 def _measured(encoder, index, gallery, held_out):
-    """The recall of ScaNN inside the graph; see `search_recall`."""
+    """The recall of the approximate search inside the graph."""
     batches = LabeledBatches(held_out, "held_out", 64)
     embeddings, labels = encoded(encoder, batches)
     embeddings = embeddings.astype("float32")
@@ -290,9 +319,10 @@ def _judge(measured, minimum_recall, below_minimum):
     if measured["recall"] >= minimum_recall:
         return
     message = (
-        f"ScaNN must find {minimum_recall:.3f} of the true neighbors. "
-        f"Received: {measured['recall']:.3f} at k={measured['k']}. Give the "
-        "index more leaves to search or more candidates to reorder."
+        f"The search must find {minimum_recall:.3f} of the true neighbors. "
+        f"Received: {measured['recall']:.3f} at k={measured['k']}. Give a "
+        "ScannIndex more leaves to search or more candidates to reorder; "
+        "codes need larger embeddings or more neighbors."
     )
     if below_minimum == "refuse":
         raise ValueError(message)
@@ -375,6 +405,8 @@ def _search_signatures(served, gallery):
     signatures = {"search_exact": searching(gallery.nearest)}
     if gallery.has_ann:
         signatures["search_ann"] = searching(gallery.near)
+    if gallery.codes is not None:
+        signatures["search_codes"] = searching(gallery.near)
     return signatures
 
 

@@ -28,6 +28,7 @@ def export_onnx(
     encoder: keras.Model,
     path: str | Path,
     *,
+    quantization: str | None = None,
     index: GalleryIndex | None = None,
     image_size: int | tuple[int, int] | None = None,
     crop_fraction: float | str | None = AUTO,
@@ -51,6 +52,8 @@ def export_onnx(
     Args:
         encoder: as for `export_encoder`.
         path: folder to make.
+        quantization: as for `export_litert`; `"int8"` has one scale for each
+            output channel. Default `None`: float32.
         index: an index in memory, of which the gallery is written. Default
             `None`: no gallery.
         image_size: as for `export_encoder`.
@@ -95,6 +98,7 @@ def export_onnx(
         pass
     ```
     """
+    check_choice(None, "float16", "int8", quantization=quantization)
     served = ServedEncoder(
         encoder,
         image_size,
@@ -107,9 +111,13 @@ def export_onnx(
     is_jax = keras.backend.backend() == "jax"
     write = _write_onnx_of_jax if is_jax else _write_onnx
     facts = {**(metadata or {}), "format": "onnx"}
+    facts["quantization"] = quantization
+    tolerance = TOLERANCE if quantization is None else np.inf
     with whole_folder(path, overwrite=overwrite) as folder:
         write(served, folder / ONNX)
-        _complete(folder, ONNX, served, index, sample_images, facts, TOLERANCE)
+        if quantization is not None:
+            _shrink_weights(folder / ONNX, quantization)
+        _complete(folder, ONNX, served, index, sample_images, facts, tolerance)
 
 
 def export_litert(
@@ -310,6 +318,38 @@ def _write_onnx_of_jax(served, file):
             place = list(node.output).index(output.name)
             node.output[place] = "embedding"
     output.name = "embedding"
+    onnx.save(model, file)
+
+
+def _shrink_weights(file, quantization):
+    """Stores kernels in few bits; a node turns each into float32 again."""
+    onnx = _imported("onnx")
+    model = onnx.load(file)
+    graph, nodes = model.graph, []
+    for tensor in list(graph.initializer):
+        values = onnx.numpy_helper.to_array(tensor)
+        if values.dtype != "float32" or values.ndim < 2:
+            continue
+        graph.initializer.remove(tensor)
+        parts, operation = {"half": values.astype("float16")}, "Cast"
+        options: dict[str, Any] = {"to": onnx.TensorProto.FLOAT}
+        if quantization == "int8":
+            # Output channels: first of a convolution, last of a product.
+            axis = 0 if values.ndim == 4 else values.ndim - 1
+            others = tuple(set(range(values.ndim)) - {axis})
+            scale = np.abs(values).max(axis=others, keepdims=True) / 127
+            scale = np.maximum(scale, np.finfo("float32").tiny)
+            levels = np.rint(values / scale).astype("int8")
+            parts = {"levels": levels, "scale": scale.reshape(-1)}
+            operation, options = "DequantizeLinear", {"axis": axis}
+        names = [f"{tensor.name}_{part}" for part in parts]
+        for name, part in zip(names, parts.values(), strict=True):
+            graph.initializer.append(onnx.numpy_helper.from_array(part, name))
+        node = onnx.helper.make_node(operation, names, [tensor.name], **options)
+        nodes.append(node)
+    nodes += list(graph.node)
+    del graph.node[:]
+    graph.node.extend(nodes)
     onnx.save(model, file)
 
 

@@ -19,6 +19,7 @@ from keras_gsp.retrieval.index.exact import GalleryIndex
 from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES, rows_alike
 from keras_gsp.retrieval.index.scann_index import ScannIndex, import_scann
 from keras_gsp.retrieval.matching import MatchThreshold
+from keras_gsp.retrieval.serving.binary_codes import BinaryCodes
 from keras_gsp.retrieval.space import check_space, space_fingerprint
 
 # The crop that the encoder or the index expects.
@@ -39,6 +40,7 @@ class ServedGallery:
         match: `MatchThreshold`, or `None` for answers without `is_match`.
         guarantee: `RetrievalGuarantee`, or `None` for answers without
             `set_size` and `is_covered`.
+        codes: `"binary"` for a short list by codes, or `None`.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class ServedGallery:
         neighbors: int,
         match: MatchThreshold | None = None,
         guarantee: RetrievalGuarantee | None = None,
+        codes: str | None = None,
     ) -> None:
         import tensorflow as tf
 
@@ -57,7 +60,10 @@ class ServedGallery:
         self.guarantee = guarantee
         self.origin = gallery.origin
         rows = gallery.embeddings - self.origin
+        self.codes = None if codes is None else BinaryCodes(rows)
         rows, halves = rows_alike(rows, np.sum(np.square(rows), axis=1) / 2)
+        if codes is not None and gallery.storage == "float16":
+            rows = rows.astype("float16")
         with tf.device("/CPU:0"):
             self.variables = {
                 "rows": tf.Variable(rows, trainable=False),
@@ -69,6 +75,8 @@ class ServedGallery:
                     gallery.labels.astype("U").astype(object)
                 ),
             }
+        if self.codes is not None:
+            self.variables |= self.codes.variables
         self.has_ann = isinstance(index, ScannIndex)
         if isinstance(index, ScannIndex):
             scann = import_scann()
@@ -87,7 +95,8 @@ class ServedGallery:
         for start in range(0, rows.shape[0], SHARD_ROWS):
             shard = slice(start, start + SHARD_ROWS)
             # |q - r|^2 = |q|^2 - 2 (q.r - |r|^2 / 2)
-            nearness = tf.matmul(queries, rows[shard], transpose_b=True)
+            block = tf.cast(rows[shard], "float32")
+            nearness = tf.matmul(queries, block, transpose_b=True)
             nearness -= halves[shard]
             top = tf.math.top_k(nearness, min(num_kept, nearness.shape[1]))
             best.append(top.values)
@@ -101,7 +110,7 @@ class ServedGallery:
     def near(
         self, embeddings: Tensor, num_neighbors: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Searches with ScaNN; returns exact distances and indices.
+        """Searches with codes or ScaNN; returns exact distances and indices.
 
         Both are (batch, num_neighbors), or (batch, neighbors) by default,
         with infinity and -1 for none.
@@ -109,6 +118,11 @@ class ServedGallery:
         import tensorflow as tf
 
         wanted = num_neighbors or self.neighbors
+        if self.codes is not None:
+            queries = embeddings - self.origin
+            indices = self.codes.shortlist(queries, wanted)
+            distances, indices = self._ordered(queries, indices)
+            return distances[:, :wanted], indices[:, :wanted]
         scann = import_scann()
         searcher = scann.scann_ops.searcher_from_module(self.variables["scann"])
         indices, distances = searcher.search_batched(
@@ -154,6 +168,7 @@ class ServedGallery:
         # top_k and a stable sort give the lower position first among equals.
         indices = tf.gather(indices, tf.argsort(indices, axis=1), batch_dims=1)
         vectors = tf.gather(self.variables["rows"], tf.maximum(indices, 0))
+        vectors = tf.cast(vectors, "float32")
         squares = tf.square(vectors - queries[:, None, :])
         distances = tf.sqrt(tf.reduce_sum(squares, axis=-1))
         distances = tf.where(indices < 0, np.inf, distances)

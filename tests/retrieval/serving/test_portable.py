@@ -71,6 +71,16 @@ def test_onnx_agrees_with_keras(tmp_path):
         export_onnx(small_encoder(), tmp_path / "e")
 
 
+@pytest.mark.parametrize("quantization", ["float16", "int8"])
+def test_onnx_with_small_weights_is_near_and_smaller(quantization, tmp_path):
+    pytest.importorskip("tf2onnx")
+    pytest.importorskip("onnxruntime")
+    images, embeddings = exported(
+        export_onnx, tmp_path, quantization=quantization, metadata=TOLD
+    )
+    check_folder(tmp_path, images, embeddings, LARGEST[quantization])
+
+
 def test_onnx_without_a_converter_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ImportError, match=r"needs tf2onnx.*\[onnx\]"):

@@ -6,8 +6,11 @@ Embeddings are clustered unit vectors. Each contender runs in its own process.
 Memory is the growth of that process while it builds and searches, without
 pages of mapped files. A contender whose engine is not installed is left out,
 and graphs above `--graphs-up-to` items. `busy` is the processor time of all
-queries; one query is the median of some that are sent alone. At the end,
-images a second of a whole SavedModel.
+queries; one query is the median of some that are sent alone. Bytes of an item:
+those of the engine, and of the vectors for the exact distances, which `load(path,
+mmap=True)` leaves on the disk. Recall: share of the true neighbors that are found,
+with its 95 % interval over the queries. At the end, images a second of a whole
+SavedModel.
 """
 
 import json
@@ -23,7 +26,7 @@ import numpy as np
 import tyro
 from tqdm import tqdm
 
-from training.research.benchmarks.search_contender import CONTENDERS
+from training.research.benchmarks.search_contender import BYTES, CONTENDERS
 from training.research.report import (
     CommandSettings,
     Measurement,
@@ -190,9 +193,23 @@ def _measurement(name, run, true, settings):
         "one query": f"{np.median(run['single_seconds']) * 1e3:.3g} ms",
         "built in": f"{run['build_seconds']:.2f} s",
         "memory grows by": f"{run['growth_mb']:,.0f} MB",
-        "recall": f"{np.mean(shared):.4f}",
+        "bytes an item": _bytes(name, settings.embedding_size),
+        "recall": f"{np.mean(shared):.4f} ± {_half_width(shared):.4f}",
     }
     return Measurement(name, tuple(run["seconds"]), facts)
+
+
+def _bytes(name, size):
+    """Bytes of the engine and of the vectors, for example `16 + 512`."""
+    if name not in BYTES:
+        return ""
+    parts = [each * size + more for each, more in BYTES[name]]
+    return " + ".join(f"{part:.0f}" for part in parts)
+
+
+def _half_width(shares):
+    """Half the width of the mean's 95 % interval over the queries."""
+    return 1.96 * np.std(shares, ddof=1) / np.sqrt(len(shares))
 
 
 def _untrained(path, settings):

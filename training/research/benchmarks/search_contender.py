@@ -93,9 +93,32 @@ CONTENDERS = {
     "FaissIndex Flat": indexed("FaissIndex"),
     "FaissIndex IVF": indexed("FaissIndex", **CLUSTERS),
     "FaissIndex HNSW": indexed("FaissIndex", **GRAPH),
+    "FaissIndex binary": indexed("FaissIndex", factory="LSHr"),
+    "FaissIndex RaBitQ": indexed("FaissIndex", factory="RaBitQ"),
+    "FaissIndex IVF RaBitQ": indexed(
+        "FaissIndex", factory="IVF256,RaBitQ", parameters="nprobe=32"
+    ),
     "faiss HNSW": faiss_alone(**GRAPH),
     "ScannIndex": indexed("ScannIndex"),
     "MilvusIndex embedded": milvus,
+}
+
+# Bytes of each number, and of an item besides: of the engine, whose codes or
+# vectors a search reads, and of the vectors for the exact distances, which
+# `load(path, mmap=True)` leaves on the disk.
+BYTES = {
+    "faiss Flat": ((4, 0), (0, 0)),
+    "ExactIndex": ((0, 0), (4, 0)),
+    "ExactIndex float16": ((0, 0), (2, 0)),
+    "ExactIndex int8": ((0, 0), (1, 4)),
+    "ExactIndex float16 on disk": ((0, 0), (2, 0)),
+    "FaissIndex Flat": ((4, 0), (4, 0)),
+    "FaissIndex IVF": ((4, 8), (4, 0)),
+    "FaissIndex HNSW": ((4, 256), (4, 0)),
+    "FaissIndex binary": ((1 / 8, 0), (4, 0)),
+    "FaissIndex RaBitQ": ((1 / 8, 8), (4, 0)),
+    "FaissIndex IVF RaBitQ": ((1 / 8, 16), (4, 0)),
+    "faiss HNSW": ((4, 256), (0, 0)),
 }
 
 

@@ -269,8 +269,8 @@ def main(arguments: list[str] | None = None) -> None:
     settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_benchmark(
         "experiments.planted_errors",
-        "How many planted wrong labels and copies does the doctor find?",
-        __doc__.partition("\n")[2],
+        "Planted wrong labels and copies",
+        __doc__,
         settings,
         measure,
     )

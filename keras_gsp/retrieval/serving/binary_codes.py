@@ -1,0 +1,84 @@
+"""A short list by binary codes, in TensorFlow's own operations."""
+
+from typing import Any
+
+import numpy as np
+
+from keras_gsp.ops.tensor import Tensor
+
+WORD = 64
+# Candidates to compare exactly: for each neighbor, and at least.
+PER_NEIGHBOR, LEAST = 10, 100
+
+
+class BinaryCodes:
+    """Signs of rotated embeddings, packed into words of 64 bits.
+
+    The embeddings are centered and turned by one random rotation, so that
+    every bit carries about the same; sizes that are no multiple of 64 get
+    more bits than numbers. Of two codes, the number of bits that differ grows
+    with the angle between the embeddings as seen from the center.
+
+    Args:
+        rows: (items, size), float32.
+
+    Attributes:
+        variables: by name: `codes` (items, words), int64; `rotation` (size,
+            64 words) and `center` (size,), float32.
+    """
+
+    def __init__(self, rows: np.ndarray) -> None:
+        import tensorflow as tf
+
+        size = rows.shape[1]
+        self.num_bits = WORD * -(-size // WORD)
+        noise = np.random.default_rng(0).normal(size=[self.num_bits] * 2)
+        rotation = np.linalg.qr(noise)[0][:size].astype("float32")
+        center = rows.mean(axis=0)
+        words = np.empty((len(rows), self.num_bits // WORD), "int64")
+        for start in range(0, len(rows), 2**16):
+            some = slice(start, start + 2**16)
+            bits = (rows[some] - center) @ rotation > 0
+            words[some] = np.packbits(bits, axis=1).view("int64")
+        with tf.device("/CPU:0"):
+            self.variables = {
+                "codes": tf.Variable(words, trainable=False),
+                "rotation": tf.Variable(rotation, trainable=False),
+                "center": tf.Variable(center, trainable=False),
+            }
+
+    def shortlist(self, queries: Tensor, num_neighbors: int) -> Tensor:
+        """Returns the items whose codes are nearest, (batch, candidates).
+
+        Args:
+            queries: (batch, size), float32, from the origin of the rows.
+            num_neighbors: neighbors wanted; ten times as many candidates are
+                returned, at least 100, at most all items.
+        """
+        import tensorflow as tf
+
+        codes = self.variables["codes"]
+        count = min(max(PER_NEIGHBOR * num_neighbors, LEAST), codes.shape[0])
+        turned = (queries - self.variables["center"]) @ self.variables[
+            "rotation"
+        ]
+
+        def nearest(words):
+            differing = tf.bitwise.bitwise_xor(codes, words)
+            ones = tf.raw_ops.PopulationCount(x=differing)
+            total = tf.reduce_sum(tf.cast(ones, "int32"), axis=1)
+            return tf.math.top_k(-total, count).indices
+
+        return tf.map_fn(
+            nearest, packed(turned > 0), fn_output_signature="int32"
+        )
+
+
+def packed(bits: Any) -> Any:
+    """Packs booleans (batch, 64 words) as `numpy.packbits` does."""
+    import tensorflow as tf
+
+    weights = tf.constant([128, 64, 32, 16, 8, 4, 2, 1])
+    grouped = tf.reshape(bits, (-1, bits.shape[1] // WORD, 8, 8))
+    values = tf.reduce_sum(tf.cast(grouped, "int32") * weights, axis=-1)
+    return tf.bitcast(tf.cast(values, "uint8"), "int64")

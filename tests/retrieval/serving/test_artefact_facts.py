@@ -1,0 +1,67 @@
+"""The model card: what hubs read, and nothing private."""
+
+import json
+import pathlib
+
+from keras_gsp.retrieval.serving.artefact_facts import (
+    without_folders,
+    write_facts,
+)
+
+FACTS = {
+    "image_shape": [32, 32, 3],
+    "crop_fraction": 1.0,
+    "embedding_size": 8,
+    "run": "birds,seed=0",
+    "license": "apache-2.0",
+    "recipe": {"dataset": "folder", "data_dir": "birds.zip"},
+    "scores": {
+        "map_at_r": 0.31,
+        "lower_map_at_r": 0.29,
+        "upper_map_at_r": 0.33,
+        "precision_at_1": 0.7,
+        "num_queries": 50,
+    },
+}
+
+
+def front_matter(folder, facts):
+    write_facts(folder, facts)
+    card = (folder / "README.md").read_text()
+    empty, front, _ = card.split("---\n", 2)
+    assert empty == ""
+    lines = (line.partition(": ") for line in front.splitlines())
+    return {name: json.loads(value) for name, _, value in lines}, card
+
+
+def test_a_card_begins_with_what_hubs_read(tmp_path):
+    values, card = front_matter(tmp_path, FACTS)
+    assert values["library_name"] == "keras"
+    assert values["license"] == "apache-2.0"
+    (entry,) = values["model-index"]
+    (result,) = entry["results"]
+    assert entry["name"] == "birds,seed=0"
+    assert result["dataset"] == {
+        "type": "folder",
+        "name": "birds",
+        "split": "test",
+    }
+    first, second = result["metrics"]
+    assert first["type"] == "map_at_r" and first["value"] == 0.31
+    assert first["args"] == {"confidence": 0.95, "interval": [0.29, 0.33]}
+    assert second["type"] == "precision_at_1" and "args" not in second
+    assert "| map_at_r | 0.3100 (0.2900 to 0.3300) |" in card
+
+
+def test_a_card_without_scores_has_no_index(tmp_path):
+    facts = {name: FACTS[name] for name in list(FACTS)[:3]}
+    values, _ = front_matter(tmp_path, facts)
+    assert "model-index" not in values and "license" not in values
+
+
+def test_metadata_keep_no_folder_of_the_machine():
+    home = pathlib.Path.home() / "someone" / "birds.zip"
+    given = {"recipe": {"data_dir": str(home), "words": ["a/b", str(home)]}}
+    assert without_folders(given) == {
+        "recipe": {"data_dir": "birds.zip", "words": ["a/b", "birds.zip"]}
+    }
