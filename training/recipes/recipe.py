@@ -129,13 +129,14 @@ class Recipe:
     def from_settings(cls, settings: Mapping[str, Any]) -> "Recipe":
         """Returns the recipe that `settings` describes.
 
-        Raises `ValueError` for the settings of another version.
+        A setting that an earlier version did not have takes its default.
+        Raises `ValueError` for settings that this version does not have.
         """
-        unknown = settings.keys() ^ GROUP_OF.keys()
+        unknown = settings.keys() - GROUP_OF.keys()
         if unknown:
             raise ValueError(
-                "A run's recipe must have the settings of this version. "
-                f"Received: {len(unknown)} unknown or missing, first "
+                "A run's recipe must have settings of this version. "
+                f"Received: {len(unknown)} unknown, first "
                 f"{', '.join(sorted(unknown)[:3])}. "
                 "Train the run again, or check out the commit that its "
                 "settings.json names."

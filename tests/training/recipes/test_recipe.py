@@ -148,6 +148,8 @@ def test_settings_give_the_recipe_back():
     assert settings["loss_arguments"]["beta"] == 10.0
     assert Recipe.from_settings(settings) == recipe
     assert len({recipe, Recipe.from_settings(settings)}) == 1
+    earlier = {key: settings[key] for key in settings if key != "lora_rank"}
+    assert Recipe.from_settings(earlier) == recipe
     with pytest.raises(ValueError, match="first ms_beta.*Train the run aga"):
         Recipe.from_settings(settings | {"ms_beta": 3.0})
     with pytest.raises(AttributeError, match="no setting learned"):
