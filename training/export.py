@@ -1,7 +1,8 @@
 """Exports a run: `python -m training.export runs/NAME --index exact`.
 
-With `--codes binary` it also searches by short codes; with `--license
-apache-2.0` the model card names it, as hubs expect.
+With `--codes binary` it also searches by short codes; `--format onnx
+--quantization int8` writes small weights; with `--license apache-2.0` the model
+card names the license, as hubs expect.
 """
 
 import shlex
