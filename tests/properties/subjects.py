@@ -267,8 +267,20 @@ def _intra_batch(labels, embeddings):
     return gsp.losses.IntraBatchLoss().training_loss(parts)
 
 
+def _matryoshka(labels, embeddings):
+    loss = gsp.losses.Matryoshka(gsp.losses.ContrastiveLoss(), sizes=(SIZE, 2))
+    return loss(labels, embeddings)
+
+
+def _distillation(labels, embeddings):
+    teacher = as_dtype_of(embeddings, embeddings.shape[0], SIZE)
+    return gsp.losses.DistillationLoss(relational=1.0)(teacher, embeddings)
+
+
 LOSSES = {
     **losses(),
+    "DistillationLoss": Subject(_distillation, room="losses", largest=1e15),
+    "Matryoshka": Subject(_matryoshka, room="losses"),
     "CenterRegularizer": Subject(
         _centers, ((2, SIZE),), room="losses", may_be_empty=False
     ),
