@@ -52,11 +52,20 @@ class Settings(CommandSettings):
 
 def measure(settings: Settings) -> Iterator[Table]:
     """Yields one table with a row for each artefact."""
+    generator = np.random.default_rng(settings.seed)
+    sizes = settings.flips, settings.times
     rows = []
-    for name, found, files in damage_all(settings):
-        counts = [found[verdict] for verdict in VERDICTS]
-        tried = found.total() - found["not named"]
-        rows.append([str(cell) for cell in (name, files, tried, *counts)])
+    with tempfile.TemporaryDirectory() as aside:
+        for name, (make, load) in artefacts(settings.model).items():
+            whole, other = Path(aside, name, "1"), Path(aside, name, "2")
+            make(whole, 0)
+            make(other, 1)
+            found = damage(whole, other, load, *sizes, generator)
+            files = sum(path.is_file() for path in whole.rglob("*"))
+            tried = found.total() - found["not named"]
+            counts = [found[verdict] for verdict in VERDICTS]
+            rows.append([str(one) for one in (name, files, tried, *counts)])
+            print(*rows[-1], sep=" | ", flush=True)
     yield Table(HEADINGS, rows)
 
 
@@ -67,20 +76,6 @@ def main(arguments: list[str] | None = None) -> None:
     )
     if any(cell != "0" for row in table.rows for cell in row[5:]):
         sys.exit("error: damage was not noticed, or not named")
-
-
-def damage_all(settings: Settings) -> Iterator[tuple[str, Counter, int]]:
-    """Yields name, verdicts and number of files of each artefact."""
-    generator = np.random.default_rng(settings.seed)
-    with tempfile.TemporaryDirectory() as aside:
-        for name, (make, load) in artefacts(settings.model).items():
-            whole, other = Path(aside, name, "1"), Path(aside, name, "2")
-            make(whole, 0)
-            make(other, 1)
-            counts = settings.flips, settings.times
-            verdicts = damage(whole, other, load, *counts, generator)
-            files = sum(path.is_file() for path in whole.rglob("*"))
-            yield name, verdicts, files
 
 
 def artefacts(model: Path | None) -> dict[str, tuple[Callable, Callable]]:
@@ -226,22 +221,18 @@ def _load_index(name, path):
 
 
 def _checkpoint(path, seed):
-    from keras_gsp.callbacks.exact_resume.checkpoints import (
-        write_checkpoint,
-    )
+    from keras_gsp.callbacks.exact_resume import checkpoints
 
     path.mkdir(parents=True)
     manifest = {"step": 3 + seed, "settings": {"seed": seed}}
     arrays = {"weights": _rows(seed), "step": np.array(3 + seed)}
-    write_checkpoint(path / "step-000000003.npz", manifest, arrays)
+    checkpoints.write_checkpoint(path / "step-000000003.npz", manifest, arrays)
 
 
 def _load_checkpoint(path):
-    from keras_gsp.callbacks.exact_resume.checkpoints import (
-        read_checkpoint,
-    )
+    from keras_gsp.callbacks.exact_resume import checkpoints
 
-    manifest, arrays = read_checkpoint(path / "step-000000003.npz")
+    manifest, arrays = checkpoints.read_checkpoint(path / "step-000000003.npz")
     return manifest, {k: (v.shape, v.tobytes()) for k, v in arrays.items()}
 
 

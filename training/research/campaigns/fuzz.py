@@ -60,11 +60,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def fuzz(folder: Path, settings: Settings) -> dict[str, Any]:
-    """Sends damaged images to an export and counts wrong answers.
+    """Sends damaged images to an export and returns the facts of the record.
 
-    Returns:
-        The record, a dict of JSON values; `wrong_answers` counts intact images
-        whose neighbors changed.
+    `wrong_answers` counts intact images whose neighbors changed.
     """
     import keras_gsp as gsp
     from training.browsing.exports import load_export
@@ -137,7 +135,7 @@ def damage(generator: np.random.Generator, whole: list[bytes]) -> bytes:
 
 
 def whole_images(generator: np.random.Generator) -> list[bytes]:
-    """Twenty small images in five formats, half of them with Exif."""
+    """Twenty small images in four formats, half of them with Exif."""
     from PIL import Image
 
     images = []
@@ -145,14 +143,10 @@ def whole_images(generator: np.random.Generator) -> list[bytes]:
         colors = generator.integers(0, 256, (6, 6 + number % 3, 3))
         pixels = np.kron(colors, np.ones((8, 8, 1))).astype("uint8")
         file = io.BytesIO()
-        options = {}
-        if number % 2:
-            exif = Image.Exif()
-            exif[0x0112] = 1 + number % 8
-            options["exif"] = exif
-        kind = KINDS[number % len(KINDS)]
-        if kind == "BMP":
-            options = {}
+        kind, options = KINDS[number % len(KINDS)], {}
+        if number % 2 and kind != "BMP":
+            options["exif"] = Image.Exif()
+            options["exif"][0x0112] = 1 + number % 8
         Image.fromarray(pixels).save(file, kind, **options)
         images.append(file.getvalue())
     return images

@@ -5,15 +5,16 @@ a new process, until the run is finished.
 """
 
 import gc
-import importlib
+import itertools
 import os
+import pkgutil
 import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -52,18 +53,13 @@ RECIPES = {
     "LoRA": SMALL.with_(lora_rank=2),
     TWO_DEVICES: CCP,
 }
+PROXIES = "keras_gsp.callbacks.chance_constrained.new_proxies"
 CALLS = {
-    "step": ("training.runs.progress", "ProgressBar.on_train_batch_end"),
-    "evaluation": (
-        "keras_gsp.callbacks.retrieval_evaluation",
-        "retrieval_scores",
-    ),
-    "problem": (
-        "keras_gsp.callbacks.chance_constrained.new_proxies",
-        "greedy_k_center",
-    ),
+    "step": "training.runs.progress.ProgressBar.on_train_batch_end",
+    "evaluation": "keras_gsp.callbacks.retrieval_evaluation.retrieval_scores",
+    "problem": f"{PROXIES}.greedy_k_center",
 }
-"""Place -> module, and the function whose call is that place."""
+"""Place -> the function whose call is that place."""
 
 
 def kill_now() -> None:
@@ -73,22 +69,14 @@ def kill_now() -> None:
 
 def kill_in_call(place: str, number: int) -> None:
     """Kills the process at the `number`-th call of a place."""
-    module_name, path = CALLS[place]
-    owner = importlib.import_module(module_name)
-    *outer, name = path.split(".")
-    for one in outer:
-        owner = getattr(owner, one)
-    original: Callable = getattr(owner, name)
-    left = number
+    original, calls = pkgutil.resolve_name(CALLS[place]), itertools.count(1)
 
     def killing(*args: Any, **kwargs: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left == 0:
+        if next(calls) == number:
             kill_now()
         return original(*args, **kwargs)
 
-    setattr(owner, name, killing)
+    mock.patch(CALLS[place], killing).start()
 
 
 def kill_in_write(number: int) -> None:
