@@ -51,10 +51,11 @@ def test_damaged_images_change_no_answer(exported, tmp_path, capsys):
 
 def test_many_threads_get_the_answers_of_one(exported, tmp_path):
     record = tmp_path / "load.json"
-    options = ["--requests", "100", "--threads", "4", "--bad", "0.2"]
+    options = ["--requests", "100", "--threads", "4", "--reloads", "2"]
     load.main(["--model", str(exported), *options, "--json", str(record)])
     (table,) = json.loads(record.read_text())["tables"]
     assert ["different answers", "0"] in table["rows"]
+    assert ["reloads", "2"] in table["rows"]
 
 
 def test_damaged_artefacts_are_refused_or_whole(exported, tmp_path):
@@ -104,7 +105,7 @@ def test_an_export_with_scann_loads_where_nothing_imported_scann(tmp_path):
         minimum_recall=0.1,
     )
     record = tmp_path / "load.json"
-    options = ["--requests", "40", "--threads", "4", "--json", str(record)]
+    options = ["--requests", "40", "--reloads", "1", "--json", str(record)]
     subprocess.run(
         [sys.executable, "-m", "training.research.campaigns.load"]
         + [
