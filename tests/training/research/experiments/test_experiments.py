@@ -1,12 +1,15 @@
 """Every experiment runs at tiny sizes and leaves a record with a page."""
 
 import keras
+import numpy as np
 import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("experiments train on TensorFlow", allow_module_level=True)
 
+from training.recipes.data import load_splits
 from training.research.experiments import (
+    adapt,
     dominant_prototypes,
     gap_as_prototypes,
     proxy_geometry,
@@ -61,3 +64,39 @@ def test_planted_errors_are_found_in_noise(tmp_path):
     assert planted_errors.KINDS.keys() == {row[0] for row in table["rows"]}
     page = pages(path.parent)["robustness.md"]
     assert "| copy, encoded again | whitened |" in page
+
+
+def test_the_ways_to_adapt_run_on_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
+    random = np.random.default_rng(0)
+    for label in range(32):
+        (tmp_path / "images" / str(label)).mkdir(parents=True)
+        for number in range(3):
+            pixels = random.integers(0, 255, (32, 32, 3), "uint8")
+            path = tmp_path / "images" / str(label) / f"{number}.png"
+            keras.utils.save_img(path, pixels)
+    arguments = ["--smoke", "--out", str(tmp_path / "out")]
+    for option in ("birds", "emoji"):
+        arguments += [f"--{option}", str(tmp_path / "images")]
+    for option, width in (("backbone", 0.35), ("teacher", 1.0)):
+        file = str(tmp_path / f"{option}.weights.h5")
+        network = keras.applications.MobileNetV2(
+            (32, 32, 3), alpha=width, include_top=False, weights=None
+        )
+        network.save_weights(file)
+        arguments += [f"--{option}-weights", file]
+
+    def vectors(settings, data, width, weights):
+        # A deep network with random weights has no features.
+        splits = load_splits(adapt._recipe(settings, data, weights))
+        sides = splits.train, splits.validation, splits.test
+        return adapt.Sides(
+            *((random.normal(size=(len(s), 200)), s.labels) for s in sides)
+        )
+
+    monkeypatch.setattr(adapt, "_vectors", vectors)
+    adapt.main(arguments)
+    results = read_record(tmp_path / "out" / "adapt.json")["results"]
+    names = [row["name"] for row in results["distilling"]]
+    assert "small searches large, regression" in names
+    assert [len(rows) for rows in results.values()] == [8, 11, 12, 2]
