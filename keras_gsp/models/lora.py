@@ -5,8 +5,8 @@ import tempfile
 from typing import Any
 
 import keras
-from keras import ops
 
+from keras_gsp.embeddings.processes import as_numpy
 from keras_gsp.ops.arguments import check_count
 
 
@@ -112,7 +112,7 @@ def restart_factors(model: keras.Model) -> None:
     """
     for layer in lora_layers(model):
         first, second = _factors(layer)
-        if not ops.any(first) and not ops.any(second):
+        if not as_numpy(first).any() and not as_numpy(second).any():
             start = keras.initializers.HeUniform()
             first.assign(start(first.shape, first.dtype))
 
