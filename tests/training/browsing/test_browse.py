@@ -246,3 +246,15 @@ def test_the_page_works_in_a_browser(served):
         server.should_exit = True
         thread.join(timeout=20)
         listening.close()
+
+
+def test_the_page_knows_the_guarantee(served, monkeypatch):
+    from starlette.testclient import TestClient
+
+    from training.browsing.search_page import search_app
+
+    facts = {"radius": 0.5, "novelty_distance": 0.4, "coverage": 0.95}
+    monkeypatch.setitem(served.search.metadata, "guarantee", facts)
+    app = search_app(served.search, ("127.0.0.1",))
+    client = TestClient(app, base_url="http://127.0.0.1")
+    assert "&#34;radius&#34;: 0.5" in client.get("/").text

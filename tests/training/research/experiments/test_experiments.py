@@ -12,10 +12,12 @@ from training.research.experiments import (
     adapt,
     dominant_prototypes,
     gap_as_prototypes,
+    guarantee,
     proxy_geometry,
     solver_rounds,
     synthetic_tokens,
     transport_toy,
+    upgrade,
     zero_shot_prediction,
 )
 from training.research.pages import pages
@@ -25,10 +27,12 @@ pytestmark = pytest.mark.slow
 EXPERIMENTS = (
     dominant_prototypes,
     gap_as_prototypes,
+    guarantee,
     proxy_geometry,
     solver_rounds,
     synthetic_tokens,
     transport_toy,
+    upgrade,
     zero_shot_prediction,
 )
 
@@ -47,7 +51,8 @@ def test_a_smoke_run_repeats_itself_and_has_a_page(
         module.main(["--smoke", "--out", str(folder), "--json", str(path)])
         records.append(read_record(path))
         assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-        page = pages(path.parent)[f"{name}.md"]
+        found = pages(path.parent)
+        page = found.get(f"{name}.md") or found["retrieval.md"]
         assert module.table(records[-1]["results"]) in page
         assert f"({name}.png)" in page and str(folder) not in page
     if name != "solver_rounds":  # It measures time.
