@@ -30,9 +30,6 @@ from keras_gsp.retrieval.upgrading.upgraded_index import Sides, UpgradedIndex
 from keras_gsp.storage.whole import whole_file
 
 LEAST_CLASSES = 12
-# Neighbors that tell how certain an item's class is.
-NEAREST = 20
-ORDERS = "random", "least certain", "most certain"
 
 
 def upgrade(
@@ -50,9 +47,9 @@ def upgrade(
 
     Both encoders embed the sample. Half of its classes fit maps of the new
     space into the old one, orthogonal and ridge; a quarter chooses between
-    them, by the MAP@R of mapped queries, and the order of embedding; the rest
-    certifies. The result searches at once. Its `embed` embeds items anew,
-    batch by batch, its `cut_over` ends the upgrade.
+    them, by the MAP@R of mapped queries; the rest certifies. The result
+    searches at once. Its `embed` embeds items anew, batch by batch, its
+    `cut_over` ends the upgrade.
 
     Args:
         index: index of the old encoder's embeddings, not empty.
@@ -145,8 +142,7 @@ class Upgrade(UpgradedIndex):
         certificate: MAP@R on classes that chose nothing: `old` (old queries,
             old items), `mapped` (new queries, old items), `new` (new queries,
             new items); `cost`, mapped less old, and `gain`, new less mapped,
-            as `paired_difference` returns them; `map` and `order`, what was
-            chosen.
+            as `paired_difference` returns them; `map`, the chosen kind.
     """
 
     def __init__(
@@ -165,23 +161,18 @@ class Upgrade(UpgradedIndex):
         self._order: np.ndarray | None = None
 
     def next_ids(self, count: int) -> np.ndarray:
-        """Returns the ids to embed next, those that help most first."""
-        left = self.left()
+        """Returns the ids to embed next, in a random order."""
         if self._order is None:
-            name = self.certificate["order"]
-            benefit = [
-                benefit_of(name, self.old, ids, self.sides)
-                for ids in blocks_of(left)
-            ]
-            order = np.argsort(-np.concatenate([[], *benefit]), kind="stable")
-            self._order = left[order]
-        return self._order[np.isin(self._order, left)][:count]
+            rng = np.random.default_rng(0)
+            self._order = rng.permutation(self.old.ids())
+        return self._order[np.isin(self._order, self.left())][:count]
 
     def embed(
         self,
         load: Callable[[list[Any]], Any],
         *,
         num_items: int | None = None,
+        ids: Any = None,
         batch_size: int = 256,
     ) -> int:
         """Embeds the next items with the new encoder.
@@ -189,6 +180,8 @@ class Upgrade(UpgradedIndex):
         Args:
             load: function from a list of ids to the images, in order.
             num_items: number of items. Default `None`: all that are left.
+            ids: items to embed in place of the next ones, for example those
+                that are searched most. Default `None`.
             batch_size: items embedded, kept and searchable at once.
 
         Returns:
@@ -196,9 +189,9 @@ class Upgrade(UpgradedIndex):
         """
         check_count(is_optional=True, num_items=num_items)
         predict = predictor(self._encoder)
-        for some in blocks_of(
-            self.next_ids(num_items or len(self)), batch_size
-        ):
+        if ids is None:
+            ids = self.next_ids(num_items or len(self))
+        for some in blocks_of(np.asarray(ids), batch_size):
             _, labels, ids, attributes = self.old.items(some)
             outputs = embedding_of(predict(load(ids.tolist())))
             embeddings = checked_embeddings(outputs)
@@ -245,7 +238,7 @@ class Upgrade(UpgradedIndex):
 def learned(
     old: np.ndarray, new: np.ndarray, labels: np.ndarray, seed: int = 0
 ) -> tuple[Sides, dict[str, Any]]:
-    """Chooses map, calibration and order, and certifies them.
+    """Chooses and certifies map and calibration.
 
     Args:
         old: (items, old size).
@@ -256,13 +249,12 @@ def learned(
     Returns:
         The sides of an `UpgradedIndex`, and `Upgrade.certificate`.
     """
-    fit, choose, certify = _parts(labels, seed)
+    fit, choose, certify = parts_of(labels, seed)
     choice = old[choose], new[choose], labels[choose]
     maps = [SpaceMap.fitted(kind, new[fit], old[fit]) for kind in FITS]
     best = max(maps, key=lambda one: _of_mapped(one, *choice).mean())
     of_old, of_new = _calibrated(best, *choice)
     sides = Sides(best, of_old, of_new, new.shape[1])
-    order = _best_order(sides, *choice)
     both = fit | choose
     to_old = SpaceMap.fitted(best.kind, new[both], old[both])
     old, new, labels = old[certify], new[certify], labels[certify]
@@ -277,32 +269,8 @@ def learned(
         "cost": paired_difference(rows["mapped"], rows["old"], labels),
         "gain": paired_difference(rows["new"], rows["mapped"], labels),
         "map": best.kind,
-        "order": order,
     }
     return dataclasses.replace(sides, to_old=to_old), certificate
-
-
-def benefit_of(
-    order: str, index: SearchIndex, ids: np.ndarray, sides: Sides
-) -> np.ndarray:
-    """Returns what embedding each item anew is worth, higher first.
-
-    The doubt about an item is the sum of p (1 - p) over its nearest old
-    items, with p the chance that they are of its class.
-
-    Args:
-        order: one of `ORDERS`.
-        index: index of the old space.
-        ids: (items,), in it.
-        sides: calibration.
-    """
-    if order == "random":
-        return np.random.default_rng(len(ids)).random(len(ids))
-    embeddings, _, known, _ = index.items(ids)
-    found = index.search(embeddings, NEAREST, exclude_ids=known)
-    chance = sides.chance_of_same(found.distances)
-    doubt = np.sum(chance * (1 - chance), axis=1)
-    return doubt if order == "least certain" else -doubt
 
 
 def map_at_r(
@@ -349,21 +317,10 @@ def _calibrated(to_old, old, new, labels):
     return lines
 
 
-def _best_order(sides, old, new, labels):
-    """The order with the best MAP@R when half of the items are new."""
-    ids, found = np.arange(len(labels)), {}
-    index = ExactIndex(old, labels, ids)
-    for order in ORDERS:
-        benefit = benefit_of(order, index, ids, sides)
-        moved = np.argsort(-benefit, kind="stable")[: len(ids) // 2]
-        into = ExactIndex(new[moved], labels[moved], moved)
-        both = UpgradedIndex(index, into, sides)
-        found[order] = np.mean(map_at_r(both, new, labels, ids))
-    return max(found, key=found.__getitem__)
-
-
-def _parts(labels, seed):
-    """Masks of items that fit, choose and certify, by class."""
+def parts_of(
+    labels: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns masks of items that fit, choose and certify, by class."""
     names, counts = np.unique(labels, return_counts=True)
     names = names[counts > 1]
     if len(names) < LEAST_CLASSES:
@@ -374,7 +331,8 @@ def _parts(labels, seed):
     names = np.random.default_rng(seed).permutation(names)
     ends = 0, len(names) // 4, len(names) // 2, len(names)
     parts = [names[ends[i] : ends[i + 1]] for i in (2, 0, 1)]
-    return [np.isin(labels, part) for part in parts]
+    fit, choose, certify = (np.isin(labels, part) for part in parts)
+    return fit, choose, certify
 
 
 def _keep(folder, ids, embeddings):

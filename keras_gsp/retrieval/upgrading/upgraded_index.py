@@ -38,11 +38,6 @@ class Sides:
     new_line: tuple[float, float]
     new_size: int
 
-    def chance_of_same(self, distances: np.ndarray) -> np.ndarray:
-        """Returns the chance of one class at a distance in the old space."""
-        a, b = self.old_line
-        return 1 / (1 + np.exp(-np.clip(a + b * distances, -60, 60)))
-
     def as_new(self, distances: np.ndarray) -> np.ndarray:
         """Returns the distances of equal chance in the new space."""
         (a, b), (c, d) = self.old_line, self.new_line
