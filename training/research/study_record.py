@@ -178,9 +178,19 @@ def _row(folder, words, runs, queries):
             other: found
             for other in (*BASELINES.get(method, ("gap",)), "untrained")
             if other != method
+            and (other != "untrained" or _has_data_of_baseline(recipe, folder))
             and (found := _difference(words, other, recipe.loss, queries))
         },
     }
+
+
+def _has_data_of_baseline(recipe, folder):
+    """Whether the untrained network was scored on the same images."""
+    baseline = RunDirectory(folder / ".".join(UNTRAINED) / "seed0")
+    return (
+        baseline.settings.exists()
+        and baseline.read_recipe().data == recipe.data
+    )
 
 
 def _rates(folder):
