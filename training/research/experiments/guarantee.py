@@ -18,7 +18,8 @@ queries are unknown.
 - declined: share of known queries that are declined, at a false-alarm rate of
   5 %, and of unknown ones.
 
-Too few classes for a coverage leave its row out. The second table calibrates
+With few classes the coverage is above the chosen one, by at most 2 / (C + 1), and
+too few leave its row out. The second table calibrates
 on all drawings of held-out emoji and asks with those of one set: another
 domain has another coverage.
 """

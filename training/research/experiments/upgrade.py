@@ -13,7 +13,8 @@ other half is the gallery, and each of its images a query. MAP@R:
   mapped less old.
 - half random and half ordered: half of the items are embedded anew, drawn at
   random, or those first whose neighbors' classes are most or least certain,
-  whichever was best on the sample (`order`). order: ordered less random.
+  whichever was best on the sample (`order`). order: ordered less random. Where
+  no interval excludes zero, an order is not worth its code: the package has none.
 - new: new queries, new items.
 
 Differences are paired, query by query, with 95 % intervals over classes. The
@@ -259,6 +260,8 @@ def draw(path: Path, results: dict) -> None:
                 axis.plot(SHARES, values, style, marker=".", label=name)
             axis.axhline(scores["old"], color="0.6", lw=1, label="old encoder")
             axis.set_title(f"{row['data']}: {row['change']}", fontsize=9)
+        for axis in axes.flat[len(rows) :]:
+            axis.set_axis_off()
         axes.flat[0].legend(fontsize=8)
         axes.flat[0].figure.supxlabel("share of items embedded anew")
         axes.flat[0].figure.supylabel("MAP@R")
