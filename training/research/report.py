@@ -379,8 +379,6 @@ def _rounded(value):
 def _without_folder(value):
     if isinstance(value, list | tuple):
         return [_without_folder(one) for one in value]
-    if isinstance(value, list | tuple):
-        return [_without_folder(one) for one in value]
     is_path = isinstance(value, Path) or (
         isinstance(value, str) and "/" in value
     )
