@@ -98,7 +98,10 @@ PAGES = {
     "pooling": Page("What a pooling costs", ("pooling", "pooling_jax")),
     "retrieval": Page(
         "Search and scoring",
-        ("retrieval", "codes", "evaluation", "upgrade", "guarantee"),
+        (
+            *("retrieval", "codes", "evaluation"),
+            *("upgrade", "guarantee", "local_matching"),
+        ),
     ),
     "training_speed": Page(
         "Speed of training", ("step_share", "pipeline", "batch_chunks")
