@@ -110,7 +110,8 @@ def load(folder: Path, settings: Settings, signature: str) -> dict:
         answer = answer_to(contents[which])
         return time.monotonic() - start, answer != expected[which]
 
-    told, memory = [], []
+    told: list[tuple[float, bool]] = []
+    memory = []
     with ThreadPoolExecutor(settings.threads) as pool:
         start = time.monotonic()
         for part in np.array_split(np.arange(requests), 10):

@@ -43,8 +43,7 @@ SHORTLIST = 100
 SHARPNESS = 20.0
 """Inverse temperature of the plan between two sets."""
 # (features as, match, same prototype)
-VARIANTS = {
-    "global": None,
+VARIANTS: dict[str, tuple[str, str, bool]] = {
     "best match": ("numbers", "best", False),
     "best match, code": ("code", "best", False),
     "best match, code, same prototype": ("code", "best", True),
@@ -193,13 +192,11 @@ def choices(settings: Settings, items: Items, labels: np.ndarray) -> dict:
     queries = len(labels)
     order, cosines = rankings(items.embeddings, items.embeddings)
     found = {}
-    for name, variant in VARIANTS.items():
-        if variant is None:
-            continue
-        form, *how = variant
+    for name, (form, match, same) in VARIANTS.items():
         scores = {}
         for count in settings.num_features:
-            local = reranked(items.first(count, form), order, *how)
+            kept = items.first(count, form)
+            local = reranked(kept, order, match, same)
             for weight in settings.weights:
                 again = _sorted(order, cosines + weight * local)
                 scores[count, weight] = map_at_r(again, labels, queries).mean()
@@ -225,10 +222,10 @@ def scored(
         "global": {"scores": map_at_r(order, labels, queries), "bytes": 0}
     }
     for name, (count, weight) in chosen.items():
-        form, *how = VARIANTS[name]
+        form, match, same = VARIANTS[name]
         kept = items.first(count, form)
         start = time.perf_counter()
-        local = reranked(kept, order, *how)
+        local = reranked(kept, order, match, same)
         seconds = time.perf_counter() - start
         each = size // 8 if form == "code" else 4 * size
         found[name] = {

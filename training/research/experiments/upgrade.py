@@ -108,7 +108,8 @@ def _row(features: Features, known: Any, old: Any, new: Any) -> Any:
     choose = np.flatnonzero(known)[parts_of(sample[1], 0)[1]]
     order = _best_order(
         upgraded.sides,
-        *(embedded(one, maps[choose]) for one in (old, new)),
+        embedded(old, maps[choose]),
+        embedded(new, maps[choose]),
         labels[choose],
     )
     benefit = _benefit(order, index, ids, upgraded.sides)
