@@ -67,20 +67,15 @@ def test_docstring_examples_run(where, tmp_path):
     run(where, DOCSTRINGS[where], tmp_path)
 
 
-# Trains for a minute, on a reader's own photographs.
-LONG = {"README.md", "docs/guides/own-data.md"}
+# On a reader's own photographs.
+OWN_IMAGES = {"README.md", "docs/guides/own-data.md"}
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=[pytest.mark.slow] * (page in LONG))
-        for page in EXAMPLES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", EXAMPLES)
 def test_page_examples_run(page, tmp_path, request):
     assert EXAMPLES[page].startswith(("import ", "from "))
-    if page in LONG:
+    if page in OWN_IMAGES:
         request.getfixturevalue("photos")
         request.getfixturevalue("imagenet_file")
     if page == "README.md":
