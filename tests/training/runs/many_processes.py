@@ -41,7 +41,7 @@ def is_killed():
 
 
 if __name__ == "__main__":
-    glyphs.load = lambda: SPLITS
+    glyphs.load = lambda **_: SPLITS
     glyph_network.LAYERS["glyph-cnn"] = ((6, 2), (8, 2))
     if is_killed():
         build = callbacks.build_callbacks
