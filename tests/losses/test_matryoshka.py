@@ -190,7 +190,7 @@ def test_an_export_serves_the_cut_embedding(tmp_path):
         encoder, (images, LABELS), truncate_to=2
     )
     folder = tmp_path / "retriever"
-    with pytest.raises(ValueError, match="`index` must hold the embedding space"):
+    with pytest.raises(ValueError, match="must hold the embedding space"):
         gsp.retrieval.export_retriever(encoder, index, folder)
     gsp.retrieval.export_retriever(encoder, index, folder, truncate_to=2)
     embed = tf.saved_model.load(str(folder)).signatures["embed_float32"]

@@ -55,10 +55,16 @@ def test_a_smoke_run_repeats_itself_and_has_a_page(
         page = found.get(f"{name}.md") or found["retrieval.md"]
         assert module.table(records[-1]["results"]) in page
         assert f"({name}.png)" in page and str(folder) not in page
-    # One measures time; heads of the other train on several threads, whose sums
-    # differ in the last bits, and a list is a count.
-    if name not in ("solver_rounds", "guarantee"):
-        assert records[0]["results"] == records[1]["results"]
+    first, second = (keras.tree.flatten(one["results"]) for one in records)
+    if name == "guarantee":
+        # Heads train on several threads: the last bits of their sums differ,
+        # and with them a distance at the edge of a list.
+        assert len(first) == len(second)
+        for one, two in zip(first, second, strict=True):
+            is_text = isinstance(one, str)
+            assert one == (two if is_text else pytest.approx(two, rel=0.02))
+    elif name != "solver_rounds":  # It measures time.
+        assert first == second
 
 
 def test_planted_errors_are_found_in_noise(tmp_path):
