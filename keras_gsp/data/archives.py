@@ -46,14 +46,12 @@ def cache_folder() -> Path:
 def unpacked(archive: str | Path) -> Path:
     """Returns the folder of a zip or tar file's content.
 
-    It is unpacked on first use into `cache_folder()`, under a name made from
-    the archive's path, size and date: a changed one is unpacked again.
+    It is unpacked on first use into `cache_folder()`; a changed one again.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a damaged archive; a member that leads out of the folder,
-            or a link in a zip file; or more content than `MAX_RATIO` times the
-            archive's size (and more than 64 MB).
+        ValueError: a damaged archive, a member that leads out of the folder, a
+            link in a zip file, or far more content than the archive's size.
     """
     archive = Path(archive).expanduser().resolve()
     if not archive.is_file():

@@ -13,16 +13,9 @@ from keras_gsp.ops.tensor import Tensor
 def class_table(labels: Tensor) -> tuple[Any, Any]:
     """Sorts items by class, keeping their order within a class.
 
-    Args:
-        labels: (items,) or (items, 1), numbers or strings.
-
     Returns:
         `order` (items,), int64, positions in `labels`, class after class, and
         `counts` (classes,), int64, how many of them each class has.
-
-    Raises:
-        TypeError: labels that are neither numbers nor strings.
-        ValueError: no labels, another shape, or NaN.
     """
     labels = np.asarray(labels)
     if labels.ndim == 0 or len(labels) == 0:
@@ -255,15 +248,6 @@ def _distinct_positions(counts, num_samples, seed):
 
     Floyd's method: step j draws from the first `count - num_samples + j + 1`
     positions and takes the last of these when the draw is already chosen.
-    Its cost does not depend on the size of a class.
-
-    Args:
-        counts: (rows,), int64, at least 1.
-        num_samples: positions in each row.
-        seed: (2,), int64.
-
-    Returns:
-        (rows, num_samples), int64.
     """
     import tensorflow as tf
 

@@ -63,14 +63,9 @@ def evaluation_window(
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """Returns the function that crops for evaluation, indexes and exports.
 
-    Args:
-        fraction: side of the centered square as a fraction of the image's
-            shorter side, in (0, 1]; 227 / 256 is "resize to 256, center crop
-            227". `None` keeps the whole image.
-
-    Returns:
-        A function from height and width, int32 scalar tensors, to the window
-        (top, left, height, width), int32, all in pixels.
+    It maps height and width to the centered square whose side is that fraction
+    of the shorter side: (top, left, height, width), int32. `None` keeps the
+    whole image.
     """
     import tensorflow as tf
 

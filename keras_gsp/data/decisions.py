@@ -1,11 +1,10 @@
-"""Images to drop and labels to change, as a person decided."""
+"""Tables of images: to drop and to relabel, as a person decided."""
 
 import csv
 import os
 from pathlib import Path
 
-KEEP, RELABEL, DROP = DECISIONS = "keep", "relabel", "drop"
-_NAMED = 5
+DECISIONS = "keep", "relabel", "drop"
 
 
 def decided(
@@ -13,70 +12,60 @@ def decided(
 ) -> list[dict[str, str]]:
     """Returns the images that decisions leave, with their labels, in order.
 
-    Args:
-        rows: dicts of `path` and `label`, one for each image.
-        root: folder that the paths of the decisions are relative to.
-        decisions: CSV file with the columns `path`, `decision`, `label`.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: missing columns, an unknown decision, a path that is not
-            among the images or is decided twice, a new label that is no
-            class, or nothing left.
+    `rows` are dicts of `path` and `label`; the paths of `decisions`, a CSV
+    file, are relative to `root`.
     """
-    left = {_absolute(root, row["path"]): row for row in rows}
-    known = {row["label"] for row in rows}
-    given = _rows(decisions)
-    names = [_absolute(root, row["path"]) for row in given]
-    unknown = [name for name in names if name not in left]
-    if unknown:
+
+    def refuse(expectation, received):
         raise ValueError(
-            f"`decisions` must be about images of {root}. Received: "
-            f"{len(unknown):,} of {len(names):,} paths in {decisions} that "
-            f"are not there, first {unknown[:_NAMED]}."
+            f"{decisions} must have {expectation}. Received: {received}."
         )
+
+    def absolute(path):
+        return os.path.normpath(os.path.join(root, path))
+
+    left = {absolute(row["path"]): row for row in rows}
+    classes = {row["label"] for row in rows}
+    given = table(decisions, ("path", "decision", "label"), "decisions")
+    names = [absolute(row["path"]) for row in given]
+    if unknown := [name for name in names if name not in left]:
+        some = f"{len(unknown):,} of {len(names):,} paths of images"
+        refuse("known images", f"{some} that are not there: {unknown[:5]}")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        _refuse(decisions, "one decision for an image", f"two for {twice}")
+        refuse("one decision for an image", f"two for {twice}")
     for name, row in zip(names, given, strict=True):
         decision, label = row["decision"], row["label"]
         if decision not in DECISIONS:
-            _refuse(decisions, f"one of {', '.join(DECISIONS)}", decision)
-        if decision == RELABEL and label not in known:
-            _refuse(decisions, "a class of the images to relabel with", label)
-        if decision == RELABEL:
+            refuse(f"one of {', '.join(DECISIONS)}", decision)
+        if decision == "relabel" and label not in classes:
+            refuse("a class of the images to relabel with", label)
+        if decision == "relabel":
             left[name] = left[name] | {"label": label}
-        elif decision == DROP:
+        elif decision == "drop":
             del left[name]
     if not left:
-        _refuse(decisions, "an image to keep", f"{len(rows)} dropped")
+        refuse("an image to keep", f"{len(rows)} dropped")
     return list(left.values())
 
 
-def _rows(decisions):
-    file = Path(decisions).expanduser()
+def table(
+    path: str | Path, columns: tuple[str, ...], name: str
+) -> list[dict[str, str]]:
+    """Reads a CSV file that has these columns; `name` is for the error."""
+    file = Path(path).expanduser()
     if not file.is_file():
         raise FileNotFoundError(
-            "`decisions` must be a CSV file. "
-            f"Received: decisions={str(decisions)!r}, which is no file."
+            f"`{name}` must be a CSV file. Received: {name}={str(path)!r}, "
+            "which is no file."
         )
     with file.open(newline="", encoding="utf-8-sig") as lines:
         reader = csv.DictReader(lines)
-        columns = set(reader.fieldnames or ())
+        found = reader.fieldnames or []
         rows = list(reader)
-    if not {"path", "decision", "label"} <= columns:
+    if not set(columns) <= set(found):
+        words = f"{', '.join(columns[:-1])} and {columns[-1]}"
         raise ValueError(
-            f"{file} must have the columns path, decision and label. "
-            f"Received: columns {sorted(columns)}."
+            f"{file} must have the columns {words}. Received: columns {found}."
         )
     return rows
-
-
-def _absolute(root, path):
-    return os.path.normpath(os.path.join(root, path))
-
-
-def _refuse(decisions, expectation, received):
-    raise ValueError(
-        f"{decisions} must have {expectation}. Received: {received}."
-    )

@@ -124,7 +124,9 @@ def _read_header(contents: bytes) -> tuple[int, int, int]:
 
 def num_pixels(contents: Tensor) -> Tensor:
     """Returns the number of pixels of a file's contents, int64 tensor."""
-    header = _header_function()(contents)
+    import tensorflow as tf
+
+    header = tf.cast(_header_function()(contents), "int64")
     return header[0] * header[1]
 
 
@@ -148,8 +150,7 @@ def cut_encoded(
     """Decodes a window of an encoded image and resizes it.
 
     Only the window of a JPEG is decoded. Gray, palette, CMYK and transparent
-    files come out with three channels (transparency is dropped). Animated
-    WebP files are refused.
+    files come out with three channels, or one. Animated WebP files are refused.
 
     Args:
         contents: bytes of a JPEG, PNG, BMP or WebP file, string scalar.
@@ -157,21 +158,17 @@ def cut_encoded(
         window: function of the upright image's height and width that returns
             the window (top, left, height, width), all in pixels.
         channels: 3, or 1 for gray values. Default 3.
-        max_pixels: largest number of pixels to decode. Default 50 million, a
-            photograph of 8,660 x 5,773.
+        max_pixels: largest number of pixels to decode. Default 50 million.
 
     Returns:
-        (height, width, channels), uint8.
-
-    Raises:
-        tf.errors.InvalidArgumentError: when it runs, for an image that is
-            damaged, of another format, or of more than `max_pixels`.
+        (height, width, channels), uint8; `InvalidArgumentError` when it runs,
+        if the image is damaged, too large or of another format.
     """
     import tensorflow as tf
 
     def plain():
         shape = tf.io.extract_jpeg_shape(contents)
-        checked = checked_contents(tf.cast(shape[:2], "int64"))
+        checked = checked_contents(shape[:2])
         place = window(shape[0], shape[1])
         return tf.image.decode_and_crop_jpeg(checked, place, channels=channels)
 
@@ -183,7 +180,7 @@ def cut_encoded(
         kind = _image_kind(contents)
         header = _header_function()(contents)
         checked = checked_contents(header[:2])
-        height, width, orientation = tf.unstack(tf.cast(header, "int32"))
+        height, width, orientation = tf.unstack(header)
         is_turned = orientation >= 5
         place = window(
             tf.where(is_turned, width, height),
@@ -200,13 +197,14 @@ def cut_encoded(
         return _upright(pixels, orientation)
 
     def checked_contents(sides):
+        num_pixels = tf.reduce_prod(tf.cast(sides, "int64"))
         # Not `tf.debugging.assert_...`, which costs more than a small image.
         checks = [
             tf.debugging.Assert(
                 tf.reduce_min(sides) > 0, ["no image, or a damaged header"]
             ),
             tf.debugging.Assert(
-                sides[0] * sides[1] <= max_pixels,
+                num_pixels <= max_pixels,
                 [f"more than max_pixels={max_pixels} pixels"],
             ),
         ]
@@ -283,7 +281,8 @@ def _header_function():
     def header(contents):
         kinds = range(UNKNOWN + 1)
         branches = [functools.partial(read, contents, kind) for kind in kinds]
-        return tf.switch_case(_image_kind(contents), branches)
+        found = tf.switch_case(_image_kind(contents), branches)
+        return tf.ensure_shape(found, [3])
 
     return header.get_concrete_function(tf.TensorSpec([], "string"))
 
@@ -348,22 +347,17 @@ def _is_plain_jpeg(contents):
     It begins with a JFIF segment followed by its tables, as most images do
     that software has written.
     """
-    import tensorflow as tf
-
-    head = _head(contents, 22)
-    start, tables = b"\xff\xd8\xff\xe0\0\x10JFIF\0", b"\xff\xdb"
-    is_jfif = tf.strings.substr(head, 0, len(start)) == start
-    return is_jfif & (tf.strings.substr(head, 20, 2) == tables)
+    start = b"\xff\xd8\xff\xe0\0\x10JFIF\0"
+    is_jfif = _bytes(contents, 0, len(start)) == start
+    return is_jfif & (_bytes(contents, 20, 2) == b"\xff\xdb")
 
 
 def _image_kind(contents):
     """Returns the format by the first bytes, int32 scalar."""
     import tensorflow as tf
 
-    head = _head(contents, 12)
-
     def holds(at, word):
-        return tf.strings.substr(head, at, len(word)) == word
+        return _bytes(contents, at, len(word)) == word
 
     found = [
         holds(0, b"\xff\xd8\xff"),
@@ -376,44 +370,44 @@ def _image_kind(contents):
 
 
 def _stored_size(contents, kind):
-    """Reads height and width as stored, (2,), int64; zeros if damaged."""
+    """Reads height and width as stored, (2,); zeros or less if damaged."""
     import tensorflow as tf
 
+    def number(at, length):
+        """An integer whose least significant byte comes first."""
+        padded = _bytes(contents, at, length) + b"\0" * (4 - length)
+        return tf.io.decode_raw(padded, "int32")[0]
+
     if kind == JPEG:
-        return tf.cast(tf.io.extract_jpeg_shape(contents)[:2], "int64")
-    head = tf.cast(tf.io.decode_raw(_head(contents, 32), "uint8"), "int64")
+        return tf.io.extract_jpeg_shape(contents)[:2]
     if kind == PNG:
-        return tf.stack([_number(head[20:24], 4), _number(head[16:20], 4)])
+        sides = _bytes(contents, 16, 8)
+        return tf.io.decode_raw(sides, "int32", little_endian=False)[::-1]
     if kind == BMP:
         # Rows are stored upwards where the height is positive, else down.
-        sides = tf.stack([_little(head, 22, 4), _little(head, 18, 4)])
-        return tf.where(sides >= 2**31, 2**32 - sides, sides)
+        return tf.abs(tf.stack([number(22, 4), number(18, 4)]))
     if kind == WEBP:
-        bits = _little(head, 21, 4)
+        bits = number(21, 4)
         sizes = [
-            [_little(head, 27, 3) + 1, _little(head, 24, 3) + 1],
+            [number(27, 3) + 1, number(24, 3) + 1],
             [bits // 2**14 % 2**14 + 1, bits % 2**14 + 1],
-            [_little(head, 28, 2) % 2**14, _little(head, 26, 2) % 2**14],
+            [number(28, 2) % 2**14, number(26, 2) % 2**14],
         ]
-        word = tf.strings.substr(_head(contents, 32), 12, 4)
-        is_it = tf.constant(["VP8X", "VP8L", "VP8 "]) == word
-        sizes = tf.where(is_it[:, None], tf.convert_to_tensor(sizes), 0)
-        return tf.reduce_sum(sizes, axis=0)
-    return tf.zeros(2, "int64")
+        is_it = tf.constant(["VP8X", "VP8L", "VP8 "]) == _bytes(contents, 12, 4)
+        return tf.reduce_sum(tf.where(is_it[:, None], sizes, 0), axis=0)
+    return tf.zeros(2, "int32")
 
 
 def _orientation(contents, kind):
     """Reads the orientation, 1 (as stored) to 8; 1 where none is valid.
 
-    Cameras store the pixels as the sensor lay and write the orientation into
-    the Exif data: a segment of a JPEG, the chunk `eXIf` of a PNG or `EXIF` of
-    a WebP file. The first word with a TIFF header after it begins them. To
-    follow the segments instead would cost more than decoding a small image.
+    The first word of Exif with a TIFF header after it begins the data. To
+    follow the segments would cost more than decoding a small image.
     """
     import tensorflow as tf
 
     if kind not in _EXIF_WORDS:
-        return tf.constant(1, "int64")
+        return tf.constant(1)
     if kind == JPEG:  # These data are at its beginning.
         contents = tf.strings.substr(contents, 0, 2**20)
     # The limit is for hostile files, which repeat the word.
@@ -428,7 +422,7 @@ def _orientation(contents, kind):
     return tf.cond(
         tf.size(blocks) > 0,
         lambda: _tiff_orientation(blocks[0]),
-        lambda: tf.constant(1, "int64"),
+        lambda: tf.constant(1),
     )
 
 
@@ -436,43 +430,28 @@ def _tiff_orientation(block):
     """Reads the orientation from the first directory of a TIFF block."""
     import tensorflow as tf
 
-    is_little = tf.strings.substr(block, 0, 2) == "II"
-    data = tf.io.decode_raw(_head(block, _EXIF_BYTES), "uint8")
-    data = tf.cast(data, "int64")
-
-    def number(parts, count):
-        ordered = tf.where(is_little, tf.reverse(parts, [-1]), parts)
-        return _number(ordered, count)
-
     # Zeros follow the block: what lies outside reads as 0.
-    directory = tf.minimum(number(data[4:8], 4), _EXIF_BYTES)
-    entries = data[directory + 2 :]
-    count = number(data[directory : directory + 2], 2)
-    count = tf.minimum(count, tf.size(entries, "int64") // 12)
-    entries = tf.reshape(entries[: 12 * count], (-1, 12))
-    # Tag, type (3: two bytes), then the number of values and the first one.
-    is_it = number(entries[:, 0:2], 2) == _ORIENTATION_TAG
-    is_it &= number(entries[:, 2:4], 2) == 3
-    values = tf.boolean_mask(number(entries[:, 8:10], 2), is_it)
-    value = tf.reduce_max(tf.concat([values, [0]], axis=0))
+    data = tf.io.decode_raw(block + b"\0" * 2 * _EXIF_BYTES, "uint8")
+    data = tf.cast(data[: _EXIF_BYTES + 32], "int32")
+    is_little = data[0] == ord("I")
+    # The number of two bytes at each place.
+    order = tf.where(is_little, [1, 256], [256, 1])
+    words = order[0] * data[:-1] + order[1] * data[1:]
+    first, last = tf.where(is_little, [4, 6], [6, 4]), _EXIF_BYTES
+    directory = words[first[0]] + 2**16 * tf.minimum(words[first[1]], 1)
+    directory = tf.minimum(directory, last)
+    places = directory + 2 + 12 * tf.range(words[directory])
+    places = tf.boolean_mask(places, places < last)
+    # Tag, type (3: two bytes), the number of values and the first one.
+    is_it = tf.gather(words, places) == _ORIENTATION_TAG
+    is_it &= tf.gather(words, places + 2) == 3
+    value = tf.reduce_max(tf.where(is_it, tf.gather(words, places + 8), 0))
     return tf.where((value >= 1) & (value <= 8), value, 1)
 
 
-def _head(contents, length):
-    """Returns the first bytes, padded with zeros to at least `length`."""
+def _bytes(contents, at, length):
+    """Returns some bytes, zeros beyond the end."""
     import tensorflow as tf
 
-    return tf.strings.substr(contents, 0, length) + b"\0" * length
-
-
-def _number(parts, count):
-    """Joins bytes (..., count), the most significant one first."""
-    import tensorflow as tf
-
-    powers = [256**i for i in reversed(range(count))]
-    return tf.reduce_sum(parts * tf.constant(powers, "int64"), axis=-1)
-
-
-def _little(data, at, count):
-    """Reads a number whose least significant byte comes first."""
-    return _number(data[at : at + count][::-1], count)
+    padded = tf.strings.substr(contents, 0, at + length) + b"\0" * (at + length)
+    return tf.strings.substr(padded, at, length)

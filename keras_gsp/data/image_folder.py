@@ -1,6 +1,5 @@
 """Image sets from a folder with one sub-folder per class, or a CSV list."""
 
-import csv
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_gsp.data.archives import is_archive, unpacked
-from keras_gsp.data.decisions import decided
+from keras_gsp.data.decisions import decided, table
 from keras_gsp.data.decoding import IMAGE_ENDINGS
 from keras_gsp.data.image_set import ImageSet
 from keras_gsp.ops.arguments import check_count
@@ -85,14 +84,16 @@ def image_folder(
             f"{path} must hold images ({', '.join(IMAGE_ENDINGS)}) in one "
             "folder per class. Received: no image at any depth."
         )
-    folders = [file.parent.relative_to(root).as_posix() for file in images]
     rows = [
-        {"path": str(file), "label": folder}
-        for file, folder in zip(images, folders, strict=True)
+        {
+            "path": str(file),
+            "label": file.parent.relative_to(root).as_posix(),
+        }
+        for file in images
     ]
     if decisions is not None:
         rows = decided(rows, root, decisions)
-    return _image_set(rows).of_each_class(images_per_class)
+    return _image_set(rows, images_per_class)
 
 
 def csv_list(
@@ -124,7 +125,7 @@ def csv_list(
     """
     check_count(is_optional=True, images_per_class=images_per_class)
     rows = csv_rows(path, on_missing=on_missing, decisions=decisions)
-    return _image_set(rows).of_each_class(images_per_class)
+    return _image_set(rows, images_per_class)
 
 
 def csv_rows(
@@ -138,19 +139,9 @@ def csv_rows(
     Paths of images are those in the list, below the list's folder.
     """
     file = Path(path).expanduser()
-    if not file.is_file():
-        raise FileNotFoundError(
-            f"`path` must be a CSV file. Received: path={str(path)!r}, which "
-            "is no file."
-        )
-    with file.open(newline="", encoding="utf-8-sig") as lines:
-        rows = list(csv.DictReader(lines))
-    columns = set(rows[0]) if rows else set()
-    if not {"path", "label"} <= columns:
-        raise ValueError(
-            f"{file} must have the columns path and label, and a row. "
-            f"Received: columns {sorted(map(str, columns))}, {len(rows)} rows."
-        )
+    rows = table(file, ("path", "label"), "path")
+    if not rows:
+        raise ValueError(f"{file} must have a row. Received: 0 rows.")
     for number, row in enumerate(rows, start=2):
         if not row["path"] or not row["label"]:
             raise ValueError(
@@ -171,9 +162,10 @@ def csv_rows(
 
 def images_among(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """Divides files into those that end like an image, and others."""
-    is_image = [file.suffix.lower() in IMAGE_ENDINGS for file in files]
-    pairs = list(zip(files, is_image, strict=True))
-    return [f for f, yes in pairs if yes], [f for f, yes in pairs if not yes]
+    sides: tuple[list[Path], list[Path]] = [], []
+    for file in files:
+        sides[file.suffix.lower() not in IMAGE_ENDINGS].append(file)
+    return sides
 
 
 def unread_files(others: Sequence[Path], total: int, root: Path) -> str:
@@ -188,13 +180,10 @@ def unread_files(others: Sequence[Path], total: int, root: Path) -> str:
     )
 
 
-def _image_set(rows):
+def _image_set(rows, images_per_class):
     names, labels = np.unique([r["label"] for r in rows], return_inverse=True)
-    return ImageSet(
-        labels=labels,
-        class_names=tuple(names),
-        paths=[row["path"] for row in rows],
-    )
+    whole = ImageSet(labels, tuple(names), paths=[row["path"] for row in rows])
+    return whole.of_each_class(images_per_class)
 
 
 def _is_visible(file, root):

@@ -107,7 +107,7 @@ def augmented_batches(
     if labels.dtype.kind == "U":
         labels = np.unique(labels, return_inverse=True)[1].reshape(-1)
     labels = tf.constant(labels, "int64")
-    places = _checked_positions(positions, _batch_size(index_batches))
+    places = _checked_positions(positions, index_batches)
 
     def prepare(step, place, image):
         position = tf.gather(tf.constant(places, "int64"), place)
@@ -117,12 +117,9 @@ def augmented_batches(
         crop_seed, flip_seed = tf.unstack(tf.random.split(drawn, 2))
         window = None
         if crop is not None:
-            window = partial(
-                crops.random_window,
-                seed=crop_seed,
-                crop=crop,
-                resize=resize or 1,  # "area" does not use it
-            )
+            # "area" does not use `resize`.
+            options = {"seed": crop_seed, "crop": crop, "resize": resize or 1}
+            window = partial(crops.random_window, **options)
         image = _cut(image, center, window)
         if flip:
             image = tf.image.stateless_random_flip_left_right(image, flip_seed)
@@ -215,21 +212,11 @@ def _mapped(
     length: int,
     preprocessing: Preprocessing,
 ) -> "tf.data.Dataset":
-    """Maps images one by one, and names the files that cannot be read.
+    """Prepares images of (step, indices) one by one; names unreadable files.
 
-    TensorFlow's decoders raise errors without a file name. An element that
-    raises is dropped here. Each batch ends with an extra row that cannot
-    fail; if images are missing before it, the error names their files. One
-    nested data set per batch would also find them, but costs a quarter of the
-    processor's time.
-
-    Args:
-        batches: (step, indices), all but the last of `length` indices.
-        prepare: function of step, place in the batch, and image.
-        source: all images, or the names of their files.
-        labels: of all images, or `None`.
-        length: images per batch.
-        preprocessing: the size of an image, and `max_pixels` for the error.
+    An element whose decoder raises is dropped. Each batch ends with an extra
+    row that cannot fail; if images are missing before it, the error names
+    their files. A nested data set per batch would cost a quarter of the time.
     """
     import tensorflow as tf
 
@@ -244,11 +231,9 @@ def _mapped(
         count = tf.size(indices, "int64")
         # Place -1 is the extra row; a short batch is filled with index -1.
         filled = tf.pad(indices, [[0, length - count]], constant_values=-1)
-        return (
-            tf.fill([count + 1], step),
-            tf.concat([tf.range(count), [-1]], 0),
-            tf.tile(filled[None], [count + 1, 1]),
-        )
+        places = tf.concat([tf.range(count), [-1]], 0)
+        steps = tf.fill([count + 1], step)
+        return steps, places, tf.tile(filled[None], [count + 1, 1])
 
     def row(step, place, indices):
         image = tf.cond(
@@ -261,28 +246,16 @@ def _mapped(
     def finished(images, places, indices):
         indices = tf.boolean_mask(indices[0], indices[0] >= 0)
         indices = tf.ensure_shape(indices, (known_length,))
-        found = places[: tf.argmin(places)]  # up to the extra row
-        is_read = tf.scatter_nd(
-            found[:, None], tf.ones_like(found), tf.shape(indices, "int64")
-        )
         checks = []
         if is_file:
-            unread = tf.gather(source, tf.boolean_mask(indices, is_read == 0))
-            message = (
-                "Each file must be an image of at most max_pixels="
-                f"{preprocessing.max_pixels} pixels; "
-                "`gsp.data.readable_images` names the reason. Received:"
-            )
-            checks = [
-                tf.debugging.Assert(
-                    tf.reduce_all(is_read > 0), [message, unread], summarize=10
-                )
-            ]
+            names = tf.gather(source, indices)
+            found = places[: tf.argmin(places)]  # up to the extra row
+            checks = [_all_read(names, found, preprocessing.max_pixels)]
         with tf.control_dependencies(checks):
             images = tf.ensure_shape(images[:-1], (known_length, *shape))
-        if labels is None:
-            return images
-        return images, tf.gather(labels, indices)
+        return (
+            images if labels is None else (images, tf.gather(labels, indices))
+        )
 
     # The functions branch on Python values alone: converting took seconds.
     rows, row, finished = map(
@@ -295,9 +268,26 @@ def _mapped(
         elements = elements.ignore_errors(log_warning=False)
     batches = elements.batch(length + 1).map(finished)
     if num_batches != tf.data.UNKNOWN_CARDINALITY:
-        assert_cardinality = tf.data.experimental.assert_cardinality
-        batches = batches.apply(assert_cardinality(num_batches))
+        known = tf.data.experimental.assert_cardinality(num_batches)
+        batches = batches.apply(known)
     return untuned(batches.prefetch(2))
+
+
+def _all_read(names, places, max_pixels):
+    """Asserts that every place of a batch was read."""
+    import tensorflow as tf
+
+    is_read = tf.scatter_nd(
+        places[:, None], tf.ones_like(places), tf.shape(names, "int64")
+    )
+    message = (
+        f"Each file must be an image of at most max_pixels={max_pixels} "
+        "pixels; `gsp.data.readable_images` names the reason. Received:"
+    )
+    unread = tf.boolean_mask(names, is_read == 0)
+    return tf.debugging.Assert(
+        tf.reduce_all(is_read > 0), [message, unread], summarize=10
+    )
 
 
 def _cut(image, preprocessing, window=None):
@@ -341,18 +331,8 @@ def _checked_labels(images, labels):
     return labels if labels.dtype.kind == "U" else labels.astype("int64")
 
 
-def _checked_positions(positions, batch_size):
-    every = np.arange(batch_size)
-    found = every if positions is None else np.asarray(positions)
-    if found.ndim != 1 or not len(found) or not np.isin(found, every).all():
-        raise ValueError(
-            "`positions` must be some integers in [0, batch), a batch of "
-            f"{batch_size}. Received: positions={positions}."
-        )
-    return found
-
-
-def _batch_size(index_batches):
+def _checked_positions(positions, index_batches):
+    """The positions to read of each batch: all by default."""
     shape = index_batches.element_spec.shape
     if shape.rank != 1 or shape[0] is None:
         raise ValueError(
@@ -360,4 +340,11 @@ def _batch_size(index_batches):
             f"element_spec={index_batches.element_spec}. Batch with "
             "`drop_remainder=True`."
         )
-    return shape[0]
+    every = np.arange(shape[0])
+    found = every if positions is None else np.asarray(positions)
+    if found.ndim != 1 or not len(found) or not np.isin(found, every).all():
+        raise ValueError(
+            "`positions` must be some integers in [0, batch), a batch of "
+            f"{shape[0]}. Received: positions={positions}."
+        )
+    return found

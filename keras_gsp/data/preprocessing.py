@@ -10,6 +10,9 @@ from keras_gsp.data.decoding import MAX_PIXELS, cut_array, cut_encoded
 from keras_gsp.ops.arguments import check_count, is_integer
 from keras_gsp.ops.tensor import Tensor
 
+# What decides which part of an image is kept, and at which size.
+CUT = "height", "width", "crop_fraction"
+
 
 @keras.saving.register_keras_serializable("keras_gsp")
 @dataclasses.dataclass(frozen=True)
@@ -124,12 +127,6 @@ class Preprocessing:
         window = window or crops.evaluation_window(self.crop_fraction)
         return cut_array(image, (self.height, self.width), window)
 
-    def cuts_like(self, other: "Preprocessing") -> bool:
-        """Returns whether the same part is kept, at the same size."""
-        sizes = [(one.height, one.width) for one in (self, other)]
-        fractions = [one.crop_fraction for one in (self, other)]
-        return sizes[0] == sizes[1] and fractions[0] == fractions[1]
-
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return dataclasses.asdict(self)
@@ -176,21 +173,16 @@ def preprocessing_of(encoder: Any) -> Preprocessing | None:
 
 
 def agreed(found: dict[str, Preprocessing | None]) -> Preprocessing | None:
-    """Returns the preprocessing that all sources share.
+    """Returns the preprocessing that all sources share, `None` if unknown.
 
-    Args:
-        found: what each source expects by its name, `None` where it is
-            unknown.
-
-    Raises:
-        ValueError: two sources that cut images differently.
+    Raises `ValueError` for two sources, by name, that cut images differently.
     """
     known = {name: one for name, one in found.items() if one is not None}
     first = next(iter(known), None)
     if first is None:
         return None
     for name, one in known.items():
-        if not one.cuts_like(known[first]):
+        if any(getattr(one, n) != getattr(known[first], n) for n in CUT):
             raise ValueError(
                 f"`{first}` and `{name}` must cut images alike. Received: "
                 f"{first} with {known[first]}, {name} with {one}."

@@ -18,12 +18,7 @@ _NAMED = 10
 
 
 class ReadableImages(NamedTuple):
-    """Result of `readable_images`.
-
-    Args:
-        indices: positions of the usable files, ascending.
-        skipped: dict from the name of each unusable file to the reason.
-    """
+    """Positions of the usable files, and the reason by name of each other."""
 
     indices: list[int]
     skipped: dict[str, str]
@@ -33,7 +28,6 @@ def readable_images(
     paths: Sequence[str | Path],
     *,
     on_error: str = "raise",
-    min_side: int = 1,
     max_pixels: int = MAX_PIXELS,
 ) -> ReadableImages:
     """Decodes every file once and finds those that cannot be used.
@@ -44,8 +38,6 @@ def readable_images(
         paths: file names.
         on_error: `"raise"` (default): one error that names the unusable
             files; `"skip"`: leave them out and return them.
-        min_side: smallest length of the shorter side, in pixels. Default 1:
-            every size, because batches enlarge small images.
         max_pixels: files of more pixels are unusable and not decoded. Default
             50 million.
 
@@ -58,9 +50,7 @@ def readable_images(
     check_choice("raise", "skip", on_error=on_error)
     names = [str(path) for path in paths]
     with ThreadPoolExecutor() as threads:
-        reasons = list(
-            threads.map(lambda p: _reason(p, min_side, max_pixels), names)
-        )
+        reasons = list(threads.map(lambda p: _reason(p, max_pixels), names))
     skipped = {p: r for p, r in zip(names, reasons, strict=True) if r}
     indices = [i for i, reason in enumerate(reasons) if not reason]
     if skipped and (on_error == "raise" or not indices):
@@ -68,31 +58,22 @@ def readable_images(
     return ReadableImages(indices, skipped)
 
 
-def _reason(path, min_side, max_pixels):
+def _reason(path, max_pixels):
     import tensorflow as tf
 
     try:
         contents = tf.io.read_file(path).numpy()
         if not contents:
             raise ValueError("empty file")
-        height, width = image_size(contents)
-        check_num_pixels(height, width, max_pixels)
-        _decode(contents)
+        check_num_pixels(*image_size(contents), max_pixels)
+        if tf.image.is_jpeg(contents):
+            # 1/8 of the size: all bytes are read, few pixels are made.
+            tf.io.decode_jpeg(contents, channels=3, ratio=8)
+        else:
+            decode_image(contents, max_pixels=max_pixels)
     except (tf.errors.OpError, ValueError) as error:
         return f"cannot be read ({first_words(error)})"
-    if min(height, width) < min_side:
-        return f"{width} x {height} pixels, smaller than {min_side}"
     return None
-
-
-def _decode(contents):
-    import tensorflow as tf
-
-    if tf.image.is_jpeg(contents):
-        # 1/8 of the size: all bytes are read, few pixels are made.
-        tf.io.decode_jpeg(contents, channels=3, ratio=8)
-    else:
-        decode_image(contents, max_pixels=2**63)
 
 
 def _message(skipped, total):

@@ -6,9 +6,7 @@ from typing import Any
 def untuned(dataset: Any) -> Any:
     """Switches the autotuner of a `tf.data.Dataset` off.
 
-    The end of an iterator waits for the autotuner's thread, which sleeps at
-    doubling intervals: seconds after each training and evaluation. Without it
-    `tf.data.AUTOTUNE` is the number of cores.
+    The end of an iterator would wait seconds for its thread.
     """
     import tensorflow as tf
 

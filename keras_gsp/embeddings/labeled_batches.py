@@ -41,15 +41,9 @@ def batches_of(
 class LabeledBatches:
     """Iterates over (images, labels) batches, any number of times.
 
-    Args:
-        dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
-            (images, labels) batches, or a tuple of two arrays.
-        name: name of the data set in error messages.
-        batch_size: images per batch when arrays are given.
-
-    Raises:
-        TypeError: a data set of another kind or structure.
-        ValueError: an infinite or empty data set, or unequal lengths.
+    The data set is a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
+    such batches, or a tuple of two arrays, cut into batches of `batch_size`.
+    `name` is its name in errors.
     """
 
     def __init__(self, dataset: Any, name: str, batch_size: int) -> None:
@@ -162,19 +156,9 @@ def _structure(value):
 def encoded_batches(
     encoder: keras.Model, batches: Iterable[tuple[Any, Any]]
 ) -> Iterator[tuple[np.ndarray, Any]]:
-    """Yields the embeddings and labels of a data set, batch by batch.
+    """Yields embeddings (batch, size) and labels, batch by batch.
 
-    Args:
-        encoder: Keras model with one output (batch, size), or with a dict of
-            outputs that holds `"embedding"`.
-        batches: `LabeledBatches`, or other (images, labels) batches.
-
-    Yields:
-        (batch, size) finite embeddings and (batch,) labels, NumPy arrays.
-
-    Raises:
-        TypeError: an encoder without one embedding.
-        ValueError: embeddings of another rank, NaN or infinity.
+    The encoder has one output, or a dict of outputs with `"embedding"`.
     """
     predict = predictor(encoder)
     for images, labels in batches_of(batches, batch_size=64):
@@ -195,15 +179,11 @@ def encoded(
 
 
 def embedding_of(outputs: Any) -> Any:
-    """Returns the embedding among an encoder's outputs.
-
-    Args:
-        outputs: tensor or array (batch, size), or its shape, or a dict of
-            outputs that holds one under `"embedding"`.
+    """Returns the embedding among an encoder's outputs, or its shape.
 
     Raises:
         TypeError: several outputs without the name `"embedding"`.
-        ValueError: another rank.
+        ValueError: another rank than (batch, size).
     """
     if isinstance(outputs, dict) and "embedding" in outputs:
         outputs = outputs["embedding"]

@@ -7,7 +7,7 @@ from keras import ops
 
 
 class SearchedSides(NamedTuple):
-    """Checked queries and gallery; see `searched_sides`."""
+    """Checked queries and gallery; codes from 0, or booleans of classes."""
 
     embeddings: np.ndarray
     codes: np.ndarray
@@ -27,12 +27,8 @@ def searched_sides(
 ) -> SearchedSides:
     """Checks queries and gallery and numbers their classes consistently.
 
-    Arguments and errors are those of `retrieval_scores`. `may_be_multiple`
-    says whether labels may also be (items, classes) booleans.
-
-    Returns:
-        `SearchedSides`: embeddings in float32 or float64; class codes from 0,
-        or the booleans; the label of each code.
+    Arguments and errors are those of `retrieval_scores`; only where labels
+    `may_be_multiple` may they be (items, classes) booleans.
     """
     embeddings = checked_embeddings(embeddings, "embeddings")
     if (gallery_embeddings is None) != (gallery_labels is None):
@@ -91,11 +87,7 @@ def _checked_multiple(labels, length, name, num_classes=None):
 def checked_embeddings(embeddings: Any, name: str = "embeddings") -> np.ndarray:
     """Returns embeddings (items, size) as a finite NumPy array.
 
-    float64 stays float64, other dtypes become float32. `name` is the
-    argument's name in error messages.
-
-    Raises:
-        ValueError: another rank, no items, no columns, NaN or infinity.
+    float64 stays float64, other dtypes become float32.
     """
     if not isinstance(embeddings, np.ndarray):
         embeddings = ops.convert_to_numpy(embeddings)
@@ -134,7 +126,6 @@ def _class_codes(labels, length, gallery_labels, gallery_length):
             )
         together = np.concatenate([labels, gallery_labels])
     classes, codes = np.unique(together, return_inverse=True)
-    codes = codes.reshape(-1)
     own = codes[:length]
     others = own if gallery_labels is None else codes[length:]
     return own, others, classes.tolist()
@@ -143,12 +134,7 @@ def _class_codes(labels, length, gallery_labels, gallery_length):
 def checked_labels(
     labels: Any, length: int | None, name: str = "labels"
 ) -> np.ndarray:
-    """Returns labels as a flat array of integers, floats or strings.
-
-    Args:
-        labels: (items,) or (items, 1), tensor, array or list.
-        length: number of items there must be.
-        name: their name in error messages.
+    """Returns labels, (items,) or (items, 1), as a flat array.
 
     Raises:
         TypeError: neither numbers nor strings.
@@ -201,13 +187,11 @@ def _plain_strings(labels, name):
 
 
 def nearby_origin(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Returns a point near the middle of the data, on a coarse grid.
+    """Returns a point near the middle of data in [low, high], on a coarse grid.
 
-    `|x|^2 + |y|^2 - 2 x.y` cancels digits if the data have a common offset;
-    subtracting the offset first does not change distances. The grid is a
-    power of two about as wide as the data: exact ties stay exact, and for
-    centered data the point is 0. The smallest and the largest value of each
-    coordinate are given.
+    `|x|^2 + |y|^2 - 2 x.y` cancels digits if the data have a common offset. The
+    grid is a power of two about as wide as the data: exact ties stay exact, and
+    for centered data the point is 0.
     """
     low, high = np.asarray(low, "float64"), np.asarray(high, "float64")
     spread = np.exp2(np.frexp(high - low)[1])
@@ -220,11 +204,8 @@ def moved_to_origin(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Shifts and scales queries and gallery, to keep rounding small.
 
-    The scale is a power of two and keeps squares from overflowing.
-
-    Returns:
-        Both in their common dtype (one array if they were one), and the
-        scale: distances become `scale` times the given ones.
+    Returns both in their common dtype, and the scale, a power of two: distances
+    become `scale` times the given ones.
     """
     dtype = np.result_type(embeddings, gallery)
     low = np.minimum(embeddings.min(axis=0), gallery.min(axis=0))
@@ -233,11 +214,7 @@ def moved_to_origin(
     largest = np.max(np.maximum(np.abs(low - shift), np.abs(high - shift)))
     scale = np.exp2(-np.frexp(largest)[1]) if largest > 0 else 1.0
     shift, scale = shift.astype(dtype), dtype.type(scale)
-    moved = (embeddings.astype(dtype, copy=False) - shift) * scale
-    if gallery is embeddings:
-        return moved, moved, float(scale)
-    return (
-        moved,
-        (gallery.astype(dtype, copy=False) - shift) * scale,
-        float(scale),
-    )
+    moved = other = (embeddings.astype(dtype, copy=False) - shift) * scale
+    if gallery is not embeddings:
+        other = (gallery.astype(dtype, copy=False) - shift) * scale
+    return moved, other, float(scale)

@@ -72,14 +72,7 @@ def predictor(encoder: keras.Model) -> Callable[[Any], Any]:
     """Returns `encoder.predict_on_batch`, shared between all processes.
 
     Each process copies the current weights to its devices and embeds a part
-    of the batch; all of them return the whole.
-
-    Args:
-        encoder: built Keras model.
-
-    Returns:
-        Function from (batch, ...), the same in every process, to NumPy
-        arrays in the structure of the encoder's outputs.
+    of the batch (the same in all); all of them return the whole.
     """
     if num_processes() == 1:
         return encoder.predict_on_batch

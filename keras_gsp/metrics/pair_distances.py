@@ -18,12 +18,8 @@ BLOCK_NUMBERS = 2**24
 class PairDistances:
     """Squared distances of pairs of items, or of queries and gallery items.
 
-    Arguments and errors are those of `verification_scores`.
-
-    Attributes:
-        num_positives: pairs of one class.
-        num_negatives: pairs of two classes.
-        scale: factor on the distances of `blocks`.
+    Arguments and errors are those of `verification_scores`. `scale` is a factor
+    on the distances of `blocks`.
     """
 
     def __init__(
@@ -63,12 +59,7 @@ class PairDistances:
                 )
 
     def blocks(self) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-        """Yields squared distances of positive and of negative pairs.
-
-        Yields:
-            One flat array of positives, and a list of flat arrays of
-            negatives; each the square of `scale` times the distance.
-        """
+        """Yields squared distances of positives, and arrays of negatives."""
         for rows in self._row_blocks():
             positives, negatives, columns = self._near(rows)
             far = [slice(columns.stop, None)]

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
-from keras_gsp.ops.arguments import check_choice, check_count, check_interval
-
-# Numbers that one batch of resamples gathers: 32 MB.
-BATCH_NUMBERS = 2**22
+from keras_gsp.ops.arguments import check_interval
+from keras_gsp.ops.extras import needed
 
 
 def paired_difference(
@@ -25,9 +23,6 @@ def paired_difference(
     classes: Any,
     *,
     confidence: float = 0.95,
-    method: str = "student",
-    num_resamples: int = 9999,
-    seed: int = 0,
 ) -> dict[str, float | int]:
     """Measures how much better encoder a is than b, with an interval.
 
@@ -47,8 +42,7 @@ def paired_difference(
     where V_sc is the same sum over the residual of seed and class, which the
     first two both count. The interval is Student's, `d +- t sqrt(V)`, with
     Satterthwaite's degrees of freedom. Its coverage is close to `confidence`
-    from three seeds on. The percentiles of a bootstrap cover too little with
-    few seeds that vary more than the classes do; otherwise both agree.
+    from three seeds on.
 
     Args:
         scores_a: scores of the first encoder, (queries,) or (seeds, queries),
@@ -58,10 +52,6 @@ def paired_difference(
         classes: class of each query, numbers or strings: (queries,) for all
             seeds, or a list with one (queries,) for each seed.
         confidence: coverage of the interval, in (0, 1). Default 0.95.
-        method: `"student"` (default) as above, or `"bootstrap"`: percentiles
-            of resampled classes and seeds, which need not be symmetric.
-        num_resamples: resamples of the bootstrap. Default 9999.
-        seed: seed of the bootstrap. Default 0.
 
     Returns:
         A dict of Python numbers: `difference` (a - b), `low` and `high`, the
@@ -103,8 +93,6 @@ def paired_difference(
     which here is the residual.
     """
     check_interval("(0, 1)", confidence=confidence)
-    check_choice("student", "bootstrap", method=method)
-    check_count(num_resamples=num_resamples)
     rows_a = _rows_of_seeds(scores_a, "scores_a")
     rows_b = _rows_of_seeds(scores_b, "scores_b")
     lengths = [len(row) for row in rows_a]
@@ -133,10 +121,7 @@ def paired_difference(
         for weights in (of_a - of_b, None)
     )
     difference = float(sums.sum() / counts.sum())
-    if method == "student":
-        low, high = _student(sums, counts, confidence)
-    else:
-        low, high = _bootstrap(sums, counts, confidence, num_resamples, seed)
+    low, high = _interval(sums, counts, confidence)
     return {
         "difference": difference,
         "low": low,
@@ -150,8 +135,9 @@ def paired_difference(
     }
 
 
-def _student(sums, counts, confidence):
-    stats = _scipy_stats()
+def _interval(sums, counts, confidence):
+    install = "'keras-gsp[statistics]'"
+    stats = needed("scipy", "paired_difference", install).stats
     total = counts.sum()
     difference = sums.sum() / total
     shares = (sums - difference * counts) / total
@@ -179,44 +165,6 @@ def _student(sums, counts, confidence):
     freedom = max(freedom, min(degrees))
     half = stats.t.ppf((1 + confidence) / 2, freedom) * np.sqrt(variance)
     return float(difference - half), float(difference + half)
-
-
-def _bootstrap(sums, counts, confidence, num_resamples, seed):
-    stats = _scipy_stats()
-    num_seeds, num_classes = sums.shape
-
-    def resampled(classes, seeds=None, axis=-1):
-        rows = np.zeros(1, int) if seeds is None else seeds
-        chosen = rows[..., :, None], classes[..., None, :]
-        return sums[chosen].sum((-1, -2)) / counts[chosen].sum((-1, -2))
-
-    # Two samples that are not paired are resampled apart: classes and seeds.
-    samples = [np.arange(num_classes)]
-    if num_seeds > 1:
-        samples.append(np.arange(num_seeds))
-    found = stats.bootstrap(
-        samples,
-        resampled,
-        n_resamples=num_resamples,
-        batch=max(1, BATCH_NUMBERS // sums.size),
-        vectorized=True,
-        confidence_level=confidence,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    )
-    low, high = found.confidence_interval
-    return float(low), float(high)
-
-
-def _scipy_stats():
-    try:
-        from scipy import stats
-    except ImportError as error:
-        raise ImportError(
-            "`paired_difference` needs SciPy: pip install "
-            f"'keras-gsp[statistics]'. Received: {error}."
-        ) from error
-    return stats
 
 
 def _rows_of_seeds(scores, name):

@@ -40,16 +40,12 @@ def positive_ranks(
     is_complete: bool = False,
     block_size: int | None = None,
 ) -> Iterator[Hits]:
-    """Yields the ranks of the positives of each query.
+    """Yields queries and ranks of their positives, sorted by query and rank.
 
     Rankings are by Euclidean distance; equal distances are ordered by
     position. Each is as deep as the query has positives, at least `at_least`;
     all of the gallery if `is_complete`. A gallery that is the queries' own
-    begins with them.
-
-    Yields:
-        Queries and ranks from 1, two arrays (hits,), sorted by query and
-        rank; all hits of a query are in one pair.
+    begins with them. All hits of a query are in one pair of arrays.
     """
     search = _Search(embeddings, gallery, relevance, at_least, block_size)
     order = np.argsort(relevance.num_positives, kind="stable")

@@ -15,15 +15,8 @@ class Relevance:
 
     A positive shares a label with the query. A ranking excludes the query
     itself, if the queries are their own gallery, and positives of the query's
-    group (the same identity under the same camera).
-
-    Args:
-        labels: (queries,) class codes, or (queries, classes) booleans.
-        gallery_labels: (gallery,) or (gallery, classes), of the same kind; a
-            negative code is of no class.
-        is_own_gallery: whether query i is gallery item i.
-        groups: (queries,) codes of groups, or `None`.
-        gallery_groups: (gallery,) codes of groups, or `None`.
+    group (the same identity under the same camera). Labels are class codes,
+    negative for no class, or (items, classes) booleans.
 
     Attributes:
         num_positives: (queries,), positives left in the ranking.
@@ -119,16 +112,7 @@ def group_codes(
     gallery_length: int,
     is_own_gallery: bool,
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Numbers the groups of queries and gallery from 0, consistently.
-
-    Returns:
-        Two integer arrays, or `None` twice if there are no groups.
-
-    Raises:
-        TypeError: groups that are neither numbers nor strings.
-        ValueError: another length, groups of one side alone, or of a gallery
-            that is not given.
-    """
+    """Numbers the groups of both sides from 0, consistently; or two `None`."""
     if is_own_gallery:
         if gallery_groups is not None:
             raise ValueError(
@@ -145,9 +129,7 @@ def group_codes(
             "`query_groups` and `gallery_groups` must be given together. "
             f"Received: no {missing}."
         )
-    sides = [
-        checked_labels(groups, length, "query_groups"),
-        checked_labels(gallery_groups, gallery_length, "gallery_groups"),
-    ]
-    codes = np.unique(np.concatenate(sides), return_inverse=True)[1]
+    groups = checked_labels(groups, length, "query_groups")
+    others = checked_labels(gallery_groups, gallery_length, "gallery_groups")
+    codes = np.unique(np.concatenate([groups, others]), return_inverse=True)[1]
     return codes[:length], codes[length:]

@@ -140,12 +140,11 @@ def retrieval_scores(
         "average_precision": average_precision,
     }
     check_count(is_optional=True, block_size=block_size)
-    for name in reranking:
-        if name not in RERANKINGS:
-            raise ValueError(
-                f"`reranking` must hold names of {RERANKINGS}. "
-                f"Received: reranking={tuple(reranking)}."
-            )
+    if not set(reranking) <= set(RERANKINGS):
+        raise ValueError(
+            f"`reranking` must hold names of {RERANKINGS}. "
+            f"Received: reranking={tuple(reranking)}."
+        )
     sides = searched_sides(
         embeddings,
         labels,
@@ -156,7 +155,6 @@ def retrieval_scores(
     gallery, relevance = _gallery_and_relevance(
         sides, query_groups, gallery_groups, distractor_embeddings
     )
-    is_scored = relevance.num_positives > 0
 
     def ranked(queries, gallery):
         return positive_ranks(
@@ -168,33 +166,49 @@ def retrieval_scores(
             block_size=block_size,
         )
 
-    def scored(hits):
+    def rows_of(hits):
         return _rows_of_hits(hits, relevance.num_positives, **measures)
 
-    rows = scored(ranked(sides.embeddings, gallery))
-    scores = _means(rows, is_scored)
+    rows = rows_of(ranked(sides.embeddings, gallery))
+    scores = _means(rows, relevance.num_positives)
     if reranking:
-        scores["reranked"] = {}
-        queries = unit_rows(sides.embeddings, "embeddings")
-        items = unit_rows(gallery, "gallery_embeddings")
-    for name in reranking:
-        if name == "alpha_query_expansion":
-            is_own = sides.is_own_gallery
-            hits = ranked(expanded_queries(queries, items, is_own), items)
-        else:
-            hits = _reciprocal_hits(queries, items, relevance)
-        scores["reranked"][name] = _means(scored(hits), is_scored)
-    if per_class:
-        scores["per_class"] = {
-            name: _means(
-                {key: row[members] for key, row in rows.items()},
-                is_scored[members],
-            )
-            for name, members in _members(sides.codes, sides.classes)
+        hits = _reranked_hits(sides, gallery, relevance, ranked)
+        scores["reranked"] = {
+            name: _means(rows_of(hits[name]()), relevance.num_positives)
+            for name in reranking
         }
+    if per_class:
+        scores["per_class"] = {}
+        for code, name in enumerate(sides.classes):
+            codes = sides.codes
+            is_own = codes[:, code] if codes.ndim == 2 else codes == code
+            own = {key: row[is_own] for key, row in rows.items()}
+            if is_own.any():
+                counts = relevance.num_positives[is_own]
+                scores["per_class"][name] = _means(own, counts)
     if per_query:
         scores["per_query"] = rows
     return scores
+
+
+def _reranked_hits(sides, gallery, relevance, ranked):
+    """For each re-ranking a function that returns its hits."""
+    queries = unit_rows(sides.embeddings, "embeddings")
+    items = unit_rows(gallery, "gallery_embeddings")
+    is_own = sides.is_own_gallery
+
+    def reciprocal():
+        rows = reciprocal_distances(queries, items, is_own)
+        for query, row in enumerate(rows):
+            if relevance.num_positives[query] > 0:
+                yield ranks_by_distance(row[None], np.array([query]), relevance)
+
+    return {
+        "alpha_query_expansion": lambda: ranked(
+            expanded_queries(queries, items, is_own), items
+        ),
+        "k_reciprocal": reciprocal,
+    }
 
 
 def _gallery_and_relevance(sides, query_groups, gallery_groups, distractors):
@@ -206,12 +220,26 @@ def _gallery_and_relevance(sides, query_groups, gallery_groups, distractors):
         len(sides.gallery),
         sides.is_own_gallery,
     )
-    gallery, gallery_codes, other_groups = _with_distractors(
-        sides, other_groups, distractors
-    )
+    gallery, codes = sides.gallery, sides.gallery_codes
+    if distractors is not None:
+        distractors = checked_embeddings(distractors, "distractor_embeddings")
+        if distractors.shape[1] != gallery.shape[1]:
+            raise ValueError(
+                "`distractor_embeddings` must have the size of the "
+                f"embeddings, {gallery.shape[1]}. "
+                f"Received: {distractors.shape[1]}."
+            )
+        count = len(distractors)
+        gallery = np.concatenate([gallery, distractors])
+
+        none = False if codes.ndim == 2 else -1
+        nothing = np.full((count, *codes.shape[1:]), none, codes.dtype)
+        codes = np.concatenate([codes, nothing])
+        if other_groups is not None:
+            other_groups = np.concatenate([other_groups, np.zeros(count, int)])
     relevance = Relevance(
         sides.codes,
-        gallery_codes,
+        codes,
         is_own_gallery=sides.is_own_gallery,
         groups=groups,
         gallery_groups=other_groups,
@@ -223,13 +251,6 @@ def _gallery_and_relevance(sides, query_groups, gallery_groups, distractors):
             f"{len(sides.codes)} queries, none with a positive."
         )
     return gallery, relevance
-
-
-def _reciprocal_hits(queries, gallery, relevance):
-    distances = reciprocal_distances(queries, gallery, relevance.is_own_gallery)
-    for query, row in enumerate(distances):
-        if relevance.num_positives[query] > 0:
-            yield ranks_by_distance(row[None], np.array([query]), relevance)
 
 
 def _rows_of_hits(hits, num_positives, **measures):
@@ -247,10 +268,11 @@ def _rows_of_hits(hits, num_positives, **measures):
     return rows
 
 
-def _means(rows, is_scored):
-    """Returns the means over the scored queries, and the counts."""
+def _means(rows, num_positives):
+    """Returns the means over the queries with a positive, and the counts."""
+    is_scored = num_positives > 0
     num_queries = int(np.count_nonzero(is_scored))
-    scores = {}
+    scores: dict[str, Any] = {}
     if num_queries:
         scores = {
             name: float(row[is_scored].mean()) for name, row in rows.items()
@@ -260,44 +282,13 @@ def _means(rows, is_scored):
     return scores
 
 
-def _members(codes, classes):
-    """Yields each class of the queries and the positions of its members."""
-    for code, name in enumerate(classes):
-        is_member = codes[:, code] if codes.ndim == 2 else codes == code
-        members = np.flatnonzero(is_member)
-        if len(members):
-            yield name, members
-
-
-def _with_distractors(sides, groups, distractors):
-    """Returns gallery, labels and groups, with items of no class added."""
-    if distractors is None:
-        return sides.gallery, sides.gallery_codes, groups
-    distractors = checked_embeddings(distractors, "distractor_embeddings")
-    if distractors.shape[1] != sides.gallery.shape[1]:
-        raise ValueError(
-            "`distractor_embeddings` must have the size of the embeddings, "
-            f"{sides.gallery.shape[1]}. Received: {distractors.shape[1]}."
-        )
-    gallery = np.concatenate([sides.gallery, distractors])
-    codes = sides.gallery_codes
-    nothing = np.zeros((len(distractors), *codes.shape[1:]), codes.dtype)
-    if codes.ndim == 1:
-        nothing -= 1
-    codes = np.concatenate([codes, nothing])
-    if groups is not None:
-        groups = np.concatenate([groups, np.zeros(len(distractors), int)])
-    return gallery, codes, groups
-
-
 def _checked_ranks(ranks, name):
     ranks = tuple(ranks)
-    for k in ranks:
-        if not is_integer(k, least=1):
-            raise ValueError(
-                f"`{name}` must hold integers of at least 1. "
-                f"Received: {name}={ranks}."
-            )
+    if not all(is_integer(k, least=1) for k in ranks):
+        raise ValueError(
+            f"`{name}` must hold integers of at least 1. "
+            f"Received: {name}={ranks}."
+        )
     return tuple(dict.fromkeys(int(k) for k in ranks))
 
 
@@ -310,22 +301,18 @@ def ranked_scores(
     map_at: Sequence[int] = (),
     average_precision: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Computes the scores of queries from the ranks of their positives.
+    """Computes the scores of queries, 0 without a hit, from ranks of positives.
 
     The precision at the rank r_h of the h-th nearest positive is h / r_h.
 
     Args:
-        queries: (hits,), positions in `num_positives`, all hits of a query
-            together.
+        queries: (hits,), positions in `num_positives`, sorted.
         ranks: (hits,), from 1, rising for each query; at least those up to
             the query's number of positives and up to every k.
-        num_positives: (queries,), at least 1 where there is a hit.
-        recall_at: as for `retrieval_scores`.
-        map_at: as for `retrieval_scores`.
+        num_positives: (queries,).
+        recall_at: as for `retrieval_scores`, also the next two.
+        map_at: the k of each mAP@k.
         average_precision: whether to compute the mAP; needs all ranks.
-
-    Returns:
-        A dict from scores to arrays (queries,), 0 for a query without a hit.
     """
     count = len(num_positives)
     starts = np.flatnonzero(np.diff(queries, prepend=-1))
@@ -355,7 +342,6 @@ def ranked_scores(
         size = np.minimum(positives, k)
         scores[f"map_at_{k}"] = mean(precisions, ranks <= k, size)
     if average_precision:
-        scores["mean_average_precision"] = mean(
-            precisions, ranks > 0, positives
-        )
+        every = mean(precisions, ranks > 0, positives)
+        scores["mean_average_precision"] = every
     return scores

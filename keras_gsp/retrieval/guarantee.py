@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.ops.arguments import check_interval
-from keras_gsp.retrieval.index.search_index import SearchIndex
+from keras_gsp.retrieval.index.search_index import SearchIndex, blocks_of
 from keras_gsp.retrieval.space import (
     SpaceFingerprint,
     check_space,
@@ -34,15 +34,13 @@ class RetrievalGuarantee:
     The shortlist of a query are the gallery items within `radius`. If the
     gallery holds the query's class, an item of that class is among them with
     a probability of at least `coverage`. A query whose nearest item is
-    farther than `novelty_distance` is declined: "nothing like it in the
-    gallery". This happens to at most `false_alarm_rate` of the queries whose
-    class the gallery holds.
+    farther than `novelty_distance` is declined; this happens to at most
+    `false_alarm_rate` of the queries whose class the gallery holds.
 
-    Both hold if the classes of the gallery and of the held-out images are
-    drawn alike, and for a query of a class drawn at random: on average over
-    classes, not for each class. Images of one class are not independent,
-    hence the quantile is over classes (hierarchical conformal prediction).
-    With the scores s_ci of C held-out classes,
+    Both hold on average over classes, not for each, if the classes of the
+    gallery and of the held-out images are drawn alike. Images of one class
+    are not independent, hence the quantile is over classes (hierarchical
+    conformal prediction). With the scores s_ci of C held-out classes,
 
     ```
     radius = inf { r : sum_c 1/n_c sum_i [s_ci <= r] >= (1 - a) (C + 1) }
@@ -121,10 +119,9 @@ class RetrievalGuarantee:
     ) -> "RetrievalGuarantee":
         """Finds both distances on classes that nothing was trained on.
 
-        Each held-out image is a query. As many other images of its class as a
-        class of the gallery has (drawn at random; fewer where there are
-        fewer, which makes lists longer) stand for its class in the gallery,
-        and a random class of the gallery makes room for them.
+        Each held-out image is a query. As many others of its class as a class
+        of the gallery has, drawn at random, stand for its class in the
+        gallery; a random class of the gallery makes room for them.
 
         Args:
             encoder: Keras model, images to embeddings (or to a dict with
@@ -156,12 +153,9 @@ class RetrievalGuarantee:
                 "`gallery` must hold items. Received: an empty index."
             )
         check_space(encoder, gallery, "gallery")
-        batches = LabeledBatches(
-            held_out_classes, "held_out_classes", batch_size
-        )
-        embeddings, labels = encoded(encoder, batches)
-        scores = class_scores(gallery, embeddings, labels, seed)
-        classes, right, nearest = scores
+        data = LabeledBatches(held_out_classes, "held_out_classes", batch_size)
+        held_out = encoded(encoder, data)
+        classes, right, nearest = class_scores(gallery, *held_out, seed)
         return cls(
             radius=class_quantile(right, classes, coverage, "coverage"),
             coverage=float(coverage),
@@ -190,11 +184,8 @@ class RetrievalGuarantee:
     def is_covered(self, distances: Any) -> np.ndarray:
         """Returns for which queries the list is whole, booleans (queries,).
 
-        It is not for a declined query, nor where all k neighbors are within
-        the radius: then search for more.
-
-        Args:
-            distances: as for `set_sizes`.
+        Not for a declined query, nor where all k neighbors are within the
+        radius: then search for more. `distances` as for `set_sizes`.
         """
         sizes = self.set_sizes(distances)
         return (sizes > 0) & ~(np.asarray(distances)[:, -1] <= self.radius)
@@ -213,19 +204,9 @@ class RetrievalGuarantee:
 def class_scores(
     gallery: SearchIndex, embeddings: Any, labels: Any, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distances of held-out queries to their class and to the gallery.
-
-    Args:
-        gallery: index with labels, not empty.
-        embeddings: (items, size), of held-out classes.
-        labels: (items,), none of them in the gallery.
-        seed: seed of the drawing.
-
-    Returns:
-        Classes of the queries, (queries,), their distance to the nearest item
-        of their class, and to the nearest item of any class.
-    """
-    known, sizes = _classes_of(gallery)
+    """Classes of held-out queries, distance to their class and to any item."""
+    blocks = [gallery.items(some)[1] for some in blocks_of(gallery.ids())]
+    known, sizes = np.unique(np.concatenate(blocks), return_counts=True)
     shared = np.intersect1d(known, labels)
     if len(shared):
         raise ValueError(
@@ -261,16 +242,9 @@ def class_scores(
 def class_quantile(
     scores: np.ndarray, classes: np.ndarray, level: float, name: str
 ) -> float:
-    """Returns the smallest score that enough classes stay below.
+    """Returns the smallest score that a share of C + 1 classes stays below.
 
-    Args:
-        scores: (queries,).
-        classes: (queries,), their classes; each class weighs the same.
-        level: share of C + 1 classes, in (0, 1).
-        name: `"coverage"` or `"false_alarm_rate"`, for the error.
-
-    Raises:
-        ValueError: more classes are needed.
+    Each class weighs the same; `name` is that of the level in the error.
     """
     _, codes, counts = np.unique(
         classes, return_inverse=True, return_counts=True
@@ -287,14 +261,3 @@ def class_quantile(
     # Sums of fractions end below whole numbers.
     place = np.searchsorted(weights, level * (len(counts) + 1) - 1e-9)
     return float(scores[order[min(int(place), len(order) - 1)]])
-
-
-def _classes_of(gallery):
-    """Classes of a gallery and their numbers of items."""
-    labels = [gallery.items(some)[1] for some in blocks_of(gallery.ids())]
-    return np.unique(np.concatenate(labels), return_counts=True)
-
-
-def blocks_of(ids: np.ndarray, size: int = 4096) -> list[np.ndarray]:
-    """Cuts ids into blocks of that many, the last one shorter."""
-    return [ids[start : start + size] for start in range(0, len(ids), size)]

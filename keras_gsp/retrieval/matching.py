@@ -137,9 +137,8 @@ class MatchThreshold:
             )
         nearest = _smallest_negatives(pairs, allowed + 1).astype("float64")
         accepted, refused = np.partition(nearest, allowed - 1)[-2:]
-        if accepted < refused:
-            squared = (accepted + refused) / 2
-        else:
+        squared = (accepted + refused) / 2
+        if accepted == refused:
             squared = accepted * (1 - ROUNDING)
         if refused == 0:
             raise ValueError(
@@ -177,10 +176,7 @@ def checked_match(
 ) -> MatchThreshold | None:
     """Returns a threshold or `None`, and raises `TypeError` otherwise.
 
-    Args:
-        match: the threshold.
-        space: of the index; another one than the threshold's is refused with
-            `ValueError`.
+    Refuses that of another `space` with `ValueError`.
     """
     if match is None:
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.data.preprocessing import preprocessing_of
+from keras_gsp.data.preprocessing import CUT, preprocessing_of
 from keras_gsp.embeddings.labeled_batches import embedding_of
 
 # Settings of a layer that do not change what it computes.
@@ -19,10 +19,10 @@ _IDLE_ENDINGS = ("_initializer", "_regularizer", "_constraint", "_config")
 class SpaceFingerprint:
     """What decides where an encoder embeds an image.
 
-    Distances between embeddings of two encoders mean nothing. Indexes that
-    `from_encoder` made and exports carry the fingerprint of their encoder;
-    another encoder is refused by name. `None` in its place is an unknown
-    space, as of an index made of bare arrays: it fits every encoder.
+    Distances between embeddings of two encoders mean nothing. Indexes of
+    `from_encoder` and exports carry the fingerprint of their encoder and
+    refuse another one. `None` in its place, as of an index of bare arrays, is
+    an unknown space, which fits every encoder.
 
     Args:
         weights: hash of all weights' bytes and shapes, in any order.
@@ -56,9 +56,8 @@ def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
 
     Equal weights, layers and preprocessing give equal fingerprints: after
     saving and loading, in another process, with another backend. The bytes of
-    the weights count: LoRA weights that were merged, or weights in another
-    precision, are another space, even where embeddings differ by rounding
-    alone.
+    the weights count: merged LoRA weights, or another precision, are another
+    space.
 
     Args:
         encoder: built Keras model.
@@ -94,19 +93,13 @@ def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
         return None
     layers = list(encoder._flatten_layers(include_self=False))
     found = [getattr(layer, "normalization", None) for layer in layers]
-    cut = preprocessing_of(encoder)
+    cut: Any = preprocessing_of(encoder)
     return SpaceFingerprint(
         weights=_digest(_weight(one) for one in encoder.weights),
         layers=_digest(map(_settings, layers)),
         normalization=next((one for one in reversed(found) if one), None),
         embedding_size=_embedding_size(encoder),
-        preprocessing=None
-        if cut is None
-        else {
-            "height": cut.height,
-            "width": cut.width,
-            "crop_fraction": cut.crop_fraction,
-        },
+        preprocessing=cut and {name: getattr(cut, name) for name in CUT},
     )
 
 
@@ -123,8 +116,7 @@ def check_space(encoder: Any, holder: Any, name: str = "index") -> None:
         ValueError: the two spaces differ; it names how.
     """
     made = getattr(holder, "space", None)
-    if made is not None:
-        check_same_space(made, space_fingerprint(encoder), name)
+    check_same_space(made, made and space_fingerprint(encoder), name)
 
 
 def check_same_space(
@@ -132,10 +124,7 @@ def check_same_space(
 ) -> None:
     """Raises `ValueError` for two known spaces that differ.
 
-    Args:
-        made: space of what `name` names.
-        other: space of the encoder, or of what was made by it.
-        name: name of the first in the error.
+    `made` is that of what `name` names, `other` that of the encoder.
     """
     if made is None or other is None or made == other:
         return
@@ -168,10 +157,7 @@ def _weight(variable):
 
 
 def _settings(layer):
-    """A layer's kind and plain settings.
-
-    Other settings are objects of their own, and models consist of layers.
-    """
+    """A layer's kind and plain settings; others are layers of their own."""
     config = {} if hasattr(layer, "layers") else layer.get_config()
     settings = {
         name: value
@@ -194,7 +180,5 @@ def _embedding_size(encoder):
     inputs = getattr(encoder, "inputs", None)
     if not inputs:
         return None
-    spec = encoder.compute_output_spec(
-        inputs[0] if len(inputs) == 1 else inputs
-    )
-    return embedding_of(spec).shape[-1]
+    inputs = inputs[0] if len(inputs) == 1 else inputs
+    return embedding_of(encoder.compute_output_spec(inputs)).shape[-1]

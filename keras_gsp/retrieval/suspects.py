@@ -9,7 +9,8 @@ from keras_gsp.embeddings.labeled_embeddings import (
     checked_embeddings,
     checked_labels,
 )
-from keras_gsp.ops.arguments import check_count
+from keras_gsp.metrics.reranking import unit_rows
+from keras_gsp.ops.arguments import is_integer
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.search_index import SearchIndex
 
@@ -114,46 +115,20 @@ def suspects(
 
     Reference:
         Northcutt, Jiang and Chuang, "Confident Learning: Estimating
-        Uncertainty in Dataset Labels", JAIR 2021. Their threshold of a class
-        is its mean probability, too; they compare it with the probability of
-        another class, here with that of the label itself, which also works
-        with a handful of items a class.
+        Uncertainty in Dataset Labels", JAIR 2021. They compare a class's mean
+        probability with the probability of another class, here with that of
+        the label itself, which also works with a handful of items a class.
     """
     rows = checked_embeddings(embeddings).astype("float32")
     labels = checked_labels(labels, len(rows))
-    names, codes = np.unique(labels, return_inverse=True)
-    _check(rows, names, num_neighbors, index)
-    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    near, distances = _neighbors(rows, num_neighbors, index)
-    sizes = np.bincount(codes)
-    own, other, best = _probabilities(rows, codes, sizes)
-    means = np.bincount(codes, own) / sizes
-    is_alone = sizes[codes] == 1
-    scores = np.where(is_alone, 1.0, own / np.maximum(means[codes], 1e-30))
-    agreement = _agreement(near, codes, sizes)
-    is_wrong = (scores < WRONG_SCORE) & (agreement == 0)
-    wrong = np.flatnonzero(is_wrong)
-    return Suspects(
-        label_scores=scores,
-        agreement=agreement,
-        suggested=names[best],
-        wrong_labels=wrong[np.argsort(scores[wrong], kind="stable")],
-        duplicates=_duplicates(near, distances),
-        outliers=_outliers(distances[:, -1]),
-        same_classes=[
-            (names[one].item(), names[two].item())
-            for one, two in _same_classes(own, other, best, codes, sizes)
-        ],
+    names, codes, sizes = np.unique(
+        labels, return_inverse=True, return_counts=True
     )
-
-
-def _check(rows, names, num_neighbors, index):
-    check_count(num_neighbors=num_neighbors)
     if len(names) < 2:
         raise ValueError(
             f"`labels` must have at least two classes. Received: {len(names)}."
         )
-    if not 2 <= num_neighbors < len(rows):
+    if not is_integer(num_neighbors, least=2) or num_neighbors >= len(rows):
         raise ValueError(
             "`num_neighbors` must be at least 2 and below the number of items, "
             f"{len(rows)}. Received: num_neighbors={num_neighbors}."
@@ -163,12 +138,31 @@ def _check(rows, names, num_neighbors, index):
             "`index` must hold the same items. "
             f"Received: {len(index)} and {len(rows)} items."
         )
-    is_zero = ~rows.any(axis=1)
-    if is_zero.any():
-        raise ValueError(
-            "`embeddings` must not be zero. Received: "
-            f"{is_zero.sum()} rows of zeros, first row {is_zero.argmax()}."
-        )
+    rows = unit_rows(rows, "embeddings")
+    near, distances = _neighbors(rows, num_neighbors, index)
+    own, other, best = _probabilities(rows, codes, sizes)
+    means = np.bincount(codes, own) / sizes
+    is_alone = sizes[codes] == 1
+    scores = np.where(is_alone, 1.0, own / np.maximum(means[codes], 1e-30))
+    agreement = _agreement(near, codes, sizes)
+    last = distances[:, -1]
+    low, high = np.quantile(last, [0.25, 0.75])
+    pairs = _same_classes(own, other, best, codes, sizes)
+    return Suspects(
+        label_scores=scores,
+        agreement=agreement,
+        suggested=names[best],
+        wrong_labels=_first(scores, (scores < WRONG_SCORE) & (agreement == 0)),
+        duplicates=_duplicates(near, distances),
+        outliers=_first(-last, last > high + FENCE * (high - low)),
+        same_classes=[tuple(names[list(pair)].tolist()) for pair in pairs],
+    )
+
+
+def _first(values, is_found):
+    """Positions of what is found, the smallest value first."""
+    found = np.flatnonzero(is_found)
+    return found[np.argsort(values[found], kind="stable")]
 
 
 def _neighbors(rows, count, index):
@@ -195,20 +189,25 @@ def _probabilities(rows, codes, sizes):
         found[np.arange(len(own)), codes[some]] = own
         return found
 
+    def shares_of(logits):
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def likelihood(temperature):
+        shares = shares_of(found / temperature)
+        own = shares[np.arange(len(sample)), codes[sample]]
+        return np.log(np.maximum(own, 1e-38)).sum()
+
     sample = np.arange(0, len(rows), -(-len(rows) // CALIBRATED_ITEMS))
     sample = sample[sizes[codes[sample]] > 1]
-    logits = similarities(sample)
-    temperature = min(
-        TEMPERATURES, key=lambda t: _loss(logits / t, codes[sample])
-    )
+    found = similarities(sample)
+    temperature = max(TEMPERATURES, key=likelihood)
     own, other = np.empty(len(rows)), np.empty(len(rows))
     best = np.empty(len(rows), "int64")
     step = max(1, PROBABILITIES // len(sizes))
     for start in range(0, len(rows), step):
         some = np.arange(start, min(start + step, len(rows)))
-        logits = similarities(some) / temperature
-        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
+        shares = shares_of(similarities(some) / temperature)
         places = np.arange(len(some)), codes[some]
         own[some] = shares[places]
         shares[places] = -1
@@ -219,16 +218,6 @@ def _probabilities(rows, codes, sizes):
 
 def _directions(sums):
     return sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
-
-
-def _loss(logits, codes):
-    """Mean negative log likelihood; 0 without an item to judge."""
-    if not len(codes):
-        return 0.0
-    largest = logits.max(axis=1)
-    totals = np.exp(logits - largest[:, None]).sum(axis=1)
-    own = logits[np.arange(len(codes)), codes]
-    return float(np.mean(np.log(totals) + largest - own))
 
 
 def _agreement(near, codes, sizes):
@@ -249,18 +238,11 @@ def _duplicates(near, distances):
     return pairs[order]
 
 
-def _outliers(distances):
-    low, high = np.quantile(distances, [0.25, 0.75])
-    far = np.flatnonzero(distances > high + FENCE * (high - low))
-    return far[np.argsort(-distances[far], kind="stable")]
-
-
 def _same_classes(own, other, best, codes, sizes):
-    """Yields pairs of class numbers of which each finds the other as near."""
-    shares: dict[tuple[int, int], float] = {}
+    """Pairs of class numbers of which each finds the other as near."""
     mixed = other / np.maximum(own + other, 1e-30) / sizes[codes]
-    judged = np.flatnonzero(sizes[codes] > 1)
-    for item in judged.tolist():
+    shares: dict[tuple[int, int], float] = {}
+    for item in np.flatnonzero(sizes[codes] > 1).tolist():
         pair = int(codes[item]), int(best[item])
         shares[pair] = shares.get(pair, 0.0) + mixed[item]
     found = {

@@ -24,13 +24,9 @@ def write_checksums(folder: str | os.PathLike) -> None:
 def verify_checksums(
     folder: str | os.PathLike, *, skip: Collection[str] = ()
 ) -> None:
-    """Raises unless every file listed in `checksums.json` is unchanged.
+    """Raises `ValueError` unless all files of `checksums.json` are unchanged.
 
     Files named in `skip` must be there but are not read.
-
-    Raises:
-        ValueError: files that are missing or changed, by name; or no readable
-            `checksums.json`.
     """
     folder = Path(folder)
     damaged = []

@@ -19,12 +19,9 @@ def is_left_behind(path: Path) -> bool:
 def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     """Yields a temporary name to write to, renamed to `path` on success.
 
-    The new file and the folder's entry are forced to the disk: after a power
-    cut there is the old file or the new one. An error inside the block
-    removes the temporary file; a killed process leaves it, with the ending
-    `.partial`.
-
-    Its folder is made; a file already there is replaced.
+    After a power cut there is the old file or the new one. An error inside the
+    block removes the temporary file; a killed process leaves it, with the
+    ending `.partial`. The folder is made.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,11 +48,7 @@ def whole_folder(
 ) -> Iterator[Path]:
     """Yields a temporary folder to write to, renamed to `path` on success.
 
-    Its parents are made. An error inside the block removes the temporary
-    folder and leaves what was at `path` before.
-
-    Raises:
-        FileExistsError: something is at `path` and `overwrite` is `False`.
+    An error inside the block removes it and leaves what was at `path`.
     """
     path = Path(path)
     _check_free(path, overwrite)

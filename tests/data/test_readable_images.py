@@ -20,9 +20,8 @@ def paths(tmp_path):
     (tmp_path / "cut.jpg").write_bytes(whole[: len(whole) - 60])
     (tmp_path / "empty.jpg").write_bytes(b"")
     (tmp_path / "text.png").write_text("not an image")
-    image.resize((20, 9)).save(tmp_path / "small.png")
     names = ["good.jpg", "cut.jpg", "good.png", "empty.jpg", "text.png"]
-    return [tmp_path / name for name in [*names, "small.png", "missing.jpg"]]
+    return [tmp_path / name for name in [*names, "missing.jpg"]]
 
 
 def test_one_error_names_every_unusable_file(paths):
@@ -30,21 +29,15 @@ def test_one_error_names_every_unusable_file(paths):
         gsp.data.readable_images(paths)
     for name in ("cut.jpg", "empty.jpg", "text.png", "missing.jpg"):
         assert name in str(error.value)
-    assert "4 unusable of 7" in str(error.value)
+    assert "4 unusable of 6" in str(error.value)
     assert "good" not in str(error.value)
 
 
 def test_unusable_files_are_skipped_and_reported(paths):
     indices, skipped = gsp.data.readable_images(paths, on_error="skip")
-    assert indices == [0, 2, 5]
+    assert indices == [0, 2]
     assert len(skipped) == 4
     assert "empty file" in skipped[str(paths[3])]
-
-
-def test_small_images_are_named_with_their_size(paths):
-    found = gsp.data.readable_images(paths, on_error="skip", min_side=10)
-    assert found.indices == [0, 2]
-    assert "20 x 9 pixels" in found.skipped[str(paths[5])]
 
 
 def test_a_folder_without_one_usable_file_is_an_error(paths):

@@ -81,23 +81,19 @@ def test_one_query_a_class_and_one_seed_is_the_paired_t_interval():
     assert (found["low"], found["high"]) == pytest.approx(tuple(expected))
 
 
-@pytest.mark.parametrize("method", ["student", "bootstrap"])
-def test_exchanging_the_encoders_turns_the_sign(method):
+def test_exchanging_the_encoders_turns_the_sign():
     scores_a, scores_b = noisy_scores(0)
-    forth = paired_difference(scores_a, scores_b, CLASSES, method=method)
-    back = paired_difference(scores_b, scores_a, CLASSES, method=method)
+    forth = paired_difference(scores_a, scores_b, CLASSES)
+    back = paired_difference(scores_b, scores_a, CLASSES)
     assert forth["difference"] == -back["difference"]
-    assert forth["low"] == pytest.approx(-back["high"], rel=1e-2)
+    assert forth["low"] == pytest.approx(-back["high"])
     assert forth["low"] <= forth["difference"] <= forth["high"]
 
 
-@pytest.mark.parametrize("method", ["student", "bootstrap"])
 @pytest.mark.parametrize("gap", [0.0, 0.25])
-def test_a_constant_difference_has_no_width(method, gap):
+def test_a_constant_difference_has_no_width(gap):
     scores_b = np.round(np.random.default_rng(0).uniform(size=(2, 40)) * 64)
-    found = paired_difference(
-        scores_b + gap, scores_b, CLASSES, method=method, num_resamples=20
-    )
+    found = paired_difference(scores_b + gap, scores_b, CLASSES)
     assert (found["low"], found["difference"], found["high"]) == (gap,) * 3
 
 
@@ -108,32 +104,6 @@ def test_more_confidence_is_wider():
         found = paired_difference(*scores, CLASSES, confidence=confidence)
         widths.append(found["high"] - found["low"])
     assert widths == sorted(widths)
-
-
-def test_bootstrap_and_student_agree_where_there_are_many_of_all():
-    rng = np.random.default_rng(0)
-    classes = np.repeat(np.arange(150), 2)
-    gap = rng.normal(size=(1, 150))[:, classes] + rng.normal(size=(12, 1))
-    base = rng.normal(size=(12, 300))
-    widths = []
-    for method in ("student", "bootstrap"):
-        found = paired_difference(
-            base + gap, base, classes, method=method, num_resamples=2000
-        )
-        widths.append(found["high"] - found["low"])
-    # Percentiles of 12 seeds are about a tenth narrower than Student's t.
-    assert widths[1] == pytest.approx(widths[0], rel=0.25)
-
-
-def test_bootstrap_is_a_function_of_its_seed():
-    scores = noisy_scores(2)
-    options = {"method": "bootstrap", "num_resamples": 200}
-    first, again, other = (
-        paired_difference(*scores, CLASSES, seed=seed, **options)
-        for seed in (0, 0, 1)
-    )
-    assert first == again
-    assert first != other
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says():
@@ -220,8 +190,6 @@ GAP = np.array([0.0, 0.0, 0.0, np.nan, 0.0, 0.0])
         ((A[None, None], A, np.arange(6)), {}, ValueError, r"\(1, 6\)"),
         ((A, A, [None] * 6), {}, TypeError, "NoneType"),
         ((A, A, A), {"confidence": 1.0}, ValueError, "confidence=1.0"),
-        ((A, A, A), {"method": "t"}, ValueError, "method='t'"),
-        ((A, A, A), {"num_resamples": 0}, ValueError, "num_resamples=0"),
     ],
 )
 def test_bad_input_is_refused(arguments, options, error, message):

@@ -110,7 +110,7 @@ def test_another_index_may_search():
         ({"num_neighbors": 1}, "at least 2 and below the number of items, 96"),
         ({"num_neighbors": 96}, "Received: num_neighbors=96"),
         ({"index": gsp.retrieval.ExactIndex(np.eye(3))}, "3 and 96 items"),
-        ({"embeddings": np.zeros((96, 4))}, "must not be zero"),
+        ({"embeddings": np.zeros((96, 4))}, "96 rows of zeros"),
         ({"labels": np.zeros(5)}, "one entry for each item"),
     ],
 )

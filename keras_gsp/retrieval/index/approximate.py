@@ -5,13 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.retrieval.index.exact import GalleryIndex, neighbors_at
+from keras_gsp.retrieval.index.exact import GalleryIndex
 from keras_gsp.retrieval.index.nearest import (
     SPARE_CANDIDATES,
     VECTOR_NUMBERS,
 )
-from keras_gsp.retrieval.index.search_index import Neighbors, one_id_each
-from keras_gsp.retrieval.index.where import Where
 
 # A filter that passes at most this many items is searched exactly.
 FEW_SELECTED = 50_000
@@ -36,34 +34,16 @@ class ApproximateIndex(GalleryIndex):
             self._rebuild()
         super().save(path, overwrite=overwrite)
 
-    def search(
-        self,
-        queries: Any,
-        k: int = 10,
-        *,
-        exclude_ids: Any = None,
-        where: Where | None = None,
-        **options: Any,
-    ) -> Neighbors:
-        """Finds k near gallery items of each query.
+    def _found(self, queries, k, excluded, where, **options):
+        """Compares all items that pass a filter if they are few.
 
-        If few items pass a filter, all of them are compared; otherwise the
-        engine is asked for candidates until enough of them pass.
-
-        The arguments are those of `SearchIndex.search`; `options` are the
-        engine's own: `params` for faiss, `leaves_to_search` and
-        `pre_reorder_num_neighbors` for ScaNN.
+        Otherwise asks the engine for candidates until enough of them pass.
         """
-        gallery = self.gallery
-        queries, excluded = self._checked(queries, k, exclude_ids)
-        shown = min(int(k), len(self))
-        ids = one_id_each(exclude_ids, len(queries))
-        selected = gallery.selected(where)
+        selected = self.gallery.selected(where)
+        shown = min(k, len(self))
         num_passing = len(self) if selected is None else int(selected.sum())
         if selected is not None and num_passing <= max(FEW_SELECTED, shown):
-            return super().search(
-                queries, k, exclude_ids=exclude_ids, where=where
-            )
+            return super()._found(queries, k, excluded, where)
         # Position of each row of the engine; -1 for one that must not be
         # returned.
         places = np.full(self._num_rows, -1)
@@ -77,20 +57,17 @@ class ApproximateIndex(GalleryIndex):
             self._passing(queries[i : i + step], asked, needed, places, options)
             for i in range(0, len(queries), step)
         ]
-        distances, indices = self._ranked(
-            queries, np.concatenate(parts), excluded
-        )
+        candidates = np.concatenate(parts)
+        distances, indices = self._ranked(queries, candidates, excluded)
         is_tied = distances[:, -1] == distances[:, shown - 1]
         tied = np.flatnonzero(is_tied & (indices[:, -1] >= 0))
         distances, indices = distances[:, :shown], indices[:, :shown]
         if len(tied) and shown < needed < num_passing:
             # More items are equally near than the engine was asked for.
-            ids = [ids[row] for row in tied]
-            exact = super().search(
-                queries[tied], k, exclude_ids=ids, where=where
-            )
+            ids = [excluded[row] for row in tied]
+            exact = super()._found(queries[tied], k, ids, where)
             distances[tied], indices[tied] = exact.distances, exact.indices
-        return neighbors_at(gallery, indices, distances)
+        return self._neighbors_at(distances, indices, shown)
 
     def _passing(self, queries, asked, needed, places, options):
         """Positions of the first candidates that pass, (queries, needed)."""

@@ -1,6 +1,6 @@
 """Indexes of a gallery in memory, and exact search in bounded memory."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -8,11 +8,10 @@ import keras
 import numpy as np
 
 from keras_gsp.data.images import evaluation_batches
-from keras_gsp.data.preprocessing import agreed, preprocessing_of
+from keras_gsp.data.preprocessing import Preprocessing, agreed, preprocessing_of
 from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.models.truncated import truncate_encoder
-from keras_gsp.ops.arguments import check_count
-from keras_gsp.retrieval.index.gallery import Gallery
+from keras_gsp.retrieval.index.gallery import Gallery, as_list, checked_items
 from keras_gsp.retrieval.index.nearest import (
     SPARE_CANDIDATES,
     VECTOR_NUMBERS,
@@ -20,31 +19,32 @@ from keras_gsp.retrieval.index.nearest import (
     nearest_rows,
     ordered_exactly,
 )
-from keras_gsp.retrieval.index.saved_gallery import load_gallery, save_gallery
+from keras_gsp.retrieval.index.saved_gallery import (
+    read_gallery,
+    save_gallery,
+    saved_facts,
+)
 from keras_gsp.retrieval.index.search_index import (
+    Items,
     Neighbors,
-    checked_queries,
-    one_id_each,
+    SearchIndex,
+    padding_of,
 )
 from keras_gsp.retrieval.index.where import Where
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
-from keras_gsp.retrieval.space import (
-    SpaceFingerprint,
-    checked_space,
-    space_fingerprint,
-)
-from keras_gsp.storage.checksums import write_checksums
+from keras_gsp.retrieval.space import space_fingerprint
 from keras_gsp.storage.whole import whole_folder
 
 
-class GalleryIndex:
+class GalleryIndex(SearchIndex):
     """Base of the indexes that hold a `Gallery` in memory; searches exactly.
 
-    An engine overrides `search` and the hooks at the end. `saved_options` are
+    An engine overrides `_found` and the hooks at the end. `saved_options` are
     the names of its constructor's own arguments.
     """
 
-    kind: str
+    # How the images were cut, if `from_encoder` knows it.
+    preprocessing: Preprocessing | None = None
     saved_options: tuple[str, ...] = ()
 
     def __init__(
@@ -57,9 +57,11 @@ class GalleryIndex:
         storage: str = "float32",
         match: MatchThreshold | None = None,
     ) -> None:
-        self.gallery = Gallery(storage, match)
+        self.gallery = Gallery(storage)
+        self._match = checked_match(match)
         if embeddings is not None:
-            self.gallery.add(embeddings, labels, ids, attributes)
+            items = self._new_items(embeddings, labels, ids, attributes)
+            self.gallery.add(*items, replaces=False)
 
     @classmethod
     def from_encoder(
@@ -101,49 +103,25 @@ class GalleryIndex:
         preprocessing, dataset = _cut_alike(encoder, dataset, batch_size)
         batches = LabeledBatches(dataset, "dataset", batch_size)
         index.add(*encoded(encoder, batches), ids, attributes)
-        index.gallery.preprocessing = preprocessing
+        index.preprocessing = preprocessing
         index.space = space_fingerprint(encoder)
         return index
-
-    def __len__(self) -> int:
-        return len(self.gallery)
 
     @property
     def embedding_size(self) -> int | None:
         """Size of the embeddings, `None` while the index is empty."""
         return self.gallery.embedding_size
 
-    @property
-    def match(self) -> MatchThreshold | None:
-        """Largest distance of a match, or `None`."""
-        return self.gallery.match
-
-    @match.setter
-    def match(self, match: MatchThreshold | None) -> None:
-        self.gallery.match = checked_match(match, self.space)
-
-    @property
-    def space(self) -> SpaceFingerprint | None:
-        """Fingerprint of the encoder, `None` if unknown; may be assigned."""
-        return self.gallery.space
-
-    @space.setter
-    def space(self, space: SpaceFingerprint | None) -> None:
-        checked_match(self.match, checked_space(space))
-        self.gallery.space = space
-
     def count(self, where: Where | None = None) -> int:
         """Returns the number of items that pass a filter."""
         selected = self.gallery.selected(where)
-        return len(self) if selected is None else int(selected.sum())
+        return len(self.gallery) if selected is None else int(selected.sum())
 
     def ids(self) -> np.ndarray:
         """Returns the ids of all items, in the order of the gallery."""
         return self.gallery.ids
 
-    def items(
-        self, ids: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    def items(self, ids: Any) -> Items:
         """Returns items as `upsert` takes them; see `SearchIndex.items`."""
         places = self.gallery.positions_of(list(ids))
         places = places[places >= 0]
@@ -159,50 +137,14 @@ class GalleryIndex:
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         """Adds items; the arguments are those of the class."""
-        self._changed(self.gallery.add(embeddings, labels, ids, attributes))
-
-    def upsert(
-        self,
-        embeddings: Any,
-        labels: Any,
-        ids: Any,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Adds items and replaces those with the same ids, at the end.
-
-        See `SearchIndex.upsert` for the arguments and errors.
-        """
-        items = embeddings, labels, ids, attributes
-        self._changed(self.gallery.add(*items, replaces=True))
+        items = self._new_items(embeddings, labels, ids, attributes)
+        self._changed(self.gallery.add(*items, replaces=False))
 
     def delete(self, ids: Any) -> int:
         """Removes items and returns their number; unknown ids are ignored."""
-        removed = self.gallery.delete(ids)
+        removed = self.gallery.delete(as_list(ids))
         self._changed(removed)
         return len(removed)
-
-    def search(
-        self,
-        queries: Any,
-        k: int = 10,
-        *,
-        exclude_ids: Any = None,
-        where: Where | None = None,
-    ) -> Neighbors:
-        """Finds the k nearest items of each query; see `SearchIndex`."""
-        gallery = self.gallery
-        queries, excluded = self._checked(queries, k, exclude_ids)
-        shown = min(int(k), len(gallery))
-        # One more than asked for, because one item may be excluded.
-        num_kept = min(shown + 1 + SPARE_CANDIDATES, len(gallery))
-        blocks = self._blocks(block_rows(len(queries)), gallery.selected(where))
-        candidates = nearest_rows(queries - gallery.origin, blocks, num_kept)
-        distances, indices = self._ranked(queries, candidates, excluded)
-        return neighbors_at(gallery, indices[:, :shown], distances[:, :shown])
-
-    def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
-        """Finds the nearest items of each query by comparing with all."""
-        return GalleryIndex.search(self, queries, k)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the index to a folder: plain arrays, JSON and checksums.
@@ -215,12 +157,11 @@ class GalleryIndex:
             FileExistsError: `path` exists and `overwrite` is `False`.
             RuntimeError: an empty index.
         """
-        check_filled(self.gallery)
-        options = {name: getattr(self, name) for name in self.saved_options}
+        self._check_filled()
+        facts = {name: getattr(self, name) for name in self.saved_options}
         with whole_folder(path, overwrite=overwrite) as folder:
-            facts = {"kind": self.kind, **options, **self._write_engine(folder)}
-            save_gallery(self.gallery, folder, facts)
-            write_checksums(folder)
+            facts |= self._write_engine(folder)
+            save_gallery(self, folder, {"kind": self.kind, **facts})
 
     @classmethod
     def load(cls, path: str | Path, *, mmap: bool = False) -> Self:
@@ -239,50 +180,67 @@ class GalleryIndex:
             ValueError: another kind of index, arrays that do not fit their
                 description, damaged files, or pickled objects.
         """
-        gallery, facts = load_gallery(path, cls.kind, mmap=mmap)
+        folder = Path(path)
+        facts = saved_facts(folder, cls.kind, is_mapped=mmap)
         index = cls(**{name: facts[name] for name in cls.saved_options})
-        index.gallery = gallery
-        index._read_engine(Path(path), facts)
+        read_gallery(index, folder, facts, is_mapped=mmap)
+        index._read_engine(folder, facts)
         return index
 
-    def _checked(
-        self, queries: Any, k: int, exclude_ids: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Queries, and the position to exclude for each, -2 for none."""
-        check_filled(self.gallery)
-        queries = checked_queries(queries, self.embedding_size)
-        check_count(k=k)
-        ids = one_id_each(exclude_ids, len(queries))
-        excluded = self.gallery.positions_of(ids)
-        return queries, np.where(excluded < 0, -2, excluded)
+    def _new_items(self, embeddings, labels, ids, attributes):
+        if ids is None:
+            count = np.shape(embeddings)[:1]
+            ids = self.gallery.num_added + np.arange(*count or (0,))
+        return checked_items(embeddings, labels, ids, attributes)
+
+    def _put(self, rows, columns):
+        self._changed(self.gallery.add(rows, columns, replaces=True))
+
+    def _found(self, queries, k, excluded, where):
+        gallery = self.gallery
+        # One more than asked for, because one item may be excluded.
+        num_kept = min(k + 1 + SPARE_CANDIDATES, len(gallery))
+        rows = block_rows(len(queries))
+        blocks = gallery.centered_blocks(rows, gallery.selected(where))
+        candidates = nearest_rows(queries - gallery.origin, blocks, num_kept)
+        distances, indices = self._ranked(queries, candidates, excluded)
+        return self._neighbors_at(distances, indices, k)
+
+    def _found_exactly(self, queries, k):
+        nobody = [None] * len(queries)
+        return GalleryIndex._found(self, queries, k, nobody, None)
 
     def _ranked(
-        self, queries: np.ndarray, candidates: np.ndarray, excluded: np.ndarray
+        self, queries: np.ndarray, candidates: np.ndarray, excluded: list[Any]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Orders candidates exactly; see `ordered_exactly`."""
-        step = max(
-            1, VECTOR_NUMBERS // (candidates.shape[1] * queries.shape[1])
-        )
+        """Orders candidates exactly, without one excluded id each."""
+        places = self.gallery.positions_of(excluded)
+        places = np.where(places < 0, -2, places)  # -1 is no candidate
+        numbers = candidates.shape[1] * queries.shape[1]
+        step = max(1, VECTOR_NUMBERS // numbers)
         parts = []
         for start in range(0, len(queries), step):
             some = slice(start, start + step)
             found = candidates[some]
             vectors = self.gallery.vectors(found)
             parts.append(
-                ordered_exactly(queries[some], vectors, found, excluded[some])
+                ordered_exactly(queries[some], vectors, found, places[some])
             )
         distances, indices = map(np.concatenate, zip(*parts, strict=True))
         return distances, indices
 
-    def _blocks(
-        self, num_rows: int, selected: np.ndarray | None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yields rows from the origin, half their squares and positions."""
-        origin = self.gallery.origin
-        halves = self.gallery.half_squares()
-        for rows, positions in self.gallery.blocks(num_rows, selected):
-            rows = rows - origin if origin.any() else rows
-            yield rows, halves[positions], positions
+    def _neighbors_at(
+        self, distances: np.ndarray, indices: np.ndarray, k: int
+    ) -> Neighbors:
+        """Looks up the first k items; an index of -1 is no neighbor."""
+        distances, indices = distances[:, :k], indices[:, :k]
+        is_found = indices >= 0
+        ids, labels = (
+            np.where(is_found, values[indices], padding_of(values))
+            for values in (self.gallery.ids, self.gallery.labels)
+        )
+        distances = np.where(is_found, distances, np.inf)
+        return self._neighbors(distances, ids, labels, indices)
 
     def _changed(self, removed: np.ndarray) -> None:
         """Called after a change; new items are the last ones."""
@@ -347,38 +305,6 @@ class ExactIndex(GalleryIndex):
     """
 
     kind = "exact"
-
-
-def neighbors_at(
-    gallery: Gallery, indices: np.ndarray, distances: np.ndarray
-) -> Neighbors:
-    """Looks up ids and labels; an index of -1 is no neighbor."""
-    is_missing = indices < 0
-
-    def looked_up(values):
-        found = values[np.maximum(indices, 0)]
-        missing = "" if found.dtype.kind == "U" else -1
-        return np.where(is_missing, np.array(missing, found.dtype), found)
-
-    distances = np.where(is_missing, np.inf, distances).astype("float32")
-    match = gallery.match
-    return Neighbors(
-        ids=looked_up(gallery.ids),
-        labels=looked_up(gallery.labels),
-        distances=distances,
-        indices=indices,
-        counts=np.sum(~is_missing, axis=1),
-        is_match=None if match is None else match.is_match(distances),
-    )
-
-
-def check_filled(gallery: Gallery) -> None:
-    """Raises `RuntimeError` for an empty gallery."""
-    if not len(gallery):
-        raise RuntimeError(
-            "The index must hold at least one item. Received: an empty "
-            "gallery; call `upsert` first."
-        )
 
 
 def _cut_alike(encoder, dataset, batch_size):

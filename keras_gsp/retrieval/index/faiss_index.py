@@ -1,12 +1,15 @@
 """Nearest-neighbor search with faiss: graphs, clusters and compact codes."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.extras import needed
 from keras_gsp.retrieval.index.approximate import ApproximateIndex
 
+import_faiss = partial(needed, "faiss", "FaissIndex", "'keras-gsp[faiss]'")
 FILE = "faiss.index"
 # Default number of candidates to rescore: for each neighbor, and at least.
 RESCORED_PER_NEIGHBOR, LEAST_RESCORED = 10, 100
@@ -80,8 +83,7 @@ class FaissIndex(ApproximateIndex):
     ) -> None:
         import_faiss()
         super().__init__(embeddings, labels, ids, **options)
-        if rescore is not None:
-            check_count(rescore=rescore)
+        check_count(is_optional=True, rescore=rescore)
         self.factory, self.parameters = factory, parameters
         self.rescore = rescore
         # Errors are raised before the first items are added.
@@ -145,18 +147,6 @@ class FaissIndex(ApproximateIndex):
             )
         _set_parameters(self._engine, self.parameters)
         self._count_rows(self._engine.ntotal)
-
-
-def import_faiss() -> Any:
-    """Returns the module `faiss`; its `ImportError` names the extra."""
-    try:
-        import faiss
-    except ImportError as error:
-        raise ImportError(
-            "`FaissIndex` needs faiss: pip install 'keras-gsp[faiss]'. "
-            f"`ExactIndex` works without it. Received: {error}."
-        ) from error
-    return faiss
 
 
 def _made(size, factory):

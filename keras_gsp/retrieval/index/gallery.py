@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.embeddings.labeled_embeddings import (
     checked_embeddings,
     checked_labels,
@@ -14,8 +13,6 @@ from keras_gsp.embeddings.labeled_embeddings import (
 from keras_gsp.ops.arguments import check_choice
 from keras_gsp.retrieval.index.stored_vectors import STORAGES, StoredVectors
 from keras_gsp.retrieval.index.where import Where, is_selected
-from keras_gsp.retrieval.matching import MatchThreshold, checked_match
-from keras_gsp.retrieval.space import SpaceFingerprint
 
 # Rows whose squared lengths are computed at once; they fit a cache.
 SQUARE_ROWS = 4096
@@ -25,20 +22,13 @@ RESERVED = {"id", "label", "embedding", "embeddings", "distance"}
 class Gallery:
     """Embeddings in parts, and columns: ids, labels and attributes.
 
-    Every `add` makes a part, which later ones do not copy. Arguments and
-    errors are those of `ExactIndex`. A refused call changes nothing.
+    Every `add` makes a part, which later ones do not copy. A refused call
+    changes nothing.
     """
 
-    def __init__(
-        self, storage: str = "float32", match: MatchThreshold | None = None
-    ) -> None:
+    def __init__(self, storage: str = "float32") -> None:
         check_choice(*STORAGES, storage=storage)
         self.storage = storage
-        self.match = checked_match(match)
-        # How the images were cut, if `from_encoder` knows it.
-        self.preprocessing: Preprocessing | None = None
-        # Of the encoder, if it is known.
-        self.space: SpaceFingerprint | None = None
         self.parts: list[StoredVectors] = []
         # "id", "label" and the attributes, (items,).
         self.columns = {"id": np.zeros(0, "int64"), "label": np.zeros(0, "U1")}
@@ -90,22 +80,19 @@ class Gallery:
 
     def add(
         self,
-        embeddings: Any,
-        labels: Any,
-        ids: Any,
-        attributes: Mapping[str, Any] | None,
+        rows: np.ndarray,
+        columns: dict[str, np.ndarray],
         *,
-        replaces: bool = False,
+        replaces: bool,
     ) -> np.ndarray:
-        """Adds items, and removes those with the same ids if it `replaces`.
+        """Adds `checked_items`, in place of those with the same ids or not.
 
         Returns:
             Positions that the removed items had, in rising order.
         """
-        if ids is None and not replaces:
-            count = np.shape(embeddings)[:1]
-            ids = self.num_added + np.arange(*count or (0,))
-        rows, columns = self._checked(embeddings, labels, ids, attributes)
+        if self.parts:
+            kinds = {name: is_text(old) for name, old in self.columns.items()}
+            check_fits(rows, columns, self.embedding_size, kinds)
         old = self._places_of(columns["id"])
         if not replaces:
             _refuse_repeated(columns["id"][old >= 0])
@@ -139,9 +126,9 @@ class Gallery:
         self.parts = [*(one for one in self.parts if len(one)), part]
         self.num_added += len(ids)
 
-    def delete(self, ids: Any) -> np.ndarray:
+    def delete(self, ids: list[Any]) -> np.ndarray:
         """Removes items; returns their positions, in rising order."""
-        return self._remove(self.positions_of(as_list(ids)))
+        return self._remove(self.positions_of(ids))
 
     def positions_of(self, ids: list[Any]) -> np.ndarray:
         """Returns the position of each id, -1 for `None` and unknown ids."""
@@ -177,18 +164,29 @@ class Gallery:
                 yield part.rows(some), positions
             start += len(part)
 
-    def half_squares(self) -> np.ndarray:
-        """Returns half the squared distances from the origin, (items,).
+    def centered_blocks(
+        self, num_rows: int, selected: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yields rows from the origin, half their squares and positions."""
+        halves = self._halves()
+        for rows, positions in self._from_origin(num_rows, selected):
+            yield rows, halves[positions], positions
+
+    def _from_origin(self, num_rows, selected=None):
+        origin = self.origin
+        for rows, positions in self.blocks(num_rows, selected):
+            yield rows - origin if origin.any() else rows, positions
+
+    def _halves(self):
+        """Half the squared distances from the origin, (items,).
 
         Kept until the gallery changes: they take as long as one search.
         """
         if self._half_squares is None:
-            origin = self.origin
-            halves = np.empty(len(self), "float32")
-            for rows, positions in self.blocks(SQUARE_ROWS):
-                rows = rows - origin if origin.any() else rows
-                halves[positions] = np.einsum("rs,rs->r", rows, rows) / 2
-            self._half_squares = halves
+            self._half_squares = np.empty(len(self), "float32")
+            for rows, positions in self._from_origin(SQUARE_ROWS):
+                squares = np.einsum("rs,rs->r", rows, rows)
+                self._half_squares[positions] = squares / 2
         return self._half_squares
 
     def vectors(self, positions: np.ndarray) -> np.ndarray:
@@ -200,13 +198,6 @@ class Gallery:
             vectors[inside] = part.rows(positions[inside] - start)
             start += len(part)
         return vectors
-
-    def _checked(self, embeddings, labels, ids, attributes):
-        rows, columns = checked_items(embeddings, labels, ids, attributes)
-        if self.parts:
-            kinds = {name: is_text(old) for name, old in self.columns.items()}
-            check_fits(rows, columns, self.embedding_size, kinds)
-        return rows, columns
 
     def _remove(self, positions):
         """Removes the items at positions of at least 0; returns those."""

@@ -3,37 +3,35 @@
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.extras import needed
 from keras_gsp.retrieval.index.exact import ExactIndex
-from keras_gsp.retrieval.index.gallery import (
-    as_list,
-    check_fits,
-    checked_ids,
-    checked_items,
-)
+from keras_gsp.retrieval.index.gallery import as_list, check_fits, checked_ids
 from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES, ordered_exactly
 from keras_gsp.retrieval.index.search_index import (
-    Neighbors,
-    checked_queries,
-    one_id_each,
+    Items,
+    SearchIndex,
+    blocks_of,
+    nearest_of,
 )
 from keras_gsp.retrieval.index.where import Where, milvus_expression
-from keras_gsp.retrieval.matching import MatchThreshold, checked_match
-from keras_gsp.retrieval.space import SpaceFingerprint, checked_space
+from keras_gsp.retrieval.matching import MatchThreshold
+from keras_gsp.retrieval.space import SpaceFingerprint
 
+_milvus = partial(needed, user="MilvusIndex", install="'keras-gsp[milvus]'")
 # Numbers in one message: Milvus refuses more than 64 MB.
 BATCH_NUMBERS = 2**21
-# Rows of one read in an exact search.
+# Rows of one read.
 READ_ROWS = 4096
 # A server's limits: bytes of a string, and neighbors of one query.
 MAX_TEXT, MAX_NEIGHBORS = 65_535, 16_384
-# The collection's properties that keep match threshold and space, as JSON.
-MATCH, SPACE = "match_threshold", "space"
+# The collection's properties that keep match and space, as JSON.
+PROPERTIES = {"match": "match_threshold", "space": "space"}
 HNSW = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
 FLAT: dict[str, Any] = {"index_type": "FLAT", "params": {}}
 # Milvus's type of a column by the kind of a NumPy array, and what pads it.
@@ -41,7 +39,7 @@ TYPES = {"U": "VARCHAR", "i": "INT64", "f": "DOUBLE"}
 PADDING = {"VARCHAR": "", "INT64": -1, "DOUBLE": -1.0}
 
 
-class MilvusIndex:
+class MilvusIndex(SearchIndex):
     """Searches a gallery in Milvus, larger than memory or shared.
 
     Needs pymilvus (`pip install 'keras-gsp[milvus]'`). A path opens a database
@@ -107,54 +105,78 @@ class MilvusIndex:
         # Milvus's types of the columns by name.
         self._fields: dict[str, str] = {}
         self._size: int | None = None
-        self._match: MatchThreshold | None = None
-        self._space: SpaceFingerprint | None = None
         self._read_schema()
-
-    def __len__(self) -> int:
-        return self.count()
 
     @property
     def embedding_size(self) -> int | None:
         """Size of the embeddings, `None` before the first `upsert`."""
         return self._size
 
-    @property
-    def match(self) -> MatchThreshold | None:
-        """Largest distance of a match, kept in the collection, or `None`."""
-        return self._match
+    def build(self, settings: Mapping[str, Any] | None = None) -> None:
+        """Builds the graph over all items.
 
-    @match.setter
-    def match(self, match: MatchThreshold | None) -> None:
-        self._match = checked_match(match, self._space)
-        self._keep(MATCH, match)
+        Call it once the first items are in. A server adds later items to the
+        graph; the embedded engine needs `build` again.
 
-    @property
-    def space(self) -> SpaceFingerprint | None:
-        """Fingerprint of the encoder, kept in the collection, or `None`."""
-        return self._space
-
-    @space.setter
-    def space(self, space: SpaceFingerprint | None) -> None:
-        checked_match(self._match, checked_space(space))
-        self._space = space
-        self._keep(SPACE, space)
-
-    def upsert(
-        self,
-        embeddings: Any,
-        labels: Any,
-        ids: Any,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Adds items and replaces those with the same ids.
-
-        The first call makes the collection and fixes the size, the kinds of
-        labels and ids, and the attributes. Embeddings are kept as float32.
-        An interrupted call may be repeated unchanged. See
-        `SearchIndex.upsert` for the arguments and errors.
+        Args:
+            settings: Milvus's `index_type` and `params`. Default `None`:
+                HNSW with 32 links for each item.
         """
-        rows, columns = checked_items(embeddings, labels, ids, attributes)
+        self._check_filled()
+        self._build(settings or HNSW)
+
+    def delete(self, ids: Any) -> int:
+        """Removes items and returns their number; unknown ids are ignored."""
+        ids = as_list(ids)
+        if self._size is None or not ids:
+            return 0
+        ids = checked_ids(ids, len(ids)).tolist()
+        num_known = self.count({"id": ids})
+        self._call("delete", ids=ids)
+        return num_known
+
+    def count(self, where: Where | None = None) -> int:
+        """Returns the number of items that pass a filter."""
+        if self._size is None:
+            return 0
+        return int(self._rows(where, ["count(*)"])[0]["count(*)"])
+
+    def ids(self) -> np.ndarray:
+        """Returns the ids of all items, in rising order."""
+        found: list[Any] = []
+        if self._size is not None:
+            options = {"batch_size": READ_ROWS, "filter": ""}
+            iterator = self._call(
+                "query_iterator", output_fields=["id"], **options
+            )
+            while rows := iterator.next():
+                found += [row["id"] for row in rows]
+            iterator.close()
+        return np.sort(np.array(found, None if found else "int64"))
+
+    def items(self, ids: Any) -> Items:
+        """Returns items as `upsert` takes them; see `SearchIndex.items`."""
+        self._check_filled()
+        wanted = checked_ids(ids, len(ids)).tolist()
+        rows: dict[Any, Any] = {}
+        for some in blocks_of(wanted, READ_ROWS):
+            found = self._rows({"id": some}, [*self._fields, "embedding"])
+            rows |= {row["id"]: row for row in found}
+        kept = [rows[one] for one in wanted if one in rows]
+        columns = {n: np.array([r[n] for r in kept]) for n in self._fields}
+        embeddings = np.array([row["embedding"] for row in kept], "float32")
+        embeddings = embeddings.reshape(len(kept), self._size or 0)
+        return embeddings, columns.pop("label"), columns.pop("id"), columns
+
+    def close(self) -> None:
+        """Closes the database, so that another process can open it."""
+        self._client.close()
+        if _is_path(self.uri):
+            from milvus_lite.server_manager import server_manager_instance
+
+            server_manager_instance.release_server(self.uri)
+
+    def _put(self, rows, columns):
         if self._size is None:
             self._create(columns, rows.shape[1])
         check_fits(rows, columns, self._size, self._is_text)
@@ -174,45 +196,7 @@ class MilvusIndex:
             ]
             self._call("upsert", data=data)
 
-    def build(self, settings: Mapping[str, Any] | None = None) -> None:
-        """Builds the graph over all items.
-
-        Call it once the first items are in. A server adds later items to the
-        graph; the embedded engine needs `build` again.
-
-        Args:
-            settings: Milvus's `index_type` and `params`. Default `None`:
-                HNSW with 32 links for each item.
-        """
-        self._check_made()
-        self._call("flush")
-        self._call("release_collection")
-        for name in self._call("list_indexes"):
-            self._call("drop_index", index_name=name)
-        parameters = self._client.prepare_index_params()
-        parameters.add_index(
-            "embedding", metric_type="L2", **(settings or HNSW)
-        )
-        self._call("create_index", index_params=parameters)
-        self._call("load_collection")
-
-    def search(
-        self,
-        queries: Any,
-        k: int = 10,
-        *,
-        exclude_ids: Any = None,
-        where: Where | None = None,
-        ef: int | None = None,
-    ) -> Neighbors:
-        """Finds k near items of each query.
-
-        The arguments are those of `SearchIndex.search`, with k at most
-        16,367; `ef` is the width of the graph search, by default the larger
-        of 64 and four times k.
-        """
-        queries = self._checked(queries, k)
-        excluded = one_id_each(exclude_ids, len(queries))
+    def _found(self, queries, k, excluded, where, ef=None):
         # A few more, so that ties at the end can be broken by id.
         asked = k + 1 + SPARE_CANDIDATES
         if asked > MAX_NEIGHBORS:
@@ -229,117 +213,41 @@ class MilvusIndex:
             "search_params": {"metric_type": "L2", "params": {"ef": width}},
             "consistency_level": "Strong",
         }
+        shown = min(k, len(self))
+        nothing = [PADDING[self._fields[name]] for name in ("id", "label")]
+        rows = []
         numbers = asked * (queries.shape[1] + len(self._fields))
         step = max(1, BATCH_NUMBERS // numbers)
-        ranked: list[list[tuple]] = []
         for start in range(0, len(queries), step):
             some = slice(start, start + step)
             found = self._call("search", data=list(queries[some]), **options)
-            ranked += map(self._ranked, queries[some], found, excluded[some])
-        return self._neighbors(k, ranked)
+            near = map(_ranked, queries[some], found, excluded[some])
+            padding = [(np.inf, *nothing)] * shown
+            rows += [[*row, *padding][:shown] for row in near]
+        columns = zip(*(zip(*row, strict=True) for row in rows), strict=True)
+        return self._neighbors(*map(np.array, columns))
 
-    def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
-        """Finds the nearest items by reading all of them, in bounded memory.
-
-        For `search_recall`: the whole gallery passes through this process.
-        """
-        queries = self._checked(queries, k)
-        ranked: list[list[tuple]] = [[] for _ in queries]
-        iterator = self._call(
-            "query_iterator",
-            batch_size=READ_ROWS,
-            filter="",
-            output_fields=["id", "label", "embedding"],
-        )
-        while rows := iterator.next():
-            rows.sort(key=lambda row: row["id"])
-            names = "embedding", "label", "id"
-            block = ExactIndex(*([row[name] for row in rows] for name in names))
-            near = block.search(queries, k)
-            found = near.distances, near.ids, near.labels
-            for query, row in enumerate(zip(*found, strict=True)):
-                more = zip(*(part.tolist() for part in row), strict=True)
-                ranked[query] = sorted([*ranked[query], *more])[:k]
-        iterator.close()
-        return self._neighbors(k, ranked)
-
-    def delete(self, ids: Any) -> int:
-        """Removes items and returns their number; unknown ids are ignored."""
-        ids = as_list(ids)
-        if self._size is None or not ids:
-            return 0
-        ids = checked_ids(ids, len(ids)).tolist()
-        num_known = self.count({"id": ids})
-        self._call("delete", ids=ids)
-        return num_known
-
-    def count(self, where: Where | None = None) -> int:
-        """Returns the number of items that pass a filter."""
-        if self._size is None:
-            return 0
-        rows = self._call(
-            "query",
-            filter=milvus_expression(where, self._is_text),
-            output_fields=["count(*)"],
-            consistency_level="Strong",
-        )
-        return int(rows[0]["count(*)"])
-
-    def ids(self) -> np.ndarray:
-        """Returns the ids of all items, in rising order."""
-        if self._size is None:
-            return np.zeros(0, "int64")
-        iterator = self._call(
-            "query_iterator",
-            batch_size=READ_ROWS,
-            filter="",
-            output_fields=["id"],
-        )
-        found = []
-        while rows := iterator.next():
-            found += [row["id"] for row in rows]
-        iterator.close()
-        return np.sort(np.array(found, None if found else "int64"))
-
-    def items(
-        self, ids: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Returns items as `upsert` takes them; see `SearchIndex.items`."""
-        self._check_made()
-        wanted = checked_ids(ids, len(ids)).tolist()
-        rows: dict[Any, Any] = {}
-        for start in range(0, len(wanted), READ_ROWS):
-            found = self._call(
-                "query",
-                filter=milvus_expression(
-                    {"id": wanted[start : start + READ_ROWS]}, self._is_text
-                ),
-                output_fields=[*self._fields, "embedding"],
-                consistency_level="Strong",
-            )
-            rows |= {row["id"]: row for row in found}
-        kept = [rows[one] for one in wanted if one in rows]
-        columns = {n: np.array([r[n] for r in kept]) for n in self._fields}
-        embeddings = np.array([row["embedding"] for row in kept], "float32")
-        embeddings = embeddings.reshape(len(kept), self._size or 0)
-        return embeddings, columns.pop("label"), columns.pop("id"), columns
-
-    def close(self) -> None:
-        """Closes the database, so that another process can open it."""
-        self._client.close()
-        if _is_path(self.uri):
-            from milvus_lite.server_manager import server_manager_instance
-
-            server_manager_instance.release_server(self.uri)
-
-    def _checked(self, queries, k):
-        check_count(k=k)
-        self._check_made()
-        return checked_queries(queries, self._size)
+    def _found_exactly(self, queries, k):
+        """Reads all items in bounded memory."""
+        near: list[Any] = []
+        for some in blocks_of(self.ids(), READ_ROWS):
+            embeddings, labels, ids, _ = self.items(some)
+            found = ExactIndex(embeddings, labels, ids).search(queries, k)
+            near.append((found.distances, found.ids, found.labels))
+            near = [nearest_of(near, k)]
+        return self._neighbors(*near[0])
 
     @property
     def _is_text(self):
         return {name: t == "VARCHAR" for name, t in self._fields.items()}
+
+    def _rows(self, where, fields):
+        return self._call(
+            "query",
+            filter=milvus_expression(where, self._is_text),
+            output_fields=fields,
+            consistency_level="Strong",
+        )
 
     def _call(self, name, **arguments):
         from pymilvus.exceptions import MilvusException
@@ -352,56 +260,15 @@ class MilvusIndex:
                 f"Received: {error}."
             ) from error
 
-    def _ranked(self, query, hits, excluded):
-        """Sorts a query's hits: tuples (exact distance, id, label)."""
-        hits = [hit for hit in hits if hit["id"] != excluded]
-        hits.sort(key=lambda hit: hit["id"])
-        if not hits:
-            return []
-        rows = [hit["entity"]["embedding"] for hit in hits]
-        distances, order = ordered_exactly(
-            query[None],
-            np.array([rows], "float32"),
-            np.arange(len(hits))[None],
-        )
-        hits = [hits[place] for place in order[0]]
-        labels = [hit["entity"]["label"] for hit in hits]
-        ids = [hit["id"] for hit in hits]
-        return list(zip(distances[0].tolist(), ids, labels, strict=True))
-
-    def _neighbors(self, k, ranked):
-        shown = min(k, len(self))
-        kinds = [self._fields[name] for name in ("id", "label")]
-        padding = [(np.inf, *(PADDING[kind] for kind in kinds))] * shown
-        rows = [[*row, *padding][:shown] for row in ranked]
-        distances, ids, labels = (
-            np.array([[one[column] for one in row] for row in rows])
-            for column in range(3)
-        )
-        match = self._match
-        return Neighbors(
-            ids=ids,
-            labels=labels,
-            distances=distances.astype("float32"),
-            indices=np.full(ids.shape, -1),
-            counts=np.isfinite(distances).sum(axis=1),
-            is_match=None if match is None else match.is_match(distances),
-        )
-
     def _keep(self, name, value):
         if self._size is not None:
-            text = json.dumps(value and value.get_config())
-            self._call("alter_collection_properties", properties={name: text})
+            kept = {PROPERTIES[name]: json.dumps(value and value.get_config())}
+            self._call("alter_collection_properties", properties=kept)
 
-    def _check_made(self):
+    def _check_filled(self):
         if self._size is None:
-            self._read_schema()
-        if self._size is None:
-            raise RuntimeError(
-                "The index must hold at least one item. Received: no "
-                f"collection {self.collection!r} in {self.uri!r}; call "
-                "`upsert` first."
-            )
+            self._read_schema()  # Another process may have made it.
+        super()._check_filled()
 
     def _read_schema(self):
         if not self._call("has_collection"):
@@ -418,7 +285,9 @@ class MilvusIndex:
                 f"Received: {self.collection!r} with {sorted(self._fields)}."
             )
         kept = description.get("properties", {})
-        match, space = (json.loads(kept.get(n, "null")) for n in (MATCH, SPACE))
+        match, space = (
+            json.loads(kept.get(n, "null")) for n in PROPERTIES.values()
+        )
         if match:
             self._match = MatchThreshold.from_config(match)
         if space:
@@ -435,45 +304,55 @@ class MilvusIndex:
         for name, values in columns.items():
             type_ = _type(values)
             options = {"max_length": MAX_TEXT} if type_ == "VARCHAR" else {}
-            schema.add_field(
-                name,
-                getattr(DataType, type_),
-                is_primary=name == "id",
-                **options,
-            )
+            options["is_primary"] = name == "id"
+            schema.add_field(name, getattr(DataType, type_), **options)
         schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=size)
         self._call("create_collection", schema=schema)
         self._read_schema()
-        self._keep(MATCH, self._match)
-        self._keep(SPACE, self._space)
+        self._keep("match", self._match)
+        self._keep("space", self._space)
         # Searchable from the first item on. The embedded engine never builds a
         # graph of an empty collection.
-        self.build(FLAT)
+        self._build(FLAT)
+
+    def _build(self, settings):
+        self._call("flush")
+        self._call("release_collection")
+        for name in self._call("list_indexes"):
+            self._call("drop_index", index_name=name)
+        parameters = self._client.prepare_index_params()
+        parameters.add_index("embedding", metric_type="L2", **settings)
+        self._call("create_index", index_params=parameters)
+        self._call("load_collection")
+
+
+def _ranked(query, hits, excluded):
+    """Sorts a query's hits: tuples (exact distance, id, label)."""
+    hits = [hit for hit in hits if hit["id"] != excluded]
+    hits.sort(key=lambda hit: hit["id"])
+    if not hits:
+        return []
+    rows = np.array([[hit["entity"]["embedding"] for hit in hits]], "float32")
+    places = np.arange(len(hits))[None]
+    distances, order = ordered_exactly(query[None], rows, places)
+    return [
+        (distance, hits[place]["id"], hits[place]["entity"]["label"])
+        for distance, place in zip(distances[0], order[0], strict=True)
+    ]
 
 
 def _connected(uri, token, timeout):
-    try:
-        import pymilvus
-
-        if _is_path(uri):
-            import milvus_lite  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "`MilvusIndex` needs pymilvus, and milvus-lite for a path: "
-            f"pip install 'keras-gsp[milvus]'. Received: {error}."
-        ) from error
+    pymilvus = _milvus("pymilvus")
     advice = "is it running? To start one: "
     if _is_path(uri):
+        _milvus("milvus_lite")
         if "://" in uri or not uri.endswith(".db"):
             raise ValueError(
                 "`uri` must be a path ending in .db, or begin with http:// or "
                 f"https://. Received: uri={uri!r}."
             )
         Path(uri).parent.mkdir(parents=True, exist_ok=True)
-        advice = (
-            "the folder must be writable and no other process may have it "
-            "open; for several, start a server: "
-        )
+        advice = "no other process may have it open; for several: "
     try:
         return pymilvus.MilvusClient(uri, token=token or "", timeout=timeout)
     except pymilvus.exceptions.MilvusException as error:

@@ -47,16 +47,9 @@ def nearest_rows(
     """Returns the positions of the nearest rows, up to rounding.
 
     `|q - r|^2 = |q|^2 - 2 (q.r - |r|^2 / 2)`: one product ranks the rows.
-
-    Args:
-        queries: (queries, size), float32.
-        blocks: rows (rows, size), float32, half their squared lengths (rows,)
-            and their positions (rows,), which rise from block to block.
-        num_kept: number of rows to keep for each query.
-
-    Returns:
-        (queries, num_kept), int64, nearest first; of equally near rows the
-        lower position comes first. -1 where there are no more.
+    `blocks` are rows, half their squared lengths, and their positions, which
+    rise. Of equally near rows the lower position comes first; -1 where there
+    are no more: (queries, num_kept), int64.
     """
     shape = len(queries), num_kept
     nearness = np.full(shape, -np.inf, "float32")
@@ -108,14 +101,9 @@ def ordered_exactly(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Orders candidates by exact distance, then by index.
 
-    Args:
-        queries: (queries, size), float32.
-        vectors: (queries, candidates, size), float32, the candidates.
-        indices: (queries, candidates), integers, -1 for none.
-        excluded: (queries,), index to leave out for each query.
-
-    Returns:
-        Distances in rising order and indices, infinity and -1 for none.
+    `vectors` (queries, candidates, size) are those of `indices`, -1 for none;
+    `excluded` is one index to leave out for each query. Returns distances and
+    indices, infinity and -1 for none.
     """
     if excluded is not None:
         indices = np.where(indices == excluded[:, None], -1, indices)

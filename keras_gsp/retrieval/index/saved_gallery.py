@@ -13,18 +13,19 @@ from keras_gsp.retrieval.index.stored_vectors import StoredVectors
 from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.retrieval.space import SpaceFingerprint
 from keras_gsp.retrieval.verification import INDEX, verify
+from keras_gsp.storage.checksums import write_checksums
 
 FORMAT = 4
 # Rows that are written at once.
 WRITTEN_ROWS = 2**16
 
 
-def save_gallery(gallery: Gallery, folder: Path, facts: dict[str, Any]) -> None:
-    """Writes a gallery, and its description with `facts` to `index.json`.
+def save_gallery(index: Any, folder: Path, facts: dict[str, Any]) -> None:
+    """Writes the gallery of an index, `facts` in `index.json`, and checksums.
 
-    The caller writes the checksums. A memory-mapped gallery is read block by
-    block, never as a whole.
+    A memory-mapped gallery is read block by block, never as a whole.
     """
+    gallery = index.gallery
     arrays = {"ids": gallery.ids, "labels": gallery.labels}
     for name, values in gallery.attributes.items():
         arrays[f"attribute.{name}"] = values
@@ -40,41 +41,46 @@ def save_gallery(gallery: Gallery, folder: Path, facts: dict[str, Any]) -> None:
         "added": gallery.num_added,
         "low": gallery.low.tolist(),
         "high": gallery.high.tolist(),
-        "match_threshold": gallery.match and gallery.match.get_config(),
+        "match_threshold": index.match and index.match.get_config(),
     }
-    if gallery.space is not None:
-        facts["space"] = gallery.space.get_config()
-    if gallery.preprocessing is not None:
-        facts["preprocessing"] = gallery.preprocessing.get_config()
+    for name in ("space", "preprocessing"):
+        if (value := getattr(index, name)) is not None:
+            facts[name] = value.get_config()
     text = json.dumps(facts, indent=2)
     (folder / INDEX).write_text(text + "\n", encoding="utf-8")
+    write_checksums(folder)
 
 
-def load_gallery(
-    folder: str | Path, kind: str, *, mmap: bool = False
-) -> tuple[Gallery, dict[str, Any]]:
-    """Reads a gallery and `index.json`; see `ExactIndex.load`.
-
-    Args:
-        folder: a folder that `save_gallery` wrote to.
-        kind: the kind of index that must be there.
-        mmap: whether vectors stay on disk; their checksum is not compared.
-    """
-    folder = Path(folder)
+def saved_facts(folder: Path, kind: str, *, is_mapped: bool) -> dict[str, Any]:
+    """Verifies a saved index of a kind and returns its `index.json`."""
     if not (folder / INDEX).is_file():
         raise FileNotFoundError(
             "`path` must be a folder that an index was saved to. Received: "
             f"{str(folder)!r}, without {INDEX}."
         )
-    facts = verify(folder, skip=("embeddings.npy",) if mmap else ())
+    facts = verify(folder, skip=("embeddings.npy",) if is_mapped else ())
     found = facts.get("kind"), facts.get("format")
     if found != (kind, FORMAT):
         raise ValueError(
             f"{str(folder)!r} must hold an index of kind {kind!r} in format "
             f"{FORMAT}. Received: kind {found[0]!r} in format {found[1]!r}."
         )
+    return facts
+
+
+def read_gallery(
+    index: Any, folder: Path, facts: dict[str, Any], *, is_mapped: bool
+) -> None:
+    """Fills an empty index from a folder; see `ExactIndex.load`."""
     try:
-        return _read(folder, facts, mmap), facts
+        index.gallery = _read(folder, facts, is_mapped)
+        if facts.get("match_threshold") is not None:
+            match = MatchThreshold.from_config(facts["match_threshold"])
+            index.match = match
+        index.space = SpaceFingerprint.from_config(facts.get("space"))
+        if facts.get("preprocessing") is not None:
+            cut = Preprocessing.from_config(facts["preprocessing"])
+            index.preprocessing = cut
     except (EOFError, KeyError, OSError, TypeError, ValueError) as error:
         raise ValueError(
             f"{str(folder)!r} must hold an index as it was saved, plain arrays "
@@ -83,7 +89,7 @@ def load_gallery(
         ) from error
 
 
-def _read(folder, facts, mmap):
+def _read(folder, facts, is_mapped):
     gallery = Gallery(storage=facts["storage"])
     names = facts["attributes"]
     if not all(str(name).isidentifier() for name in names):
@@ -93,7 +99,7 @@ def _read(folder, facts, mmap):
     def loaded(name, mode=None):
         return np.load(folder / f"{name}.npy", mode, allow_pickle=False)
 
-    values = loaded("embeddings", "r" if mmap else None)
+    values = loaded("embeddings", "r" if is_mapped else None)
     count, size = expected = facts["items"], facts["embedding_size"]
     if values.shape != expected or values.dtype != facts["storage"]:
         raise ValueError(
@@ -115,13 +121,6 @@ def _read(folder, facts, mmap):
     )
     gallery.append(StoredVectors(values, scales), columns, low, high)
     gallery.num_added = int(facts["added"])
-    if facts.get("match_threshold") is not None:
-        gallery.match = MatchThreshold.from_config(facts["match_threshold"])
-    gallery.space = SpaceFingerprint.from_config(facts.get("space"))
-    if facts.get("preprocessing") is not None:
-        gallery.preprocessing = Preprocessing.from_config(
-            facts["preprocessing"]
-        )
     return gallery
 
 

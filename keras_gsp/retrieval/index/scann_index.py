@@ -2,13 +2,21 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.extras import needed
 from keras_gsp.retrieval.index.approximate import ApproximateIndex
 
+import_scann = partial(
+    needed,
+    "scann",
+    "ScannIndex",
+    "'keras-gsp[ann]' (Linux, TensorFlow 2.20; `ExactIndex` works without)",
+)
 # Galleries below this size are searched by brute force.
 BRUTE_FORCE_ITEMS = 20_000
 STEPS = (
@@ -156,9 +164,8 @@ def automatic_settings(
 ) -> dict[str, dict[str, Any]]:
     """Returns ScaNN's settings for a number of items.
 
-    Small galleries are searched by brute force. Large ones are split into
-    about sqrt(n) leaves, a tenth of which is searched with asymmetric
-    hashing; the best candidates are reordered by exact distance.
+    Large galleries are split into about sqrt(n) leaves, a tenth of which is
+    searched with asymmetric hashing.
     """
     if num_items < BRUTE_FORCE_ITEMS:
         return {"score_brute_force": {}}
@@ -172,18 +179,3 @@ def automatic_settings(
         "score_ah": {"dimensions_per_block": 2},
         "reorder": {"reordering_num_neighbors": max(100, 10 * num_neighbors)},
     }
-
-
-def import_scann() -> Any:
-    """Returns the module `scann`; its `ImportError` names the extra."""
-    try:
-        import scann
-    # An op library built for another TensorFlow raises errors of all kinds.
-    except Exception as error:  # noqa: BLE001
-        raise ImportError(
-            "`ScannIndex` needs ScaNN, which has wheels for Linux: "
-            "pip install 'keras-gsp[ann]' (scann==1.4.2 with TensorFlow "
-            "2.20). `ExactIndex` works without it. "
-            f"Received: {type(error).__name__}: {error}"
-        ) from error
-    return scann

@@ -1,17 +1,21 @@
-"""The protocol of all indexes, and what a search returns."""
+"""What all indexes share, and what a search returns."""
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from keras import ops
 
 from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
-from keras_gsp.retrieval.index.gallery import as_list
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.retrieval.index.gallery import as_list, checked_items
 from keras_gsp.retrieval.index.where import Where
-from keras_gsp.retrieval.matching import MatchThreshold
-from keras_gsp.retrieval.space import SpaceFingerprint
+from keras_gsp.retrieval.matching import MatchThreshold, checked_match
+from keras_gsp.retrieval.space import SpaceFingerprint, checked_space
+
+# Embeddings, labels, ids and attributes.
+Items = tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +48,9 @@ class Neighbors:
         return len(self.counts)
 
 
-@runtime_checkable
-class SearchIndex(Protocol):
-    """Protocol of an index: search, filters, updates.
+class SearchIndex:
+    """Base of all indexes: search, filters, updates.
 
-    `ExactIndex`, `FaissIndex`, `ScannIndex` and `MilvusIndex` have it.
     Returned distances are exact and Euclidean, between the embeddings as
     given; equal distances are ordered by position in the gallery (by id in
     `MilvusIndex`). An engine may miss neighbors: `search_recall` measures how
@@ -56,22 +58,46 @@ class SearchIndex(Protocol):
 
     Attributes:
         kind: name of the engine.
-        match: `MatchThreshold` saved with the gallery, with which searches
-            return `is_match`, or `None`; may be assigned.
-        space: `SpaceFingerprint` of the encoder, saved with the gallery, or
-            `None` if unknown; may be assigned.
     """
 
     kind: str
-    match: MatchThreshold | None
-    space: SpaceFingerprint | None
+    _match: MatchThreshold | None = None
+    _space: SpaceFingerprint | None = None
+
+    def __len__(self) -> int:
+        return self.count()
 
     @property
     def embedding_size(self) -> int | None:
-        """Size of the embeddings, `None` while empty."""
+        """Size of the embeddings, `None` while the index is empty."""
+        raise NotImplementedError
 
-    def __len__(self) -> int:
-        """Number of items."""
+    @property
+    def match(self) -> MatchThreshold | None:
+        """Threshold with which searches return `is_match`, or `None`.
+
+        Saved with the gallery; may be assigned.
+        """
+        return self._match
+
+    @match.setter
+    def match(self, match: MatchThreshold | None) -> None:
+        self._match = checked_match(match, self.space)
+        self._keep("match", match)
+
+    @property
+    def space(self) -> SpaceFingerprint | None:
+        """Fingerprint of the encoder, `None` if unknown.
+
+        Saved with the gallery; may be assigned.
+        """
+        return self._space
+
+    @space.setter
+    def space(self, space: SpaceFingerprint | None) -> None:
+        checked_match(self.match, checked_space(space))
+        self._space = space
+        self._keep("space", space)
 
     def search(
         self,
@@ -80,13 +106,15 @@ class SearchIndex(Protocol):
         *,
         exclude_ids: Any = None,
         where: Where | None = None,
+        **options: Any,
     ) -> Neighbors:
         """Finds the nearest items of each query, or most of them.
 
         Args:
             queries: (queries, size), or (size,) for a single one.
-            k: number of neighbors, at least 1. With more than the gallery
-                holds, the whole gallery is returned. Default 10.
+            k: number of neighbors, at least 1; at most 16,367 in Milvus. With
+                more than the gallery holds, the whole gallery is returned.
+                Default 10.
             exclude_ids: one id for each query that must not be returned, such
                 as the query's own; `None` and unknown ids exclude nothing.
                 Default `None`.
@@ -94,6 +122,10 @@ class SearchIndex(Protocol):
                 attribute to a value, to a list of values of which one must
                 hold, or to a slice (`slice(2, 5)` is `2 <= value < 5`). All
                 conditions must hold. Default `None`.
+            **options: of the engine: `params` for faiss; `leaves_to_search`
+                and `pre_reorder_num_neighbors` for ScaNN; `ef` for Milvus,
+                the width of the graph search, by default the larger of 64
+                and four times k.
 
         Returns:
             `Neighbors`, with `counts` below k where fewer were found.
@@ -104,9 +136,13 @@ class SearchIndex(Protocol):
             ValueError: NaN or infinity, a wrong size, k below 1, another
                 number of ids than of queries, an unknown column.
         """
+        queries = self._checked(queries, k)
+        excluded = one_id_each(exclude_ids, len(queries))
+        return self._found(queries, int(k), excluded, where, **options)
 
     def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
         """Finds the nearest items of each query by comparing with all."""
+        return self._found_exactly(self._checked(queries, k), int(k))
 
     def upsert(
         self,
@@ -117,7 +153,7 @@ class SearchIndex(Protocol):
     ) -> None:
         """Adds items and replaces those with the same ids.
 
-        A refused call changes nothing.
+        A refused call changes nothing; an interrupted one may be repeated.
 
         Args:
             embeddings: (items, size), finite.
@@ -133,6 +169,7 @@ class SearchIndex(Protocol):
                 or of another size; lengths that differ; a repeated id; other
                 attributes than those of the gallery.
         """
+        self._put(*checked_items(embeddings, labels, ids, attributes))
 
     def delete(self, ids: Any) -> int:
         """Removes items and returns their number.
@@ -140,16 +177,17 @@ class SearchIndex(Protocol):
         Args:
             ids: one id or several; unknown ids are ignored.
         """
+        raise NotImplementedError
 
     def count(self, where: Where | None = None) -> int:
         """Returns the number of items that pass a filter."""
+        raise NotImplementedError
 
     def ids(self) -> np.ndarray:
         """Returns the ids of all items, (items,)."""
+        raise NotImplementedError
 
-    def items(
-        self, ids: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    def items(self, ids: Any) -> Items:
         """Returns items as `upsert` takes them.
 
         Args:
@@ -159,20 +197,82 @@ class SearchIndex(Protocol):
             Embeddings (found, size), float32, labels (found,), ids (found,)
             in the order given, and the attributes.
         """
+        raise NotImplementedError
 
+    def _found(
+        self,
+        queries: np.ndarray,
+        k: int,
+        excluded: list[Any],
+        where: Where | None,
+    ) -> Neighbors:
+        """Searches with checked arguments, one excluded id for each query."""
+        raise NotImplementedError
 
-def checked_queries(queries: Any, size: int | None) -> np.ndarray:
-    """Returns queries as (queries, size), float32, or raises `ValueError`."""
-    if not isinstance(queries, np.ndarray):
-        queries = ops.convert_to_numpy(queries)
-    queries = queries[None] if queries.ndim == 1 else queries
-    queries = checked_embeddings(queries, "queries").astype("float32")
-    if queries.shape[1] != size:
-        raise ValueError(
-            "`queries` must have the size of the gallery's embeddings, "
-            f"{size}. Received: shape {queries.shape}."
+    def _found_exactly(self, queries: np.ndarray, k: int) -> Neighbors:
+        raise NotImplementedError
+
+    def _put(self, rows: np.ndarray, columns: dict[str, np.ndarray]) -> None:
+        """Adds items of `checked_items`."""
+        raise NotImplementedError
+
+    def _keep(self, name: str, value: Any) -> None:
+        """Called when `match` or `space` were assigned."""
+
+    def _check_filled(self) -> None:
+        if not len(self):
+            raise RuntimeError(
+                "The index must hold at least one item. Received: an empty "
+                "gallery; call `upsert` first."
+            )
+
+    def _checked(self, queries, k):
+        self._check_filled()
+        check_count(k=k)
+        if not isinstance(queries, np.ndarray):
+            queries = ops.convert_to_numpy(queries)
+        queries = queries[None] if queries.ndim == 1 else queries
+        queries = checked_embeddings(queries, "queries").astype("float32")
+        if queries.shape[1] != self.embedding_size:
+            raise ValueError(
+                "`queries` must have the size of the gallery's embeddings, "
+                f"{self.embedding_size}. Received: shape {queries.shape}."
+            )
+        return queries
+
+    def _neighbors(self, distances, ids, labels, indices=None):
+        """`Neighbors` of padded arrays (queries, k)."""
+        is_found = np.isfinite(distances) if indices is None else indices >= 0
+        distances = distances.astype("float32")
+        match = self.match
+        return Neighbors(
+            ids=ids,
+            labels=labels,
+            distances=distances,
+            indices=np.full(ids.shape, -1) if indices is None else indices,
+            counts=is_found.sum(axis=1),
+            is_match=None if match is None else match.is_match(distances),
         )
-    return queries
+
+
+def nearest_of(parts: list[Any], k: int) -> list[np.ndarray]:
+    """Returns the k nearest of several answers, the earlier of equals.
+
+    Each is a tuple of arrays (queries, any), distances first.
+    """
+    both = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
+    order = np.argsort(both[0], axis=1, kind="stable")[:, :k]
+    return [np.take_along_axis(part, order, axis=1) for part in both]
+
+
+def padding_of(values: np.ndarray) -> np.ndarray:
+    """Returns what stands for no id or label: -1 or the empty string."""
+    return np.array("" if values.dtype.kind == "U" else -1, values.dtype)
+
+
+def blocks_of(ids: Any, size: int = 4096) -> list[Any]:
+    """Cuts ids into blocks of that many, the last one shorter."""
+    return [ids[start : start + size] for start in range(0, len(ids), size)]
 
 
 def one_id_each(exclude_ids: Any, count: int) -> list[Any]:

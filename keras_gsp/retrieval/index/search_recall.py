@@ -89,8 +89,8 @@ def compared(
         "k": k,
         "num_queries": len(exact),
         "recall": float(np.mean(shares)),
-        "map_at_r_exact": _map_at_r(exact, labels, num_positives),
-        "map_at_r_approximate": _map_at_r(found, labels, num_positives),
+        "map_at_r_exact": _mean(map_at_r(exact, labels, num_positives)),
+        "map_at_r_approximate": _mean(map_at_r(found, labels, num_positives)),
     }
 
 
@@ -101,12 +101,17 @@ def positives_of(index: SearchIndex, labels: np.ndarray) -> np.ndarray:
     return np.array(counts)[codes.reshape(-1)]
 
 
-def _map_at_r(neighbors, labels, num_positives):
-    is_scored = num_positives > 0
-    if not is_scored.any():
-        return None
+def map_at_r(
+    neighbors: Neighbors, labels: np.ndarray, num_positives: np.ndarray
+) -> np.ndarray:
+    """Returns the MAP@R of each query, NaN without a positive."""
     is_there = np.arange(neighbors.labels.shape[1]) < neighbors.counts[:, None]
     is_correct = (neighbors.labels == labels[:, None]) & is_there
     queries, ranks = np.nonzero(is_correct)
     scores = ranked_scores(queries, ranks + 1, num_positives)["map_at_r"]
-    return float(scores[is_scored].mean())
+    return np.where(num_positives > 0, scores, np.nan)
+
+
+def _mean(scores):
+    is_scored = ~np.isnan(scores)
+    return float(scores[is_scored].mean()) if is_scored.any() else None

@@ -20,13 +20,9 @@ LEVELS = 127
 class StoredVectors:
     """Rows of one part of a gallery, in memory or on disk.
 
-    Args:
-        values: (rows, size), float32, float16 or int8; may be memory-mapped,
-            and is then never copied as a whole.
-        scales: (rows,), float32, factor of each int8 row; `None` for the
-            other types.
-        places: (rows left,), the rows that were not deleted, in rising order.
-            Default `None`: all.
+    `values` (rows, size) may be memory-mapped and are then never copied as a
+    whole; `scales` (rows,) are factors of int8 rows; `places` are the rows that
+    were not deleted, rising, `None` for all.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ def exported_facts(
             "keras": keras.__version__,
             backend: importlib.import_module(backend).__version__,
         },
-        "image_shape": [served.height, served.width, served.channels],
+        "image_shape": list(served.image_shape),
         "crop_fraction": served.crop_fraction,
         "max_pixels": served.max_pixels,
         "embedding_size": served.embedding_size,

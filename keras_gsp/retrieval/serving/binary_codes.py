@@ -14,17 +14,9 @@ PER_NEIGHBOR, LEAST = 10, 100
 class BinaryCodes:
     """Signs of rotated embeddings, packed into words of 64 bits.
 
-    The embeddings are centered and turned by one random rotation, so that
-    every bit carries about the same; sizes that are no multiple of 64 get
-    more bits than numbers. Of two codes, the number of bits that differ grows
+    The rows are centered and turned by one random rotation, so that every bit
+    carries about the same. The number of bits in which two codes differ grows
     with the angle between the embeddings as seen from the center.
-
-    Args:
-        rows: (items, size), float32.
-
-    Attributes:
-        variables: by name: `codes` (items, words), int64; `rotation` (size,
-            64 words) and `center` (size,), float32.
     """
 
     def __init__(self, rows: np.ndarray) -> None:
@@ -50,10 +42,7 @@ class BinaryCodes:
     def shortlist(self, queries: Tensor, num_neighbors: int) -> Tensor:
         """Returns the items whose codes are nearest, (batch, candidates).
 
-        Args:
-            queries: (batch, size), float32, from the origin of the rows.
-            num_neighbors: neighbors wanted; ten times as many candidates are
-                returned, at least 100, at most all items.
+        Ten times as many as the neighbors wanted, at least 100.
         """
         import tensorflow as tf
 

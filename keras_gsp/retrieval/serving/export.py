@@ -1,6 +1,5 @@
 """Exports to SavedModels that embed and search encoded images."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,7 @@ from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.ops.arguments import check_choice, check_count, check_interval
 from keras_gsp.retrieval.explanation import PrototypeParts
 from keras_gsp.retrieval.guarantee import RetrievalGuarantee
-from keras_gsp.retrieval.index.exact import (
-    GalleryIndex,
-    check_filled,
-    neighbors_at,
-)
+from keras_gsp.retrieval.index.exact import GalleryIndex
 from keras_gsp.retrieval.index.scann_index import ScannIndex
 from keras_gsp.retrieval.index.search_recall import compared, positives_of
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
@@ -133,7 +128,6 @@ def export_retriever(
     max_pixels: int = MAX_PIXELS,
     held_out: Any = None,
     minimum_recall: float = 0.95,
-    below_minimum: str = "refuse",
     match: MatchThreshold | None = None,
     guarantee: RetrievalGuarantee | None = None,
     truncate_to: int | None = None,
@@ -177,9 +171,7 @@ def export_retriever(
             (images, labels), labels of the gallery's kind. Needed with a
             `ScannIndex` and with codes. Default `None`.
         minimum_recall: share of the true neighbors that ScaNN or the codes
-            must find, in [0, 1]. Default 0.95.
-        below_minimum: `"refuse"` (default) raises below `minimum_recall` and
-            writes nothing, `"warn"` warns.
+            must find, in [0, 1]; below it nothing is written. Default 0.95.
         match: `MatchThreshold` calibrated on held-out embeddings, written to
             the metadata; searches then return `is_match` for each neighbor.
             Default `None`: the index's own `match`.
@@ -222,7 +214,7 @@ def export_retriever(
         gsp.retrieval.export_retriever(encoder, index, f"{folder}/retriever")
     ```
     """
-    _check_options(index, codes, held_out, minimum_recall, below_minimum)
+    _check_options(index, codes, held_out, minimum_recall)
     served = ServedEncoder(
         encoder,
         image_size,
@@ -231,47 +223,41 @@ def export_retriever(
         index=index,
         truncate_to=truncate_to,
     )
-    check_filled(index.gallery)
+    index._check_filled()
     check_count(neighbors=neighbors)
-    if index.gallery.embedding_size != served.embedding_size:
+    if index.embedding_size != served.embedding_size:
         raise ValueError(
             "`index` must hold embeddings of the encoder's size, "
-            f"{served.embedding_size}. "
-            f"Received: {index.gallery.embedding_size}."
+            f"{served.embedding_size}. Received: {index.embedding_size}."
         )
     match = checked_match(index.match if match is None else match, served.space)
     if guarantee is not None:
         check_same_space(guarantee.space, served.space, "guarantee")
     gallery = ServedGallery(index, neighbors, match, guarantee, codes)
-    signatures = _encoder_signatures(served) | _search_signatures(
-        served, gallery
-    )
+    facts = exported_facts(served, metadata) | gallery.facts
+    signatures = _encoder_signatures(served)
+    signatures |= _search_signatures(served, gallery)
     signatures["serving_default"] = signatures["search_exact"]
-    facts = exported_facts(served, metadata)
-    facts |= {"gallery_size": len(index), "neighbors": gallery.neighbors}
-    if match is not None:
-        facts["match_threshold"] = match.get_config()
-    if guarantee is not None:
-        facts["guarantee"] = guarantee.get_config()
     try:
         signatures["explain"] = _explain_signature(served)
     except ValueError as error:
         facts["no_explain"] = str(error)
-    if isinstance(index, ScannIndex):
-        facts["index_settings"] = index.settings
-    if gallery.codes is not None:
-        facts["codes"] = {"kind": codes, "bits": gallery.codes.num_bits}
-    if gallery.has_ann or gallery.codes is not None:
-        facts["search_recall"] = _measured(
-            served.encoder, index, gallery, held_out
-        )
-        _judge(facts["search_recall"], minimum_recall, below_minimum)
+    if gallery.has_short_list:
+        measured = _measured(served.encoder, index, gallery, held_out)
+        facts["search_recall"] = measured
+        if measured["recall"] < minimum_recall:
+            raise ValueError(
+                f"The search must find {minimum_recall:.3f} of the true "
+                f"neighbors. Received: {measured['recall']:.3f} at "
+                f"k={measured['k']}. Give a ScannIndex more leaves to search "
+                "or more candidates to reorder; codes need larger embeddings "
+                "or more neighbors."
+            )
     _write(served, gallery, signatures, facts, path, overwrite)
 
 
-def _check_options(index, codes, held_out, minimum_recall, below_minimum):
+def _check_options(index, codes, held_out, minimum_recall):
     check_interval("[0, 1]", minimum_recall=minimum_recall)
-    check_choice("refuse", "warn", below_minimum=below_minimum)
     check_choice(None, "binary", codes=codes)
     if not isinstance(index, GalleryIndex):
         raise ValueError(
@@ -308,25 +294,11 @@ def _measured(encoder, index, gallery, held_out):
     )
     return compared(
         index.search_exactly(embeddings, depth),
-        neighbors_at(index.gallery, indices, distances),
+        index._neighbors_at(distances, indices, depth),
         labels,
         num_positives,
         gallery.neighbors,
     )
-
-
-def _judge(measured, minimum_recall, below_minimum):
-    if measured["recall"] >= minimum_recall:
-        return
-    message = (
-        f"The search must find {minimum_recall:.3f} of the true neighbors. "
-        f"Received: {measured['recall']:.3f} at k={measured['k']}. Give a "
-        "ScannIndex more leaves to search or more candidates to reorder; "
-        "codes need larger embeddings or more neighbors."
-    )
-    if below_minimum == "refuse":
-        raise ValueError(message)
-    warnings.warn(message, stacklevel=3)
 
 
 def _write(served, gallery, signatures, facts, path, overwrite):
@@ -337,13 +309,9 @@ def _write(served, gallery, signatures, facts, path, overwrite):
     if gallery is not None:
         module.gallery_variables = gallery.variables
     facts["signatures"] = sorted(signatures)
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     with whole_folder(path, overwrite=overwrite) as folder:
-        options = tf.saved_model.SaveOptions(
-            experimental_custom_gradients=False
-        )
-        tf.saved_model.save(
-            module, str(folder), signatures=signatures, options=options
-        )
+        tf.saved_model.save(module, str(folder), signatures, options)
         _forget_custom_gradients(folder / "saved_model.pb")
         write_facts(folder, facts)
 
@@ -403,10 +371,9 @@ def _search_signatures(served, gallery):
         return tf.function(found, input_signature=[_strings("image_bytes")])
 
     signatures = {"search_exact": searching(gallery.nearest)}
-    if gallery.has_ann:
-        signatures["search_ann"] = searching(gallery.near)
-    if gallery.codes is not None:
-        signatures["search_codes"] = searching(gallery.near)
+    if gallery.has_short_list:
+        name = "search_ann" if gallery.codes is None else "search_codes"
+        signatures[name] = searching(gallery.near)
     return signatures
 
 
@@ -427,10 +394,8 @@ def _explain_signature(served):
         )
         queries, query_status = served.decoded(query_bytes)
         neighbors, neighbor_status = served.decoded(neighbor_bytes)
-        dtype = served.encoder.inputs[0].dtype
-        shares = parts.shares(
-            tf.cast(queries, dtype), tf.cast(neighbors, dtype)
-        )
+        images = (tf.cast(x, served.dtype) for x in (queries, neighbors))
+        shares = parts.shares(*images)
         is_read = (query_status == OK) & (neighbor_status == OK)
         answer = {
             name: _where_read(value, is_read) for name, value in shares.items()

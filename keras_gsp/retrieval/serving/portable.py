@@ -1,6 +1,6 @@
 """Encoders as ONNX and LiteRT files, for programs without TensorFlow."""
 
-import importlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,9 @@ import numpy as np
 
 from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.ops.arguments import check_choice
+from keras_gsp.ops.extras import needed
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
+from keras_gsp.retrieval.index.saved_gallery import save_gallery
 from keras_gsp.retrieval.serving.artefact_facts import (
     exported_facts,
     write_facts,
@@ -18,6 +20,7 @@ from keras_gsp.retrieval.serving.served_retriever import AUTO, ServedEncoder
 from keras_gsp.retrieval.verification import verify
 from keras_gsp.storage.whole import whole_folder
 
+_onnx = partial(needed, user="export_onnx", install="'keras-gsp[onnx]'")
 ONNX, LITERT = "encoder.onnx", "encoder.tflite"
 GALLERY = "gallery"
 # Largest difference to Keras, of embeddings on the unit sphere.
@@ -98,7 +101,7 @@ def export_onnx(
         pass
     ```
     """
-    check_choice(None, "float16", "int8", quantization=quantization)
+    _onnx("onnxruntime")
     served = ServedEncoder(
         encoder,
         image_size,
@@ -107,17 +110,9 @@ def export_onnx(
         index=index,
         truncate_to=truncate_to,
     )
-    _imported("onnxruntime")
-    is_jax = keras.backend.backend() == "jax"
-    write = _write_onnx_of_jax if is_jax else _write_onnx
-    facts = {**(metadata or {}), "format": "onnx"}
-    facts["quantization"] = quantization
-    tolerance = TOLERANCE if quantization is None else np.inf
+    facts = {**(metadata or {}), "quantization": quantization}
     with whole_folder(path, overwrite=overwrite) as folder:
-        write(served, folder / ONNX)
-        if quantization is not None:
-            _shrink_weights(folder / ONNX, quantization)
-        _complete(folder, ONNX, served, index, sample_images, facts, tolerance)
+        _write(folder, ONNX, served, index, sample_images, facts)
 
 
 def export_litert(
@@ -159,7 +154,6 @@ def export_litert(
             not agree with Keras.
         ValueError: an unknown quantization; what `export_encoder` refuses.
     """
-    check_choice(None, "float16", "int8", quantization=quantization)
     served = ServedEncoder(
         encoder,
         image_size,
@@ -167,14 +161,9 @@ def export_litert(
         index=index,
         truncate_to=truncate_to,
     )
-    facts = {**(metadata or {}), "format": "litert"}
-    facts["quantization"] = quantization
-    tolerance = TOLERANCE if quantization is None else np.inf
+    facts = {**(metadata or {}), "quantization": quantization}
     with whole_folder(path, overwrite=overwrite) as folder:
-        _write_litert(served, folder / LITERT, quantization)
-        _complete(
-            folder, LITERT, served, index, sample_images, facts, tolerance
-        )
+        _write(folder, LITERT, served, index, sample_images, facts)
 
 
 class PortableEncoder:
@@ -226,61 +215,52 @@ class PortableEncoder:
         return self._embed(images)
 
 
-def _complete(folder, name, served, index, sample_images, metadata, tolerance):
-    """Compares the file with Keras and writes the other files."""
-    images = _samples(served, sample_images)
-    difference = _difference(served, _RUNNERS[name](folder / name), images)
-    if not difference <= tolerance:
+def _write(folder, name, served, index, images, facts):
+    """Writes a folder and compares the encoder's file with Keras."""
+    quantization = facts["quantization"]
+    check_choice(None, "float16", "int8", quantization=quantization)
+    shape = served.image_shape
+    if images is None:
+        images = np.random.default_rng(0).integers(0, 256, (4, *shape))
+    images = np.asarray(images).astype(served.dtype)
+    if images.ndim != 4 or images.shape[1:] != shape or not len(images):
+        raise ValueError(
+            f"`sample_images` must have the shape (images, {shape}). "
+            f"Received: {images.shape}."
+        )
+    _WRITERS[name](served, folder / name, quantization)
+    embed = _RUNNERS[name](folder / name)
+    expected = embedding_of(served.encoder.predict_on_batch(images))
+    # The first image alone: the batch is dynamic.
+    found = np.concatenate([embed(images[:1]), embed(images)[1:]])
+    scale = max(1.0, float(np.abs(expected).max()))
+    difference = float(np.abs(found - expected).max()) / scale
+    if quantization is None and not difference <= TOLERANCE:
         raise RuntimeError(
-            f"{name} must give the embeddings of the encoder, to {tolerance}. "
+            f"{name} must give the embeddings of the encoder, to {TOLERANCE}. "
             f"Received: a difference of {difference}."
         )
-    facts = exported_facts(served, metadata) | {
-        "input_dtype": _dtype(served),
+    facts |= {"format": "onnx" if name == ONNX else "litert"}
+    facts = exported_facts(served, facts) | {
+        "input_dtype": served.dtype,
         "largest_difference": difference,
         "compared_images": len(images),
     }
     if index is not None:
-        exact = ExactIndex()
-        exact.gallery = index.gallery
-        exact.save(folder / GALLERY)
+        index._check_filled()
+        (folder / GALLERY).mkdir()
+        save_gallery(index, folder / GALLERY, {"kind": ExactIndex.kind})
         facts["gallery_size"] = len(index)
         if index.match is not None:
             facts["match_threshold"] = index.match.get_config()
     write_facts(folder, facts)
 
 
-def _dtype(served):
-    return str(served.encoder.inputs[0].dtype)
-
-
-def _samples(served, images):
-    shape = (served.height, served.width, served.channels)
-    if images is None:
-        images = np.random.default_rng(0).integers(0, 256, (4, *shape))
-    images = np.asarray(images)
-    if images.ndim != 4 or images.shape[1:] != shape or not len(images):
-        raise ValueError(
-            f"`sample_images` must have the shape (images, {shape}). "
-            f"Received: {images.shape}."
-        )
-    return images.astype(_dtype(served))
-
-
-def _difference(served, embed, images):
-    """Largest difference to Keras, and of a batch of one to the whole."""
-    expected = embedding_of(served.encoder.predict_on_batch(images))
-    found = np.concatenate([embed(images[:1]), embed(images)[1:]])
-    scale = max(1.0, float(np.abs(expected).max()))
-    return float(np.abs(found - expected).max()) / scale
-
-
 def _graph(served):
-    """The encoder as a `tf.function` of `images`, and its variables."""
+    """The encoder as a `tf.function` of `images`, and what tracks it."""
     import tensorflow as tf
 
-    shape = (None, served.height, served.width, served.channels)
-    spec = tf.TensorSpec(shape, _dtype(served), name="images")
+    spec = tf.TensorSpec((None, *served.image_shape), served.dtype, "images")
 
     def embedding(images):
         outputs = served.encoder(images, training=False)
@@ -291,23 +271,28 @@ def _graph(served):
     return tf.function(embedding, input_signature=[spec]), spec, module
 
 
-def _write_onnx(served, file):
-    tf2onnx = _imported("tf2onnx")
-    function, spec, _ = _graph(served)
-    model, _ = tf2onnx.convert.from_function(function, [spec])
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_param = "batch"
-    file.write_bytes(model.SerializeToString())
+def _write_onnx(served, file, quantization):
+    if keras.backend.backend() == "jax":
+        _write_onnx_of_jax(served, file)
+    else:
+        tf2onnx = _onnx("tf2onnx")
+        function, spec, _ = _graph(served)
+        model, _ = tf2onnx.convert.from_function(function, [spec])
+        for value in (*model.graph.input, *model.graph.output):
+            value.type.tensor_type.shape.dim[0].dim_param = "batch"
+        file.write_bytes(model.SerializeToString())
+    if quantization is not None:
+        _shrink_weights(file, quantization)
 
 
 def _write_onnx_of_jax(served, file):
-    _imported("jax2onnx")
-    onnx = _imported("onnx")
-    shape = (served.height, served.width, served.channels)
-    images = keras.Input(shape, dtype=_dtype(served), name="images")
+    needed("jax2onnx", "export_onnx", "jax2onnx")
+    onnx = _onnx("onnx")
+    images = keras.Input(served.image_shape, dtype=served.dtype, name="images")
     outputs = embedding_of(served.encoder(images, training=False))
     model = keras.Model(images, keras.ops.cast(outputs, "float32"))
-    spec = keras.InputSpec(_dtype(served), (None, *shape), name="images")
+    shape = (None, *served.image_shape)
+    spec = keras.InputSpec(served.dtype, shape, name="images")
     model.export(
         str(file), format="onnx", input_signature=[spec], verbose=False
     )
@@ -323,7 +308,7 @@ def _write_onnx_of_jax(served, file):
 
 def _shrink_weights(file, quantization):
     """Stores kernels in few bits; a node turns each into float32 again."""
-    onnx = _imported("onnx")
+    onnx = _onnx("onnx")
     model = onnx.load(file)
     graph, nodes = model.graph, []
     for tensor in list(graph.initializer):
@@ -368,7 +353,7 @@ def _write_litert(served, file, quantization):
 
 
 def _onnx_runner(file):
-    onnxruntime = _imported("onnxruntime")
+    onnxruntime = _onnx("onnxruntime")
     session = onnxruntime.InferenceSession(
         str(file), providers=["CPUExecutionProvider"]
     )
@@ -401,15 +386,5 @@ def _litert_runner(file):
     return embed
 
 
+_WRITERS = {ONNX: _write_onnx, LITERT: _write_litert}
 _RUNNERS = {ONNX: _onnx_runner, LITERT: _litert_runner}
-
-
-def _imported(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        extra = "jax2onnx" if name == "jax2onnx" else "'keras-gsp[onnx]'"
-        raise ImportError(
-            f"`export_onnx` on {keras.backend.backend()} needs {name}: "
-            f"pip install {extra}. Received: {error}."
-        ) from error

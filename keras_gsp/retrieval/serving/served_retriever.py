@@ -34,13 +34,7 @@ SHARD_ROWS = 2**16
 class ServedGallery:
     """The variables of a gallery, and the searches that run on them.
 
-    Args:
-        index: an index in memory, not empty.
-        neighbors: k of every search, at least 1.
-        match: `MatchThreshold`, or `None` for answers without `is_match`.
-        guarantee: `RetrievalGuarantee`, or `None` for answers without
-            `set_size` and `is_covered`.
-        codes: `"binary"` for a short list by codes, or `None`.
+    Arguments are those of `export_retriever`.
     """
 
     def __init__(
@@ -77,12 +71,25 @@ class ServedGallery:
             }
         if self.codes is not None:
             self.variables |= self.codes.variables
-        self.has_ann = isinstance(index, ScannIndex)
+        self.facts: dict[str, Any] = {
+            "gallery_size": len(index),
+            "neighbors": self.neighbors,
+        }
+        if match is not None:
+            self.facts["match_threshold"] = match.get_config()
+        if guarantee is not None:
+            self.facts["guarantee"] = guarantee.get_config()
+        if self.codes is not None:
+            bits = self.codes.num_bits
+            self.facts["codes"] = {"kind": codes, "bits": bits}
+        self.has_short_list = self.codes is not None
         if isinstance(index, ScannIndex):
+            self.has_short_list = True
             scann = import_scann()
             self._num_candidates = index.num_candidates
             searcher = index.built_with(scann.scann_ops.builder)
             self.variables["scann"] = searcher.serialize_to_module()
+            self.facts["index_settings"] = index.settings
 
     def nearest(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Returns exact distances and indices, (batch, neighbors)."""
@@ -153,13 +160,15 @@ class ServedGallery:
         }
         if self.match is not None:
             found["is_match"] = is_found & (distances <= self.match.distance)
+        distances = tf.where(is_found, distances, np.inf)
         if self.guarantee is not None:
-            near = tf.where(is_found, distances, np.inf)
-            found |= _listed(self.guarantee, near)
-        return found | {
-            "distances": tf.where(is_found, distances, np.inf),
-            "counts": tf.reduce_sum(tf.cast(is_found, "int32"), axis=1),
-        }
+            # As `set_sizes` and `is_covered` of the guarantee.
+            is_inside = distances <= self.guarantee.radius
+            is_known = distances[:, 0] <= self.guarantee.novelty_distance
+            sizes = tf.where(is_known, _num_true(is_inside), 0)
+            found["set_size"] = sizes
+            found["is_covered"] = (sizes > 0) & ~is_inside[:, -1]
+        return found | {"distances": distances, "counts": _num_true(is_found)}
 
     def _ordered(self, queries, indices):
         """Orders candidates by exact distance, then by index."""
@@ -218,6 +227,16 @@ class ServedEncoder:
         ).shape[-1]
 
     @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of an image."""
+        return self.height, self.width, self.channels
+
+    @property
+    def dtype(self) -> str:
+        """Of the encoder's images."""
+        return str(self.encoder.inputs[0].dtype)
+
+    @property
     def variables(self) -> list[Any]:
         """The encoder's weights as TensorFlow variables, for tracking."""
         return [variable.value for variable in self.encoder.variables]
@@ -225,12 +244,8 @@ class ServedEncoder:
     def decoded(self, image_bytes: Tensor) -> tuple[Tensor, Tensor]:
         """Decodes and cuts files as `gsp.data.evaluation_batches` does.
 
-        Args:
-            image_bytes: contents of files, any shape.
-
-        Returns:
-            Images (batch, height, width, channels), uint8, black where
-            unreadable, and status (batch,), `"ok"` or an error.
+        Returns images, uint8, black where unreadable, and status, `"ok"` or an
+        error; leading axes are flattened.
         """
         import tensorflow as tf
 
@@ -244,13 +259,13 @@ class ServedEncoder:
         """
         import tensorflow as tf
 
-        size = (self.height, self.width, self.channels)
+        size = self.image_shape
         tf.debugging.assert_equal(
             tf.shape(images)[-3:],
             tf.constant(size),
             f"`images` must have the encoder's size {size}.",
         )
-        images = tf.cast(images, self.encoder.inputs[0].dtype)
+        images = tf.cast(images, self.dtype)
         flat = tf.reshape(images, (-1, *size))
         outputs = embedding_of(self.encoder(flat, training=False))
         return tf.cast(outputs, "float32")
@@ -269,7 +284,7 @@ class ServedEncoder:
     def _decoded(self, contents):
         import tensorflow as tf
 
-        shape = (self.height, self.width, self.channels)
+        shape = self.image_shape
         window = evaluation_window(self.crop_fraction)
 
         def decode(content):
@@ -313,16 +328,15 @@ def like_leading(
 
 def _expected_crop(encoder, index, crop_fraction, size):
     """The fraction that encoder or index expect, 1 where neither knows it."""
-    if crop_fraction not in (AUTO, None):
-        is_text = isinstance(crop_fraction, str)
-        if is_text or not 0.0 < float(crop_fraction) <= 1.0:
-            raise ValueError(
-                '`crop_fraction` must be in (0, 1], None or "auto". '
-                f"Received: crop_fraction={crop_fraction!r}."
-            )
-    of_index = None if index is None else index.gallery.preprocessing
-    known = {"encoder": preprocessing_of(encoder), "index": of_index}
-    expected = agreed(known)
+    if crop_fraction not in (AUTO, None) and (
+        isinstance(crop_fraction, str) or not 0.0 < float(crop_fraction) <= 1.0
+    ):
+        raise ValueError(
+            '`crop_fraction` must be in (0, 1], None or "auto". '
+            f"Received: crop_fraction={crop_fraction!r}."
+        )
+    of_index = None if index is None else index.preprocessing
+    expected = agreed({"encoder": preprocessing_of(encoder), "index": of_index})
     if expected is None:
         fraction = 1.0 if crop_fraction == AUTO else crop_fraction
         return None if fraction is None else float(fraction)
@@ -334,9 +348,8 @@ def _expected_crop(encoder, index, crop_fraction, size):
     if crop_fraction not in (AUTO, expected.crop_fraction):
         raise ValueError(
             "`crop_fraction` must be that of the encoder's or the index's "
-            f'preprocessing, or "auto". Received: crop_fraction='
-            f"{crop_fraction}, {expected}, whose fraction is "
-            f"{expected.crop_fraction}."
+            'preprocessing, or "auto". Received: '
+            f"crop_fraction={crop_fraction}, {expected}."
         )
     return expected.crop_fraction
 
@@ -363,16 +376,10 @@ def _image_shape(encoder, image_size):
     return *sizes, channels
 
 
-def _listed(guarantee, distances):
-    """Length of each shortlist, and whether all of it was found."""
+def _num_true(values):
     import tensorflow as tf
 
-    is_known = distances[:, 0] <= guarantee.novelty_distance
-    is_inside = distances <= guarantee.radius
-    sizes = tf.reduce_sum(tf.cast(is_inside, "int32"), axis=1)
-    sizes = tf.where(is_known, sizes, 0)
-    is_covered = (sizes > 0) & ~is_inside[:, -1]
-    return {"set_size": sizes, "is_covered": is_covered}
+    return tf.reduce_sum(tf.cast(values, "int32"), axis=1)
 
 
 def _too_large(contents, status, max_pixels):
@@ -380,13 +387,8 @@ def _too_large(contents, status, max_pixels):
     import tensorflow as tf
 
     pixels, is_read = _each(num_pixels, contents, tf.zeros([], "int64"))
-    message = tf.strings.join(
-        [
-            "too large: ",
-            tf.strings.as_string(pixels),
-            f" pixels, the limit is {max_pixels}",
-        ]
-    )
+    words = tf.strings.as_string(pixels)
+    message = "too large: " + words + f" pixels, the limit is {max_pixels}"
     return tf.where(is_read & (pixels > max_pixels), message, status)
 
 

@@ -1,6 +1,5 @@
 """Changes the encoder of a gallery without embedding everything again."""
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,21 +14,23 @@ from keras_gsp.embeddings.labeled_batches import (
 )
 from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
 from keras_gsp.embeddings.processes import predictor
-from keras_gsp.metrics.paired_difference import paired_difference
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.retrieval.guarantee import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
-from keras_gsp.retrieval.index.search_index import SearchIndex
-from keras_gsp.retrieval.space import check_space, space_fingerprint
-from keras_gsp.retrieval.upgrading.space_map import (
-    FITS,
-    SpaceMap,
-    logistic_line,
+from keras_gsp.retrieval.index.gallery import as_list
+from keras_gsp.retrieval.index.search_index import (
+    Items,
+    SearchIndex,
+    blocks_of,
+    nearest_of,
+    padding_of,
 )
-from keras_gsp.retrieval.upgrading.upgraded_index import Sides, UpgradedIndex
+from keras_gsp.retrieval.index.where import Where, is_selected
+from keras_gsp.retrieval.space import check_space, space_fingerprint
+from keras_gsp.retrieval.upgrading.space_map import Sides, learned
 from keras_gsp.storage.whole import whole_file
 
-LEAST_CLASSES = 12
+# Neighbors that the old index is asked for at most; a limit of Milvus.
+MOST_ASKED = 16_000
 
 
 def upgrade(
@@ -45,11 +46,9 @@ def upgrade(
 ) -> "Upgrade":
     """Makes an index of an old encoder answer queries of a new one.
 
-    Both encoders embed the sample. Half of its classes fit maps of the new
-    space into the old one, orthogonal and ridge; a quarter chooses between
-    them, by the MAP@R of mapped queries; the rest certifies. The result
-    searches at once. Its `embed` embeds items anew, batch by batch, its
-    `cut_over` ends the upgrade.
+    Half of the sample's classes fit maps of the new space into the old one,
+    orthogonal and ridge; a quarter chooses between them, by the MAP@R of
+    mapped queries; the rest certifies. The result searches at once.
 
     Args:
         index: index of the old encoder's embeddings, not empty.
@@ -102,8 +101,7 @@ def upgrade(
     if spaces[0] is not None and spaces[0] == spaces[1]:
         raise ValueError(
             "`new_encoder` must have another space than `old_encoder`. "
-            "Received: two with equal weights and layers; nothing is to be "
-            "upgraded."
+            "Received: equal weights and layers; nothing is to be upgraded."
         )
     if into is None:
         if not isinstance(index, GalleryIndex):
@@ -124,19 +122,14 @@ def upgrade(
     return Upgrade(index, into, sides, new_encoder, certificate, folder)
 
 
-class Upgrade(UpgradedIndex):
+class Upgrade(SearchIndex):
     """An index between two encoders, as `gsp.retrieval.upgrade` makes it.
 
-    It searches as a `SearchIndex`, with embeddings of the new encoder. Only
-    `delete` and `roll_back` change the old index.
-
-    Args:
-        old: index of the old space.
-        new: index of the new space.
-        sides: map and calibration.
-        encoder: the new encoder.
-        certificate: see below.
-        folder: where finished batches are kept, or `None`.
+    Searched with embeddings of the new encoder, which are mapped into the old
+    space to search the old index. An item that the new index has is not
+    searched in the old one. Distances to old items become those of equal
+    chance in the new space. Only `delete` and `roll_back` change the old
+    index.
 
     Attributes:
         certificate: MAP@R on classes that chose nothing: `old` (old queries,
@@ -145,27 +138,29 @@ class Upgrade(UpgradedIndex):
             as `paired_difference` returns them; `map`, the chosen kind.
     """
 
+    kind = "upgraded"
+
     def __init__(
         self,
         old: SearchIndex,
         new: SearchIndex,
         sides: Sides,
-        encoder: Any,
-        certificate: dict[str, Any],
+        encoder: Any = None,
+        certificate: dict[str, Any] | None = None,
         folder: str | Path | None = None,
     ) -> None:
-        super().__init__(old, new, sides)
-        self.certificate = certificate
+        self.old, self.new, self.sides = old, new, sides
+        self.certificate = certificate or {}
         self._encoder = encoder
         self._folder = None if folder is None else Path(folder)
-        self._order: np.ndarray | None = None
+        self._match, self._space = new.match, new.space
+        # Ids that both have.
+        self._moved = np.intersect1d(old.ids(), new.ids())
 
-    def next_ids(self, count: int) -> np.ndarray:
-        """Returns the ids to embed next, in a random order."""
-        if self._order is None:
-            rng = np.random.default_rng(0)
-            self._order = rng.permutation(self.old.ids())
-        return self._order[np.isin(self._order, self.left())][:count]
+    @property
+    def embedding_size(self) -> int | None:
+        """Size of the new embeddings."""
+        return self.sides.new_size
 
     def embed(
         self,
@@ -175,7 +170,7 @@ class Upgrade(UpgradedIndex):
         ids: Any = None,
         batch_size: int = 256,
     ) -> int:
-        """Embeds the next items with the new encoder.
+        """Embeds the next items with the new encoder, in a random order.
 
         Args:
             load: function from a list of ids to the images, in order.
@@ -190,14 +185,15 @@ class Upgrade(UpgradedIndex):
         check_count(is_optional=True, num_items=num_items)
         predict = predictor(self._encoder)
         if ids is None:
-            ids = self.next_ids(num_items or len(self))
+            ids = np.random.default_rng(0).permutation(self.old.ids())
+            ids = ids[np.isin(ids, self.left())][:num_items]
         for some in blocks_of(np.asarray(ids), batch_size):
-            _, labels, ids, attributes = self.old.items(some)
-            outputs = embedding_of(predict(load(ids.tolist())))
+            _, labels, found, attributes = self.old.items(some)
+            outputs = embedding_of(predict(load(found.tolist())))
             embeddings = checked_embeddings(outputs)
             if self._folder is not None:
-                _keep(self._folder, ids, embeddings)
-            self.upsert(embeddings, labels, ids, attributes)
+                _write_batch(self._folder, found, embeddings)
+            self.upsert(embeddings, labels, found, attributes)
         return len(self.left())
 
     def cut_over(self) -> SearchIndex:
@@ -211,12 +207,9 @@ class Upgrade(UpgradedIndex):
                 "All items must be embedded before the cut-over. Received: "
                 f"{num_left} left; call `embed`."
             )
-        old: Any = self.old
-        new = self.new
-        is_staged = isinstance(new, ExactIndex) and isinstance(
-            old, GalleryIndex
-        )
-        if not is_staged or new.kind == old.kind:
+        old, new = self.old, self.new
+        is_staged = isinstance(new, ExactIndex) and new.kind != old.kind
+        if not is_staged or not isinstance(old, GalleryIndex):
             return new
         embeddings, labels, ids, attributes = new.items(new.ids())
         options = {name: getattr(old, name) for name in old.saved_options}
@@ -234,108 +227,86 @@ class Upgrade(UpgradedIndex):
             self.old.upsert(embeddings, labels, ids, attributes)
         return self.old
 
+    def left(self) -> np.ndarray:
+        """Returns the ids of items that only the old space has."""
+        return np.setdiff1d(self.old.ids(), self._moved)
 
-def learned(
-    old: np.ndarray, new: np.ndarray, labels: np.ndarray, seed: int = 0
-) -> tuple[Sides, dict[str, Any]]:
-    """Chooses and certifies map and calibration.
+    def delete(self, ids: Any) -> int:
+        """Removes items from both indexes and returns their number."""
+        ids = as_list(ids)
+        removed = self.old.delete(ids) + self.new.delete(ids)
+        num_both = len(np.intersect1d(self._moved, ids))
+        self._moved = np.setdiff1d(self._moved, ids)
+        return removed - num_both
 
-    Args:
-        old: (items, old size).
-        new: (items, new size), the same items.
-        labels: (items,).
-        seed: seed of the split of the classes.
+    def count(self, where: Where | None = None) -> int:
+        """Returns the number of items that pass a filter."""
+        both = len(self._moved)
+        if where and both:
+            _, labels, ids, attributes = self.old.items(self._moved)
+            columns = {"label": labels, "id": ids} | attributes
+            both = int(np.asarray(is_selected(where, columns)).sum())
+        new = self.new.count(where) if len(self.new) else 0
+        return self.old.count(where) + new - both
 
-    Returns:
-        The sides of an `UpgradedIndex`, and `Upgrade.certificate`.
-    """
-    fit, choose, certify = parts_of(labels, seed)
-    choice = old[choose], new[choose], labels[choose]
-    maps = [SpaceMap.fitted(kind, new[fit], old[fit]) for kind in FITS]
-    best = max(maps, key=lambda one: _of_mapped(one, *choice).mean())
-    of_old, of_new = _calibrated(best, *choice)
-    sides = Sides(best, of_old, of_new, new.shape[1])
-    both = fit | choose
-    to_old = SpaceMap.fitted(best.kind, new[both], old[both])
-    old, new, labels = old[certify], new[certify], labels[certify]
-    ids = np.arange(len(labels))
-    rows = {
-        name: map_at_r(ExactIndex(side, labels, ids), side, labels, ids)
-        for name, side in (("old", old), ("new", new))
-    }
-    rows["mapped"] = _of_mapped(to_old, old, new, labels)
-    certificate = {
-        **{name: float(np.mean(row)) for name, row in rows.items()},
-        "cost": paired_difference(rows["mapped"], rows["old"], labels),
-        "gain": paired_difference(rows["new"], rows["mapped"], labels),
-        "map": best.kind,
-    }
-    return dataclasses.replace(sides, to_old=to_old), certificate
+    def ids(self) -> np.ndarray:
+        """Returns the ids of all items."""
+        new = self.new.ids()
+        return np.union1d(self.old.ids(), new) if len(new) else self.old.ids()
 
+    def items(self, ids: Any) -> Items:
+        """Returns items of the new space alone; see `SearchIndex.items`."""
+        return self.new.items(ids)
 
-def map_at_r(
-    index: SearchIndex, queries: np.ndarray, labels: np.ndarray, ids: np.ndarray
-) -> np.ndarray:
-    """Returns the MAP@R of each query, NaN for the only one of its class.
+    def _put(self, rows, columns):
+        attributes = dict(columns)
+        labels, ids = attributes.pop("label"), attributes.pop("id")
+        self.new.upsert(rows, labels, ids, attributes)
+        if len(moved := self.old.items(ids)[2]):
+            self._moved = np.union1d(self._moved, moved)
 
-    Args:
-        index: any index with labels that holds the queries' items.
-        queries: (queries, size).
-        labels: (queries,).
-        ids: (queries,), ids of the same items in the index.
-    """
-    _, codes, counts = np.unique(
-        labels, return_inverse=True, return_counts=True
-    )
-    relevant = counts[codes] - 1
-    depth = max(1, int(relevant.max()))
-    found = index.search(queries, depth, exclude_ids=ids)
-    ranks = 1 + np.arange(found.labels.shape[1])
-    is_hit = found.labels == labels[:, None]
-    is_hit &= (ranks <= relevant[:, None]) & np.isfinite(found.distances)
-    sums = np.sum(is_hit * np.cumsum(is_hit, axis=1) / ranks, axis=1)
-    return np.where(relevant > 0, sums / np.maximum(relevant, 1), np.nan)
+    def _keep(self, name, value):
+        setattr(self.new, name, value)
 
+    def _found(self, queries, k, excluded, where):
+        options = {"exclude_ids": excluded, "where": where}
+        return self._of_both("search", queries, k, options)
 
-def _of_mapped(to_old, old, new, labels):
-    ids = np.arange(len(labels))
-    return map_at_r(ExactIndex(old, labels, ids), to_old(new), labels, ids)
+    def _found_exactly(self, queries, k):
+        return self._of_both("search_exactly", queries, k, {})
 
+    def _of_both(self, method, queries, k, options):
+        parts = [self._of_old(method, self.sides.to_old(queries), k, options)]
+        if len(self.new):
+            found = getattr(self.new, method)(queries, k, **options)
+            parts.insert(0, (found.distances, found.ids, found.labels))
+        return self._neighbors(*nearest_of(parts, min(k, len(self))))
 
-def _calibrated(to_old, old, new, labels):
-    """Lines of P(same class) against distance: to old items, to new ones."""
-    # As many pairs of two classes as matter: 20 for each of one class.
-    rows, columns = np.triu_indices(len(labels), 1)
-    is_same = labels[rows] == labels[columns]
-    share = min(1.0, 20 * is_same.sum() / max((~is_same).sum(), 1))
-    kept = is_same | (np.random.default_rng(0).random(len(rows)) < share)
-    rows, columns, is_same = rows[kept], columns[kept], is_same[kept]
-    lines = []
-    for queries, items in ((to_old(new), old), (new, new)):
-        distances = np.linalg.norm(queries[rows] - items[columns], axis=1)
-        lines.append(logistic_line(distances, is_same))
-    return lines
+    def _of_old(self, method, queries, k, options):
+        """Distances, ids and labels of items that only the old index has."""
+        most = min(len(self.old), MOST_ASKED)
+        # Moved items take places among the neighbors.
+        asked = min(most, k + 2 * k * len(self._moved) // len(self.old))
+        while True:
+            found = getattr(self.old, method)(queries, asked, **options)
+            is_left = np.isfinite(found.distances)
+            is_left &= ~np.isin(found.ids, self._moved)
+            # One less than asked for: an item was excluded.
+            may_be_more = found.counts >= asked - 1
+            is_done = (is_left.sum(axis=1) >= k) | ~may_be_more
+            if asked == most or is_done.all():
+                break
+            asked = min(most, 4 * asked)
+        distances = self.sides.as_new(found.distances)
+        distances = np.where(is_left, distances, np.inf)
+        columns = [
+            np.where(is_left, one, padding_of(one))
+            for one in (found.ids, found.labels)
+        ]
+        return nearest_of([(distances, *columns)], k)
 
 
-def parts_of(
-    labels: np.ndarray, seed: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns masks of items that fit, choose and certify, by class."""
-    names, counts = np.unique(labels, return_counts=True)
-    names = names[counts > 1]
-    if len(names) < LEAST_CLASSES:
-        raise ValueError(
-            f"`sample` must hold at least {LEAST_CLASSES} classes with two "
-            f"images: they fit, choose and certify. Received: {len(names)}."
-        )
-    names = np.random.default_rng(seed).permutation(names)
-    ends = 0, len(names) // 4, len(names) // 2, len(names)
-    parts = [names[ends[i] : ends[i + 1]] for i in (2, 0, 1)]
-    fit, choose, certify = (np.isin(labels, part) for part in parts)
-    return fit, choose, certify
-
-
-def _keep(folder, ids, embeddings):
+def _write_batch(folder, ids, embeddings):
     number = len(list(folder.glob("*.npz")))
     with whole_file(folder / f"{number:06d}.npz") as aside:
         with open(aside, "wb") as file:

@@ -156,7 +156,7 @@ def test_an_export_with_scann_answers_and_its_recall_is_measured(tmp_path):
 
 
 @needs_scann
-def test_an_index_of_low_recall_is_refused_or_warned_about(tmp_path):
+def test_an_index_of_low_recall_is_refused_unless_allowed(tmp_path):
     encoder = keras.Sequential([keras.Input((4, 4, 2)), keras.layers.Flatten()])
     rng = np.random.default_rng(0)
     images = rng.normal(size=(1000, 4, 4, 2)).astype("float32")
@@ -171,13 +171,8 @@ def test_an_index_of_low_recall_is_refused_or_warned_about(tmp_path):
     with pytest.raises(ValueError, match="must find 0.950"):
         export_retriever(encoder, index, tmp_path / "r", held_out=held_out)
     assert list(tmp_path.iterdir()) == []
-    with pytest.warns(UserWarning, match="must find 0.950"):
-        export_retriever(
-            encoder,
-            index,
-            tmp_path / "r",
-            held_out=held_out,
-            below_minimum="warn",
-        )
+    export_retriever(
+        encoder, index, tmp_path / "r", held_out=held_out, minimum_recall=0.0
+    )
     facts = json.loads((tmp_path / "r" / "metadata.json").read_text())
     assert 0.0 < facts["search_recall"]["recall"] < 0.95

@@ -188,7 +188,7 @@ def _exact(path, seed, storage="float32"):
         attributes={"year": 2000 + np.arange(40) + seed},
         storage=storage,
     )
-    index.gallery.match = gsp.retrieval.MatchThreshold.calibrated(
+    index.match = gsp.retrieval.MatchThreshold.calibrated(
         rows, np.arange(40) % 5, false_accept_rate=0.2
     )
     index.save(path)
@@ -203,7 +203,7 @@ def _approximate(name, path, seed):
 
 def _content(index):
     found = index.search(_rows(2)[:5], k=4)
-    match = index.gallery.match
+    match = index.match
     return (
         found.ids.tolist(),
         found.labels.tolist(),

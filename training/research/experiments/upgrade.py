@@ -34,9 +34,9 @@ import tyro
 
 import keras_gsp as gsp
 from keras_gsp.metrics.paired_difference import paired_difference
-from keras_gsp.retrieval import ExactIndex
-from keras_gsp.retrieval.upgrading.upgrade import map_at_r, parts_of
-from keras_gsp.retrieval.upgrading.upgraded_index import UpgradedIndex
+from keras_gsp.retrieval import ExactIndex, Upgrade
+from keras_gsp.retrieval.index import search_recall
+from keras_gsp.retrieval.upgrading.space_map import parts_of
 from training.research.experiments.frozen_heads import (
     Features,
     FrozenSettings,
@@ -150,6 +150,17 @@ def _row(features: Features, known: Any, old: Any, new: Any) -> Any:
     return result, upgraded, (queries, gallery[1], orders["ordered"])
 
 
+def map_at_r(index: Any, queries: Any, labels: Any, ids: Any) -> np.ndarray:
+    """MAP@R of each query in an index that holds it."""
+    _, codes, counts = np.unique(
+        labels, return_inverse=True, return_counts=True
+    )
+    relevant = counts[codes] - 1
+    depth = max(1, int(relevant.max()))
+    found = index.search(queries, depth, exclude_ids=ids)
+    return search_recall.map_at_r(found, labels, relevant)
+
+
 def _benefit(order: str, index: Any, ids: Any, sides: Any) -> Any:
     """What embedding each item anew is worth, higher first.
 
@@ -173,14 +184,14 @@ def _best_order(sides: Any, old: Any, new: Any, labels: Any) -> str:
         benefit = _benefit(order, index, ids, sides)
         moved = np.argsort(-benefit, kind="stable")[: len(ids) // 2]
         into = ExactIndex(new[moved], labels[moved], moved)
-        both = UpgradedIndex(index, into, sides)
+        both = Upgrade(index, into, sides)
         found[order] = np.nanmean(map_at_r(both, new, labels, ids))
     return max(found, key=found.__getitem__)
 
 
 def _partly(upgraded, queries, labels, moved):
     """The same upgrade after these items were embedded."""
-    return UpgradedIndex(
+    return Upgrade(
         upgraded.old,
         ExactIndex(queries[moved], labels[moved], moved),
         upgraded.sides,
@@ -212,7 +223,7 @@ def _engines(upgraded: Any, asked: Any) -> Iterator[dict[str, Any]]:
                 continue
             scores = []
             for index in (ExactIndex(), new):
-                both = UpgradedIndex(old, index, upgraded.sides)
+                both = Upgrade(old, index, upgraded.sides)
                 row = map_at_r(both, queries, labels, gallery.ids)
                 scores.append(float(np.nanmean(row)))
             yield {"engine": kind, "mapped": scores[0], "half": scores[1]}
