@@ -24,8 +24,3 @@ def compiled(function):
     import jax
 
     return jax.jit(function)
-
-
-def trains_compiled(jit_compile):
-    """`jit_compile` of a training; on JAX always, eager steps are slow."""
-    return jit_compile or keras.backend.backend() == "jax"

@@ -5,27 +5,6 @@ import gc
 
 import keras
 import pytest
-from hypothesis import HealthCheck, settings
-
-# Few examples, the same in every run; `--hypothesis-profile thorough` draws
-# others and many more.
-settings.register_profile(
-    "quick",
-    max_examples=5,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    # Slow on a busy machine is no mistake of a test.
-    suppress_health_check=list(HealthCheck),
-)
-settings.register_profile(
-    "thorough",
-    max_examples=300,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
-settings.load_profile("quick")
 
 
 def pytest_collection_modifyitems(items):

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.layers.configured_layer import ConfiguredLayer
+from keras_gsp.layers.configured_layer import ConfiguredLayer, known_size
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
@@ -87,12 +87,7 @@ class BatchMessagePassing(ConfiguredLayer):
 
     def build(self, input_shape: tuple) -> None:
         """Creates the weights of every round."""
-        if len(input_shape) != 2 or input_shape[-1] is None:
-            raise ValueError(
-                "Embeddings must have shape (batch, embedding_size), the "
-                f"size known. Received: shape {tuple(input_shape)}."
-            )
-        size = input_shape[-1]
+        size = known_size(input_shape)
         if size % self.num_heads:
             raise ValueError(
                 "`num_heads` must divide the embedding's size. Received: "
@@ -138,20 +133,17 @@ class BatchMessagePassing(ConfiguredLayer):
             "output_kernel": (hidden, size),
             "output_bias": (size,),
         }
-        dtype = "float64" if self.compute_dtype == "float64" else "float32"
-        weights = {
-            name: self.add_weight(
-                name=f"{name}_{number}",
-                shape=shape,
-                initializer="zeros" if "bias" in name else "glorot_uniform",
-                dtype=dtype,
-                autocast=False,
+        weights: dict[str, Any] = {
+            name: self.full_precision_weight(
+                f"{name}_{number}",
+                shape,
+                "zeros" if "bias" in name else "glorot_uniform",
             )
             for name, shape in shapes.items()
         }
         for name in ("message_normalization", "output_normalization"):
             layer = keras.layers.LayerNormalization(
-                epsilon=1e-5, name=f"{name}_{number}", dtype=dtype
+                epsilon=1e-5, name=f"{name}_{number}", dtype=self.full_precision
             )
             layer.build((None, size))
             weights[name] = layer

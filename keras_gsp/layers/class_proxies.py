@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.layers.configured_layer import ConfiguredLayer
+from keras_gsp.layers.configured_layer import ConfiguredLayer, known_size
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.normalization import unit_sphere
 from keras_gsp.ops.tensor import Tensor
@@ -81,14 +81,10 @@ class ClassProxies(ConfiguredLayer):
 
     def build(self, input_shape: tuple) -> None:
         """Creates the proxies, (num_classes, proxies_per_class, size)."""
-        if len(input_shape) != 2 or input_shape[1] is None:
-            raise ValueError(
-                "Embeddings must have shape (batch, embedding_size) of known "
-                f"size. Received: input_shape={tuple(input_shape)}."
-            )
+        size = known_size(input_shape)
         self.proxies = self.add_weight(
             name="proxies",
-            shape=(self.num_classes, self.proxies_per_class, input_shape[1]),
+            shape=(self.num_classes, self.proxies_per_class, size),
             initializer=self.proxies_initializer,
             regularizer=self.proxies_regularizer,
             constraint=self.proxies_constraint,

@@ -17,3 +17,38 @@ class ConfiguredLayer(keras.layers.Layer):
                 value = getattr(self, name)
                 config[name] = keras.saving.serialize_keras_object(value)
         return config
+
+    def full_precision_weight(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        initializer: Any = "glorot_uniform",
+        regularizer: Any = None,
+    ) -> keras.Variable:
+        """Adds a weight that stays float32 or wider under every policy."""
+        return self.add_weight(
+            name=name,
+            shape=shape,
+            initializer=initializer,
+            regularizer=regularizer,
+            dtype=self.full_precision,
+            autocast=False,
+        )
+
+    @property
+    def full_precision(self) -> str:
+        """float64 where the layer computes in it, float32 otherwise."""
+        return "float64" if self.compute_dtype == "float64" else "float32"
+
+
+def known_size(input_shape: tuple) -> int:
+    """Returns the size of embeddings (batch, embedding_size).
+
+    Raises `ValueError` for another rank or an unknown size.
+    """
+    if len(input_shape) != 2 or input_shape[1] is None:
+        raise ValueError(
+            "Embeddings must have shape (batch, embedding_size), the size "
+            f"known. Received: shape {tuple(input_shape)}."
+        )
+    return input_shape[1]

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.layers.configured_layer import ConfiguredLayer
+from keras_gsp.layers.configured_layer import ConfiguredLayer, known_size
 from keras_gsp.ops.arguments import check_count, check_integer
 from keras_gsp.ops.labels import check_same_length, flat_labels
 from keras_gsp.ops.preconditions import require
@@ -19,15 +19,9 @@ class EmbeddingMemory(ConfiguredLayer):
 
     A ring buffer of `capacity` slots. In training, a call overwrites the
     oldest slots with the batch, without gradient, and returns the whole
-    memory for any pair loss:
-
-    `loss.between(labels, embeddings, *memory_outputs[:2],
-    excluded=memory_outputs[2])`.
-
-    `excluded` marks empty slots and, for each sample, the slot it was just
-    written to, so that no sample is compared with itself. With `capacity`
-    equal to the batch size the value is that of the loss in the batch; the
-    gradient reaches the anchors only.
+    memory for the `between` of any pair loss. `excluded` marks empty slots
+    and, for each sample, the slot it was just written to, so that no sample is
+    compared with itself.
 
     The state is kept in non-trainable weights, so checkpoints and `.keras`
     files contain it. The first `warmup_steps` steps fill the memory, too, but
@@ -72,15 +66,10 @@ class EmbeddingMemory(ConfiguredLayer):
         for step in range(4):
             embeddings = rng.normal(size=(8, 16))
             labels = np.arange(8) % 4
-            references = memory(embeddings, labels, training=True)
+            *references, excluded = memory(embeddings, labels, training=True)
             if memory.is_warm:
-                reference_labels, reference_embeddings, excluded = references
                 value = loss.between(
-                    labels,
-                    embeddings,
-                    reference_labels,
-                    reference_embeddings,
-                    excluded=excluded,
+                    labels, embeddings, *references, excluded=excluded
                 )
         ```
 
@@ -104,15 +93,9 @@ class EmbeddingMemory(ConfiguredLayer):
         self, embeddings_shape: tuple, labels_shape: tuple | None = None
     ) -> None:
         """Creates the empty memory."""
-        if len(embeddings_shape) != 2 or embeddings_shape[1] is None:
-            raise ValueError(
-                "`embeddings` must have shape (batch, embedding_size), the "
-                f"size known. Received: shape {tuple(embeddings_shape)}."
-            )
+        size = known_size(embeddings_shape)
         self.embeddings = self._add_state(
-            "embeddings",
-            (self.capacity, embeddings_shape[1]),
-            self.variable_dtype,
+            "embeddings", (self.capacity, size), self.variable_dtype
         )
         self.labels = self._add_state(
             "labels", (self.capacity,), _widest_integer()
@@ -156,15 +139,9 @@ class EmbeddingMemory(ConfiguredLayer):
         embeddings = ops.cast(
             ops.stop_gradient(embeddings), self.embeddings.dtype
         )
-        for state, new in (
-            (self.embeddings, embeddings),
-            (self.labels, labels),
-        ):
-            state.assign(
-                ops.scatter_update(
-                    ops.convert_to_tensor(state), slots[:, None], new
-                )
-            )
+        for state, new in (self.embeddings, embeddings), (self.labels, labels):
+            old = ops.convert_to_tensor(state)
+            state.assign(ops.scatter_update(old, slots[:, None], new))
         self.position.assign((position + batch) % self.capacity)
         self.num_filled.assign(
             ops.minimum(self.num_filled + batch, self.capacity)

@@ -4,11 +4,12 @@ from typing import Any
 
 import keras
 
+from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class ExpectedPreprocessing(keras.layers.Layer):
+class ExpectedPreprocessing(ConfiguredLayer):
     """Records how images must be cut for an encoder; changes nothing.
 
     The record is saved with the encoder. Indexes and exports read it with
@@ -69,8 +70,3 @@ class ExpectedPreprocessing(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         """Returns the shape of the input."""
         return tuple(input_shape)
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        record = keras.saving.serialize_keras_object(self.preprocessing)
-        return {**super().get_config(), "preprocessing": record}

@@ -6,13 +6,14 @@ import keras
 from keras import ops
 
 from keras_gsp.layers.batch_message_passing import BatchMessagePassing
+from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class IntraBatchClassifier(keras.layers.Layer):
+class IntraBatchClassifier(ConfiguredLayer):
     """Classifies embeddings before and after `BatchMessagePassing`.
 
     The layer that `IntraBatchLoss` trains with the encoder: message passing,
@@ -65,6 +66,9 @@ class IntraBatchClassifier(keras.layers.Layer):
         super().__init__(**kwargs)
         check_count(num_classes=num_classes)
         self.num_classes = num_classes
+        self.num_steps = num_steps
+        self.num_heads = num_heads
+        self.hidden_factor = hidden_factor
         self.messages = BatchMessagePassing(
             num_steps,
             num_heads,
@@ -76,20 +80,12 @@ class IntraBatchClassifier(keras.layers.Layer):
     def build(self, input_shape: tuple) -> None:
         """Creates the weights of message passing and of both classifiers."""
         self.messages.build(input_shape)
-        dtype = "float64" if self.compute_dtype == "float64" else "float32"
         for name in ("plain", "refined"):
-            kernel = self.add_weight(
-                name=f"{name}_kernel",
-                shape=(input_shape[-1], self.num_classes),
-                dtype=dtype,
-                autocast=False,
+            kernel = self.full_precision_weight(
+                f"{name}_kernel", (input_shape[-1], self.num_classes)
             )
-            bias = self.add_weight(
-                name=f"{name}_bias",
-                shape=(self.num_classes,),
-                initializer="zeros",
-                dtype=dtype,
-                autocast=False,
+            bias = self.full_precision_weight(
+                f"{name}_bias", (self.num_classes,), "zeros"
             )
             setattr(self, f"{name}_weights", (kernel, bias))
 
@@ -112,21 +108,10 @@ class IntraBatchClassifier(keras.layers.Layer):
         self, embeddings: Tensor, groups: Tensor | None = None
     ) -> tuple[keras.KerasTensor, ...]:
         """Returns the symbolic outputs, float32 at least."""
-        dtype = "float64" if self.compute_dtype == "float64" else "float32"
         return tuple(
-            keras.KerasTensor(shape, dtype=dtype)
+            keras.KerasTensor(shape, dtype=self.full_precision)
             for shape in self.compute_output_shape(embeddings.shape)
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "num_steps": self.messages.num_steps,
-            "num_heads": self.messages.num_heads,
-            "hidden_factor": self.messages.hidden_factor,
-        }
 
 
 def _logits(embeddings, kernel, bias):

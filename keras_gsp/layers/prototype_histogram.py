@@ -6,9 +6,10 @@ import keras
 from keras import ops
 
 from keras_gsp.layers.configured_layer import ConfiguredLayer
-from keras_gsp.ops.arguments import check_count, check_positive
+from keras_gsp.layers.pooling.feature_pooling import known_channels
+from keras_gsp.ops.arguments import check_choice, check_count, check_positive
 from keras_gsp.ops.covering import prototype_cover
-from keras_gsp.ops.prototype_assignment import check_affinity, soft_histogram
+from keras_gsp.ops.prototype_assignment import soft_histogram
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -16,18 +17,14 @@ from keras_gsp.ops.tensor import Tensor
 class PrototypeHistogram(ConfiguredLayer):
     """Computes the share of an image's features near each learned prototype.
 
-    A 1x1 convolution without bias, a softmax over its `num_prototypes`
-    outputs and an average over the image:
-
     `z_i = mean_j softmax_i(inverse_temperature * s_ij)`,
 
     with `s_ij` the dot product of prototype i and feature j, or minus their
     Euclidean distance (not squared). An input of the regularizers for
-    poolings other than GSP. GSP's histogram with `transport_ratio=1` equals
-    this one with `affinity="l2"` for features and prototypes in the unit
-    ball. Features are not normalized here (the softmax saturates for features
-    of norm 20): `build_encoder` puts `EmbeddingNormalization("ball")` before
-    this layer. Softmax and output are float32 at least.
+    poolings other than GSP, whose histogram with `transport_ratio=1` equals
+    this one with `affinity="l2"` in the unit ball. Features are not normalized
+    here: `build_encoder` puts `EmbeddingNormalization("ball")` before this
+    layer. Softmax and output are float32 at least.
 
     Args:
         num_prototypes: int, at least 1. Default 64.
@@ -84,7 +81,8 @@ class PrototypeHistogram(ConfiguredLayer):
         check_positive(inverse_temperature=inverse_temperature)
         self.num_prototypes = num_prototypes
         self.inverse_temperature = inverse_temperature
-        self.affinity = check_affinity(affinity)
+        check_choice("dot", "l2", affinity=affinity)
+        self.affinity = affinity
         self.prototype_initializer = keras.initializers.get(
             prototype_initializer
         )
@@ -96,20 +94,9 @@ class PrototypeHistogram(ConfiguredLayer):
 
     def build(self, input_shape: tuple) -> None:
         """Creates the prototypes, (num_prototypes, channels)."""
-        if len(input_shape) not in (3, 4):
-            raise ValueError(
-                "`features` must have shape (batch, height, width, channels) "
-                "or (batch, tokens, channels). Received: shape "
-                f"{tuple(input_shape)}."
-            )
-        if input_shape[-1] is None:
-            raise ValueError(
-                "The channels of `features` must be known. Received: shape "
-                f"{tuple(input_shape)}."
-            )
         self.prototypes = self.add_weight(
             name="prototypes",
-            shape=(self.num_prototypes, input_shape[-1]),
+            shape=(self.num_prototypes, known_channels(input_shape)),
             initializer=self.prototype_initializer,
             regularizer=self.prototype_regularizer,
             constraint=self.prototype_constraint,
@@ -149,10 +136,9 @@ class PrototypeHistogram(ConfiguredLayer):
         self, features: Tensor, mask: Tensor | None = None
     ) -> keras.KerasTensor:
         """Returns the symbolic output, float32 at least."""
-        is_double = self.compute_dtype == "float64"
         return keras.KerasTensor(
             self.compute_output_shape(features.shape),
-            dtype="float64" if is_double else "float32",
+            dtype=self.full_precision,
         )
 
     def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> None:

@@ -5,12 +5,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.ops.arguments import check_count
+from keras_gsp.layers.configured_layer import ConfiguredLayer
+from keras_gsp.ops.arguments import check_count, check_integer
 from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class TokenGrid(keras.layers.Layer):
+class TokenGrid(ConfiguredLayer):
     """Rearranges the patch tokens of a vision transformer into a feature map.
 
     Patches come row by row after the class and register tokens, which are
@@ -56,8 +57,7 @@ class TokenGrid(keras.layers.Layer):
         super().__init__(**kwargs)
         rows, columns = grid_shape
         check_count(rows=rows, columns=columns)
-        if prefix_tokens:
-            check_count(prefix_tokens=prefix_tokens)
+        check_integer(least=0, prefix_tokens=prefix_tokens)
         self.grid_shape = (rows, columns)
         self.prefix_tokens = prefix_tokens
         # Receive a mask, to refuse it: Keras would drop it.
@@ -88,14 +88,6 @@ class TokenGrid(keras.layers.Layer):
         return keras.KerasTensor(
             self.compute_output_shape(tokens.shape), dtype=self.compute_dtype
         )
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "grid_shape": self.grid_shape,
-            "prefix_tokens": self.prefix_tokens,
-        }
 
 
 def _check_no_mask(tokens, mask):

@@ -11,7 +11,7 @@ from keras_gsp.embeddings.labeled_embeddings import (
     checked_labels,
 )
 from keras_gsp.layers.configured_layer import ConfiguredLayer
-from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.arguments import check_count, check_interval
 from keras_gsp.ops.normalization import check_normalization, normalize
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
@@ -90,11 +90,7 @@ class Whitening(ConfiguredLayer):
     ) -> None:
         super().__init__(autocast=False, **kwargs)
         check_count(size=size)
-        if not 0.0 <= shrinkage <= 1.0:
-            raise ValueError(
-                "`shrinkage` must be in [0, 1]. "
-                f"Received: shrinkage={shrinkage}."
-            )
+        check_interval("[0, 1]", shrinkage=shrinkage)
         self.size = size
         self.shrinkage = shrinkage
         self.normalization = check_normalization(normalization)

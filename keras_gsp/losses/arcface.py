@@ -65,7 +65,7 @@ class ArcFaceLoss(ProxyLoss):
         check_positive(scale=scale)
         if not 0.0 <= margin <= math.pi / 2.0:
             raise ValueError(
-                "`margin` must be an angle in [0, pi / 2], in radians. "
+                "`margin` must be in [0, pi / 2], in radians. "
                 f"Received: margin={margin}."
             )
         self.margin = margin

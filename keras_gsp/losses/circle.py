@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_gsp.losses.pairwise import PairLoss
-from keras_gsp.ops.arguments import check_positive
+from keras_gsp.ops.arguments import check_interval, check_positive
 from keras_gsp.ops.pairs import shares_of_mean_over, weighted_logsumexp
 from keras_gsp.ops.tensor import Tensor
 
@@ -53,10 +53,7 @@ class CircleLoss(PairLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(scale=scale)
-        if not 0.0 < margin < 1.0:
-            raise ValueError(
-                f"`margin` must be in (0, 1). Received: margin={margin}."
-            )
+        check_interval("(0, 1)", margin=margin)
         self.margin = margin
         self.scale = scale
 

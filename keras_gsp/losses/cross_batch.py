@@ -1,12 +1,12 @@
 """Cross-batch metric learning (XML)."""
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_gsp.losses.metric_loss import StepParts
+from keras_gsp.losses.metric_loss import Configured, StepParts
 from keras_gsp.losses.pairwise import nan_if_unlabeled
 from keras_gsp.ops.arguments import (
     check_not_negative,
@@ -25,7 +25,7 @@ from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class CrossBatchLoss:
+class CrossBatchLoss(Configured):
     """Applies a loss to embeddings predicted by the other half's prototypes.
 
     The batch is split into two halves without a common class. Prototypes V
@@ -37,17 +37,14 @@ class CrossBatchLoss:
     `Yhat_1 = V_2 Z_1`, `Yhat_2 = V_1 Z_2`,
     `loss = pair_loss(Yhat_1) + pair_loss(Yhat_2)`.
 
-    Each of the two losses is averaged over its half as `pair_loss` defines
-    it, also without a positive pair. `reconstruction_weight` r adds
+    `reconstruction_weight` r adds
     `r * mean_b |yhat_b - y_b|^2` over all samples, the paper's joint
     objective.
 
     Fit pooled features before normalization:
     `MetricLearner(regularizer=CrossBatchLoss(...))` takes the histograms and
-    `"pooled"` vectors of its encoder (`build_encoder(histogram=...)` returns
-    both), or its embeddings without such an output. With a proxy loss
-    (ProxyAnchor + XML in the paper's table) each half is compared with the
-    learner's proxies.
+    `"pooled"` vectors of its encoder, or its embeddings without such an
+    output. With a proxy loss each half is compared with the learner's proxies.
 
     Args:
         pair_loss: a `PairLoss`, such as `ContrastiveLoss()`, whose
@@ -174,21 +171,6 @@ class CrossBatchLoss:
         return cross_half_prediction(
             histograms, embeddings, first_half, ridge=self.ridge
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            "pair_loss": keras.saving.serialize_keras_object(self.pair_loss),
-            "ridge": self.ridge,
-            "seed": self.seed,
-            "reconstruction_weight": self.reconstruction_weight,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Returns the loss that `get_config` described."""
-        pair_loss = keras.saving.deserialize_keras_object(config["pair_loss"])
-        return cls(**{**config, "pair_loss": pair_loss})
 
     def _loss(self, parts, histograms, targets, first_half):
         """The sum of the losses of both halves."""

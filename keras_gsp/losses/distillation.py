@@ -1,7 +1,5 @@
 """Distillation: a small encoder learns the embeddings of a large one."""
 
-from typing import Any
-
 import keras
 from keras import ops
 
@@ -142,17 +140,6 @@ class DistillationLoss(MetricLoss):
             parts.labels, parts.embeddings, parts.labels, teacher
         )
         return loss + self.metric * gallery_loss
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        loss = keras.saving.serialize_keras_object(self.loss)
-        return {**super().get_config(), "loss": loss}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "DistillationLoss":
-        """Returns the loss that `get_config` described."""
-        loss = keras.saving.deserialize_keras_object(config["loss"])
-        return cls(**{**config, "loss": loss})
 
     def _checked(self, teacher, student):
         teacher = ops.convert_to_tensor(teacher)

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_gsp.losses.metric_loss import MetricLoss, StepParts
-from keras_gsp.ops.arguments import check_not_negative
+from keras_gsp.ops.arguments import check_interval, check_not_negative
 from keras_gsp.ops.labels import class_indices, nan_without_row
 from keras_gsp.ops.precision import exact_mean
 from keras_gsp.ops.tensor import Tensor
@@ -70,14 +70,8 @@ class IntraBatchLoss(MetricLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_not_negative(
-            label_smoothing=label_smoothing, plain_weight=plain_weight
-        )
-        if label_smoothing >= 1.0:
-            raise ValueError(
-                "`label_smoothing` must be in [0, 1). Received: "
-                f"label_smoothing={label_smoothing}."
-            )
+        check_interval("[0, 1)", label_smoothing=label_smoothing)
+        check_not_negative(plain_weight=plain_weight)
         self.label_smoothing = label_smoothing
         self.plain_weight = plain_weight
 

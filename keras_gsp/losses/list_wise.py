@@ -15,7 +15,6 @@ class ListLoss(PairLoss):
     A subclass defines one method, `list_terms`, from an anchor's similarities
     to all references to one number. Labels, `between`, proxies and memory
     work as in `PairLoss`. There is no miner: a ranking needs all references.
-
     The loss is the mean over the anchors that have a positive reference; a
     batch without any gives 0. A positive of weight w counts w times among the
     positives, and once in the ranks.
@@ -23,29 +22,21 @@ class ListLoss(PairLoss):
     Args:
         counts_query: whether the anchor is also in its own list, as its most
             similar positive. Default False.
-        normalization, label_kind, ignored_label, reduction, name, dtype: see
-            `PairLoss`.
+        **kwargs: those of `PairLoss`; `miner` must stay `None`.
     """
 
     def __init__(
         self,
         *,
         counts_query: bool = False,
-        normalization: str | None = "l2",
-        label_kind: str = "class",
-        ignored_label: int | None = None,
-        reduction: str | None = "sum_over_batch_size",
-        name: str | None = None,
-        dtype: Any = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(
-            normalization=normalization,
-            label_kind=label_kind,
-            ignored_label=ignored_label,
-            reduction=reduction,
-            name=name,
-            dtype=dtype,
-        )
+        super().__init__(**kwargs)
+        if self.miner is not None:
+            raise ValueError(
+                "`miner` must be None: a ranking needs all references. "
+                f"Received: miner={self.miner!r}."
+            )
         self.counts_query = counts_query
 
     def list_terms(

@@ -125,17 +125,6 @@ class Matryoshka(MetricLoss):
             lambda size: self.loss.validation_loss(_cut(parts, size)),
         )
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        loss = keras.saving.serialize_keras_object(self.loss)
-        return {**super().get_config(), "loss": loss}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Matryoshka":
-        """Returns the loss that `get_config` described."""
-        loss = keras.saving.deserialize_keras_object(config["loss"])
-        return cls(**{**config, "loss": loss})
-
     def _sum(self, embeddings: Tensor, loss_of: Callable[[int], Tensor]) -> Any:
         if self.sizes[0] > embeddings.shape[-1]:
             raise ValueError(

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -11,6 +11,40 @@ from keras import ops
 from keras_gsp.ops.labels import flat_labels
 from keras_gsp.ops.precision import exact_mean
 from keras_gsp.ops.tensor import Tensor
+
+
+class Configured:
+    """Something whose config is the list of its constructor's arguments."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments, read from their attributes.
+
+        The arguments are those of `__init__` and, if it passes on
+        `**kwargs`, of the base's `__init__`.
+        """
+        config = {
+            name: getattr(self, name)
+            for name in _arguments_of(type(self))
+            if hasattr(self, name)
+        }
+        return {
+            name: keras.saving.serialize_keras_object(value)
+            if callable(value)
+            else value
+            for name, value in config.items()
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Returns what `get_config` described."""
+        return cls(
+            **{
+                name: keras.saving.deserialize_keras_object(value)
+                if isinstance(value, dict)
+                else value
+                for name, value in config.items()
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -76,7 +110,7 @@ class StepParts:
     in_batch_weight: float = 0.0
 
 
-class MetricLoss(keras.losses.Loss):
+class MetricLoss(Configured, keras.losses.Loss):
     """Base of every loss that `MetricLearner` can be compiled with.
 
     `MetricLearner` calls `training_loss` or `validation_loss`. By default
@@ -126,18 +160,6 @@ class MetricLoss(keras.losses.Loss):
     def validation_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss outside training, a scalar."""
         return exact_mean(self.call(parts.labels, parts.embeddings))
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, read from their attributes.
-
-        The arguments are those of `__init__` and, if it passes on
-        `**kwargs`, of the base's `__init__`.
-        """
-        return {
-            name: getattr(self, name)
-            for name in _arguments_of(type(self))
-            if hasattr(self, name)
-        }
 
 
 def _arguments_of(kind: type) -> list[str]:

@@ -1,13 +1,14 @@
 """Base of the losses on pairs of embeddings."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_gsp.losses.metric_loss import MetricLoss, StepParts, check_not_empty
-from keras_gsp.ops.arguments import check_integer, check_seed
+from keras_gsp.ops.arguments import check_choice, check_integer, check_seed
 from keras_gsp.ops.labels import check_same_length
 from keras_gsp.ops.mining import MINERS
 from keras_gsp.ops.normalization import check_normalization, normalize
@@ -19,7 +20,7 @@ from keras_gsp.ops.pairs import (
     pair_weights,
 )
 from keras_gsp.ops.precision import exact_mean
-from keras_gsp.ops.preconditions import require
+from keras_gsp.ops.preconditions import known_to_differ, require
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -28,15 +29,9 @@ class PairLoss(MetricLoss):
 
     A subclass defines one method, `anchor_terms`. This class checks labels,
     normalizes embeddings, weights the pairs and removes each embedding's pair
-    with itself by its index. Its arguments are those of every pair loss, and
-    every loss raises `ValueError` for an argument outside its range. There
-    are two ways to call it:
-
-    - `loss(labels, embeddings)`: each embedding of the batch against the
-      others. This is what `model.compile(loss=...)` calls.
-    - `loss.between(labels, embeddings, reference_labels,
-      reference_embeddings)`: the batch against references such as proxies or
-      an embedding memory.
+    with itself by its index. `loss(labels, embeddings)` compares each
+    embedding of the batch with the others; `loss.between(...)` compares the
+    batch with references such as proxies or an embedding memory.
 
     `call` returns one term per anchor. Their mean is the loss, a sample
     weight multiplies the term of its anchor, and `reduction="sum"` gives
@@ -68,8 +63,7 @@ class PairLoss(MetricLoss):
             is in float32 at least, whatever the policy.
 
     Raises:
-        TypeError: `miner` is neither a string nor a function, `seed` is not
-            an int.
+        TypeError: `seed` is not an int.
         ValueError: unknown `normalization`, `label_kind` or `miner`.
 
     Example:
@@ -104,10 +98,13 @@ class PairLoss(MetricLoss):
     ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.normalization = check_normalization(normalization)
-        self.label_kind = _check_word("label_kind", label_kind, LABEL_KINDS)
+        check_choice(*LABEL_KINDS, label_kind=label_kind)
         check_integer(is_optional=True, ignored_label=ignored_label)
+        if not callable(miner):
+            check_choice(*MINERS, None, miner=miner)
+        self.label_kind = label_kind
         self.ignored_label = ignored_label
-        self.miner = _check_miner(miner)
+        self.miner: Any = miner
         self.seed = check_seed(seed)
 
     def __call__(
@@ -141,12 +138,8 @@ class PairLoss(MetricLoss):
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Returns the term of each anchor against the rest of its batch.
 
-        Args:
-            labels: as in `__call__`, or their `PairWeights`.
-            embeddings: (batch, embedding_size).
-
-        Returns:
-            (batch,), float32 or float64, whose mean is the loss.
+        `labels` may also be the `PairWeights`. The mean of the terms (batch,)
+        is the loss.
         """
         if not isinstance(labels, PairWeights):
             labels, embeddings = self._checked(labels, embeddings)
@@ -216,33 +209,26 @@ class PairLoss(MetricLoss):
         if not parts.references:
             return self.validation_loss(parts)
         weight = parts.in_batch_weight
-        terms = []
-        if weight > 0.0:
-            terms.append(weight * self.validation_loss(parts))
+
+        def against(references):
+            return self.between(
+                parts.labels,
+                parts.embeddings,
+                references.labels,
+                references.embeddings,
+                excluded=references.excluded,
+            )
+
+        def within():
+            return max(0.0, 1.0 - weight) * self.validation_loss(parts)
+
+        loss = weight * self.validation_loss(parts) if weight > 0.0 else 0.0
         for references in parts.references:
-
-            def against(references=references):
-                return self.between(
-                    parts.labels,
-                    parts.embeddings,
-                    references.labels,
-                    references.embeddings,
-                    excluded=references.excluded,
-                )
-
-            def within():
-                return max(0.0, 1.0 - weight) * self.validation_loss(parts)
-
-            terms.append(references.once_warm(against, within))
-        return sum(terms)
+            loss += references.once_warm(partial(against, references), within)
+        return loss
 
     def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
-        """Returns the loss of some samples of a batch, as if they were all.
-
-        Args:
-            parts: its labels and embeddings are used.
-            is_inside: boolean (batch,), the samples.
-        """
+        """Returns the loss of some samples of a batch, as if they were all."""
         is_pair = is_inside[:, None] & is_inside[None, :]
         return self.between(
             parts.labels,
@@ -267,8 +253,8 @@ class PairLoss(MetricLoss):
             references: (references, embedding_size), likewise.
             positive: (batch, references), weights of the pairs of equal
                 class: 1, or another weight above 0; 0 for all other pairs.
-            negative: (batch, references), weights of the pairs of unequal
-                class. A pair of weight 0 in both is left out.
+            negative: (batch, references), likewise of unequal class. A pair
+                of weight 0 in both is left out.
 
         Returns:
             (batch,), whose mean is the loss.
@@ -276,22 +262,6 @@ class PairLoss(MetricLoss):
         raise NotImplementedError(
             f"{type(self).__name__} must define `anchor_terms`."
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = super().get_config()
-        if callable(config.get("miner")):
-            miner = keras.saving.serialize_keras_object(self.miner)
-            config["miner"] = miner
-        return config
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "PairLoss":
-        """Returns the loss that `get_config` described."""
-        if isinstance(config.get("miner"), dict):
-            miner = keras.saving.deserialize_keras_object(config["miner"])
-            config = {**config, "miner": miner}
-        return cls(**config)
 
     def _checked(self, labels, embeddings):
         labels = checked_pair_labels(labels, self.label_kind)
@@ -350,26 +320,6 @@ def _is_self(embeddings):
     return positions[:, None] == positions[None, :]
 
 
-def _check_word(name, word, words):
-    if word not in words:
-        raise ValueError(
-            f"`{name}` must be one of {', '.join(words)}. "
-            f"Received: {name}={word!r}."
-        )
-    return word
-
-
-def _check_miner(miner):
-    if miner is None or callable(miner):
-        return miner
-    if not isinstance(miner, str):
-        raise TypeError(
-            "`miner` must be the name of a miner, a function or None. "
-            f"Received: miner={miner!r}."
-        )
-    return _check_word("miner", miner, MINERS)
-
-
 def _checked_embeddings(embeddings, name):
     embeddings = ops.convert_to_tensor(embeddings)
     if len(embeddings.shape) != 2:
@@ -386,7 +336,7 @@ def _checked_matrix(pairs, references):
         "`labels` that mark the positive pairs must have shape (batch, "
         "references), within a batch (batch, batch)."
     )
-    if _differ(pairs.shape[1], references.shape[0]):
+    if known_to_differ(pairs.shape[1:], references.shape[:1]):
         raise ValueError(
             f"{expectation} Received: shape {tuple(pairs.shape)}, with "
             f"{references.shape[0]} references."
@@ -402,7 +352,7 @@ def _checked_matrix(pairs, references):
 
 
 def _check_sizes(embeddings, references, excluded):
-    if _differ(embeddings.shape[1], references.shape[1]):
+    if known_to_differ(embeddings.shape[1:], references.shape[1:]):
         raise ValueError(
             "`embeddings` and `reference_embeddings` must have the same size. "
             f"Received: {embeddings.shape[1]} and {references.shape[1]}."
@@ -411,13 +361,8 @@ def _check_sizes(embeddings, references, excluded):
         return
     shape = embeddings.shape[0], references.shape[0]
     given = tuple(excluded.shape)
-    if len(given) != 2 or any(map(_differ, given, shape)):
+    if known_to_differ(given, shape):
         raise ValueError(
             "`excluded` must have shape (batch, references). Received: shape "
             f"{given}, with {shape[0]} embeddings and {shape[1]} references."
         )
-
-
-def _differ(size, other):
-    """Whether two sizes are known and unequal."""
-    return None not in (size, other) and size != other

@@ -1,7 +1,6 @@
 """Base of the losses on similarities to class proxies."""
 
 from functools import partial
-from typing import Any
 
 from keras import ops
 
@@ -12,7 +11,7 @@ from keras_gsp.ops.labels import (
     flat_labels,
     nan_without_row,
 )
-from keras_gsp.ops.pairs import anchor_shares, log_one_plus_sum_exp
+from keras_gsp.ops.pairs import log_one_plus_sum_exp, shares_of_mean_over
 from keras_gsp.ops.precision import at_least_float32, exact_mean
 from keras_gsp.ops.tensor import Tensor
 
@@ -36,15 +35,6 @@ class ProxyLoss(MetricLoss):
     """
 
     needs = ("proxies",)
-
-    def __init__(
-        self,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        name: str | None = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
 
     def __call__(
         self,
@@ -84,15 +74,7 @@ class ProxyLoss(MetricLoss):
         return super().__call__(labels, similarities, sample_weight)
 
     def call(self, labels: Tensor, similarities: Tensor) -> Tensor:
-        """Returns the term of each sample.
-
-        Args:
-            labels: (batch,), class numbers.
-            similarities: (batch, num_classes, proxies_per_class), cosines.
-
-        Returns:
-            (batch,), float32 or float64, whose mean is the loss.
-        """
+        """Returns the term of each sample, (batch,), whose mean is the loss."""
         return self._known_terms(self.sample_terms, labels, similarities)
 
     def validation_loss(self, parts: StepParts) -> Tensor:
@@ -103,25 +85,19 @@ class ProxyLoss(MetricLoss):
     def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
         """Returns the loss of some samples of a batch, as if they were all.
 
-        Args:
-            parts: its labels, embeddings and proxies are used.
-            is_inside: boolean (batch,), the samples; without any the loss
-                is 0.
+        Without any sample inside, it is 0.
         """
         terms = partial(self.inside_terms, is_inside=is_inside)
         similarities = parts.proxies(parts.embeddings)
         return exact_mean(self._known_terms(terms, parts.labels, similarities))
 
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
-        """Returns one term per sample; defined by each subclass.
+        """Returns one term per sample, (batch,); defined by each subclass.
 
         Args:
             labels: (batch,), int32, in [0, num_classes).
             similarities: (batch, num_classes, proxies_per_class), float32 or
                 float64.
-
-        Returns:
-            (batch,), whose mean is the loss.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define `sample_terms`."
@@ -130,18 +106,12 @@ class ProxyLoss(MetricLoss):
     def inside_terms(
         self, labels: Tensor, similarities: Tensor, is_inside: Tensor
     ) -> Tensor:
-        """Returns terms whose mean is the loss of the samples inside.
+        """Returns terms whose mean is the loss of the samples inside, (batch,).
 
         A subclass whose terms depend on the other samples overrides this.
-
-        Args:
-            labels: as in `sample_terms`.
-            similarities: as in `sample_terms`.
-            is_inside: boolean (batch,).
         """
         terms = self.sample_terms(labels, similarities)
-        inside = ops.where(is_inside, terms, ops.zeros_like(terms))
-        return anchor_shares(inside, ops.sum(ops.cast(is_inside, "int32")))
+        return shares_of_mean_over(terms, is_inside)
 
     def _known_terms(self, terms, labels, similarities):
         similarities = at_least_float32(similarities)
@@ -151,26 +121,14 @@ class ProxyLoss(MetricLoss):
 
 
 def own_similarities(labels: Tensor, similarities: Tensor) -> Tensor:
-    """Returns each sample's similarities to its own class, (batch, ...).
-
-    Args:
-        labels: (batch,), int32, in [0, num_classes).
-        similarities: (batch, num_classes, ...).
-    """
+    """Returns similarities (batch, ...) to each sample's own class."""
     rank = len(similarities.shape)
     index = ops.reshape(labels, (-1,) + (1,) * (rank - 1))
     return ops.squeeze(ops.take_along_axis(similarities, index, axis=1), axis=1)
 
 
 def nearest_of_class(similarities: Tensor) -> Tensor:
-    """Returns similarities to the nearest proxy of each class.
-
-    Args:
-        similarities: (batch, num_classes, proxies_per_class).
-
-    Returns:
-        (batch, num_classes).
-    """
+    """Returns each class's largest similarity, (batch, num_classes)."""
     # The gradient of a maximum searches for ties, which takes time.
     if similarities.shape[-1] == 1:
         return ops.squeeze(similarities, axis=-1)
@@ -178,12 +136,7 @@ def nearest_of_class(similarities: Tensor) -> Tensor:
 
 
 def is_own_class(labels: Tensor, similarities: Tensor) -> Tensor:
-    """Marks each sample's class, boolean (batch, num_classes).
-
-    Args:
-        labels: (batch,), int32.
-        similarities: (batch, num_classes, ...); only its shape is used.
-    """
+    """Marks each sample's class, boolean (batch, num_classes)."""
     classes = ops.arange(ops.shape(similarities)[1], dtype="int32")
     return labels[:, None] == classes[None, :]
 
@@ -191,10 +144,7 @@ def is_own_class(labels: Tensor, similarities: Tensor) -> Tensor:
 def softmax_terms(labels: Tensor, differences: Tensor) -> Tensor:
     """Returns each sample's softmax cross-entropy, (batch,).
 
-    Args:
-        labels: (batch,), int32.
-        differences: (batch, num_classes), logits minus the logit of the own
-            class, whose own entry is not used.
+    From the logits minus the logit of the own class, whose entry is not used.
     """
     is_other = ops.logical_not(is_own_class(labels, differences))
     return log_one_plus_sum_exp(differences, is_other)

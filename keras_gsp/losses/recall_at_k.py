@@ -71,7 +71,7 @@ class RecallAtKLoss(ListLoss):
             )
         for depth in k:
             check_count(k=depth)
-        self.k = tuple(k)
+        self.k = list(k)
         self.temperature = temperature
         self.rank_temperature = rank_temperature
 
@@ -90,7 +90,3 @@ class RecallAtKLoss(ListLoss):
             possible = ops.minimum(ops.where(count > 0.0, count, 1.0), k)
             total += ops.minimum(hits, k) / possible
         return 1.0 - total / len(self.k)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "k": list(self.k)}

@@ -6,12 +6,10 @@ import keras
 from keras import ops
 
 from keras_gsp.losses.pairwise import PairLoss
-from keras_gsp.ops.arguments import check_not_negative
+from keras_gsp.ops.arguments import check_choice, check_not_negative
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.pairs import anchor_shares, chosen_entries, fold_positives
 from keras_gsp.ops.tensor import Tensor
-
-MEANS = ("active", "valid")
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -58,11 +56,7 @@ class TripletLoss(PairLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_not_negative(margin=margin)
-        if mean_over not in MEANS:
-            raise ValueError(
-                '`mean_over` must be "active" or "valid". '
-                f"Received: mean_over={mean_over!r}."
-            )
+        check_choice("active", "valid", mean_over=mean_over)
         self.margin = margin
         self.mean_over = mean_over
 
@@ -111,16 +105,8 @@ def active_partners(
 
     One round compares the next positive of every anchor with all the anchor's
     negatives. A batch of 4 samples per class needs 3 rounds of `batch *
-    references` comparisons, where a table of triplets has `batch^3` entries.
-
-    Args:
-        distances: (batch, references).
-        positive: weights (batch, references).
-        negative: weights (batch, references). A triplet counts as often as
-            the product of its two pairs.
-        margin: distance, at least 0.
-        is_semi_hard: whether a positive has only one triplet, with the
-            nearest negative that is farther than it.
+    references` comparisons, where a table of triplets has `batch^3` entries. A
+    triplet counts as often as the product of its two pairs' weights.
 
     Returns:
         The signed counts (batch, references), above 0 where the pair is the

@@ -1,11 +1,9 @@
 """Zero-shot regularizer (ZSR)."""
 
-from typing import Any, Self
-
 import keras
 from keras import ops
 
-from keras_gsp.losses.metric_loss import StepParts
+from keras_gsp.losses.metric_loss import Configured, StepParts
 from keras_gsp.ops.arguments import check_positive, check_seed
 from keras_gsp.ops.halves import given_or_drawn_halves
 from keras_gsp.ops.labels import check_same_length, class_indices, rows_of
@@ -15,7 +13,7 @@ from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class ZeroShotLoss:
+class ZeroShotLoss(Configured):
     """Predicts the class embeddings of unseen classes from histograms.
 
     The batch is split into two halves without a common class. A ridge
@@ -126,12 +124,3 @@ class ZeroShotLoss:
             parts.class_embeddings.embeddings,
             first_half=parts.first_half,
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {"ridge": self.ridge, "scale": self.scale, "seed": self.seed}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Returns the loss that `get_config` described."""
-        return cls(**config)

@@ -25,10 +25,7 @@ def check_not_negative(**arguments: float) -> None:
 
 
 def is_integer(value: Any, *, least: int | None = None) -> bool:
-    """Whether a value is an integer of at least `least`.
-
-    NumPy integers count; `True` and 2.0 do not.
-    """
+    """Whether a value is an integer of at least `least`; NumPy's count."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         return False
     return least is None or int(value) >= least
@@ -37,13 +34,7 @@ def is_integer(value: Any, *, least: int | None = None) -> bool:
 def check_integer(
     *, least: int | None = None, is_optional: bool = False, **arguments: Any
 ) -> None:
-    """Raises `ValueError` for an argument that is no integer or too small.
-
-    Args:
-        least: smallest integer allowed. Default `None`: any.
-        is_optional: whether `None` is allowed too.
-        **arguments: the values to check, by name.
-    """
+    """Raises `ValueError` for an argument that is no integer or too small."""
     bound = "" if least is None else f" of at least {least}"
     for name, value in arguments.items():
         if is_optional and value is None:

@@ -148,17 +148,8 @@ def prototype_cover(
 ) -> Tensor:
     """Chooses local features by greedy k-center on the unit ball.
 
-    Args:
-        features: (..., channels).
-        num_prototypes: number of features to choose.
-        max_features: number of features drawn at random to choose from.
-        seed: integer, seed of that draw.
-
-    Returns:
-        (num_prototypes, channels), the first one farthest from the mean.
-
-    Raises:
-        ValueError: fewer features than prototypes.
+    From `max_features` of (..., channels), drawn at random, it takes
+    (num_prototypes, channels), the first one farthest from the mean.
     """
     flat = unit_ball(ops.reshape(features, (-1, features.shape[-1])))
     count = min(int(max_features), flat.shape[0])

@@ -41,19 +41,12 @@ def pairwise_distances(vectors: Tensor, references: Tensor) -> Tensor:
 
 
 def ball_distances(vectors: Tensor, references: Tensor) -> Tensor:
-    """Euclidean distances after projecting both sides onto the unit ball.
+    """Distances (n, m) after projecting both sides onto the unit ball.
 
     Equals `pairwise_distances(unit_ball(vectors), unit_ball(references))`
     without storing the projected vectors: their lengths scale the products
     instead. A vector longer than 1e19 overflows float32; its products count
     as 0 and its distances stay finite.
-
-    Args:
-        vectors: (n, size), the larger set.
-        references: (m, size), the smaller set.
-
-    Returns:
-        (n, m), float32 or float64, in [0, 2].
     """
     vectors = at_least_float32(vectors)
     references = unit_ball(ops.cast(references, vectors.dtype))

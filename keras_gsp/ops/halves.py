@@ -5,7 +5,11 @@ from typing import TypeAlias
 import keras
 from keras import ops
 
-from keras_gsp.ops.labels import first_occurrences, flat_labels
+from keras_gsp.ops.labels import (
+    check_same_length,
+    first_occurrences,
+    flat_labels,
+)
 from keras_gsp.ops.preconditions import require
 from keras_gsp.ops.tensor import Tensor
 
@@ -17,9 +21,7 @@ def class_disjoint_halves(labels: Tensor, seed: Seed) -> Tensor:
 
     Sorts the samples by class, the classes in random order. A class belongs
     to the first half when the middle of its samples lies there. The halves
-    differ in size by at most the class at the cut; an even number of equal
-    classes splits evenly, and neither half is empty. The order of the samples
-    does not matter.
+    differ in size by at most the class at the cut, and neither is empty.
 
     The zero-shot paper's code takes even and odd positions, or the first and
     second part of the batch; both are class-disjoint only with its sampler.
@@ -76,21 +78,7 @@ def class_disjoint_halves(labels: Tensor, seed: Seed) -> Tensor:
 def given_or_drawn_halves(
     labels: Tensor, first_half: Tensor | None, seed: Seed
 ) -> Tensor:
-    """Returns the given halves, checked, or draws them for `None`.
-
-    Args:
-        labels: (batch,) or (batch, 1).
-        first_half: (batch,), boolean, or `None`. The caller makes sure that
-            the halves share no class.
-        seed: see `class_disjoint_halves`.
-
-    Returns:
-        (batch,), boolean.
-
-    Raises:
-        TypeError: `first_half` is not boolean.
-        ValueError: its shape is not (batch,); labels that cannot be split.
-    """
+    """Returns the given halves (batch,), checked, or draws them for `None`."""
     if first_half is None:
         return class_disjoint_halves(labels, seed)
     first_half = ops.convert_to_tensor(first_half)
@@ -99,13 +87,10 @@ def given_or_drawn_halves(
             "`first_half` must be boolean, True for the samples of the first "
             f"half. Received: dtype {first_half.dtype}."
         )
-    batch = flat_labels(labels).shape[0]
-    if len(first_half.shape) != 1 or (
-        None not in (batch, first_half.shape[0])
-        and first_half.shape[0] != batch
-    ):
+    if len(first_half.shape) != 1:
         raise ValueError(
-            "`first_half` must have shape (batch,), one entry per label. "
-            f"Received: shape {tuple(first_half.shape)} for {batch} labels."
+            "`first_half` must have shape (batch,). "
+            f"Received: shape {tuple(first_half.shape)}."
         )
+    check_same_length(labels, first_half, ("labels", "first_half"))
     return first_half

@@ -4,16 +4,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.ops.preconditions import require
+from keras_gsp.ops.preconditions import known_to_differ, require
 from keras_gsp.ops.tensor import Tensor
 
 
 def flat_labels(labels: Tensor) -> Tensor:
     """Returns labels (batch,) or (batch, 1) as (batch,), in their dtype.
 
-    Raises:
-        TypeError: strings or objects.
-        ValueError: any other shape.
+    Raises `TypeError` for strings, `ValueError` for any other shape.
     """
     labels = numeric_labels(labels)
     if len(labels.shape) == 2 and labels.shape[-1] == 1:
@@ -41,20 +39,12 @@ def numeric_labels(labels: Tensor) -> Tensor:
 
 
 def class_indices(labels: Tensor, num_classes: int) -> Tensor:
-    """Returns labels as int32 row numbers of a table with one row per class.
+    """Returns labels as int32 row numbers (batch,) in [0, num_classes).
 
     A label that has no row, or is not whole, raises a `ValueError` where its
     value is known, and an `InvalidArgumentError` in a TensorFlow graph. XLA
     (`jit_compile=True`, JAX) cannot raise: there it becomes -1, for which
     `rows_of` and `nan_without_row` return NaN.
-
-    Args:
-        labels: (batch,) or (batch, 1), integers or whole floats in
-            [0, num_classes).
-        num_classes: int, rows of the table.
-
-    Returns:
-        (batch,), int32, in [0, num_classes), or -1.
     """
     labels = flat_labels(labels)
     indices = ops.cast(labels, "int32")
@@ -95,8 +85,7 @@ def same_class(labels: Tensor, reference_labels: Tensor) -> Tensor:
 def first_occurrences(labels: Tensor) -> Tensor:
     """Replaces each label by the position of its first occurrence, int32.
 
-    Positions are small and exact, where float32 cannot hold an eleven-digit
-    product number.
+    Exact, where float32 cannot hold an eleven-digit product number.
     """
     labels = flat_labels(labels)
     same = ops.cast(same_class(labels, labels), "int32")
@@ -109,9 +98,8 @@ def check_same_length(
     names: tuple[str, str] = ("labels", "embeddings"),
 ) -> None:
     """Raises `ValueError` when both static lengths are known and differ."""
-    lengths = labels.shape[0], embeddings.shape[0]
-    if None not in lengths and lengths[0] != lengths[1]:
+    if known_to_differ(labels.shape[:1], embeddings.shape[:1]):
         raise ValueError(
             f"`{names[0]}` and `{names[1]}` must have the same length. "
-            f"Received: {lengths[0]} and {lengths[1]}."
+            f"Received: {labels.shape[0]} and {embeddings.shape[0]}."
         )

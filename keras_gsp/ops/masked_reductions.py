@@ -6,6 +6,7 @@ counts and 0 for one that does not, or `None` where all count.
 
 from keras import ops
 
+from keras_gsp.ops.arguments import check_interval
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -14,10 +15,6 @@ def kept_from_mask(mask: Tensor | None, dtype: str) -> Tensor | None:
 
     Such a row has no mean. Pooled as if it kept everything, it and its
     gradient stay finite; `zero_where_empty` replaces the result by zeros.
-
-    Args:
-        mask: boolean (batch, num_features), or `None`.
-        dtype: float32 or float64.
     """
     if mask is None:
         return None
@@ -72,12 +69,7 @@ def masked_max(features: Tensor, kept: Tensor | None) -> Tensor:
 
 
 def masked_softmax(scores: Tensor, kept: Tensor | None) -> Tensor:
-    """Softmax over the kept features, the last axis; 0 where not kept.
-
-    Args:
-        scores: (batch, num_features) or (batch, rows, num_features).
-        kept: (batch, num_features), or `None`.
-    """
+    """Softmax over the kept features, the last axis; 0 where not kept."""
     if kept is not None:
         if len(scores.shape) == 3:
             kept = ops.expand_dims(kept, axis=1)
@@ -91,10 +83,7 @@ _SMALLEST_FEATURE = 1e-6
 
 def check_power(power: float) -> float:
     """Returns `power`, or raises `ValueError` unless it is at least 1."""
-    if not power >= 1.0:
-        raise ValueError(
-            f"`power` must be at least 1. Received: power={power}."
-        )
+    check_interval("[1, inf]", power=power)
     return power
 
 
@@ -103,16 +92,9 @@ def generalized_mean(
 ) -> Tensor:
     r"""Power mean over features: :math:`(\frac{1}{n} \sum_j f_j^p)^{1/p}`.
 
-    Features are clipped below at 1e-6. The largest of each channel is divided
-    out first: neither 100 ** 20 nor 1e-6 ** 10 fits into float32.
-
-    Args:
-        features: (batch, num_features, channels), float32 or float64.
-        power: exponent, at least 1.
-        kept: (batch, num_features), at least one 1 in a row, or `None`.
-
-    Returns:
-        (batch, channels).
+    (batch, num_features, channels) to (batch, channels). Features are clipped
+    below at 1e-6. The largest of each channel is divided out first: neither
+    100 ** 20 nor 1e-6 ** 10 fits into float32.
     """
     clipped = ops.maximum(features, _SMALLEST_FEATURE)
     if kept is not None:

@@ -14,11 +14,7 @@ from keras import ops
 
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.halves import Seed
-from keras_gsp.ops.pairs import (
-    PairWeights,
-    chosen_entries,
-    fold_positives,
-)
+from keras_gsp.ops.pairs import PairWeights, chosen_entries, fold_positives
 from keras_gsp.ops.tensor import Tensor
 
 # Distance-weighted sampling: distances are raised to at least the first, and
@@ -43,11 +39,8 @@ def batch_hard_pairs(
     Args:
         embeddings: (batch, size), normalized.
         references: (references, size), normalized.
-        weights: (batch, references), of the pairs to choose from.
+        weights: `PairWeights` (batch, references) to choose from.
         seed: unused.
-
-    Returns:
-        Weights, at most one positive and one negative per anchor.
 
     Reference:
         Hermans et al., "In Defense of the Triplet Loss for Person
@@ -76,14 +69,7 @@ def semi_hard_pairs(
     is dropped, and a negative counts once for each positive that chose it.
     `TripletLoss` uses the triplets (a, p, n(p)).
 
-    Args:
-        embeddings: (batch, size), normalized.
-        references: (references, size), normalized.
-        weights: (batch, references), of the pairs to choose from.
-        seed: unused.
-
-    Returns:
-        Weights (batch, references).
+    The arguments are those of `batch_hard_pairs`.
 
     Reference:
         Schroff et al., "FaceNet", CVPR 2015, equation (4).
@@ -96,14 +82,12 @@ def semi_hard_pairs(
         reach = chosen_entries(distances, is_chosen)
         is_farther = is_negative & (distances > reach)
         weight = chosen_entries(weights.positive, is_chosen)
-        found = ops.cast(
+        found = weight * ops.cast(
             ops.any(is_farther, axis=1, keepdims=True), reach.dtype
         )
-        nearest = _is_first_largest(
-            ops.where(is_farther, -distances, -math.inf)
-        )
-        kept = weight * found * ops.cast(is_chosen, reach.dtype)
-        return counts + ops.stack([kept, weight * found * nearest])
+        nearest = ops.where(is_farther, -distances, -math.inf)
+        kept = found * ops.cast(is_chosen, reach.dtype)
+        return counts + ops.stack([kept, found * _is_first_largest(nearest)])
 
     nothing = ops.zeros_like(weights.positive)
     counts = fold_positives(is_positive, choose, ops.stack([nothing, nothing]))
@@ -127,13 +111,10 @@ def distance_weighted_pairs(
     Args:
         embeddings: (batch, size), of unit length; size at least 2.
         references: (references, size), of unit length.
-        weights: (batch, references), of the pairs to choose from.
+        weights: `PairWeights` (batch, references) to choose from.
         seed: int (the same draw in every call), `None` (a new draw from
             Keras's global generator; on JAX only outside compiled functions)
             or a `keras.random.SeedGenerator`.
-
-    Returns:
-        Weights (batch, references).
 
     Reference:
         Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017,
@@ -188,15 +169,8 @@ def multi_similarity_pairs(
     `s_ap < max_n s_an + margin`. An anchor without positives or without
     negatives keeps no pair.
 
-    Args:
-        embeddings: (batch, size), normalized.
-        references: (references, size), normalized.
-        weights: (batch, references), of the pairs to choose from.
-        seed: unused.
-        margin: cosine, at least 0. Default 0.1, the paper's.
-
-    Returns:
-        Weights (batch, references).
+    `margin` is a cosine, at least 0, by default the paper's 0.1. The other
+    arguments are those of `batch_hard_pairs`.
 
     Reference:
         Wang et al., "Multi-Similarity Loss", CVPR 2019, equations (11) and

@@ -2,10 +2,9 @@
 
 from keras import ops
 
+from keras_gsp.ops.arguments import check_choice
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
-
-NORMALIZATIONS = ("l2", "ball", None)
 
 
 def vector_norm(vectors: Tensor) -> Tensor:
@@ -32,14 +31,7 @@ def _scaled(vectors):
 
 
 def unit_sphere(vectors: Tensor) -> Tensor:
-    """Divides vectors by their Euclidean norm; a zero vector stays zero.
-
-    Args:
-        vectors: (..., size).
-
-    Returns:
-        (..., size), float32 or float64, norm 1 or 0.
-    """
+    """Divides (..., size) by the Euclidean norm; a zero vector stays zero."""
     scaled, _ = _scaled(at_least_float32(vectors))
     squares = ops.sum(ops.square(scaled), axis=-1, keepdims=True)
     # The direction does not depend on the scale, nor does its gradient.
@@ -47,16 +39,10 @@ def unit_sphere(vectors: Tensor) -> Tensor:
 
 
 def unit_ball(vectors: Tensor) -> Tensor:
-    """Projects vectors onto the unit ball: `x / max(1, |x|)`.
+    """Projects (..., size) onto the unit ball: `x / max(1, |x|)`.
 
     The gradient is the identity inside the ball and `(g - y (y . g)) / |x|`
     outside, with `y` the projected vector.
-
-    Args:
-        vectors: (..., size).
-
-    Returns:
-        (..., size), float32 or float64, norm at most 1.
     """
     vectors = at_least_float32(vectors)
     norm = vector_norm(vectors)
@@ -65,24 +51,12 @@ def unit_ball(vectors: Tensor) -> Tensor:
 
 def check_normalization(normalization: str | None) -> str | None:
     """Returns `normalization`, or raises `ValueError` for an unknown one."""
-    if normalization not in NORMALIZATIONS:
-        raise ValueError(
-            '`normalization` must be "l2", "ball" or None. '
-            f"Received: normalization={normalization!r}."
-        )
+    check_choice("l2", "ball", None, normalization=normalization)
     return normalization
 
 
 def normalize(vectors: Tensor, normalization: str | None) -> Tensor:
-    """Normalizes (..., size) to float32 or float64.
-
-    Args:
-        vectors: (..., size).
-        normalization: `"l2"` (unit sphere), `"ball"` (unit ball) or `None`.
-
-    Raises:
-        ValueError: any other `normalization`.
-    """
+    """Normalizes (..., size) to float32 or float64."""
     check_normalization(normalization)
     if normalization == "l2":
         return unit_sphere(vectors)

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_gsp.ops.labels import flat_labels, numeric_labels, same_class
 from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.preconditions import known_to_differ
 from keras_gsp.ops.tensor import Tensor
 
 LABEL_KINDS = ("class", "multi_hot", "pairs")
@@ -44,16 +45,7 @@ class PairWeights(NamedTuple):
 def checked_pair_labels(labels: Tensor, kind: str) -> Tensor:
     """Returns class labels (batch,), or a label matrix as given.
 
-    Args:
-        labels: for `"class"`: (batch,) or (batch, 1), or a boolean matrix
-            (batch, references), which is read as `"pairs"`. For
-            `"multi_hot"`: (batch, num_classes). For `"pairs"`: (batch,
-            references), booleans or numbers.
-        kind: one of the `LABEL_KINDS`.
-
-    Raises:
-        TypeError: strings.
-        ValueError: another shape.
+    A boolean matrix (batch, references) of kind `"class"` marks the pairs.
     """
     labels = numeric_labels(labels)
     shape = tuple(labels.shape)
@@ -99,16 +91,6 @@ def pair_weights(
     - `"pairs"`: `labels` holds the pairs. True or a number w above 0 is a
       positive pair with weight w, False or 0 a negative pair, a number below
       0 (or NaN) no pair.
-
-    Args:
-        labels: from `checked_pair_labels`.
-        reference_labels: from `checked_reference_labels`; unused where
-            `labels` mark the pairs.
-        kind: one of the `LABEL_KINDS`.
-        ignored_label: int, or `None`.
-
-    Raises:
-        ValueError: no `reference_labels`, or matrices that do not match.
     """
     if kind == "pairs" or (kind == "class" and _marks_pairs(labels)):
         weights = ops.cast(labels, "float32")
@@ -122,29 +104,22 @@ def pair_weights(
             "that marks the positive pairs. Received: None."
         )
     if kind == "multi_hot":
-        is_positive = _share_a_class(labels, reference_labels)
-        return _as_weights(is_positive)
+        return _as_weights(_share_a_class(labels, reference_labels))
     weights = _as_weights(same_class(labels, reference_labels))
     if ignored_label is None:
         return weights
-    is_ignored = ops.logical_or(
-        (labels == ops.cast(ignored_label, labels.dtype))[:, None],
-        (reference_labels == ops.cast(ignored_label, reference_labels.dtype))[
-            None, :
-        ],
+    one, other = (
+        side == ops.cast(ignored_label, side.dtype)
+        for side in (labels, reference_labels)
     )
-    return weights.without(is_ignored)
+    return weights.without(one[:, None] | other[None, :])
 
 
 def anchor_shares(row_sums: Tensor, count: Tensor) -> Tensor:
-    """Splits `sum(row_sums) / count` into one term per anchor.
+    """Splits `sum(row_sums) / count` into one term per anchor, (batch,).
 
     The mean of the terms is that quotient, and 0 when `count` is 0. Terms,
     not a scalar, because Keras scales terms by sample weights and replicas.
-
-    Args:
-        row_sums: (batch,), the sum over each anchor's pairs.
-        count: scalar divisor of the total, or 0.
     """
     anchors = ops.cast(ops.shape(row_sums)[0], row_sums.dtype)
     count = ops.cast(count, row_sums.dtype)
@@ -154,25 +129,14 @@ def anchor_shares(row_sums: Tensor, count: Tensor) -> Tensor:
 def shares_of_mean_anchor(
     row_values: Tensor, positive: Tensor, negative: Tensor
 ) -> Tensor:
-    """Returns terms (batch,) whose mean averages over anchors with a pair.
-
-    Args:
-        row_values: (batch,), 0 for an anchor without pairs.
-        positive: weights (batch, references).
-        negative: weights (batch, references).
-    """
+    """Returns terms (batch,) whose mean averages over anchors with a pair."""
     has_pair = ops.any(positive + negative > 0.0, axis=1)
     return shares_of_mean_over(row_values, has_pair)
 
 
 def shares_of_mean_over(row_values: Tensor, is_counted: Tensor) -> Tensor:
-    """Returns terms (batch,) whose mean averages over the counted anchors.
-
-    Args:
-        row_values: (batch,).
-        is_counted: boolean (batch,); the terms of others are 0.
-    """
-    kept = ops.where(is_counted, row_values, ops.zeros_like(row_values))
+    """Returns terms (batch,) whose mean averages over the counted anchors."""
+    kept = ops.where(is_counted, row_values, 0.0)
     return anchor_shares(kept, ops.sum(ops.cast(is_counted, "int32")))
 
 
@@ -182,11 +146,6 @@ def log_one_plus_sum_exp(
     """Returns `log(1 + sum(exp(exponents)))` over the kept entries.
 
     Computed as `softplus(logsumexp)`: nothing overflows, an empty row gives 0.
-
-    Args:
-        exponents: tensor, any shape.
-        kept: boolean, same shape.
-        axis: axis or axes to sum over.
     """
     exponents = at_least_float32(exponents)
     never = ops.cast(_NEVER, exponents.dtype)
@@ -213,25 +172,12 @@ def fold_positives(
 ) -> Tensor:
     """Loops over the positives of all anchors, one positive per anchor a round.
 
-    The number of rounds is the largest number of positives of an anchor. Each
-    round works on tensors of the size of `is_positive`, so that comparing
-    every positive with every reference needs no tensor of batch x references
-    x references. No gradient passes through the loop.
-
-    Args:
-        is_positive: boolean (batch, references).
-        step: (chosen, state) -> state, where chosen is boolean (batch,
-            references) with at most one True per row.
-        state: tensor.
-
-    Returns:
-        The state after the last round.
+    `step(chosen, state)` returns the next state; chosen is boolean (batch,
+    references) with at most one True per row. Comparing every positive with
+    every reference thus needs no tensor of batch x references x references. No
+    gradient passes through the loop.
     """
     columns = ops.arange(ops.shape(is_positive)[1])[None, :]
-
-    def some_are_left(waiting, state):
-        del state
-        return ops.any(waiting)
 
     def next_round(waiting, state):
         column = ops.argmax(waiting, axis=1, keepdims=True)
@@ -239,17 +185,17 @@ def fold_positives(
         waiting = ops.logical_and(waiting, ops.logical_not(is_chosen))
         return waiting, step(is_chosen, state)
 
-    _, state = ops.while_loop(some_are_left, next_round, (is_positive, state))
+    _, state = ops.while_loop(
+        lambda waiting, state: ops.any(waiting),
+        next_round,
+        (is_positive, state),
+    )
     return ops.stop_gradient(state)
 
 
 def chosen_entries(values: Tensor, is_chosen: Tensor) -> Tensor:
     """Returns the chosen entry of each row, (batch, 1), or 0."""
-    return ops.sum(
-        ops.where(is_chosen, values, ops.zeros_like(values)),
-        axis=1,
-        keepdims=True,
-    )
+    return ops.sum(ops.where(is_chosen, values, 0.0), axis=1, keepdims=True)
 
 
 def _marks_pairs(labels):
@@ -268,11 +214,11 @@ def _share_a_class(labels, reference_labels):
     if len(reference_labels.shape) == 1:
         classes = ops.cast(reference_labels, "int32")
         return ops.take(ops.cast(labels, "float32"), classes, axis=1) > 0.0
-    sizes = labels.shape[1], reference_labels.shape[1]
-    if None not in sizes and sizes[0] != sizes[1]:
+    if known_to_differ(labels.shape[1:], reference_labels.shape[1:]):
         raise ValueError(
             "`labels` and `reference_labels` must have one column per class. "
-            f"Received: {sizes[0]} and {sizes[1]} columns."
+            f"Received: {labels.shape[1]} and {reference_labels.shape[1]} "
+            "columns."
         )
     one_side, other_side = (
         ops.cast(ops.cast(side, "float32") > 0.0, "float32")

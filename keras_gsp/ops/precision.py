@@ -17,17 +17,6 @@ def full_precision_matmul() -> Iterator[None]:
     (TensorFloat-32) by default. That can change the order of near neighbors.
     The former setting is restored afterwards; it belongs to the process on
     TensorFlow and to the thread on JAX.
-
-    Example:
-
-    ```python
-    import keras
-    import numpy as np
-    from keras_gsp.ops.precision import full_precision_matmul
-
-    with full_precision_matmul():
-        product = keras.ops.matmul(np.eye(2), np.eye(2))
-    ```
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
@@ -48,11 +37,7 @@ def full_precision_matmul() -> Iterator[None]:
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """Returns the tensor in float32, or unchanged when it is float64.
-
-    Half precision and integers become float32: eight bits of mantissa are too
-    few for costs, logarithms and the transport solver.
-    """
+    """Returns the tensor in float32, or unchanged when it is float64."""
     tensor = ops.convert_to_tensor(tensor)
     if keras.backend.standardize_dtype(tensor.dtype) == "float64":
         return tensor
@@ -72,10 +57,9 @@ def smallest_normal(tensor: Tensor) -> float:
 
 
 def exact_mean(tensor: Tensor, axis: int | None = None) -> Tensor:
-    """Returns the mean in the tensor's own dtype.
+    """Returns the mean in the tensor's own dtype; 0 over an empty axis.
 
-    `keras.ops.mean` on JAX averages float64 in float32 (Keras 3.15). The mean
-    over an empty axis is 0. `axis=None` averages over all axes.
+    `keras.ops.mean` on JAX averages float64 in float32 (Keras 3.15).
     """
     count = ops.size(tensor) if axis is None else ops.shape(tensor)[axis]
     count = ops.maximum(ops.cast(count, tensor.dtype), 1.0)

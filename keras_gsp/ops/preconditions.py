@@ -55,3 +55,11 @@ def require(
         )
         raise ValueError(f"{expectation} Received: {facts}.")
     return value
+
+
+def known_to_differ(one: tuple, other: tuple) -> bool:
+    """Whether two shapes differ in rank or in a size that both know."""
+    return len(one) != len(other) or any(
+        None not in pair and pair[0] != pair[1]
+        for pair in zip(one, other, strict=True)
+    )

@@ -6,21 +6,11 @@ z `histograms`.
 
 from keras import ops
 
+from keras_gsp.ops.arguments import check_choice
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.masked_reductions import zero_where_masked
 from keras_gsp.ops.precision import at_least_float32, exact_mean
 from keras_gsp.ops.tensor import Tensor
-
-AFFINITIES = ("dot", "l2")
-
-
-def check_affinity(affinity: str) -> str:
-    """Returns `affinity`, or raises `ValueError` for an unknown one."""
-    if affinity not in AFFINITIES:
-        raise ValueError(
-            f'`affinity` must be "dot" or "l2". Received: {affinity=}.'
-        )
-    return affinity
 
 
 def soft_histogram(
@@ -35,20 +25,9 @@ def soft_histogram(
 
     `z_i = mean_j softmax_i(eps_h s_ij)`, where the affinity `s_ij` is the
     dot product `nu_i . x_j` or minus the Euclidean distance (not squared).
-
-    Args:
-        features: (batch, height, width, channels) or
-            (batch, tokens, channels).
-        prototypes: (num_prototypes, channels).
-        inverse_temperature: eps_h, float, positive; the limit at infinity is
-            `hard_histogram`.
-        affinity: `"dot"` or `"l2"`.
-        mask: (batch, height, width) or (batch, tokens), boolean, the
-            features that count. Default: all.
-
-    Returns:
-        (batch, num_prototypes), float32 or float64. Rows sum to 1; an
-        all-masked row is zero.
+    Features are (batch, height, width, channels) or (batch, tokens, channels);
+    the result is (batch, num_prototypes), float32 at least. Rows sum to 1; an
+    all-masked row is zero.
     """
     affinities = _affinities(features, prototypes, affinity, mask)
     shares = ops.softmax(inverse_temperature * affinities, axis=-1)
@@ -66,21 +45,9 @@ def hard_histogram(
 
     Each feature counts for the prototype of largest affinity, the first one
     in a tie (the paper prints "minimizer"). With `affinity="l2"`, or with
-    prototypes of equal norm, that is the nearest prototype, and Lemma 2.1
-    holds: the distance between the average feature and `histogram @
-    prototypes` is at most the largest distance of a feature to its nearest
-    prototype. With `affinity="dot"` and different norms it fails.
-
-    Args:
-        features: (batch, height, width, channels) or
-            (batch, tokens, channels).
-        prototypes: (num_prototypes, channels).
-        affinity: `"dot"` as printed, or `"l2"`.
-        mask: see `soft_histogram`.
-
-    Returns:
-        (batch, num_prototypes), float32 or float64, without gradient. Rows
-        sum to 1; an all-masked row is zero.
+    prototypes of equal norm, Lemma 2.1 holds: the distance between the average
+    feature and `histogram @ prototypes` is at most the largest distance of a
+    feature to its nearest prototype. Shapes are those of `soft_histogram`.
     """
     affinities = _affinities(features, prototypes, affinity, mask)
     best = ops.argmax(affinities, axis=-1)
@@ -90,7 +57,7 @@ def hard_histogram(
 
 def _affinities(features, prototypes, affinity, mask):
     """(batch, features, num_prototypes), the larger the closer."""
-    check_affinity(affinity)
+    check_choice("dot", "l2", affinity=affinity)
     features = at_least_float32(features)
     if len(features.shape) not in (3, 4):
         raise ValueError(

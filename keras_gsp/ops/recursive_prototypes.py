@@ -6,7 +6,7 @@ R `information`, alpha `memory`, beta `ridge`.
 
 from keras import ops
 
-from keras_gsp.ops.arguments import check_positive
+from keras_gsp.ops.arguments import check_interval, check_positive
 from keras_gsp.ops.labels import check_same_length
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.ridge import solve_positive_definite
@@ -74,10 +74,7 @@ def recursive_prototypes(
         XML, (2.5)-(2.7). (2.9) is the case of two batches and alpha = 1.
     """
     check_positive(ridge=ridge)
-    if not 0.0 < memory <= 1.0:
-        raise ValueError(
-            f"`memory` must be in (0, 1]. Received: memory={memory}."
-        )
+    check_interval("(0, 1]", memory=memory)
     histograms = at_least_float32(histograms)
     targets = ops.cast(targets, histograms.dtype)
     check_same_length(histograms, targets, ("histograms", "targets"))

@@ -30,17 +30,7 @@ def cross_half_prediction(
     condition number is at most 1 + batch / eps, so float32 is accurate.
     Gradients flow to histograms and targets.
 
-    Args:
-        histograms: (batch, num_prototypes).
-        targets: (batch, size).
-        first_half: (batch,), boolean.
-        ridge: eps, float, positive; added once for each half.
-
-    Returns:
-        (batch, size), float32 or float64; zeros when the other half is empty.
-
-    Raises:
-        ValueError: `ridge` not positive, or lengths that differ.
+    The result is (batch, size), zeros when the other half is empty.
 
     Reference:
         XML, (2.5) and the text before (2.10); GSP, section 4.3 and
@@ -65,12 +55,7 @@ def cross_half_prediction(
 
 
 def solve_positive_definite(matrix: Tensor, right_hand_side: Tensor) -> Tensor:
-    """Solves `matrix @ x = right_hand_side` by a Cholesky factorization.
-
-    Args:
-        matrix: (..., size, size), symmetric and positive definite.
-        right_hand_side: (..., size, columns).
-    """
+    """Solves `matrix @ x = right_hand_side` by a Cholesky factorization."""
     factor = ops.cholesky(matrix)
     half_solved = ops.solve_triangular(factor, right_hand_side, lower=True)
     return ops.solve_triangular(

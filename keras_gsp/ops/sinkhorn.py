@@ -67,10 +67,7 @@ def sinkhorn_plan(
     # not enter the first row scaling. Equal masses cancel in it.
     scaled = scores + log_columns
     for _ in range(num_iterations):
-        scaled = scaled + log_rows - _log_sum(scaled, axis=-1)
-        scaled = scaled + log_columns - _log_sum(scaled, axis=-2)
+        for logs, axis in ((log_rows, -1), (log_columns, -2)):
+            total = ops.logsumexp(scaled, axis=axis, keepdims=True)
+            scaled = scaled + logs - total
     return ops.exp(scaled)
-
-
-def _log_sum(scores, axis):
-    return ops.logsumexp(scores, axis=axis, keepdims=True)

@@ -23,14 +23,8 @@ def soft_ranks(
     .. math:: \frac{\partial}{\partial s_{aj}} = \sum_p g_p w_{pj}
         - g_j \sum_i w_{ji}.
 
-    Args:
-        similarities: (batch, references), float32 or float64.
-        counted: (batch, references), c, the weight of each reference.
-        targets: boolean (batch, references), the references to rank.
-        temperature: T, width of the smooth step, positive.
-
-    Returns:
-        (batch, references), the ranks of the targets, 0 elsewhere.
+    All are (batch, references): `counted` are the weights c, `targets`
+    (boolean) the references to rank; the result is 0 at others.
     """
 
     @ops.custom_gradient

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_gsp.ops.arguments import check_positive
+from keras_gsp.ops.arguments import check_interval, check_positive
 from keras_gsp.ops.distances import ball_distances
 from keras_gsp.ops.normalization import unit_ball
 from keras_gsp.ops.precision import (
@@ -161,21 +161,12 @@ def ball_transport(
 ) -> BallTransport:
     """Solves partial transport with distances in the unit ball as costs.
 
-    Features and prototypes are projected onto the unit ball, which bounds
-    their distances by 2 and spares the solver a sort.
-
-    Args:
-        features: (batch, num_features, channels).
-        prototypes: (num_prototypes, channels).
-        transport_ratio: r, a number in (0, 1], or a tensor in (0, 1).
-        inverse_temperature: positive number.
-        mask: boolean (batch, num_features), or `None`. A feature that is
-            False has weight 0; the ratio refers to the others.
-        log_odds: scalar tensor, L, or `None`: for a learned ratio, which has
-            more digits in this form.
-        leaving_direction: (channels,), or `None`. Leaving a unit of a
-            feature's mass behind costs the dot product of the feature and
-            this vector, both in the unit ball.
+    Features (batch, num_features, channels) and prototypes (num_prototypes,
+    channels) are projected onto the unit ball, which bounds their distances by
+    2 and spares the solver a sort. `log_odds` is a learned ratio in the form
+    that has more digits. With a `leaving_direction` (channels,), leaving a unit
+    of a feature's mass behind costs the dot product of the feature and this
+    vector, both in the unit ball.
     """
     shape = ops.shape(features)
     # One flat product: a batched one would copy the prototypes per image.
@@ -209,10 +200,6 @@ def affinities(scaled: Tensor, *, axis: int) -> tuple[Tensor, Tensor]:
     """Returns b = logsumexp and a = softmax along the axis of the prototypes.
 
     Both come from one exponential; a sums to 1 even where b has lost digits.
-
-    Args:
-        scaled: -eps c, negative costs times the inverse temperature.
-        axis: axis of the prototypes; b does not have it.
     """
     largest = ops.stop_gradient(ops.max(scaled, axis=axis, keepdims=True))
     shares = ops.exp(scaled - largest)
@@ -239,13 +226,8 @@ def _ball_products(vectors, direction):
 
 def check_transport_ratio(transport_ratio: float | Tensor) -> float | Tensor:
     """Returns a ratio, or raises `ValueError` for a number not in (0, 1]."""
-    if isinstance(transport_ratio, numbers.Real) and not (
-        0.0 < float(transport_ratio) <= 1.0
-    ):
-        raise ValueError(
-            "`transport_ratio` must be in (0, 1]. "
-            f"Received: transport_ratio={transport_ratio}."
-        )
+    if isinstance(transport_ratio, numbers.Real):
+        check_interval("(0, 1]", transport_ratio=transport_ratio)
     return transport_ratio
 
 
@@ -262,25 +244,18 @@ def selection_probabilities(
     .. math:: p_j = \sigma(b_j + t), \quad
               \frac{1}{n} \sum_j p_j = r
 
+    Both are (..., n) to full relative precision, and 0 where the mask is False.
+    The number 1 as ratio chooses everything, without a solver.
+
     Args:
         log_affinities: (..., n), b.
-        transport_ratio: r, a number in (0, 1] or a tensor in (0, 1) that
-            broadcasts to (..., 1) and gets a gradient. The number 1 chooses
-            everything, without a solver.
-        mask: boolean (..., n), or `None`. A feature that is False has
-            probability 0; the ratio refers to the others.
+        transport_ratio: r, a number in (0, 1] or a tensor in (0, 1).
+        mask: boolean (..., n), or `None`.
         spread_bound: upper bound on the difference between two affinities of
             a row, for example 2 eps for distances in the unit ball. With
             `None` the solver sorts them.
         log_odds: tensor that broadcasts to (..., 1), L, or `None`. It
             replaces the ratio: a learned ratio near 1 keeps its digits.
-
-    Returns:
-        Two tensors (..., n), float32 or float64, both to full relative
-        precision and 0 where the mask is False.
-
-    Raises:
-        ValueError: a number outside (0, 1].
     """
     check_transport_ratio(transport_ratio)
     log_affinities = at_least_float32(log_affinities)
@@ -389,19 +364,9 @@ def selection_threshold(
 
         error(t) = log(mean p) - log(mean q) - L,
 
-    which is symmetric and keeps its digits for ratios near 0 and 1.
-
-    Args:
-        log_affinities: (..., n), b, float32 or float64.
-        log_odds: (..., 1), L.
-        kept: (..., n), 1 for a feature that counts and 0 for one that does
-            not; at least one 1 in each row.
-        spread_bound: upper bound on the difference between two kept
-            affinities of one row. With `None` the bracket comes from a sort
-            and holds for any affinities.
-
-    Returns:
-        (..., n), the logits b + t. Rows do not mix: a NaN stays in its row.
+    which is symmetric and keeps its digits for ratios near 0 and 1. Affinities
+    b and `kept` (at least one 1 in a row) are (..., n), `log_odds` (..., 1).
+    Rows do not mix: a NaN stays in its row.
     """
     weights = kept / ops.sum(kept, axis=-1, keepdims=True)
     if spread_bound is None:

@@ -1,6 +1,5 @@
 """Message passing between samples: contract, value, laws, errors."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -71,25 +70,6 @@ def test_order_of_the_batch_is_irrelevant_but_not_its_samples():
     found = np.asarray(layer(x))
     np.testing.assert_allclose(layer(x[::-1])[::-1], found, atol=1e-5)
     assert np.abs(np.asarray(layer(x[:3])) - found[:3]).max() > 1e-3
-
-
-@on_tensorflow
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
-def test_half_precision_comes_and_goes(policy):
-    compute = policy.removeprefix("mixed_")
-    layer = BatchMessagePassing(num_heads=2, dtype=policy)
-    embeddings = ops.cast(embeddings_of(), compute)
-    refined = layer(embeddings)
-    assert keras.backend.standardize_dtype(refined.dtype) == compute
-    exact = BatchMessagePassing(num_heads=2)
-    exact.build((5, 6))
-    exact.set_weights(layer.get_weights())
-    # Eight bits of mantissa in what goes, of size 1 to 3.
-    np.testing.assert_allclose(
-        np.asarray(ops.cast(refined, "float32")),
-        exact(ops.cast(embeddings, "float32")),
-        atol=0.02,
-    )
 
 
 @on_tensorflow

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_gsp.layers.class_embeddings import ClassEmbeddings
-from tests.compiled import compiled, on_tensorflow
+from tests.compiled import on_tensorflow
 from tests.gradients import gradients
 
 
@@ -37,14 +37,6 @@ def test_half_precision_rounds_neither_labels_nor_rows(policy):
     assert keras.backend.standardize_dtype(rows.dtype) == "float32"
     np.testing.assert_array_equal(
         np.asarray(rows), np.asarray(layer.embeddings)[labels.astype(int)]
-    )
-
-
-def test_compiled_equals_eager():
-    layer = ClassEmbeddings(5, 3)
-    labels = np.array([4, 0, 2])
-    np.testing.assert_array_equal(
-        np.asarray(compiled(layer.call)(labels)), np.asarray(layer(labels))
     )
 
 

@@ -39,20 +39,6 @@ def test_rows_of_flat_proxies_have_proxy_labels():
         np.testing.assert_array_equal(rows[row], proxies[label, row % 2])
 
 
-@on_tensorflow
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision_leaves_float32_cosines_exact(policy):
-    vectors = embeddings()
-    exact = gsp.layers.ClassProxies(5, proxies_initializer="glorot_normal")
-    exact.build((None, 8))
-    mixed = gsp.layers.ClassProxies(5, dtype=policy)
-    mixed.build((None, 8))
-    mixed.proxies.assign(exact.proxies)
-    found = mixed(vectors)
-    assert keras.backend.standardize_dtype(found.dtype) == "float32"
-    np.testing.assert_allclose(found, exact(vectors), rtol=1e-6)
-
-
 def test_zero_vectors_are_finite():
     layer = gsp.layers.ClassProxies(2, proxies_initializer="zeros")
     np.testing.assert_array_equal(layer(np.zeros((2, 4), "float32")), 0.0)

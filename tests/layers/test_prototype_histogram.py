@@ -70,9 +70,9 @@ def test_wrong_arguments_are_refused():
 
 @on_tensorflow
 def test_wrong_inputs_are_refused():
-    with pytest.raises(ValueError, match=r"`features` must.*\(2, 6\)"):
+    with pytest.raises(ValueError, match=r"Received: shape \(2, 6\)"):
         PrototypeHistogram(7).build((2, 6))
-    with pytest.raises(ValueError, match="channels of `features` must be"):
+    with pytest.raises(ValueError, match="channels of the features must be"):
         PrototypeHistogram(7).build((None, None, None))
 
 

@@ -83,47 +83,6 @@ def test_a_student_comes_near_its_teacher(is_metric, tmp_path):
     assert loaded.loss.get_config() == loss.get_config()
 
 
-def test_a_plain_model_learns_from_a_teacher():
-    model = student().encoder
-    model.compile("adam", gsp.losses.DistillationLoss(relational=0.5))
-    history = model.fit(images(), rows(1), epochs=2, verbose=0).history
-    assert np.isfinite(history["loss"]).all()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="LiteRT needs TensorFlow"
-)
-def test_a_small_file_searches_the_large_encoders_gallery(tmp_path):
-    keras.utils.set_random_seed(0)
-    pixels = np.random.default_rng(0).random((4, 8, 8, 3))[LABELS] * 255
-    pixels += 10 * np.random.default_rng(1).random(pixels.shape)
-    pixels = pixels.astype("float32")
-    large, small = (
-        gsp.models.build_encoder(
-            keras.Sequential(
-                [
-                    keras.Input((8, 8, 3)),
-                    keras.layers.Rescaling(1 / 255),
-                    keras.layers.Conv2D(width, 8, activation="relu"),
-                ]
-            ),
-            embedding_size=6,
-        )
-        for width in (32, 8)
-    )
-    gallery = large.predict(pixels, verbose=0)
-    student_learner = gsp.models.MetricLearner(small)
-    loss = gsp.losses.DistillationLoss()
-    student_learner.compile(keras.optimizers.Adam(0.02), loss=loss)
-    student_learner.fit(pixels, gallery, epochs=60, verbose=0)
-    gsp.retrieval.export_litert(small, tmp_path / "phone")
-    phone = gsp.retrieval.PortableEncoder(tmp_path / "phone")
-    index = gsp.retrieval.ExactIndex(gallery, LABELS)
-    found = index.search(phone.embed(pixels), 1)
-    assert np.mean(found.labels[:, 0] == LABELS) > 0.9
-
-
 def test_a_teacher_of_another_size_is_refused():
     learner = student(size=4)
     loss = gsp.losses.DistillationLoss()

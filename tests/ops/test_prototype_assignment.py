@@ -107,38 +107,21 @@ def test_masked_features_do_not_count_even_when_nan(function, affinity):
     expected = function(features[:, :4], prototypes, affinity=affinity)
     np.testing.assert_allclose(found[::2], expected[::2], atol=1e-6)
     np.testing.assert_array_equal(found[1], 0.0)
-
-
-def test_masked_nan_reaches_no_gradient():
-    features, prototypes = features_and_prototypes(spatial=(6,))
-    mask = np.arange(6)[None, :] < np.array([4, 6, 3])[:, None]
-    features[~mask] = np.nan
-
-    def scalar(features, prototypes):
-        return ops.sum(ops.square(soft(features, prototypes, mask=mask)))
-
-    for found in gradients(scalar, features, prototypes):
-        assert np.isfinite(found).all()
+    for slopes in gradients(
+        lambda x, p: ops.sum(soft(x, p, affinity=affinity, mask=mask) ** 2),
+        features,
+        prototypes,
+    ):
+        assert np.isfinite(slopes).all()
 
 
 @on_tensorflow
-def test_maps_masks_and_order_of_features():
-    features, prototypes = features_and_prototypes()
-    mask = np.random.default_rng(0).random((3, 2, 3)) < 0.6
-    mask[:, 0, 0] = True
-    found = soft(features, prototypes, mask=mask)
-    order = np.random.default_rng(0).permutation(6)
-    tokens, flat = features.reshape(3, 6, 4)[:, order], mask.reshape(3, 6)
-    expected = soft(tokens, prototypes, mask=flat[:, order])
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-@on_tensorflow
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_and_extreme_temperature(dtype):
+def test_half_precision_and_extreme_temperature():
     features, prototypes = features_and_prototypes()
     found = soft_histogram(
-        ops.cast(1e3 * features, dtype), prototypes, inverse_temperature=1e6
+        ops.cast(1e3 * features, "bfloat16"),
+        prototypes,
+        inverse_temperature=1e6,
     )
     assert keras.backend.standardize_dtype(found.dtype) == "float32"
     np.testing.assert_allclose(np.sum(found, axis=1), np.ones(3), atol=1e-6)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_gsp.ops.ridge import cross_half_prediction, solve_positive_definite
+from keras_gsp.ops.ridge import cross_half_prediction
 from tests.compiled import compiled, on_tensorflow
 from tests.directional_slopes import slope_errors
 
@@ -43,9 +43,8 @@ def test_equals_the_primal_solution_of_each_half(num_prototypes, batch):
 
 
 @on_tensorflow
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_is_accurate_in_float32(dtype):
-    histograms, targets, first_half = batch_of(0, 128, 64, 16, dtype)
+def test_is_accurate_in_float32():
+    histograms, targets, first_half = batch_of(0, 128, 64, 16, "float16")
     expected = naive_prediction(
         histograms.astype("float64"), targets.astype("float64"), first_half
     )
@@ -100,25 +99,6 @@ def test_compiled_equals_eager():
 
 
 @on_tensorflow
-def test_unknown_sizes_in_a_graph():
-    import tensorflow as tf
-
-    predict = tf.function(
-        lambda *parts: cross_half_prediction(*parts, ridge=RIDGE),
-        input_signature=[
-            tf.TensorSpec([None, None], "float64"),
-            tf.TensorSpec([None, None], "float64"),
-            tf.TensorSpec([None], "bool"),
-        ],
-    )
-    for batch in (4, 9):
-        inputs = batch_of(0, batch)
-        np.testing.assert_allclose(
-            predict(*inputs), naive_prediction(*inputs), atol=1e-10
-        )
-
-
-@on_tensorflow
 def test_wrong_arguments_are_refused():
     histograms, targets, first_half = batch_of(0)
     with pytest.raises(ValueError, match="`ridge` must be.*ridge=-1.0"):
@@ -127,15 +107,3 @@ def test_wrong_arguments_are_refused():
         cross_half_prediction(histograms[1:], targets, first_half, ridge=1.0)
     with pytest.raises(ValueError, match="`first_half` and `targets`"):
         cross_half_prediction(histograms, targets, first_half[1:], ridge=1.0)
-
-
-@pytest.mark.usefixtures("double_precision")
-def test_solver_equals_the_inverse():
-    rng = np.random.default_rng(0)
-    root, right = rng.normal(size=(6, 6)), rng.normal(size=(6, 2))
-    matrix = root @ root.T + np.eye(6)
-    np.testing.assert_allclose(
-        np.asarray(solve_positive_definite(matrix, right)),
-        np.linalg.inv(matrix) @ right,
-        atol=1e-12,
-    )

@@ -171,14 +171,6 @@ def test_gradient_equals_unrolled_paper_iteration(double_precision):
 
 
 @on_tensorflow
-def test_sharp_transport_fills_the_cheapest_features():
-    costs = np.array([[0.4, 0.1, 0.9, 0.3, 0.7]], "float32")
-    residual, _ = transport(costs, 0.5, 1e4)
-    expected = [0.1, 0.0, 0.2, 0.0, 0.2]
-    np.testing.assert_allclose(residual, expected, atol=1e-5)
-
-
-@on_tensorflow
 def test_small_ratio_tends_to_softmax_over_features():
     costs = oracle.ball_costs(0, 8, 20).astype("float32")
     chosen, _ = selection_probabilities(
@@ -187,15 +179,6 @@ def test_small_ratio_tends_to_softmax_over_features():
     weights = np.asarray(chosen) / np.sum(chosen)
     expected = ops.softmax(ops.logsumexp(-5.0 * costs, axis=-2))
     np.testing.assert_allclose(weights, expected, rtol=1e-4)
-
-
-@on_tensorflow
-def test_order_of_features_is_irrelevant():
-    costs = oracle.ball_costs(0, 8, 30).astype("float32")
-    order = np.random.default_rng(0).permutation(30)
-    first, _ = transport(costs, 0.3, 20.0)
-    second, _ = transport(costs[:, order], 0.3, 20.0)
-    np.testing.assert_allclose(np.asarray(first)[order], second, rtol=1e-5)
 
 
 @on_tensorflow
@@ -261,16 +244,9 @@ def test_unbounded_costs_need_no_bound():
 
 
 @on_tensorflow
-def test_learned_ratio_equals_the_number():
-    costs = oracle.ball_costs(0, 8, 49).astype("float32")
-    number = transport(costs, 0.3, 5.0)
-    tensor = transport(costs, ops.convert_to_tensor(0.3), 5.0)
-    np.testing.assert_allclose(number[1], tensor[1], rtol=2e-6)
-
-
-@on_tensorflow
 def test_half_precision_costs_are_solved_in_float32():
-    _, plan = transport(oracle.ball_costs(0, 8, 49).astype("float16"))
+    costs = ops.cast(oracle.ball_costs(0, 8, 49), "float16")
+    _, plan = transport(costs, ops.convert_to_tensor(0.3))
     assert keras.backend.standardize_dtype(plan.dtype) == "float32"
     np.testing.assert_allclose(np.sum(plan), 0.3, rtol=1e-5)
 

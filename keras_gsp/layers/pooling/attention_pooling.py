@@ -105,10 +105,8 @@ class AttentionPooling(FeaturePooling):
     ) -> Tensor:
         """Returns the attention weights of each query.
 
-        Returns:
-            (batch, height, width, num_queries) or (batch, tokens,
-            num_queries); each query's weights sum to 1, or to 0 where all
-            tokens are masked.
+        (batch, height, width, num_queries) or (batch, tokens, num_queries);
+        they sum to 1 over places, or to 0 where all tokens are masked.
         """
         features = ops.convert_to_tensor(features)
         if not self.built:

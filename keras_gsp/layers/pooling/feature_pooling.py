@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_gsp.layers.configured_layer import ConfiguredLayer
@@ -13,6 +12,7 @@ from keras_gsp.ops.masked_reductions import (
     zero_where_masked,
 )
 from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.preconditions import known_to_differ
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -69,16 +69,13 @@ class FeaturePooling(ConfiguredLayer):
         return ops.cast(pooled, self.compute_dtype)
 
     def pool(self, features: Tensor, kept: Tensor | None) -> Tensor:
-        """Pools a list of features.
+        """Pools a list of features to (batch, size).
 
         Args:
             features: (batch, num_features, channels), float32 or float64; an
                 unflattened map with `takes_maps`.
             kept: (batch, num_features), 1 for features that count and 0 for
                 others, at least one 1 in a row; `None` where all count.
-
-        Returns:
-            (batch, size).
         """
         raise NotImplementedError(f"{type(self).__name__} has no `pool`.")
 
@@ -101,23 +98,6 @@ class FeaturePooling(ConfiguredLayer):
     def output_size(self, channels: int) -> int:
         """Returns the size of a pooled vector."""
         return channels
-
-    def full_precision_weight(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        initializer: Any = "glorot_uniform",
-        regularizer: Any = None,
-    ) -> keras.Variable:
-        """Adds a weight that stays float32 or wider under every policy."""
-        return self.add_weight(
-            name=name,
-            shape=shape,
-            initializer=initializer,
-            regularizer=regularizer,
-            dtype=self.full_precision,
-            autocast=False,
-        )
 
     def create_dense(
         self,
@@ -143,11 +123,6 @@ class FeaturePooling(ConfiguredLayer):
         bias = getattr(self, f"{name}_bias", None)
         return mapped if bias is None else mapped + bias
 
-    @property
-    def full_precision(self) -> str:
-        """float64 where the layer computes in it, float32 otherwise."""
-        return "float64" if self.compute_dtype == "float64" else "float32"
-
 
 def prepared(
     features: Tensor, mask: Tensor | None
@@ -159,14 +134,10 @@ def prepared(
 
 
 def spatial_shape(features: Tensor | tuple) -> tuple:
-    """Returns the sizes between batch and channels, one or two.
+    """Returns the sizes between batch and channels of a tensor or a shape.
 
-    Args:
-        features: a tensor or a shape. An unknown size is `None` in the result
-            for a shape, a scalar tensor for a tensor.
-
-    Raises:
-        ValueError: a rank other than 3 or 4.
+    An unknown size is `None` for a shape, a scalar tensor for a tensor.
+    Raises `ValueError` for a rank other than 3 or 4.
     """
     shape = tuple(features.shape if hasattr(features, "shape") else features)
     if len(shape) not in (3, 4):
@@ -222,11 +193,3 @@ def check_mask(features: Tensor, mask: Tensor | None) -> None:
             f"Received: features of shape {tuple(features.shape)}, mask of "
             f"shape {shape}."
         )
-
-
-def known_to_differ(one: tuple, other: tuple) -> bool:
-    """Whether two shapes differ in rank or in a size that both know."""
-    return len(one) != len(other) or any(
-        None not in pair and pair[0] != pair[1]
-        for pair in zip(one, other, strict=True)
-    )

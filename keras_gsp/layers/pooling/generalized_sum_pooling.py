@@ -10,7 +10,6 @@ from keras_gsp.layers.pooling.feature_pooling import (
     FeaturePooling,
     check_mask,
     flat_features,
-    known_to_differ,
     spatial_shape,
 )
 from keras_gsp.layers.pooling.learned_power import (
@@ -18,7 +17,7 @@ from keras_gsp.layers.pooling.learned_power import (
     checked_power,
     power_of,
 )
-from keras_gsp.ops.arguments import check_count, check_positive
+from keras_gsp.ops.arguments import check_choice, check_count, check_positive
 from keras_gsp.ops.covering import prototype_cover
 from keras_gsp.ops.masked_reductions import (
     generalized_mean,
@@ -28,6 +27,7 @@ from keras_gsp.ops.masked_reductions import (
     zero_where_masked,
 )
 from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.preconditions import known_to_differ
 from keras_gsp.ops.tensor import Tensor
 from keras_gsp.ops.transport import (
     BallTransport,
@@ -35,8 +35,6 @@ from keras_gsp.ops.transport import (
     check_transport_ratio,
     kept_features,
 )
-
-ROLES = ("subject", "background")
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -89,8 +87,7 @@ class GeneralizedSumPooling(FeaturePooling):
             effect. Default `False`.
         use_affine_costs: whether a learned affine map precedes the costs:
             features are matched as :math:`A f_j + b`, of the same size, and
-            pooled as they are. It lets one place count without changing what
-            is pooled there. Default `False`.
+            pooled as they are. Default `False`.
         prototype_initializer: initializer of the prototypes.
         prototype_regularizer: regularizer of the prototypes.
         **kwargs: `name`, `dtype` and other arguments of a Keras layer.
@@ -106,8 +103,7 @@ class GeneralizedSumPooling(FeaturePooling):
             features determine the weights, the values are pooled: GeM + GSP
             of the paper matches projected features and takes the generalized
             mean of the backbone's. Default `None`: the features.
-        features_mask: filled by Keras in calls with values.
-        values_mask: filled by Keras in calls with values.
+        features_mask, values_mask: filled by Keras in calls with values.
 
     Output shape:
         (batch, channels), the channels of `values` if given; with
@@ -237,8 +233,7 @@ class GeneralizedSumPooling(FeaturePooling):
     ) -> Tensor:
         """Returns the pooling weights v of a call as a map.
 
-        Returns:
-            (batch, height, width) or (batch, tokens); each map sums to 1.
+        (batch, height, width) or (batch, tokens); each map sums to 1.
         """
         features = self._as_features(features)
         weights = self._weights(self._transport(features, mask))
@@ -247,9 +242,7 @@ class GeneralizedSumPooling(FeaturePooling):
     def residual(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the mass of each feature that no prototype receives.
 
-        Returns:
-            (batch, height, width) or (batch, tokens); each map sums to 1
-            minus the ratio.
+        (batch, height, width) or (batch, tokens), summing to 1 - ratio.
         """
         features = self._as_features(features)
         residual = self._transport(features, mask).residual
@@ -260,9 +253,8 @@ class GeneralizedSumPooling(FeaturePooling):
     ) -> Tensor:
         """Returns the mass moved from each feature to each prototype.
 
-        Returns:
-            (batch, height, width, num_prototypes) or (batch, tokens,
-            num_prototypes); each plan sums to `transport_ratio`.
+        (batch, height, width, num_prototypes) or (batch, tokens,
+        num_prototypes), summing to `transport_ratio`.
         """
         features = self._as_features(features)
         transport = self._transport(features, mask)
@@ -325,11 +317,9 @@ class GeneralizedSumPooling(FeaturePooling):
         return features
 
     def _check_roles(self):
-        if self.prototype_role not in ROLES:
-            raise ValueError(
-                '`prototype_role` must be "subject" or "background". '
-                f"Received: prototype_role={self.prototype_role!r}."
-            )
+        check_choice(
+            "subject", "background", prototype_role=self.prototype_role
+        )
         for name, is_set in (
             ("learn_ratio", self.learn_ratio),
             ("prototype_role", self.prototype_role == "background"),

@@ -10,13 +10,9 @@ from keras_gsp.ops.masked_reductions import check_power
 
 
 def checked_power(power: float, learn_power: bool) -> float:
-    """Returns the initial exponent of a layer.
-
-    Raises:
-        ValueError: below 1, or 1 where it is learned (the weight would start
-            at minus infinity).
-    """
+    """Returns the initial exponent: at least 1, above 1 where it is learned."""
     if learn_power and not power > 1.0:
+        # The weight would start at minus infinity.
         raise ValueError(
             "`power` must be above 1 with learn_power=True. "
             f"Received: power={power}."

@@ -93,16 +93,6 @@ def test_values_are_pooled_where_features_are_matched(shape, power):
 
 
 @on_tensorflow
-def test_values_that_are_the_features_change_nothing():
-    features = features_of(SHAPES[1])
-    mask = np.arange(20) < np.array([[20], [7], [0]])
-    layer = GeneralizedSumPooling(7)
-    np.testing.assert_array_equal(
-        layer(features, mask=mask, values=features), layer(features, mask=mask)
-    )
-
-
-@on_tensorflow
 def test_a_model_with_values_has_their_shape_and_survives_saving(tmp_path):
     inputs = keras.Input((None, 4, 6))
     values = keras.layers.Conv2D(9, 1)(inputs)
@@ -134,7 +124,7 @@ def test_tokens_that_one_mask_drops_do_not_count():
 
 
 @on_tensorflow
-@pytest.mark.parametrize("masks", ["both", "features", "values"])
+@pytest.mark.parametrize("masks", ["features", "values"])
 def test_keras_mask_reaches_the_layer_beside_values(masks):
     inputs = keras.Input((None, 6))
     masked = keras.layers.Masking()(inputs)
@@ -155,12 +145,11 @@ def test_keras_mask_reaches_the_layer_beside_values(masks):
 
 
 @on_tensorflow
-@pytest.mark.parametrize("power", [1.0, 2.0])
-def test_masked_features_and_values_may_hold_anything(power):
+def test_masked_features_and_values_may_hold_anything():
     features, values = features_of(SHAPES[1]), features_of((3, 20, 9), 1)
     mask = np.broadcast_to(np.arange(20) < 11, (3, 20))
     layer = GeneralizedSumPooling(
-        7, power=power, add_max=True, return_histogram=True
+        7, power=2.0, add_max=True, return_histogram=True
     )
     expected = layer(features[:, :11], values=values[:, :11])
     for token, value in ((11, np.nan), (12, np.inf), (13, -np.inf)):
@@ -205,6 +194,9 @@ def test_large_power_neither_overflows_nor_underflows():
         return ops.sum(layer(features))
 
     assert np.isfinite(np.asarray(layer(features))).all()
+    # Features that are prototypes, and zeros.
+    layer.prototypes.assign(features[0].reshape(-1, 6)[:7])
+    features[1] = 0.0
     assert np.isfinite(gradients(loss, features)[0]).all()
 
 
@@ -238,33 +230,6 @@ def test_gradient_equals_differences(ratio, power, double_precision):
 
 
 @on_tensorflow
-def test_coinciding_feature_and_prototype_have_finite_gradient():
-    layer = GeneralizedSumPooling(4, return_histogram=True)
-    features = 0.1 * features_of((2, 9, 6))
-    layer.build(features.shape)
-    layer.prototypes.assign(features[0, :4])
-    zeros = np.concatenate([features, np.zeros((1, 9, 6), "float32")])
-
-    def loss(features):
-        pooled, histogram = layer(features)
-        return ops.sum(ops.square(pooled)) + ops.sum(ops.square(histogram))
-
-    assert np.isfinite(gradients(loss, zeros)[0]).all()
-
-
-@on_tensorflow
-@pytest.mark.parametrize("compute", ["bfloat16", "float16"])
-def test_a_histogram_stays_in_float32(compute):
-    layer = GeneralizedSumPooling(
-        7, return_histogram=True, dtype=f"mixed_{compute}"
-    )
-    pooled, histogram = layer(features_of(SHAPES[0]))
-    assert keras.backend.standardize_dtype(pooled.dtype) == compute
-    assert keras.backend.standardize_dtype(histogram.dtype) == "float32"
-    np.testing.assert_allclose(np.sum(histogram, -1), 1.0, rtol=1e-5)
-
-
-@on_tensorflow
 def test_adapt_covers_the_features():
     generator = np.random.default_rng(0)
     centers = 0.9 * np.eye(6)[:4]
@@ -276,17 +241,6 @@ def test_adapt_covers_the_features():
         np.asarray(layer.prototypes)[:, None] - centers, axis=-1
     )
     assert sorted(distances.argmin(axis=1)) == [0, 1, 2, 3]
-
-
-@on_tensorflow
-def test_adapt_is_seeded_and_bounded():
-    features = features_of((8, 20, 6))
-    layers = [GeneralizedSumPooling(4) for _ in range(3)]
-    for layer, seed in zip(layers, (1, 1, 2), strict=True):
-        layer.adapt(features, max_features=12, seed=seed)
-    first, second, third = (np.array(layer.prototypes) for layer in layers)
-    np.testing.assert_array_equal(first, second)
-    assert np.abs(first - third).max() > 0
 
 
 @on_tensorflow
@@ -324,17 +278,6 @@ def test_learned_ratio_starts_where_it_was_set_and_has_the_right_slope(
             return ops.sum(layer(features) * upstream)
 
     assert slope_errors(value, np.array(-0.5)) < 1e-6
-
-
-@on_tensorflow
-def test_learned_ratio_close_to_one_keeps_its_digits():
-    features = features_of(SHAPES[0])
-    layer = GeneralizedSumPooling(
-        7, 0.99999, learn_ratio=True, prototype_role="background"
-    )
-    # 1 - 0.99999 in float32 has lost the third digit of its inverse.
-    weights = np.asarray(layer.pooling_weights(features))
-    np.testing.assert_allclose(weights.sum((1, 2)), 1.0, rtol=1e-4)
 
 
 @on_tensorflow

