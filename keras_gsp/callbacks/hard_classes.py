@@ -147,7 +147,8 @@ class HardClasses(keras.callbacks.Callback):
         means = _unit(means)
         numbers = np.arange(len(counts))
         index = ExactIndex(means, numbers)
-        count = min(len(counts), self.num_neighbors + 1 + MARGINAL)
+        # Room for itself and eight neighbors below the margin.
+        count = min(len(counts), self.num_neighbors + 9)
         found = index.search(means, count)
         is_kept = found.indices != numbers[:, None]
         is_kept &= found.distances >= self.margin
@@ -158,10 +159,6 @@ class HardClasses(keras.callbacks.Callback):
             hardest = indices[kept][: self.num_neighbors]
             row[: len(hardest)] = hardest
         return table
-
-
-# Neighbors below the margin that leave room for others.
-MARGINAL = 8
 
 
 def _unit(rows):

@@ -29,8 +29,8 @@ class MemoryDrift(keras.callbacks.Callback):
     rate, a smaller memory or a longer `warmup_steps` lowers it.
 
     Args:
-        dataset: images to embed, some hundred: (images, labels) arrays or a
-            finite data set of such batches.
+        dataset: some hundred images: (images, labels) arrays or a finite data
+            set of such batches.
         limit: cosine distance that is too far, in (0, 1]. Default 0.1.
         batch_size: images embedded at once when arrays are given. Default 64.
 
@@ -101,10 +101,9 @@ class MemoryDrift(keras.callbacks.Callback):
         """Reads the batch size from the first step."""
         if not self._batch:
             position, step = self._before
-            written = self._state("position") - position
-            written = written % self.model.memory.capacity
-            steps = self._step() - step
-            self._batch = (written or self.model.memory.capacity) / steps
+            capacity = self.model.memory.capacity
+            written = (self._state("position") - position) % capacity
+            self._batch = (written or capacity) / (self._step() - step)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Adds `memory_drift` and `memory_fill`."""

@@ -26,8 +26,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
 
     Scores the encoder of a model that has one (`MetricLearner`), otherwise
     the model's own output; of a dict of outputs `"embedding"`. Distances are
-    Euclidean, between embeddings as they are. Data and encoder are checked
-    when `fit` begins.
+    Euclidean, between embeddings as they are.
 
     Args:
         dataset: the queries: a finite `tf.data.Dataset` or
@@ -119,10 +118,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Checks data sets and encoder before the first step."""
         self._steps = 0
-        if self._gallery is None:
-            self._queries.check_has_pair()
-        else:
-            self._queries.check_has_pair(self._gallery)
+        self._queries.check_has_pair(self._gallery)
         next(encoded_batches(self._encoder(), self._queries))
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
@@ -151,12 +147,15 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         encoder = self._encoder()
         sides: dict[str, Any] = {}
         sides["embeddings"], labels = encoded(encoder, self._queries)
-        options: dict[str, Any] = {"block_size": self.block_size}
+        options: dict[str, Any] = {
+            "labels": labels,
+            "recall_at": self.recall_at,
+            "block_size": self.block_size,
+        }
         if self._gallery is not None:
             sides["gallery_embeddings"], options["gallery_labels"] = encoded(
                 encoder, self._gallery
             )
-        options |= {"labels": labels, "recall_at": self.recall_at}
         scores = retrieval_scores(**sides, **options)
         for size in self.truncate_to:
             kind = normalization_of(encoder)
@@ -164,12 +163,9 @@ class RetrievalEvaluation(keras.callbacks.Callback):
                 name: truncated(rows, size, kind)
                 for name, rows in sides.items()
             }
-            found = retrieval_scores(**cut, **options)
-            scores |= {
-                f"{name}_{size}": value
-                for name, value in found.items()
-                if not name.startswith("num_")
-            }
+            for name, value in retrieval_scores(**cut, **options).items():
+                if not name.startswith("num_"):
+                    scores[f"{name}_{size}"] = value
         # All processes must act on the same scores.
         self.scores = from_first_process(lambda: scores)
         self.history.append({"step": self._step()} | self.scores)

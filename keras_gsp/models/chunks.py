@@ -29,11 +29,7 @@ from keras_gsp.ops.preconditions import require
 def split_into_chunks(batch: Any, num_chunks: int) -> Any:
     """Splits a nest of tensors; chunk c takes samples c, c + n, ...
 
-    Returns:
-        (num_chunks, batch / num_chunks, ...), nested as the batch.
-
-    Raises:
-        ValueError: `num_chunks` does not divide the batch.
+    The result is (num_chunks, batch / num_chunks, ...), nested as the batch.
     """
 
     def split(tensor):
@@ -82,27 +78,19 @@ def encode_chunks_on_jax(
     import jax
 
     changing = changing_variables(encoder)
-    places = {id(v): i for i, v in enumerate(changing)}
+    numbers = {id(v): i for i, v in enumerate(encoder.non_trainable_variables)}
+    places = [numbers[id(v)] for v in changing]
     trainable = [v.value for v in encoder.trainable_variables]
     fixed = [v.value for v in encoder.non_trainable_variables]
 
     def encode(values, chunk):
-        others = [
-            values[places[id(v)]] if id(v) in places else value
-            for v, value in zip(
-                encoder.non_trainable_variables, fixed, strict=True
-            )
-        ]
+        others = list(fixed)
+        for place, value in zip(places, values, strict=True):
+            others[place] = value
         outputs, others = encoder.stateless_call(
             trainable, others, chunk, training=True
         )
-        after = {
-            id(v): value
-            for v, value in zip(
-                encoder.non_trainable_variables, others, strict=True
-            )
-        }
-        return [after[id(v)] for v in changing], outputs
+        return [others[place] for place in places], outputs
 
     encode = jax.checkpoint(encode, prevent_cse=False)
     chunks = split_into_chunks(batch, num_chunks)
@@ -115,8 +103,7 @@ def encode_chunks_on_jax(
 class WholeBatch:
     """A batch that is embedded once.
 
-    `outputs` embeds it; `gradients` derives losses of the outputs, given as
-    pairs of a loss and variables.
+    `gradients` derives losses of the outputs, pairs of a loss and variables.
     """
 
     def __init__(self, encoder: keras.Model, batch: Any) -> None:

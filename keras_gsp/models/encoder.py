@@ -39,9 +39,8 @@ def build_encoder(
             and pooling, or an image backbone of keras-hub.
         embedding_size: size of the projected features and, with most
             poolings, of the embedding, at least 1. Default 128.
-        pooling: layer (batch, height, width, embedding_size) -> (batch,
-            size), for example `GeneralizedSumPooling`; with `pool_first` it
-            receives the backbone's channels. Default `None`: average pooling.
+        pooling: layer from features to (batch, size), for example
+            `GeneralizedSumPooling`. Default `None`: average pooling.
         normalization: `"l2"` (default), `"ball"` or `None`; see
             `EmbeddingNormalization`.
         histogram: optional layer, for example `PrototypeHistogram`, from
@@ -73,10 +72,9 @@ def build_encoder(
             `backbone`, which is frozen but for factors and biases of dense
             and attention layers, embeddings and convolutions (not depthwise)
             whose kernels are larger than their factors; a backbone of
-            keras-hub with attention chooses its queries and values. Anchors
-            of chance constrained programming hold what is trained: factors,
-            and the layers after the backbone. Saved kernels and exports are
-            merged; see `merge_lora`. Default `None`: no LoRA.
+            keras-hub with attention chooses its queries and values. Saved
+            kernels and exports are merged; see `merge_lora`. Default `None`:
+            no LoRA.
         name: name of the model. Default `"encoder"`.
 
     Returns:
@@ -118,15 +116,8 @@ def build_encoder(
     """
     check_normalization(normalization)
     check_count(embedding_size=embedding_size)
-    check_choice("drop", "keep", "concatenate", prefix=prefix)
-    _check_prefix(prefix_tokens, prefix, grid_shape)
     inputs, features = _feature_output(backbone)
-    if len(features.shape) == 4 and (prefix_tokens or grid_shape):
-        raise ValueError(
-            "`prefix_tokens` and `grid_shape` need tokens. Received: "
-            f"prefix_tokens={prefix_tokens}, grid_shape={grid_shape}, and a "
-            f"feature map of shape {tuple(features.shape)}."
-        )
+    _check_prefix(features, prefix_tokens, prefix, grid_shape)
     if preprocessing is not None:
         _check_size(inputs, preprocessing)
         features = ExpectedPreprocessing(preprocessing, name="preprocessing")(
@@ -138,13 +129,10 @@ def build_encoder(
     tokens = features if pool_first else project(features)
     features = tokens
     if len(tokens.shape) == 3 and prefix != "keep":
-        shape = grid_shape
-        if shape is None and getattr(tokens, "_keras_mask", None) is None:
-            shape = _patch_grid(inputs, tokens, prefix_tokens)
-        features = _patches(tokens, prefix_tokens, shape)
+        features = _patches(inputs, tokens, prefix_tokens, grid_shape)
     last = project if pool_first else None
     pooled, histograms, described = _pool(features, pooling, histogram, last)
-    if prefix == "concatenate" and prefix_tokens:
+    if prefix == "concatenate":
         first = _prefix(tokens, prefix_tokens)
         if pool_first:
             first = project(first)
@@ -178,10 +166,7 @@ def pooled_of(outputs: Any) -> Any:
 def features_before(
     encoder: keras.Model, layer: keras.layers.Layer
 ) -> keras.Model:
-    """Returns the model from an encoder's inputs to the input of its layer.
-
-    Of a pooling with separate `values`: to the features it matches.
-    """
+    """Returns the model from an encoder's inputs to the input of its layer."""
     return keras.Model(input_of(encoder), keras.tree.flatten(layer.input)[0])
 
 
@@ -202,9 +187,16 @@ def _patch_grid(inputs, tokens, prefix_tokens):
     return (rows, count // rows) if fits else None
 
 
-def _check_prefix(prefix_tokens, prefix, grid_shape):
+def _check_prefix(features, prefix_tokens, prefix, grid_shape):
     """Raises `ValueError` for arguments that would have no effect."""
+    check_choice("drop", "keep", "concatenate", prefix=prefix)
     check_integer(least=0, prefix_tokens=prefix_tokens)
+    if len(features.shape) == 4 and (prefix_tokens or grid_shape):
+        raise ValueError(
+            "`prefix_tokens` and `grid_shape` need tokens. Received: "
+            f"prefix_tokens={prefix_tokens}, grid_shape={grid_shape}, and a "
+            f"feature map of shape {tuple(features.shape)}."
+        )
     if prefix == "concatenate" and not prefix_tokens:
         raise ValueError(
             '`prefix_tokens` must be at least 1 with prefix="concatenate". '
@@ -258,8 +250,10 @@ def _feature_output(backbone):
     return keras.tree.flatten(inputs), backbone(inputs)
 
 
-def _patches(tokens, prefix_tokens, grid_shape):
+def _patches(inputs, tokens, prefix_tokens, grid_shape):
     """The tokens after the prefix, as a map if they have a grid."""
+    if grid_shape is None and getattr(tokens, "_keras_mask", None) is None:
+        grid_shape = _patch_grid(inputs, tokens, prefix_tokens)
     if grid_shape is not None:
         return TokenGrid(
             grid_shape, prefix_tokens=prefix_tokens, name="patches"
@@ -276,8 +270,7 @@ def _prefix(tokens, count):
             "The number of tokens must be known with "
             f'prefix="concatenate". Received: shape {tuple(tokens.shape)}.'
         )
-    # Not by their distance from the end: some backbones state a wrong number
-    # of tokens.
+    # Not by their distance from the end: a stated number may be wrong.
     return tokens[:, :count]
 
 

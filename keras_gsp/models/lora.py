@@ -22,14 +22,8 @@ def enable_lora(backbone: keras.Model, rank: int) -> None:
     depthwise ones) whose two factors have fewer weights than the kernel.
     Factors are trained, and the biases of these layers, as in Keras; nothing
     else is. Batch normalization uses its stored statistics.
-
-    Args:
-        backbone: built model; it is changed.
-        rank: of the factors, at least 1.
-
-    Raises:
-        ValueError: a rank below 1, or too large for any layer; a backbone
-            that has LoRA already.
+    Raises `ValueError` for a rank below 1 or too large for any layer, and for
+    a backbone that has LoRA already.
     """
     check_count(lora_rank=rank)
     if lora_layers(backbone):

@@ -71,7 +71,7 @@ class StepLoss:
 
     @property
     def total(self) -> Tensor:
-        """The sum of the terms."""
+        """Their sum."""
         return self.metric + self.regularizer + self.layers
 
 
@@ -101,8 +101,7 @@ class MetricLearner(keras.Model):
     Its gradient is the anchor pull :math:`+\lambda (\theta - \theta^*)` of
     Algorithm 1 (the printed sign is wrong).
 
-    Labels are those of the loss (`DistillationLoss` takes a dictionary of
-    `"label"` and `"teacher"`); memory and regularizers need one class per
+    Labels are those of the loss; memory and regularizers need one class per
     sample. Outside training only the loss counts, and a pair loss is computed
     within the batch, so that unseen classes work. Under `tf.distribute` the
     loss sees the pairs of the global batch.
@@ -124,7 +123,6 @@ class MetricLearner(keras.Model):
         in_batch_weight: weight of the loss within the batch beside proxies or
             memory, at least 0. Default `None`: 1, the reference code's value
             beside a memory; beside proxies the paper has 0 and its code 0.1.
-            Only 1 without proxies and memory.
         anchor_decay: factor on lambda from problem to problem, in (0, 1].
             Default 1.
         seed: integer, seed of the split into class-disjoint halves.
@@ -277,8 +275,7 @@ class MetricLearner(keras.Model):
 
         Raises:
             TypeError: any other loss.
-            ValueError: a loss without a part it needs, or with one it cannot
-                use.
+            ValueError: a part that the loss needs and lacks, or cannot use.
         """
         self._check_loss(loss)
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
@@ -298,7 +295,7 @@ class MetricLearner(keras.Model):
     if _ON_TENSORFLOW:
 
         def train_step(self, data: Any) -> dict[str, Any]:
-            """Takes the inner step of Algorithm 1 on a batch.
+            """Takes the inner step of Algorithm 1 on (images, labels).
 
             1. the gradients of the loss;
             2. plus `anchor_weight * (theta - theta*)` on the encoder's
@@ -307,12 +304,6 @@ class MetricLearner(keras.Model):
 
             Loss scale and the replica's share multiply both, so that the
             optimizer unscales, sums, accumulates and clips their sum.
-
-            Args:
-                data: (images, labels).
-
-            Returns:
-                The logs of the step.
             """
             import tensorflow as tf
 
@@ -385,10 +376,7 @@ class MetricLearner(keras.Model):
     ) -> StepLoss:
         """Returns the loss of the global batch, without the anchor penalty.
 
-        Args:
-            labels: of this replica's batch.
-            outputs: what the encoder returned for it.
-            training: whether references, memory and regularizer count.
+        Outside `training` references, memory and regularizer do not count.
         """
         parts = self._step_parts(labels, outputs, training)
         regularizer = 0.0
@@ -419,9 +407,7 @@ class MetricLearner(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, parts included."""
         parts = {
-            name: None
-            if getattr(self, name) is None
-            else keras.saving.serialize_keras_object(getattr(self, name))
+            name: keras.saving.serialize_keras_object(getattr(self, name))
             for name in _SAVED_PARTS
         }
         numbers = {name: getattr(self, name) for name in _NUMBERS}

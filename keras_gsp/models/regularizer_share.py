@@ -17,10 +17,7 @@ def measured_weights(encoder: keras.Model) -> list:
 
 
 def gradient_share(metric: list, regularizer: list) -> Tensor:
-    """Returns `|r| / (|m| + |r|)` of two lists of gradients, 0 for 0 / 0.
-
-    A gradient of `None` counts as 0.
-    """
+    """Returns `|r| / (|m| + |r|)` of two lists of gradients, 0 for 0 / 0."""
     metric_norm, norm = _norm(metric), _norm(regularizer)
     total = metric_norm + norm
     return norm / ops.where(total == 0.0, 1.0, total)

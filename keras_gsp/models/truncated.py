@@ -73,13 +73,7 @@ def normalization_of(encoder: keras.Model) -> Any:
 
 
 def truncated(embeddings: Any, size: int, normalization: Any) -> np.ndarray:
-    """Returns the first coordinates of embeddings, normalized anew.
-
-    Args:
-        embeddings: (samples, embedding_size).
-        size: coordinates to keep.
-        normalization: as in `EmbeddingNormalization`.
-    """
+    """Returns the first coordinates of embeddings, normalized anew."""
     return ops.convert_to_numpy(normalize(embeddings[:, :size], normalization))
 
 

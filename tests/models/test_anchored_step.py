@@ -72,25 +72,6 @@ def test_nothing_pulls_in_the_first_problem():
     np.testing.assert_array_equal(train(quadratic_learner(0.3)), plain)
 
 
-def test_anchors_without_a_weight_leave_the_plain_optimum():
-    # Lambda 0 in the optimum below: (t + 0 theta*) / (1 + 0).
-    learner = quadratic_learner(0.0, learning_rate=0.4)
-    learner.anchored.start_problem([ANCHOR])
-    first = train(learner)
-    np.testing.assert_array_equal(
-        first, train(quadratic_learner(None, learning_rate=0.4))
-    )
-    np.testing.assert_allclose(first, START - 0.4 * (START - TARGET), atol=1e-6)
-    np.testing.assert_allclose(train(learner, 60), TARGET, atol=1e-6)
-
-
-def test_the_first_step_from_the_anchor_is_a_plain_step():
-    learner = quadratic_learner(0.3)
-    learner.anchored.start_problem([START])
-    plain = train(quadratic_learner(None))
-    np.testing.assert_allclose(train(learner), plain, atol=1e-6)
-
-
 def test_the_pull_decays_from_problem_to_problem():
     learner = quadratic_learner(0.4, anchor_decay=0.5)
     for expected in (0.4, 0.2, 0.1):
@@ -160,11 +141,10 @@ def several_steps(kind, *, policy="float32", freeze=False, **settings):
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
         {"policy": "mixed_float16"},
         {"clipnorm": 0.1},
         {"gradient_accumulation_steps": 2},
-        {"steps_per_execution": 4},
+        pytest.param({"steps_per_execution": 4}, marks=pytest.mark.slow),
         {"freeze": True},
     ],
     ids=str,

@@ -82,25 +82,3 @@ def test_an_encoder_comes_back_with_its_preprocessing(hub):
         found.predict(IMAGES, verbose=0), saved.predict(IMAGES, verbose=0)
     )
     assert gsp.data.preprocessing_of(found) == cut
-
-
-def test_a_learner_comes_back_with_its_proxies(hub):
-    saved = gsp.models.MetricLearner(
-        encoder(), proxies=gsp.layers.ClassProxies(3)
-    )
-    saved.compile("sgd", loss=gsp.losses.ProxyNCALoss())
-    labels = np.array([0, 1, 2])
-    loss = saved.evaluate(IMAGES, labels, verbose=0)
-    saved.save("hf://someone/learner")
-    check_nothing_private(hub / "someone" / "learner")
-    found = keras.saving.load_model("hf://someone/learner")
-    assert found.evaluate(IMAGES, labels, verbose=0) == pytest.approx(loss)
-    np.testing.assert_allclose(
-        found.encoder.predict(IMAGES, verbose=0),
-        saved.encoder.predict(IMAGES, verbose=0),
-    )
-
-
-def test_a_name_with_too_many_parts_is_refused(hub):
-    with pytest.raises(ValueError, match="namespace/model_name"):
-        encoder().save("hf://someone/else/retriever")

@@ -109,15 +109,8 @@ def test_a_merged_kernel_is_the_kernel_plus_the_product():
         for one in (layer._kernel, layer.lora_kernel_a, layer.lora_kernel_b)
     )
     assert np.abs(b).max() > 0
-    expected = [
-        [
-            kernel[i, j] + sum(a[i, r] * b[r, j] for r in range(2))
-            for j in range(kernel.shape[1])
-        ]
-        for i in range(kernel.shape[0])
-    ]
     found = keras.ops.convert_to_numpy(merged.get_layer("dense").kernel)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(found, kernel + a @ b, atol=1e-6)
     np.testing.assert_allclose(merged(images()), model(images()), atol=1e-6)
     assert gsp.models.merge_lora(merged) is merged
 
@@ -135,27 +128,6 @@ def test_a_loaded_learner_embeds_alike_and_trains_on(tmp_path):
     after = values(loaded.encoder)
     for name in names:
         assert not np.array_equal(after[name], before[name]), name
-
-
-def test_a_resumed_run_ends_with_the_same_bits(tmp_path):
-    def fit(epochs, folder):
-        made = learner()
-        resume = gsp.callbacks.ExactResume(tmp_path / folder)
-        resume.restore(made)
-        made.fit(
-            images(),
-            LABELS,
-            batch_size=8,
-            epochs=epochs,
-            shuffle=False,
-            callbacks=[resume],
-            verbose=0,
-        )
-        return made
-
-    fit(1, "killed")
-    resumed, whole = fit(3, "killed"), fit(3, "whole")
-    np.testing.assert_equal(resumed.get_weights(), whole.get_weights())
 
 
 def test_chunks_take_the_same_step():

@@ -106,15 +106,12 @@ def test_names_that_do_not_fit_are_refused(rates, message):
         )
 
 
-def test_an_unbuilt_model_is_refused():
-    model = keras.Sequential([gsp.layers.ClassProxies(3)])
+def test_only_plain_optimizers_and_built_models_are_taken():
+    unbuilt = keras.Sequential([gsp.layers.ClassProxies(3)])
     with pytest.raises(ValueError, match="build it first"):
         gsp.models.proxy_optimizer(
-            model, keras.optimizers.Adam(), {"proxies": 1e-2}
+            unbuilt, keras.optimizers.Adam(), {"proxies": 1e-2}
         )
-
-
-def test_only_plain_optimizers_are_taken():
     wrapped = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())
     for optimizer in ("adam", None, wrapped):
         with pytest.raises(TypeError, match="Received: optimizer="):

@@ -14,9 +14,9 @@ from keras_gsp.models.problems import scalar
 # Instead of a data set: the embeddings of the last training steps.
 RECENT = "recent"
 
-# Reading of endless data stops after this many samples that no class needs.
+# Reading of endless data stops after this many samples that no class needs,
+# or 20 a class.
 FRUITLESS_SAMPLES = 10_000
-FRUITLESS_SAMPLES_PER_CLASS = 20
 
 
 def check_pool(pool: Any) -> Any:
@@ -39,11 +39,7 @@ def check_pool(pool: Any) -> Any:
 def pool_batches(
     pool: Any, classes: np.ndarray, *, problem: int, seed: int, batch_size: int
 ) -> Iterator[Any]:
-    """Yields the (images, labels) batches of a pool once.
-
-    A function gets the classes that lack samples; `seed` and `problem` give
-    the order of arrays.
-    """
+    """Yields the (images, labels) batches of a pool for `classes` once."""
     if callable(pool) and not isinstance(pool, keras.utils.PyDataset):
         pool = check_pool(pool(classes, problem))
     order = None
@@ -73,10 +69,6 @@ def embed_class_pool(
     Returns:
         Embeddings (num_classes, pool_size, size), float32, and a boolean
         array (num_classes, pool_size), False for empty places.
-
-    Raises:
-        ValueError: a class without a sample, a label outside the range, an
-            embedding that is not finite.
     """
     counts = np.zeros(num_classes, "int64")
     rows, waiting, blocks = [], [], []
@@ -109,13 +101,12 @@ def recent_class_pool(
     age = np.arange(scalar(memory.num_filled))
     newest_first = (scalar(memory.position) - 1 - age) % memory.capacity
     _check_labels(labels[newest_first], num_classes)
-    shape = num_classes, pool_size, embeddings.shape[1]
-    pool, counts = np.zeros(shape, "float32"), np.zeros(num_classes, "int64")
-    for slot in newest_first:
-        label = labels[slot]
-        if counts[label] < pool_size:
-            pool[label, counts[label]] = embeddings[slot]
-            counts[label] += 1
+    pool = np.zeros((num_classes, pool_size, embeddings.shape[1]), "float32")
+    counts = np.zeros(num_classes, "int64")
+    for label in range(num_classes):
+        own = newest_first[labels[newest_first] == label][:pool_size]
+        pool[label, : len(own)] = embeddings[own]
+        counts[label] = len(own)
     _check_finite(pool)
     return pool, np.arange(pool_size) < counts[:, None]
 
@@ -125,9 +116,7 @@ def _wanted(draw, counts, pool_size, min_size):
     while True:
         before = counts.sum()
         fruitless = 0
-        limit = max(
-            FRUITLESS_SAMPLES, FRUITLESS_SAMPLES_PER_CLASS * len(counts)
-        )
+        limit = max(FRUITLESS_SAMPLES, 20 * len(counts))
         for batch in draw(np.flatnonzero(counts < pool_size)):
             images, labels = _checked_batch(batch)
             _check_labels(labels, len(counts))

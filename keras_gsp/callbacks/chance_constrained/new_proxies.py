@@ -20,16 +20,9 @@ def next_proxies(
 ) -> tuple[np.ndarray, float]:
     """Chooses the samples that, with the old proxies, cover a pool best.
 
-    Args:
-        pool: (num_classes, pool, size), embeddings.
-        is_there: (num_classes, pool), boolean, False for empty places.
-        existing: (num_classes, existing, size), the old proxies.
-        per_class: number of samples to choose of each class.
-        normalization: of embeddings and proxies in the loss.
-
-    Returns:
-        The samples, (num_classes, per_class, size), and the pool's mean
-        covering radius by old proxies and samples together.
+    Of the pool (num_classes, pool, size), whose places may be empty, it takes
+    `per_class` samples of each class. Returns them and the pool's mean covering
+    radius by the `existing` proxies (num_classes, existing, size) and samples.
     """
     # In one array: there is no norm of the first problem's zero centers.
     both = normalize(np.concatenate([pool, existing], axis=1), normalization)
@@ -55,10 +48,9 @@ def clear_slots(
     """Resets an optimizer's slots of one variable to their initial values.
 
     The momentum of replaced proxies would push the new ones in old
-    directions. In a `MultiOptimizer` or a `LossScaleOptimizer` the optimizer
-    that owns the variable is found. Step counters and learning rates, which
-    belong to all variables, stay; so does a moving average of the variable
-    (`use_ema`), which has no initial value.
+    directions. Step counters and learning rates, which belong to all variables,
+    stay; so does a moving average of the variable (`use_ema`), which has no
+    initial value.
     """
     for plain in _plain_optimizers(optimizer):
         slots = {slot.name: slot for slot in plain.variables}

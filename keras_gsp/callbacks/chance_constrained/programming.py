@@ -58,14 +58,13 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
     `ccp_covering_radius`, mean over classes of the largest distance of a pool
     sample to the nearest of :math:`\rho^*` and the proxies added to it when
     the problem began; `ccp_anchor_distance`, :math:`|\theta - \theta^*|`, 0
-    in the first problem. Warns before the first step if the training is too
-    short for a second problem (`patience + 2` evaluations), and at its end if
-    problem 1 has the best score.
+    in the first problem. Warns if the training is too short for a second
+    problem (`patience + 2` evaluations), or if problem 1 has the best score.
 
-    Differences from the reference code: there the anchor is the
-    best-validated snapshot, to which the network is not reset, and the first
-    choice starts from centers of zeros (here from none); distances here are
-    between embeddings as the loss normalizes them.
+    In the reference code the anchor is the best-validated snapshot, to which
+    the network is not reset, and the first choice starts from centers of zeros
+    (here from none); distances here are between embeddings as the loss
+    normalizes them.
 
     Args:
         pool: source of samples, read again for every problem: a data set of
@@ -115,8 +114,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         TypeError: a pool that cannot be read again, an `augment` that is no
             function, a model that is no `MetricLearner`.
         ValueError: an argument outside its range; a learner without proxies
-            or without anchors; a warm-up with a proxy loss; a class without
-            a sample in the pool; a monitor that is missing from the logs.
+            or anchors; a warm-up with a proxy loss; a class without a sample;
+            a monitor that is missing from the logs.
 
     Example:
     ```python
@@ -224,7 +223,9 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             if epoch < self.warmup_epochs:
                 progress.is_warming_up.assign(1)
             else:
-                self._start_first_problem()
+                nothing = as_numpy(self.model.proxies.proxies)[:, :0]
+                chosen = self._choose_proxies(nothing, problem=1)
+                replace_proxies(self.model, *chosen)
         elif self._has_converged():
             self._start_next_problem()
 
@@ -298,11 +299,6 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
     def _has_converged(self):
         waited = scalar(self.model.progress.waited)
         return self.patience is not None and waited >= self.patience
-
-    def _start_first_problem(self):
-        num_classes, _, size = self.model.proxies.proxies.shape
-        nothing = np.zeros((num_classes, 0, size), "float32")
-        replace_proxies(self.model, *self._choose_proxies(nothing, problem=1))
 
     def _start_next_problem(self):
         """Moves the anchors; changes nothing when the pool cannot be read."""
@@ -387,9 +383,9 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     def _warn_if_too_short(self):
         epochs = (self.params or {}).get("epochs")
-        if epochs is None or self.patience is None or self.max_problems == 1:
+        if epochs is None or self.patience is None:
             return
-        if self.num_problems > 1:
+        if self.max_problems == 1 or self.num_problems > 1:
             return
         # A problem's first evaluation is the best one so far, `patience` more
         # end it, and the next problem needs one. Evaluations fall on

@@ -14,11 +14,10 @@ _NOT_STATE = {"_model", "params"}
 
 
 def callback_state(callback: keras.callbacks.Callback) -> dict:
-    """Returns the state of a callback: its plain attributes by name.
+    """Returns `get_state()` of a callback, or its plain attributes by name.
 
-    That is `get_state()` if the callback has this method. Otherwise it is the
-    attributes that hold numbers, text, arrays, or lists and dictionaries of
-    these, without the arguments of the constructor, which are settings.
+    Plain are numbers, text, arrays, and lists and dictionaries of these; the
+    arguments of the constructor are settings.
     """
     if hasattr(callback, "get_state"):
         return dict(callback.get_state())

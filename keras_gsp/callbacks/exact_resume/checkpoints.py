@@ -43,11 +43,7 @@ def write_checkpoint(
 
 
 def read_checkpoint(path: str | os.PathLike) -> tuple[dict, dict]:
-    """Reads manifest and arrays of `write_checkpoint`; verifies every byte.
-
-    Raises:
-        ValueError: the file is truncated, damaged or no checkpoint.
-    """
+    """Reads manifest and arrays of `write_checkpoint`; verifies every byte."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             described = json.loads(archive[_MANIFEST].tobytes())
@@ -126,10 +122,8 @@ def newest_checkpoint(
     """Returns manifest and arrays of the newest usable checkpoint, or `None`.
 
     `check` is called with both and raises `ValueError` if they do not fit.
-    Newer ones that do not are reported in warnings and left unchanged.
-
-    Raises:
-        ValueError: there are checkpoints, but none can be used.
+    Newer ones that do not are reported in warnings and left unchanged. Raises
+    `ValueError` if there are checkpoints, but none can be used.
     """
     refused = []
     for path in reversed(_paths(Path(folder))):

@@ -29,11 +29,11 @@ FORMAT = "keras_gsp exact resume 1"
 class ExactResume(keras.callbacks.Callback):
     """Resumes a killed `fit` so that its final weights are bit-identical.
 
-    Writes one file per epoch with every variable of the model (weights,
-    memories, anchors, random generators), the optimizer, the state of the
-    other callbacks, and the position in the data. Writing is atomic: after
-    `kill -9` at any moment there is a complete checkpoint. A truncated or
-    foreign file is skipped with a warning.
+    Writes one file per epoch with every variable of the model and optimizer,
+    random generators included, the state of the other callbacks, and the
+    position in the data. Writing is atomic: after `kill -9` at any moment
+    there is a complete checkpoint. A truncated or foreign file is skipped with
+    a warning.
 
     For endless data call `restore` before `fit` and start the data at the
     step it returns, as in the example. Without that call `fit` restores and
@@ -248,10 +248,8 @@ def training_variables(model: keras.Model) -> dict:
 
     Weights, states of random generators, optimizer slots and counters; not
     the metrics, which start over each epoch. Names are positions, because
-    Keras numbers the paths differently in every process.
-
-    Raises:
-        RuntimeError: the model is not built or not compiled.
+    Keras numbers the paths differently in every process. Raises `RuntimeError`
+    for a model that is not built or not compiled.
     """
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not model.built:

@@ -43,17 +43,6 @@ def test_other_values_are_refused(value):
         pack(value, {}, "callbacks")
 
 
-def test_early_stopping_goes_on_where_it_was():
-    callback = keras.callbacks.EarlyStopping("loss", patience=9)
-    callback.on_train_begin()
-    callback.wait, callback.best = 4, 0.25
-    callback.best_weights = [np.ones(2)]
-    other = keras.callbacks.EarlyStopping("loss", patience=7)
-    set_callback_state(other, callback_state(callback))
-    assert (other.wait, other.best, other.patience) == (4, 0.25, 7)
-    np.testing.assert_array_equal(other.best_weights[0], 1.0)
-
-
 def test_arguments_models_and_functions_are_not_state():
     callback = keras.callbacks.ReduceLROnPlateau("loss", mode="min")
     callback.set_params({"epochs": 3})
