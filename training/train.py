@@ -14,15 +14,7 @@ import tyro
 
 from training.recipes.named import CHOICES, named, names
 from training.recipes.recipe import Recipe
-from training.recipes.settings import (
-    GROUPS,
-    Data,
-    Encoder,
-    Evaluation,
-    Method,
-    Objective,
-    Optimization,
-)
+from training.recipes.settings import GROUPS, Settings
 from training.runs.command_line import printed_notes
 from training.runs.distribution import Distribution, Kind
 from training.runs.run_directory import RunDirectory
@@ -42,15 +34,9 @@ SHOWN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainCommand:
+class TrainCommand(Settings):
     """Trains a recipe and scores it on unseen classes."""
 
-    data: Data
-    encoder: Encoder
-    objective: Objective
-    method: Method
-    optimization: Optimization
-    evaluation: Evaluation
     name: str | None = None
     """Name of the run; by default the recipe and the changed settings."""
     runs: Path = Path("runs")

@@ -55,29 +55,26 @@ def collage_splits(
         parts = folder_parts(images, rng)
     else:
         parts = _cifar100_parts(root, cell_size, images_per_class)
-    made = {
-        split: _made(foreground, background, distilled, rng)
-        for split, (foreground, background) in parts.items()
-    }
+    made = {split: foreground for split, (foreground, _) in parts.items()}
+    if not distilled:
+        for split, (foreground, background) in parts.items():
+            images = compose_collages(foreground.images, background, rng)
+            made[split] = replace(foreground, images=images)
     return RetrievalSplits(name="collage", **made)
 
 
-def compose_collages(pictures: Any, backgrounds: Any, seed: int = 0) -> Any:
+def compose_collages(pictures: Any, backgrounds: Any, seed: Any = 0) -> Any:
     """Places each picture in one cell of a 2 x 2 canvas among backgrounds.
 
     Backgrounds are dealt like cards: all are used before one is used again,
     and no canvas holds one twice. Pictures (num_images, height, width,
     channels) become (num_images, 2 height, 2 width, channels).
     """
-    distractors = _CELLS - 1
-    if (
-        len(backgrounds) < distractors
-        or pictures.shape[1:] != backgrounds.shape[1:]
-    ):
+    distractors, shape = _CELLS - 1, pictures.shape[1:]
+    if len(backgrounds) < distractors or shape != backgrounds.shape[1:]:
         raise ValueError(
             f"`backgrounds` must be {distractors} or more images of the "
-            f"pictures' shape {pictures.shape[1:]}. Received: shape "
-            f"{backgrounds.shape}."
+            f"pictures' shape {shape}. Received: shape {backgrounds.shape}."
         )
     rng = np.random.default_rng(seed)
     dealt = _dealt(len(backgrounds), len(pictures), distractors, rng)
@@ -97,15 +94,6 @@ def _dealt(size, rows, columns, rng):
         for _ in range(-(-rows // per_deck))
     ]
     return np.concatenate(decks)[:rows]
-
-
-def _made(foreground, background, distilled, rng):
-    if distilled:
-        return foreground
-    return replace(
-        foreground,
-        images=compose_collages(foreground.images, background, rng),
-    )
 
 
 def _cifar100_parts(root, cell_size, images_per_class):

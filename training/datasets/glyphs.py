@@ -38,49 +38,24 @@ SYMBOLS = ("Sm", "So", "Sc", "Po", "Pd", "Ps", "Pe", "No", "Nd")
 
 
 @lru_cache(maxsize=4)
-def load(
-    *,
-    train_classes: int = 150,
-    train_samples: int = 60,
-    validation_classes: int = 60,
-    test_classes: int = 100,
-    test_samples: int = 20,
-    has_distractors: bool = True,
-    canvas_size: int = 2 * CELL,
-    seed: int = 0,
-) -> RetrievalSplits:
-    """Renders the `glyphs` data set; the same arguments, the same pixels.
+def load(**settings: Any) -> RetrievalSplits:
+    """Renders the `glyphs` data set; the same settings, the same pixels.
 
     A class is a letter. An image is that letter in one of 12 faces, rotated,
     scaled and shifted, in one cell of a canvas of 2 x 2; the other cells hold
     symbols. Training, validation and test images share neither letters nor
-    symbols. `test_samples` are those of a validation letter too.
-    `canvas_size`, a multiple of 24, changes the number of cells.
+    symbols. `settings` are, with their defaults: `train_classes` 150,
+    `train_samples` of each 60, `validation_classes` 60, `test_classes` 100,
+    `test_samples`, of a validation letter too, 20, `has_distractors` True,
+    `canvas_size` 48, a multiple of 24, and `seed` 0.
 
     Returns `RetrievalSplits` of (48, 48, 3) images, dark on light.
     """
-    if canvas_size < 1 or canvas_size % CELL:
-        raise ValueError(
-            f"`canvas_size` must be a multiple of {CELL} with glyphs. "
-            f"Received: canvas_size={canvas_size}."
-        )
-    sides = _sides(
-        train_classes=train_classes,
-        train_samples=train_samples,
-        validation_classes=validation_classes,
-        test_classes=test_classes,
-        test_samples=test_samples,
-        has_distractors=has_distractors,
-        canvas_size=canvas_size,
-        seed=seed,
-    )
+    sides = _sides(**settings)
     return RetrievalSplits(
         name="glyphs",
         **{side: _render(*drawn) for side, drawn in sides.items()},
     )
-
-
-_DEFAULTS: dict[str, Any] = load.__wrapped__.__kwdefaults__ or {}
 
 
 def letter_cells(side: str, **settings: Any) -> np.ndarray:
@@ -90,8 +65,7 @@ def letter_cells(side: str, **settings: Any) -> np.ndarray:
     `load`.
     """
     # Every side has its own generator: the others need no rendering.
-    drawn = _sides(**(_DEFAULTS | settings))[side]
-    return _images_and_cells(*drawn)[1]
+    return _images_and_cells(*_sides(**settings)[side])[1]
 
 
 def single_characters(*, samples: int = 60, seed: int = 0) -> ImageSet:
@@ -101,7 +75,7 @@ def single_characters(*, samples: int = 60, seed: int = 0) -> ImageSet:
     draws by default. Returns an `ImageSet` of (24, 24, 3) images, dark on
     light, `samples` of each character.
     """
-    letters, symbols, *_ = _sides(**_DEFAULTS)["train"]
+    letters, symbols, *_ = _sides()["train"]
     outlines = np.stack([*letters.values(), *symbols])
     labels = np.repeat(np.arange(len(outlines)), samples)
     generator = np.random.default_rng(seed)
@@ -123,7 +97,7 @@ def distractors(count: int, *, seed: int = 0) -> np.ndarray:
 
     Returns (count, 48, 48, 3), uint8, dark on light.
     """
-    symbols = _sides(**_DEFAULTS)["test"][1]
+    symbols = _sides()["test"][1]
     generator = np.random.default_rng([seed, 1])
     blocks = [
         _canvases(_some_of(symbols, size, 4, generator), 2, generator)[0]
@@ -134,18 +108,22 @@ def distractors(count: int, *, seed: int = 0) -> np.ndarray:
 
 def _sides(
     *,
-    train_classes,
-    train_samples,
-    validation_classes,
-    test_classes,
-    test_samples,
-    has_distractors,
-    canvas_size,
-    seed,
+    train_classes=150,
+    train_samples=60,
+    validation_classes=60,
+    test_classes=100,
+    test_samples=20,
+    has_distractors=True,
+    canvas_size=2 * CELL,
+    seed=0,
 ):
     """Returns the arguments of `_render` for every side."""
+    if canvas_size < 1 or canvas_size % CELL:
+        raise ValueError(
+            f"`canvas_size` must be a multiple of {CELL} with glyphs. "
+            f"Received: canvas_size={canvas_size}."
+        )
     counts = train_classes, validation_classes, test_classes
-    samples = train_samples, test_samples, test_samples
     letters, symbols = distinct_outlines()
     if sum(counts) > len(letters):
         raise ValueError(
@@ -154,24 +132,24 @@ def _sides(
         )
     generator = np.random.default_rng(seed)
     # Every side gets the share of symbols that it has of the letters.
+    shares = [len(symbols) * count // sum(counts) for count in counts]
     sides = zip(
         ("train", "validation", "test"),
         _disjoint(letters, counts, generator),
-        _disjoint(symbols, _shares(counts, len(symbols)), generator),
-        samples,
+        _disjoint(symbols, shares, generator),
         generator.spawn(3),
         strict=True,
     )
     return {
         side: (
             {c: letters[c] for c in of_letters},
-            [symbols[c] for c in of_symbols] if has_distractors else [],
-            count,
+            [symbols[c] for c in of_symbols if has_distractors],
+            train_samples if side == "train" else test_samples,
             canvas_size // CELL,
             child,
             side,
         )
-        for side, of_letters, of_symbols, count, child in sides
+        for side, of_letters, of_symbols, child in sides
     }
 
 
@@ -180,14 +158,8 @@ def _disjoint(characters, counts, generator):
     return np.split(shuffled, np.cumsum(counts))[: len(counts)]
 
 
-def _shares(counts, total):
-    return [total * count // sum(counts) for count in counts]
-
-
-def _render(letters, symbols, samples, across, generator, side):
-    images, _ = _images_and_cells(
-        letters, symbols, samples, across, generator, side
-    )
+def _render(letters, symbols, samples, *drawn):
+    images, _ = _images_and_cells(letters, symbols, samples, *drawn)
     return ImageSet(
         labels=np.repeat(np.arange(len(letters)), samples),
         class_names=tuple(f"{c} {unicodedata.name(c)}" for c in letters),

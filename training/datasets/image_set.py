@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -61,43 +62,44 @@ class RetrievalSplits:
             )
         folds = np.array_split(np.arange(self.train.num_classes), num_folds)
         kept = np.concatenate(folds[:fold] + folds[fold + 1 :])
-        return RetrievalSplits(
-            name=self.name,
+        return replace(
+            self,
             train=self.train.of_classes(kept),
-            test=self.test,
-            query=self.query,
-            gallery=self.gallery,
             validation=self.train.of_classes(folds[fold]),
         )
+
+    def sides(self) -> dict[str, ImageSet]:
+        """Maps the names of the sides that there are to their images."""
+        found = {one.name: getattr(self, one.name) for one in fields(self)[1:]}
+        return {side: part for side, part in found.items() if part is not None}
+
+    def mapped(self, change: Callable[[ImageSet], ImageSet]) -> RetrievalSplits:
+        """Returns the splits with every side changed."""
+        changed = {side: change(part) for side, part in self.sides().items()}
+        return replace(self, **changed)
 
     def every_image(self) -> ImageSet:
         """Joins all sides to one set, in the order of the sides."""
         # The package imports Keras: not for a command's --help.
         from keras_gsp.data import ImageSet
 
-        sides = [self.train, self.validation, self.test]
-        sides = [side for side in sides if side is not None]
+        sides = [s for s in (self.train, self.validation, self.test) if s]
         starts = np.cumsum([0, *(side.num_classes for side in sides)])
-        has_files = sides[0].paths is not None
-        return ImageSet(
-            labels=np.concatenate(
-                [
-                    side.labels + start
-                    for side, start in zip(sides, starts, strict=False)
-                ]
-            ),
-            class_names=sum((side.class_names for side in sides), ()),
-            paths=sum((s.paths for s in sides), ()) if has_files else None,
-            images=None
-            if has_files
-            else np.concatenate([side.images for side in sides]),
-        )
+        labels = [s.labels + i for s, i in zip(sides, starts, strict=False)]
+        images = {"images": None, "paths": None}
+        if sides[0].paths is None:
+            images["images"] = np.concatenate([side.images for side in sides])
+        else:
+            images["paths"] = sum((side.paths for side in sides), ())
+        names = sum((side.class_names for side in sides), ())
+        return ImageSet(np.concatenate(labels), names, **images)
 
     def _check_disjoint(self):
-        sides = {"train": self.train, "test": self.test}
-        if self.validation is not None:
-            sides["validation"] = self.validation
-        for one, other in combinations(sides, 2):
+        sides = self.sides()
+        kinds = [
+            kind for kind in ("train", "test", "validation") if kind in sides
+        ]
+        for one, other in combinations(kinds, 2):
             shared = {*sides[one].class_names} & {*sides[other].class_names}
             if shared:
                 raise ValueError(

@@ -92,25 +92,28 @@ def inspect(
         images = getattr(splits, side)
         if images is None:
             continue
-        found.sides[side] = class_facts(images)
+        found.sides[side] = _class_facts(images)
         looks += _looks(images, max_pixels, progress)
-        names += _names(images, side)
+        names += images.paths or [
+            f"{side} image {i}" for i in range(len(images))
+        ]
         sides += [side] * len(images)
-        classes += [images.class_names[label] for label in images.labels]
-    names = _below_common_folder(names)
+        classes += list(images.names)
+    if len(names) > 1 and all(map(os.path.isabs, names)):
+        folder = os.path.commonpath(names)
+        names = [os.path.relpath(name, folder) for name in names]
+    usable = []
     for look, name in zip(looks, names, strict=True):
-        if look.problem is not None:
+        if look.problem is None:
+            usable.append((look, name))
+        else:
             found.unreadable[name] = look.problem
-            continue
-        if min(look.size) < min_side:
-            found.tiny.append(name)
-        if look.is_blank:
-            found.blank.append(name)
-        if look.is_turned:
-            found.turned.append(name)
+    found.tiny = [name for look, name in usable if min(look.size) < min_side]
+    found.blank = [name for look, name in usable if look.is_blank]
+    found.turned = [name for look, name in usable if look.is_turned]
     pairs = {"exact": _exact_pairs(looks), "near": _near_pairs(looks)}
-    for kind, found_pairs in pairs.items():
-        for one, other in found_pairs:
+    for kind, alike in pairs.items():
+        for one, other in alike:
             place = "in_a_class"
             if sides[one] != sides[other]:
                 place = "leaks"
@@ -121,8 +124,7 @@ def inspect(
     return found
 
 
-def class_facts(images: ImageSet) -> dict[str, Any]:
-    """Returns the sizes of the classes of one side."""
+def _class_facts(images):
     sizes = images.class_sizes
     singles = np.flatnonzero(sizes == 1)
     return {
@@ -209,43 +211,32 @@ def _look(digest, image, size, is_turned):
     gray = np.asarray(small.convert("L"), "float32")
     if gray.std() < BLANK:
         return Look(digest, None, size, is_turned, is_blank=True)
-    coarse = gray.reshape(8, 4, 8, 4).mean(axis=(1, 3))
+    coarse = gray.reshape(8, 4, 8, 4).mean(axis=(1, 3)).reshape(-1)
+    coarse -= coarse.mean()
     return Look(
         digest,
         size=size,
         is_turned=is_turned,
         small=np.asarray(small).reshape(-1),
-        coarse=_standardized(coarse),
+        coarse=coarse / max(float(np.linalg.norm(coarse)), 1e-6),
     )
 
 
-def _standardized(pixels):
-    pixels = pixels.reshape(-1) - pixels.mean()
-    return pixels / max(float(np.linalg.norm(pixels)), 1e-6)
-
-
 def _exact_pairs(looks):
-    """The first image of each content with each of its copies."""
+    """Yields the first image of each content with each of its copies."""
     first: dict[str, int] = {}
-    pairs = []
     for place, look in enumerate(looks):
-        if not look.digest:
-            continue
-        if look.digest in first:
-            pairs.append((first[look.digest], place))
-        else:
-            first[look.digest] = place
-    return pairs
+        if look.digest and first.setdefault(look.digest, place) != place:
+            yield first[look.digest], place
 
 
 def _near_pairs(looks) -> Iterator[tuple[int, int]]:
     """Yields pairs that look alike; of exact copies one is compared."""
-    seen: set[str] = set()
-    places = []
+    distinct: dict[str, int] = {}
     for place, look in enumerate(looks):
-        if look.small is not None and look.digest not in seen:
-            seen.add(look.digest)
-            places.append(place)
+        if look.small is not None:
+            distinct.setdefault(look.digest, place)
+    places = [*distinct.values()]
     if not places:
         return
     coarse = np.stack([looks[place].coarse for place in places])
@@ -268,17 +259,3 @@ def _is_alike(one, other):
     contrast = min(one.std(), other.std())
     difference = np.sqrt(np.mean(np.square(one - other)))
     return difference <= MAX_DIFFERENCE * contrast
-
-
-def _names(images, side):
-    if images.paths is not None:
-        return list(images.paths)
-    return [f"{side} image {i}" for i in range(len(images))]
-
-
-def _below_common_folder(names):
-    """File names without the folder that all of them lie in."""
-    if len(names) < 2 or not all(map(os.path.isabs, names)):
-        return names
-    folder = os.path.commonpath(names)
-    return [os.path.relpath(name, folder) for name in names]

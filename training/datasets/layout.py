@@ -1,6 +1,8 @@
 """Finds a data set on disk."""
 
-from collections.abc import Sequence
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +82,15 @@ def labeled_images(
         class_names=tuple(map(str, names)),
         paths=[path for path, _ in rows],
     )
+
+
+def files_digest(paths: Iterable[str]) -> str:
+    """Returns a hash of the names, sizes and times of files."""
+    digest = hashlib.sha256()
+    for path in paths:
+        facts = f"{path}: missing"
+        if os.path.exists(path):
+            status = os.stat(path)
+            facts = f"{path}:{status.st_size}:{status.st_mtime_ns}"
+        digest.update(facts.encode())
+    return digest.hexdigest()

@@ -46,21 +46,17 @@ def merged_sides(images: ImageSet) -> ImageSet:
     """Merges `train/CLASS` and `test/CLASS` by class; others stay."""
     if {name.split("/")[0] for name in images.class_names} != {"train", "test"}:
         return images
-    names = tuple(name.partition("/")[2] for name in images.class_names)
+    names = [name.partition("/")[2] for name in images.class_names]
     merged, labels = np.unique(names, return_inverse=True)
-    return ImageSet(
-        labels=labels[images.labels],
-        class_names=tuple(merged),
-        paths=images.paths,
-    )
+    return ImageSet(labels[images.labels], tuple(merged), None, images.paths)
 
 
 def shared_sides(images: ImageSet) -> tuple[ImageSet, ImageSet] | None:
     """Returns `train` and `test` if they have the same classes."""
-    named = _named_sides(images)
-    if set(named) != {"train", "test"}:
+    sides = _named_sides(images)
+    if set(sides) != {"train", "test"}:
         return None
-    train, test = named["train"], named["test"]
+    train, test = sides["train"], sides["test"]
     return (train, test) if train.class_names == test.class_names else None
 
 
@@ -115,16 +111,11 @@ def csv_splits(
 
 def _named_sides(images):
     sides = {}
+    names = [name.partition("/") for name in images.class_names]
     for side in ("train", "test", "validation"):
-        labels = [
-            label
-            for label, name in enumerate(images.class_names)
-            if name.split("/")[0] == side
-        ]
+        labels = [i for i, (one, *_) in enumerate(names) if one == side]
         if labels:
-            chosen = images.of_classes(labels)
-            names = [n.partition("/")[2] for n in chosen.class_names]
-            sides[side] = ImageSet(
-                chosen.labels, tuple(names), None, chosen.paths
-            )
+            found = images.of_classes(labels)
+            own = tuple(names[label][2] for label in labels)
+            sides[side] = ImageSet(found.labels, own, None, found.paths)
     return sides

@@ -1,5 +1,6 @@
 """The benchmark data sets in their original layouts, split as published."""
 
+import contextlib
 import gzip
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,8 +51,7 @@ def published_splits(
     `num_train_classes` counts where the reader returns all images together;
     `expected=None` checks no number.
     """
-    data = PUBLISHED[name]
-    found = data.read(data_dir)
+    found = PUBLISHED[name].read(data_dir)
     return checked_splits(name, found, num_train_classes, expected)
 
 
@@ -67,10 +67,11 @@ def checked_splits(
         wanted = num_train_classes or data.num_train_classes
         found = split_by_class(found, name, num_train_classes=wanted, seed=None)
     counts: Any = data.counts if expected == "published" else expected or {}
+    sizes = {side: len(images) for side, images in found.sides().items()}
     wrong = [
-        f"{side}: {len(getattr(found, side) or ()):,} instead of {count:,}"
+        f"{side}: {sizes.get(side, 0):,} instead of {count:,}"
         for side, count in counts.items()
-        if len(getattr(found, side) or ()) != count
+        if sizes.get(side, 0) != count
     ]
     if wrong:
         raise ValueError(
@@ -87,7 +88,7 @@ def _cub(data_dir):
         data_dir, "CUB-200-2011", "image_class_labels.txt", ["CUB_200_2011.tgz"]
     )
     files, labels, names = (
-        dict(line.split(maxsplit=1) for line in file.splitlines() if line)
+        dict(line.split() for line in file.splitlines() if line)
         for file in (
             (root / f"{name}.txt").read_text()
             for name in ("images", "image_class_labels", "classes")
@@ -98,12 +99,11 @@ def _cub(data_dir):
             "images.txt and image_class_labels.txt must list the same images. "
             f"Received: {len(files)} and {len(labels)} images in {root}."
         )
-    paths = [root / "images" / file.strip() for file in files.values()]
+    paths = [root / "images" / file for file in files.values()]
     check_files("CUB-200-2011", paths)
-    named = [names[labels[number].strip()].strip() for number in files]
+    named = [names[labels[number]] for number in files]
     return labeled_images(
-        list(zip(paths, named, strict=True)),
-        [n.strip() for n in names.values()],
+        list(zip(paths, named, strict=True)), [*names.values()]
     )
 
 
@@ -113,39 +113,31 @@ def _cars(data_dir):
     `cars_annos.mat` with `car_ims/`; or `cars_train/`, `cars_test/`,
     `devkit/` and `cars_test_annos_withlabels.mat`.
     """
+    find = partial(find_root, data_dir, "Cars196")
     folder = Path(data_dir or "").expanduser()
     if data_dir is not None and (folder / "cars_annos.mat").is_file():
-        root = find_root(folder, "Cars196", "car_ims", ["car_ims.tgz"])
+        root = find("car_ims", ["car_ims.tgz"])
         content = _matlab(folder / "cars_annos.mat")
         names, rows = content["class_names"], content["annotations"]
         paths = [root / str(row["relative_im_path"]) for row in rows]
     else:
-        devkit = find_root(
-            data_dir, "Cars196", "devkit/cars_meta.mat", ["car_devkit.tgz"]
-        )
-        names = _matlab(devkit / "devkit" / "cars_meta.mat")["class_names"]
+        devkit = find("devkit/cars_meta.mat", ["car_devkit.tgz"]) / "devkit"
+        names = _matlab(devkit / "cars_meta.mat")["class_names"]
+        lists = {"train": devkit / "cars_train_annos.mat"}
+        name = "cars_test_annos_withlabels.mat"
+        own = (devkit / name).is_file()
+        lists["test"] = devkit / name if own else find(name) / name
         paths, rows = [], []
-        for part in ("train", "test"):
-            root = find_root(
-                data_dir, "Cars196", f"cars_{part}", [f"cars_{part}.tgz"]
-            )
-            found = _matlab(_cars_list(part, data_dir, devkit))["annotations"]
+        for part, file in lists.items():
+            root = find(f"cars_{part}", [f"cars_{part}.tgz"]) / f"cars_{part}"
+            found = _matlab(file)["annotations"]
             rows += found
-            paths += [root / f"cars_{part}" / str(r["fname"]) for r in found]
+            paths += [root / str(row["fname"]) for row in found]
     return ImageSet(
         labels=np.array([row["class"] for row in rows]) - 1,
         class_names=tuple(names),
         paths=check_files("Cars196", paths),
     )
-
-
-def _cars_list(part, data_dir, devkit):
-    if part == "train":
-        return devkit / "devkit" / "cars_train_annos.mat"
-    name = "cars_test_annos_withlabels.mat"
-    if (devkit / "devkit" / name).is_file():
-        return devkit / "devkit" / name
-    return find_root(data_dir, "Cars196", name) / name
 
 
 def _matlab(file):
@@ -188,15 +180,11 @@ def _in_shop(data_dir):
     `list_eval_partition.txt` (or in `Eval/`), images in `img/`, `Img/img/`,
     `img.zip` or `Img/img.zip`.
     """
-    name, archives = "list_eval_partition.txt", ["img.zip", "Img/img.zip"]
-    try:
-        file = find_root(data_dir, "In-shop", name) / name
-    except FileNotFoundError:
-        file = find_root(data_dir, "In-shop", f"Eval/{name}") / "Eval" / name
-    try:
-        root = find_root(data_dir, "In-shop", "img", archives)
-    except FileNotFoundError:
-        root = find_root(data_dir, "In-shop", "Img/img", archives) / "Img"
+    archives, list_ = ["img.zip", "Img/img.zip"], "list_eval_partition.txt"
+    lists = list_, f"Eval/{list_}"
+    file = _first_found(data_dir, "In-shop", lists)
+    images = _first_found(data_dir, "In-shop", ("img", "Img/img"), archives)
+    root = images.parent
     rows: dict[str, list] = {"train": [], "query": [], "gallery": []}
     for number, line in enumerate(file.read_text().splitlines()[2:], start=3):
         row = line.split()
@@ -218,6 +206,15 @@ def _in_shop(data_dir):
         query=labeled_images(rows["query"], items),
         gallery=labeled_images(rows["gallery"], items),
     )
+
+
+def _first_found(data_dir, name, markers, archives=()):
+    """Path of the first of several markers that is there."""
+    *others, last = markers
+    for marker in others:
+        with contextlib.suppress(FileNotFoundError):
+            return find_root(data_dir, name, marker, archives) / marker
+    return find_root(data_dir, name, last, archives) / last
 
 
 def cifar_root(data_dir: str | Path | None, kind: int) -> Path:
@@ -254,10 +251,10 @@ def _cifar(data_dir, kind):
         except (FileNotFoundError, TypeError):
             raise missing from None
         return RetrievalSplits(f"cifar{kind}", splits.train, splits.test)
-    files = [root / "train.bin", root / "test.bin"]
-    if kind == 10:
-        batches = sorted(root.glob("data_batch_*.bin"))
-        files = [*batches, root / "test_batch.bin"]
+    # One label and several files of training images, or two labels and one.
+    train = "data_batch_*.bin" if kind == 10 else "train.bin"
+    test = "test_batch.bin" if kind == 10 else "test.bin"
+    files = [*sorted(root.glob(train)), root / test]
     parts = [cifar_records(file, 1 if kind == 10 else 2) for file in files]
     return ImageSet(
         labels=np.concatenate([labels[:, -1] for labels, _ in parts]),
@@ -281,10 +278,7 @@ def _mnist(data_dir):
 
 
 def _idx(data_dir, name, rank):
-    try:
-        file = find_root(data_dir, "MNIST", name) / name
-    except FileNotFoundError:
-        file = find_root(data_dir, "MNIST", f"{name}.gz") / f"{name}.gz"
+    file = _first_found(data_dir, "MNIST", (name, f"{name}.gz"))
     content = file.read_bytes()
     if file.suffix == ".gz":
         content = gzip.decompress(content)
@@ -317,14 +311,11 @@ def _omniglot(data_dir):
     return RetrievalSplits("omniglot", *map(image_folder, parts))
 
 
+_HALVES = {"train": 30000, "test": 30000}
 PUBLISHED = {
     "cars": Published(_cars, {"train": 8054, "test": 8131}, 98),
-    "cifar10": Published(
-        partial(_cifar, kind=10), {"train": 30000, "test": 30000}
-    ),
-    "cifar100": Published(
-        partial(_cifar, kind=100), {"train": 30000, "test": 30000}
-    ),
+    "cifar10": Published(partial(_cifar, kind=10), _HALVES),
+    "cifar100": Published(partial(_cifar, kind=100), _HALVES),
     "cub": Published(_cub, {"train": 5864, "test": 5924}, 100),
     "inshop": Published(
         _in_shop, {"train": 25882, "query": 14218, "gallery": 12612}

@@ -1,20 +1,18 @@
 """From a data set's word and place to its checked splits."""
 
-import hashlib
-import os
 import warnings
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import keras_gsp as gsp
-from keras_gsp.data import ImageSet
 from keras_gsp.data.archives import cache_folder
 from training.datasets.clutter import clutter_splits
 from training.datasets.collage import collage_splits
 from training.datasets.image_set import RetrievalSplits
+from training.datasets.layout import files_digest
 from training.datasets.own_images import csv_splits, folder_splits
 from training.datasets.published import PUBLISHED, published_splits
 
@@ -58,7 +56,9 @@ def read_splits(
             settings["on_missing"] = on_corrupt
         splits = READERS[dataset](data_dir, **settings)
     else:
-        splits = _from_tfds(dataset, data_dir, settings)
+        from training.datasets.tfds_source import tfds_splits
+
+        splits = tfds_splits(dataset, data_dir, **settings)
     if check is not None:
         check(splits)
     return readable_splits(splits, on_corrupt)
@@ -68,16 +68,12 @@ def readable_splits(
     splits: RetrievalSplits, on_corrupt: str = "raise"
 ) -> RetrievalSplits:
     """Checks every file of the splits with `gsp.data.readable_images`."""
-    parts: dict[str, Any] = {
-        field.name: part
-        for field in fields(splits)
-        if isinstance(part := getattr(splits, field.name), ImageSet)
-        and part.paths is not None
-    }
+    parts: dict[str, Any] = splits.sides()
+    parts = {side: part for side, part in parts.items() if part.paths}
     # Queries and gallery are test images too.
     paths = list(dict.fromkeys(p for one in parts.values() for p in one.paths))
     # Decoding 60,000 files takes a minute: remember the sets that passed.
-    passed = cache_folder() / "readable" / _fingerprint(paths)
+    passed = cache_folder() / "readable" / files_digest(paths)
     if not paths or passed.exists():
         return splits
     try:
@@ -106,24 +102,3 @@ def readable_splits(
             )
         parts[side] = part.subset(kept)
     return replace(splits, **parts)
-
-
-def _fingerprint(paths):
-    digest = hashlib.sha256()
-    for path in paths:
-        if not os.path.exists(path):
-            digest.update(f"{path}: missing".encode())
-            continue
-        status = os.stat(path)
-        digest.update(f"{path}:{status.st_size}:{status.st_mtime_ns}".encode())
-    return digest.hexdigest()
-
-
-def _from_tfds(dataset, data_dir, settings):
-    from training.datasets.tfds_source import SOURCES, tfds_splits
-
-    if dataset not in SOURCES:
-        raise ValueError(
-            f"TFDS has {', '.join(SOURCES)}. Received: dataset={dataset!r}."
-        )
-    return tfds_splits(dataset, data_dir, **settings)

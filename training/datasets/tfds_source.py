@@ -38,6 +38,10 @@ def tfds_splits(
     Images of one size come into memory; others are written once, as they are
     encoded, into the cache folder. Other arguments as for `published_splits`.
     """
+    if dataset not in SOURCES:
+        raise ValueError(
+            f"TFDS has {', '.join(SOURCES)}. Received: dataset={dataset!r}."
+        )
     builder = _prepared(dataset, data_dir)
     label = SOURCES[dataset][1]
     found: Any

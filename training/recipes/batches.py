@@ -1,6 +1,6 @@
 """Training and evaluation batches of a recipe."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,32 +48,21 @@ def training_batches(
             labels=np.arange(len(images)),
             class_names=tuple(map(str, range(len(images)))),
         )
-    batches = _augmented(
-        recipe,
-        rows,
-        indices,
-        seed=recipe.seed,
-        first_step=first_step,
-        positions=positions,
-    )
+    start = {"first_step": first_step, "positions": positions}
+    batches = _augmented(recipe, rows, indices, seed=recipe.seed, **start)
     return batches if teacher is None else _taught(batches, images, teacher)
 
 
 def _taught(batches, images, teacher):
     import tensorflow as tf
 
-    labels, embeddings = tf.constant(images.labels), tf.constant(teacher)
-    return untuned(
-        batches.map(
-            lambda pixels, rows: (
-                pixels,
-                {
-                    "label": tf.gather(labels, rows),
-                    "teacher": tf.gather(embeddings, rows),
-                },
-            )
-        )
-    )
+    known = {"label": images.labels, "teacher": teacher}
+    known = {name: tf.constant(values) for name, values in known.items()}
+
+    def teach(pixels, rows):
+        return pixels, {k: tf.gather(v, rows) for k, v in known.items()}
+
+    return untuned(batches.map(teach))
 
 
 def pool_of(recipe: Recipe, images: ImageSet) -> Any:
@@ -156,14 +145,13 @@ def expected_preprocessing(
 def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
     """Loads images into memory, cropped for evaluation."""
     recipe = recipe.with_(cache_images=False)
-    found: dict[str, Any] = {}
-    for field in fields(splits):
-        images = getattr(splits, field.name)
-        if isinstance(images, ImageSet):
-            batches = evaluation_batches(recipe, images)
-            pixels = np.concatenate([pixels.numpy() for pixels, _ in batches])
-            found[field.name] = replace(images, images=pixels, paths=None)
-    return replace(splits, **found)
+
+    def loaded(images):
+        batches = evaluation_batches(recipe, images)
+        pixels = np.concatenate([pixels.numpy() for pixels, _ in batches])
+        return replace(images, images=pixels, paths=None)
+
+    return splits.mapped(loaded)
 
 
 def _augmented(recipe, images, indices, *, positions=None, **settings):

@@ -38,10 +38,7 @@ def fitted_to_classes(recipe: Recipe) -> Recipe:
         return recipe
     from training.datasets.reading import READERS
 
-    own: dict[str, Any] = {
-        "num_train_classes": recipe.train_classes,
-        "decisions": recipe.decisions,
-    }
+    own = _own_settings(recipe)
     if recipe.dataset == "csv":
         own["on_missing"] = recipe.corrupt_images
     splits = READERS[recipe.dataset](recipe.data_dir, **own)
@@ -80,13 +77,7 @@ def read_recipe(
     are left out.
     """
     _check_settings(recipe)
-    own: dict[str, Any] = {
-        "num_train_classes": recipe.train_classes,
-        "images_per_class": recipe.images_per_class,
-        "canvas_size": recipe.canvas_size,
-        "decisions": recipe.decisions,
-    }
-    own = {name: value for name, value in own.items() if value is not None}
+    own = _own_settings(recipe)
     if recipe.dataset == "glyphs":
         from training.datasets import glyphs
 
@@ -117,14 +108,27 @@ def read_recipe(
     return splits
 
 
+def _own_settings(recipe):
+    """The arguments of a data set's reader that a recipe sets."""
+    own: dict[str, Any] = {
+        "num_train_classes": recipe.train_classes,
+        "images_per_class": recipe.images_per_class,
+        "canvas_size": recipe.canvas_size,
+        "decisions": recipe.decisions,
+    }
+    return {name: value for name, value in own.items() if value is not None}
+
+
 def needed_sources(recipe: Recipe) -> tuple[str, ...]:
     """Returns which of `data_dir` and `backbone_weights` must be given."""
+    if recipe.dataset == "glyphs":
+        return ()
+    is_frozen = recipe.frozen != "none" and not recipe.hub_preset
     needed = {
         "data_dir": recipe.source == "disk",
-        "backbone_weights": recipe.frozen != "none" and not recipe.hub_preset,
+        "backbone_weights": is_frozen,
     }
-    is_read = recipe.dataset != "glyphs"
-    return tuple(name for name, is_it in needed.items() if is_it and is_read)
+    return tuple(name for name, is_it in needed.items() if is_it)
 
 
 def check_sources(recipe: Recipe) -> None:

@@ -1,20 +1,20 @@
 """Features of a frozen backbone: computed once, kept on disk."""
 
 import hashlib
-import os
-from dataclasses import fields, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 from tqdm import tqdm
 
-from keras_gsp.data import ImageSet
 from keras_gsp.data.archives import cache_folder
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.storage.whole import whole_file
 from training.datasets.glyphs import CELL
 from training.datasets.image_set import RetrievalSplits
+from training.datasets.layout import files_digest
 from training.recipes.backbone import build_backbone
 from training.recipes.batches import evaluation_batches, image_shape
 from training.recipes.encoder import build_recipe_encoder
@@ -31,12 +31,7 @@ def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
     # A backbone without a weights file has the same random weights each time.
     keras.utils.set_random_seed(recipe.seed)
     backbone = build_backbone(recipe, image_shape(recipe, splits.train))
-    found = {}
-    for field in fields(splits):
-        images = getattr(splits, field.name)
-        if isinstance(images, ImageSet):
-            found[field.name] = _of_set(recipe, backbone, images)
-    return replace(splits, **found)
+    return splits.mapped(partial(_of_set, recipe, backbone))
 
 
 def complete_encoder(recipe: Recipe, encoder: Any) -> Any:
@@ -87,7 +82,6 @@ def _fingerprint(recipe, backbone, images):
         digest.update(weights.tobytes())
     if images.paths is None:
         digest.update(images.images.tobytes())
-    for path in images.paths or ():
-        status = os.stat(path)
-        digest.update(f"{path}:{status.st_size}:{status.st_mtime_ns}".encode())
+    else:
+        digest.update(files_digest(images.paths).encode())
     return digest.hexdigest()[:24]

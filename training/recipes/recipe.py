@@ -9,12 +9,8 @@ from typing import Any
 from training.recipes.settings import (
     GROUPS,
     Arguments,
-    Data,
-    Encoder,
-    Evaluation,
     Method,
-    Objective,
-    Optimization,
+    Settings,
     check_fields,
     require,
 )
@@ -39,7 +35,7 @@ GROUP_OF = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(Settings):
     """Settings of one training run, in groups.
 
     Every setting can be read by its own name, as options of the command line
@@ -50,13 +46,6 @@ class Recipe:
         recipe = Recipe().with_(loss="ms", loss_arguments={"beta": 10.0})
     """
 
-    data: Data = Data()
-    encoder: Encoder = Encoder()
-    objective: Objective = Objective()
-    method: Method = Method()
-    optimization: Optimization = Optimization()
-    evaluation: Evaluation = Evaluation()
-
     def __post_init__(self) -> None:
         choices = _choices()
         for group in GROUPS:
@@ -64,13 +53,12 @@ class Recipe:
         check_word("loss", self.loss, choices.losses())
         check_word("pooling", self.pooling, choices.poolings())
         # A loss or a pooling without arguments has those of its class.
-        own = {
-            "loss_arguments": choices.loss_arguments(self.loss),
-            "pooling_arguments": choices.pooling_arguments(self.pooling),
-        }
-        for name, arguments in own.items():
+        pooling = choices.pooling_arguments(self.pooling)
+        for group, name, arguments in (
+            ("objective", "loss_arguments", choices.loss_arguments(self.loss)),
+            ("encoder", "pooling_arguments", pooling),
+        ):
             if type(getattr(self, name)) is not type(arguments):
-                group = GROUP_OF[name]
                 complete = replace(getattr(self, group), **{name: arguments})
                 object.__setattr__(self, group, complete)
         for name, expectation in _conflicts(self):
@@ -78,7 +66,7 @@ class Recipe:
         # The classes check their own arguments.
         choices.losses()[self.loss](**vars(self.loss_arguments))
         chosen = self.pooling_arguments
-        if chosen != own["pooling_arguments"]:
+        if chosen != pooling:
             choices.poolings()[self.pooling](name="pooling", **vars(chosen))
 
     def __getattr__(self, name: str) -> Any:
@@ -93,13 +81,12 @@ class Recipe:
         `loss_arguments` and `pooling_arguments` change the named arguments;
         with another loss or pooling all others are its class's defaults.
         """
-        for name in settings:
-            if name not in GROUP_OF:
-                similar = difflib.get_close_matches(name, GROUP_OF, n=3)
-                raise ValueError(
-                    "A setting must be one of a recipe's. Received: "
-                    f"{name}. Similar: {', '.join(similar)}."
-                )
+        for name in settings.keys() - GROUP_OF.keys():
+            similar = difflib.get_close_matches(name, GROUP_OF, n=3)
+            raise ValueError(
+                f"A setting must be one of a recipe's. Received: {name}. "
+                f"Similar: {', '.join(similar)}."
+            )
         choices = _choices()
         for word, known, defaults in (
             ("loss", choices.losses(), choices.loss_arguments),
@@ -111,13 +98,10 @@ class Recipe:
             name = f"{word}_arguments"
             own = getattr(self, name) if now == before else defaults(now)
             settings[name] = _changed(own, settings.get(name, {}), now)
-        changes: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+        groups = {group: getattr(self, group) for group in GROUPS}
         for name, value in settings.items():
-            changes[GROUP_OF[name]][name] = value
-        groups: dict[str, Any] = {
-            group: replace(getattr(self, group), **changed)
-            for group, changed in changes.items()
-        }
+            group = GROUP_OF[name]
+            groups[group] = replace(groups[group], **{name: value})
         return Recipe(**groups)
 
     @classmethod
@@ -228,18 +212,14 @@ def _changed(arguments, changes, owner):
     """Returns arguments of a class with some, or all, of them changed."""
     if isinstance(changes, Arguments):
         return changes
-    for name in changes:
-        if name not in vars(arguments):
-            raise ValueError(
-                f"Arguments of {owner} must be among "
-                f"{', '.join(vars(arguments)) or 'none'}. Received: {name}."
-            )
+    for name in changes.keys() - vars(arguments).keys():
+        raise ValueError(
+            f"Arguments of {owner} must be among "
+            f"{', '.join(vars(arguments)) or 'none'}. Received: {name}."
+        )
     # A list cannot be hashed.
-    values = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in changes.items()
-    }
-    return replace(arguments, **values)
+    hashable = {k: tuple(v) for k, v in changes.items() if type(v) is list}
+    return replace(arguments, **{**changes, **hashable})
 
 
 def _choices():
@@ -264,9 +244,8 @@ def _conflicts(r: Recipe) -> Iterator[tuple[str, str]]:
     if r.resize is not None and r.resize < (r.crop_size or math.inf):
         yield "resize", f"None or at least crop_size={r.crop_size}"
     is_random = r.augmentation != "none"
-    if r.cache_images and (
-        is_random or r.crop_size is None or r.cache_features
-    ):
+    is_whole = r.crop_size is None
+    if r.cache_images and (is_random or is_whole or r.cache_features):
         yield (
             "cache_images",
             "False unless augmentation=none, with a crop_size and without "
@@ -279,23 +258,15 @@ def _conflicts(r: Recipe) -> Iterator[tuple[str, str]]:
         yield "backbone", f"one of {words}, or {HUB_PREFIX}PRESET"
     is_glyph_network = r.backbone.startswith("glyph-cnn")
     if r.backbone_weights == "characters" and not is_glyph_network:
-        yield (
-            "backbone_weights",
-            f"a file, imagenet or None with backbone={r.backbone}",
-        )
+        yield "backbone_weights", f"another one with backbone={r.backbone}"
     if r.lora_rank is not None and (r.cache_features or not r.steps):
-        yield (
-            "lora_rank",
-            "None with cache_features, whose backbone is not trained, or with "
-            "steps=0",
-        )
+        yield "lora_rank", "None with cache_features or steps=0"
     if r.whitening != "none" and r.steps:
-        yield (
-            "whitening",
-            "none unless steps=0: it maps the backbone's own features",
-        )
+        yield "whitening", "none unless steps=0, for the backbone's features"
     yield from _batch_conflicts(r)
     yield from _method_conflicts(r)
+    if r.memory != "none":
+        yield from _memory_conflicts(r)
     if r.ccp != "off":
         yield from _ccp_conflicts(r)
 
@@ -304,10 +275,7 @@ def _batch_conflicts(r):
     if r.regularizer != "none" and r.classes_per_batch < 2:
         yield "classes_per_batch", f"2 or more with regularizer={r.regularizer}"
     if r.uses_pairs and r.samples_per_class < 2:
-        yield (
-            "samples_per_class",
-            f"2 or more with loss={r.loss}, which learns from pairs",
-        )
+        yield "samples_per_class", f"2 or more with loss={r.loss}, of pairs"
     if r.batch_size % r.batch_chunks:
         yield "batch_chunks", f"a divisor of the batch of {r.batch_size}"
     if r.steps % r.interval:
@@ -316,8 +284,8 @@ def _batch_conflicts(r):
     if r.steps and r.warmup_steps >= r.steps:
         yield (
             "warmup_steps",
-            f"below steps={r.steps}, or the backbone never learns. Train "
-            "longer or lower it; frozen=all keeps it as it is",
+            f"below steps={r.steps}, or the backbone never learns; "
+            "frozen=all keeps it as it is",
         )
     if r.validation_fold >= r.validation_folds:
         folds = f"validation_folds={r.validation_folds}"
@@ -329,24 +297,6 @@ def _method_conflicts(r):
     of_pairs = r.uses_pairs and not choices.is_list_loss(r.loss)
     if r.miner != "none" and not of_pairs:
         yield "miner", f"none with loss={r.loss}"
-    if r.memory != "none":
-        if not r.uses_pairs:
-            yield "memory", f"none with loss={r.loss}"
-        if r.ccp != "off":
-            yield "memory", f"none with ccp={r.ccp}"
-        if r.memory_capacity < r.batch_size:
-            yield (
-                "memory_capacity",
-                f"{r.batch_size} or more, a batch of classes_per_batch * "
-                "samples_per_class. Raise it or make the batch smaller",
-            )
-        if r.steps and r.memory_warmup_steps >= r.steps:
-            yield (
-                "memory_warmup_steps",
-                f"below steps={r.steps}, or the memory is never used. Train "
-                "longer or lower it",
-            )
-    has_two_losses = r.uses_pairs and (r.ccp != "off" or r.memory != "none")
     if r.teacher is not None:
         is_plain = (r.regularizer, r.memory, r.ccp) == ("none", "none", "off")
         if not (is_plain and r.uses_pairs and r.matryoshka_size is None):
@@ -356,10 +306,7 @@ def _method_conflicts(r):
                 "matryoshka_size",
             )
         if r.cache_features or not r.steps:
-            yield (
-                "teacher",
-                "None with cache_features, as it embeds images, or steps=0",
-            )
+            yield "teacher", "None with cache_features or steps=0"
     elif r.distillation != "regression":
         yield "distillation", "regression, its default, without a teacher"
     if r.matryoshka_size is not None:
@@ -372,7 +319,8 @@ def _method_conflicts(r):
             )
         if not (r.uses_pairs or r.uses_proxy_loss):
             yield "matryoshka_size", f"None with loss={r.loss}"
-    if r.in_batch_weight is not None and not has_two_losses:
+    is_alone = r.ccp == "off" and r.memory == "none"
+    if r.in_batch_weight is not None and (is_alone or not r.uses_pairs):
         yield "in_batch_weight", "None without a pair loss beside ccp or memory"
     if r.regularizer == "none":
         if r.log_regularizer_share:
@@ -390,33 +338,37 @@ def _method_conflicts(r):
         yield "ccp_warmup", f"0 with loss={r.loss}"
 
 
+def _memory_conflicts(r):
+    if not r.uses_pairs:
+        yield "memory", f"none with loss={r.loss}"
+    if r.ccp != "off":
+        yield "memory", f"none with ccp={r.ccp}"
+    if r.memory_capacity < r.batch_size:
+        yield "memory_capacity", f"at least the batch of {r.batch_size}"
+    if r.steps and r.memory_warmup_steps >= r.steps:
+        yield (
+            "memory_warmup_steps",
+            f"below steps={r.steps}, or the memory is never used",
+        )
+
+
 def _ccp_conflicts(r):
     if not (r.uses_pairs or r.uses_proxy_loss):
         yield "ccp", f"off with loss={r.loss}, which has no proxies"
     if r.samples_proxies and r.ccp_pool_size < r.proxies_per_class:
-        yield (
-            "ccp_pool_size",
-            f"proxies_per_class={r.proxies_per_class} or more, which are "
-            "chosen among them. Raise it or take fewer proxies",
-        )
+        proxies = f"proxies_per_class={r.proxies_per_class}"
+        yield "ccp_pool_size", f"{proxies} or more, to choose them from"
     if r.ccp == "learned" and r.uses_proxy_loss:
-        yield (
-            "ccp",
-            f"off, single or on with loss={r.loss}, which learns its proxies",
-        )
+        yield "ccp", f"another one with loss={r.loss}, which learns its proxies"
     if r.ccp == "single":
         if r.steps and r.ccp_warmup >= r.evaluations:
             yield (
                 "ccp_warmup",
                 f"below the {r.evaluations} evaluations, or no proxy is ever "
-                "sampled. Train longer or lower it, or evaluate more often",
+                "sampled",
             )
         if r.ccp_pool != "data":
-            yield (
-                "ccp_pool",
-                "data with ccp=single, whose only problem has no recent "
-                "samples. Set ccp=on to choose proxies from them",
-            )
+            yield "ccp_pool", "data with ccp=single: none is recent then"
     if r.ccp == "on":
         # One evaluation of a problem that improves, `ccp_patience` that do
         # not, and one of the second problem.

@@ -63,18 +63,16 @@ def check_fields(record: Any) -> None:
     `Annotated[float, positive]` is a number with its range, `Literal["a",
     "b"]` one of some words. A bool is not a number, and 2.5 is no integer.
     """
-    kind: Any = type(record)
-    for name, (kinds, words, numbers) in _annotations(kind).items():
+    for name, (kinds, words, numbers) in _annotations(type(record)).items():
         value = getattr(record, name)
         if value is None and NoneType in kinds:
             continue
         if words:
             require(record, name, value in words, f"one of {', '.join(words)}")
         elif numbers is not None:
-            is_real = float in kinds
-            is_number = isinstance(value, int | float if is_real else int)
-            is_number = is_number and not isinstance(value, bool)
-            unit = "" if is_number or is_real else "an integer, "
+            number = int | float if float in kinds else int
+            is_number = isinstance(value, number) and type(value) is not bool
+            unit = "" if is_number or float in kinds else "an integer, "
             is_met = is_number and value in numbers
             require(record, name, is_met, unit + numbers.text)
         elif kinds <= {str, bool, NoneType}:
@@ -329,11 +327,16 @@ class Evaluation:
     """Which fold, in [0, validation_folds)."""
 
 
-GROUPS = {
-    "data": Data,
-    "encoder": Encoder,
-    "objective": Objective,
-    "method": Method,
-    "optimization": Optimization,
-    "evaluation": Evaluation,
-}
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings of a training run, in groups."""
+
+    data: Data = Data()
+    encoder: Encoder = Encoder()
+    objective: Objective = Objective()
+    method: Method = Method()
+    optimization: Optimization = Optimization()
+    evaluation: Evaluation = Evaluation()
+
+
+GROUPS = get_type_hints(Settings)
