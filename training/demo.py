@@ -177,8 +177,7 @@ def export_and_search(
 ) -> None:
     """Exports a run to `saved_model` and searches it from a new process.
 
-    The gallery holds all images of unseen letters, so each query finds itself
-    first. `queries` gets one image of each of the last classes.
+    The gallery holds the queries, so each finds itself first.
     """
     from PIL import Image
 
@@ -217,20 +216,12 @@ def write_demo_report(
     return page
 
 
-def has_desktop(
-    platform: str = sys.platform, environment: Mapping[str, str] = os.environ
-) -> bool:
-    """Whether a browser's window could be seen.
-
-    Args:
-        platform: As `sys.platform`.
-        environment: As `os.environ`.
-    """
+def has_desktop(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a browser's window could be seen."""
     if environment.get("CI") or environment.get("SSH_CONNECTION"):
         return False
-    if platform in ("darwin", "win32"):
-        return True
-    return any(environment.get(n) for n in ("DISPLAY", "WAYLAND_DISPLAY"))
+    is_there = environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
+    return sys.platform in ("darwin", "win32") or bool(is_there)
 
 
 def results_table(directories: dict[Key, RunDirectory]) -> str:
@@ -239,12 +230,17 @@ def results_table(directories: dict[Key, RunDirectory]) -> str:
     headings = ["network", "method", *MEASURES.values(), "rate", "seeds"]
     rows: list[list] = [headings, ["---"] * len(headings)]
     for cell in cells:
-        runs = [run for key, run in directories.items() if key[:2] == cell]
-        scores = [run.read_scores() for run in runs]
-        spreads = [_spread([one[m] for one in scores]) for m in MEASURES]
-        rate = runs[0].read_recipe().learning_rate
-        rows.append([*cell, *spreads, f"{rate:g}", len(runs)])
+        scores = [_scores_of(directories, cell, m) for m in MEASURES]
+        rate = directories[*cell, 0].read_recipe().learning_rate
+        spreads = map(_spread, scores)
+        rows.append([*cell, *spreads, f"{rate:g}", len(scores[0])])
     return "".join("| " + " | ".join(map(str, r)) + " |\n" for r in rows)
+
+
+def _scores_of(directories, cell, measure):
+    """A score of each seed of one stage and method."""
+    runs = [run for key, run in directories.items() if key[:2] == cell]
+    return [run.read_scores()[measure] for run in runs]
 
 
 def _conclusion(directories):
@@ -252,13 +248,7 @@ def _conclusion(directories):
     lines = []
     for stage in STAGES:
         gap, gsp = (
-            np.mean(
-                [
-                    run.read_scores()["map_at_r"]
-                    for key, run in directories.items()
-                    if key[:2] == (stage, method)
-                ]
-            )
+            np.mean(_scores_of(directories, (stage, method), "map_at_r"))
             for method in ("GAP", "GSP")
         )
         lines.append(

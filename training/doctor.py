@@ -12,6 +12,7 @@ import os
 import shlex
 import sys
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -109,17 +110,14 @@ def _examine(command):
             f"from a disk. Received: dataset={command.dataset}."
         )
     limits = _limits(command)
-    own: dict[str, Any] = {}
-    if command.train_classes is not None:
-        own["num_train_classes"] = command.train_classes
-    if command.decisions is not None:
-        own["decisions"] = command.decisions
+    own: dict[str, Any] = {
+        "num_train_classes": command.train_classes,
+        "decisions": command.decisions,
+    }
+    own = {name: value for name, value in own.items() if value is not None}
     splits = READERS[command.dataset](command.data_dir, **own)
-    found = inspect(
-        splits,
-        progress=lambda images: tqdm(images, desc="Looking at images"),
-        **limits,
-    )
+    progress = partial(tqdm, desc="Looking at images")
+    found = inspect(splits, progress=progress, **limits)
     recipe = command.recipe
     folds, train = recipe.validation_folds, splits.train
     if splits.validation is None and train.num_classes >= folds:
@@ -147,17 +145,17 @@ def _examine(command):
 def _review(command):
     """Writes the page to decide on; prints and returns what was found."""
     import keras_gsp as gsp
+    from keras_gsp.data.archives import is_archive, unpacked
     from training.reports.review import Review
 
+    own = {"decisions": command.decisions}
+    root = Path(command.data_dir).expanduser()
     if command.dataset == "csv":
-        images = gsp.data.csv_list(
-            command.data_dir, on_missing="skip", decisions=command.decisions
-        )
+        images = gsp.data.csv_list(command.data_dir, on_missing="skip", **own)
+        root = root.parent
     else:
-        images = gsp.data.image_folder(
-            command.data_dir, decisions=command.decisions
-        )
-    root = _root(command)
+        images = gsp.data.image_folder(command.data_dir, **own)
+        root = unpacked(root) if is_archive(root) else root
     places, embeddings = _embeddings(command, images, root)
     images = images.subset(places)
     found = gsp.retrieval.suspects(embeddings, images.names)
@@ -173,25 +171,14 @@ def _review(command):
     return listed
 
 
-def _root(command):
-    """The folder that decisions name images relative to."""
-    from keras_gsp.data.archives import is_archive, unpacked
-
-    path = Path(command.data_dir).expanduser()
-    if command.dataset == "csv":
-        return path.parent
-    return unpacked(path) if is_archive(path) else path
-
-
 def _embeddings(command, images, root):
     """Positions of the images that can be read, and their embeddings."""
-    import keras
     import numpy as np
 
     import keras_gsp as gsp
     from keras_gsp.embeddings.labeled_batches import encoded
     from training.embedding.collection import read_embeddings
-    from training.runs.scoring import encoder_file, load_preprocessing
+    from training.runs.scoring import load_encoder, load_preprocessing
 
     if command.embeddings is None:
         usable = gsp.data.readable_images(images.paths, on_error="skip").indices
@@ -201,9 +188,7 @@ def _embeddings(command, images, root):
             some.labels,
             preprocessing=load_preprocessing(command.encoder),
         )
-        file = encoder_file(command.encoder)
-        encoder = keras.models.load_model(file, compile=False)
-        return usable, encoded(encoder, batches)[0]
+        return usable, encoded(load_encoder(command.encoder), batches)[0]
     shards = list(read_embeddings(command.embeddings))
     rows = np.concatenate([rows for rows, _, _ in shards])
     ids = [os.path.normpath(one) for _, _, ids in shards for one in ids]
@@ -257,21 +242,21 @@ def _next(command, found, sampling):
             f"decide on {command.review}, save decisions.csv, then give this "
             "command and training.train --decisions decisions.csv"
         )
-    options = ["--data-dir", command.data_dir]
+    classes = command.classes_per_batch
     given = {
+        "--data-dir": command.data_dir,
         "--decisions": command.decisions,
         "--train-classes": command.train_classes,
-        "--classes-per-batch": command.classes_per_batch,
+        "--classes-per-batch": classes
+        if sampling["is_possible"]
+        else sampling["num_classes"],
         "--samples-per-class": command.samples_per_class,
+        "--corrupt-images": "skip" if found.unreadable else None,
     }
-    if not sampling["is_possible"]:
-        given["--classes-per-batch"] = sampling["num_classes"]
+    words = ["python", "-m", "training.train", command.dataset]
     for option, value in given.items():
         if value is not None:
-            options += [option, str(value)]
-    if found.unreadable:
-        options += ["--corrupt-images", "skip"]
-    words = ["python", "-m", "training.train", command.dataset, *options]
+            words += [option, str(value)]
     return shlex.join(words)
 
 
@@ -283,31 +268,23 @@ def _report(found, sampling, min_side):
             f"{facts['num_classes']:,} classes, {facts['smallest']} to "
             f"{facts['largest']} a class (median {facts['median']:g})"
         )
-        singles = facts["classes_with_one_image"]
-        yield from _listed(
-            singles, "class(es) with one image, which is never a positive"
-        )
-    yield from _listed(
-        [f"{name}: {why}" for name, why in found.unreadable.items()],
-        "unreadable image(s)",
-    )
-    yield from _listed(
-        found.tiny, f"image(s) of fewer than {min_side} pixels a side"
-    )
+        what = "class(es) with one image, which is never a positive"
+        yield from _listed(facts["classes_with_one_image"], what)
+    unreadable = [f"{name}: {why}" for name, why in found.unreadable.items()]
+    yield from _listed(unreadable, "unreadable image(s)")
+    tiny = f"image(s) of fewer than {min_side} pixels a side"
+    yield from _listed(found.tiny, tiny)
     yield from _listed(found.blank, "blank image(s)")
     yield from _listed(found.turned, "photograph(s) that EXIF turns")
-    for kind in ("exact", "near"):
-        words = "identical" if kind == "exact" else "nearly identical"
+    for kind, words in (("exact", "identical"), ("near", "nearly identical")):
         for place, where in (
             ("in_a_class", "in one class"),
             ("in_two_classes", "in two classes of one side"),
             ("leaks", "across the class split: LEAKAGE"),
         ):
-            pairs = getattr(found, f"{kind}_{place}")
-            yield from _listed(
-                [f"{one} = {other}" for one, other in pairs],
-                f"pair(s) of {words} images {where}",
-            )
+            pairs = map(" = ".join, getattr(found, f"{kind}_{place}"))
+            what = f"pair(s) of {words} images {where}"
+            yield from _listed([*pairs], what)
     yield from _sampling_lines(sampling)
     yield "leakage" if found.has_leak else "no leakage"
 

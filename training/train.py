@@ -5,7 +5,7 @@ import shlex
 import sys
 import textwrap
 from argparse import ArgumentParser
-from dataclasses import dataclass, fields, make_dataclass
+from dataclasses import dataclass, make_dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -154,7 +154,7 @@ def _parse(arguments):
         options = ["--help"]
     elif "--help" in options or "-h" in options:
         kind = _brief(TrainCommand)
-        groups = {k: _brief_group(one) for k, one in groups.items()}
+        groups = {k: _brief(type(v))(**vars(v)) for k, v in groups.items()}
     command = tyro.cli(
         kind,
         default=kind(**groups),
@@ -184,12 +184,6 @@ def _brief(kind: Any) -> Any:
     )
 
 
-def _brief_group(group):
-    return _brief(type(group))(
-        **{field.name: getattr(group, field.name) for field in fields(group)}
-    )
-
-
 def _train(recipe, directory, distribution):
     from training.recipes.data import load_splits
 
@@ -205,19 +199,16 @@ def _train(recipe, directory, distribution):
 def run_report(directory: RunDirectory, scores: dict) -> str:
     """Formats the scores of a finished run and the next commands."""
     path = directory.path
-    lines = [f"  {line}" for line in score_lines(scores)]
     word = shlex.quote(str(path))
-    return "\n".join(
-        [
-            f"{path}: {scores['num_queries']} images of unseen classes",
-            *lines,
-            "",
-            "Next:",
-            f"  python -m training.report {word}",
-            f"  python -m training.evaluate {word} --split all",
-            f"  python -m training.export {word} --index exact",
-        ]
-    )
+    lines = [
+        f"{path}: {scores['num_queries']} images of unseen classes",
+        *(f"  {line}" for line in score_lines(scores)),
+        "\nNext:",
+        f"  python -m training.report {word}",
+        f"  python -m training.evaluate {word} --split all",
+        f"  python -m training.export {word} --index exact",
+    ]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,9 @@
 import json
 import shutil
 
-import keras
 import pytest
 
 from training import doctor, embed, evaluate, export, report
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("images are read by tf.data", allow_module_level=True)
 
 
 @pytest.fixture

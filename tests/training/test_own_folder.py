@@ -11,9 +11,6 @@ from training import train
 from training.recipes.recipe import Recipe
 from training.research import pages, studies, study
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("images are read by tf.data", allow_module_level=True)
-
 pytestmark = pytest.mark.slow
 TINY = (
     "--crop-size 16 --backbone glyph-cnn --augmentation mlrc-area "
@@ -23,8 +20,7 @@ TINY = (
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
+def folder(tmp_path, cache):
     names = [f"class{i}" for i in range(16)]
     return layouts.folder(tmp_path / "birds", names, images=3)
 

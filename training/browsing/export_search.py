@@ -95,34 +95,23 @@ class ExportSearch:
     ) -> list[Neighbor]:
         """Finds the `k` gallery images nearest to an encoded image.
 
-        Args:
-            contents: an encoded image.
-            k: number of neighbors, at least 1.
-            label: the only class to search; all classes by default.
-            without: position of a gallery image to leave out.
-
-        Raises:
-            ValueError: the export cannot read the image.
+        `label` is the only class to search, `without` the position of an image
+        to leave out. Raises `ValueError` for an image that cannot be read.
         """
         answer = self.call("embed", image_bytes=[contents])
         _check_read(answer["status"])
         query = answer["embedding"][0] - self._origin
-        distances = np.sqrt(
-            np.square(self._rows - query).sum(axis=1, dtype="float64")
-        )
+        squares = np.square(self._rows - query).sum(axis=1, dtype="float64")
+        distances = np.sqrt(squares)
         if label is not None:
             distances[self.labels != label] = np.inf
         if without is not None:
             distances[without] = np.inf
+        nearest = np.argsort(distances, kind="stable")[:k].tolist()
         return [
-            Neighbor(
-                int(position),
-                str(self.labels[position]),
-                self.ids[position],
-                float(distances[position]),
-            )
-            for position in np.argsort(distances, kind="stable")[:k]
-            if np.isfinite(distances[position])
+            Neighbor(i, str(self.labels[i]), self.ids[i], float(distances[i]))
+            for i in nearest
+            if np.isfinite(distances[i])
         ]
 
     def explain(

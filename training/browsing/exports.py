@@ -49,10 +49,8 @@ def export_metadata(folder: Path) -> dict[str, Any]:
 def load_export(folder: Path) -> Any:
     """Loads an unchanged export as a SavedModel, and ScaNN where needed.
 
-    The signatures live only as long as the model.
-
-    Raises:
-        ValueError: a file that is missing or was changed.
+    The signatures live only as long as the model. Raises `ValueError` for a
+    file that is missing or was changed.
     """
     from keras_gsp.storage.checksums import verify_checksums
 
@@ -78,8 +76,7 @@ def write_gallery_images(
     if count * height * width > _SHEET_PIXELS:
         np.save(folder / IMAGES, images, allow_pickle=False)
         return
-    columns = int(np.ceil(np.sqrt(count)))
-    rows = -(-count // columns)
+    rows, columns = _grid(count)
     sheet = np.zeros((rows * columns, height, width, channels), "uint8")
     sheet[:count] = images
     sheet = sheet.reshape(rows, columns, height, width, channels)
@@ -88,10 +85,13 @@ def write_gallery_images(
     Image.fromarray(sheet).save(folder / SHEET, optimize=True)
 
 
+def _grid(count):
+    columns = int(np.ceil(np.sqrt(count)))
+    return -(-count // columns), columns
+
+
 @functools.lru_cache(maxsize=1)
-def read_gallery_images(
-    folder: Path,
-) -> tuple[np.ndarray, np.ndarray] | None:
+def read_gallery_images(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
     """Reads the images and ids of `write_gallery_images`, None without."""
     from PIL import Image
 
@@ -101,8 +101,7 @@ def read_gallery_images(
     if not (folder / SHEET).is_file():
         return np.load(folder / IMAGES, mmap_mode="r", allow_pickle=False), ids
     sheet = np.asarray(Image.open(folder / SHEET).convert("RGB"))
-    columns = int(np.ceil(np.sqrt(len(ids))))
-    rows = -(-len(ids) // columns)
+    rows, columns = _grid(len(ids))
     height, width = sheet.shape[0] // rows, sheet.shape[1] // columns
     cells = sheet.reshape(rows, height, columns, width, 3)
     cells = cells.transpose(0, 2, 1, 3, 4).reshape(-1, height, width, 3)

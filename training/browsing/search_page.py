@@ -63,10 +63,7 @@ def search_app(search: ExportSearch, hosts: tuple[str, ...]) -> Starlette:
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
         ],
-        exception_handlers={
-            HTTPException: _http_error,
-            ValueError: _value_error,
-        },
+        exception_handlers={HTTPException: _refusal, ValueError: _refusal},
     )
 
 
@@ -75,9 +72,8 @@ class _Page:
 
     def __init__(self, search):
         self.export = search
-        examples = np.linspace(
-            0, len(search) - 1, min(EXAMPLES, len(search)), dtype=int
-        )
+        count = min(EXAMPLES, len(search))
+        examples = np.linspace(0, len(search) - 1, count, dtype=int)
         self.html = rendered_page(
             SHARED / "search.html",
             name=search.metadata.get("run") or search.folder.name,
@@ -201,12 +197,12 @@ def _explanation(shares, row, largest) -> dict[str, Any]:
             {
                 "prototype": one,
                 "share": float(contributions[one]),
-            }
-            | {
-                side: encoded_map(
-                    shares[f"{side}_maps"][row, ..., one], largest
-                )
-                for side in ("query", "neighbor")
+                "query": encoded_map(
+                    shares["query_maps"][row, ..., one], largest
+                ),
+                "neighbor": encoded_map(
+                    shares["neighbor_maps"][row, ..., one], largest
+                ),
             }
             for one in order
         ],
@@ -248,11 +244,8 @@ def _whole_number(text, name):
     return int(text)
 
 
-async def _http_error(request, error):
-    return JSONResponse(
-        {"error": error.detail}, status_code=error.status_code, headers=HEADERS
-    )
-
-
-async def _value_error(request, error):
-    return JSONResponse({"error": str(error)}, status_code=400, headers=HEADERS)
+async def _refusal(request, error):
+    """Answers an `HTTPException` or a `ValueError`."""
+    words = getattr(error, "detail", str(error))
+    code = getattr(error, "status_code", 400)
+    return JSONResponse({"error": words}, status_code=code, headers=HEADERS)

@@ -26,15 +26,10 @@ def draw_search_results(
     top: int,
     weights: bool = False,
 ) -> None:
-    """Draws a row for each query: the query, then its neighbors.
+    """Draws a row for each query, an encoded image, and `top` neighbors.
 
-    Args:
-        path: PNG file to write.
-        search: the export.
-        queries: encoded images.
-        answer: result of the export's search signature.
-        top: number of neighbors to draw.
-        weights: adds a second row with the pooling weights of each image.
+    `answer` is that of the export's search signature. With `weights`, a second
+    row has the pooling weights of each image.
     """
     columns = min(top, int(answer["counts"].max())) + 1
     rows = 1 + weights
@@ -75,10 +70,9 @@ def draw_explanation(
 ) -> None:
     """Draws why the nearest neighbor that is not the query itself is near.
 
-    The upper row is the query, the lower row the neighbor: the image, its
-    pooling weights, and the parts of the weights that belong to the
-    prototypes that contribute most. The bars are the contribution of each
-    prototype to the similarity.
+    A row each for query and neighbor: the image, its pooling weights, and the
+    parts of them that belong to the prototypes that contribute most. Bars are
+    the contribution of each prototype to the similarity.
     """
     neighbor, name = _first_other(search, query, answer)
     shares = search.explain(query, [neighbor])

@@ -78,14 +78,9 @@ def read_embeddings(
 ) -> Iterator[tuple[np.ndarray, list[str], list[str]]]:
     """Yields the embeddings of a finished collection, shard by shard.
 
-    Images that could not be read are left out.
-
-    Yields:
-        Embeddings `(images, size)`, float32, with labels and ids, as an
-        index takes them.
-
-    Raises:
-        FileNotFoundError: no finished collection in `output`.
+    `(images, size)`, float32, with labels and ids, as an index takes them.
+    Images that could not be read are left out. Raises `FileNotFoundError`
+    without a finished collection in `output`.
     """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

@@ -75,25 +75,22 @@ class ShardWriter:
             embeddings[start:stop] = found.numpy()[: len(batch)]
             for i, word in enumerate(words.numpy()[: len(batch)], start):
                 status[i] = status[i] or word.decode()
-        is_ok = np.array([word == OK for word in status])
         # Otherwise a diverged encoder would look like distant neighbors.
-        is_finite = np.isfinite(embeddings).all(axis=1)
-        for i in np.flatnonzero(is_ok & ~is_finite).tolist():
-            status[i] = "failed: the embedding is not finite"
-        is_ok &= is_finite
+        for i in np.flatnonzero(~np.isfinite(embeddings).all(axis=1)).tolist():
+            if status[i] == OK:
+                status[i] = "failed: the embedding is not finite"
+        is_ok = np.array([word == OK for word in status])
         vectors = pa.FixedSizeListArray.from_arrays(
             pa.array(np.where(is_ok[:, None], embeddings, 0).reshape(-1)),
             self.size,
             mask=pa.array(~is_ok),
         )
-        table = pa.table(
-            {
-                "id": pa.array([row[0] for row in rows], pa.string()),
-                "label": pa.array([row[1] for row in rows], pa.string()),
-                "embedding": vectors,
-                "status": pa.array(status, pa.string()),
-            }
-        )
+        ids, labels, *_ = zip(*rows, strict=True)
+        texts = {"id": ids, "label": labels, "status": status}
+        columns = {k: pa.array(v, pa.string()) for k, v in texts.items()}
+        order = "id", "label", "embedding", "status"
+        columns["embedding"] = vectors
+        table = pa.table({name: columns[name] for name in order})
         with whole_file(path) as temporary:
             pq.write_table(table, temporary)
 

@@ -23,20 +23,13 @@ Row = tuple[str, str, bytes | None, str | None]
 def shards_of(images: Path, shard_size: int) -> list[dict[str, Any]]:
     """Lists a collection in shards, in an order that only its content decides.
 
-    Args:
-        images: a folder (an image's label is the first folder below it, its
-            id its path); a CSV file with the column path, relative to the
-            file's folder, and perhaps label and id; or a Parquet file with
-            path or image (bytes, or a struct with bytes), and perhaps label
-            and id.
-        shard_size: maximum number of images in a shard.
-
-    Returns:
-        Dicts of JSON values, each with its number of images as `"rows"`.
-
-    Raises:
-        FileNotFoundError: no such file, or no image in it.
-        ValueError: missing columns, or an id given twice.
+    `images` is a folder (an image's label is the first folder below it, its id
+    its path); a CSV file with the column path, relative to the file's folder,
+    and perhaps label and id; or a Parquet file with path or image (bytes, or a
+    struct with bytes), and perhaps label and id. Returns dicts of JSON values,
+    each with its number of images, at most `shard_size`, as `"rows"`. Raises
+    `FileNotFoundError` without an image, `ValueError` for missing columns or
+    an id given twice.
     """
     images = Path(images)
     if images.is_dir():
@@ -136,14 +129,11 @@ def _rows_of_csv(path):
             f"Received: columns {sorted(map(str, rows[0]))}."
         )
     folder = path.parent.resolve()
-    return [
-        [
-            row.get("id") or row["path"],
-            row.get("label") or "",
-            str(folder / row["path"]),
-        ]
-        for row in rows
-    ]
+    found = []
+    for row in rows:
+        path, label = row["path"], row.get("label") or ""
+        found.append([row.get("id") or path, label, str(folder / path)])
+    return found
 
 
 def _parquet_shards(path, shard_size):
@@ -186,9 +176,8 @@ def _parquet_shards(path, shard_size):
 
 
 def _check_ids(ids, source):
-    if len(set(ids)) == len(ids):
-        return
-    twice = next(id_ for id_, count in Counter(ids).items() if count > 1)
-    raise ValueError(
-        f"Ids of {source} must all be different. Received: {twice!r} twice."
-    )
+    (often, count), *_ = Counter(ids).most_common(1) or [("", 1)]
+    if count > 1:
+        raise ValueError(
+            f"Ids of {source} must all be different. Received: {often!r} twice."
+        )

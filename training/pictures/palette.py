@@ -13,8 +13,6 @@ YELLOW = "#F0E442"
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
 PURPLE = "#CC79A7"
-GRAY = "#999999"
-WINE = "#661100"
 
 METHODS = {
     "GAP": BLACK,
@@ -47,17 +45,10 @@ STYLE = {
 def picture(
     path: Path, rows: int = 1, columns: int = 1, **subplots: Any
 ) -> Iterator[Any]:
-    """Draws into a PNG file, with or without a display.
+    """Draws into a PNG file, with or without a display; makes its folder.
 
-    Args:
-        path: file to write; its folder is made.
-        rows: rows of axes.
-        columns: columns of axes.
-        **subplots: further arguments of `matplotlib.figure.Figure.subplots`,
-            and `figsize`.
-
-    Yields:
-        Array `(rows, columns)` of axes.
+    Yields an array `(rows, columns)` of axes. `subplots` are `figsize` and
+    arguments of `matplotlib.figure.Figure.subplots`.
     """
     # Not pyplot, which looks for a display and keeps every figure.
     from matplotlib import rc_context

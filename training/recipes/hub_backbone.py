@@ -13,14 +13,12 @@ from keras_gsp.embeddings.model_input import input_of
 def build_hub_network(
     preset: str, image_shape: tuple
 ) -> tuple[keras.Model, Any]:
-    """Loads a preset of keras-hub and ends it at its features.
+    """Loads a preset of keras-hub and ends it at its features, a map.
 
-    A model of images and texts gives its vision encoder; a model with a
-    pooling ends before it; class and register tokens are dropped and the
-    patches arranged as a map. `image_shape` is the size of a preset for any
-    size. Returns a model from (batch, height, width, 3), in the size and range
-    of the preset, to (batch, rows, columns, channels); and a layer from pixels
-    of 0 to 255 to that range.
+    A model of images and texts gives its vision encoder. `image_shape` is the
+    size of a preset for any size. Returns a model from (batch, height, width,
+    3), in the size and range of the preset, to (batch, rows, columns,
+    channels); and a layer from pixels of 0 to 255 to that range.
     """
     import keras_hub as hub
 
@@ -69,10 +67,9 @@ def feature_part(network: keras.Model) -> keras.Model:
 def token_map(network: keras.Model, tokens: Any, inputs: Any) -> Any:
     """Arranges patches (batch, tokens, channels) as a map.
 
-    The model's patch size gives rows and columns, because the number of
-    tokens is ambiguous: nine are a grid of 3 x 3, or one of 2 x 2 after a
-    class token and four registers. All tokens before the patches are dropped;
-    they must be those that the model states.
+    The patch size gives rows and columns: nine tokens are a grid of 3 x 3, or
+    one of 2 x 2 after a class token and four registers. Tokens before the
+    patches are dropped; they must be those that the model states.
     """
     patch = getattr(network, "patch_size", None)
     if patch is None:

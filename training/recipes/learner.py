@@ -165,11 +165,10 @@ def start_from_data(recipe: Recipe, learner: Any, batches: Any) -> None:
 def settle_statistics(recipe: Recipe, learner: Any, batches: Any) -> None:
     """Updates batch normalization with training images before the first step.
 
-    Its moving averages start at mean 0 and variance 1: until they converge,
-    validation scores another network than the trained one, and prototypes
-    start from wrong features. A weights file has the statistics of the
-    backbone; then only those of the pooling are updated. Does nothing on JAX,
-    where several processes may hold a part of the network each.
+    From mean 0 and variance 1 on, validation would score another network than
+    the trained one, and prototypes start from wrong features. With a weights
+    file only statistics of the pooling are updated. Does nothing on JAX, where
+    several processes may hold a part of the network each.
     """
     if keras.backend.backend() != "tensorflow":
         return

@@ -75,12 +75,11 @@ def shown_search(
         neighbors = searched.neighbors[query, :SHOWN].tolist()
         pairs += [(query, other) for other in neighbors[:EXPLAINED]]
         score = float(searched.by_query["map_at_r"][query])
+        distances = np.round(searched.distances[query, :SHOWN], 3)
         answers[query] = {
             "score": None if np.isnan(score) else round(score, 4),
             "neighbors": neighbors,
-            "distances": np.round(
-                searched.distances[query, :SHOWN], 3
-            ).tolist(),
+            "distances": distances.tolist(),
             "right": searched.is_right[query, :SHOWN].tolist(),
         }
     shown: dict[str, Any] = {"queries": answers, "weights": {}, "parts": {}}
@@ -170,23 +169,21 @@ def class_rows(searched: list[Searched]) -> list[dict[str, Any]]:
     for label in np.unique(queries).tolist():
         most = int(np.argmax(others[label]))
         share = float(others[label, most])
+        mistaken = {"name": names[most], "share": share} if share else None
         rows.append(
             {
                 "name": names[label],
                 "images": int(images.images.class_sizes[label]),
-                "scores": [
-                    {
-                        measure: _mean(one.by_query[measure][queries == label])
-                        for measure in ("map_at_r", "precision_at_1")
-                    }
-                    for one in searched
-                ],
-                "mistaken": {"name": names[most], "share": share}
-                if share
-                else None,
+                "scores": [_means(one, queries == label) for one in searched],
+                "mistaken": mistaken,
             }
         )
     return rows
+
+
+def _means(searched, chosen):
+    measures = "map_at_r", "precision_at_1"
+    return {one: _mean(searched.by_query[one][chosen]) for one in measures}
 
 
 def _mean(values):

@@ -1,6 +1,5 @@
 """Write a report on runs: one HTML page that opens from disk."""
 
-import base64
 import datetime
 import json
 from collections.abc import Callable
@@ -12,7 +11,7 @@ import numpy as np
 import tyro
 
 from training.browsing.page_parts import rendered_page
-from training.pictures.encoding import encoded_image
+from training.pictures.encoding import data_address
 from training.reports.run_reading import (
     DATA_SETTINGS,
     read_runs,
@@ -71,14 +70,9 @@ def write_report(
 ) -> tuple[list[Path], list[str]]:
     """Reads runs and writes their page.
 
-    `say` gets a message before each long step.
-
-    Returns:
-        The files that were written, and sentences on what is missing.
-
-    Raises:
-        FileExistsError: the target is a file but not a report.
-        ValueError: none of the folders is a run.
+    `say` gets a message before each long step. Returns the files that were
+    written, and sentences on what is missing. Raises `FileExistsError` if the
+    target is no report, `ValueError` if none of the folders is a run.
     """
     _check_target(command.target)
     runs, notes = read_runs(command.runs)
@@ -236,21 +230,12 @@ def _details(detailed, command, data, notes, runs):
         }
         for method in dict.fromkeys(("pca", command.map))
     ]
-    data["thumbnails"] = {
-        point: _address(pixels, THUMBNAIL_SIDE)
-        for point, pixels in zip(
-            data["points"], images.pixels(points), strict=True
-        )
-    }
+    data["thumbnails"] = _addresses(images, data["points"], THUMBNAIL_SIDE)
     shown = set(queries)
     for search in data["searches"]:
         for answer in search["queries"].values():
             shown.update(answer["neighbors"])
-    chosen = sorted(shown)
-    data["pictures"] = {
-        image: _address(pixels, PICTURE_SIDE)
-        for image, pixels in zip(chosen, images.pixels(chosen), strict=True)
-    }
+    data["pictures"] = _addresses(images, sorted(shown), PICTURE_SIDE)
     data["classes"] = list(images.images.class_names)
     names = images.names
     data["images"] = {
@@ -298,23 +283,16 @@ def embedding_map(embeddings: np.ndarray, method: str) -> dict[str, Any]:
 
 
 def _curves(methods):
-    return [
-        {
-            "run": run.name,
-            "method": number,
-            "steps": [line["step"] for line in run.history],
-            "values": {
-                name: [line.get(name) for line in run.history]
-                for name in dict.fromkeys(
-                    name for line in run.history for name in line
-                )
-                if name != "step"
-            },
-        }
-        for number, method in enumerate(methods)
-        for run in method.runs
-        if run.history
-    ]
+    curves = []
+    for number, method in enumerate(methods):
+        for run in method.runs:
+            names = dict.fromkeys(name for line in run.history for name in line)
+            values = {n: [line.get(n) for line in run.history] for n in names}
+            if values:
+                curve = {"run": run.name, "method": number}
+                curve["steps"] = values.pop("step")
+                curves.append(curve | {"values": values})
+    return curves
 
 
 def _data_sets(searched):
@@ -322,11 +300,11 @@ def _data_sets(searched):
     rows = {}
     for one in searched.values():
         splits = one.images.splits
+        parts = splits.sides()
         for side in ("train", "validation", "test", "query", "gallery"):
-            part = getattr(splits, side)
-            if part is None:
+            if side not in parts:
                 continue
-            sizes = part.class_sizes
+            part, sizes = parts[side], parts[side].class_sizes
             rows[splits.name, side, len(part)] = {
                 "name": splits.name,
                 "side": side,
@@ -339,10 +317,10 @@ def _data_sets(searched):
     return list(rows.values())
 
 
-def _address(pixels, side):
-    """Encodes an image as a `data:` address."""
-    text = base64.b64encode(encoded_image(pixels, side=side)).decode()
-    return f"data:image/webp;base64,{text}"
+def _addresses(images, chosen, side):
+    """Maps the numbers of images to their `data:` addresses."""
+    found = zip(chosen, images.pixels(chosen), strict=True)
+    return {image: data_address(pixels, side) for image, pixels in found}
 
 
 def _rendered(page, data):

@@ -4,7 +4,6 @@ It opens from disk and saves `decisions.csv`, which `gsp.data.image_folder`,
 `gsp.data.csv_list` and `--decisions` read.
 """
 
-import base64
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 from keras_gsp.data import ImageSet
 from keras_gsp.retrieval import Suspects
 from training.browsing.page_parts import rendered_page
-from training.pictures.encoding import encoded_image
+from training.pictures.encoding import data_address
 from training.runs.run_directory import write_text
 
 TEMPLATE = Path(__file__).with_name("templates") / "review.html"
@@ -34,11 +33,8 @@ TITLES = {
 class Review:
     """Cards about the suspects among labeled image files.
 
-    Args:
-        images: the collection, with paths.
-        embeddings: (images, size).
-        found: its suspects.
-        root: folder that decisions name the images relative to.
+    `embeddings` are (images, size); decisions name the images, which have
+    paths, relative to the folder `root`.
     """
 
     def __init__(
@@ -95,7 +91,7 @@ class Review:
             + self._of_class(other, item),
             "choices": [
                 self._choice("keep", [item]),
-                self._choice("relabel", [item], label=other),
+                self._choice("relabel", [item], "relabel as", other),
                 self._choice("drop", [item]),
             ],
         }
@@ -134,16 +130,14 @@ class Review:
             "pictures": self._of_class(one, None) + self._of_class(two, None),
             "choices": [
                 self._choice("keep", [], "keep both classes"),
-                self._choice(
-                    "relabel", items, f"all of {two} become", label=one
-                ),
+                self._choice("relabel", items, f"all of {two} become", one),
             ],
         }
 
     def _choice(self, decision, items, words=None, label=None):
         return {
             "decision": decision,
-            "words": words or ("relabel as" if label else decision),
+            "words": words or decision,
             "paths": [self._names[item] for item in items],
             "label": label,
         }
@@ -164,6 +158,5 @@ class Review:
             image.draft("RGB", (2 * SIDE, 2 * SIDE))
             small = image.convert("RGB")
             small.thumbnail((2 * SIDE, 2 * SIDE))
-        content = encoded_image(np.asarray(small), side=SIDE)
-        text = base64.b64encode(content).decode()
-        return {"source": f"data:image/webp;base64,{text}", "caption": caption}
+        source = data_address(np.asarray(small), SIDE)
+        return {"source": source, "caption": caption}

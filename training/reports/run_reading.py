@@ -1,5 +1,6 @@
 """Read the files of runs, and note what is missing."""
 
+import contextlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,13 +10,8 @@ from training.recipes.recipe import Recipe
 from training.runs.run_directory import RunDirectory
 
 DATA_SETTINGS = (
-    "dataset",
-    "data_dir",
-    "source",
-    "train_classes",
-    "images_per_class",
-    "crop_size",
-    "resize",
+    *("dataset", "data_dir", "source", "train_classes"),
+    *("images_per_class", "crop_size", "resize"),
 )
 """Settings that decide which images a run is scored on, and their crop."""
 
@@ -117,25 +113,24 @@ def _recipe(run):
 
 
 def _history(run):
-    file, found, broken = run.directory.history, [], 0
-    lines = []
+    file, found, lines = run.directory.history, [], []
     if file.exists():
         lines = file.read_text(errors="replace").splitlines()
     for line in lines:
-        try:
+        with contextlib.suppress(ValueError):
             values = json.loads(line)
-            values["step"]
-            items = values.items()
-        except (ValueError, AttributeError, KeyError, TypeError):
-            broken += 1
-            continue
-        found.append({k: v for k, v in items if isinstance(v, int | float)})
+            if isinstance(values, dict) and "step" in values:
+                found.append(values)
+    broken = len(lines) - len(found)
     if broken:
         run.notes.append(
             f"{broken} of {len(lines)} lines of {file.name} cannot be read "
             "and are left out."
         )
-    return found
+    return [
+        {k: v for k, v in line.items() if isinstance(v, int | float)}
+        for line in found
+    ]
 
 
 def _scores(run):

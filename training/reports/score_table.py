@@ -48,25 +48,19 @@ def score_rows(
 
     Test scores have a 95 % interval over classes and seeds for runs in
     `searched`, which maps a run's name to its search. Validation scores are
-    the best of the learning curve.
-
-    Returns:
-        Dicts with `method`, `number` (of the method), `side`, `runs`, and
-        `cells`: for each measure a dict of `mean`, `low` and `high`, each
-        perhaps None.
+    the best of the learning curve. Rows are dicts with `method`, `number` (of
+    the method), `side`, `runs`, and `cells`: for each measure a dict of
+    `mean`, `low` and `high`, each perhaps None.
     """
     rows = []
     for number, method in enumerate(methods):
         found = [searched[r.name] for r in method.runs if r.name in searched]
-        cells: list[dict[str, Any]] = []
-        for measure in MEASURES:
-            if found:
-                cells.append(
-                    _interval([s.by_query[measure] for s in found], found)
-                )
-            else:
-                written = [written_score(run, measure) for run in method.runs]
-                cells.append(_mean_alone(written))
+        cells = _written_cells(method)
+        if found:
+            cells = [
+                _interval([one.by_query[measure] for one in found], found)
+                for measure in MEASURES
+            ]
         best = [
             max(run.history, key=lambda line: line.get("val_map_at_r", -1.0))
             for run in method.runs
@@ -93,16 +87,16 @@ def _sizes(method):
     for name in scores:
         size = name.removeprefix("map_at_r_")
         if size != name:
-            cells = [
-                _mean_alone(
-                    [
-                        written_score(run, f"{measure}_{size}")
-                        for run in method.runs
-                    ]
-                )
-                for measure in MEASURES
-            ]
+            cells = _written_cells(method, f"_{size}")
             yield f"test, first {size}", len(method.runs), cells
+
+
+def _written_cells(method, ending=""):
+    """The means of `scores.json` of a method's runs."""
+    return [
+        _mean_alone([written_score(run, m + ending) for run in method.runs])
+        for m in MEASURES
+    ]
 
 
 def difference_rows(
@@ -111,25 +105,18 @@ def difference_rows(
     """Compares each method with the first, query by query.
 
     Methods that searched different images get a sentence in `notes` instead
-    of a row.
-
-    Returns:
-        Dicts with `method`, `number`, `against`, `measure`, `runs`, `mean`,
-        `low` and `high`.
+    of a row, a dict with `method`, `number`, `against`, `measure`, `runs`,
+    `mean`, `low` and `high`.
     """
-    found = {
-        (number, method.name): [
-            searched[r.name] for r in method.runs if r.name in searched
-        ]
-        for number, method in enumerate(methods)
-    }
-    found = {key: runs for key, runs in found.items() if runs}
+    found = []
+    for number, method in enumerate(methods):
+        own = [searched[r.name] for r in method.runs if r.name in searched]
+        if own:
+            found.append((number, method.name, own))
     rows = []
-    for number, name in list(found)[1:]:
-        _, first = next(iter(found))
-        pairs = list(
-            zip(found[number, name], found[next(iter(found))], strict=False)
-        )
+    for number, name, own in found[1:]:
+        _, first, others = found[0]
+        pairs = list(zip(own, others, strict=False))
         if not all(_is_same_search(one, other) for one, other in pairs):
             notes.append(
                 f"{name} and {first} are scored on different images, so they "

@@ -69,13 +69,13 @@ class ScoredImages:
 
         images = self.images
         if chosen is not None:
-            positions = np.asarray(chosen, "int64")
+            rows = np.asarray(chosen, "int64")
             images = ImageSet(
                 # Labels are not read; `subset` would drop repeated images.
-                labels=np.zeros(len(positions), "int64"),
+                np.zeros(len(rows), "int64"),
                 class_names=("",),
-                images=None if images.paths else images.images[positions],
-                paths=images.paths and [images.paths[i] for i in positions],
+                images=None if images.paths else images.images[rows],
+                paths=images.paths and [images.paths[i] for i in rows],
             )
         recipe = self.recipe.with_(cache_features=False)
         for pixels, _ in evaluation_batches(
@@ -125,13 +125,9 @@ def scored_images(recipe: Recipe, max_images: int) -> ScoredImages:
         splits = read_recipe(recipe)
     messages = [str(warning.message) for warning in caught]
     notes = [text for text in messages if "unusable images" in text]
-    if (
-        splits.validation is None
-        and splits.train.num_classes >= recipe.validation_folds
-    ):
-        splits = splits.with_validation(
-            recipe.validation_folds, recipe.validation_fold
-        )
+    folds = recipe.validation_folds
+    if splits.validation is None and splits.train.num_classes >= folds:
+        splits = splits.with_validation(folds, recipe.validation_fold)
     images = splits.test if splits.query is None else splits.query
     num_queries = len(images)
     if splits.gallery is not None:
@@ -144,10 +140,8 @@ def scored_images(recipe: Recipe, max_images: int) -> ScoredImages:
             "chosen at random: their scores are of an easier search than the "
             "run's own."
         )
-        images, num_queries = (
-            images.subset(kept),
-            int((kept < num_queries).sum()),
-        )
+        images = images.subset(kept)
+        num_queries = int((kept < num_queries).sum())
     return ScoredImages(
         recipe, splits, images, num_queries, tuple(notes), is_sample
     )
@@ -186,15 +180,14 @@ def search_all(encoder: keras.Model, images: ScoredImages) -> Searched:
         min(NEIGHBORS, len(positions) - (start == 0)),
         exclude_ids=np.arange(queries),
     )
-    sides: dict[str, Any] = {
-        "gallery_embeddings": gallery,
-        "gallery_labels": labels,
-    }
+    sides: dict[str, Any] = {}
+    if start:
+        sides = {"gallery_embeddings": gallery, "gallery_labels": labels}
     scores = gsp.metrics.retrieval_scores(
         embeddings[:queries],
         images.labels[:queries],
         per_query=True,
-        **(sides if start else {}),
+        **sides,
     )
     return Searched(
         images=images,

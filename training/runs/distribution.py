@@ -1,19 +1,10 @@
 """Trains one run on several devices, with the engines of Keras.
 
-| word | engine | proxies and class embeddings |
-| --- | --- | --- |
-| `none` | one device | whole |
-| `data` | `keras.distribution.DataParallel`, JAX | a copy a device |
-| `model` | `keras.distribution.ModelParallel`, JAX | cut by class |
-| `mirrored` | `tf.distribute.MirroredStrategy` | a copy a device |
-
-The loss sees the global batch with each engine, so the numbers are the same,
-except for batch normalization with `mirrored`; see
-`docs/guides/distribute.md`.
-
-On JAX the devices may belong to several processes, on one or several hosts:
-each feeds its part of the batch and embeds its part of the evaluation, and the
-first one writes. See `keras_gsp.embeddings.processes`.
+`data` is `keras.distribution.DataParallel` and `model`, which cuts proxies and
+class embeddings by class, `ModelParallel`, both on JAX; `mirrored` is
+`tf.distribute.MirroredStrategy`. The loss sees the global batch with each, so
+the numbers are the same, but for batch normalization with `mirrored`: see
+`docs/guides/distribute.md`, also on several processes.
 """
 
 import os
@@ -76,10 +67,7 @@ class Distribution:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Connects the processes, and ends this one together with the others.
-
-        Enter it before anything is computed. Does nothing in one process.
-        """
+        """Connects the processes before anything is computed, and ends all."""
         if self.num_processes == 1 or self.kind == "mirrored":
             yield
             return
@@ -118,11 +106,9 @@ class Distribution:
             return None
         import keras
 
-        layout = keras.distribution.distribution().get_data_layout(
-            (batch_size,)
-        )
-        sharding = layout.backend_layout
-        parts = sharding.addressable_devices_indices_map((batch_size,))
+        shape = (batch_size,)
+        layout = keras.distribution.distribution().get_data_layout(shape)
+        parts = layout.backend_layout.addressable_devices_indices_map(shape)
         rows = np.arange(batch_size)
         return np.unique([rows[part] for part in parts.values()])
 
@@ -168,9 +154,7 @@ class Distribution:
         if parts < 2:
             yield (
                 f"`--distribution {self.kind}` needs 2 devices or more. "
-                f"Received: {', '.join(devices)}. Leave the option out, or "
-                "try JAX on a processor in parts: XLA_FLAGS="
-                "--xla_force_host_platform_device_count=2."
+                f"Received: {', '.join(devices)}. Leave the option out."
             )
         if self.kind == "model":
             received = f"Received: model_devices={self.model_devices}."
@@ -203,10 +187,7 @@ class Distribution:
 
 
 def _mirrored_problems(recipe, num_processes):
-    on_jax = (
-        "`KERAS_BACKEND=jax python -m training.train RECIPE "
-        "--distribution data`"
-    )
+    on_jax = "KERAS_BACKEND=jax and --distribution data"
     # TensorFlow's MultiWorkerMirroredStrategy fails inside Keras 3
     # (keras-team/keras#20585).
     found = {"TF_CONFIG": os.environ.get("TF_CONFIG")}
@@ -216,8 +197,8 @@ def _mirrored_problems(recipe, num_processes):
         if value:
             yield (
                 "`--distribution mirrored` must run in one process. "
-                f"Received: {name}={value}. Unset it, or train on JAX: "
-                f"{on_jax}; docs/guides/distribute.md explains several hosts."
+                f"Received: {name}={value}. Unset it, or train with {on_jax}: "
+                "docs/guides/distribute.md."
             )
     for name, reason in (
         ("jit_compile", "XLA cannot read a replica's variables"),
@@ -226,7 +207,7 @@ def _mirrored_problems(recipe, num_processes):
         if getattr(recipe, name):
             yield (
                 f"`{name}` must be False with `--distribution mirrored`: "
-                f"{reason}. Received: {name}=True. On JAX it works: {on_jax}."
+                f"{reason}. Received: {name}=True. It works with {on_jax}."
             )
 
 

@@ -1,7 +1,5 @@
 """Export a run: its encoder, with a gallery to search."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
@@ -9,18 +7,14 @@ import time
 import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
 
 from training.browsing.exports import DEFAULT_FOLDER, write_gallery_images
-from training.datasets.image_set import RetrievalSplits
 from training.recipes.settings import Range, check_fields, positive, share
 from training.runs.run_directory import RunDirectory
-
-if TYPE_CHECKING:
-    from keras_gsp.data import ImageSet
 
 between_zero_and_one = Range("in (0, 1)", lambda number: 0 < number < 1)
 HELD_OUT = 0.1
@@ -77,28 +71,26 @@ class Export:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.quantization is not None and self.format == "saved_model":
-            raise ValueError(
-                "`quantization` is for format=onnx and litert. Received: "
-                f"quantization={self.quantization}, format={self.format}."
-            )
-        if self.codes is not None and (
-            self.format != "saved_model" or self.index != "exact"
+        is_model, index = self.format == "saved_model", self.index
+        for name, is_wrong, expectation in (
+            ("quantization", is_model, "is for format=onnx and litert"),
+            (
+                "codes",
+                not is_model or index != "exact",
+                "needs format=saved_model and index=exact",
+            ),
+            ("false_accept_rate", index == "none", "needs a gallery"),
         ):
-            raise ValueError(
-                "`codes` needs format=saved_model and index=exact. Received: "
-                f"codes={self.codes}, format={self.format}, "
-                f"index={self.index}."
-            )
-        if self.format != "saved_model" and self.index == "scann":
+            value = getattr(self, name)
+            if value is not None and is_wrong:
+                raise ValueError(
+                    f"`{name}` {expectation}. Received: {name}={value}, "
+                    f"format={self.format}, index={index}."
+                )
+        if not is_model and index == "scann":
             raise ValueError(
                 "`index` must be exact or none with another format than "
                 f"saved_model. Received: index=scann, format={self.format}."
-            )
-        if self.false_accept_rate is not None and self.index == "none":
-            raise ValueError(
-                "`false_accept_rate` needs a gallery. Received: index=none, "
-                f"false_accept_rate={self.false_accept_rate}."
             )
 
     @property
@@ -145,8 +137,11 @@ def export_run(export: Export) -> None:
     whole = load_encoder(directory)
     encoder = gsp.models.truncate_encoder(whole, export.truncate_to)
     expected = expected_preprocessing(recipe, encoder)
-    metadata: dict[str, Any] = {"run": directory.path.name}
-    metadata |= directory.read_settings() | {"command": export.command}
+    metadata: dict[str, Any] = {
+        "run": directory.path.name,
+        **directory.read_settings(),
+        "command": export.command,
+    }
     if export.license is not None:
         metadata["license"] = export.license
     if directory.is_finished:
@@ -156,18 +151,19 @@ def export_run(export: Export) -> None:
         "metadata": metadata,
         "overwrite": export.overwrite,
     }
-    splits = None
-    if export.truncate_to is not None:
+    is_alone = export.index == "none"
+    is_model = export.format == "saved_model"
+    splits: Any = None
+    if export.truncate_to is not None or not (is_alone and is_model):
         splits = load_splits(recipe)
+    if export.truncate_to is not None:
         metadata["truncation"] = _truncation(export, recipe, whole, splits)
-    if export.index == "none" and export.format == "saved_model":
-        gsp.retrieval.export_encoder(encoder, export.target, **options)
-        return
-    splits = splits or load_splits(recipe)
-    if export.index == "none":
-        _export_portable(export, recipe, encoder, options, splits)
-    else:
+    if not is_alone:
         _export_with_gallery(export, recipe, encoder, options, splits)
+    elif is_model:
+        gsp.retrieval.export_encoder(encoder, export.target, **options)
+    else:
+        _export_portable(export, recipe, encoder, options, splits)
 
 
 def _truncation(export, recipe, encoder, splits):
@@ -184,24 +180,20 @@ def _truncation(export, recipe, encoder, splits):
     whole = embed(encoder, recipe, images)
     part = truncated(whole, export.truncate_to, normalization_of(encoder))
     count = min(export.neighbors + 1, len(images))
-    near = [
-        gsp.retrieval.ExactIndex(rows).search(rows, count).indices
-        for rows in (whole, part)
-    ]
+    near, scores = [], []
+    for rows in (whole, part):
+        near.append(gsp.retrieval.ExactIndex(rows).search(rows, count).indices)
+        scores.append(gsp.metrics.retrieval_scores(rows, images.labels))
     kept = [
         len(({*one} & {*other}) - {image})
         for image, (one, other) in enumerate(zip(*near, strict=True))
-    ]
-    scores = [
-        float(gsp.metrics.retrieval_scores(rows, images.labels)["map_at_r"])
-        for rows in (whole, part)
     ]
     return {
         "embedding_size": whole.shape[1],
         "truncate_to": export.truncate_to,
         "split": export.split,
-        "map_at_r_of_whole": scores[0],
-        "map_at_r_of_part": scores[1],
+        "map_at_r_of_whole": float(scores[0]["map_at_r"]),
+        "map_at_r_of_part": float(scores[1]["map_at_r"]),
         "neighbors": count - 1,
         "neighbors_kept": float(np.mean(kept)) / max(count - 1, 1),
     }
@@ -218,13 +210,11 @@ def _export_with_gallery(export, recipe, encoder, options, splits):
     if export.index == "scann":
         index_class = gsp.retrieval.ScannIndex
     if held_out is not None and export.is_approximate:
-        options = options | {
-            "held_out": _named_batches(recipe, held_out),
-            "minimum_recall": export.minimum_recall,
-        }
-    ids = _image_ids(gallery, export.split)
-    class_names = np.array(gallery.class_names)[gallery.labels]
-    index = index_class(embed(encoder, recipe, gallery), class_names, ids)
+        options["held_out"] = _named_batches(recipe, held_out)
+        options["minimum_recall"] = export.minimum_recall
+    ids = gallery.paths or [f"{export.split}/{i}" for i in range(len(gallery))]
+    ids, rows = np.array(ids), embed(encoder, recipe, gallery)
+    index = index_class(rows, gallery.names, ids)
     if export.false_accept_rate is not None:
         # Validation classes: no weight was trained on them.
         index.match = gsp.retrieval.MatchThreshold.calibrated(
@@ -235,8 +225,8 @@ def _export_with_gallery(export, recipe, encoder, options, splits):
     if export.format != "saved_model":
         _export_portable(export, recipe, encoder, options, splits, index)
         return
-    options = options | {"neighbors": export.neighbors, "overwrite": True}
-    options["codes"] = export.codes
+    options |= {"neighbors": export.neighbors, "codes": export.codes}
+    options["overwrite"] = True
     with whole_folder(export.target, overwrite=export.overwrite) as folder:
         gsp.retrieval.export_retriever(encoder, index, folder, **options)
         if gallery.images is not None:
@@ -244,9 +234,7 @@ def _export_with_gallery(export, recipe, encoder, options, splits):
             write_checksums(folder)
 
 
-def _gallery(
-    export: Export, splits: RetrievalSplits
-) -> tuple[ImageSet, ImageSet | None]:
+def _gallery(export, splits):
     """Returns the gallery, and images to measure an approximate search with."""
     gallery, held_out = getattr(splits, export.split), None
     if export.split == "test" and splits.gallery is not None:
@@ -274,11 +262,9 @@ def _export_portable(export, recipe, encoder, options, splits, index=None):
         pixels.numpy()
         for pixels, _ in evaluation_batches(recipe, images, encoder=encoder)
     ]
-    write = gsp.retrieval.export_onnx
-    if export.format == "litert":
-        write = gsp.retrieval.export_litert
-    options = options | {"quantization": export.quantization}
-    options = options | {"index": index, "sample_images": batches[0][:SAMPLES]}
+    write = getattr(gsp.retrieval, f"export_{export.format}")
+    options |= {"quantization": export.quantization, "index": index}
+    options["sample_images"] = batches[0][:SAMPLES]
 
     def map_at_r(embed):
         embeddings = np.concatenate([embed(pixels) for pixels in batches])
@@ -333,13 +319,6 @@ def _converters_silent():
             yield
         finally:
             os.dup2(own.fileno(), 2)
-
-
-def _image_ids(images, split):
-    """Returns the files of images on disk, `split/number` of others."""
-    if images.paths is not None:
-        return np.array(images.paths)
-    return np.array([f"{split}/{i}" for i in range(len(images))])
 
 
 def _named_batches(recipe, images):

@@ -31,12 +31,12 @@ class ProgressBar(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Shows the bar."""
-        total = self.params["epochs"] * self._steps_per_epoch
-        # Only the first process prints; None disables the bar where standard
-        # error is no terminal.
-        disable = None if is_first_process() else True
         self._bar = tqdm(
-            total=total, desc=self._name, unit="step", disable=disable
+            total=self.params["epochs"] * self._steps_per_epoch,
+            desc=self._name,
+            unit="step",
+            # None: where standard error is no terminal.
+            disable=None if is_first_process() else True,
         )
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
@@ -66,12 +66,10 @@ class ProgressBar(keras.callbacks.Callback):
         """Leaves the bar, and shows what was trained and the memory taken."""
         self._bar.close()
         if is_first_process():
+            model = self.model
             trained, every = (
                 sum(math.prod(weight.shape) for weight in weights)
-                for weights in (
-                    self.model.trainable_weights,
-                    self.model.weights,
-                )
+                for weights in (model.trainable_weights, model.weights)
             )
             print(
                 f"{self._name}: {trained:,} of {every:,} parameters trained, "

@@ -11,22 +11,15 @@ from training.recipes.recipe import Recipe
 
 
 class RunDirectory:
-    """Files of a run, `runs/<name>`; finished ones are never overwritten.
-
-    Attributes:
-        path: The folder.
-        settings: Recipe, seed, versions and commit.
-        history: Losses and validation scores, a line per evaluation.
-        scores: Test scores, the last file of a run: with it a run is finished.
-        encoder: The encoder with its best weights.
-        checkpoint: Folder of checkpoints from which a killed run resumes.
-        tensorboard: Folder of TensorBoard's logs.
-    """
+    """Files of a run, `runs/<name>`; finished ones are never overwritten."""
 
     def __init__(self, path: str | os.PathLike) -> None:
         self.path = Path(path)
+        # Recipe, seed, versions and commit.
         self.settings = self.path / "settings.json"
+        # Losses and validation scores, a line for each evaluation.
         self.history = self.path / "history.jsonl"
+        # The last file of a run: with it a run is finished.
         self.scores = self.path / "scores.json"
         self.encoder = self.path / "encoder.keras"
         self.checkpoint = self.path / "checkpoint"

@@ -67,7 +67,7 @@ def _with_teacher(recipe, images, embeddings):
     """Scores of the teacher, and of the student in the teacher's gallery."""
     import keras_gsp as gsp
 
-    gallery = embed(load_teacher(recipe), recipe, images)
+    gallery = embed(load_encoder(Path(recipe.teacher)), recipe, images)
     own = np.arange(len(images))
     # An image does not find itself.
     sides = {"gallery_labels": images.labels, "query_groups": own}
@@ -105,8 +105,7 @@ def teacher_embeddings(recipe: Recipe, images: Any, encoder: Any) -> Any:
     """
     if recipe.teacher is None:
         return None
-    teacher = load_teacher(recipe)
-    found = embed(teacher, recipe, images)
+    found = embed(load_encoder(Path(recipe.teacher)), recipe, images)
     size = encoder.output_shape[-1]
     if found.shape[1] != size:
         raise ValueError(
@@ -115,16 +114,6 @@ def teacher_embeddings(recipe: Recipe, images: Any, encoder: Any) -> Any:
             f"--embedding-size {found.shape[1]}."
         )
     return found
-
-
-def load_teacher(recipe: Recipe) -> Any:
-    """Loads the encoder that teaches a recipe."""
-    import keras
-
-    import keras_gsp  # noqa: F401, registers the layers
-
-    file = encoder_file(Path(recipe.teacher))
-    return keras.models.load_model(file, compile=False)
 
 
 def encoder_file(path: Path) -> Path:
@@ -144,21 +133,20 @@ def load_preprocessing(path: Path) -> Any:
 
     Raises `ValueError` if encoder and recipe of a run contradict each other.
     """
-    import keras
-
+    encoder = load_encoder(path)
     import keras_gsp as gsp
     from training.recipes.batches import expected_preprocessing
 
-    encoder = keras.models.load_model(encoder_file(path), compile=False)
     if path.suffix == ".keras":
         return gsp.data.preprocessing_of(encoder)
     recipe = RunDirectory(path).read_recipe().with_(cache_features=False)
     return expected_preprocessing(recipe, encoder)
 
 
-def load_encoder(directory: RunDirectory) -> Any:
-    """Loads the trained encoder of a run."""
-    file = encoder_file(directory.path)
+def load_encoder(run: RunDirectory | Path) -> Any:
+    """Loads the trained encoder of a run, or of a `.keras` file."""
+    file = encoder_file(run.path if isinstance(run, RunDirectory) else run)
+    # TensorFlow takes seconds to import: not for an error.
     import keras
 
     import keras_gsp  # noqa: F401, registers the layers

@@ -8,7 +8,6 @@ import threading
 import zlib
 from types import SimpleNamespace
 
-import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -16,8 +15,6 @@ from PIL import Image
 from tests.training import headless_browser as browser
 from training import browse
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("exports need TensorFlow", allow_module_level=True)
 pytest.importorskip("starlette")
 pytest.importorskip("httpx2")
 
@@ -51,26 +48,19 @@ def test_the_page_finds_the_neighbors_of_the_export(served):
     )
 
 
-def test_more_neighbors_than_the_export_returns(served):
-    answer = served.client.post("/search?k=17", content=served.files[0]).json()
-    assert len(answer["neighbors"]) == 17
-    distances = [one["distance"] for one in answer["neighbors"]]
-    assert distances == sorted(distances)
+def test_more_neighbors_one_class_and_an_image_of_the_gallery(served):
+    def found(contents=None, **options):
+        answer = served.client.post("/search", params=options, content=contents)
+        return answer.json()["neighbors"]
 
-
-def test_search_within_one_class(served):
+    more = found(served.files[0], k=17)  # The export returns 10.
+    distances = [one["distance"] for one in more]
+    assert len(distances) == 17 and distances == sorted(distances)
     label = str(served.search.labels[-1])
-    answer = served.client.post(
-        "/search", params={"label": label, "k": 50}, content=served.files[0]
-    ).json()
-    labels = [one["label"] for one in answer["neighbors"]]
+    labels = [one["label"] for one in found(served.files[0], label=label, k=50)]
     assert labels == [label] * int(np.sum(served.search.labels == label))
-
-
-def test_an_image_of_the_gallery_does_not_find_itself(served):
-    answer = served.client.post("/search?k=50&position=2").json()
-    found = [one["position"] for one in answer["neighbors"]]
-    assert 2 not in found and len(found) == len(served.search) - 1
+    positions = [one["position"] for one in found(k=50, position=2)]
+    assert 2 not in positions and len(positions) == len(served.search) - 1
 
 
 def test_contributions_sum_to_the_similarity(served):
@@ -177,14 +167,10 @@ def test_a_page_of_another_origin_is_refused(served, path, origin):
     assert answer.status_code == 403
 
 
-def test_the_own_origin_is_allowed(served):
-    answer = served.client.post(
-        "/search?position=0", headers={"Origin": "http://127.0.0.1"}
-    )
+def test_the_own_origin_is_allowed_and_other_sources_are_not(served):
+    own = {"Origin": "http://127.0.0.1"}
+    answer = served.client.post("/search?position=0", headers=own)
     assert answer.status_code == 200
-
-
-def test_the_page_forbids_other_sources(served):
     page = served.client.get("/")
     assert page.headers["Cross-Origin-Resource-Policy"] == "same-origin"
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]

@@ -1,6 +1,5 @@
 """One picture that counts, in front of many that distract."""
 
-import keras
 import numpy as np
 import pytest
 
@@ -8,9 +7,6 @@ from tests.training.datasets import layouts
 from training.datasets.clutter import clutter_splits, compose_clutter
 from training.recipes.data import read_recipe
 from training.recipes.recipe import Recipe
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("images are read by tf.data", allow_module_level=True)
 
 
 def drawing(color, side=20):

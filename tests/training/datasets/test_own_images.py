@@ -7,11 +7,7 @@ from tests.training.datasets import layouts
 from training.datasets.collage import collage_splits, compose_collages
 from training.datasets.own_images import csv_splits, folder_splits
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("KERAS_GSP_CACHE", str(folder))
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def test_named_sides_of_different_classes_are_kept(tmp_path):

@@ -9,12 +9,7 @@ from tests.training.datasets import layouts
 from training.datasets.published import published_splits as read
 from training.datasets.reading import READERS, read_splits
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("KERAS_GSP_CACHE", str(folder))
-    return folder
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def names_of(splits):

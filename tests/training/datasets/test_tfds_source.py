@@ -9,10 +9,7 @@ from training.datasets.tfds_source import SOURCES, tfds_splits
 tfds = pytest.importorskip("tensorflow_datasets")
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("KERAS_GSP_CACHE", str(folder))
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.mark.parametrize("dataset", sorted(SOURCES))

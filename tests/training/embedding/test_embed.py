@@ -18,9 +18,6 @@ from training.embedding.collection import read_embeddings
 from training.embedding.sources import shards_of
 
 pq = pytest.importorskip("pyarrow.parquet")
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="TensorFlow decodes"
-)
 NUM_IMAGES = 11
 
 

@@ -6,9 +6,6 @@ import keras
 import numpy as np
 import pytest
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training runs on TensorFlow", allow_module_level=True)
-
 from training.recipes.backbone import build_backbone, fetch_imagenet_weights
 from training.recipes.choices import MANY, is_gsp, poolings
 from training.recipes.encoder import build_histogram, build_recipe_encoder

@@ -1,6 +1,5 @@
 """Cached features train the same head as the images would."""
 
-import keras
 import numpy as np
 import pytest
 
@@ -11,13 +10,7 @@ from training.recipes.backbone import build_backbone
 from training.recipes.learner import build_learner
 from training.recipes.recipe import Recipe
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("images are read by tf.data", allow_module_level=True)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture

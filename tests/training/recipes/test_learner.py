@@ -1,14 +1,9 @@
 """Every combination of methods makes a learner that learns."""
 
-import keras
 import numpy as np
 import pytest
 
 from keras_gsp.models.encoder import features_before
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training runs on TensorFlow", allow_module_level=True)
-
 from training.recipes.learner import (
     build_learner,
     settle_statistics,

@@ -5,10 +5,6 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training runs on TensorFlow", allow_module_level=True)
-
 from training.recipes.learner import build_learner
 from training.recipes.named import named
 from training.recipes.optimizer import CoupledAdam, Rate, RateOnPlateau

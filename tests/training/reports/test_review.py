@@ -10,9 +10,6 @@ from PIL import Image
 from tests.training import headless_browser as browser
 from training import doctor
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("images are read by tf.data", allow_module_level=True)
-
 
 @pytest.fixture
 def colors(tmp_path):

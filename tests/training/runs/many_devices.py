@@ -137,21 +137,17 @@ def shares(learner):
     }
 
 
-def gap(found, expected):
-    found, expected = np.asarray(found), np.asarray(expected)
-    with np.errstate(invalid="ignore"):  # A best score begins at -inf.
-        gaps = np.where(found == expected, 0.0, np.abs(found - expected))
-    return float(gaps.max(initial=0.0))
-
-
 def relative_gap(found, expected):
     """The largest difference, over the largest number where that is above 1.
 
     Proxies grow to a length of three: a rounding of theirs is so much larger.
     """
+    found, expected = np.asarray(found), np.asarray(expected)
+    with np.errstate(invalid="ignore"):  # A best score begins at -inf.
+        gaps = np.where(found == expected, 0.0, np.abs(found - expected))
     sizes = np.abs(expected)
     largest = sizes.max(initial=1.0, where=np.isfinite(sizes))
-    return gap(found, expected) / float(largest)
+    return float(gaps.max(initial=0.0) / largest)
 
 
 def difference(found, expected):
@@ -168,13 +164,11 @@ def difference(found, expected):
 
 
 def on_jax():
-    found = {}
     for case in CASES:
         one = steps(case, "none")
-        found[f"data/{case}"] = difference(steps(case, "data"), one)
+        yield f"data/{case}", difference(steps(case, "data"), one)
         if case in CUT_BY_CLASS:
-            found[f"model/{case}"] = difference(steps(case, "model"), one)
-    return found
+            yield f"model/{case}", difference(steps(case, "model"), one)
 
 
 def on_tensorflow():
@@ -184,21 +178,16 @@ def on_tensorflow():
     cpu = tf.config.list_physical_devices("CPU")[0]
     halves = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, halves)
-    found = {}
     for case, batch_norm in [*((case, False) for case in CASES), MIRRORED_NORM]:
         one = steps(case, "none", batch_norm=batch_norm)
         both = steps(case, "mirrored", batch_norm=batch_norm)
         name = f"{case}, normalized" if batch_norm else case
-        found[f"mirrored/{name}"] = difference(both, one)
-    return found
+        yield f"mirrored/{name}", difference(both, one)
 
 
 def main(path):
-    if keras.backend.backend() == "tensorflow":
-        found = on_tensorflow()
-    else:
-        found = on_jax()
-    path.write_text(json.dumps(found))
+    is_jax = keras.backend.backend() == "jax"
+    path.write_text(json.dumps(dict(on_jax() if is_jax else on_tensorflow())))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,7 @@
 """Callbacks log what a method does."""
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training runs on TensorFlow", allow_module_level=True)
 
 from training.recipes.learner import build_learner
 from training.recipes.named import named

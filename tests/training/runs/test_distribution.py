@@ -1,5 +1,6 @@
 """A run on several devices is the run on one; what is not, is refused."""
 
+import functools
 import json
 import os
 import re
@@ -19,10 +20,6 @@ RECIPE = named("glyphs", pooling="gsp", regularizer="zsr").with_(
     classes_per_batch=4
 )
 ROOT = Path(__file__).parents[3]
-FOUR_DEVICES = {
-    "KERAS_BACKEND": "jax",
-    "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-}
 
 
 @pytest.fixture
@@ -114,25 +111,22 @@ def test_the_command_refuses_before_anything_is_written(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def run_many_devices(path, environment):
-    command = [sys.executable, "-m", "tests.training.runs.many_devices", path]
-    env = os.environ | environment
-    subprocess.run(command, cwd=ROOT, env=env, check=True, timeout=900)
-    return json.loads(path.read_text())
-
-
 @pytest.fixture(scope="module")
-def on_jax(tmp_path_factory):
-    """All comparisons in a process of its own, which has four devices."""
-    path = tmp_path_factory.mktemp("devices") / "found.json"
-    return run_many_devices(path, FOUR_DEVICES)
+def found_on(tmp_path_factory):
+    """Comparisons in processes of their own, which have several devices."""
 
+    @functools.cache
+    def run(backend):
+        path = tmp_path_factory.mktemp("devices") / "found.json"
+        module = "tests.training.runs.many_devices"
+        env = os.environ | {"KERAS_BACKEND": backend}
+        if backend == "jax":
+            env["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+        command = [sys.executable, "-m", module, path]
+        subprocess.run(command, cwd=ROOT, env=env, check=True, timeout=900)
+        return json.loads(path.read_text())
 
-@pytest.fixture(scope="module")
-def on_tensorflow(tmp_path_factory):
-    """The same in a process with two processors of TensorFlow."""
-    path = tmp_path_factory.mktemp("replicas") / "found.json"
-    return run_many_devices(path, {"KERAS_BACKEND": "tensorflow"})
+    return run
 
 
 def assert_same_steps(found):
@@ -143,14 +137,17 @@ def assert_same_steps(found):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_four_devices_take_the_steps_of_one(on_jax, case):
-    assert_same_steps(on_jax[f"data/{case}"])
+@pytest.mark.parametrize(
+    ("backend", "kind"), [("jax", "data"), ("tensorflow", "mirrored")]
+)
+def test_several_devices_take_the_steps_of_one(found_on, backend, kind, case):
+    assert_same_steps(found_on(backend)[f"{kind}/{case}"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CUT_BY_CLASS)
-def test_classes_cut_in_two_take_the_steps_of_one_device(on_jax, case):
-    found = on_jax[f"model/{case}"]
+def test_classes_cut_in_two_take_the_steps_of_one_device(found_on, case):
+    found = found_on("jax")[f"model/{case}"]
     assert_same_steps(found)
     cut = {path: share for path, share in found["shares"].items() if share < 1}
     # The weight and its momentum, half of each on a device; nothing else.
@@ -159,13 +156,7 @@ def test_classes_cut_in_two_take_the_steps_of_one_device(on_jax, case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-def test_two_replicas_take_the_steps_of_one(on_tensorflow, case):
-    assert_same_steps(on_tensorflow[f"mirrored/{case}"])
-
-
-@pytest.mark.slow
-def test_a_replica_normalizes_its_own_part_of_the_batch(on_tensorflow):
+def test_a_replica_normalizes_its_own_part_of_the_batch(found_on):
     # As the guide says: on JAX it is the whole batch, see `encoder`.
-    found = on_tensorflow["mirrored/multi_similarity, normalized"]
+    found = found_on("tensorflow")["mirrored/multi_similarity, normalized"]
     assert found["loss"] > 1e-3 and found["weights"] > 1e-3

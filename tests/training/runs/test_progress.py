@@ -40,8 +40,7 @@ def test_in_a_log_an_evaluation_is_a_line(capfd, monkeypatch):
     assert "try" not in err
 
 
-def history(*scores, problems=None):
-    problems = problems or [0] * len(scores)
+def history(*scores, problems):
     return [
         {"step": 10 * i + 10, "val_map_at_r": score, "ccp_problem": problem}
         for i, (score, problem) in enumerate(zip(scores, problems, strict=True))
@@ -49,11 +48,21 @@ def history(*scores, problems=None):
 
 
 @pytest.mark.parametrize(
-    "scores, step",
-    [((0.1, 0.3, 0.2), 20), ((0.3, 0.3), 10), ((np.nan, 0.1, np.nan), 20)],
+    "scores, step, scored",
+    [
+        ((0.1, 0.3, 0.2), 20, 1),
+        ((0.3, 0.3), 10, 0),
+        ((np.nan, 0.1, np.nan), 20, 1),
+        ((0.1, 0.2, 0.3, 0.1), 30, 2),
+    ],
 )
-def test_the_first_of_the_best_is_kept(scores, step):
-    assert best_evaluation(history(*scores), "map_at_r")["step"] == step
+def test_the_first_of_the_best_is_kept_and_its_problem(scores, step, scored):
+    lines = history(*scores, problems=range(len(scores)))
+    assert best_evaluation(lines, "map_at_r")["step"] == step
+    assert solved_problems(lines, "map_at_r") == {
+        "num_problems": len(scores) - 1,
+        "scored_problem": scored,
+    }
 
 
 def test_another_measure_may_choose():
@@ -63,12 +72,3 @@ def test_another_measure_may_choose():
     ]
     assert best_evaluation(lines, "map_at_r")["step"] == 1
     assert best_evaluation(lines, "precision_at_1")["step"] == 2
-
-
-@pytest.mark.parametrize(
-    "scores, scored", [((0.1, 0.3, 0.2, 0.25), 1), ((0.1, 0.2, 0.3, 0.1), 2)]
-)
-def test_problems_after_the_best_do_not_count(scores, scored):
-    lines = history(*scores, problems=[0, 1, 2, 3])
-    found = solved_problems(lines, "map_at_r")
-    assert found == {"num_problems": 3, "scored_problem": scored}

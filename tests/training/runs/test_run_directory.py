@@ -75,21 +75,23 @@ def test_a_run_killed_in_its_first_file_may_resume(tmp_path):
     assert run.read_recipe() == Recipe.of(seed=3)
 
 
-@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
-def test_a_folder_that_is_read_only_is_named(tmp_path, code):
-    run = RunDirectory(tmp_path / "x")
-    with pytest.raises(PermissionError, match="that can be written to.*/x, wh"):
-        with run.being_written():
-            raise OSError(code, os.strerror(code), str(run.settings))
-
-
-@pytest.mark.parametrize("file", [None, "x/checkpoint/step-000000002.npz"])
-def test_a_full_disk_says_how_to_resume(tmp_path, file):
-    run = RunDirectory(tmp_path / "x")
-    with pytest.raises(OSError, match="must be space.*No space left.*resumes"):
-        with run.being_written():
-            words = [] if file is None else [str(tmp_path / file)]
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *words)
+@pytest.mark.parametrize(
+    "code, file, words",
+    [
+        (errno.EACCES, "x/settings.json", "that can be written to.*/x, wh"),
+        (errno.EROFS, "x/settings.json", "that can be written to.*/x, wh"),
+        (errno.ENOSPC, None, "must be space.*No space left.*resumes"),
+        (errno.ENOSPC, "x/step-2.npz", "must be space.*No space left.*resumes"),
+    ],
+)
+def test_an_error_about_a_runs_file_says_what_to_do(
+    tmp_path, code, file, words
+):
+    named = [] if file is None else [str(tmp_path / file)]
+    kind = OSError if code == errno.ENOSPC else PermissionError
+    with pytest.raises(kind, match=words):
+        with RunDirectory(tmp_path / "x").being_written():
+            raise OSError(code, os.strerror(code), *named)
 
 
 def test_an_error_about_another_file_stays_as_it_is(tmp_path):
