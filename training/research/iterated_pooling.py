@@ -16,9 +16,6 @@ from keras_gsp.layers.pooling.feature_pooling import flat_features
 from keras_gsp.ops.normalization import unit_ball
 from keras_gsp.ops.transport import BallTransport
 
-START = 0.0
-"""log t before the first round, as the paper's t = 1."""
-
 
 def iterated_transport(
     costs: Any,
@@ -29,48 +26,31 @@ def iterated_transport(
 ) -> Any:
     """Partial transport with the paper's iteration, for autodiff.
 
-    Args:
-        costs: (..., num_prototypes, num_features), float32 or float64.
-        transport_ratio: in (0, 1], a number.
-        inverse_temperature: positive number.
-        num_rounds: rounds of the iteration.
-
-    Returns:
-        `residual` (..., num_features) and `plan` (..., num_prototypes,
-        num_features), as `gsp.ops.partial_transport`; exact only when the
-        iteration has converged.
+    Arguments and results are those of `gsp.ops.partial_transport`; exact only
+    when the iteration has converged.
     """
     scaled = -inverse_temperature * costs
     log_affinities = ops.logsumexp(scaled, axis=-2)
     assignment = ops.softmax(scaled, axis=-2)
-    threshold = ops.zeros_like(log_affinities[..., :1]) + START
+    # log t; the paper starts at t = 1.
+    threshold = ops.zeros_like(log_affinities[..., :1])
     for _ in range(num_rounds):
         chosen = ops.sigmoid(log_affinities + threshold)
         threshold = threshold + (
             math.log(transport_ratio)
             - ops.log(ops.mean(chosen, axis=-1, keepdims=True))
         )
-    return _transported(log_affinities + threshold, assignment)
+    logits, count = log_affinities + threshold, costs.shape[-1]
+    plan = assignment * ops.sigmoid(logits)[..., None, :] / count
+    return ops.sigmoid(-logits) / count, plan
 
 
-def iterated_transport_in_closed_form(
-    costs: Any,
-    *,
-    transport_ratio: float,
-    inverse_temperature: float,
-    num_rounds: int,
-) -> Any:
+def iterated_transport_in_closed_form(costs: Any, **options: Any) -> Any:
     """The same iteration with the paper's gradient instead of autodiff.
 
     Proposition 4.2, as corrected in `partial_transport`, at the last iterate:
     exact once the iteration has converged, in memory that does not grow with
-    the rounds.
-
-    Args:
-        costs: As for `iterated_transport`, like all other arguments.
-        transport_ratio: See there.
-        inverse_temperature: See there.
-        num_rounds: See there.
+    the rounds. Arguments are those of `iterated_transport`.
 
     Returns:
         (..., 1 + num_prototypes, num_features): residual, then plan. One
@@ -80,12 +60,7 @@ def iterated_transport_in_closed_form(
 
     @ops.custom_gradient
     def solve(costs):
-        residual, plan = iterated_transport(
-            costs,
-            transport_ratio=transport_ratio,
-            inverse_temperature=inverse_temperature,
-            num_rounds=num_rounds,
-        )
+        residual, plan = iterated_transport(costs, **options)
 
         def gradient(*inputs, upstream=None):
             if upstream is None:
@@ -95,8 +70,8 @@ def iterated_transport_in_closed_form(
                 upstream[..., 1:, :],
                 residual,
                 plan,
-                transport_ratio=transport_ratio,
-                inverse_temperature=inverse_temperature,
+                options["transport_ratio"],
+                options["inverse_temperature"],
             )
 
         joined = ops.concatenate([residual[..., None, :], plan], axis=-2)
@@ -105,18 +80,11 @@ def iterated_transport_in_closed_form(
     return solve(costs)
 
 
-def _transported(logits, assignment):
-    count = logits.shape[-1]
-    plan = assignment * ops.expand_dims(ops.sigmoid(logits) / count, -2)
-    return ops.sigmoid(-logits) / count, plan
-
-
 def _closed_form(
     residual_pull,
     plan_pull,
     residual,
     plan,
-    *,
     transport_ratio,
     inverse_temperature,
 ):

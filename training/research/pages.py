@@ -6,23 +6,23 @@ one record or several. `index.md` is `summary.md`, its numbers filled in from
 the records, and a table of methods.
 """
 
-import importlib
 import re
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from training.pictures.palette import picture
 from training.research.report import (
     Table,
-    markdown_table,
     read_record,
     write_record,
 )
 from training.research.study_record import interval, study_record, study_table
+from training.runs.command_line import run_command
 from training.runs.run_directory import write_text
 
 DOCS = Path(__file__).parents[2] / "docs" / "results"
@@ -42,17 +42,17 @@ class Page:
         records: Names of records, in the page's order. A record without a
             page of its own gets one under its name.
         about: What a reader has to know.
-        curves: Records whose learning curves are drawn.
-        gains: Records whose gains over average pooling are drawn as bars.
-        costs: Records whose poolings' gains are drawn against their time.
+        curves: Record whose learning curves are drawn.
+        gains: Record whose gains over average pooling are drawn as bars.
+        costs: Record whose poolings' gains are drawn against their time.
     """
 
     title: str
     records: tuple[str, ...]
     about: str = ""
-    curves: tuple[str, ...] = ()
-    gains: tuple[str, ...] = ()
-    costs: tuple[str, ...] = ()
+    curves: str = ""
+    gains: str = ""
+    costs: str = ""
 
 
 UNTUNED = (
@@ -63,13 +63,13 @@ PAGES = {
     "clutter": Page(
         "Objects among distractors: GSP, every pooling, fine-tuning",
         ("clutter-pretrained",),
-        gains=("clutter-pretrained",),
-        costs=("clutter-pretrained",),
+        gains="clutter-pretrained",
+        costs="clutter-pretrained",
     ),
     "gsp_pays": Page(
         "When GSP pays, and its settings",
         ("gsp-pays", "gsp-settings"),
-        gains=("gsp-pays",),
+        gains="gsp-pays",
     ),
     "birds": Page(
         "Photographs of birds, 25 classes to learn from",
@@ -80,13 +80,13 @@ PAGES = {
         "Many classes with few images: emoji",
         ("emoji-frozen", "emoji"),
         UNTUNED,
-        curves=("emoji",),
+        curves="emoji",
     ),
     "glyphs": Page(
         "Letters among symbols, from random weights",
         ("glyphs",),
         UNTUNED,
-        curves=("glyphs",),
+        curves="glyphs",
     ),
     "proxies": Page(
         "One set of sampled proxies, or several problems: CCP", ("ccp",)
@@ -144,6 +144,15 @@ LOSSES = {
     "proxy-anchor": "ProxyAnchor",
     "proxy-nca": "ProxyNCA++",
 }
+METHOD_TABLE = (
+    "What each method adds to the same loss with average pooling, in points of "
+    "MAP@R on unseen classes: paired differences with their 95 % interval over "
+    "classes and seeds (on frozen birds, folds), bold where the interval "
+    "excludes zero. The first row of a data set is the gain of the loss over "
+    "the untrained network. Each row has its own learning rate, chosen on "
+    "validation classes; with *, an older study, all rows share one. With so "
+    "many intervals, one in twenty excludes zero by chance."
+)
 
 
 @dataclass(frozen=True)
@@ -161,6 +170,8 @@ class PagesCommand:
 def add_record(source: Path, docs: Path) -> Path:
     """Copies a study's or another command's numbers to the pages' folder.
 
+    A picture that the command drew is copied too; others are drawn again.
+
     Raises:
         FileNotFoundError: no such file, or no finished run of a study.
         ValueError: a file that is no record.
@@ -176,13 +187,17 @@ def add_record(source: Path, docs: Path) -> Path:
         )
     path = docs / f"{name}.json"
     write_record(path, record)
-    for picture in docs.glob(f"{name}*.png"):
-        picture.unlink()  # Drawn again with the pages.
+    for file in (f"{name}.png", f"{name}_hulls.png"):
+        drawn = source.with_name(file)
+        if not drawn.exists():
+            (docs / file).unlink(missing_ok=True)
+        elif drawn != docs / file:
+            shutil.copy(drawn, docs)
     return path
 
 
 def write_pages(folder: Path = DOCS) -> list[Path]:
-    """Writes all pages, and the pictures that are missing.
+    """Writes all pages, and the pictures of studies that are missing.
 
     A picture's bytes depend on the version of matplotlib, so that a picture
     that exists stays.
@@ -202,13 +217,13 @@ def write_pages(folder: Path = DOCS) -> list[Path]:
 def pages(folder: Path = DOCS) -> dict[str, str]:
     """File name -> text of every page that the records of a folder make."""
     records = _records(folder)
-    made = {}
-    titles: dict[str, str] = {}
+    made, titles = {}, {}
     for name, page in _pages_of(records).items():
         parts = [MADE, f"# {page.title}", page.about]
-        own = {one: records[one] for one in page.records}
-        for one, record in own.items():
-            parts += _section(one, record, folder, len(own) > 1)
+        for one in page.records:
+            heading = f"## {records[one]['title']}"
+            parts += [heading if len(page.records) > 1 else ""]
+            parts += _section(one, records[one], folder)
         if page.costs and (folder / f"{name}.png").exists():
             parts.append(f"![Gain against cost]({name}.png)")
         made[f"{name}.md"] = "\n\n".join(filter(None, parts)) + "\n"
@@ -218,28 +233,22 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
 
 
 def draw_missing(folder: Path) -> list[Path]:
-    """Draws the pictures of a folder's records that have none."""
+    """Draws the pictures of a folder's studies that have none."""
     records = _records(folder)
-    drawn = []
+    wanted: dict[str, tuple] = {}
     for name, page in _pages_of(records).items():
-        for one in page.records:
-            path = folder / f"{one}.png"
-            if path.exists():
-                continue
-            record = records[one]
-            if record["kind"] == "experiment":
-                _module(record).draw(path, record["results"])
-            elif one in page.gains:
-                draw_gains(path, record)
-            elif one in page.curves:
-                draw_curves(path, record)
-            else:
-                continue
-            drawn.append(path)
+        if page.curves in records:
+            wanted[page.curves] = draw_curves, records[page.curves]
+        if page.gains in records:
+            wanted[page.gains] = draw_gains, records[page.gains]
+        if {page.costs, "pooling"} <= {*records}:
+            both = records[page.costs], records["pooling"]
+            wanted[name] = draw_costs, *both
+    drawn = []
+    for name, (draw, *shown) in wanted.items():
         path = folder / f"{name}.png"
-        own = {one: records[one] for one in page.costs if one in records}
-        if own and "pooling" in records and not path.exists():
-            draw_costs(path, own, records["pooling"])
+        if not path.exists():
+            draw(path, *shown)
             drawn.append(path)
     return drawn
 
@@ -256,73 +265,46 @@ def _pages_of(records):
     for name, page in PAGES.items():
         there = tuple(one for one in page.records if one in records)
         if there:
-            found[name] = Page(**vars(page) | {"records": there})
+            found[name] = replace(page, records=there)
     grouped = {one for page in found.values() for one in page.records}
-    for name, record in records.items():
-        if name not in grouped:
-            title = record.get("title") or _first_line(record)
-            found[name] = Page(title, (name,))
-    return found
+    return found | {
+        name: Page(record["title"], (name,))
+        for name, record in records.items()
+        if name not in grouped
+    }
 
 
-def _first_line(record):
-    return (_module(record).__doc__ or "").partition("\n")[0]
-
-
-def _module(record):
-    name = f"training.research.experiments.{record['experiment']}"
-    return importlib.import_module(name)
-
-
-def _section(name, record, folder, has_heading):
-    results = ""
-    match record["kind"]:
-        case "study":
-            tables = [study_table(record)]
-            tables += [Table(**one) for one in record.get("tables", ())]
-            title, about = record["title"], _about_study(record)
-        case "experiment":
-            module = _module(record)
-            lines = (module.__doc__ or "").strip().split("\n\n")
-            title, tables = lines[0], []
-            results = module.table(record["results"])
-            about = "\n\n".join(one for one in lines[1:] if one[:4] != "    ")
-        case _:
-            tables = [Table(**one) for one in record["tables"]]
-            title, about = record["title"], record["about"]
-    parts = [f"## {title}" if has_heading else ""]
-    if record.get("command"):
-        parts.append(f"    {record['command']}")
-    parts += [about, results]
+def _section(name, record, folder):
+    tables = [Table(**one) for one in record.get("tables", ())]
+    about, before = record["about"], ""
+    if record["kind"] == "study":
+        tables = [study_table(record), *tables]
+        about = f"{about} {_about_study(record)}".strip()
+        before = f"{record['title']}: "
+    command = record.get("command")
+    parts = [f"    {command}" if command else "", about]
     for table in tables:
         parts += [f"### {table.title}" if table.title else "", table.markdown()]
-    for picture in (name, f"{name}_hulls"):
-        if (folder / f"{picture}.png").exists():
-            parts.append(f"![{picture.replace('_', ' ')}]({picture}.png)")
-    return [*parts, _settings(record), _environment(record)]
+    for drawn in (name, f"{name}_hulls"):
+        if (folder / f"{drawn}.png").exists():
+            parts.append(f"![{drawn.replace('_', ' ')}]({drawn}.png)")
+    return [*parts, _settings(record), before + _environment(record)]
 
 
 def _about_study(record):
     steps = sorted({row["steps"] for row in record["rows"]} - {0})
     words = " or ".join(f"{one:,}" for one in steps)
-    is_tuned = any(row.get("rates") for row in record["rows"])
-    rate = (
-        "Each row's learning rate is the best of its grid on the validation "
-        "classes."
-        if is_tuned
-        else "One learning rate for all rows."
-    )
-    return " ".join(
-        filter(
-            None,
-            [
-                record["about"],
-                f"{words} steps; the weights with the best validation MAP@R "
-                f"are scored once on the test classes. {rate} Percentages, "
-                "mean ± standard deviation; differences are paired, query by "
-                "query, with 95 % intervals over classes and models.",
-            ],
+    rate = "One learning rate for all rows."
+    if any(row.get("rates") for row in record["rows"]):
+        rate = (
+            "Each row's learning rate is the best of its grid on the "
+            "validation classes."
         )
+    return (
+        f"{words} steps; the weights with the best validation MAP@R are scored "
+        f"once on the test classes. {rate} Percentages, mean ± standard "
+        "deviation; differences are paired, query by query, with 95 % "
+        "intervals over classes and models."
     )
 
 
@@ -342,26 +324,11 @@ def _environment(record):
     packages = ", ".join(f"{k} {v}" for k, v in found["packages"].items())
     commits = record.get("commits") or [found.get("commit") or "unknown"]
     words = ", ".join(one[:12] for one in commits)
-    title = record.get("title", "")
-    name = f"{title}: " if record["kind"] == "study" else ""
-    return f"{name}Python {found['python']}, {packages}; commit {words}."
+    return f"Python {found['python']}, {packages}; commit {words}."
 
 
 def _index(titles, records):
-    table = method_table(records)
-    parts = [MADE, "# Results", summary(records)]
-    if table:
-        parts += [
-            "What each method adds to the same loss with average pooling, in "
-            "points of MAP@R on unseen classes: paired differences with their "
-            "95 % interval over classes and seeds (on frozen birds, folds), "
-            "bold where the interval excludes zero. The first row of a data "
-            "set is the gain of the loss over the untrained network. Each row "
-            "has its own learning rate, chosen on validation classes; with *, "
-            "an older study, all rows share one. With so many intervals, one "
-            "in twenty excludes zero by chance.",
-            table,
-        ]
+    parts = [MADE, "# Results", summary(records), method_table(records)]
     lines = [f"- [{title}]({name}.md)" for name, title in titles.items()]
     parts += ["## Pages", "\n".join(lines)]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -406,14 +373,7 @@ def head_ratios(costs: Mapping[str, Any]) -> dict[str, float]:
 
 
 def method_table(records: Mapping[str, Mapping[str, Any]]) -> str:
-    """The table of methods: a row for each data set and method.
-
-    Args:
-        records: Name -> record.
-
-    Returns:
-        Markdown; nothing without a study of `DATA`.
-    """
+    """The table of methods: a row for each data set and method of `DATA`."""
     rows = []
     for name, ending, page, title in DATA:
         found = {
@@ -429,7 +389,8 @@ def method_table(records: Mapping[str, Mapping[str, Any]]) -> str:
             if any(cells):
                 rows.append([f"[{title}]({page}.md)", words, *cells])
     headings = ("data", "method", *LOSSES.values())
-    return markdown_table(headings, rows, num_left=2) if rows else ""
+    table = Table(headings, rows, 2).markdown()
+    return f"{METHOD_TABLE}\n\n{table}" if rows else ""
 
 
 def _gain(found):
@@ -441,37 +402,36 @@ def _gain(found):
 
 def draw_curves(path: Path, record: Mapping[str, Any]) -> None:
     """Draws mean validation curves, a panel for each loss."""
-    from training.pictures.palette import picture
+    from matplotlib import colormaps
 
     rows = [row for row in record["rows"] if row["curve"].get("steps")]
     losses = list(dict.fromkeys(row["row"] for row in rows))
+    methods = list(dict.fromkeys(row["method"] for row in rows))
     columns = min(4, len(losses))
     lines = -(-len(losses) // columns)
-    colors = _colors([row["method"] for row in rows])
     size = (3.6 * columns, 3.0 * lines + 0.8)
+    shown = {}
     with picture(path, lines, columns, figsize=size, sharex=True) as axes:
-        for axis, loss in zip(axes.flat, losses, strict=False):
-            for row in (row for row in rows if row["row"] == loss):
-                curve = row["curve"]
-                axis.plot(
-                    curve["steps"],
-                    curve["val_map_at_r"],
-                    color=colors[row["method"]],
-                    lw=1.5,
-                )
-            axis.set_title(loss)
+        for row in rows:
+            axis = axes.flat[losses.index(row["row"])]
+            axis.set_title(row["row"])
+            method, curve = row["method"], row["curve"]
+            color = colormaps["tab20"](methods.index(method) % 20)
+            line = axis.plot(
+                curve["steps"], curve["val_map_at_r"], color=color, lw=1.5
+            )
+            shown[method] = line[0]
         for axis in axes.flat[len(losses) :]:
             axis.set_axis_off()
         figure = axes[0, 0].figure
         figure.supxlabel("training step")
         figure.supylabel("validation MAP@R")
-        _legend(figure, colors)
+        names, handles = [*shown], [*shown.values()]
+        figure.legend(handles, names, loc="outside lower center", ncols=6)
 
 
 def draw_gains(path: Path, record: Mapping[str, Any]) -> None:
     """Draws every cell's gain over average pooling, with its interval."""
-    from training.pictures.palette import picture
-
     rows = [row for row in record["rows"] if row["differences"].get("gap")]
     gains = [row["differences"]["gap"] for row in rows]
     is_one = len({row["method"] for row in rows}) == 1
@@ -483,11 +443,7 @@ def draw_gains(path: Path, record: Mapping[str, Any]) -> None:
     with picture(path, 1, 1, figsize=size) as axes:
         axis = axes[0, 0]
         middle = [100 * one["difference"] for one in gains]
-        ends = [
-            [100 * abs(one["difference"] - one[end]) for one in gains]
-            for end in ("low", "high")
-        ]
-        axis.barh(names, middle, xerr=ends, color="0.7", ecolor="0.2")
+        axis.barh(names, middle, xerr=_ends(gains), color="0.7", ecolor="0.2")
         axis.axvline(0.0, color="0.2", lw=1)
         axis.invert_yaxis()
         axis.margins(y=0.01)
@@ -495,78 +451,49 @@ def draw_gains(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def draw_costs(
-    path: Path, studies: Mapping[str, Any], costs: Mapping[str, Any]
+    path: Path, study: Mapping[str, Any], costs: Mapping[str, Any]
 ) -> None:
-    """Draws each pooling's gain over averaging against the time of its head.
-
-    Args:
-        path: PNG file.
-        studies: Records of studies with every pooling.
-        costs: Record of the benchmark `pooling`.
-    """
-    from training.pictures.palette import picture
-
+    """Draws each pooling's gain over averaging against the time of its head."""
     ratios = head_ratios(costs)
-    size = (5.5 * len(studies), 5.5)
-    with picture(path, 1, len(studies), figsize=size) as axes:
-        for axis, record in zip(axes[0], studies.values(), strict=True):
-            for row in record["rows"]:
-                found = row["differences"].get("gap")
-                if row["row"] != "c2" or not found:
-                    continue
-                if row["method"] not in ratios:
-                    continue
-                place = ratios[row["method"]], 100 * found["difference"]
-                below, above = (
-                    100 * abs(found["difference"] - found[end])
-                    for end in ("low", "high")
-                )
-                axis.errorbar(*place, yerr=[[below], [above]], fmt="o", lw=1)
-                axis.annotate(row["method"], place, fontsize=8)
-            axis.axhline(0.0, color="0.6", lw=1)
-            axis.set_xscale("log")
-            axis.set_title(record["title"].partition(":")[0], fontsize=10)
-            axis.set_xlabel("time of the head, to a 1 x 1 convolution")
-        axes[0, 0].set_ylabel("gain over averaging, C2, points of MAP@R")
+    with picture(path, 1, 1, figsize=(5.5, 5.5)) as axes:
+        axis = axes[0, 0]
+        for row in study["rows"]:
+            method, found = row["method"], row["differences"].get("gap")
+            if row["row"] == "c2" and found and method in ratios:
+                place, ends = [100 * found["difference"]], _ends([found])
+                axis.errorbar(ratios[method], place, ends, fmt="o", lw=1)
+                axis.annotate(method, (ratios[method], *place), fontsize=8)
+        axis.axhline(0.0, color="0.6", lw=1)
+        axis.set_xscale("log")
+        axis.set_title(study["title"].partition(":")[0], fontsize=10)
+        axis.set_xlabel("time of the head, to a 1 x 1 convolution")
+        axis.set_ylabel("gain over averaging, C2, points of MAP@R")
 
 
-def _colors(methods: Sequence[str]) -> dict[str, Any]:
-    from matplotlib import colormaps
-
-    names = list(dict.fromkeys(methods))
-    colors = colormaps["tab20"]
-    return {name: colors(i % 20) for i, name in enumerate(names)}
-
-
-def _legend(figure, colors):
-    from matplotlib.lines import Line2D
-
-    handles = [
-        Line2D([], [], color=c, label=name) for name, c in colors.items()
+def _ends(differences):
+    """How far the ends of intervals are from their middle, in points."""
+    return [
+        [100 * abs(one["difference"] - one[end]) for one in differences]
+        for end in ("low", "high")
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=6)
+
+
+def run_pages(command: PagesCommand) -> None:
+    """Adds records and writes the pages, or prints tables."""
+    if command.show:
+        for source in command.sources:
+            print(study_table(study_record(source)).markdown())
+        return
+    command.docs.mkdir(parents=True, exist_ok=True)
+    for source in command.sources:
+        print(add_record(source, command.docs))
+    for path in write_pages(command.docs):
+        print(path)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    command = tyro.cli(
-        PagesCommand,
-        prog="python -m training.research.pages",
-        description=__doc__,
-        args=arguments,
-    )
-    try:
-        if command.show:
-            for source in command.sources:
-                print(study_table(study_record(source)).markdown())
-            return
-        command.docs.mkdir(parents=True, exist_ok=True)
-        for source in command.sources:
-            print(add_record(source, command.docs))
-        for path in write_pages(command.docs):
-            print(path)
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(f"error: {error}")
+    run_command("research.pages", __doc__, PagesCommand, run_pages, arguments)
 
 
 if __name__ == "__main__":

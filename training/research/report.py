@@ -6,59 +6,33 @@ records by `python -m training.research.pages`.
 | kind | written by | its own keys |
 | --- | --- | --- |
 | study | `python -m training.research.pages runs/STUDY` | `rows` |
-| experiment | `python -m training.research.experiments.NAME --json FILE` | `results` |
+| experiment | `python -m training.research.experiments.NAME --json FILE` | `tables`, `results` |
 | benchmark | `python -m training.research.benchmarks.NAME --json FILE` | `tables` |
 | campaign | `python -m training.research.campaigns.NAME --json FILE` | `tables` |
 """
 
 import datetime
 import json
+import multiprocessing
 import os
 import platform
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from training.runs.command_line import run_command
 from training.runs.environment import environment
 from training.runs.run_directory import write_text
 
-RESEARCH = "training.research"
-
-
-def markdown_table(
-    headings: Sequence[Any],
-    rows: Iterable[Sequence[Any]],
-    *,
-    num_left: int | None = None,
-) -> str:
-    """Returns a Markdown table.
-
-    Args:
-        headings: One for each column.
-        rows: Cells, as many as headings.
-        num_left: Number of left-aligned columns, the others are numbers.
-            None: all columns are left-aligned.
-    """
-    left = len(headings) if num_left is None else num_left
-    rules = ["---"] * left + ["---:"] * (len(headings) - left)
-    lines = [headings, rules, *rows]
-    return "\n".join("| " + " | ".join(map(str, r)) + " |" for r in lines)
-
 
 def mean_and_deviation(values: Iterable[float]) -> dict[str, Any]:
-    """Mean and sample standard deviation of repeated measurements.
-
-    Args:
-        values: One number for each seed, fold or repetition.
-
-    Returns:
-        Dict of `mean`, `std`, which is None for a single number, and
-        `values`.
-    """
+    """`mean`, sample deviation `std` (None for one number), and `values`."""
     numbers = np.asarray(list(values), "float64")
     deviation = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
     return {
@@ -68,15 +42,18 @@ def mean_and_deviation(values: Iterable[float]) -> dict[str, Any]:
     }
 
 
+def over_runs(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict]:
+    """`mean_and_deviation` of each number of several runs."""
+    return {n: mean_and_deviation(run[n] for run in runs) for n in runs[0]}
+
+
 def spread(
     measure: Mapping[str, Any], factor: float = 1.0, digits: int = 4
 ) -> str:
     """Formats a mean as `0.1234 ± 0.0056`, without `±` for one number.
 
-    Args:
-        measure: What `mean_and_deviation` returned.
-        factor: 100 for percentages.
-        digits: Digits after the point.
+    `measure` is what `mean_and_deviation` returned; `factor` is 100 for
+    percentages.
     """
     text = f"{factor * measure['mean']:.{digits}f}"
     if measure["std"] is None:
@@ -96,28 +73,26 @@ class Table:
     """
 
     headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[Any]]
     num_left: int = 1
     title: str = ""
 
     def markdown(self) -> str:
         """The table in Markdown."""
-        return markdown_table(self.headings, self.rows, num_left=self.num_left)
+        rules = ["---"] * self.num_left
+        rules += ["---:"] * (len(self.headings) - self.num_left)
+        lines = [self.headings, rules, *self.rows]
+        return "\n".join("| " + " | ".join(map(str, r)) + " |" for r in lines)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Repeated times of one contender.
-
-    Attributes:
-        name: Name of the contender.
-        seconds: One time for each repetition.
-        facts: Further columns by heading, formatted.
-    """
+    """Repeated times of one contender."""
 
     name: str
     seconds: Sequence[float]
     facts: Mapping[str, str] = field(default_factory=dict)
+    """Further columns by heading, formatted."""
 
 
 def ratio_table(
@@ -126,11 +101,7 @@ def ratio_table(
     """Times as ratios to those of the first contender.
 
     A ratio compares medians; its spread is the range over the repetitions.
-
-    Args:
-        measurements: All others are compared with the first.
-        title: What was measured.
-        first: Heading of the contenders' names.
+    `first` is the heading of the contenders' names.
     """
     headings = list(dict.fromkeys(h for m in measurements for h in m.facts))
     unit = np.median(measurements[0].seconds)
@@ -171,60 +142,8 @@ class CommandSettings:
     smoke: bool = False
     """Tiny sizes, to check in seconds that everything runs."""
 
-    def small(self) -> "CommandSettings":
-        """The settings of a smoke test."""
-        return self
-
-
-Settings = TypeVar("Settings", bound=CommandSettings)
-
-
-def run_benchmark(
-    name: str,
-    title: str,
-    about: str | None,
-    settings: Settings,
-    measure: Callable[[Settings], Iterable[Table]],
-    *,
-    kind: str = "benchmark",
-) -> list[Table]:
-    """Measures, prints each table as soon as it is complete, writes a record.
-
-    Args:
-        name: Module below `training.research`, `"benchmarks.pooling"`.
-        title: Title of the page.
-        about: The module's docstring, which becomes the page's text.
-        settings: The options; those of `small` with `smoke`.
-        measure: Yields the tables.
-        kind: `"benchmark"` or `"campaign"`.
-
-    Returns:
-        The tables.
-    """
-    command = command_line(name, settings)
-    sizes: Any = settings.small() if settings.smoke else settings
-    load = os.getloadavg()[0]
-    tables = []
-    for table in measure(sizes):
-        heading = f"{table.title}\n\n" if table.title else ""
-        print(f"\n{heading}{table.markdown()}", flush=True)
-        tables.append(table)
-        if settings.json is not None:
-            # After each table: an interrupted command leaves a record.
-            record = {
-                "kind": kind,
-                "title": title,
-                "command": command,
-                "about": _without_commands(about or ""),
-                "settings": asdict(sizes),
-                "environment": environment(),
-                "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-                "device": device_name(),
-                "load": load,
-                "tables": [vars(one) for one in tables],
-            }
-            write_record(settings.json, record)
-    return tables
+    SMALL: ClassVar[Mapping[str, Any]] = {}
+    """What the settings of a smoke test change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,59 +152,117 @@ class ExperimentSettings(CommandSettings):
 
     seeds: tuple[int, ...] = (0, 1, 2)
     """One repetition each."""
-    out: Path = Path("runs/experiments")
-    """Folder for the record and the picture."""
 
 
-Experiment = TypeVar("Experiment", bound=ExperimentSettings)
-
-
-def run_experiment(
-    name: str,
-    settings: Experiment,
-    measure: Callable[[Experiment], dict],
-    draw: Callable[[Path, dict], None],
-    table: Callable[[dict], str],
-) -> dict:
-    """Measures, prints a table, writes a record and a picture.
+def run_benchmark(
+    module: Any, title: str, arguments: list[str] | None
+) -> list[Table]:
+    """Measures, prints each table as soon as it is complete, writes a record.
 
     Args:
-        name: The experiment's module.
-        settings: Its options; those of `small` with `smoke`.
-        measure: Returns the results: numbers, lists and dicts.
-        draw: Draws results into a PNG file.
-        table: Formats results as a Markdown table.
-
-    Returns:
-        The results.
+        module: Module with `Settings`, the options, and `measure`, which
+            yields tables. Its docstring becomes the page's text.
+        title: Title of the page; may name settings in braces.
+        arguments: Of the command line.
     """
-    sizes: Any = settings.small() if settings.smoke else settings
-    results = plain(measure(sizes))
-    record = {
-        "kind": "experiment",
-        "experiment": name,
-        "command": command_line(f"experiments.{name}", settings),
-        "settings": asdict(sizes),
-        "environment": environment(),
-        "results": results,
-    }
-    for path in filter(None, (settings.out / f"{name}.json", settings.json)):
-        write_record(path, record)
-        draw(path.with_suffix(".png"), results)
+    name, about = _name_of(module), module.__doc__
+
+    def run(settings):
+        record = _record(name, title.format(**vars(settings)), about, settings)
+        tables = []
+        for table in module.measure(_sizes(settings)):
+            _print(table)
+            tables.append(table)
+            if settings.json is not None:
+                # After each table: an interrupted command leaves a record.
+                _write(settings.json, record, tables)
+        return tables
+
+    options = f"research.{name}", about, module.Settings
+    return run_command(*options, run, arguments)
+
+
+def run_experiment(module: Any, arguments: list[str] | None) -> None:
+    """Measures, prints tables, writes a record and the picture beside it.
+
+    Without `--json` they are in `runs/experiments`.
+
+    Args:
+        module: Module with `Settings`, `measure`, which returns results
+            (numbers, lists and dicts), `tables`, which formats them, and
+            `draw`, which draws them into a PNG file. Its docstring is a title,
+            then the page's text.
+        arguments: Of the command line.
+    """
+    name, about = _name_of(module), module.__doc__
+    title, _, text = about.partition("\n\n")
+
+    def run(settings):
+        record = _record(name, title, text, settings)
+        results = plain(module.measure(_sizes(settings)))
+        found = module.tables(results)
+        file = Path("runs", *name.split(".")).with_suffix(".json")
+        path = settings.json or file
+        _write(path, record, found, results=results)
+        module.draw(path.with_suffix(".png"), results)
         print(path)
-    print(f"\n{table(results)}")
-    return results
+        for table in found:
+            _print(table)
+
+    options = f"research.{name}", about, module.Settings
+    run_command(*options, run, arguments)
+
+
+def _name_of(module):
+    """`benchmarks.pooling`, also of the module that Python runs."""
+    return module.__spec__.name.removeprefix("training.research.")
+
+
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function in a new process, whose peak of memory is its own.
+
+    A process that is killed ends in a `BrokenProcessPool`.
+    """
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def _sizes(settings):
+    """The settings, with `SMALL` in a smoke test."""
+    return replace(settings, **settings.SMALL) if settings.smoke else settings
+
+
+def _print(table):
+    heading = f"{table.title}\n\n" if table.title else ""
+    print(f"\n{heading}{table.markdown()}", flush=True)
+
+
+def _record(name, title, about, settings):
+    """What is known before anything is measured."""
+    paragraphs = (about or "").strip().split("\n\n")
+    return {
+        "kind": name.partition("s.")[0],
+        "title": title,
+        "command": command_line(name, settings),
+        "about": "\n\n".join(one for one in paragraphs if one[:4] != "    "),
+        "settings": asdict(_sizes(settings)),
+        "environment": environment(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def _write(path, record, tables, **more):
+    more["tables"] = [vars(one) for one in tables]
+    write_record(path, record | {"device": device_name()} | more)
 
 
 def command_line(name: str, settings: Any) -> str:
     """A command with the options that are not at their defaults.
 
-    Args:
-        name: Module below `training.research`.
-        settings: The command's dataclass. Paths are left out; of a string
-            with a path its last part remains.
+    Paths are left out; of a string with a path its last part remains.
     """
-    words = [f"python -m {RESEARCH}.{name}"]
+    words = [f"python -m training.research.{name}"]
     for one in fields(settings):
         value = getattr(settings, one.name)
         default = one.default
@@ -296,10 +273,9 @@ def command_line(name: str, settings: Any) -> str:
         option = one.name.replace("_", "-")
         if isinstance(value, bool):
             words.append(f"--{option}" if value else f"--no-{option}")
-        else:
-            values = np.ravel(np.array(value, object))
-            words += [f"--{option}"]
-            words += [shlex.quote(str(_without_folder(v))) for v in values]
+            continue
+        values = _without_folder(np.ravel(np.array(value, object)).tolist())
+        words += [f"--{option}", *(shlex.quote(str(one)) for one in values)]
     return " ".join(words)
 
 
@@ -350,19 +326,16 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
         for name, value in kept.get("environment", {}).items()
         if name != "platform"
     }
+    compact = partial(json.dumps, ensure_ascii=False)
     lines = []
     for key, value in _rounded(plain(kept)).items():
-        text = _compact(value)
+        text = compact(value)
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            rows = ",\n".join(f"  {_compact(row)}" for row in value)
+            rows = ",\n".join(f"  {compact(row)}" for row in value)
             text = f"[\n{rows}\n ]"
         lines.append(f"{json.dumps(key)}: {text}")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, "{\n " + ",\n ".join(lines) + "\n}\n")
-
-
-def _compact(value):
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _rounded(value):
@@ -379,19 +352,12 @@ def _rounded(value):
 def _without_folder(value):
     if isinstance(value, list | tuple):
         return [_without_folder(one) for one in value]
-    is_path = isinstance(value, Path) or (
-        isinstance(value, str) and "/" in value
-    )
+    is_path = isinstance(value, str | Path) and "/" in str(value)
     return Path(value).name if is_path else value
 
 
-def _without_commands(text):
-    paragraphs = text.strip().split("\n\n")
-    return "\n\n".join(one for one in paragraphs if one[:4] != "    ")
-
-
 def device_name() -> str:
-    """Returns the name of the device that the backend computes on.
+    """The device that the backend computes on.
 
     Imports the backend, which takes an accelerator's memory: call it after the
     measurement.
@@ -410,10 +376,6 @@ def device_name() -> str:
         for device in tf.config.list_physical_devices("GPU"):
             details = tf.config.experimental.get_device_details(device)
             return details.get("device_name", device.name)
-    return _processor()
-
-
-def _processor():
     facts = Path("/proc/cpuinfo")
     lines = facts.read_text().splitlines() if facts.exists() else []
     names = [x.partition(": ")[2] for x in lines if x.startswith("model name")]

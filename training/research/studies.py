@@ -12,6 +12,7 @@ from training.recipes.choices import is_proxy_loss, losses
 from training.recipes.named import LOSSES, PUBLISHED, named, published_recipe
 from training.recipes.recipe import Recipe
 
+# The baseline of every table: raw features, averaged and normalized.
 UNTRAINED = ("-", "untrained")
 # Poolings of the papers' comparison, and the newest.
 POOLINGS = (
@@ -82,7 +83,7 @@ class Study:
         title: Title of its page.
         cells: (row, method) -> recipe, the most telling cells first. A row is
             a loss, perhaps with other settings.
-        about: Text of the page: what a reader has to know.
+        about: Text of the page.
         seeds: Seeds of each cell.
         num_folds: With 2 or more, each seed trains one model a fold of the
             training classes, and these are scored alone and together, as in
@@ -106,31 +107,14 @@ class Study:
         return tuple(dict.fromkeys(method for _, method in self.cells))
 
 
-def changed(recipe: Recipe, **settings: Any) -> Recipe:
-    """A recipe with other settings."""
-    return recipe.with_(**settings)
-
-
 def cell(base: Recipe, loss: str, method: str, **settings: Any) -> Recipe:
-    """The recipe of a loss with a method.
-
-    Args:
-        base: Settings that all cells share.
-        loss: Name of a loss.
-        method: One of `METHODS`, or a pooling.
-        **settings: Further differences.
-    """
+    """The recipe of a loss with a method of `METHODS`, or a pooling."""
     chosen = dict(METHODS.get(method, {"pooling": method}))
     if "ccp" in chosen:
         chosen["ccp_patience"] = SAMPLED["ccp_patience"]
         if loss not in PROXY_LOSSES:
             chosen = {**_SAMPLED, **chosen}
-    return changed(base, **{"loss": loss, **chosen, **settings})
-
-
-def untrained(base: Recipe) -> Recipe:
-    """The baseline of every table: raw features, averaged and normalized."""
-    return changed(base, steps=0)
+    return base.with_(**{"loss": loss, **chosen, **settings})
 
 
 def grid(
@@ -152,7 +136,7 @@ def grid(
         methods: Method -> further settings in this study.
         **facts: Further arguments of `Study`.
     """
-    cells = {UNTRAINED: untrained(base)}
+    cells = {UNTRAINED: base.with_(steps=0)}
     for names, words in blocks:
         names = tuple(names)
         for method in words:
@@ -189,7 +173,7 @@ def _published(dataset):
     cells += [("c1", "ccp-s"), ("c2", "ccp-s")]
     return Study(
         f"{dataset}, published settings",
-        {UNTRAINED: untrained(published_recipe(dataset))}
+        {UNTRAINED: published_recipe(dataset).with_(steps=0)}
         | {
             (loss, method): published_recipe(dataset, method, loss)
             for loss, method in cells
@@ -199,8 +183,7 @@ def _published(dataset):
 
 
 # Many classes with few images each, the regime of Online Products.
-EMOJI = changed(
-    FOLDER,
+EMOJI = FOLDER.with_(
     augmentation="none",
     crop_size=96,
     resize=96,
@@ -213,8 +196,7 @@ EMOJI = changed(
     memory_warmup_steps=200,
 )
 # Features of the pretrained network from drawings of 160 pixels: 5 x 5 maps.
-EMOJI_FEATURES = changed(
-    EMOJI,
+EMOJI_FEATURES = EMOJI.with_(
     frozen="all",
     cache_images=False,
     cache_features=True,
@@ -222,8 +204,7 @@ EMOJI_FEATURES = changed(
     resize=160,
     learning_rate=FEATURES.learning_rate,
 )
-BIRDS = changed(
-    FOLDER,
+BIRDS = FOLDER.with_(
     augmentation="mlrc-area",
     crop_size=160,
     loss_arguments={"negative_margin": 0.3841},
@@ -234,16 +215,13 @@ BIRDS = changed(
     validation_folds=4,
 )
 # Batches of 32 for every loss: 8 x 4 where pairs are compared, else 16 x 2.
-GLYPHS = changed(
-    named("glyphs", loss="proxy-nca"),
-    **{
-        "loss": "c2",
-        "classes_per_batch": 8,
-        "samples_per_class": 4,
-        "steps": 3600,
-        "fall_share": 0.6,
-        "steps_per_evaluation": 50,
-    },
+GLYPHS = named("glyphs", loss="proxy-nca").with_(
+    loss="c2",
+    classes_per_batch=8,
+    samples_per_class=4,
+    steps=3600,
+    fall_share=0.6,
+    steps_per_evaluation=50,
 )
 GLYPH_ROWS: dict[str, dict[str, Any]] = {
     loss: {"loss": loss, "classes_per_batch": 16, "samples_per_class": 2}
@@ -251,8 +229,7 @@ GLYPH_ROWS: dict[str, dict[str, Any]] = {
 } | {"ms": {"loss": "ms", "loss_arguments": {"beta": 10.0}}}
 # The glyph network as it leaves a training on single characters, on canvases
 # where the letter is a quarter.
-CHARACTERS = changed(
-    GLYPHS,
+CHARACTERS = GLYPHS.with_(
     backbone_weights="characters",
     frozen="all",
     cache_features=True,
@@ -333,7 +310,7 @@ STUDIES: dict[str, Study] = {
     ),
     "birds50-frozen": grid(
         "birds50, frozen MobileNetV2 features",
-        changed(FEATURES, steps=400, steps_per_evaluation=10),
+        FEATURES.with_(steps=400, steps_per_evaluation=10),
         [
             (("c2",), ("gap", "gsp", "gsp-affine")),
             (("c2-sharp",), ("gsp", "gsp-zsr")),
@@ -357,8 +334,7 @@ STUDIES: dict[str, Study] = {
     ),
     "ccp": grid(
         "chance constrained programming on frozen features of birds",
-        changed(
-            FEATURES,
+        FEATURES.with_(
             crop_size=160,
             steps=400,
             steps_per_evaluation=10,
@@ -448,8 +424,8 @@ STUDIES: dict[str, Study] = {
             "Letters among symbols, a network pretrained on single "
             "characters. In each row one thing differs from the first: the "
             "cells of a canvas, one of which is the letter (GSP's ratio is 0.4 "
-            "of a cell); the pixels that a feature sees (43 of 48 in the first row); how fast the network "
-            "learns beside its head."
+            "of a cell); the pixels that a feature sees (43 of 48 in the first "
+            "row); how fast the network learns beside its head."
         ),
     ),
     **{dataset: _published(dataset) for dataset in PUBLISHED},

@@ -9,11 +9,11 @@ killed ones resume, and several processes may train one study.
 """
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,13 +23,14 @@ from training.datasets.image_set import RetrievalSplits
 from training.recipes.data import check_classes, check_sources, read_recipe
 from training.recipes.recipe import Recipe
 from training.recipes.settings import check_fields, not_negative, positive
-from training.research.studies import STUDIES, UNTRAINED, Study, changed
+from training.research.studies import STUDIES, UNTRAINED, Study
+from training.runs.command_line import run_command
 from training.runs.progress import best_evaluation
 from training.runs.run_directory import RunDirectory
 from training.runs.run_lock import RunTakenError
 from training.runs.scoring import FILE as EMBEDDINGS
 from training.runs.scoring import load_test_embeddings
-from training.runs.train_run import ERRORS, train_run
+from training.runs.train_run import train_run
 
 NUM_RATES, FACTOR, LARGEST_GRID = 5, 3.0, 11
 MEASURES = ("map_at_r", "precision_at_r", "precision_at_1")
@@ -67,22 +68,17 @@ class StudyCommand:
 
 @dataclass(frozen=True)
 class Run:
-    """One training run of a cell.
-
-    Attributes:
-        path: Its folder.
-        recipe: Its settings.
-        fold: Fold of the training classes that validates; None: the
-            validation classes of the data set, or the recipe's own fold.
-        is_search: It compares learning rates: scored on validation classes.
-        search: Folder of a search that may have trained the same recipe.
-    """
+    """One training run of a cell, in its folder."""
 
     path: Path
     recipe: Recipe
     fold: int | None = None
+    """Fold of the training classes that validates; None: the validation
+    classes of the data set, or the recipe's own fold."""
     is_search: bool = False
+    """It compares learning rates: scored on validation classes."""
     search: Path | None = None
+    """Folder of a search that may have trained the same recipe."""
 
     @property
     def is_finished(self) -> bool:
@@ -99,7 +95,11 @@ class Run:
                 self.recipe.validation_folds,
                 fold if self.fold is None else self.fold,
             )
-        return ValidationOnly(splits) if self.is_search else splits
+        if not self.is_search:
+            return splits
+        # The validation side is scored instead of the test classes.
+        scored = {"test": splits.validation, "query": None, "gallery": None}
+        return SimpleNamespace(**vars(splits) | scored)
 
     def train(self, splits: RetrievalSplits) -> None:
         """Trains and scores the run.
@@ -145,19 +145,6 @@ class Run:
             aside.rename(self.path)
 
 
-class ValidationOnly:
-    """Splits without the test classes: validation images are scored instead.
-
-    Args:
-        splits: Splits with a validation side.
-    """
-
-    def __init__(self, splits: RetrievalSplits) -> None:
-        self.name, self.train = splits.name, splits.train
-        self.test = self.validation = splits.validation
-        self.query = self.gallery = None
-
-
 class Cell:
     """The runs of one recipe of a study.
 
@@ -201,13 +188,13 @@ class Cell:
         if self.recipe.steps == 0 and self.recipe.frozen != "none":
             seeds = seeds[:1]  # Pretrained features depend on no seed.
         folds = range(self.num_folds) if self.recipe.steps else range(0)
-        search = self.folder / f"search-rate{rate:g}"
-        return [
-            replace(self._run(rate, seed, fold), search=found)
+        runs = [
+            self._run(rate, seed, fold)
             for seed in seeds
             for fold in folds or [None]
-            for found in [None if seed > self.seeds[0] or fold else search]
         ]
+        search = self.folder / f"search-rate{rate:g}"
+        return [replace(runs[0], search=search), *runs[1:]]
 
     def missing(self) -> list[Run]:
         """Runs that can be trained now: searches first, then all seeds."""
@@ -244,7 +231,7 @@ class Cell:
         own: dict[str, Any] = {"seed": seed, "learning_rate": rate}
         if fold is not None:
             own["validation_folds"] = self.num_folds
-        return Run(self.folder / name, changed(self.recipe, **own), fold)
+        return Run(self.folder / name, self.recipe.with_(**own), fold)
 
 
 def run_study(command: StudyCommand) -> Path:
@@ -294,33 +281,20 @@ def run_study(command: StudyCommand) -> Path:
 
 
 def _data_of(recipe):
-    """What recipes that read the same data have in common.
-
-    Images, or the frozen network's features of them.
-    """
-    features = None
-    if recipe.cache_features:
-        encoder = recipe.encoder
-        features = (
-            encoder.backbone,
-            encoder.backbone_width,
-            encoder.backbone_weights,
-        )
-    return recipe.data, features
+    """What recipes share that read the same images, or features of them."""
+    one = recipe.encoder
+    backbone = one.backbone, one.backbone_width, one.backbone_weights
+    return recipe.data, backbone if recipe.cache_features else None
 
 
 def _read(study, recipes, key):
     """The data of the recipes with this key."""
-    largest = max(
-        (one for one in recipes if _data_of(one) == key),
-        key=lambda recipe: recipe.classes_per_batch,
+    own = [one for one in recipes if _data_of(one) == key]
+    largest = max(own, key=lambda recipe: recipe.classes_per_batch)
+    run = Run(Path(), largest, 0 if study.num_folds else None)
+    return read_recipe(
+        largest, lambda splits: check_classes(largest, run.splits(splits))
     )
-
-    def check(splits):
-        run = Run(Path(), largest, 0 if study.num_folds else None)
-        check_classes(largest, run.splits(splits))
-
-    return read_recipe(largest, check)
 
 
 def _next_run(cells, taken):
@@ -360,23 +334,16 @@ def chosen_study(command: StudyCommand) -> Study:
     }
     cells = {}
     for (row, method), recipe in study.cells.items():
+        is_chosen = row in (command.losses or [row])
         if (row, method) == UNTRAINED:
-            cells[row, method] = changed(recipe, **own)
-        elif row in (command.losses or [row]) and method in (
-            command.methods or [method]
-        ):
+            cells[row, method] = recipe.with_(**own)
+        elif is_chosen and method in (command.methods or [method]):
             steps = command.steps or recipe.steps
             every = min(recipe.steps_per_evaluation, steps)
-            cells[row, method] = changed(
-                recipe, **own, steps=steps, steps_per_evaluation=every
+            cells[row, method] = recipe.with_(
+                **own, steps=steps, steps_per_evaluation=every
             )
-    return Study(
-        study.title,
-        cells,
-        about=study.about,
-        seeds=command.seeds or study.seeds,
-        num_folds=study.num_folds,
-    )
+    return replace(study, cells=cells, seeds=command.seeds or study.seeds)
 
 
 def cells_of(
@@ -395,29 +362,21 @@ def cells_of(
 def query_scores(
     embeddings: Mapping[str, np.ndarray], splits: RetrievalSplits
 ) -> dict[str, np.ndarray]:
-    """Scores of every query, and the queries' labels.
+    """`labels` and `MEASURES` of every query, each (num_queries,).
 
-    Args:
-        embeddings: Side -> (num_images, size): `test`, or `query` and
-            `gallery`.
-        splits: The labels.
-
-    Returns:
-        Dict of `labels` and `MEASURES`, each (num_queries,).
+    `embeddings` are those of `test`, or of `query` and `gallery`.
     """
     import keras_gsp as gsp
 
-    queries, gallery = splits.query or splits.test, {}
+    queries, side, gallery = splits.test, "test", {}
     if splits.query is not None:
+        queries, side = splits.query, "query"
         gallery = {
             "gallery_embeddings": embeddings["gallery"],
             "gallery_labels": splits.gallery.labels,
         }
     found = gsp.metrics.retrieval_scores(
-        embeddings["test" if splits.query is None else "query"],
-        queries.labels,
-        per_query=True,
-        **gallery,
+        embeddings[side], queries.labels, per_query=True, **gallery
     )["per_query"]
     return {"labels": queries.labels} | {m: found[m] for m in MEASURES}
 
@@ -425,26 +384,21 @@ def query_scores(
 def _score_queries(path, splits):
     """Keeps each query's scores; of embeddings only what folds need."""
     embeddings = load_test_embeddings(path)
-    others = sorted(path.parent.glob(f"{path.name.partition('-')[0]}-fold*"))
     _save(path / QUERIES, query_scores(embeddings, splits))
     if "-fold" not in path.name:
         (path / EMBEDDINGS).unlink()
         return
-    kept = [one / EMBEDDINGS for one in others]
-    if len(kept) == RunDirectory(path).read_recipe().validation_folds and all(
-        one.exists() for one in kept
-    ):
+    seed = path.name.partition("-")[0]
+    folds = sorted(path.parent.glob(f"{seed}-fold*/{EMBEDDINGS}"))
+    if len(folds) == RunDirectory(path).read_recipe().validation_folds:
         # The models of all folds together: their embeddings side by side.
-        parts = [load_test_embeddings(one.parent) for one in kept]
+        parts = [load_test_embeddings(one.parent) for one in folds]
         joined = {
             side: np.concatenate([part[side] for part in parts], axis=1)
             for side in parts[0]
         }
-        seed = path.name.partition("-")[0]
-        _save(
-            path.parent / f"{seed}-{QUERIES}",
-            query_scores(joined, splits),
-        )
+        together = query_scores(joined, splits)
+        _save(path.parent / f"{seed}-{QUERIES}", together)
 
 
 def _save(path, arrays):
@@ -457,20 +411,15 @@ def _save(path, arrays):
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    command = tyro.cli(
-        StudyCommand,
-        prog="python -m training.research.study",
-        description=__doc__,
-        args=arguments,
-    )
+    run_command("research.study", __doc__, StudyCommand, _main, arguments)
+
+
+def _main(command):
     if command.study == "list":
         for name, study in STUDIES.items():
             print(f"{name:>24}  {study.title}")
         return
-    try:
-        folder = run_study(command)
-    except ERRORS as error:
-        sys.exit(f"error: {error}")
+    folder = run_study(command)
     print(f"python -m training.research.pages {folder} --show  # the table")
 
 

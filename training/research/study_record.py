@@ -8,7 +8,7 @@ import numpy as np
 
 from training.recipes.data import needed_sources
 from training.research.published import printed_number
-from training.research.report import Table, mean_and_deviation, spread
+from training.research.report import Table, over_runs, spread
 from training.research.studies import (
     BASELINES,
     METHODS,
@@ -16,7 +16,7 @@ from training.research.studies import (
     UNTRAINED,
     Study,
 )
-from training.research.study import MEASURES, QUERIES, Cell
+from training.research.study import MEASURES, QUERIES
 from training.runs.progress import best_evaluation, solved_problems
 from training.runs.run_directory import RunDirectory
 
@@ -42,12 +42,11 @@ AT_WORK = {
 }
 
 
-def study_record(folder: Path, name: str | None = None) -> dict[str, Any]:
+def study_record(folder: Path) -> dict[str, Any]:
     """Collects what a study, finished or not, has found so far.
 
     Args:
-        folder: The study's folder.
-        name: Name of the study; by default that of the folder.
+        folder: The study's folder, which has the study's name.
 
     Returns:
         The record. Each of its `rows` is a cell: scores as mean and deviation
@@ -57,8 +56,7 @@ def study_record(folder: Path, name: str | None = None) -> dict[str, Any]:
     Raises:
         FileNotFoundError: the folder has no finished run.
     """
-    folder = Path(folder)
-    name = name or folder.name
+    name = folder.name
     study = STUDIES.get(name, Study(name, {}))
     cells = _cells(folder)
     if not cells:
@@ -83,7 +81,6 @@ def study_record(folder: Path, name: str | None = None) -> dict[str, Any]:
 
 def study_command(name: str) -> str:
     """The command that trains a study, with the options that it needs."""
-    command = f"python -m training.research.study {name}"
     recipes = STUDIES[name].cells.values() if name in STUDIES else ()
     needed = {
         option
@@ -91,13 +88,10 @@ def study_command(name: str) -> str:
         for option in needed_sources(recipe)
         if getattr(recipe, option) is None
     }
-    for option, value in (
-        ("data_dir", "DATA"),
-        ("backbone_weights", "WEIGHTS"),
-    ):
-        if option in needed:
-            command += f" --{option.replace('_', '-')} {value}"
-    return command
+    words = {"data_dir": "--data-dir DATA"}
+    words["backbone_weights"] = "--backbone-weights WEIGHTS"
+    options = [words[one] for one in words if one in needed]
+    return " ".join([f"python -m training.research.study {name}", *options])
 
 
 def _cells(folder):
@@ -135,18 +129,16 @@ def _row(folder, words, runs, queries):
     recipe = runs[0].read_recipe()
     row, method = words
     histories = [run.read_history() for run in runs]
-    cell = Cell(
-        folder / f"{row}.{method}",
-        STUDIES[folder.name].cells.get(words, recipe)
-        if folder.name in STUDIES
-        else recipe,
-        range(recipe.seed, recipe.seed + 1),
-    )
-    together = [
-        dict(np.load(one))
-        for one in sorted(cell.folder.glob(f"seed*-{QUERIES}"))
-    ]
-    parts = {"scores": [*queries[words].values()], "together": together}
+    cell = runs[0].path.parent
+    parts = {
+        "scores": [*queries[words].values()],
+        "together": [
+            dict(np.load(one)) for one in sorted(cell.glob(f"seed*-{QUERIES}"))
+        ],
+    }
+    others = [*BASELINES.get(method, ("gap",))]
+    if _has_data_of_baseline(recipe, folder):
+        others.append("untrained")
     return {
         "row": row,
         "loss": recipe.loss,
@@ -156,30 +148,20 @@ def _row(folder, words, runs, queries):
         "seconds": sum(h[-1].get("seconds", 0.0) for h in histories if h),
         "embedding_size": recipe.embedding_size,
         "learning_rate": recipe.learning_rate if recipe.steps else None,
-        "rates": _rates(cell.folder),
+        "rates": _rates(cell),
         **{
-            part: {
-                measure: mean_and_deviation(
-                    np.nanmean(one[measure]) for one in found
-                )
-                for measure in MEASURES
-            }
+            part: over_runs(
+                [{m: np.nanmean(one[m]) for m in MEASURES} for one in found]
+            )
             for part, found in parts.items()
             if found
         },
         "activity": _activity(recipe, histories) | _on_letter(recipe, runs[0]),
         "curve": _curve(histories),
-        "best_steps": [
-            best_evaluation(history, recipe.chosen_by)["step"]
-            for history in histories
-            if history
-        ],
         "differences": {
             other: found
-            for other in (*BASELINES.get(method, ("gap",)), "untrained")
-            if other != method
-            and (other != "untrained" or _has_data_of_baseline(recipe, folder))
-            and (found := _difference(words, other, recipe.loss, queries))
+            for other in others
+            if (found := _difference(words, other, recipe.loss, queries))
         },
     }
 
@@ -209,11 +191,9 @@ def _difference(words, other, loss, queries):
     import keras_gsp as gsp
 
     ours = queries[words]
-    theirs = (
-        queries.get(UNTRAINED)
-        if other == "untrained"
-        else queries.get((words[0], other)) or queries.get((loss, other))
-    )
+    theirs = queries.get((words[0], other)) or queries.get((loss, other))
+    if other == "untrained":
+        theirs = queries.get(UNTRAINED)
     if not theirs or words == UNTRAINED:
         return None
     if other == "untrained" and not {*ours} & {*theirs}:
@@ -266,17 +246,15 @@ def _on_letter(recipe, run):
 def cell_share(weights: np.ndarray, cells: np.ndarray, across: int) -> float:
     """Mean share of pooling weights that lies in one cell of each image.
 
-    Args:
-        weights: (images, rows, columns).
-        cells: (images,), cells counted row by row.
-        across: Cells in a row.
+    A place belongs to the cell that its center is in. `weights`: (images, rows,
+    columns); `cells`: (images,), counted row by row, `across` in a row.
     """
-    count, rows, columns = weights.shape
-    parts = weights.reshape(
-        count, across, rows // across, across, columns // across
+    row, column = (
+        (2 * np.arange(count) + 1) * across // (2 * count)
+        for count in weights.shape[1:]
     )
-    shares = parts.sum((2, 4)).reshape(count, -1)
-    return float(shares[np.arange(count), cells].mean())
+    is_own = across * row[:, None] + column == cells[:, None, None]
+    return float(np.mean(np.sum(weights * is_own, axis=(1, 2))))
 
 
 def _curve(histories):
@@ -311,14 +289,11 @@ def study_table(record: Mapping[str, Any]) -> Table:
 
 
 def _table_row(record, row):
-    scores, together = row["scores"], row.get("together")
-    texts = [spread(scores[m], factor=100, digits=2) for m in MEASURES]
-    joined = [
-        spread(together[m], factor=100, digits=2) if together else ""
-        for m in MEASURES
-    ]
+    texts = [spread(row["scores"][m], 100, 2) for m in MEASURES]
+    joined = [""] * len(MEASURES)
+    if together := row.get("together"):
+        joined = [spread(together[m], 100, 2) for m in MEASURES]
     rates = row.get("rates")
-    printed = printed_number(record["dataset"], row["loss"], row["method"])
     return [
         row["row"],
         row["method"],
@@ -328,7 +303,7 @@ def _table_row(record, row):
         *_differences(row),
         *texts[1:],
         *joined,
-        printed,
+        printed_number(record["dataset"], row["loss"], row["method"]),
         at_work(row["activity"]),
         str(row["models"]),
         f"{row['seconds'] / 60 / max(1, row['models']):.1f}",
@@ -337,21 +312,17 @@ def _table_row(record, row):
 
 def _differences(row):
     """Over the pair loss (of which: the features), and over its own part."""
-    found = row["differences"]
-    first, *others = [*BASELINES.get(row["method"], ("gap",)), None]
-    first = first or "untrained"
-    second = next((name for name in others if name), row.get("compared"))
-    return [_difference_text(name, found.get(name)) for name in (first, second)]
+    names = [*BASELINES.get(row["method"], ("gap",))] or ["untrained"]
+    found = [(name, row["differences"].get(name)) for name in names[:2]]
+    texts = [f"{name} {interval(one)}" if one else "" for name, one in found]
+    return [*texts, ""][:2]
 
 
-def _difference_text(name, found):
-    return f"{name} {interval(found)}" if found else ""
-
-
-def interval(found: Mapping[str, float]) -> str:
+def interval(found: Mapping[str, float], digits: int = 2) -> str:
     """Formats a difference in points, `+1.25 [+0.52, +1.98]`."""
     low, middle, high = (
-        f"{100 * found[key]:+.2f}" for key in ("low", "difference", "high")
+        f"{100 * found[key]:+.{digits}f}"
+        for key in ("low", "difference", "high")
     )
     return f"{middle} [{low}, {high}]"
 

@@ -49,31 +49,17 @@ def costs_and_pull():
 
 
 def test_enough_rounds_give_the_exact_plan_and_gradient(costs_and_pull):
-    exact = gradient_function(
-        joined(lambda c: gsp.ops.partial_transport(c, **PROBLEM))
-    )
-    paper = gradient_function(
-        joined(lambda c: iterated_transport(c, num_rounds=40, **PROBLEM))
-    )
-    for expected, found in zip(
-        exact(*costs_and_pull), paper(*costs_and_pull), strict=True
+    """By autodiff and in the paper's closed form."""
+    options = PROBLEM | {"num_rounds": 40}
+    exact = joined(lambda c: gsp.ops.partial_transport(c, **PROBLEM))
+    expected = gradient_function(exact)(*costs_and_pull)
+    for solve in (
+        joined(lambda c: iterated_transport(c, **options)),
+        lambda c: iterated_transport_in_closed_form(c, **options),
     ):
-        np.testing.assert_allclose(found, expected, atol=1e-12)
-
-
-def test_the_papers_gradient_is_that_of_autodiff_once_converged(
-    costs_and_pull,
-):
-    paper = gradient_function(
-        joined(lambda c: iterated_transport(c, num_rounds=40, **PROBLEM))
-    )
-    closed = gradient_function(
-        lambda c: iterated_transport_in_closed_form(c, num_rounds=40, **PROBLEM)
-    )
-    for expected, found in zip(
-        paper(*costs_and_pull), closed(*costs_and_pull), strict=True
-    ):
-        np.testing.assert_allclose(found, expected, atol=1e-12)
+        found = gradient_function(solve)(*costs_and_pull)
+        for one, other in zip(expected, found, strict=True):
+            np.testing.assert_allclose(other, one, atol=1e-12)
 
 
 def test_few_rounds_are_not_exact(costs_and_pull):

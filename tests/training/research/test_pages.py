@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,7 +48,6 @@ def study(**differences):
         "scores": SCORES,
         "activity": {"memory_fill": [0.5, 1.0]},
         "curve": {"steps": [10, 20], "val_map_at_r": [0.1, 0.2]},
-        "best_steps": [10, 20],
         "differences": differences,
     }
     return {
@@ -130,9 +130,7 @@ class Settings(CommandSettings):
     is_new: bool = True
     sizes: tuple[tuple[int, int], ...] = ((1, 2),)
     data: str | None = None
-
-    def small(self):
-        return Settings(json=self.json, smoke=True, count=1)
+    SMALL = {"count": 1}
 
 
 def test_a_benchmark_leaves_a_record_of_what_it_measured(tmp_path, capsys):
@@ -142,10 +140,16 @@ def test_a_benchmark_leaves_a_record_of_what_it_measured(tmp_path, capsys):
         yield Table(["count"], [[str(settings.count)]])
         raise RuntimeError("no more")
 
-    settings = Settings(json=path, smoke=True, data="/home/me/birds.zip")
+    options = ["--json", str(path), "--smoke", "--data", "/home/me/birds.zip"]
     about = "About it.\n\n    python -m of.it\n\nMore."
-    with pytest.raises(RuntimeError, match="no more"):
-        run_benchmark("benchmarks.x", "title", about, settings, measure)
+    module = SimpleNamespace(
+        __spec__=SimpleNamespace(name="training.research.benchmarks.x"),
+        __doc__=about,
+        Settings=Settings,
+        measure=measure,
+    )
+    with pytest.raises(SystemExit, match="no more"):
+        run_benchmark(module, "title", options)
     record = read_record(path)
     assert record["tables"][0]["rows"] == [["1"]]
     assert record["settings"]["count"] == 1

@@ -14,18 +14,12 @@ from training.research.pages import main as pages_main
 from training.research.published import printed_number
 from training.research.studies import (
     BASELINES,
-    METHODS,
     PROXY_LOSSES,
     STUDIES,
     UNTRAINED,
-    changed,
 )
 from training.research.study import Cell, StudyCommand, cells_of, run_study
-from training.research.study_record import (
-    cell_share,
-    study_record,
-    study_table,
-)
+from training.research.study_record import study_record, study_table
 from training.runs.run_directory import RunDirectory, write_json, write_text
 from training.runs.run_lock import run_lock
 from training.runs.scoring import FILE as EMBEDDINGS
@@ -228,14 +222,6 @@ def test_a_record_has_paired_differences_and_activity(trainer, tmp_path):
     assert "problems 2" in text and "| 0.0001 |" in text
 
 
-def test_weight_is_counted_in_the_cell_of_each_image():
-    weights = np.zeros((2, 4, 4))
-    weights[0, 0, 3] = weights[1, 2, 0] = 0.75
-    weights[0, 3, 3] = weights[1, 0, 0] = 0.25
-    assert cell_share(weights, np.array([1, 2]), 2) == 0.75
-    assert cell_share(weights, np.array([1, 0]), 2) == 0.5
-
-
 def test_the_table_of_a_folder_is_printed_without_writing(
     trainer, tmp_path, capsys
 ):
@@ -301,13 +287,6 @@ def test_a_method_changes_one_thing():
             found = {k for k in first if first[k] != second[k]}
             found.discard("pooling_arguments")
             assert found == expected, (row, one, other)
-
-
-def test_a_changed_recipe_is_checked():
-    recipe = STUDIES["emoji"].cells["c2", "gap"]
-    with pytest.raises(ValueError, match="steps"):
-        changed(recipe, steps=-1)
-    assert METHODS["gap"] == {}
 
 
 def test_printed_numbers_are_those_of_the_methods_own_paper():

@@ -9,23 +9,26 @@ of its peak over a step of two images a chunk. A chunked step embeds twice,
 which should take about 4/3 of the time of a plain one.
 """
 
-import json
 import os
-import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
 
-import tyro
+import numpy as np
 from tqdm import tqdm
 
 from training.research.report import (
     CommandSettings,
     Measurement,
     Table,
+    in_own_process,
     ratio_table,
     run_benchmark,
 )
+from training.runs.environment import peak_memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +48,53 @@ class Settings(CommandSettings):
     backends: tuple[str, ...] = ("tensorflow",)
     """Keras backends: tensorflow, jax."""
 
-    def small(self) -> "Settings":
-        """One batch in two chunks."""
-        return replace(self, batches=(8,), chunk=4, side=32, steps=1)
+    SMALL = {"batches": (8,), "chunk": 4, "side": 32, "steps": 1}
+
+
+def make_learner(side: int, width: float, chunks: int) -> Any:
+    """A compiled learner on MobileNetV2, batch normalization frozen."""
+    import keras
+
+    import keras_gsp as gsp
+
+    network = keras.applications.MobileNetV2(
+        (side, side, 3), alpha=width, include_top=False, weights=None
+    )
+    for layer in network.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.trainable = False
+    learner = gsp.models.MetricLearner(
+        gsp.models.build_encoder(network, pooling=None), batch_chunks=chunks
+    )
+    learner.compile(
+        keras.optimizers.SGD(1e-3), loss=gsp.losses.MultiSimilarityLoss()
+    )
+    return learner
+
+
+def steps_alone(
+    batch: int, chunks: int, side: int, width: float, steps: int
+) -> dict[str, Any]:
+    """Seconds of each step and growth of memory, in a process of its own."""
+    learner = make_learner(side, width, chunks)
+    random = np.random.default_rng(0)
+
+    def train(size):
+        images = random.random((size, side, side, 3), dtype="float32")
+        labels = np.arange(size) // 4
+        start = time.perf_counter()
+        learner.train_on_batch(images, labels)
+        return time.perf_counter() - start
+
+    # Two images a chunk: the memory of the program itself.
+    train(2 * chunks)
+    before = peak_memory()
+    train(batch)
+    seconds = [train(batch) for _ in range(steps)]
+    return {
+        "seconds": seconds,
+        "growth_mb": (peak_memory() - before) / 2**20,
+    }
 
 
 def measured(
@@ -56,22 +103,12 @@ def measured(
     """Runs the steps of one batch in a new process."""
     numbers = batch, chunks, settings.side, settings.width, settings.steps
     name = "plain" if chunks == 1 else f"{chunks} chunks of {batch // chunks}"
-    answer = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "training.research.benchmarks.chunked_step",
-            *map(str, numbers),
-        ],
-        env=os.environ | {"KERAS_BACKEND": backend},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if answer.returncode:
-        # A plain step that does not fit is a result too.
-        return Measurement(name, (float("nan"),), {"memory grows by": "failed"})
-    found = json.loads(answer.stdout.splitlines()[-1])
+    with mock.patch.dict(os.environ, KERAS_BACKEND=backend):
+        try:
+            found = in_own_process(steps_alone, *numbers)
+        except Exception:  # noqa: BLE001 - each backend has its own
+            # A plain step that does not fit is a result too.
+            found = {"seconds": [float("nan")], "growth_mb": float("nan")}
     facts = {"memory grows by": f"{found['growth_mb']:,.0f} MB"}
     return Measurement(name, tuple(found["seconds"]), facts)
 
@@ -87,14 +124,7 @@ def measure(settings: Settings) -> Iterator[Table]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints one table for each backend and batch."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_benchmark(
-        "benchmarks.batch_chunks",
-        "A batch in chunks",
-        __doc__,
-        settings,
-        measure,
-    )
+    run_benchmark(sys.modules[__name__], "A batch in chunks", arguments)
 
 
 if __name__ == "__main__":

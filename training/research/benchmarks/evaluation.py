@@ -16,23 +16,28 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import tyro
 from tqdm import tqdm
 
 from training.research.report import (
     CommandSettings,
     Measurement,
     Table,
+    in_own_process,
     ratio_table,
     run_benchmark,
 )
+from training.runs.environment import peak_memory
 
-SCRIPT = Path(__file__).with_name("score_contender.py")
+SCRIPT = Path(__file__).with_name("pml_contender.py")
+# Products of one block of queries: 64 MB, as in keras_gsp.
+BLOCK_NUMBERS = 2**24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +53,7 @@ class Settings(CommandSettings):
     pml_python: Path | None = None
     """Interpreter that has torch and pytorch-metric-learning."""
 
-    def small(self) -> "Settings":
-        """One small gallery."""
-        return replace(self, sizes=(1200,), embedding_size=8, repeats=1)
+    SMALL = {"sizes": (1200,), "embedding_size": 8, "repeats": 1}
 
 
 def write_embeddings(path: Path, count: int, settings: Settings) -> None:
@@ -67,10 +70,64 @@ def write_embeddings(path: Path, count: int, settings: Settings) -> None:
     np.savez(path, embeddings=embeddings, labels=labels)
 
 
-def run(python: str | Path, kind: str, path: Path) -> dict:
-    """Returns what a contender prints as its last line, a JSON object."""
+def search(embeddings: np.ndarray, num_neighbors: int) -> np.ndarray:
+    """Returns the nearest items of each, (items, num_neighbors)."""
+    import tensorflow as tf
+
+    gallery = tf.constant(embeddings.T)
+    half_squares = tf.reduce_sum(tf.square(gallery), axis=0) / 2
+    rows = max(1, min(1024, BLOCK_NUMBERS // len(embeddings)))
+    found = []
+    for start in range(0, len(embeddings), rows):
+        products = tf.matmul(embeddings[start : start + rows], gallery)
+        nearest = tf.math.top_k(products - half_squares, num_neighbors)
+        found.append(nearest.indices.numpy())
+    return np.concatenate(found)
+
+
+def plain(embeddings: np.ndarray, labels: np.ndarray) -> None:
+    """Searches as many neighbors as scores need, and scores nothing."""
+    search(embeddings, max(int(np.bincount(labels).max()), 9))
+
+
+def scores(embeddings: np.ndarray, labels: np.ndarray) -> float:
+    """`gsp.metrics.retrieval_scores`."""
+    import keras_gsp as gsp
+
+    return gsp.metrics.retrieval_scores(embeddings, labels)["map_at_r"]
+
+
+def gallery(embeddings: np.ndarray, labels: np.ndarray) -> float:
+    """The same with a copy of the embeddings as a separate gallery."""
+    import keras_gsp as gsp
+
+    return gsp.metrics.retrieval_scores(
+        embeddings,
+        labels,
+        gallery_embeddings=embeddings.copy(),
+        gallery_labels=labels,
+    )["map_at_r"]
+
+
+def timed(score: Callable, path: Path) -> dict:
+    """Seconds, growth of memory and MAP@R, after a warm-up on a small part."""
+    with np.load(path) as arrays:
+        embeddings, labels = arrays["embeddings"], arrays["labels"]
+    score(embeddings[:1000], np.arange(1000) // 4)
+    before = peak_memory()
+    start = time.perf_counter()
+    found = score(embeddings, labels)
+    return {
+        "seconds": time.perf_counter() - start,
+        "growth_mb": (peak_memory() - before) / 2**20,
+        "map_at_r": found,
+    }
+
+
+def theirs(python: Path, path: Path) -> dict:
+    """The same of pytorch-metric-learning, under its own interpreter."""
     answer = subprocess.run(
-        [str(python), str(SCRIPT), kind, str(path)],
+        [str(python), str(SCRIPT), "scores", str(path)],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -82,28 +139,30 @@ def measurement(name: str, runs: list[dict]) -> Measurement:
     """Joins the runs of one contender."""
     peak = max(run["growth_mb"] for run in runs)
     facts = {"memory grows by": f"{peak:,.0f} MB"}
-    if "map_at_r" in runs[0]:
+    if runs[0]["map_at_r"] is not None:
         facts["MAP@R"] = f"{runs[0]['map_at_r']:.8f}"
     return Measurement(name, tuple(run["seconds"] for run in runs), facts)
 
 
 def measure(settings: Settings) -> Iterator[Table]:
     """Yields a table for each size."""
-    contenders: dict[str, tuple[str | Path, str]] = {
-        "plain product and top_k": (sys.executable, "plain"),
-        "keras_gsp": (sys.executable, "scores"),
-        "keras_gsp, separate gallery": (sys.executable, "gallery"),
+    contenders: dict[str, Callable[[Path], dict]] = {
+        "plain product and top_k": partial(in_own_process, timed, plain),
+        "keras_gsp": partial(in_own_process, timed, scores),
+        "keras_gsp, separate gallery": partial(in_own_process, timed, gallery),
     }
     if settings.pml_python is not None:
-        contenders["pytorch-metric-learning"] = settings.pml_python, "pml"
+        contenders["pytorch-metric-learning"] = partial(
+            theirs, settings.pml_python
+        )
     for count in settings.sizes:
         runs: dict[str, list[dict]] = {name: [] for name in contenders}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "embeddings.npz"
             write_embeddings(path, count, settings)
             for _ in tqdm(range(settings.repeats), desc=f"{count} embeddings"):
-                for name, command in contenders.items():
-                    runs[name].append(run(*command, path))
+                for name, run in contenders.items():
+                    runs[name].append(run(path))
         measured = [measurement(name, found) for name, found in runs.items()]
         title = f"{count:,} embeddings of {settings.embedding_size} numbers"
         yield ratio_table(measured, title)
@@ -111,14 +170,7 @@ def measure(settings: Settings) -> Iterator[Table]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints one table for each size."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_benchmark(
-        "benchmarks.evaluation",
-        "Scoring a retrieval",
-        __doc__,
-        settings,
-        measure,
-    )
+    run_benchmark(sys.modules[__name__], "Scoring a retrieval", arguments)
 
 
 if __name__ == "__main__":

@@ -19,48 +19,36 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
 from training.research.report import CommandSettings, Table, run_benchmark
 
-SCRIPT = Path(__file__).with_name("pml_losses.py")
+SCRIPT = Path(__file__).with_name("pml_contender.py")
 # Losses with other arguments than their defaults, beside every loss itself.
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "MultiSimilarityLoss, mined": (
-        "MultiSimilarityLoss",
-        {"mining_margin": 0.1},
-    ),
-    "TripletLoss, batch hard": (
-        "TripletLoss",
-        {"margin": 0.2, "miner": "batch_hard"},
-    ),
-    "ContrastiveLoss, mined": (
-        "ContrastiveLoss",
-        {"negative_margin": 1.0, "miner": "multi_similarity"},
-    ),
-    "MarginLoss, distance weighted": (
-        "MarginLoss",
-        {"miner": "distance_weighted", "seed": 0},
-    ),
-    "ArcFaceLoss, 2 centers": ("ArcFaceLoss", {}),
+VARIANTS: dict[str, dict[str, Any]] = {
+    "MultiSimilarityLoss, mined": {"mining_margin": 0.1},
+    "TripletLoss, batch hard": {"margin": 0.2, "miner": "batch_hard"},
+    "ContrastiveLoss, mined": {
+        "negative_margin": 1.0,
+        "miner": "multi_similarity",
+    },
+    "MarginLoss, distance weighted": {"miner": "distance_weighted", "seed": 0},
+    "ArcFaceLoss, 2 centers": {},
 }
 SEVERAL_PROXIES = ("SoftTripleLoss", "ArcFaceLoss, 2 centers")
 # Theirs compares all positive pairs with all negative ones, or batch^3
 # numbers: gigabytes at a batch of 512.
-LARGEST_BATCH = {
-    "NTXentLoss": 128,
-    "LiftedStructureLoss": 128,
-    "SmoothAPLoss": 128,
-}
+LARGEST_BATCH = dict.fromkeys(
+    ("NTXentLoss", "LiftedStructureLoss", "SmoothAPLoss"), 128
+)
 # Theirs (2.9) takes the samples of a class for the number of classes.
 SQUARE = ("SmoothAPLoss",)
 DRAWN = ("MarginLoss, distance weighted",)
@@ -96,8 +84,8 @@ def exported_losses() -> tuple[str, ...]:
 
 def build_loss(name: str) -> Any:
     """The loss of a name of `exported_losses`."""
-    kind, arguments = VARIANTS.get(name, (name, {}))
-    return getattr(gsp.losses, kind)(**arguments)
+    kind = getattr(gsp.losses, name.partition(",")[0])
+    return kind(**VARIANTS.get(name, {}))
 
 
 def has_proxies(name: str) -> bool:
@@ -125,22 +113,19 @@ class Settings(CommandSettings):
     pml_python: Path | None = None
     """Interpreter that has torch and pytorch-metric-learning."""
 
-    def small(self) -> "Settings":
-        """A pair loss and a proxy loss on a small batch."""
-        return replace(
-            self,
-            batch_sizes=(16,),
-            num_classes=6,
-            many_classes=8,
-            embedding_size=8,
-            repeats=1,
-            seconds=0.0,
-            losses=("ContrastiveLoss", "ProxyNCALoss"),
-        )
+    SMALL = {
+        "batch_sizes": (16,),
+        "num_classes": 6,
+        "many_classes": 8,
+        "embedding_size": 8,
+        "repeats": 1,
+        "seconds": 0.0,
+        "losses": ("ContrastiveLoss", "ProxyNCALoss"),
+    }
 
 
 def list_cases(settings: Settings) -> list[dict]:
-    """Returns one dict of plain values for each measurement."""
+    """One dict of plain values for each measurement."""
     cases = []
     for loss in settings.losses:
         largest = LARGEST_BATCH.get(loss, max(settings.batch_sizes))
@@ -234,25 +219,24 @@ def measured(case: dict[str, Any], path: Path) -> dict[str, Any]:
         step = compiled_step(case, problem)
     value, found = step()
     np.savez(path.with_suffix(".ours.npz"), *(g.numpy() for g in found))
-    value = float(value)
+    steps = max(3, int(case["seconds"] / timed(step, 1)))
+    seconds = [timed(step, steps) for _ in range(case["repeats"])]
+    return {"value": float(value), "seconds": seconds}
+
+
+def timed(step: Callable, steps: int) -> float:
+    """Seconds a step."""
     start = time.perf_counter()
-    step()[0].numpy()
-    once = time.perf_counter() - start
-    steps = max(3, int(case["seconds"] / once))
-    seconds = []
-    for _ in range(case["repeats"]):
-        start = time.perf_counter()
-        for _ in range(steps):
-            last, _ = step()
-        last.numpy()
-        seconds.append((time.perf_counter() - start) / steps)
-    return {"value": value, "seconds": seconds}
+    for _ in range(steps):
+        last, _ = step()
+    last.numpy()
+    return (time.perf_counter() - start) / steps
 
 
 def theirs(python: Path, folder: Path, count: int) -> list[dict | None]:
     """Runs the other library: one JSON object a line and case."""
     with subprocess.Popen(
-        [str(python), str(SCRIPT), str(folder)],
+        [str(python), str(SCRIPT), "losses", str(folder)],
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -292,15 +276,12 @@ def gradient_difference(folder: Path, number: int) -> float | None:
     if not pair[1].exists():
         return None
     with np.load(pair[0]) as ours, np.load(pair[1]) as theirs:
-        return max(
-            float(
-                np.linalg.norm(
-                    ours[name].reshape(theirs[name].shape) - theirs[name]
-                )
-                / (np.linalg.norm(theirs[name]) or 1.0)
-            )
-            for name in theirs.files
-        )
+        apart = []
+        for name, expected in theirs.items():
+            distance = ours[name].reshape(expected.shape) - expected
+            length = np.linalg.norm(expected) or 1.0
+            apart.append(float(np.linalg.norm(distance) / length))
+    return max(apart)
 
 
 def milliseconds(seconds: list[float]) -> str:
@@ -310,7 +291,7 @@ def milliseconds(seconds: list[float]) -> str:
 
 
 def row(case: dict, found: dict) -> list[str]:
-    """Returns one line of the table."""
+    """One line of the table."""
     ours, theirs = found["ours"], found["theirs"]
     cells = [
         case["loss"],
@@ -322,61 +303,45 @@ def row(case: dict, found: dict) -> list[str]:
         return [*cells, "", "", "", ""]
     # Other load changes the fastest repetition least.
     ratio = min(theirs["seconds"]) / min(ours["seconds"])
-    return [
-        *cells,
-        milliseconds(theirs["seconds"]),
-        f"{ratio:.2f}",
-        *(
-            ["drawn", "drawn"]
-            if case["loss"] in DRAWN
-            else [
-                f"{relative_difference(found):.1e}",
-                f"{found['gradient_difference']:.1e}",
-            ]
-        ),
-    ]
+    apart = [f"{one:.1e}" for one in differences(found)]
+    if case["loss"] in DRAWN:
+        apart = ["drawn", "drawn"]
+    return [*cells, milliseconds(theirs["seconds"]), f"{ratio:.2f}", *apart]
 
 
-def relative_difference(found: dict) -> float:
-    """Returns how far our value is from theirs, as a fraction of theirs."""
+def differences(found: dict) -> tuple[float, float]:
+    """How far our value and gradients are from theirs, shares of theirs."""
     ours, theirs = found["ours"]["value"], found["theirs"]["value"]
-    return abs(ours - theirs) / (abs(theirs) or 1.0)
+    value = abs(ours - theirs) / (abs(theirs) or 1.0)
+    return value, found["gradient_difference"]
 
 
 def differs(case: dict, found: dict) -> bool:
-    """Returns whether the two sides compute another loss."""
+    """Whether the two sides compute another loss."""
     if found["theirs"] is None or case["loss"] in DRAWN:
         return False
-    return (
-        relative_difference(found) > VALUE_TOLERANCE
-        or found["gradient_difference"] > GRADIENT_TOLERANCE
-    )
+    value, gradient = differences(found)
+    return value > VALUE_TOLERANCE or gradient > GRADIENT_TOLERANCE
+
+
+def measure(settings: Settings) -> Iterator[Table]:
+    """Yields one table; fails where values or gradients differ."""
+    cases = list_cases(settings)
+    found = list(zip(cases, compare(cases, settings), strict=True))
+    yield Table(HEADINGS, [row(case, result) for case, result in found])
+    differing = [
+        f"{case['loss']} at a batch of {case['batch_size']}"
+        for case, result in found
+        if differs(case, result)
+    ]
+    if differing:
+        raise ValueError(f"Values or gradients differ: {', '.join(differing)}.")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Prints one table; fails where values or gradients differ."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    differing: list[str] = []
-
-    def measure(settings: Settings) -> Iterator[Table]:
-        cases = list_cases(settings)
-        found = list(zip(cases, compare(cases, settings), strict=True))
-        differing.extend(
-            f"{case['loss']} at a batch of {case['batch_size']}"
-            for case, result in found
-            if differs(case, result)
-        )
-        yield Table(HEADINGS, [row(case, result) for case, result in found])
-
-    run_benchmark(
-        "benchmarks.losses",
-        "Losses beside pytorch-metric-learning",
-        __doc__,
-        settings,
-        measure,
-    )
-    if differing:
-        sys.exit(f"Values or gradients differ: {', '.join(differing)}")
+    """Prints the table."""
+    title = "Losses beside pytorch-metric-learning"
+    run_benchmark(sys.modules[__name__], title, arguments)
 
 
 if __name__ == "__main__":

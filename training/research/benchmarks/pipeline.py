@@ -10,16 +10,16 @@ that the disk is not measured. Without `--data-dir` the images are smooth noise
 of 500 x 375 pixels.
 """
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import tyro
 
 from keras_gsp.data import ImageSet, image_folder
 from training.recipes.recipe import Recipe
@@ -54,18 +54,15 @@ class Settings(CommandSettings):
     made_classes: int = 16
     """Classes of made images, with 8 images each."""
 
-    def small(self) -> "Settings":
-        """Few small images, a small network, a batch."""
-        return replace(
-            self,
-            crop_size=16,
-            backbone="glyph-cnn",
-            batches=1,
-            repeats=1,
-            classes_per_batch=2,
-            samples_per_class=2,
-            made_classes=2,
-        )
+    SMALL = {
+        "crop_size": 16,
+        "backbone": "glyph-cnn",
+        "batches": 1,
+        "repeats": 1,
+        "classes_per_batch": 2,
+        "samples_per_class": 2,
+        "made_classes": 2,
+    }
 
 
 def made_images(folder: Path, num_classes: int) -> Path:
@@ -85,8 +82,9 @@ def made_images(folder: Path, num_classes: int) -> Path:
 def contenders(
     settings: Settings, images: ImageSet
 ) -> dict[str, Callable[[int], Times]]:
-    """Returns name -> function that times so many batches."""
-    from training.recipes.batches import training_batches
+    """Name -> function that times so many batches."""
+    from training.recipes.batches import image_shape, training_batches
+    from training.recipes.learner import build_learner
 
     recipe = Recipe.of(
         dataset="folder",
@@ -99,55 +97,53 @@ def contenders(
         transport_ratio=0.3,
         inverse_temperature=5.0,
     )
-    found: dict[str, Any] = {}
+    found: dict[str, Callable[[int], Times]] = {}
     for augmentation in ("mlrc-area", "mlrc", "none"):
         cut = recipe.with_(augmentation=augmentation)
-        found[f"batches, {augmentation}"] = _reading(
-            training_batches(cut, images)
-        )
+        batches = training_batches(cut, images).as_numpy_iterator()
+        found[f"batches, {augmentation}"] = timed(partial(_read, batches))
     fixed = next(iter(training_batches(recipe, images)))
     for pooling in ("gap", "gsp"):
-        learner = _learner(recipe.with_(pooling=pooling), images)
-        found[f"step, {pooling}"] = _steps(learner, fixed)
+        learner = build_learner(
+            recipe.with_(pooling=pooling),
+            num_classes=images.num_classes,
+            image_shape=image_shape(recipe, images),
+        )
+        found[f"step, {pooling}"] = timed(partial(_train, learner, fixed))
         found[f"batches and step, {pooling}"] = _fitting(
             learner, training_batches(recipe, images)
         )
     return found
 
 
-def timed(run: Callable[[], object]) -> Times:
-    """Returns the seconds and the processor seconds of a call."""
-    start = now()
-    run()
-    return since(start)
+def _read(batches, count):
+    return list(islice(batches, count))
+
+
+def _train(learner, batch, count):
+    for _ in range(count):
+        learner.train_on_batch(*batch)
+
+
+def timed(run: Callable[[int], object]) -> Callable[[int], Times]:
+    """Measures the seconds and the processor seconds of calls."""
+
+    def measured(count):
+        start = now()
+        run(count)
+        return since(start)
+
+    return measured
 
 
 def now() -> Times:
-    """Returns the clock and the processor's clock."""
+    """The clock and the processor's clock."""
     return time.perf_counter(), time.process_time()
 
 
 def since(start: Times) -> Times:
-    """Returns the time that has passed on both clocks."""
+    """The time that has passed on both clocks."""
     return now()[0] - start[0], now()[1] - start[1]
-
-
-def _reading(batches):
-    iterator = batches.as_numpy_iterator()
-
-    def run(count):
-        return timed(lambda: list(islice(iterator, count)))
-
-    return run
-
-
-def _steps(learner, batch):
-    def run(count):
-        return timed(
-            lambda: [learner.train_on_batch(*batch) for _ in range(count)]
-        )
-
-    return run
 
 
 def _fitting(learner, batches):
@@ -173,17 +169,6 @@ def _fitting(learner, batches):
         return clock.passed
 
     return run
-
-
-def _learner(recipe, images):
-    from training.recipes.batches import image_shape
-    from training.recipes.learner import build_learner
-
-    return build_learner(
-        recipe,
-        num_classes=images.num_classes,
-        image_shape=image_shape(recipe, images),
-    )
 
 
 def compare(settings: Settings, images: ImageSet) -> Table:
@@ -225,10 +210,7 @@ def measure(settings: Settings) -> Iterator[Table]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints the table."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_benchmark(
-        "benchmarks.pipeline", "Reading images", __doc__, settings, measure
-    )
+    run_benchmark(sys.modules[__name__], "Reading images", arguments)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,14 @@ the backbone's. There the unit is the projection to the embedding's width.
 """
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import keras
 import numpy as np
-import tyro
 from keras import ops
 from tqdm import tqdm
 
@@ -77,90 +77,62 @@ class Settings(CommandSettings):
     """Least length of a timed run; short steps are repeated in it."""
     seed: int = 0
 
-    def small(self) -> "Settings":
-        """One small map, few poolings, not compiled."""
-        return replace(
-            self,
-            sizes=((2, 3, 3, 8, 2),),
-            heads=((2, 3, 3, 8, 2, 4),),
-            dtypes=("float32",),
-            xla=(False,),
-            poolings=("gap", OURS),
-            num_rounds=3,
-            repeats=1,
-            seconds=0.001,
-        )
+    SMALL = {
+        "sizes": ((2, 3, 3, 8, 2),),
+        "heads": ((2, 3, 3, 8, 2, 4),),
+        "dtypes": ("float32",),
+        "xla": (False,),
+        "poolings": ("gap", OURS),
+        "num_rounds": 3,
+        "repeats": 1,
+        "seconds": 0.001,
+    }
 
 
 def contenders(
-    words: Sequence[str], size: Sequence[int], num_rounds: int, policy: str
+    words: Sequence[str], size: Sequence[int], num_rounds: int
 ) -> dict[str, Any]:
-    """Layers by name, the unit of the ratios first.
+    """Poolings by their names in recipes, the unit of the ratios first.
 
-    Args:
-        words: poolings as recipes name them.
-        size: batch, height, width, channels, prototypes.
-        num_rounds: of the paper's iteration.
-        policy: Keras dtype policy.
+    `size` is batch, height, width, channels, prototypes.
     """
     *_, channels, num_prototypes = size
-    former = keras.config.dtype_policy()
-    # Recipes build their layers in the current policy.
-    keras.config.set_dtype_policy(policy)
-    try:
-        return {
-            UNIT: keras.layers.Conv2D(num_prototypes, 1, use_bias=False),
-            **{
-                word: build_pooling(
-                    Recipe.of(
-                        pooling=word,
-                        embedding_size=channels,
-                        num_prototypes=num_prototypes,
-                        transport_ratio=0.3,
-                        inverse_temperature=5.0,
-                    )
-                )
-                for word in words
-            },
-            f"paper's {num_rounds} rounds": IteratedSumPooling(
-                num_prototypes, num_rounds=num_rounds
-            ),
-        }
-    finally:
-        keras.config.set_dtype_policy(former)
+    paper = IteratedSumPooling(num_prototypes, num_rounds=num_rounds)
+    return {
+        UNIT: keras.layers.Conv2D(num_prototypes, 1, use_bias=False),
+        **{
+            w: build_pooling(_recipe(w, num_prototypes, channels))
+            for w in words
+        },
+        f"paper's {num_rounds} rounds": paper,
+    }
 
 
-def heads(
-    words: Sequence[str], size: Sequence[int], policy: str
-) -> dict[str, Any]:
+def heads(words: Sequence[str], size: Sequence[int]) -> dict[str, Any]:
     """Heads of recipes by their pooling's name, the unit first.
 
-    Args:
-        words: poolings as recipes name them.
-        size: batch, height, width, channels, prototypes, embedding size.
-        policy: Keras dtype policy.
+    `size` is batch, height, width, channels, prototypes, embedding size.
     """
     _, *shape, num_prototypes, embedding_size = size
-    former = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
-        found: dict[str, Any] = {
-            UNIT: keras.layers.Conv2D(embedding_size, 1, use_bias=False)
-        }
-        for word in words:
-            recipe = Recipe.of(
-                pooling=word,
-                embedding_size=embedding_size,
-                num_prototypes=num_prototypes,
-                transport_ratio=0.3,
-                inverse_temperature=5.0,
-            )
-            inputs = keras.Input(shape)
-            features = keras.layers.Identity()(inputs)
-            found[word] = build_head(recipe, keras.Model(inputs, features))
-        return found
-    finally:
-        keras.config.set_dtype_policy(former)
+    found: dict[str, Any] = {
+        UNIT: keras.layers.Conv2D(embedding_size, 1, use_bias=False)
+    }
+    for word in words:
+        inputs = keras.Input(shape)
+        features = keras.layers.Identity()(inputs)
+        recipe = _recipe(word, num_prototypes, embedding_size)
+        found[word] = build_head(recipe, keras.Model(inputs, features))
+    return found
+
+
+def _recipe(pooling, num_prototypes, embedding_size):
+    return Recipe.of(
+        pooling=pooling,
+        embedding_size=embedding_size,
+        num_prototypes=num_prototypes,
+        transport_ratio=0.3,
+        inverse_temperature=5.0,
+    )
 
 
 def step_of(
@@ -233,13 +205,16 @@ def compare(
     keras.utils.set_random_seed(settings.seed)
     features = generator.normal(size=shape) / math.sqrt(shape[-1])
     features = ops.convert_to_tensor(features, dtype=dtype)
-    policy = POLICIES[dtype]
-    if is_head:
-        layers = heads(settings.poolings, size, policy)
-    else:
-        layers = contenders(
-            settings.poolings, size, settings.num_rounds, policy
-        )
+    former = keras.config.dtype_policy()
+    # Recipes build their layers in the current policy.
+    keras.config.set_dtype_policy(POLICIES[dtype])
+    try:
+        if is_head:
+            layers = heads(settings.poolings, size)
+        else:
+            layers = contenders(settings.poolings, size, settings.num_rounds)
+    finally:
+        keras.config.set_dtype_policy(former)
     steps, memory = {}, {}
     for name, layer in layers.items():
         made = step_of(layer, features, use_xla, generator)
@@ -250,22 +225,17 @@ def compare(
         for name, step in steps.items():
             seconds[name].append(_timed(step, calls[name]))
     paper = np.median(seconds[list(steps)[-1]])
-    return [
-        Measurement(
-            name,
-            tuple(s),
-            {
-                **(
-                    {}
-                    if is_head
-                    else {"to the paper's": f"{np.median(s) / paper:.2f}"}
-                ),
-                "memory": _times(memory[name], memory[UNIT]),
-                "parameters": str(layers[name].count_params()),
-            },
-        )
-        for name, s in seconds.items()
-    ]
+    rows = []
+    for name, found in seconds.items():
+        facts = {
+            "to the paper's": f"{np.median(found) / paper:.2f}",
+            "memory": _times(memory[name], memory[UNIT]),
+            "parameters": str(layers[name].count_params()),
+        }
+        if is_head:
+            del facts["to the paper's"]
+        rows.append(Measurement(name, found, facts))
+    return rows
 
 
 def _times(memory, unit):
@@ -311,10 +281,7 @@ def measure(settings: Settings) -> Iterator[Table]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints the tables."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_benchmark(
-        "benchmarks.pooling", "What a pooling costs", __doc__, settings, measure
-    )
+    run_benchmark(sys.modules[__name__], "What a pooling costs", arguments)
 
 
 if __name__ == "__main__":

@@ -13,31 +13,33 @@ with its 95 % interval over the queries. At the end, images a second of a whole
 SavedModel.
 """
 
-import json
-import subprocess
+import importlib
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import tyro
 from tqdm import tqdm
 
-from training.research.benchmarks.search_contender import BYTES, CONTENDERS
 from training.research.report import (
     CommandSettings,
     Measurement,
     Table,
+    in_own_process,
     ratio_table,
     run_benchmark,
 )
+from training.runs.environment import peak_memory
 
 GRAPHS = ("FaissIndex HNSW", "faiss HNSW", "MilvusIndex embedded")
 EXACT = ("faiss Flat", "ExactIndex")
-SCRIPT = Path(__file__).with_name("search_contender.py")
+# Finds the positions (queries, k) of the nearest rows.
+Search = Callable[[np.ndarray, int], np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,18 +65,170 @@ class Settings(CommandSettings):
     batch_size: int = 32
     """Images in one request."""
 
-    def small(self) -> "Settings":
-        """A small gallery, contenders that need no engine, no serving."""
-        return replace(
-            self,
-            sizes=(1000,),
-            embedding_size=8,
-            num_queries=20,
-            neighbors=5,
-            repeats=1,
-            contenders=self.contenders or ("ExactIndex", "ExactIndex int8"),
-            serving=False,
+    SMALL = {
+        "sizes": (1000,),
+        "embedding_size": 8,
+        "num_queries": 20,
+        "neighbors": 5,
+        "repeats": 1,
+        "contenders": ("ExactIndex", "ExactIndex int8"),
+        "serving": False,
+    }
+
+
+def indexed(name: str, **options: Any) -> Callable[[np.ndarray], Search]:
+    """Returns a function that builds an index in memory."""
+
+    def build(gallery):
+        import keras_gsp as gsp
+
+        index = getattr(gsp.retrieval, name)(gallery, **options)
+        return lambda queries, k: index.search(queries, k).indices
+
+    return build
+
+
+def on_disk(gallery: np.ndarray) -> Search:
+    """`ExactIndex` in float16, read from the disk."""
+    import keras_gsp as gsp
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/index"
+        gsp.retrieval.ExactIndex(gallery, storage="float16").save(path)
+        # The map stays when the folder is gone.
+        index = gsp.retrieval.ExactIndex.load(path, mmap=True)
+    return lambda queries, k: index.search(queries, k).indices
+
+
+def milvus(gallery: np.ndarray) -> Search:
+    """`MilvusIndex`, embedded, with its HNSW graph."""
+    import keras_gsp as gsp
+
+    folder = tempfile.TemporaryDirectory()
+    index = gsp.retrieval.MilvusIndex(f"{folder.name}/gallery.db", "items")
+    index.upsert(gallery, None, np.arange(len(gallery)))
+    index.build()
+
+    def search(queries, k, _folder=folder):
+        return index.search(queries, k).ids
+
+    return search
+
+
+def faiss_alone(
+    factory: str, parameters: str | None = None
+) -> Callable[[np.ndarray], Search]:
+    """Returns a function that builds an index with faiss alone."""
+
+    def build(gallery):
+        faiss: Any = importlib.import_module("faiss")
+
+        index = faiss.index_factory(gallery.shape[1], factory)
+        index.train(gallery)
+        index.add(gallery)
+        if parameters is not None:
+            faiss.ParameterSpace().set_index_parameters(index, parameters)
+        return lambda queries, k: index.search(queries, k)[1]
+
+    return build
+
+
+CLUSTERS = {"factory": "IVF256,Flat", "parameters": "nprobe=32"}
+BIT_CLUSTERS = {"factory": "IVF256,RaBitQ", "parameters": "nprobe=32"}
+GRAPH = {"factory": "HNSW32", "parameters": "efSearch=64"}
+# Name -> index; bytes of each number, and of an item besides: of the engine,
+# whose codes or vectors a search reads, and of the vectors for the exact
+# distances, which `load(path, mmap=True)` leaves on the disk.
+CONTENDERS: dict[str, tuple[Callable[[np.ndarray], Search], tuple]] = {
+    "faiss Flat": (faiss_alone("Flat"), ((4, 0), (0, 0))),
+    "ExactIndex": (indexed("ExactIndex"), ((0, 0), (4, 0))),
+    "ExactIndex float16": (
+        indexed("ExactIndex", storage="float16"),
+        ((0, 0), (2, 0)),
+    ),
+    "ExactIndex int8": (
+        indexed("ExactIndex", storage="int8"),
+        ((0, 0), (1, 4)),
+    ),
+    "ExactIndex float16 on disk": (on_disk, ((0, 0), (2, 0))),
+    "FaissIndex Flat": (indexed("FaissIndex"), ((4, 0), (4, 0))),
+    "FaissIndex IVF": (indexed("FaissIndex", **CLUSTERS), ((4, 8), (4, 0))),
+    "FaissIndex HNSW": (indexed("FaissIndex", **GRAPH), ((4, 256), (4, 0))),
+    "FaissIndex binary": (
+        indexed("FaissIndex", factory="LSHr"),
+        ((1 / 8, 0), (4, 0)),
+    ),
+    "FaissIndex RaBitQ": (
+        indexed("FaissIndex", factory="RaBitQ"),
+        ((1 / 8, 8), (4, 0)),
+    ),
+    "FaissIndex IVF RaBitQ": (
+        indexed("FaissIndex", **BIT_CLUSTERS),
+        ((1 / 8, 16), (4, 0)),
+    ),
+    "faiss HNSW": (faiss_alone(**GRAPH), ((4, 256), (0, 0))),
+    "ScannIndex": (indexed("ScannIndex"), ()),
+    "MilvusIndex embedded": (milvus, ()),
+}
+
+
+class Memory:
+    """The largest memory of this process, looked at fifty times a second.
+
+    Pages of files that are mapped are not counted: the system takes them back
+    whenever it wants. Elsewhere than on Linux they are.
+    """
+
+    def __init__(self) -> None:
+        self.peak = self._now()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self):
+        while True:
+            self.peak = max(self.peak, self._now())
+            time.sleep(0.02)
+
+    def _now(self):
+        status = Path("/proc/self/status")
+        if not status.exists():
+            return peak_memory() / 2**20
+        facts = dict(one.split(":") for one in status.read_text().splitlines())
+        return int(facts["RssAnon"].split()[0]) / 1024
+
+
+def search_alone(
+    name: str, folder: str, k: int, repeats: int
+) -> dict[str, Any]:
+    """Builds on a small part to load libraries, then on all, and searches."""
+    gallery = np.load(f"{folder}/gallery.npy")
+    queries = np.load(f"{folder}/queries.npy")
+    build, _ = CONTENDERS[name]
+    build(gallery[:1000])(queries[:10], k)
+    memory = Memory()
+    before = memory.peak
+    start = time.perf_counter()
+    search = build(gallery)
+    found = {"build_seconds": time.perf_counter() - start}
+    times = []
+    for _ in range(repeats):
+        start, start_busy = time.perf_counter(), time.process_time()
+        positions = search(queries, k)
+        times.append(
+            (time.perf_counter() - start, time.process_time() - start_busy)
         )
+    single = []
+    for query in queries[:20]:
+        start = time.perf_counter()
+        search(query[None], k)
+        single.append(time.perf_counter() - start)
+    seconds, busy = zip(*times, strict=True)
+    return found | {
+        "seconds": seconds,
+        "busy_seconds": busy,
+        "single_seconds": single,
+        "growth_mb": memory.peak - before,
+        "found": positions,
+    }
 
 
 def clustered(count: int, settings: Settings, seed: int) -> np.ndarray:
@@ -94,18 +248,15 @@ def compare(count: int, settings: Settings) -> list[Measurement]:
     if count > settings.graphs_up_to:
         names = [name for name in names if name not in GRAPHS]
     with tempfile.TemporaryDirectory() as folder:
-        for name, size in (
-            ("gallery", count),
-            ("queries", settings.num_queries),
-        ):
-            rows = clustered(size, settings, 1 + (name == "queries"))
-            np.save(f"{folder}/{name}.npy", rows)
+        queries = clustered(settings.num_queries, settings, 2)
+        np.save(f"{folder}/gallery.npy", clustered(count, settings, 1))
+        np.save(f"{folder}/queries.npy", queries)
         runs = {
             name: _run(name, folder, settings)
             for name in tqdm(names, desc=f"{count} items")
         }
         runs = {name: run for name, run in runs.items() if run is not None}
-        true = np.load(next(runs[n]["found"] for n in EXACT if n in runs))
+        true = next(runs[name]["found"] for name in EXACT if name in runs)
         return [
             _measurement(name, run, true, settings)
             for name, run in runs.items()
@@ -157,34 +308,22 @@ def measure(settings: Settings) -> Iterator[Table]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints the tables."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_benchmark(
-        "benchmarks.retrieval",
-        "Search in galleries",
-        __doc__,
-        settings,
-        measure,
-    )
+    run_benchmark(sys.modules[__name__], "Search in galleries", arguments)
 
 
 def _run(name, folder, settings):
-    arguments = [name, folder, settings.neighbors, settings.repeats]
-    answer = subprocess.run(
-        [sys.executable, str(SCRIPT), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-    )
-    if answer.returncode:
-        tqdm.write(f"{name}: left out: {answer.stderr.splitlines()[-1]}")
+    sizes = settings.neighbors, settings.repeats
+    try:
+        return in_own_process(search_alone, name, folder, *sizes)
+    except ImportError as error:
+        tqdm.write(f"{name}: left out: {error}")
         return None
-    return json.loads(answer.stdout.splitlines()[-1])
 
 
 def _measurement(name, run, true, settings):
-    found = np.load(run["found"])
     shared = [
         len(np.intersect1d(one, other)) / settings.neighbors
-        for one, other in zip(found, true, strict=True)
+        for one, other in zip(run["found"], true, strict=True)
     ]
     rate = settings.num_queries / np.median(run["seconds"])
     facts = {
@@ -201,9 +340,7 @@ def _measurement(name, run, true, settings):
 
 def _bytes(name, size):
     """Bytes of the engine and of the vectors, for example `16 + 512`."""
-    if name not in BYTES:
-        return ""
-    parts = [each * size + more for each, more in BYTES[name]]
+    parts = [each * size + more for each, more in CONTENDERS[name][1]]
     return " + ".join(f"{part:.0f}" for part in parts)
 
 

@@ -9,14 +9,14 @@ Aim: a regularizer adds at most 3 %. Times are processor times, which hardly
 depend on other load. XLA compiles GSP once for each shape.
 """
 
+import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
-import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
@@ -35,17 +35,14 @@ class Settings(CommandSettings):
     repeats: int = 2
     """Timed steps of a backbone; ten times as many of all others."""
 
-    def small(self) -> "Settings":
-        """Tiny images."""
-        return replace(
-            self,
-            batch_size=4,
-            image_size=32,
-            num_prototypes=4,
-            num_classes=3,
-            embedding_size=8,
-            repeats=1,
-        )
+    SMALL = {
+        "batch_size": 4,
+        "image_size": 32,
+        "num_prototypes": 4,
+        "num_classes": 3,
+        "embedding_size": 8,
+        "repeats": 1,
+    }
 
 
 def processor_seconds(
@@ -163,14 +160,7 @@ def measure(settings: Settings) -> Iterator[Table]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints the table."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_benchmark(
-        "benchmarks.step_share",
-        "What the methods add",
-        __doc__,
-        settings,
-        measure,
-    )
+    run_benchmark(sys.modules[__name__], "What the methods add", arguments)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,8 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from training.research.campaigns.command import run_campaign
-from training.research.report import CommandSettings, Table
+from training.research.report import CommandSettings, Table, run_benchmark
 
 VERDICTS = "refused", "whole", "silently wrong", "crashed", "not named"
 HEADINGS = "artefact", "files", "damages", *VERDICTS
@@ -45,9 +44,7 @@ class Settings(CommandSettings):
     seed: int = 0
     """Seed of the damages."""
 
-    def small(self) -> "Settings":
-        """A few flips and one damage of each other kind."""
-        return replace(self, flips=3, times=1)
+    SMALL = {"flips": 3, "times": 1}
 
 
 def measure(settings: Settings) -> Iterator[Table]:
@@ -71,8 +68,8 @@ def measure(settings: Settings) -> Iterator[Table]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    (table,) = run_campaign(
-        "damage", "Damaged artefacts", __doc__, Settings, measure, arguments
+    (table,) = run_benchmark(
+        sys.modules[__name__], "Damaged artefacts", arguments
     )
     if any(cell != "0" for row in table.rows for cell in row[5:]):
         sys.exit("error: damage was not noticed, or not named")

@@ -13,14 +13,18 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from training.research.campaigns.command import run_campaign
-from training.research.report import CommandSettings, Table, facts_table
+from training.research.report import (
+    CommandSettings,
+    Table,
+    facts_table,
+    run_benchmark,
+)
 
 KINDS = "JPEG", "PNG", "BMP", "WEBP"
 
@@ -38,9 +42,7 @@ class Settings(CommandSettings):
     seed: int = 0
     """Seed of the damages."""
 
-    def small(self) -> "Settings":
-        """A request."""
-        return replace(self, images=24)
+    SMALL = {"images": 24}
 
 
 def measure(settings: Settings) -> Iterator[Table]:
@@ -52,9 +54,7 @@ def measure(settings: Settings) -> Iterator[Table]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    (table,) = run_campaign(
-        "fuzz", "Damaged images", __doc__, Settings, measure, arguments
-    )
+    (table,) = run_benchmark(sys.modules[__name__], "Damaged images", arguments)
     if ["wrong answers", "0"] not in table.rows:
         sys.exit("error: damage changed the answer to an intact image")
 

@@ -31,20 +31,24 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from training.research.campaigns.command import run_campaign
 from training.research.campaigns.killed_run import (
     RECIPES,
     TWO_DEVICES,
     error_file,
     train_silently,
 )
-from training.research.report import CommandSettings, Table, read_record
+from training.research.report import (
+    CommandSettings,
+    Table,
+    read_record,
+    run_benchmark,
+)
 from training.runs.environment import environment
 
 PLACES = {"step": 4, "write": 4, "evaluation": 2, "problem": 2, "any": 0}
@@ -56,7 +60,6 @@ IMPORTED = (
     "tensorflow",
     "h5py",
     "keras_gsp",
-    "training.research.campaigns.command",
     "training.research.campaigns.killed_run",
     "training.runs.callbacks",
     "training.recipes.features",
@@ -99,9 +102,7 @@ class Settings(CommandSettings):
     seed: int = 0
     """Seed of the moments, and of the training."""
 
-    def small(self) -> "Settings":
-        """One run."""
-        return replace(self, runs=1, kills=1)
+    SMALL = {"runs": 1, "kills": 1}
 
 
 def measure(settings: Settings) -> Iterator[Table]:
@@ -163,12 +164,9 @@ def added(
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    table, *_ = run_campaign(
-        "kills",
+    table, *_ = run_benchmark(
+        sys.modules[__name__],
         "Runs killed at random moments, {backend}",
-        __doc__,
-        Settings,
-        measure,
         arguments,
     )
     if table.rows[-1][-1] != "0":

@@ -13,14 +13,18 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from training.research.campaigns.command import run_campaign
-from training.research.report import CommandSettings, Table, facts_table
+from training.research.report import (
+    CommandSettings,
+    Table,
+    facts_table,
+    run_benchmark,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +48,7 @@ class Settings(CommandSettings):
     seed: int = 0
     """Seed of the requests' order."""
 
-    def small(self) -> "Settings":
-        """A few requests."""
-        return replace(self, requests=20, threads=2, reloads=2)
+    SMALL = {"requests": 20, "threads": 2, "reloads": 2}
 
 
 def measure(settings: Settings) -> Iterator[Table]:
@@ -60,8 +62,8 @@ def measure(settings: Settings) -> Iterator[Table]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    tables = run_campaign(
-        "load", "Many clients at once", __doc__, Settings, measure, arguments
+    tables = run_benchmark(
+        sys.modules[__name__], "Many clients at once", arguments
     )
     if any(["different answers", "0"] not in table.rows for table in tables):
         sys.exit("error: answers differ from the single-threaded ones")

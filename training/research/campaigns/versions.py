@@ -7,6 +7,7 @@ Pairs that the record has already are kept as they are.
 """
 
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,8 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from training.research.campaigns.command import run_campaign
-from training.research.report import CommandSettings, Table, read_record
+from training.research.report import (
+    CommandSettings,
+    Table,
+    read_record,
+    run_benchmark,
+)
 
 ROOT = Path(__file__).parents[3]
 HEADINGS = "Python", "TensorFlow", "result", "passed", "failed", "skipped", "s"
@@ -100,13 +105,8 @@ def tested(python: str, tensorflow: str, settings: Settings) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    run_campaign(
-        "versions",
-        "Versions of Python and TensorFlow",
-        __doc__,
-        Settings,
-        measure,
-        arguments,
+    run_benchmark(
+        sys.modules[__name__], "Versions of Python and TensorFlow", arguments
     )
 
 

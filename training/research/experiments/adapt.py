@@ -18,15 +18,14 @@ smaller one may do better, above all where everything is trained; where every ro
 chose the larger one, a larger one may.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import keras
 import numpy as np
-import tyro
 
 import keras_gsp as gsp
 from keras_gsp.models.truncated import truncated
@@ -38,13 +37,15 @@ from training.recipes.named import named
 from training.recipes.recipe import Recipe
 from training.research.report import (
     ExperimentSettings,
-    markdown_table,
+    Table,
     run_experiment,
 )
+from training.research.study_record import interval
 from training.runs.scoring import embed
 
 SIZES = (128, 64, 32, 16)
-HEADINGS = ("", "MAP@R", "P@1", "rate", "gain of MAP@R", "over")
+MEASURES = "map_at_r", "precision_at_1"
+FACTS = "rate", "seconds", "trained_parameters"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +71,13 @@ class Settings(ExperimentSettings):
     crop_size: int = 96
     """Side of the images."""
 
-    def small(self) -> "Settings":
-        """A few steps on small images."""
-        few: dict[str, Any] = {"steps": 2, "tuning_steps": 2, "crop_size": 32}
-        return replace(self, seeds=(0,), rates=(1e-3,), **few)
+    SMALL = {
+        "seeds": (0,),
+        "rates": (1e-3,),
+        "steps": 2,
+        "tuning_steps": 2,
+        "crop_size": 32,
+    }
 
 
 @dataclass(frozen=True)
@@ -83,10 +87,6 @@ class Sides:
     train: tuple[np.ndarray, np.ndarray]
     validation: tuple[np.ndarray, np.ndarray]
     test: tuple[np.ndarray, np.ndarray]
-
-    def of(self, side: str) -> tuple[np.ndarray, np.ndarray]:
-        """Returns a side by its name."""
-        return getattr(self, side)
 
 
 def measure(settings: Settings) -> dict:
@@ -260,13 +260,10 @@ def _heads(
                 teacher["encoders"][position], teacher_vectors.train[0]
             )
             targets = {"label": labels, "teacher": gallery}
-        hard = []
-        if neighbors is not None:
-            hard = [
-                gsp.callbacks.HardClasses(
-                    vectors.train, num_neighbors=neighbors
-                )
-            ]
+        hard = [
+            gsp.callbacks.HardClasses(vectors.train, num_neighbors=one)
+            for one in ([] if neighbors is None else [neighbors])
+        ]
         learner.fit(
             _batches(images, targets, labels, settings.seeds[position], hard),
             epochs=3,
@@ -323,10 +320,7 @@ def _of_heads(heads, side, *, cut=lambda x: x, gallery=None):
         )
         for position, encoder in enumerate(heads["encoders"])
     ]
-    joined = {
-        name: [scores[name][0] for scores in own]
-        for name in ("map_at_r", "precision_at_1")
-    }
+    joined = {name: [scores[name][0] for scores in own] for name in MEASURES}
     return joined | {"labels": labels, "rate": heads["rate"]}
 
 
@@ -337,36 +331,21 @@ def _scored(side, gallery=None):
     if gallery is not None:
         # An image does not find itself.
         own = np.arange(len(labels))
-        others = {
-            "gallery_embeddings": gallery,
-            "gallery_labels": labels,
-            "query_groups": own,
-            "gallery_groups": own,
-        }
+        others = {"gallery_embeddings": gallery, "gallery_labels": labels}
+        others |= {"query_groups": own, "gallery_groups": own}
     found = gsp.metrics.retrieval_scores(
         embeddings, labels, per_query=True, **others
     )["per_query"]
-    return {
-        "labels": labels,
-        "map_at_r": [found["map_at_r"]],
-        "precision_at_1": [found["precision_at_1"]],
-    }
+    return {"labels": labels} | {name: [found[name]] for name in MEASURES}
 
 
 def _rows(found, base):
     """A row for each name, compared with `base`."""
     rows = []
     for name, own in found.items():
-        scores = {
-            measure: float(np.nanmean(own[measure]))
-            for measure in ("map_at_r", "precision_at_1")
-        }
-        facts = {
-            key: own[key]
-            for key in ("rate", "seconds", "trained_parameters")
-            if key in own
-        }
-        row = {"name": name, **scores, **facts}
+        row = {"name": name}
+        row |= {one: float(np.nanmean(own[one])) for one in MEASURES}
+        row |= {one: own[one] for one in FACTS if one in own}
         if name != base and base in found:
             ours, theirs = (one["map_at_r"] for one in (own, found[base]))
             seeds = max(len(ours), len(theirs))
@@ -380,7 +359,7 @@ def _rows(found, base):
     return rows
 
 
-def _best(rates, scored: Callable[[float], dict]):
+def _best(rates, scored):
     return max(rates, key=lambda one: np.nanmean(scored(one)["map_at_r"]))
 
 
@@ -428,50 +407,33 @@ def _vectors(settings, data, width, weights):
     return Sides(*map(averaged, (splits.train, splits.validation, splits.test)))
 
 
-def table(results: dict) -> str:
-    """The four tables, one below the other."""
+def tables(results: dict) -> list[Table]:
+    """The four tables."""
     titles = {
         "adapting": "Adapting, birds",
         "sizes": "Cutting the embedding, emoji",
         "distilling": "Asymmetric search, birds",
         "mining": "Batches of confusable classes, emoji",
     }
-    parts = []
+    forms = {"rate": "{:g}", "trained_parameters": "{:,}", "seconds": "{:.0f}"}
+    found = []
     for key, title in titles.items():
+        own = [one for one in forms if any(one in row for row in results[key])]
         rows = [
             [
                 row["name"],
                 f"{100 * row['map_at_r']:.1f}",
                 f"{100 * row['precision_at_1']:.1f}",
-                f"{row['rate']:g}" if "rate" in row else "",
-                _interval(row["gain"]) if "gain" in row else "",
+                *(forms[n].format(row[n]) if n in row else "" for n in own),
+                interval(row["gain"], 1) if "gain" in row else "",
                 row.get("over", ""),
             ]
             for row in results[key]
         ]
-        parts += [f"### {title}", markdown_table(HEADINGS, rows)]
-    counts = {
-        row["name"]: f"{row['trained_parameters']:,}"
-        for row in results["adapting"]
-        if "trained_parameters" in row
-    }
-    seconds = {
-        row["name"]: f"{row['seconds']:.0f}" for row in results["mining"]
-    }
-    notes = (
-        f"Parameters trained: {_listed(counts)}. Seconds of all runs of the "
-        f"last table, on a busy machine: {_listed(seconds)}."
-    )
-    return "\n\n".join([*parts, notes])
-
-
-def _listed(facts):
-    return ", ".join(f"{value} ({name})" for name, value in facts.items())
-
-
-def _interval(gain):
-    low, high = 100 * gain["low"], 100 * gain["high"]
-    return f"{100 * gain['difference']:+.1f} [{low:+.1f}, {high:+.1f}]"
+        names = [one.replace("_", " ") for one in own]
+        headings = ["", "MAP@R", "P@1", *names, "gain of MAP@R", "over"]
+        found.append(Table(headings, rows, 1, title))
+    return found
 
 
 def draw(path: Path, results: dict) -> None:
@@ -495,8 +457,7 @@ def draw(path: Path, results: dict) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_experiment("adapt", settings, measure, draw, table)
+    run_experiment(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":

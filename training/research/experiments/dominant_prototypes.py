@@ -32,23 +32,22 @@ class's active prototypes on the prototypes' first two principal components
 """
 
 import base64
-import io
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 from tqdm import tqdm
 
 from keras_gsp.ops.normalization import unit_ball
-from training.pictures.encoding import decoded_image
+from training.pictures.encoding import decoded_image, encoded_image
 from training.pictures.palette import PROTOTYPES, picture
 from training.pictures.pooling_weights import prototype_maps
 from training.research.experiments.few_prototypes import (
     COLORS,
     NOTES,
     REGULARIZERS,
-    FewPrototypesSettings,
+    UNTRAINED,
     class_means,
     examined_subject_cells,
     known_and_examined,
@@ -57,15 +56,18 @@ from training.research.experiments.few_prototypes import (
     retrieval,
     short_names,
     train,
-    untrained,
+)
+from training.research.experiments.few_prototypes import (
+    FewPrototypesSettings as Settings,
 )
 from training.research.experiments.synthetic_tokens import convex_hull
 from training.research.report import (
-    markdown_table,
-    mean_and_deviation,
+    Table,
+    over_runs,
     run_experiment,
     spread,
 )
+from training.research.study_record import cell_share
 
 MEASURES = {
     "map_at_r": "MAP@R",
@@ -77,7 +79,6 @@ MEASURES = {
     "active": "active prototypes of a class",
     "active_overlap": "overlap of active sets",
 }
-UNTRAINED = "untrained"
 ACTIVE_SHARE = 0.1
 """Of a class's pooled mass: what makes a prototype active."""
 HULL_CLASSES = 6
@@ -87,42 +88,16 @@ IMAGE_CLASSES, IMAGES_OF_CLASS = 4, 2
 def dominated_mass(maps: Any) -> Any:
     """Share of each image's mass from where each prototype is dominant.
 
-    Args:
-        maps: (num_images, rows, columns, num_prototypes), each image's sum
-            to 1.
-
-    Returns:
-        (num_images, num_prototypes), rows sum to 1.
+    From maps (num_images, rows, columns, num_prototypes), each image's sum 1,
+    to (num_images, num_prototypes).
     """
     is_dominant = np.eye(maps.shape[-1])[maps.argmax(axis=-1)]
     weights = maps.sum(axis=-1, keepdims=True)
     return np.sum(weights * is_dominant, axis=(1, 2))
 
 
-def mass_on_subject(maps: Any, cells: Any) -> float:
-    """Share of the mass from the cell of its canvas that shows the class.
-
-    A place belongs to the cell that its center is in; the middle of an odd
-    number of rows or columns to the lower or right one.
-
-    Args:
-        maps: (num_images, rows, columns, num_prototypes).
-        cells: (num_images,), in [0, 4), as `subject_cells` counts them.
-    """
-    rows, columns = maps.shape[1:3]
-    below = np.arange(rows) >= rows // 2
-    right = np.arange(columns) >= columns // 2
-    of_place = 2 * below[:, None] + right
-    is_subject = of_place == np.asarray(cells)[:, None, None]
-    return float(np.mean(np.sum(maps.sum(axis=-1) * is_subject, axis=(1, 2))))
-
-
 def histogram_facts(histograms: Any) -> dict[str, float]:
-    """How concentrated the classes' mean histograms are, and how different.
-
-    Args:
-        histograms: (num_classes, num_prototypes), rows sum to 1.
-    """
+    """How concentrated the classes' mean histograms are, and how different."""
     from scipy.spatial.distance import jensenshannon
     from scipy.stats import entropy
 
@@ -146,11 +121,7 @@ def histogram_facts(histograms: Any) -> dict[str, float]:
 def active_facts(active: Any) -> dict[str, Any]:
     """How many prototypes classes activate, and how far these overlap.
 
-    Args:
-        active: (num_classes, num_prototypes), boolean.
-
-    Returns:
-        Means over classes and over pairs of classes.
+    `active` is boolean, (num_classes, num_prototypes).
     """
     from scipy.spatial.distance import pdist
 
@@ -161,14 +132,10 @@ def active_facts(active: Any) -> dict[str, Any]:
 
 
 def in_plane(prototypes: Any) -> tuple[Any, Any, float]:
-    """The plane of the prototypes' first two principal components.
+    """The plane of the first two principal components of points.
 
-    Args:
-        prototypes: (num_prototypes, size), 2 or more.
-
-    Returns:
-        Their mean (size,), the plane's axes (size, 2), and the share of the
-        prototypes' variance that it holds.
+    Their mean (size,), the plane's axes (size, 2), and the share of the
+    variance that it holds.
     """
     mean = prototypes.mean(axis=0)
     _, lengths, axes = np.linalg.svd(prototypes - mean, full_matrices=False)
@@ -177,7 +144,7 @@ def in_plane(prototypes: Any) -> tuple[Any, Any, float]:
     return mean, axes[:2].T, float(share)
 
 
-def measure(settings: FewPrototypesSettings) -> dict:
+def measure(settings: Settings) -> dict:
     """Trains every method for every seed, measures maps and histograms."""
     if settings.num_prototypes > len(PROTOTYPES):
         raise ValueError(
@@ -192,22 +159,20 @@ def measure(settings: FewPrototypesSettings) -> dict:
         runs: list[dict] = []
         notes: list[dict] = []
         for seed in tqdm(settings.seeds, desc=method):
-            if method == UNTRAINED:
-                encoder = untrained(settings, known, seed)
-            else:
-                encoder, note = train(settings, method, known, seed)
-                notes.append(note)
-            found = _examine(encoder, examined, cells)
-            runs.append(found[0])
+            encoder, note = train(settings, method, known, seed)
+            facts, panel = _examine(encoder, examined, cells)
+            notes.append(note)
+            runs.append(facts)
             if method != UNTRAINED:
-                panels.setdefault(method, found[1])
-        rows.append({"method": method} | _over_seeds(runs) | noted(notes))
+                panels.setdefault(method, panel)
+        rows.append({"method": method} | over_runs(runs) | noted(notes))
     return {
         "rows": rows,
         "first_seed": {
             "classes": short_names(examined)[:HULL_CLASSES],
             "images": [
-                _png(examined.images[row]) for row in _shown(examined.labels)
+                base64.b64encode(encoded_image(image, "PNG")).decode()
+                for image in examined.images[_shown(examined.labels)]
             ],
             "panels": panels,
         },
@@ -224,16 +189,10 @@ def _examine(encoder, images, cells):
     dominated = dominated_mass(maps)
     of_classes = class_means(dominated, images.labels)
     active = of_classes >= ACTIVE_SHARE
-    facts = (
-        {"map_at_r": retrieval(encoder, images)["map_at_r"]}
-        | histogram_facts(histograms)
-        | {
-            "mass_on_subject": (
-                None if cells is None else mass_on_subject(maps, cells)
-            )
-        }
-        | active_facts(active)
-    )
+    facts = {"map_at_r": retrieval(encoder, images)["map_at_r"]}
+    facts |= histogram_facts(histograms) | active_facts(active)
+    if cells is not None:
+        facts["mass_on_subject"] = cell_share(maps.sum(-1), cells, 2)
     shown = maps[_shown(images.labels)]
     points = dominated @ places
     return facts, {
@@ -259,37 +218,17 @@ def _shown(labels):
     )
 
 
-def _png(image):
-    """An image as text: a hundredth of its pixels written as numbers."""
-    from PIL import Image
-
-    contents = io.BytesIO()
-    Image.fromarray(image).save(contents, "PNG")
-    return base64.b64encode(contents.getvalue()).decode()
-
-
-def _over_seeds(runs):
-    joined = {}
-    for name in MEASURES:
-        values = [run[name] for run in runs if run[name] is not None]
-        joined[name] = mean_and_deviation(values) if values else None
-    return joined
-
-
-def table(results: dict) -> str:
+def tables(results: dict) -> list[Table]:
     """One row a measure, one column a method."""
     rows = results["rows"]
     lines = [
-        [said]
-        + [
-            "none" if r[name] is None else spread(r[name], digits=3)
-            for r in rows
-        ]
+        [said, *(spread(row[name], digits=3) for row in rows)]
         for name, said in MEASURES.items()
+        if name in rows[0]
     ]
     notes = [note_cells(row) for row in rows]
     lines += [[name, *(n[i] for n in notes)] for i, name in enumerate(NOTES)]
-    return markdown_table(["", *(row["method"] for row in rows)], lines)
+    return [Table(["", *(row["method"] for row in rows)], lines)]
 
 
 def draw(path: Path, results: dict) -> None:
@@ -397,10 +336,7 @@ def _draw_plane(axis, panel, classes):
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
-    settings = tyro.cli(
-        FewPrototypesSettings, description=__doc__, args=arguments
-    )
-    run_experiment("dominant_prototypes", settings, measure, draw, table)
+    run_experiment(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":

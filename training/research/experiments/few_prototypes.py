@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,26 +16,16 @@ from training.datasets import glyphs
 from training.datasets.collage import load_pictures, load_sides
 from training.pictures.palette import METHODS
 from training.recipes.batches import training_batches
-from training.recipes.learner import (
-    REGULARIZER_WEIGHTS,
-    build_learner,
-    start_from_data,
-)
+from training.recipes.learner import build_learner, start_from_data
 from training.recipes.named import named
-from training.recipes.recipe import Recipe
-from training.research.report import (
-    ExperimentSettings,
-    mean_and_deviation,
-    spread,
-)
-from training.research.studies import changed
+from training.research.report import ExperimentSettings, over_runs, spread
 
 CIFAR_WEIGHT = 0.5
 """Weight of the zero-shot regularizer on CIFAR (GSP, supplement)."""
 _SIDE = 32
 """Side of a picture of an image folder, in pixels."""
-_BLOCK = 200
 COLORS = {**METHODS, "GSP+XML": METHODS["XML"]}
+UNTRAINED = "untrained"
 # "GSP" has a regularizer of weight 0: the encoder then returns histograms.
 REGULARIZERS: dict[str, dict[str, Any]] = {
     "GSP": {"regularizer": "zsr", "regularizer_weight": 0.0},
@@ -66,24 +56,30 @@ class FewPrototypesSettings(ExperimentSettings):
     ridge: float = 0.05
     """Ridge of the losses' regressions, and of those fitted afterwards."""
 
-    def small(self) -> "FewPrototypesSettings":
-        """A handful of steps."""
-        return replace(self, seeds=(0,), steps=2, batch_size=8)
+    SMALL = {"seeds": (0,), "steps": 2, "batch_size": 8}
 
 
 def train(
     settings: FewPrototypesSettings, method: str, images: ImageSet, seed: int
 ) -> tuple[Any, dict[str, Any]]:
-    """Trains one method of `REGULARIZERS` for a fixed number of steps.
+    """Trains one method of `REGULARIZERS`, or the encoder that all start from.
 
     Returns:
         The encoder, which returns embeddings and histograms, and the weight
         and mean gradient share of the regularizer, empty without one.
     """
     recipe = _recipe(settings, method, images, seed)
-    learner = _learner(recipe, images)
+    learner = build_learner(
+        recipe,
+        num_classes=images.num_classes,
+        image_shape=images.images.shape[1:],
+    )
+    batches = training_batches(recipe, images)
+    start_from_data(recipe, learner, batches)
+    if method == UNTRAINED:
+        return learner.encoder, {}
     history = learner.fit(
-        training_batches(recipe, images),
+        batches,
         epochs=1,
         steps_per_epoch=recipe.steps,
         shuffle=False,
@@ -96,19 +92,12 @@ def train(
     return learner.encoder, note
 
 
-def untrained(
-    settings: FewPrototypesSettings, images: ImageSet, seed: int
-) -> Any:
-    """The encoder that every method starts from."""
-    return _learner(_recipe(settings, "GSP", images, seed), images).encoder
-
-
 def noted(notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Joins the notes of `train` over seeds; empty without a regularizer."""
     if not notes or not all(notes):
         return {}
-    share = mean_and_deviation(note["share"] for note in notes)
-    return {"regularizer": {"weight": notes[0]["weight"], "share": share}}
+    weight, share = notes[0]["weight"], over_runs(notes)["share"]
+    return {"regularizer": {"weight": weight, "share": share}}
 
 
 def note_cells(scores: Mapping[str, Any]) -> list[str]:
@@ -126,33 +115,23 @@ def known_and_examined(
     if settings.data_dir is None:
         data = glyphs.load(**_sizes(settings))
         return data.train, data.test
-    sides = load_sides(settings.data_dir, _SIDE)
-    if sides is None:
-        images = load_pictures(settings.data_dir, _SIDE)
-        rows = halves_of_classes(images.labels)
-        sides = images.subset(rows[0]), images.subset(rows[1])
-    return sides
+    if sides := load_sides(settings.data_dir, _SIDE):
+        return sides
+    images = load_pictures(settings.data_dir, _SIDE)
+    # Half the images of each class.
+    order = np.random.default_rng(0).permutation(len(images))
+    order = order[np.argsort(images.labels[order], kind="stable")]
+    return images.subset(order[::2]), images.subset(order[1::2])
 
 
 def examined_subject_cells(settings: FewPrototypesSettings) -> Any:
     """The cell of its canvas in which each examined image shows its class.
 
-    Returns:
-        (num_images,), in [0, 4): upper left, upper right, lower left, lower
-        right, in the order of `known_and_examined`; None where a picture
-        fills the whole image.
+    (num_images,), counted row by row; None where a picture fills the image.
     """
     if settings.data_dir is not None:
         return None
     return glyphs.letter_cells("test", **_sizes(settings))
-
-
-def halves_of_classes(labels: Any, seed: int = 0) -> tuple[Any, Any]:
-    """Rows of half the images of every class, and of the others."""
-    order = np.random.default_rng(seed).permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]
-    is_known = np.arange(len(order)) % 2 == 0
-    return order[is_known], order[~is_known]
 
 
 def short_names(images: ImageSet) -> list[str]:
@@ -174,16 +153,8 @@ def encoded(encoder: Any, images: ImageSet) -> dict:
     Returns:
         `"embedding"` and perhaps `"histogram"`, (num_images, size) each.
     """
-    parts = []
-    for start in range(0, len(images), _BLOCK):
-        block = images.images[start : start + _BLOCK]
-        outputs = encoder(block, training=False)
-        if not isinstance(outputs, dict):
-            outputs = {"embedding": outputs}
-        parts.append({key: np.asarray(v) for key, v in outputs.items()})
-    return {
-        key: np.concatenate([part[key] for part in parts]) for key in parts[0]
-    }
+    found = encoder.predict(images.images, batch_size=200, verbose=0)
+    return found if isinstance(found, dict) else {"embedding": found}
 
 
 def retrieval(encoder: Any, images: ImageSet) -> dict:
@@ -203,15 +174,15 @@ def balanced_batch(images: ImageSet, size: int) -> dict[str, Any]:
 
 
 def _recipe(settings, method, images, seed):
-    own = REGULARIZERS[method]
-    weight = own.get("regularizer_weight")
-    if own["regularizer"] == "zsr" and weight is None:
+    own = {"regularizer_weight": None} | REGULARIZERS[
+        method.replace(UNTRAINED, "GSP")
+    ]
+    if method == "GSP+ZSR":
         weight = settings.regularizer_weight
-        if weight is None:
-            on_glyphs = settings.data_dir is None
-            weight = REGULARIZER_WEIGHTS["zsr"] if on_glyphs else CIFAR_WEIGHT
-    return changed(
-        named("glyphs", pooling="gsp"),
+        if weight is None and settings.data_dir is not None:
+            weight = CIFAR_WEIGHT
+        own["regularizer_weight"] = weight
+    return named("glyphs", pooling="gsp").with_(
         **balanced_batch(images, settings.batch_size),
         num_prototypes=settings.num_prototypes,
         inverse_temperature=settings.inverse_temperature,
@@ -221,20 +192,9 @@ def _recipe(settings, method, images, seed):
         seed=seed,
         loss=settings.loss,
         ridge=settings.ridge,
-        regularizer=own["regularizer"],
-        regularizer_weight=weight,
-        log_regularizer_share=weight != 0.0,
+        log_regularizer_share=own["regularizer_weight"] != 0.0,
+        **own,
     )
-
-
-def _learner(recipe: Recipe, images: ImageSet) -> Any:
-    learner = build_learner(
-        recipe,
-        num_classes=images.num_classes,
-        image_shape=images.images.shape[1:],
-    )
-    start_from_data(recipe, learner, training_batches(recipe, images))
-    return learner
 
 
 def _sizes(settings) -> dict[str, Any]:

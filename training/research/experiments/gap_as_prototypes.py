@@ -12,13 +12,14 @@ Prototypes are chosen by greedy k-center among the local features of `glyphs`
 in a convolutional network with random weights, another one for each seed.
 """
 
-from dataclasses import dataclass, replace
+import sys
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
-import tyro
 from keras import ops
 
 import keras_gsp as gsp
@@ -27,10 +28,11 @@ from training.datasets import glyphs
 from training.pictures.palette import BLACK, BLUE, GREEN, VERMILION, picture
 from training.recipes.backbone import build_backbone
 from training.recipes.recipe import Recipe
+from training.research.experiments.dominant_prototypes import in_plane
 from training.research.report import (
     ExperimentSettings,
-    markdown_table,
-    mean_and_deviation,
+    Table,
+    over_runs,
     run_experiment,
     spread,
 )
@@ -57,11 +59,11 @@ class Settings(ExperimentSettings):
     inverse_temperature: float = 10.0
     """Sharpness of the soft histograms."""
 
-    def small(self) -> "Settings":
-        """Few images and prototypes."""
-        return replace(
-            self, seeds=(0, 1), images=20, num_prototypes=(4, SHOWN_PROTOTYPES)
-        )
+    SMALL = {
+        "seeds": (0, 1),
+        "images": 20,
+        "num_prototypes": (4, SHOWN_PROTOTYPES),
+    }
 
 
 def local_features(settings: Settings, seed: int) -> Any:
@@ -79,42 +81,48 @@ def local_features(settings: Settings, seed: int) -> Any:
     return backbone.predict(images, verbose=0)
 
 
-def histograms(
-    features: Any, prototypes: Any, inverse_temperature: float
-) -> dict[str, Any]:
+def histograms(features: Any, prototypes: Any, sharpness: float) -> dict:
     """Four ways to assign features to prototypes."""
-    soft = {"inverse_temperature": inverse_temperature}
+    soft = partial(soft_histogram, inverse_temperature=sharpness)
     return {
-        HARD_L2: hard_histogram(features, prototypes, affinity="l2"),
-        SOFT_L2: soft_histogram(features, prototypes, affinity="l2", **soft),
-        HARD_DOT: hard_histogram(features, prototypes, affinity="dot"),
-        SOFT_DOT: soft_histogram(features, prototypes, affinity="dot", **soft),
+        name: histogram(features, prototypes, affinity=affinity)
+        for name, histogram, affinity in (
+            (HARD_L2, hard_histogram, "l2"),
+            (SOFT_L2, soft, "l2"),
+            (HARD_DOT, hard_histogram, "dot"),
+            (SOFT_DOT, soft, "dot"),
+        )
     }
 
 
-def errors_and_radius(
-    features: Any, prototypes: Any, inverse_temperature: float
-) -> tuple[Any, Any]:
+def errors(features: Any, prototypes: Any, sharpness: float) -> dict[str, dict]:
     """How far average features are from their combinations of prototypes.
 
     Returns:
-        Assignment -> errors (images,), and the covering radius.
+        Assignment -> mean and largest error over the images, the covering
+        radius, and the share of images with a larger error.
     """
     flat = ops.reshape(features, (-1, features.shape[-1]))
     radius = float(gsp.ops.covering_radius(flat, prototypes))
     average = np.mean(np.asarray(features), axis=(1, 2))
-    errors = {}
-    for name, histogram in histograms(
-        features, prototypes, inverse_temperature
-    ).items():
-        combined = ops.matmul(histogram, prototypes)
-        errors[name] = np.linalg.norm(average - np.asarray(combined), axis=1)
-    return errors, radius
+    found = {}
+    for name, one in histograms(features, prototypes, sharpness).items():
+        combined = np.asarray(ops.matmul(one, prototypes))
+        apart = np.linalg.norm(average - combined, axis=1)
+        found[name] = {
+            "radius": radius,
+            "mean_error": apart.mean(),
+            "largest_error": apart.max(),
+            # Rounding of a sum of many features is not a violation.
+            "violations": np.mean(apart > radius * (1.0 + 1e-5)),
+        }
+    return found
 
 
 def measure(settings: Settings) -> dict:
     """Covers the features with prototypes, counts violated bounds."""
-    rows, shown = [], None
+    runs: dict[tuple, list[dict]] = {}
+    shown = None
     for seed in settings.seeds:
         features = ops.convert_to_tensor(local_features(settings, seed))
         flat = ops.reshape(features, (-1, features.shape[-1]))
@@ -124,53 +132,23 @@ def measure(settings: Settings) -> dict:
         )
         for count in settings.num_prototypes:
             prototypes = ops.take(flat, chosen[:count], axis=0)
-            errors, radius = errors_and_radius(
-                features, prototypes, settings.inverse_temperature
-            )
-            rows += _rows(errors, radius, count)
+            found = errors(features, prototypes, settings.inverse_temperature)
+            for name, one in found.items():
+                runs.setdefault((name, count), []).append(one)
             if shown is None and count == SHOWN_PROTOTYPES:
                 shown = _plane(features, prototypes)
-    return {
-        "rows": _over_seeds(rows),
-        "first_seed": shown,
-    }
-
-
-def _rows(errors, radius, count):
-    return [
-        {
-            "assignment": name,
-            "num_prototypes": count,
-            "radius": radius,
-            "mean_error": found.mean(),
-            "largest_error": found.max(),
-            # Rounding of a sum of many features is not a violation.
-            "violations": np.mean(found > radius * (1.0 + 1e-5)),
-        }
-        for name, found in errors.items()
+    rows = [
+        {"assignment": name, "num_prototypes": count} | over_runs(found)
+        for (name, count), found in runs.items()
     ]
-
-
-def _over_seeds(rows):
-    """Joins the rows of one assignment and number of prototypes."""
-    joined: dict[tuple, list[dict]] = {}
-    for row in rows:
-        key = row["assignment"], row["num_prototypes"]
-        joined.setdefault(key, []).append(row)
-    measures = ("radius", "mean_error", "largest_error", "violations")
-    return [
-        {"assignment": name, "num_prototypes": count}
-        | {m: mean_and_deviation([run[m] for run in runs]) for m in measures}
-        for (name, count), runs in joined.items()
-    ]
+    return {"rows": rows, "first_seed": shown}
 
 
 def _plane(features, prototypes):
     """One image's features and its combinations, in two dimensions."""
     image = np.asarray(features[:1])
     flat = np.asarray(features).reshape(-1, features.shape[-1])
-    mean = flat.mean(axis=0)
-    axes = np.linalg.svd(flat - mean, full_matrices=False)[2][:2].T
+    mean, axes, _ = in_plane(flat)
     combined = {
         name: (np.asarray(ops.matmul(histogram, prototypes)) - mean) @ axes
         for name, histogram in histograms(image, prototypes, 10.0).items()
@@ -185,28 +163,16 @@ def _plane(features, prototypes):
     }
 
 
-def table(results: dict) -> str:
+def tables(results: dict) -> list[Table]:
     """One row for each assignment and number of prototypes."""
+    digits = {"radius": 2, "mean_error": 2, "largest_error": 2, "violations": 3}
     rows = [
-        [
-            row["assignment"],
-            row["num_prototypes"],
-            spread(row["radius"], digits=2),
-            spread(row["mean_error"], digits=2),
-            spread(row["largest_error"], digits=2),
-            spread(row["violations"], digits=3),
-        ]
+        [row["assignment"], row["num_prototypes"]]
+        + [spread(row[name], digits=count) for name, count in digits.items()]
         for row in results["rows"]
     ]
-    headings = (
-        "assignment",
-        "prototypes",
-        "covering radius",
-        "mean error",
-        "largest error",
-        "share above radius",
-    )
-    return markdown_table(headings, rows)
+    headings = ("assignment", "prototypes", "covering radius", "mean error")
+    return [Table((*headings, "largest error", "share above radius"), rows)]
 
 
 def draw(path: Path, results: dict) -> None:
@@ -252,21 +218,21 @@ def _draw_curve(axis, rows, key, name, look, scale=1.0):
 
 
 def _draw_plane(axis, shown):
-    points = {key: np.array(v) for key, v in shown.items() if key != "combined"}
-    axis.plot(*points["features"].T, ".", color="0.85", ms=3)
-    axis.plot(
-        *points["image"].T, ".", color="0.45", label="an image's features"
-    )
-    axis.plot(
-        *points["prototypes"].T,
-        "D",
-        color="none",
-        markeredgecolor=GREEN,
-        label=f"{len(points['prototypes'])} prototypes",
-    )
-    axis.plot(
-        *points["average"].T, "*", color=BLACK, ms=15, label="their average"
-    )
+    looks: dict[str, tuple[str, dict[str, Any]]] = {
+        "features": (".", {"color": "0.85", "ms": 3}),
+        "image": (".", {"color": "0.45", "label": "an image's features"}),
+        "prototypes": (
+            "D",
+            {
+                "color": "none",
+                "mec": GREEN,
+                "label": f"{len(shown['prototypes'])} prototypes",
+            },
+        ),
+        "average": ("*", {"color": BLACK, "ms": 15, "label": "their average"}),
+    }
+    for key, (marker, look) in looks.items():
+        axis.plot(*np.array(shown[key]).T, marker, **look)
     for name, place in shown["combined"].items():
         color, _, marker = LOOKS[name]
         axis.plot(
@@ -280,8 +246,7 @@ def _draw_plane(axis, shown):
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_experiment("gap_as_prototypes", settings, measure, draw, table)
+    run_experiment(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":

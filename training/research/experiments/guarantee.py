@@ -24,18 +24,19 @@ on all drawings of held-out emoji and asks with those of one set: another
 domain has another coverage.
 """
 
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 from scipy import stats
 
 import keras_gsp as gsp
 from keras_gsp.retrieval import ExactIndex
 from keras_gsp.retrieval.guarantee import class_quantile, class_scores
+from training.pictures.palette import picture
 from training.research.experiments.frozen_heads import (
     Features,
     FrozenSettings,
@@ -43,7 +44,7 @@ from training.research.experiments.frozen_heads import (
     features_of,
     trained_encoder,
 )
-from training.research.report import markdown_table, run_experiment
+from training.research.report import Table, run_experiment
 
 COVERAGES = 0.8, 0.9, 0.95, 0.99
 FALSE_ALARMS = 0.05
@@ -60,9 +61,7 @@ class Settings(FrozenSettings):
     glyphs: bool = True
     """Also the letters among symbols, with the network of single characters."""
 
-    def small(self) -> "Settings":
-        """A handful of steps and splits on random clusters."""
-        return replace(self, data_dirs=(), steps=3, splits=3, glyphs=False)
+    SMALL = {"data_dirs": (), "steps": 3, "splits": 3, "glyphs": False}
 
 
 def measure(settings: Settings) -> dict[str, Any]:
@@ -115,8 +114,7 @@ def _drawn(labels: Any, seed: int) -> Any:
     unknown = names[half : half + max(1, half // 5)]
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
-    is_item = np.zeros(len(labels), bool)
-    is_item[order[::2]] = True
+    is_item = np.isin(np.arange(len(labels)), order[::2])
     is_calibration = np.isin(labels, names[:half])
     is_unknown = np.isin(labels, unknown)
     is_known = ~is_calibration & ~is_unknown
@@ -219,39 +217,35 @@ def _glyph_features() -> Features:
     return Features("glyphs", maps, joined, np.full(len(joined), ""))
 
 
-def table(results: dict) -> str:
+def tables(results: dict) -> list[Table]:
     """One row a space and coverage, then one a set of drawings."""
-    rows = []
-    for row in results["rows"]:
-        words = f"{row['covered']} of {row['splits']}"
-        cells = [
+    rows = [
+        [
             row["data"],
             row["space"],
             f"{100 * row['coverage']:.0f}",
-            words,
+            f"{row['covered']} of {row['splits']}",
             f"{row['low']}-{row['high']}",
             f"{100 * row['all']:.1f}",
             f"{row['length']:.1f} of {row['gallery']:.0f}",
+            *(
+                f"{100 * row[name]:.1f}" if name in row else ""
+                for name in ("alarms", "detected")
+            ),
         ]
-        cells += [
-            f"{100 * row[name]:.1f}" if name in row else ""
-            for name in ("alarms", "detected")
-        ]
-        rows.append(cells)
+        for row in results["rows"]
+    ]
     first = ("data", "space", "coverage %", "covered", "binomial interval")
     headings = (*first, "all queries %", "length", "declined %", "of unknown %")
-    text = markdown_table(headings, rows, num_left=2)
     shifts = [
         [row["set"], f"{100 * row['all']:.1f}"] for row in results["shifts"]
     ]
     titles = ("queries of one set of emoji, gap", "covered % (chosen: 90)")
-    return f"{text}\n\n{markdown_table(titles, shifts, num_left=1)}"
+    return [Table(headings, rows, 2), Table(titles, shifts)]
 
 
 def draw(path: Path, results: dict) -> None:
     """Share covered and mean length against the chosen coverage."""
-    from training.pictures.palette import picture
-
     names = list(dict.fromkeys(row["data"] for row in results["rows"]))
     size = (3.6 * len(names), 5.6)
     with picture(path, 2, len(names), figsize=size, sharex=True) as axes:
@@ -259,9 +253,9 @@ def draw(path: Path, results: dict) -> None:
             top, below = axes[0, column], axes[1, column]
             for space in ("raw", "gap", "gsp"):
                 rows = [
-                    row
-                    for row in results["rows"]
-                    if (row["data"], row["space"]) == (name, space)
+                    r
+                    for r in results["rows"]
+                    if (r["data"], r["space"]) == (name, space)
                 ]
                 chosen = [row["coverage"] for row in rows]
                 top.plot(chosen, [r["all"] for r in rows], "o-", label=space)
@@ -277,8 +271,7 @@ def draw(path: Path, results: dict) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_experiment("guarantee", settings, measure, draw, table)
+    run_experiment(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":

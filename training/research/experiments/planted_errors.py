@@ -13,15 +13,17 @@ without planting (`before`) are errors of the collection itself and false
 alarms; the precision counts it as false.
 """
 
+import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
-import tyro
 
+import keras_gsp as gsp
 from training.research.report import (
     CommandSettings,
     Table,
@@ -59,19 +61,13 @@ class Settings(CommandSettings):
     copied: float = 0.01
     divided: float = 0.01
 
-    def small(self) -> "Settings":
-        """Noise, one planting."""
-        return replace(self, data_dirs=(), sizes=(32,), seeds=(0,))
+    SMALL = {"data_dirs": (), "sizes": (32,), "seeds": (0,)}
 
 
 class Collection:
     """Images of half the classes, and the features of a frozen network."""
 
     def __init__(self, images: Any, size: int, weights: Path | None) -> None:
-        import keras
-
-        import keras_gsp as gsp
-
         shape = (size, size, 3)
         options: dict[str, Any] = {"alpha": 0.35, "include_top": False}
         network = keras.applications.MobileNetV2(
@@ -91,8 +87,6 @@ class Collection:
 
     def embedded(self, paths: Any) -> np.ndarray:
         """Features of files."""
-        import keras_gsp as gsp
-
         batches = gsp.data.evaluation_batches(
             list(paths), preprocessing=self._cut
         )
@@ -164,22 +158,8 @@ def copied(source: str, target: Path, is_mirrored: bool, rng: Any) -> Path:
     return target
 
 
-def rates(found: set[Any], before: int, truth: set[Any]) -> dict[str, float]:
-    """Counts, precision and recall of one planting."""
-    right = len(found & truth)
-    return {
-        "planted": len(truth),
-        "found": len(found),
-        "before": before,
-        "precision": right / max(1, len(found)),
-        "recall": right / len(truth),
-    }
-
-
 def suspected(features: np.ndarray, labels: np.ndarray, is_white: bool) -> Any:
     """The suspects among features, raw or whitened."""
-    import keras_gsp as gsp
-
     if is_white:
         size = min(128, features.shape[1])
         whitening = gsp.layers.Whitening(size, shrinkage=0.1)
@@ -197,8 +177,6 @@ def of_kind(found: Any, kind: str) -> set[Any]:
 
 def measure(settings: Settings) -> Iterator[Table]:
     """Yields a table for each collection."""
-    import keras_gsp as gsp
-
     with tempfile.TemporaryDirectory() as folder:
         places = settings.data_dirs or (noise(Path(folder)),)
         for place, size in zip(places, settings.sizes, strict=True):
@@ -233,17 +211,12 @@ def rows_of(collection: Collection, settings: Settings) -> list[list[str]]:
                     collection, kind, settings, seed
                 )
                 found = of_kind(suspected(features, labels, is_white), kind)
-                runs.append(rates(found, before, truth))
-            means = {
-                name: mean_and_deviation(run[name] for run in runs)
-                for name in MEASURES
-            }
-            cells = [
-                f"{means[name]['mean']:.0f}"
-                if name in ("planted", "found", "before")
-                else spread(means[name], digits=2)
-                for name in MEASURES
-            ]
+                right = len(found & truth)
+                rates = right / max(1, len(found)), right / len(truth)
+                runs.append([len(truth), len(found), before, *rates])
+            means = [mean_and_deviation(one) for one in zip(*runs, strict=True)]
+            cells = [f"{one['mean']:.0f}" for one in means[:3]]
+            cells += [spread(one, digits=2) for one in means[3:]]
             rows.append([kind, "whitened" if is_white else "raw", *cells])
     return rows
 
@@ -266,13 +239,8 @@ def noise(folder: Path) -> Path:
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints the tables."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
     run_benchmark(
-        "experiments.planted_errors",
-        "Planted wrong labels and copies",
-        __doc__,
-        settings,
-        measure,
+        sys.modules[__name__], "Planted wrong labels and copies", arguments
     )
 
 

@@ -13,48 +13,27 @@ classes.
 """
 
 import math
-from dataclasses import dataclass, replace
+import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
-import tyro
 
 import keras_gsp as gsp
 from keras_gsp.ops.normalization import unit_ball
-from training.pictures.palette import (
-    BLACK,
-    BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    YELLOW,
-    picture,
-)
+from training.pictures.palette import BLACK, PROTOTYPES, picture
 from training.research.report import (
     ExperimentSettings,
-    markdown_table,
+    Table,
     mean_and_deviation,
     run_experiment,
     spread,
 )
 
-CLASS_COLORS = (
-    BLUE,
-    ORANGE,
-    GREEN,
-    VERMILION,
-    SKY,
-    PURPLE,
-    YELLOW,
-    BLACK,
-    "#8C6D46",
-    "#9A9A9A",
-)
+CLASS_COLORS = (*PROTOTYPES, "#8C6D46", "#9A9A9A")
 MEASURES = {
     "map_at_r": "MAP@R",
     "covering_radius": "covering radius",
@@ -86,21 +65,17 @@ class Settings(ExperimentSettings):
     anchor_weight: float = 2e-4
     """Pull towards the last problem's solution."""
     negative_margin: float = 0.5
-    """Distance that other classes have to keep."""
     learning_rate: float = 1e-3
     proxy_learning_rate: float = 1e-2
 
-    def small(self) -> "Settings":
-        """Few images, two short problems, one seed."""
-        return replace(
-            self,
-            seeds=(0,),
-            train_images=200,
-            num_problems=2,
-            patience=1,
-            steps_per_evaluation=1,
-            largest_steps=60,
-        )
+    SMALL = {
+        "seeds": (0,),
+        "train_images": 200,
+        "num_problems": 2,
+        "patience": 1,
+        "steps_per_evaluation": 1,
+        "largest_steps": 60,
+    }
 
 
 def load_images(settings: Settings, seed: int) -> Any:
@@ -117,13 +92,7 @@ def load_images(settings: Settings, seed: int) -> Any:
 
 
 def build_learner(settings: Settings, image_shape: tuple, seed: int) -> Any:
-    """Builds a small network into the plane, with proxies in it.
-
-    Args:
-        settings: See the class.
-        image_shape: (height, width, channels).
-        seed: Seed of the weights.
-    """
+    """Builds a small network into the plane, with proxies in it."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     encoder = keras.Sequential(
@@ -165,10 +134,8 @@ class ProblemRecorder(keras.callbacks.Callback):
 
     Put it after the callback that alternates proxies: when an epoch begins
     with another problem, the encoder has been restored to the last problem's
-    solution and the next proxies are in place.
-
-    Args:
-        describe: Function (encoder, proxies, next proxies or None) -> dict.
+    solution and the next proxies are in place. `describe` is a function
+    (encoder, proxies, next proxies or None) -> dict.
     """
 
     def __init__(self, describe: Any) -> None:
@@ -202,13 +169,10 @@ class ProblemRecorder(keras.callbacks.Callback):
         )
 
 
-def run(settings: Settings, seed: int, steps: int | None = None) -> dict:
-    """Trains with alternating proxies, or with a single set of them.
-
-    Args:
-        settings: See the class.
-        seed: Seed of images, weights and batches.
-        steps: Steps of a single problem; None alternates.
+def run(
+    settings: Settings, seed: int, steps: int | None = None
+) -> tuple[Any, list, int]:
+    """Trains with alternating proxies, or a single problem of some steps.
 
     Returns:
         Start and problems, each described by `describe`, and the steps taken.
@@ -237,12 +201,7 @@ def run(settings: Settings, seed: int, steps: int | None = None) -> dict:
         shuffle=False,
         verbose=0,
     )
-    taken = every * len(history.epoch)
-    return {
-        "start": recorder.start,
-        "problems": recorder.problems,
-        "steps": taken,
-    }
+    return recorder.start, recorder.problems, every * len(history.epoch)
 
 
 def batches(train: Any, seed: int) -> Any:
@@ -259,11 +218,7 @@ def batches(train: Any, seed: int) -> Any:
 
 
 def describe(
-    train: Any,
-    test: Any,
-    encoder: Any,
-    proxies: Any,
-    next_proxies: Any,
+    train: Any, test: Any, encoder: Any, proxies: Any, next_proxies: Any
 ) -> dict:
     """Measures a converged problem, and keeps what is drawn."""
     points = encoder.predict(train[0], batch_size=450, verbose=0)
@@ -291,11 +246,11 @@ def measure(settings: Settings) -> dict:
     """Every way with every seed, and the first seed's panels."""
     alternating, single, steps, starts = [], [], [], []
     for seed in settings.seeds:
-        run_of_four = run(settings, seed)
-        steps.append(run_of_four["steps"])
-        starts.append(run_of_four["start"])
-        alternating.append(run_of_four["problems"])
-        single.append(run(settings, seed, steps[-1])["problems"][0])
+        start, problems, taken = run(settings, seed)
+        steps.append(taken)
+        starts.append(start)
+        alternating.append(problems)
+        single.append(run(settings, seed, taken)[1][0])
     rows = [_row(START, starts), _row(SINGLE, single)]
     panels = {START: starts[0], SINGLE: single[0]}
     for number in range(settings.num_problems):
@@ -341,62 +296,50 @@ def draw(path: Path, results: dict) -> None:
 def _draw_panel(axis, panel):
     labels = np.array(panel["labels"])
     points = np.array(panel["points"])
-    looks = {
-        "proxies": {"marker": "s", "s": 60, "edgecolors": BLACK, "zorder": 3},
-        "next_proxies": {"marker": "o", "s": 60, "zorder": 4},
-    }
     for label, color in enumerate(CLASS_COLORS):
-        axis.scatter(*points[labels == label].T, s=5, color=color, alpha=0.5)
-        axis.scatter(
+        axis.plot(*points[labels == label].T, ".", ms=3, color=color, alpha=0.5)
+        axis.plot(
             *np.array(panel["proxies"][label]).T,
-            facecolors=color,
-            **looks["proxies"],
+            "s",
+            ms=8,
+            color=color,
+            mec=BLACK,
         )
         if panel["next_proxies"] is not None:
-            axis.scatter(
-                *np.array(panel["next_proxies"][label]).T,
-                facecolors="none",
-                edgecolors=color,
-                linewidths=2,
-                **looks["next_proxies"],
-            )
+            new = np.array(panel["next_proxies"][label])
+            axis.plot(*new.T, "o", ms=8, mfc="none", mec=color, mew=2)
     axis.set_aspect("equal")
-    axis.set_xlim(-1.08, 1.08)
-    axis.set_ylim(-1.08, 1.08)
-    axis.set_xticks([-1, 0, 1])
-    axis.set_yticks([-1, 0, 1])
+    axis.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))
+    axis.set(xticks=[-1, 0, 1], yticks=[-1, 0, 1])
 
 
 def _legend():
     from matplotlib.lines import Line2D
 
-    def handle(label, **look):
-        return Line2D([], [], ls="", color=BLACK, label=label, **look)
-
+    looks: dict[str, dict[str, Any]] = {
+        "training sample": {"marker": "."},
+        "converged proxy or its sample": {"marker": "s", "ms": 8},
+        "the next one": {"marker": "o", "ms": 8, "mfc": "none"},
+    }
     return [
-        handle("training sample", marker="."),
-        handle("converged proxy or its sample", marker="s", ms=8),
-        handle("the next one", marker="o", ms=8, markerfacecolor="none"),
+        Line2D([], [], ls="", color=BLACK, label=label, **look)
+        for label, look in looks.items()
     ]
 
 
-def table(results: dict) -> str:
+def tables(results: dict) -> list[Table]:
     """One row for the single problem and for each of those that alternate."""
     rows = [
-        [
-            row["name"],
-            row["runs"],
-            *(spread(row[m], digits=3) for m in MEASURES),
-        ]
+        [row["name"], row["runs"]]
+        + [spread(row[m], digits=3) for m in MEASURES]
         for row in results["rows"]
     ]
-    return markdown_table(["proxies", "runs", *MEASURES.values()], rows)
+    return [Table(["proxies", "runs", *MEASURES.values()], rows)]
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_experiment("proxy_geometry", settings, measure, draw, table)
+    run_experiment(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":

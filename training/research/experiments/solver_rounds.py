@@ -13,18 +13,21 @@ network, to check that everything runs. Figure 7 of GSP, whose supplement (1.5)
 finds no difference from 25 rounds on.
 """
 
+import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
-import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
+from training.datasets import glyphs
 from training.datasets.image_set import RetrievalSplits
+from training.datasets.own_images import folder_splits
 from training.pictures.palette import BLACK, BLUE, VERMILION, picture
 from training.recipes.batches import training_batches
 from training.recipes.features import with_features
@@ -38,22 +41,17 @@ from training.research.experiments.few_prototypes import (
 from training.research.iterated_pooling import IteratedSumPooling
 from training.research.report import (
     ExperimentSettings,
-    markdown_table,
-    mean_and_deviation,
+    Table,
+    over_runs,
     run_experiment,
     spread,
 )
-from training.research.studies import changed
 
 FEATURES = named("folder-features").with_(backbone_weights=None)
 AVERAGE, EXACT = "average pooling", "GSP, exact"
 CLOSED, AUTODIFF = "GSP, closed form", "GSP, autodiff"
 LOOKS = {CLOSED: (BLACK, "--"), AUTODIFF: (VERMILION, ":")}
-MEASURES = {
-    "map_at_r": "MAP@R",
-    "precision_at_1": "P@1",
-    "milliseconds": "ms a step",
-}
+SHOWN = {"map_at_r": "MAP@R", "milliseconds": "ms a step"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,23 +72,18 @@ class Settings(ExperimentSettings):
     inverse_temperature: float = 5.0
     transport_ratio: float = 0.3
 
-    def small(self) -> "Settings":
-        """Two steps, one number of rounds."""
-        return replace(
-            self,
-            seeds=(0,),
-            rounds=(2,),
-            num_prototypes=4,
-            steps=2,
-            batch_size=8,
-        )
+    SMALL = {
+        "seeds": (0,),
+        "rounds": (2,),
+        "num_prototypes": 4,
+        "steps": 2,
+        "batch_size": 8,
+    }
 
 
 def load_features(settings: Settings) -> RetrievalSplits:
     """Features of all images, split by class."""
     if settings.data_dir is None:
-        from training.datasets import glyphs
-
         recipe = Recipe.of(frozen="all", cache_features=True)
         data = glyphs.load(
             train_classes=8,
@@ -100,41 +93,33 @@ def load_features(settings: Settings) -> RetrievalSplits:
             test_samples=4,
         )
         return with_features(recipe, data)
-
-    from training.datasets.own_images import folder_splits
-
     splits = folder_splits(settings.data_dir, seed=settings.split_seed)
     weights = str(settings.weights) if settings.weights else None
-    return with_features(changed(FEATURES, backbone_weights=weights), splits)
+    return with_features(FEATURES.with_(backbone_weights=weights), splits)
 
 
 def contenders(settings: Settings) -> dict:
     """(method, rounds) -> function that makes its pooling layer."""
     options: dict[str, Any] = {
+        "num_prototypes": settings.num_prototypes,
         "transport_ratio": settings.transport_ratio,
         "inverse_temperature": settings.inverse_temperature,
+        "name": "pooling",
     }
-
-    def iterated(rounds, is_closed_form):
-        return lambda: IteratedSumPooling(
-            settings.num_prototypes,
-            num_rounds=rounds,
-            is_closed_form=is_closed_form,
-            name="pooling",
-            **options,
-        )
-
-    found = {
-        (AVERAGE, 0): lambda: keras.layers.GlobalAveragePooling2D(
-            name="pooling"
+    found: dict = {
+        (AVERAGE, 0): partial(
+            keras.layers.GlobalAveragePooling2D, name="pooling"
         ),
-        (EXACT, 0): lambda: gsp.layers.GeneralizedSumPooling(
-            settings.num_prototypes, name="pooling", **options
-        ),
+        (EXACT, 0): partial(gsp.layers.GeneralizedSumPooling, **options),
     }
     for rounds in settings.rounds:
-        found[CLOSED, rounds] = iterated(rounds, True)
-        found[AUTODIFF, rounds] = iterated(rounds, False)
+        for name in (CLOSED, AUTODIFF):
+            found[name, rounds] = partial(
+                IteratedSumPooling,
+                num_rounds=rounds,
+                is_closed_form=name == CLOSED,
+                **options,
+            )
     return found
 
 
@@ -161,8 +146,8 @@ def trained(
             negative_margin=FEATURES.loss_arguments.negative_margin
         ),
     )
-    recipe = changed(
-        FEATURES, **balanced_batch(images, settings.batch_size), seed=seed
+    recipe = FEATURES.with_(
+        **balanced_batch(images, settings.batch_size), seed=seed
     )
     batches = training_batches(recipe, images)
     start_from_data(recipe, learner, batches)
@@ -207,10 +192,7 @@ def measure(settings: Settings) -> dict:
             encoder, milliseconds = trained(settings, data.train, make, seed)
             scores = retrieval(encoder, data.test)
             runs.append(scores | {"milliseconds": milliseconds})
-        found = {
-            m: mean_and_deviation(run[m] for run in runs) for m in MEASURES
-        }
-        rows.append({"method": method, "rounds": rounds} | found)
+        rows.append({"method": method, "rounds": rounds} | over_runs(runs))
     return {"rows": rows}
 
 
@@ -218,19 +200,17 @@ def draw(path: Path, results: dict) -> None:
     """Draws score and time against the number of rounds."""
     average, exact, *rows = results["rows"]
     with picture(path, 1, 2, figsize=(12, 5)) as axes:
-        for axis, measure_ in zip(
-            axes[0], ("map_at_r", "milliseconds"), strict=True
-        ):
+        for axis, (name, words) in zip(axes[0], SHOWN.items(), strict=True):
             for row, color in ((average, "0.5"), (exact, BLUE)):
                 axis.axhline(
-                    row[measure_]["mean"], color=color, label=row["method"]
+                    row[name]["mean"], color=color, label=row["method"]
                 )
             for method, (color, style) in LOOKS.items():
                 own = [row for row in rows if row["method"] == method]
                 axis.errorbar(
                     [row["rounds"] for row in own],
-                    [row[measure_]["mean"] for row in own],
-                    [row[measure_]["std"] or 0.0 for row in own],
+                    [row[name]["mean"] for row in own],
+                    [row[name]["std"] or 0.0 for row in own],
                     color=color,
                     ls=style,
                     marker="o",
@@ -238,30 +218,25 @@ def draw(path: Path, results: dict) -> None:
                     label=method,
                 )
             axis.set_xlabel("rounds of the paper's iteration")
-            axis.set_ylabel(MEASURES[measure_])
+            axis.set_ylabel(words)
         axes[0, 0].legend()
 
 
-def table(results: dict) -> str:
+def tables(results: dict) -> list[Table]:
     """One row for each method and number of rounds."""
     rows = [
-        [
-            row["method"],
-            row["rounds"] or "-",
-            spread(row["map_at_r"], factor=100, digits=2),
-            spread(row["precision_at_1"], factor=100, digits=2),
-            spread(row["milliseconds"], digits=1),
-        ]
+        [row["method"], row["rounds"] or "-"]
+        + [spread(row[one], 100, 2) for one in ("map_at_r", "precision_at_1")]
+        + [spread(row["milliseconds"], digits=1)]
         for row in results["rows"]
     ]
     headings = ["", "rounds", "MAP@R, %", "P@1, %", "ms a step"]
-    return markdown_table(headings, rows)
+    return [Table(headings, rows)]
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_experiment("solver_rounds", settings, measure, draw, table)
+    run_experiment(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":

@@ -14,21 +14,21 @@ contrastive, without normalization. The gap to average pooling depends mostly
 on its margin.
 """
 
-from dataclasses import dataclass, replace
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
-import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
 from training.pictures.palette import picture
 from training.research.report import (
     ExperimentSettings,
-    markdown_table,
-    mean_and_deviation,
+    Table,
+    over_runs,
     run_experiment,
     spread,
 )
@@ -59,18 +59,15 @@ class Settings(ExperimentSettings):
     test_bags: int = 40
     """Bags of each class that are scored."""
 
-    def small(self) -> "Settings":
-        """A handful of steps."""
-        return replace(
-            self,
-            seeds=(0, 1),
-            num_classes=4,
-            bag_size=10,
-            negative_margins=(0.3,),
-            num_prototypes=4,
-            steps=10,
-            test_bags=5,
-        )
+    SMALL = {
+        "seeds": (0, 1),
+        "num_classes": 4,
+        "bag_size": 10,
+        "negative_margins": (0.3,),
+        "num_prototypes": 4,
+        "steps": 10,
+        "test_bags": 5,
+    }
 
 
 def draw_bags(settings: Settings, labels: Any, rng: np.random.Generator) -> Any:
@@ -89,7 +86,6 @@ def draw_bags(settings: Settings, labels: Any, rng: np.random.Generator) -> Any:
     return np.where(is_own, of_class, background).astype("int32")
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp_training")
 class InsideBox(keras.constraints.Constraint):
     """Keeps every entry of a weight in [-0.3, 0.3]."""
 
@@ -131,11 +127,7 @@ def build_model(settings: Settings, method: str, margin: float) -> Any:
 
 
 def train(settings: Settings, method: str, margin: float, seed: int) -> dict:
-    """Trains one model and scores fresh bags.
-
-    Returns:
-        Scores, embeddings and labels of the test bags, and the tokens.
-    """
+    """Trains one model and scores fresh bags."""
     keras.utils.set_random_seed(seed)
     # Both methods see the same bags.
     rng = np.random.default_rng(seed)
@@ -155,13 +147,15 @@ def train(settings: Settings, method: str, margin: float, seed: int) -> dict:
     bags = draw_bags(settings, labels, rng)
     embeddings = keras.ops.convert_to_numpy(model(bags, training=False))
     scores = gsp.metrics.retrieval_scores(embeddings, labels)
-    tokens = keras.ops.convert_to_numpy(model.get_layer("tokens").embeddings)
     return {
-        "map_at_r": scores["map_at_r"],
-        "precision_at_1": scores["precision_at_1"],
-        "embeddings": embeddings,
-        "labels": labels,
-        "tokens": tokens,
+        "scores": {n: scores[n] for n in ("map_at_r", "precision_at_1")},
+        "drawn": {
+            "embeddings": embeddings,
+            "labels": labels,
+            "tokens": keras.ops.convert_to_numpy(
+                model.get_layer("tokens").embeddings
+            ),
+        },
     }
 
 
@@ -176,14 +170,9 @@ def measure(settings: Settings) -> dict:
                     settings.seeds, desc=f"{method}, margin {margin:g}"
                 )
             ]
-            scores = {
-                name: mean_and_deviation([run[name] for run in runs])
-                for name in ("map_at_r", "precision_at_1")
-            }
+            scores = over_runs([run["scores"] for run in runs])
             rows.append({"method": method, "negative_margin": margin} | scores)
-            drawn[method] = {
-                key: runs[0][key] for key in ("embeddings", "labels", "tokens")
-            }
+            drawn[method] = runs[0]["drawn"]
     return {"rows": rows, "last_margin_first_seed": drawn}
 
 
@@ -234,24 +223,19 @@ def convex_hull(points: np.ndarray) -> np.ndarray:
         return points
 
 
-def table(results: dict) -> str:
+def tables(results: dict) -> list[Table]:
     """One row for each pooling and margin."""
     rows = [
-        [
-            row["method"],
-            row["negative_margin"],
-            spread(row["map_at_r"], digits=3),
-            spread(row["precision_at_1"], digits=3),
-        ]
+        [row["method"], row["negative_margin"]]
+        + [spread(row[n], digits=3) for n in ("map_at_r", "precision_at_1")]
         for row in results["rows"]
     ]
-    return markdown_table(["pooling", "negative margin", "MAP@R", "P@1"], rows)
+    return [Table(["pooling", "negative margin", "MAP@R", "P@1"], rows)]
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_experiment("synthetic_tokens", settings, measure, draw, table)
+    run_experiment(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":

@@ -10,20 +10,20 @@ problem (P2) spreads over the whole object; with a large inverse temperature it
 approaches the linear program. Figure 1 of GSP.
 """
 
-from dataclasses import dataclass, replace
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 
 import keras_gsp as gsp
 from keras_gsp.ops.normalization import unit_ball
 from training.pictures.palette import picture
 from training.research.report import (
     ExperimentSettings,
-    markdown_table,
-    mean_and_deviation,
+    Table,
+    over_runs,
     run_experiment,
     spread,
 )
@@ -46,9 +46,7 @@ class Settings(ExperimentSettings):
     """Standard deviation of the colors."""
     inverse_temperatures: tuple[float, ...] = SHOWN
 
-    def small(self) -> "Settings":
-        """Two seeds."""
-        return replace(self, seeds=(0, 1))
+    SMALL = {"seeds": (0, 1)}
 
 
 def toy_map(noise: float, seed: int) -> tuple[Any, Any]:
@@ -93,18 +91,6 @@ def linear_plan(costs: Any, transport_ratio: float) -> Any:
     return solved.x.reshape(costs.shape)
 
 
-def entropic_plan(
-    costs: Any, transport_ratio: float, inverse_temperature: float
-) -> Any:
-    """Solves the smoothed problem, (P2), by `gsp.ops.partial_transport`."""
-    _, plan = gsp.ops.partial_transport(
-        costs,
-        transport_ratio=transport_ratio,
-        inverse_temperature=inverse_temperature,
-    )
-    return np.asarray(plan, "float64")
-
-
 def facts(
     plan: Any, reference: Any, costs: Any, is_object: Any
 ) -> dict[str, Any]:
@@ -133,17 +119,15 @@ def measure(settings: Settings) -> dict:
         linear = linear_plan(costs, ratio)
         plans: dict[Any, Any] = {"linear program": linear}
         for temperature in settings.inverse_temperatures:
-            plans[temperature] = entropic_plan(costs, ratio, temperature)
+            _, plan = gsp.ops.partial_transport(
+                costs, transport_ratio=ratio, inverse_temperature=temperature
+            )
+            plans[temperature] = np.asarray(plan, "float64")
         for name, plan in plans.items():
             numbers = facts(plan, linear, costs, is_object)
             found.setdefault(name, []).append(numbers)
         shown = shown or {"pixels": pixels, "plans": plans}
-    solutions = {
-        name: {
-            key: mean_and_deviation([n[key] for n in runs]) for key in runs[0]
-        }
-        for name, runs in found.items()
-    }
+    solutions = {name: over_runs(runs) for name, runs in found.items()}
     return {"solutions": solutions, "first_seed": shown}
 
 
@@ -174,26 +158,20 @@ def _colored(plan):
     return 1.0 - red[..., None] * tints[0] - blue[..., None] * tints[1]
 
 
-def table(results: dict) -> str:
+def tables(results: dict) -> list[Table]:
     """One row a problem."""
     rows = [
         [name if name[0] == "l" else f"entropic, ε = {float(name):g}"]
         + [spread(numbers, digits=3) for numbers in solution.values()]
         for name, solution in results["solutions"].items()
     ]
-    headings = (
-        "object pixels kept",
-        "weight on object",
-        "excess cost",
-        "L1 to linear",
-    )
-    return markdown_table(["", *headings], rows)
+    headings = ("object pixels kept", "weight on object", "excess cost")
+    return [Table(["", *headings, "L1 to linear"], rows)]
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_experiment("transport_toy", settings, measure, draw, table)
+    run_experiment(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,7 @@ other half is the gallery, and each of its images a query. MAP@R:
 - old: old queries, old items. raw: new queries, old items, as they are.
 - mapped: new queries, old items, by the map that was chosen (`map`). cost:
   mapped less old.
-- half random and half ordered: half of the items are embedded anew, drawn at
-  random, or those first whose neighbors' classes are most or least certain,
-  whichever was best on the sample (`order`). order: ordered less random. Where
-  no interval excludes zero, an order is not worth its code: the package has none.
+- half: half of the items, drawn at random, are embedded anew.
 - new: new queries, new items.
 
 Differences are paired, query by query, with 95 % intervals over classes. The
@@ -23,20 +20,20 @@ with `gsp.losses.DistillationLoss`, the old encoder as teacher: `raw` then needs
 map, and `new` shows what it costs.
 """
 
+import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 
 import keras_gsp as gsp
 from keras_gsp.metrics.paired_difference import paired_difference
 from keras_gsp.retrieval import ExactIndex, Upgrade
 from keras_gsp.retrieval.index import search_recall
-from keras_gsp.retrieval.upgrading.space_map import parts_of
+from training.pictures.palette import picture
 from training.research.experiments.frozen_heads import (
     Features,
     FrozenSettings,
@@ -44,7 +41,8 @@ from training.research.experiments.frozen_heads import (
     features_of,
     trained_encoder,
 )
-from training.research.report import markdown_table, run_experiment
+from training.research.report import Table, run_experiment
+from training.research.study_record import interval
 
 CHANGES: dict[str, dict[str, Any]] = {
     "another seed": {"seed": 1},
@@ -54,18 +52,13 @@ CHANGES: dict[str, dict[str, Any]] = {
     "alpha 0.35 -> 1.0": {"seed": 4, "is_wide": True},
 }
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-# By the doubt about the class of an item's neighbors.
-ORDERS = "random", "least certain", "most certain"
-NEAREST = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(FrozenSettings):
     """Options of this experiment."""
 
-    def small(self) -> "Settings":
-        """A handful of steps on random clusters."""
-        return replace(self, data_dirs=(), steps=5)
+    SMALL = {"data_dirs": (), "steps": 5}
 
 
 def measure(settings: Settings) -> dict[str, Any]:
@@ -105,14 +98,6 @@ def _row(features: Features, known: Any, old: Any, new: Any) -> Any:
     sample = maps[known], labels[known]
     upgraded = gsp.retrieval.upgrade(index, old, new, sample, batch_size=512)
     queries, ids = embedded(new, gallery[0]), np.arange(len(index))
-    choose = np.flatnonzero(known)[parts_of(sample[1], 0)[1]]
-    order = _best_order(
-        upgraded.sides,
-        embedded(old, maps[choose]),
-        embedded(new, maps[choose]),
-        labels[choose],
-    )
-    benefit = _benefit(order, index, ids, upgraded.sides)
     own = embedded(old, gallery[0])
 
     def scored(one, asked=queries):
@@ -121,33 +106,24 @@ def _row(features: Features, known: Any, old: Any, new: Any) -> Any:
     rows = {"old": scored(index, own), "mapped": scored(upgraded)}
     if queries.shape == own.shape:
         rows["raw"] = scored(index)
-    curves: dict[str, list] = {"random": [], "ordered": []}
-    orders = {
-        "random": np.random.default_rng(0).permutation(ids),
-        "ordered": np.argsort(-benefit, kind="stable"),
-    }
+    order = np.random.default_rng(0).permutation(ids)
+    curve = []
     for share in SHARES[1:]:
-        for name, places in orders.items():
-            some = places[: int(share * len(ids))]
-            both = _partly(upgraded, queries, gallery[1], some)
-            row = scored(both)
-            curves[name].append(float(np.nanmean(row)))
-            if share == 0.5:
-                rows[f"half {name}"] = row
+        moved = order[: int(share * len(ids))]
+        into = ExactIndex(queries[moved], gallery[1][moved], moved)
+        row = scored(Upgrade(index, into, upgraded.sides))
+        curve.append(float(np.nanmean(row)))
+        if share == 0.5:
+            rows["half"] = row
     rows["new"] = scored(ExactIndex(queries, gallery[1]))
-
-    def difference(a, b):
-        return paired_difference(rows[a], rows[b], gallery[1])
-
     result = {
         "scores": {name: float(np.nanmean(row)) for name, row in rows.items()},
-        "cost": difference("mapped", "old"),
-        "order": difference("half ordered", "half random"),
-        "gain": difference("new", "mapped"),
-        "curves": curves,
-        "certificate": upgraded.certificate | {"order": order},
+        "cost": paired_difference(rows["mapped"], rows["old"], gallery[1]),
+        "gain": paired_difference(rows["new"], rows["mapped"], gallery[1]),
+        "curve": curve,
+        "certificate": upgraded.certificate,
     }
-    return result, upgraded, (queries, gallery[1], orders["ordered"])
+    return result, upgraded, (queries, gallery[1], order)
 
 
 def map_at_r(index: Any, queries: Any, labels: Any, ids: Any) -> np.ndarray:
@@ -159,43 +135,6 @@ def map_at_r(index: Any, queries: Any, labels: Any, ids: Any) -> np.ndarray:
     depth = max(1, int(relevant.max()))
     found = index.search(queries, depth, exclude_ids=ids)
     return search_recall.map_at_r(found, labels, relevant)
-
-
-def _benefit(order: str, index: Any, ids: Any, sides: Any) -> Any:
-    """What embedding each item anew is worth, higher first.
-
-    The doubt about an item is the sum of p (1 - p) over its nearest old
-    items, with p the chance that they are of its class.
-    """
-    if order == "random":
-        return np.random.default_rng(len(ids)).random(len(ids))
-    found = index.search(index.items(ids)[0], NEAREST, exclude_ids=ids)
-    a, b = sides.old_line
-    chance = 1 / (1 + np.exp(-np.clip(a + b * found.distances, -60, 60)))
-    doubt = np.sum(chance * (1 - chance), axis=1)
-    return doubt if order == "least certain" else -doubt
-
-
-def _best_order(sides: Any, old: Any, new: Any, labels: Any) -> str:
-    """The order with the best MAP@R when half of a sample is new."""
-    ids, found = np.arange(len(labels)), {}
-    index = ExactIndex(old, labels, ids)
-    for order in ORDERS:
-        benefit = _benefit(order, index, ids, sides)
-        moved = np.argsort(-benefit, kind="stable")[: len(ids) // 2]
-        into = ExactIndex(new[moved], labels[moved], moved)
-        both = Upgrade(index, into, sides)
-        found[order] = np.nanmean(map_at_r(both, new, labels, ids))
-    return max(found, key=found.__getitem__)
-
-
-def _partly(upgraded, queries, labels, moved):
-    """The same upgrade after these items were embedded."""
-    return Upgrade(
-        upgraded.old,
-        ExactIndex(queries[moved], labels[moved], moved),
-        upgraded.sides,
-    )
 
 
 def _engines(upgraded: Any, asked: Any) -> Iterator[dict[str, Any]]:
@@ -229,37 +168,35 @@ def _engines(upgraded: Any, asked: Any) -> Iterator[dict[str, Any]]:
             yield {"engine": kind, "mapped": scores[0], "half": scores[1]}
 
 
-def table(results: dict) -> str:
+def tables(results: dict) -> list[Table]:
     """One row a change, then one an engine."""
-
-    def points(found):
-        ends = (100 * found[one] for one in ("difference", "low", "high"))
-        return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*ends)
-
-    names = ("old", "raw", "mapped", "half random", "half ordered", "new")
-    rows = []
-    for row in results["changes"]:
-        scores = row["scores"]
-        cells = [f"{100 * scores[n]:.1f}" if n in scores else "" for n in names]
-        certificate = row["certificate"]
-        words = f"{certificate['map']}; {certificate['order']}"
-        rows.append([row["data"], row["change"], words, *cells])
-        rows[-1] += [points(row["cost"]), points(row["order"])]
-    headings = ("data", "change", "map; order", *names, "cost", "order")
-    text = markdown_table(headings, rows, num_left=3)
+    names = ("old", "raw", "mapped", "half", "new")
+    rows = [
+        [
+            row["data"],
+            row["change"],
+            row["certificate"]["map"],
+            *(
+                f"{100 * row['scores'][n]:.1f}" if n in row["scores"] else ""
+                for n in names
+            ),
+            interval(row["cost"], 1),
+        ]
+        for row in results["changes"]
+    ]
     engines = [
         [row["data"], row["engine"]]
         + [f"{100 * row[name]:.1f}" for name in ("mapped", "half")]
         for row in results["engines"]
     ]
-    columns = ("data", "index", "mapped", "half ordered")
-    return f"{text}\n\n{markdown_table(columns, engines, num_left=2)}"
+    return [
+        Table(("data", "change", "map", *names, "cost"), rows, 3),
+        Table(("data", "index", "mapped", "half"), engines, 2),
+    ]
 
 
 def draw(path: Path, results: dict) -> None:
     """MAP@R against the share of items that were embedded anew."""
-    from training.pictures.palette import picture
-
     rows = results["changes"]
     columns = min(4, len(rows))
     lines = -(-len(rows) // columns)
@@ -267,9 +204,8 @@ def draw(path: Path, results: dict) -> None:
     with picture(path, lines, columns, figsize=size, sharex=True) as axes:
         for axis, row in zip(axes.flat, rows, strict=False):
             scores = row["scores"]
-            for name, style in (("random", "--"), ("ordered", "-")):
-                values = [scores["mapped"], *row["curves"][name]]
-                axis.plot(SHARES, values, style, marker=".", label=name)
+            values = [scores["mapped"], *row["curve"]]
+            axis.plot(SHARES, values, marker=".", label="upgraded")
             axis.axhline(scores["old"], color="0.6", lw=1, label="old encoder")
             axis.set_title(f"{row['data']}: {row['change']}", fontsize=9)
         for axis in axes.flat[len(rows) :]:
@@ -281,8 +217,7 @@ def draw(path: Path, results: dict) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_experiment("upgrade", settings, measure, draw, table)
+    run_experiment(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":

@@ -25,12 +25,12 @@ Weight and share are the regularizer's weight and its share of the gradient.
 GSP, section 5.1 and supplement 2.3; thesis, section 5.3.3; XML, section 3.2.
 """
 
-from dataclasses import dataclass, replace
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 from tqdm import tqdm
 
 import keras_gsp as gsp
@@ -49,8 +49,8 @@ from training.research.experiments.few_prototypes import (
     train,
 )
 from training.research.report import (
-    markdown_table,
-    mean_and_deviation,
+    Table,
+    over_runs,
     run_experiment,
     spread,
 )
@@ -78,10 +78,11 @@ class Settings(FewPrototypesSettings):
     retrieval_splits: int = 10
     """Of these, how many are scored by retrieval as well."""
 
-    def small(self) -> "Settings":
-        """A handful of steps and splits."""
-        small: Any = super().small()
-        return replace(small, class_splits=10, retrieval_splits=1)
+    SMALL = {
+        **FewPrototypesSettings.SMALL,
+        "class_splits": 10,
+        "retrieval_splits": 1,
+    }
 
 
 def ridge_map(histograms: Any, targets: Any, ridge: float) -> Any:
@@ -105,23 +106,23 @@ def predict_classes(
     Returns:
         Means over splits and classes.
     """
-    found: dict[str, list] = {name: [] for name in list(MEASURES)[:6]}
-    for first in splits:
-        for known in (first, ~first):
-            truth = embeddings[~known]
-            mean = embeddings[known].mean(axis=0)
-            fitted = ridge_map(histograms[known], embeddings[known], ridge)
-            guess = histograms[~known] @ fitted
-            found["distance"].append(_distance(guess, truth).mean())
-            found["distance_of_mean"].append(_distance(mean, truth).mean())
-            found["cosine"].append(_cosine(guess, truth).mean())
-            centered = _cosine(guess - mean, truth - mean).mean()
-            found["centered_cosine"].append(centered)
-            distances = _distance(guess[:, None], truth)
-            found["nearest"].append(_hits(-distances))
-            cosines = _cosine(guess[:, None], truth)
-            found["nearest_cosine"].append(_hits(cosines))
-    return {name: np.mean(values) for name, values in found.items()}
+    runs = []
+    for known in np.concatenate([splits, ~splits]):
+        truth = embeddings[~known]
+        mean = embeddings[known].mean(axis=0)
+        fitted = ridge_map(histograms[known], embeddings[known], ridge)
+        guess = histograms[~known] @ fitted
+        runs.append(
+            {
+                "distance": _distance(guess, truth).mean(),
+                "distance_of_mean": _distance(mean, truth).mean(),
+                "cosine": _cosine(guess, truth).mean(),
+                "centered_cosine": _cosine(guess - mean, truth - mean).mean(),
+                "nearest": _hits(-_distance(guess[:, None], truth)),
+                "nearest_cosine": _hits(_cosine(guess[:, None], truth)),
+            }
+        )
+    return {name: np.mean([run[name] for run in runs]) for name in runs[0]}
 
 
 def _distance(one, other):
@@ -195,10 +196,7 @@ def measure(settings: Settings) -> dict:
                 )
             )
             shown.setdefault(method, means[:SHOWN_CLASSES])
-        scores[method] = {
-            name: mean_and_deviation([run[name] for run in runs])
-            for name in MEASURES
-        } | noted(notes)
+        scores[method] = over_runs(runs) | noted(notes)
     return {
         "scores": scores,
         "classes": short_names(unseen)[:SHOWN_CLASSES],
@@ -206,22 +204,15 @@ def measure(settings: Settings) -> dict:
     }
 
 
-def table(results: dict) -> str:
+def tables(results: dict) -> list[Table]:
     """One row a method."""
-    scores = results["scores"]
-    # Records of earlier versions have fewer measures.
-    kept = [name for name in MEASURES if name in next(iter(scores.values()))]
     rows = [
-        [
-            method,
-            *(spread(found[name], digits=3) for name in kept),
-            *note_cells(found),
-        ]
-        for method, found in scores.items()
+        [method]
+        + [spread(found[name], digits=3) for name in MEASURES]
+        + note_cells(found)
+        for method, found in results["scores"].items()
     ]
-    return markdown_table(
-        ["", *(MEASURES[name] for name in kept), *NOTES], rows
-    )
+    return [Table(["", *MEASURES.values(), *NOTES], rows)]
 
 
 def draw(path: Path, results: dict) -> None:
@@ -248,13 +239,7 @@ def draw(path: Path, results: dict) -> None:
             image, ax=list(axes[0, :-2]), label="mean histogram", pad=0.02
         )
         groups = (
-            (
-                "centered_cosine",
-                "nearest",
-                "nearest_cosine",
-                "map_c",
-                "map_x",
-            ),
+            ("centered_cosine", "nearest", "nearest_cosine", "map_c", "map_x"),
             ("distance", "distance_of_mean"),
         )
         for axis, names in zip(axes[0, -2:], groups, strict=True):
@@ -288,8 +273,7 @@ def _draw_scores(axis, scores, names):
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_experiment("zero_shot_prediction", settings, measure, draw, table)
+    run_experiment(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":

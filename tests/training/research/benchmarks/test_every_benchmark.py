@@ -12,9 +12,7 @@ if keras.backend.backend() != "tensorflow":
 from training.research.benchmarks import (
     evaluation,
     pipeline,
-    pooling,
     retrieval,
-    score_contender,
     step_share,
 )
 from training.research.benchmarks.__main__ import BENCHMARKS
@@ -22,7 +20,6 @@ from training.research.pages import pages
 
 RUNS = {
     evaluation: ["plain product and top_k", "keras_gsp", "separate gallery"],
-    pooling: ["1x1 convolution", "gap", "gsp", "paper's 3 rounds"],
     retrieval: ["ExactIndex", "ExactIndex int8"],
     step_share: ["ResNet50", "GSP, compiled by XLA", "ZSR", "XML"],
     pipeline: ["batches, mlrc-area", "step, gsp", "batches and step, gap"],
@@ -59,5 +56,5 @@ def test_every_benchmark_is_run_by_make_bench():
 def test_the_rival_of_scoring_finds_the_nearest():
     rows = np.random.default_rng(0).normal(size=(60, 8)).astype("float32")
     distances = np.linalg.norm(rows[:, None] - rows, axis=2)
-    found = score_contender.search(rows, 5)
+    found = evaluation.search(rows, 5)
     assert (found == np.argsort(distances, axis=1)[:, :5]).all()

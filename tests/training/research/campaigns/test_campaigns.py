@@ -34,15 +34,8 @@ def exported(tmp_path_factory):
 
 def test_damaged_images_change_no_answer(exported, tmp_path, capsys):
     record = tmp_path / "fuzz.json"
-    arguments = [
-        "--model",
-        str(exported),
-        "--images",
-        "120",
-        "--json",
-        str(record),
-    ]
-    fuzz.main(arguments)
+    options = ["--images", "120", "--json", str(record)]
+    fuzz.main(["--model", str(exported), *options])
     assert "| wrong answers | 0 |" in capsys.readouterr().out
     kept = json.loads(record.read_text())
     assert kept["kind"] == "campaign"
@@ -105,20 +98,11 @@ def test_an_export_with_scann_loads_where_nothing_imported_scann(tmp_path):
         minimum_recall=0.1,
     )
     record = tmp_path / "load.json"
-    options = ["--requests", "40", "--reloads", "1", "--json", str(record)]
-    subprocess.run(
-        [sys.executable, "-m", "training.research.campaigns.load"]
-        + [
-            "--model",
-            str(folder),
-            *options,
-            "--signatures",
-            "search_exact",
-            "search_ann",
-        ],
-        check=True,
-        cwd=ROOT,
-    )
+    command = [sys.executable, "-m", "training.research.campaigns.load"]
+    command += ["--model", str(folder), "--json", str(record)]
+    command += ["--requests", "40", "--reloads", "1"]
+    command += ["--signatures", "search_exact", "search_ann"]
+    subprocess.run(command, check=True, cwd=ROOT)
     tables = json.loads(record.read_text())["tables"]
     assert [one["title"] for one in tables] == ["search_exact", "search_ann"]
     for table in tables:

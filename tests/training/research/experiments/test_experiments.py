@@ -21,7 +21,7 @@ from training.research.experiments import (
     zero_shot_prediction,
 )
 from training.research.pages import pages
-from training.research.report import read_record
+from training.research.report import Table, read_record
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = (
@@ -48,12 +48,13 @@ def test_a_smoke_run_repeats_itself_and_has_a_page(
     records = []
     for folder in (tmp_path / "one", tmp_path / "two"):
         path = folder / "docs" / f"{name}.json"
-        module.main(["--smoke", "--out", str(folder), "--json", str(path)])
+        module.main(["--smoke", "--json", str(path)])
         records.append(read_record(path))
         assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
         found = pages(path.parent)
         page = found.get(f"{name}.md") or found["retrieval.md"]
-        assert module.table(records[-1]["results"]) in page
+        for table in records[-1]["tables"]:
+            assert Table(**table).markdown() in page
         assert f"({name}.png)" in page and str(folder) not in page
     first, second = (keras.tree.flatten(one["results"]) for one in records)
     if name == "guarantee":
@@ -88,7 +89,7 @@ def test_the_ways_to_adapt_run_on_a_folder(tmp_path, monkeypatch):
             pixels = random.integers(0, 255, (32, 32, 3), "uint8")
             path = tmp_path / "images" / str(label) / f"{number}.png"
             keras.utils.save_img(path, pixels)
-    arguments = ["--smoke", "--out", str(tmp_path / "out")]
+    arguments = ["--smoke", "--json", str(tmp_path / "adapt.json")]
     for option in ("birds", "emoji"):
         arguments += [f"--{option}", str(tmp_path / "images")]
     for option, width in (("backbone", 0.35), ("teacher", 1.0)):
@@ -109,7 +110,7 @@ def test_the_ways_to_adapt_run_on_a_folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr(adapt, "_vectors", vectors)
     adapt.main(arguments)
-    results = read_record(tmp_path / "out" / "adapt.json")["results"]
+    results = read_record(tmp_path / "adapt.json")["results"]
     names = [row["name"] for row in results["distilling"]]
     assert "small searches large, regression" in names
     assert [len(rows) for rows in results.values()] == [8, 11, 12, 2]

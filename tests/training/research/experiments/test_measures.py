@@ -15,9 +15,10 @@ from training.research.experiments.dominant_prototypes import (
     dominated_mass,
     histogram_facts,
     in_plane,
-    mass_on_subject,
 )
 from training.research.experiments.synthetic_tokens import convex_hull
+from training.research.experiments.zero_shot_prediction import retrieve_halves
+from training.research.study_record import cell_share
 
 
 def random_maps(count=5, rows=3, columns=4, prototypes=3, seed=0):
@@ -60,7 +61,9 @@ def test_mass_on_the_subject_is_that_of_a_loop(rows, columns):
         )
         if cells[image] == 2 * below + right:
             masses[image] += maps[image, row, column].sum()
-    np.testing.assert_allclose(mass_on_subject(maps, cells), masses.mean())
+    np.testing.assert_allclose(
+        cell_share(maps.sum(-1), cells, 2), masses.mean()
+    )
 
 
 def test_facts_of_histograms_are_those_of_a_loop():
@@ -127,3 +130,20 @@ def test_letters_are_found_in_their_cells():
             own = image[row : row + size, column : column + size]
             assert own.min() < 128
             assert np.sum(image < 255) == np.sum(own < 255)
+
+
+def test_prototypes_are_fitted_to_all_classes_or_to_the_others():
+    """What carries over scores alike; what occurs in one class alone fails."""
+    labels = np.repeat(np.arange(4), 3)
+    first = np.array([True, True, False, False])
+    rng = np.random.default_rng(0)
+    corners = np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.2], [0.2, 0.8]])
+    histograms = corners[labels] + 0.01 * rng.normal(size=(12, 2))
+    embeddings = histograms @ np.array([[3.0, 0.0, 1.0], [0.0, 2.0, -1.0]])
+    found = retrieve_halves(histograms, embeddings, labels, [first], 1e-9)
+    assert found == {"map": 1.0, "map_c": 1.0, "map_x": 1.0}
+    shared = np.random.default_rng(0).random(len(labels))
+    histograms = np.column_stack([np.eye(4)[labels], 0.3 * shared])
+    found = retrieve_halves(histograms, histograms, labels, [first], 1e-6)
+    assert found["map"] == found["map_c"] == 1.0
+    assert found["map_x"] < 0.8

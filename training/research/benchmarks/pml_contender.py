@@ -1,12 +1,16 @@
-"""Losses of pytorch-metric-learning, timed for `benchmarks.losses`.
+"""pytorch-metric-learning, timed for `benchmarks.losses` and `.evaluation`.
 
-Runs under an interpreter with torch and pytorch-metric-learning. Argument: the
-folder of problems. Prints one JSON line for each, value and seconds a step, or
-null for a loss that the library lacks, and writes the gradients beside it.
+Runs under an interpreter with torch and pytorch-metric-learning. Arguments:
+`losses` and the folder of problems, or `scores` and the file of embeddings.
+Prints one JSON line for each problem: value and seconds a step, or null for a
+loss that the library lacks; the gradients are written beside it. For scores
+seconds, growth of memory and MAP@R; it searches with faiss where installed.
 """
 
 import gc
+import importlib.util
 import json
+import resource
 import sys
 import time
 from pathlib import Path
@@ -28,39 +32,12 @@ def cosine_contrastive(case: dict[str, Any]) -> Any:
     return lambda embeddings, labels: loss(embeddings, labels) / len(labels)
 
 
-def mined(case: dict[str, Any]) -> Any:
-    """Multi-similarity with its miner."""
-    miner = miners.MultiSimilarityMiner(epsilon=0.1)
-    loss = losses.MultiSimilarityLoss(alpha=2.0, beta=40.0, base=0.5)
-    return lambda embeddings, labels: loss(
-        embeddings, labels, miner(embeddings, labels)
-    )
-
-
-def batch_hard(case: dict[str, Any]) -> Any:
-    """The hardest triplet of each anchor."""
-    miner = miners.BatchHardMiner()
-    loss = losses.TripletMarginLoss(margin=0.2)
-    return lambda embeddings, labels: loss(
-        embeddings, labels, miner(embeddings, labels)
-    )
-
-
-def contrastive_mined(case: dict[str, Any]) -> Any:
-    """Contrastive loss on the pairs of the multi-similarity miner."""
-    miner = miners.MultiSimilarityMiner(epsilon=0.1)
-    loss = losses.ContrastiveLoss(pos_margin=0.0, neg_margin=1.0)
-    return lambda embeddings, labels: loss(
-        embeddings, labels, miner(embeddings, labels)
-    )
-
-
-def margin_distance_weighted(case: dict[str, Any]) -> Any:
-    """Margin loss on triplets drawn by distance."""
-    miner = miners.DistanceWeightedMiner(cutoff=0.5, nonzero_loss_cutoff=1.4)
-    loss = losses.MarginLoss()
-    return lambda embeddings, labels: loss(
-        embeddings, labels, miner(embeddings, labels)
+def with_miner(loss: Any, miner: Any) -> Any:
+    """A loss on what a miner chooses."""
+    return lambda case: (
+        lambda embeddings, labels: loss(
+            embeddings, labels, miner(embeddings, labels)
+        )
     )
 
 
@@ -74,7 +51,10 @@ LOSSES = {
     "MultiSimilarityLoss": lambda case: losses.MultiSimilarityLoss(
         alpha=2.0, beta=40.0, base=0.5
     ),
-    "MultiSimilarityLoss, mined": mined,
+    "MultiSimilarityLoss, mined": with_miner(
+        losses.MultiSimilarityLoss(alpha=2.0, beta=40.0, base=0.5),
+        miners.MultiSimilarityMiner(epsilon=0.1),
+    ),
     "ProxyNCALoss": lambda case: losses.ProxyNCALoss(
         case["num_classes"], case["embedding_size"], softmax_scale=1 / 0.22
     ),
@@ -112,10 +92,19 @@ LOSSES = {
         temperature=0.05,
         distance=distances.CosineSimilarity(),
     ),
-    "TripletLoss, batch hard": batch_hard,
-    "ContrastiveLoss, mined": contrastive_mined,
+    "TripletLoss, batch hard": with_miner(
+        losses.TripletMarginLoss(margin=0.2), miners.BatchHardMiner()
+    ),
+    "ContrastiveLoss, mined": with_miner(
+        losses.ContrastiveLoss(pos_margin=0.0, neg_margin=1.0),
+        miners.MultiSimilarityMiner(epsilon=0.1),
+    ),
     "MarginLoss": lambda case: losses.MarginLoss(margin=0.2, beta=1.2),
-    "MarginLoss, distance weighted": margin_distance_weighted,
+    # On triplets drawn by distance.
+    "MarginLoss, distance weighted": with_miner(
+        losses.MarginLoss(),
+        miners.DistanceWeightedMiner(cutoff=0.5, nonzero_loss_cutoff=1.4),
+    ),
     "SupConLoss": lambda case: losses.SupConLoss(temperature=0.1),
     "NTXentLoss": lambda case: losses.NTXentLoss(temperature=0.1),
     "CircleLoss": lambda case: losses.CircleLoss(m=0.4, gamma=80),
@@ -177,22 +166,56 @@ def measured(case: dict[str, Any], path: Path) -> Any:
         value = exact()[0]
     np.savez(path.with_suffix(".theirs.npz"), *gradients())
     step()
-    start = time.perf_counter()
-    step()
-    once = time.perf_counter() - start
-    steps = max(3, int(case["seconds"] / once))
-    seconds = []
-    for _ in range(case["repeats"]):
-        start = time.perf_counter()
-        for _ in range(steps):
-            step()
-        seconds.append((time.perf_counter() - start) / steps)
+    steps = max(3, int(case["seconds"] / timed(step, 1)))
+    seconds = [timed(step, steps) for _ in range(case["repeats"])]
     return {"value": value, "seconds": seconds}
 
 
+def timed(step: Any, steps: int) -> float:
+    """Seconds a step."""
+    start = time.perf_counter()
+    for _ in range(steps):
+        step()
+    return (time.perf_counter() - start) / steps
+
+
+def scored(path: Path) -> dict[str, float]:
+    """The calculator with the scores that keras_gsp computes."""
+    from pytorch_metric_learning.utils import accuracy_calculator, inference
+
+    knn = None
+    if importlib.util.find_spec("faiss") is None:
+        distance = distances.LpDistance(normalize_embeddings=False)
+        knn = inference.CustomKNN(distance, batch_size=256)
+    names = "precision_at_1", "r_precision", "mean_average_precision_at_r"
+    calculator = accuracy_calculator.AccuracyCalculator(
+        include=names,
+        k="max_bin_count",
+        device=torch.device("cpu"),
+        knn_func=knn,
+    )
+    with np.load(path) as arrays:
+        embeddings = torch.from_numpy(arrays["embeddings"])
+        labels = torch.from_numpy(arrays["labels"])
+    calculator.get_accuracy(embeddings[:1000], torch.arange(1000) // 4)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    found = calculator.get_accuracy(embeddings, labels)
+    seconds = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "seconds": seconds,
+        "growth_mb": (after - before) / 1024,
+        "map_at_r": float(found[names[-1]]),
+    }
+
+
 def main() -> None:
-    """Measures every case, in order."""
-    folder = Path(sys.argv[1])
+    """Measures every case, in order, or scores once."""
+    kind, folder = sys.argv[1], Path(sys.argv[2])
+    if kind == "scores":
+        print(json.dumps(scored(folder)))
+        return
     cases = json.loads((folder / "cases.json").read_text())
     for number, case in enumerate(cases):
         found = measured(case, folder / f"{number}.npz")
