@@ -76,7 +76,7 @@ def _embed(command):
 def embed(command: EmbedCommand) -> tuple[dict, int]:
     """Embeds the missing shards; returns the manifest and the new images."""
     from training.embedding.collection import begin, finish
-    from training.embedding.engines import local_engine, ray_engine
+    from training.embedding.engines import ShardWriter, ray_engine
     from training.embedding.sources import fingerprint, shards_of
     from training.runs.scoring import encoder_file
 
@@ -92,9 +92,9 @@ def embed(command: EmbedCommand) -> tuple[dict, int]:
         "shard_size": command.shard_size,
         "batch_size": command.batch_size,
     }
+    missing = begin(command.output, plan)
     items: list[dict[str, Any]] = [
-        {"number": number, "shard": shards[number]}
-        for number in begin(command.output, plan)
+        {"number": number, "shard": shards[number]} for number in missing
     ]
     options: dict[str, Any] = {
         "encoder": str(encoder.resolve()),
@@ -102,18 +102,14 @@ def embed(command: EmbedCommand) -> tuple[dict, int]:
         "output": str(command.output.resolve()),
         "batch_size": command.batch_size,
     }
+    written: Any = ()
     if command.engine == "ray" and items:
         options["threads"] = max(1, int(command.cpus))
-        written = ray_engine(
-            items,
-            options,
-            address=command.address,
-            workers=command.workers,
-            cpus=command.cpus,
-            gpus=command.gpus,
-        )
-    else:
-        written = local_engine(items, options) if items else iter(())
+        names = "address", "workers", "cpus", "gpus"
+        cluster = {name: getattr(command, name) for name in names}
+        written = ray_engine(items, options, **cluster)
+    elif items:
+        written = map(ShardWriter(**options), items)
     num_new = sum(item["shard"]["rows"] for item in items)
     with tqdm(total=num_new, unit="image") as bar:
         for done in written:

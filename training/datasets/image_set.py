@@ -75,7 +75,9 @@ class RetrievalSplits:
 
     def mapped(self, change: Callable[[ImageSet], ImageSet]) -> RetrievalSplits:
         """Returns the splits with every side changed."""
-        changed = {side: change(part) for side, part in self.sides().items()}
+        changed: Any = {
+            side: change(part) for side, part in self.sides().items()
+        }
         return replace(self, **changed)
 
     def every_image(self) -> ImageSet:
@@ -86,13 +88,10 @@ class RetrievalSplits:
         sides = [s for s in (self.train, self.validation, self.test) if s]
         starts = np.cumsum([0, *(side.num_classes for side in sides)])
         labels = [s.labels + i for s, i in zip(sides, starts, strict=False)]
-        images = {"images": None, "paths": None}
+        facts = np.concatenate(labels), sum((s.class_names for s in sides), ())
         if sides[0].paths is None:
-            images["images"] = np.concatenate([side.images for side in sides])
-        else:
-            images["paths"] = sum((side.paths for side in sides), ())
-        names = sum((side.class_names for side in sides), ())
-        return ImageSet(np.concatenate(labels), names, **images)
+            return ImageSet(*facts, np.concatenate([s.images for s in sides]))
+        return ImageSet(*facts, paths=sum((s.paths for s in sides), ()))
 
     def _check_disjoint(self):
         sides = self.sides()

@@ -87,7 +87,8 @@ def inspect(
     iterable to one that shows progress.
     """
     found = Inspection()
-    looks, names, sides, classes = [], [], [], []
+    names: list[str] = []
+    looks, sides, classes = [], [], []
     for side in SIDES:
         images = getattr(splits, side)
         if images is None:

@@ -95,11 +95,6 @@ class ShardWriter:
             pq.write_table(table, temporary)
 
 
-def local_engine(items: Items, options: dict[str, Any]) -> Iterator[Any]:
-    """Embeds shards in this process; `options` are of `ShardWriter`."""
-    yield from map(ShardWriter(**options), items)
-
-
 def ray_engine(
     items: Items,
     options: dict[str, Any],
@@ -111,9 +106,9 @@ def ray_engine(
 ) -> Iterator[Any]:
     """Embeds shards in Ray's workers, in any order, and replaces dead ones.
 
+    `options` are of `ShardWriter`; `cpus` and `gpus` are of each worker.
     `address` is a Ray cluster, such as "auto" or "ray://host:10001", whose
-    machines all see images, run and output under the same paths. None starts
-    Ray on this machine. `cpus` and `gpus` are of each worker.
+    machines see all files under the same paths; None starts Ray here.
     """
     try:
         import ray

@@ -9,7 +9,6 @@ import keras
 import keras_gsp as gsp
 from training.recipes.glyph_network import (
     CHARACTERS,
-    LAYERS,
     PIXELS,
     character_weights,
     glyph_network,
@@ -44,42 +43,36 @@ def build_backbone(recipe: Recipe, image_shape: tuple) -> Any:
 
 def _network(recipe, image_shape, pixels):
     """Returns the network with its weights, and pixels in its range."""
-    weights = recipe.backbone_weights
+    weights, name = recipe.backbone_weights, recipe.backbone
     if recipe.hub_preset:
         network, scaling = build_hub_network(recipe.hub_preset, image_shape)
         side = network.input.shape[1:3]
         if side != tuple(image_shape[:2]):
             pixels = keras.layers.Resizing(*side, name="to_preset")(pixels)
         return _filled(network, weights), scaling(pixels)
-    match recipe.backbone:
-        case word if word in LAYERS:
-            if weights == CHARACTERS:
-                weights = character_weights(word)
-            network = _filled(glyph_network(image_shape, word), weights)
-            return network, keras.layers.Rescaling(**PIXELS)(pixels)
-        case "resnet20":
-            return _filled(gsp.models.resnet20(image_shape), weights), pixels
-        case "resnet20-v2":
-            network = gsp.models.resnet20(image_shape, version=2)
-            return _filled(network, weights), pixels
-        case "bn-inception":
-            network = gsp.models.bn_inception(image_shape)
-            if weights is not None:
-                gsp.models.load_bn_inception_weights(network, weights)
-            return network, pixels
-        case "mobilenet-v2":
-            build = partial(
-                keras.applications.MobileNetV2, alpha=recipe.backbone_width
-            )
-            network = _application(build, image_shape, weights)
-            return network, keras.layers.Rescaling(1 / 127.5, -1.0)(pixels)
-        case "resnet50":
-            build = keras.applications.ResNet50
-            network = _application(build, image_shape, weights)
-            blue_first = keras.ops.flip(pixels, axis=-1)
-            return network, keras.layers.Rescaling(1.0, RESNET_OFFSET)(
-                blue_first
-            )
+    if name == "bn-inception":
+        network = gsp.models.bn_inception(image_shape)
+        if weights is not None:
+            gsp.models.load_bn_inception_weights(network, weights)
+        return network, pixels
+    if name in ("resnet20", "resnet20-v2"):
+        version = 2 if name.endswith("v2") else 1
+        network = gsp.models.resnet20(image_shape, version=version)
+        return _filled(network, weights), pixels
+    if name == "mobilenet-v2":
+        width = {"alpha": recipe.backbone_width}
+        build = partial(keras.applications.MobileNetV2, **width)
+        scaling = keras.layers.Rescaling(1 / 127.5, -1.0)
+        return _application(build, image_shape, weights), scaling(pixels)
+    if name == "resnet50":
+        build = keras.applications.ResNet50
+        scaling = keras.layers.Rescaling(1.0, RESNET_OFFSET)
+        pixels = scaling(keras.ops.flip(pixels, axis=-1))
+        return _application(build, image_shape, weights), pixels
+    if weights == CHARACTERS:
+        weights = character_weights(name)
+    network = _filled(glyph_network(image_shape, name), weights)
+    return network, keras.layers.Rescaling(**PIXELS)(pixels)
 
 
 def layers_within(network: keras.Model) -> Iterator[keras.layers.Layer]:
@@ -112,9 +105,7 @@ def _application(build, image_shape, weights):
             raise ConnectionError(
                 "`backbone_weights` must be a file where Keras cannot download "
                 "ImageNet's: --backbone-weights FILE. Fetch it on another "
-                "machine with keras.applications, include_top=False. Without "
-                "pretrained weights (--backbone-weights None --frozen none) a "
-                "network needs far more images and steps. "
+                "machine with keras.applications, include_top=False. "
                 f"Received: backbone_weights=imagenet, {error}"
             ) from error
     network = build(input_shape=image_shape, include_top=False, weights=None)

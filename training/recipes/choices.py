@@ -168,14 +168,14 @@ def arguments_of(
     checks ranges. Options are named `--PREFIX.NAME`.
     """
     described = docstring_parser.parse(kind.__doc__ or "").params
-    help_of = {one.arg_name: one.description or "" for one in described}
+    help_of = {one.arg_name: one.description for one in described}
     chosen = []
     for name, one in inspect.signature(kind, eval_str=True).parameters.items():
         if name in hidden or not _is_simple(one):
             continue
         option = tyro.conf.arg(
             name=f"{prefix}.{name.replace('_', '-')}",
-            help=_first_sentence(help_of.get(name, "")),
+            help=_first_sentence(help_of.get(name) or ""),
         )
         default = field(default=one.default)
         chosen.append((name, Annotated[one.annotation, option], default))

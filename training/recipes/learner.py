@@ -49,7 +49,13 @@ def build_learner(
     )
     loss = build_loss(recipe)
     if recipe.teacher is not None:
-        loss = _distillation_loss(recipe, loss)
+        arguments: dict[str, dict[str, Any]] = {
+            "metric": {"loss": loss},
+            "regression": {"regression": 1.0, "relational": 0.0},
+            "relational": {"regression": 0.0, "relational": 1.0},
+        }
+        chosen = arguments[recipe.distillation]
+        loss = gsp.losses.DistillationLoss(**chosen)
     if recipe.matryoshka_size is not None:
         loss = gsp.losses.Matryoshka(loss, recipe.matryoshka_sizes)
     learner.compile(
@@ -102,15 +108,6 @@ def build_loss(recipe: Recipe) -> Any:
     return losses()[recipe.loss](**chosen)
 
 
-def _distillation_loss(recipe, loss):
-    if recipe.distillation == "metric":
-        return gsp.losses.DistillationLoss(loss)
-    is_relational = recipe.distillation == "relational"
-    return gsp.losses.DistillationLoss(
-        regression=1.0 - is_relational, relational=float(is_relational)
-    )
-
-
 def build_loss_layer(recipe: Recipe, num_classes: int) -> Any:
     """Returns the layer that holds a loss's own weights, or None."""
     if recipe.loss == "libc":
@@ -127,15 +124,12 @@ def build_regularizer(recipe: Recipe) -> Any:
     Cross-batch learning applies the recipe's own loss to the embeddings of
     each half, expressed with the prototypes of the other.
     """
-    match recipe.regularizer:
-        case "zsr":
-            return gsp.losses.ZeroShotLoss(
-                recipe.ridge, recipe.zero_shot_scale, seed=recipe.seed
-            )
-        case "xml":
-            return gsp.losses.CrossBatchLoss(
-                build_loss(recipe), recipe.ridge, seed=recipe.seed
-            )
+    ridge, seed = recipe.ridge, recipe.seed
+    if recipe.regularizer == "zsr":
+        scale = recipe.zero_shot_scale
+        return gsp.losses.ZeroShotLoss(ridge, scale, seed=seed)
+    if recipe.regularizer == "xml":
+        return gsp.losses.CrossBatchLoss(build_loss(recipe), ridge, seed=seed)
     return None
 
 

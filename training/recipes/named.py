@@ -33,20 +33,13 @@ METHODS: dict[str, dict[str, str]] = {
     "ccp-gsp-zsr": {"ccp": "on", "pooling": "gsp", "regularizer": "zsr"},
     "xbm": {"memory": "xbm", "loss": "c1"},
     "xbm-s": {"memory": "xbm", "loss": "c1", "size": "small"},
-    "xbm-gsp-zsr": {
-        "memory": "xbm",
-        "loss": "c1",
-        "pooling": "gsp",
-        "regularizer": "zsr",
-    },
 }
+METHODS["xbm-gsp-zsr"] = METHODS["xbm"] | METHODS["gsp-zsr"]
 # Further words after a data set's name.
+_CONVENTIONAL = {"protocol": "conventional"}
 VARIANTS = METHODS | {
-    "conventional": {"protocol": "conventional"},
-    "conventional-resnet50": {
-        "protocol": "conventional",
-        "backbone": "resnet50",
-    },
+    "conventional": _CONVENTIONAL,
+    "conventional-resnet50": _CONVENTIONAL | {"backbone": "resnet50"},
 }
 # Losses of the papers' tables.
 LOSSES = (

@@ -63,7 +63,8 @@ def check_fields(record: Any) -> None:
     `Annotated[float, positive]` is a number with its range, `Literal["a",
     "b"]` one of some words. A bool is not a number, and 2.5 is no integer.
     """
-    for name, (kinds, words, numbers) in _annotations(type(record)).items():
+    kind: Any = type(record)
+    for name, (kinds, words, numbers) in _annotations(kind).items():
         value = getattr(record, name)
         if value is None and NoneType in kinds:
             continue

@@ -39,11 +39,8 @@ def build_callbacks(
         ),
     ]
     if recipe.schedule == "plateau":
-        callbacks.append(
-            RateOnPlateau(
-                monitor, recipe.plateau_patience, recipe.plateau_factor
-            )
-        )
+        waiting = recipe.plateau_patience, recipe.plateau_factor
+        callbacks.append(RateOnPlateau(monitor, *waiting))
     if recipe.samples_proxies:
         callbacks.append(_alternation(recipe, splits.train, monitor))
     if recipe.neighbor_classes is not None:
@@ -55,10 +52,9 @@ def build_callbacks(
         )
     if recipe.memory != "none":
         rows = np.linspace(0, len(splits.train) - 1, 128).astype(int)
-        sample = evaluation_batches(
-            recipe, splits.train.subset(np.unique(rows))
-        )
-        callbacks.append(gsp.callbacks.MemoryDrift(sample))
+        sample = splits.train.subset(np.unique(rows))
+        batches = evaluation_batches(recipe, sample)
+        callbacks.append(gsp.callbacks.MemoryDrift(batches))
     if getattr(recipe.pooling_arguments, "learn_ratio", False):
         callbacks.append(LearnedRatio())
     every = recipe.interval

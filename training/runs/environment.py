@@ -1,5 +1,6 @@
 """Versions and commit of a run."""
 
+import contextlib
 import platform
 import resource
 import subprocess
@@ -8,13 +9,8 @@ from importlib import metadata
 from pathlib import Path
 
 PACKAGES = (
-    "keras-gsp",
-    "keras",
-    "tensorflow",
-    "tensorflow-cpu",
-    "jax",
-    "numpy",
-    "scann",
+    *("keras-gsp", "keras", "tensorflow", "tensorflow-cpu"),
+    *("jax", "numpy", "scann"),
 )
 
 
@@ -23,11 +19,7 @@ def environment() -> dict:
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {
-            name: version
-            for name in PACKAGES
-            if (version := _version(name)) is not None
-        },
+        "packages": dict(_versions()),
         "commit": _commit(),
     }
 
@@ -52,11 +44,10 @@ def peak_memory() -> int:
     return most if sys.platform == "darwin" else 1024 * most
 
 
-def _version(package):
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+def _versions():
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            yield package, metadata.version(package)
 
 
 def _commit():

@@ -2,11 +2,11 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 FILE = ".training.lock"
 
@@ -41,22 +41,9 @@ def run_lock(folder: Path) -> Iterator[None]:
 
 def _lock(handle):
     """Locks a file, or raises `BlockingIOError` if another process has it."""
-    if os.name == "posix":
-        import fcntl
-
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            # A file system without locks, of a network for example.
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                raise
-    elif os.name == "nt":
-        import msvcrt  # has its functions on Windows alone
-
-        windows: Any = msvcrt
-        # A byte after the text, which others can still read.
-        os.lseek(handle, 4096, os.SEEK_SET)
-        try:
-            windows.locking(handle, windows.LK_NBLCK, 1)
-        except OSError as error:
-            raise BlockingIOError(str(error)) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        # A file system without locks, of a network for example.
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise

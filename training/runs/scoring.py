@@ -25,10 +25,10 @@ def score(
     """Embeds images and scores their retrieval, in Python numbers.
 
     `images` search themselves, unless `query` searches `gallery`. With
-    `lower_map_at_r` and `upper_map_at_r`, its 95 % interval over classes. Each
-    size that a Matryoshka loss trained has scores too, `map_at_r_64` and so
-    on, and so have a teacher (`map_at_r_teacher`) and the search of its
-    gallery (`map_at_r_asymmetric`).
+    `lower_map_at_r` and `upper_map_at_r`, its 95 % interval over classes, and
+    scores of each Matryoshka size (`map_at_r_64`), of a teacher
+    (`map_at_r_teacher`) and of the search of its gallery
+    (`map_at_r_asymmetric`).
     """
     import keras_gsp as gsp
     from keras_gsp.models.truncated import truncated

@@ -84,9 +84,10 @@ def _train(recipe, splits, directory, label, distribution):
     from training.runs.scoring import teacher_embeddings
 
     train = splits.train
-    shape = batches.image_shape(recipe, train)
     learner = build_learner(
-        recipe, num_classes=train.num_classes, image_shape=shape
+        recipe,
+        num_classes=train.num_classes,
+        image_shape=batches.image_shape(recipe, train),
     )
     callbacks = build_callbacks(recipe, splits, directory, label=label)
     resume = gsp.callbacks.ExactResume(
@@ -96,17 +97,19 @@ def _train(recipe, splits, directory, label, distribution):
     )
     first_step = resume.restore(learner)
     if not first_step:
-        first = batches.training_batches(recipe, train)
-        start_from_data(recipe, learner, first)
-        fit_whitening(
-            recipe, learner, batches.evaluation_batches(recipe, train)
+        start_from_data(
+            recipe, learner, batches.training_batches(recipe, train)
         )
+        every = batches.evaluation_batches(recipe, train)
+        fit_whitening(recipe, learner, every)
+    kind = gsp.callbacks.HardClasses
+    hard = [one for one in callbacks if isinstance(one, kind)]
     learner.fit(
         batches.training_batches(
             recipe,
             train,
             first_step=first_step,
-            neighbors=_hard_classes(callbacks),
+            neighbors=next(iter(hard), None),
             teacher=teacher_embeddings(recipe, train, learner.encoder),
             positions=distribution.positions(recipe.batch_size),
         ),
@@ -124,14 +127,6 @@ def _train(recipe, splits, directory, label, distribution):
 
     from_first_process(save)
     return learner.encoder
-
-
-def _hard_classes(callbacks):
-    """The callback that finds neighbors of classes, if a recipe has it."""
-    import keras_gsp as gsp
-
-    kind = gsp.callbacks.HardClasses
-    return next((one for one in callbacks if isinstance(one, kind)), None)
 
 
 def _score(recipe, splits, directory, encoder, keep_embeddings):
