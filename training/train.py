@@ -100,11 +100,8 @@ def run_name(name: str, recipe: Recipe) -> str:
 def _implied(name, recipe):
     """The choices of a recipe, and the recipe that they make of a name."""
     plain = named(name)
-    choices = {
-        choice: getattr(recipe, choice)
-        for choice in CHOICES
-        if getattr(recipe, choice) != getattr(plain, choice)
-    }
+    found = {choice: getattr(recipe, choice) for choice in CHOICES}
+    choices = {k: v for k, v in found.items() if v != getattr(plain, k)}
     return choices, named(name, **choices)
 
 

@@ -34,17 +34,10 @@ def clutter_splits(
     """
     rng = np.random.default_rng(seed)
     pictures = load_pictures(data_dir, canvas_size, images_per_class)
-    made = {
-        split: replace(
-            foreground,
-            images=compose_clutter(
-                foreground.images, background, num_distractors, rng
-            ),
-        )
-        for split, (foreground, background) in folder_parts(
-            pictures, rng
-        ).items()
-    }
+    made = {}
+    for split, (front, background) in folder_parts(pictures, rng).items():
+        images = compose_clutter(front.images, background, num_distractors, rng)
+        made[split] = replace(front, images=images)
     return RetrievalSplits(name="clutter", **made)
 
 

@@ -105,30 +105,25 @@ def _cifar100_parts(root, cell_size, images_per_class):
     kept = _first(fine, np.unique(fine), images_per_class)
     coarse, fine = coarse[kept], fine[kept]
     images = _resized(images[kept], cell_size)
-    parts: dict[str, tuple[list, list, list]] = {
-        split: ([], [], []) for split in _SHARES
-    }
-    for label, super_name in enumerate(super_names):
-        subs = np.unique(fine[coarse == label])
-        for part, run in zip(parts.values(), _runs(len(subs)), strict=True):
-            found = images[_first(fine, subs[run], None)]
+    parts = {}
+    for number, split in enumerate(_SHARES):
+        targets, backgrounds = {}, []
+        for label, super_name in enumerate(super_names):
+            subs = np.unique(fine[coarse == label])
+            subs = subs[_runs(len(subs))[number]]
+            found = images[_first(fine, subs, None)]
             if super_name in BACKGROUNDS:
-                part[2].append(found)
+                backgrounds.append(found)
             else:
-                part[0].append(found)
-                sub_names = "+".join(names[sub] for sub in subs[run])
-                part[1].append(f"{super_name}: {sub_names}")
-    return {split: _part(*lists) for split, lists in parts.items()}
-
-
-def _part(targets, names, backgrounds):
-    sizes = [len(images) for images in targets]
-    foreground = ImageSet(
-        labels=np.repeat(np.arange(len(targets)), sizes),
-        class_names=tuple(names),
-        images=np.concatenate(targets),
-    )
-    return foreground, np.concatenate(backgrounds)
+                sub_names = "+".join(names[sub] for sub in subs)
+                targets[f"{super_name}: {sub_names}"] = found
+        foreground = ImageSet(
+            np.repeat(np.arange(len(targets)), [*map(len, targets.values())]),
+            class_names=tuple(targets),
+            images=np.concatenate([*targets.values()]),
+        )
+        parts[split] = foreground, np.concatenate(backgrounds)
+    return parts
 
 
 def folder_parts(images: ImageSet, rng: np.random.Generator) -> dict:

@@ -149,10 +149,11 @@ def sampling_facts(
     `samples_per_class`: one appears twice in a batch.
     """
     sizes = images.class_sizes
-    steps = -(-images.num_classes // classes_per_batch)
+    count = images.num_classes
+    steps = -(-count // classes_per_batch)
     return {
-        "num_classes": images.num_classes,
-        "is_possible": images.num_classes >= classes_per_batch,
+        "num_classes": count,
+        "is_possible": count >= classes_per_batch,
         "classes_per_batch": classes_per_batch,
         "samples_per_class": samples_per_class,
         "steps_per_cycle": steps,

@@ -143,13 +143,12 @@ def check_sources(recipe: Recipe) -> None:
             f'[hub]". Received: backbone={recipe.backbone}.'
         )
     weights = recipe.backbone_weights
-    places = {"backbone_weights": weights, "decisions": recipe.decisions}
-    if recipe.source == "disk":
-        places["data_dir"] = recipe.data_dir
-    for name, path in places.items():
-        if path in (None, "imagenet", "characters"):
-            continue
-        if not Path(path).expanduser().exists():
+    names = ["backbone_weights", "decisions"]
+    names += ["data_dir"] if recipe.source == "disk" else []
+    for name in names:
+        path = getattr(recipe, name)
+        is_word = path in (None, "imagenet", "characters")
+        if not is_word and not Path(path).expanduser().exists():
             raise FileNotFoundError(
                 f"`{name}` must exist. Received: {name}={path}."
             )
@@ -191,8 +190,7 @@ def _check_settings(recipe):
     if "backbone_weights" in needed and recipe.backbone_weights is None:
         raise ValueError(
             "`backbone_weights` must name a weights file with frozen="
-            f"{recipe.frozen}, or the frozen part stays random: "
-            "--backbone-weights FILE (or imagenet for mobilenet-v2 and "
-            "resnet50). To train from random weights: --frozen none. "
-            "Received: backbone_weights=None."
+            f"{recipe.frozen}: --backbone-weights FILE, or imagenet for "
+            "mobilenet-v2 and resnet50. To train from random weights: "
+            "--frozen none. Received: backbone_weights=None."
         )

@@ -24,9 +24,8 @@ def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
     Without steps it ends in the backbone's own features, averaged,
     normalized and perhaps whitened.
     """
-    if recipe.steps == 0:
-        return _raw_encoder(recipe, image_shape)
-    return build_head(recipe, build_backbone(recipe, image_shape))
+    backbone = build_backbone(recipe, image_shape)
+    return (build_head if recipe.steps else _raw_encoder)(recipe, backbone)
 
 
 def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
@@ -43,8 +42,7 @@ def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
     )
 
 
-def _raw_encoder(recipe, image_shape):
-    backbone = build_backbone(recipe, image_shape)
+def _raw_encoder(recipe, backbone):
     pooled = keras.layers.GlobalAveragePooling2D(name="pooling")
     normalized = gsp.layers.EmbeddingNormalization("l2", name="normalization")
     outputs = normalized(pooled(backbone.output))
@@ -66,9 +64,8 @@ def build_pooling(recipe: Recipe) -> keras.layers.Layer:
     word = recipe.pooling
     chosen = dict(vars(recipe.pooling_arguments))
     if is_gsp(word):
-        chosen["num_prototypes"] = recipe.num_prototypes
-        chosen["transport_ratio"] = recipe.transport_ratio
-        chosen["inverse_temperature"] = recipe.inverse_temperature
+        shared = "num_prototypes", "transport_ratio", "inverse_temperature"
+        chosen |= {name: getattr(recipe, name) for name in shared}
         chosen["return_histogram"] = recipe.regularizer != "none"
     if word in DIVIDED and chosen["projection_size"] is None:
         chosen["projection_size"] = max(1, recipe.embedding_size // FEW)

@@ -12,14 +12,11 @@ CHARACTERS = "characters"
 """`backbone_weights` of a recipe: weights pretrained on single characters."""
 # Filters and strides of the convolutions. Features see 43 of 48 pixels, 19, or
 # the whole canvas.
-LAYERS = {
+LAYERS: dict[str, tuple[tuple[int, int], ...]] = {
     "glyph-cnn": ((16, 2), (16, 1), (32, 2), (48, 1), (96, 2), (96, 1)),
     "glyph-cnn-local": ((16, 2), (32, 1), (64, 2), (96, 1)),
-    "glyph-cnn-global": (
-        *((16, 2), (16, 1), (32, 2), (48, 1), (96, 2), (96, 1)),
-        *((96, 1),) * 4,
-    ),
 }
+LAYERS["glyph-cnn-global"] = (*LAYERS["glyph-cnn"], *((96, 1),) * 4)
 # Training takes some hundred steps; with Keras's 0.99 the averages that scoring
 # uses would be a hundred steps old.
 MOMENTUM = 0.9
@@ -33,22 +30,16 @@ def glyph_network(image_shape: tuple, backbone: str) -> keras.Model:
     """Builds one of the networks in `LAYERS`, for ink in [0, 1]."""
     network = keras.Sequential([keras.Input(image_shape)], name="glyph_cnn")
     for number, (filters, strides) in enumerate(LAYERS[backbone], start=1):
-        network.add(
+        shape = {"strides": strides, "padding": "same", "use_bias": False}
+        name = f"normalization_{number}"
+        for layer in (
             keras.layers.Conv2D(
-                filters,
-                3,
-                strides=strides,
-                padding="same",
-                use_bias=False,
-                name=f"convolution_{number}",
-            )
-        )
-        network.add(
-            keras.layers.BatchNormalization(
-                momentum=MOMENTUM, name=f"normalization_{number}"
-            )
-        )
-        network.add(keras.layers.ReLU(name=f"relu_{number}"))
+                filters, 3, **shape, name=f"convolution_{number}"
+            ),
+            keras.layers.BatchNormalization(momentum=MOMENTUM, name=name),
+            keras.layers.ReLU(name=f"relu_{number}"),
+        ):
+            network.add(layer)
     return network
 
 

@@ -179,12 +179,11 @@ def _detailed(methods, searched, notes):
     for method in methods:
         names = [run.name for run in method.runs if run.name in searched]
         for name in names[:1]:
-            first = next(iter(kept), name)
-            images = searched[name].images
-            if images.names != searched[first].images.names:
+            first = searched[next(iter(kept), name)].images
+            if searched[name].images.names != first.names:
                 notes.append(
-                    f"{name} is scored on other images than {first}: its "
-                    "neighbors and map need their own report."
+                    f"{name} is scored on other images than the first run: "
+                    "its neighbors and map need their own report."
                 )
             elif len(kept) == DETAILED:
                 notes.append(
@@ -275,11 +274,8 @@ def embedding_map(embeddings: np.ndarray, method: str) -> dict[str, Any]:
         words = f"t-SNE, perplexity {perplexity:.0f}"
     places = places - (places.max(axis=0) + places.min(axis=0)) / 2
     places = np.round(places / max(np.abs(places).max(), 1e-12), 4)
-    return {
-        "words": words,
-        "x": places[:, 0].tolist(),
-        "y": places[:, 1].tolist(),
-    }
+    x, y = places.T.tolist()
+    return {"words": words, "x": x, "y": y}
 
 
 def _curves(methods):

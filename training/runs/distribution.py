@@ -166,14 +166,12 @@ class Distribution:
             if num_classes is not None and num_classes % self.model_devices:
                 yield (
                     "`--model-devices` must divide the number of training "
-                    f"classes, {num_classes}. {received} Use "
-                    "`--distribution data`, which keeps them whole."
+                    f"classes, {num_classes}. {received}"
                 )
             if not (recipe.uses_proxies or recipe.regularizer == "zsr"):
                 yield (
-                    "`--distribution model` cuts proxies or class embeddings "
-                    "by class. Received: a recipe with neither, "
-                    f"loss={recipe.loss}. Use `--distribution data`."
+                    "`--distribution model` cuts proxies or class embeddings. "
+                    f"Received: a recipe with neither, loss={recipe.loss}."
                 )
             parts //= self.model_devices
         if recipe.batch_size % (parts * recipe.batch_chunks):
@@ -241,11 +239,9 @@ def _check_backend(kind):
 
     found, needed = keras.backend.backend(), BACKENDS[kind]
     if found != needed:
-        other = "data" if needed == "tensorflow" else "mirrored"
         raise ValueError(
             f"`--distribution {kind}` needs the backend {needed}. Received: "
-            f"{found}. Set KERAS_BACKEND={needed}, or use `--distribution "
-            f"{other}`."
+            f"{found}. Set KERAS_BACKEND={needed}."
         )
 
 
