@@ -36,19 +36,32 @@ def test_cub_is_found_wherever_it_lies(tmp_path, place):
     assert all(Path(path).is_file() for path in splits.test.paths)
 
 
-@pytest.mark.parametrize("write", ["cars_one_list", "cars_two_lists"])
-def test_both_layouts_of_cars_are_read(tmp_path, write):
-    getattr(layouts, write)(tmp_path)
-    splits = read("cars", tmp_path, num_train_classes=1, expected=None)
-    assert names_of(splits) == (("Car 0",), ("Car 1", "Car 2", "Car 3"))
-    assert len(splits.train) == (3 if write == "cars_one_list" else 4)
-
-
-def test_online_products_keep_the_published_split(tmp_path):
-    layouts.sop(tmp_path)
-    counts = {"train": 6, "test": 6}
-    splits = read("sop", tmp_path, expected=counts)
-    assert names_of(splits) == (("1", "2", "3"), ("4", "5", "6"))
+@pytest.mark.parametrize(
+    "name, write, classes, train, test",
+    [
+        ("cars", layouts.cars_one_list, ("Car 0",), 3, 9),
+        ("cars", layouts.cars_two_lists, ("Car 0",), 4, 12),
+        ("sop", layouts.sop, ("1", "2", "3"), 6, 6),
+        ("mnist", layouts.mnist, tuple("01234"), 20, 20),
+        (
+            *("omniglot", layouts.omniglot),
+            ("Alphabet0/character01", "Alphabet0/character02"),
+            *(4, 4),
+        ),
+    ],
+)
+def test_each_layout_is_split_as_published(
+    tmp_path, name, write, classes, train, test
+):
+    own = {"num_train_classes": 1} if name == "cars" else {}
+    counts = {"train": train, "test": test}
+    splits = read(name, write(tmp_path), expected=counts, **own)
+    assert splits.train.class_names == classes
+    assert not {*splits.test.class_names} & {*classes}
+    if name == "mnist":
+        assert splits.test.images.shape == (20, 28, 28, 3)
+        pixels = splits.test.images[:, 3, 3, 2]
+        assert (pixels == splits.test.labels + 5).all()
 
 
 @pytest.mark.parametrize("images", ["img", "img.zip", "Img/img"])
@@ -86,20 +99,6 @@ def test_cifar_is_read_from_an_image_folder_too(tmp_path):
         layouts.folder(tmp_path / side, ["a", "b", "c", "d"], images=2)
     splits = read("cifar10", tmp_path, expected={"train": 8, "test": 8})
     assert names_of(splits) == (("a", "b"), ("c", "d"))
-
-
-def test_mnist_digits_are_split_in_two_halves(tmp_path):
-    splits = read("mnist", layouts.mnist(tmp_path), expected=None)
-    assert names_of(splits) == (tuple("01234"), tuple("56789"))
-    assert splits.test.images.shape == (20, 28, 28, 3)
-    assert (splits.test.images[:, 3, 3, 2] == splits.test.labels + 5).all()
-
-
-def test_omniglot_alphabets_are_split_as_published(tmp_path):
-    root = layouts.omniglot(tmp_path)
-    splits = read("omniglot", root, expected={"train": 4, "test": 4})
-    assert splits.train.class_names[0] == "Alphabet0/character01"
-    assert splits.test.class_names[0] == "Alphabet1/character01"
 
 
 def test_a_small_omniglot_is_split_by_character(tmp_path):

@@ -82,19 +82,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    "kind, reason, num_devices, settings, environment, arguments", REFUSED
-)
-def test_what_an_engine_cannot_do_is_refused(
-    engine,
-    monkeypatch,
-    kind,
-    reason,
-    num_devices,
-    settings,
-    environment,
-    arguments,
-):
+@pytest.mark.parametrize("row", REFUSED, ids=str)
+def test_what_an_engine_cannot_do_is_refused(engine, monkeypatch, row):
+    kind, reason, num_devices, settings, environment, arguments = row
     engine(kind, num_devices)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
