@@ -63,8 +63,7 @@ def _check(command, folder):
     for path in command.images:
         if not path.is_file():
             raise FileNotFoundError(
-                f"`images` must be files. Received: {path}, which does not "
-                "exist."
+                f"`images` must be files. Received: {path}, which is none."
             )
     metadata = export_metadata(folder)
     if command.ann and not set(APPROXIMATE) & {*metadata["signatures"]}:

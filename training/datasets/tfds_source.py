@@ -1,6 +1,5 @@
 """The benchmark data sets from TensorFlow Datasets (TFDS)."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from keras_gsp.data import ImageSet
 from keras_gsp.data.archives import cache_folder
+from keras_gsp.storage.whole import whole_folder
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.published import checked_splits
 
@@ -105,24 +105,14 @@ def _as_files(builder, split, label):
     import tensorflow_datasets as tfds
 
     folder = cache_folder() / "tfds" / builder.info.full_name / split
-    dataset = builder.as_dataset(
-        split=split, decoders={"image": tfds.decode.SkipDecoding()}
-    )
-    aside = folder.with_name(f".writing-{split}")
-    is_written = folder.is_dir()
-    if not is_written:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-    paths, labels = [], []
-    for number, example in enumerate(tfds.as_numpy(dataset)):
-        name = f"{number:06d}"
-        if not is_written:
-            (aside / name).write_bytes(example["image"])
-        paths.append(str(folder / name))
-        labels.append(_label(example[label]))
-    if not is_written:
-        aside.rename(folder)
-    return paths, labels
+    decoders = {"image": tfds.decode.SkipDecoding()}
+    dataset = builder.as_dataset(split=split, decoders=decoders)
+    if not folder.is_dir():
+        with whole_folder(folder) as aside:
+            for number, example in enumerate(tfds.as_numpy(dataset)):
+                (aside / f"{number:06d}").write_bytes(example["image"])
+    labels = [_label(example[label]) for example in tfds.as_numpy(dataset)]
+    return [str(folder / f"{i:06d}") for i in range(len(labels))], labels
 
 
 def _label(value):

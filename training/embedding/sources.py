@@ -152,21 +152,15 @@ def _parquet_shards(path, shard_size):
     if key is not None:
         column = pq.read_table(path, columns=[key])[key]
         _check_ids([str(id_) for id_ in column.to_pylist()], path)
+    columns = [*others, *pictures[:1]]
+    table = {"parquet": str(path.resolve()), "columns": columns}
     shards, first = [], 0
     for group in range(file.num_row_groups):
         count = file.metadata.row_group(group).num_rows
         for start in range(0, count, shard_size):
             rows = min(shard_size, count - start)
-            shards.append(
-                {
-                    "rows": rows,
-                    "parquet": str(path.resolve()),
-                    "columns": [*others, *pictures[:1]],
-                    "group": group,
-                    "start": start,
-                    "first": first,
-                }
-            )
+            place = {"group": group, "start": start, "first": first}
+            shards.append({"rows": rows, **table, **place})
             first += rows
     if not shards:
         raise FileNotFoundError(

@@ -45,12 +45,11 @@ def prototype_maps(encoder: Any, images: np.ndarray) -> np.ndarray:
     over rows and columns to its histogram.
     """
     pooling = pooling_layer(encoder)
-    return _over_batches(
-        encoder,
-        pooling,
-        images,
-        lambda features: pooling.transport_plan(features) / pooling.ratio,
-    )
+
+    def shares(features):
+        return pooling.transport_plan(features) / pooling.ratio
+
+    return _over_batches(encoder, pooling, images, shares)
 
 
 def _over_batches(encoder, pooling, images, maps_of):

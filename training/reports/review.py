@@ -65,19 +65,22 @@ class Review:
     def write(self, path: Path, title: str) -> None:
         """Writes the page."""
         found = self.found
-        cards = {
-            "wrong_labels": map(self._wrong, found.wrong_labels[:SHOWN]),
-            "duplicates": map(self._double, found.duplicates[:SHOWN]),
-            "outliers": map(self._outlier, found.outliers[:SHOWN]),
-            "same_classes": map(self._merged, found.same_classes[:SHOWN]),
+        kinds = {
+            "wrong_labels": self._wrong,
+            "duplicates": self._double,
+            "outliers": self._outlier,
+            "same_classes": self._merged,
         }
-        counts = {kind: len(names) for kind, names in self.listed().items()}
+        cards = {
+            kind: [card(one) for one in getattr(found, kind)[:SHOWN]]
+            for kind, card in kinds.items()
+        }
         page = rendered_page(
             TEMPLATE,
             title=title,
             titles=TITLES,
-            cards={kind: list(some) for kind, some in cards.items()},
-            counts=counts,
+            cards=cards,
+            counts={kind: len(getattr(found, kind)) for kind in kinds},
             classes=self.images.class_names,
         )
         write_text(path, page)
