@@ -243,13 +243,13 @@ def _next(command, found, sampling):
             "command and training.train --decisions decisions.csv"
         )
     classes = command.classes_per_batch
+    if not sampling["is_possible"]:
+        classes = sampling["num_classes"]
     given = {
         "--data-dir": command.data_dir,
         "--decisions": command.decisions,
         "--train-classes": command.train_classes,
-        "--classes-per-batch": classes
-        if sampling["is_possible"]
-        else sampling["num_classes"],
+        "--classes-per-batch": classes,
         "--samples-per-class": command.samples_per_class,
         "--corrupt-images": "skip" if found.unreadable else None,
     }

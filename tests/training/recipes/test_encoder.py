@@ -13,6 +13,7 @@ from training.recipes.recipe import Recipe
 
 SMALL = Recipe.of(embedding_size=16, num_prototypes=4)
 SHAPE = (32, 32, 3)
+TRANSFORMER = dict(patch_size=8, hidden_dim=8, num_layers=1, num_heads=2)
 
 
 @pytest.mark.parametrize("word", poolings())
@@ -46,19 +47,12 @@ def test_gem_pools_the_backbones_own_features():
 
 @pytest.fixture
 def hub():
-    return pytest.importorskip(
-        "keras_hub", reason="the extra [hub] is not installed"
-    )
+    return pytest.importorskip("keras_hub")
 
 
 def test_hub_preset_becomes_a_map_without_its_class_token(hub, tmp_path):
     vit = hub.models.ViTBackbone(
-        image_shape=(32, 24, 3),
-        patch_size=8,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=8,
-        mlp_dim=16,
+        image_shape=(32, 24, 3), mlp_dim=16, **TRANSFORMER
     )
     vit.save_to_preset(tmp_path)
     hub.layers.ViTImageConverter(scale=1 / 127.5, offset=-1.0).save_to_preset(
@@ -80,12 +74,9 @@ def test_hub_preset_becomes_a_map_without_its_class_token(hub, tmp_path):
 def dino(hub, image_shape):
     return hub.models.DINOV3Backbone(
         image_shape=image_shape,
-        patch_size=8,
         num_register_tokens=4,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=8,
         intermediate_dim=16,
+        **TRANSFORMER,
     )
 
 
@@ -124,12 +115,7 @@ def test_a_hub_model_that_pools_is_cut_before(hub):
     from training.recipes.hub_backbone import feature_part
 
     siglip = hub.models.SigLIPVisionEncoder(
-        patch_size=8,
-        hidden_dim=8,
-        num_layers=1,
-        num_heads=2,
-        intermediate_dim=16,
-        image_shape=SHAPE,
+        image_shape=SHAPE, intermediate_dim=16, **TRANSFORMER
     )
     tokens = feature_part(siglip).predict(np.zeros((1, *SHAPE)), verbose=0)
     assert tokens.shape == (1, 16, 8)
