@@ -87,6 +87,8 @@ def test_every_loss_is_built_with_its_arguments(word):
         name: 1.01 * value if isinstance(value, float) else value
         for name, value in vars(loss_arguments(word)).items()
     }
+    if "k" in changed:
+        changed["k"] = list(changed["k"])  # as in settings.json
     recipe = Recipe.of(
         loss=word, loss_arguments=changed, normalization="ball", seed=3
     )
