@@ -84,8 +84,12 @@ def _unpack(archive, folder):
             members = packed.infolist()
             _check_size(archive, sum(m.file_size for m in members), limit)
             for info in members:
-                is_link = stat.S_ISLNK(info.external_attr >> 16)
-                _check_member(archive, folder, info.filename, is_link)
+                _check_member(archive, folder, info.filename)
+                if stat.S_ISLNK(info.external_attr >> 16):
+                    raise ValueError(
+                        f"{archive} must hold files and folders only. "
+                        f"Received: the link {info.filename!r}."
+                    )
             packed.extractall(folder)
         return
     # A compressed tar is read once: its sizes are only known on the way.
@@ -99,12 +103,7 @@ def _unpack(archive, folder):
             content.extract(member, folder, filter="data")
 
 
-def _check_member(archive, folder, name, is_link=False):
-    if is_link:
-        raise ValueError(
-            f"{archive} must hold files and folders only. Received: the link "
-            f"{name!r}."
-        )
+def _check_member(archive, folder, name):
     if not (folder / name).resolve().is_relative_to(folder.resolve()):
         raise ValueError(
             f"{archive} must hold no path that leads out of it. "

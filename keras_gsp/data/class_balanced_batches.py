@@ -114,26 +114,24 @@ def class_balanced_batches(
             f"classes_per_batch={classes_per_batch}."
         )
     if neighbors is not None:
-        return _confusable_batches(
-            order,
-            counts,
-            neighbors,
-            (classes_per_batch, samples_per_class),
-            seed,
-            first_step,
-        )
+        size = classes_per_batch, samples_per_class
+        steps = seed, first_step
+        return _confusable_batches(order, counts, neighbors, size, *steps)
     order, counts = tf.constant(order), tf.constant(counts)
     offsets = tf.cumsum(counts, exclusive=True)
     steps_per_cycle = -(-num_classes // classes_per_batch)
     seed = int(np.array(seed % 2**64, "uint64").view("int64"))
 
     def cycle_batches(cycle):
-        classes_seed, samples_seed = _two_seeds(seed, cycle)
-        classes = _random_order(num_classes, classes_seed)
+        seeds = tf.random.experimental.stateless_split(
+            [seed, cycle], 2, GENERATOR
+        )
+        bits = _random_bits((num_classes,), seeds[0])
+        classes = tf.argsort(bits, stable=True)
         filled = tf.range(steps_per_cycle * classes_per_batch) % num_classes
         classes = tf.gather(classes, filled)
         positions = _distinct_positions(
-            tf.gather(counts, classes), samples_per_class, samples_seed
+            tf.gather(counts, classes), samples_per_class, seeds[1]
         )
         indices = tf.gather(
             order, tf.gather(offsets, classes)[:, None] + positions
@@ -143,8 +141,13 @@ def class_balanced_batches(
         )
 
     first_cycle, inside = divmod(int(first_step), steps_per_cycle)
-    batches = tf.data.Dataset.range(first_cycle, np.iinfo("int64").max)
-    batches = batches.map(cycle_batches).unbatch().skip(inside)
+    cycles = tf.data.Dataset.range(first_cycle, np.iinfo("int64").max)
+    return _endless(cycles.map(cycle_batches).unbatch().skip(inside))
+
+
+def _endless(batches):
+    import tensorflow as tf
+
     endless = tf.data.experimental.assert_cardinality(
         tf.data.INFINITE_CARDINALITY
     )
@@ -166,12 +169,10 @@ def _confusable_batches(order, counts, neighbors, size, seed, first_step):
         if table_of is not None and (table := table_of(int(step))) is not None:
             table = _checked_neighbors(table, len(counts))
         random = np.random.default_rng((seed % 2**64, int(step)))
+        classes = _confusable_classes(random, len(counts), num_classes, table)
         rows = []
-        for chosen in _confusable_classes(
-            random, len(counts), num_classes, table
-        ):
-            count = counts[chosen]
-            drawn = random.permutation(count)[:num_samples]
+        for chosen in classes:
+            drawn = random.permutation(counts[chosen])[:num_samples]
             rows.append(order[offsets[chosen] + np.resize(drawn, num_samples)])
         return np.concatenate(rows)
 
@@ -180,10 +181,7 @@ def _confusable_batches(order, counts, neighbors, size, seed, first_step):
         return tf.ensure_shape(rows, (num_classes * num_samples,))
 
     steps = tf.data.Dataset.range(int(first_step), np.iinfo("int64").max)
-    endless = tf.data.experimental.assert_cardinality(
-        tf.data.INFINITE_CARDINALITY
-    )
-    return untuned(steps.map(as_tensor).apply(endless))
+    return _endless(steps.map(as_tensor))
 
 
 def _confusable_classes(random, total, count, table):
@@ -220,13 +218,6 @@ def _checked_neighbors(neighbors, num_classes):
     return table
 
 
-def _two_seeds(seed, cycle):
-    import tensorflow as tf
-
-    seeds = tf.random.experimental.stateless_split([seed, cycle], 2, GENERATOR)
-    return seeds[0], seeds[1]
-
-
 def _random_bits(shape, seed):
     """Integers in [0, 2^63); a remainder by any count is nearly uniform."""
     import tensorflow as tf
@@ -235,12 +226,6 @@ def _random_bits(shape, seed):
         shape, seed, minval=None, maxval=None, dtype="int64", alg=GENERATOR
     )
     return tf.bitwise.bitwise_and(bits, tf.int64.max)
-
-
-def _random_order(count, seed):
-    import tensorflow as tf
-
-    return tf.argsort(_random_bits((count,), seed), stable=True)
 
 
 def _distinct_positions(counts, num_samples, seed):

@@ -25,6 +25,9 @@ JPEG, PNG, BMP, WEBP, UNKNOWN = range(5)
 _EXIF_WORDS = {JPEG: "Exif\0\0", PNG: "eXIf", WEBP: "EXIF"}
 _EXIF_BYTES = 2**16
 _ORIENTATION_TAG = 0x0112
+# By orientation, from 1: transpose, flip vertically, flip horizontally.
+_MOVES = [[0, 0, 0]] * 2 + [[0, 0, 1], [0, 1, 1], [0, 1, 0]]
+_MOVES += [[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 0, 1]]
 
 
 def image_size(contents: bytes) -> tuple[int, int]:
@@ -330,10 +333,7 @@ def _moves(orientation):
     """Returns whether to transpose, to flip vertically and horizontally."""
     import tensorflow as tf
 
-    def is_one_of(*values):
-        return tf.reduce_any(orientation == tf.constant(values))
-
-    return orientation >= 5, is_one_of(3, 4, 6, 7), is_one_of(2, 3, 7, 8)
+    return tf.unstack(tf.gather(_MOVES, orientation) == 1)
 
 
 def _slice(image, window):

@@ -317,12 +317,7 @@ def _source(images):
 
 def _checked_labels(images, labels):
     """Returns int64 or strings, one for each image."""
-    if len(images) != len(labels):
-        raise ValueError(
-            "`images` and `labels` must have the same length. Received: "
-            f"{len(images)} and {len(labels)}."
-        )
-    labels = checked_labels(labels, len(labels))
+    labels = checked_labels(labels, len(images))
     if labels.dtype.kind not in "biuU":
         raise TypeError(
             "`labels` must be integers or strings. "

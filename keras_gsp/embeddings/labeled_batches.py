@@ -191,9 +191,8 @@ def embedding_of(outputs: Any) -> Any:
         size is None or isinstance(size, int) for size in outputs
     )
     if isinstance(outputs, dict | list | tuple) and not is_shape:
-        received = f"{len(outputs)} outputs"
-        if isinstance(outputs, dict):
-            received = _structure(outputs)
+        is_dict = isinstance(outputs, dict)
+        received = _structure(outputs) if is_dict else f"{len(outputs)} outputs"
         raise TypeError(
             "The encoder must return one tensor, or a dict with the key "
             f'"embedding". Received: {received}.'

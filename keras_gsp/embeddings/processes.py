@@ -84,16 +84,9 @@ def predictor(encoder: keras.Model) -> Callable[[Any], Any]:
     cut = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("rows"))
     # By way of the host: an array on devices of several processes does not
     # tell which part is on those of this process.
-    weights = jax.device_put(
-        [
-            [as_numpy(variable) for variable in variables]
-            for variables in (
-                encoder.trainable_variables,
-                encoder.non_trainable_variables,
-            )
-        ],
-        whole,
-    )
+    kinds = encoder.trainable_variables, encoder.non_trainable_variables
+    arrays = [[as_numpy(variable) for variable in kind] for kind in kinds]
+    weights = jax.device_put(arrays, whole)
     forward = _forward(encoder)
 
     def predict(images):

@@ -138,8 +138,7 @@ def k_reciprocal(
         (queries, gallery), float32; smaller is nearer.
 
     Raises:
-        ValueError: embeddings that are not finite or of different sizes, a
-            row of zeros, or a number out of its range.
+        ValueError: as `alpha_query_expansion`.
 
     Example:
 
@@ -258,11 +257,8 @@ def _nearest(
         found.sort(axis=1)
         values = np.take_along_axis(cosines, found, axis=1)
         order = np.argsort(-values, axis=1, kind="stable")
-        yield (
-            rows,
-            np.take_along_axis(found, order, axis=1),
-            np.take_along_axis(values, order, axis=1),
-        )
+        found = np.take_along_axis(found, order, axis=1)
+        yield rows, found, np.take_along_axis(values, order, axis=1)
 
 
 def _unit_sides(embeddings, gallery_embeddings):

@@ -1,6 +1,7 @@
 """Retrieval scores: how many nearest neighbors are of the query's class."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -155,40 +156,41 @@ def retrieval_scores(
     gallery, relevance = _gallery_and_relevance(
         sides, query_groups, gallery_groups, distractor_embeddings
     )
-
-    def ranked(queries, gallery):
-        return positive_ranks(
-            queries,
-            gallery,
-            relevance,
-            at_least=max((1, *measures["recall_at"], *measures["map_at"])),
-            is_complete=average_precision,
-            block_size=block_size,
-        )
-
-    def rows_of(hits):
-        return _rows_of_hits(hits, relevance.num_positives, **measures)
-
+    counts = relevance.num_positives
+    ranked = partial(
+        positive_ranks,
+        relevance=relevance,
+        at_least=max((1, *measures["recall_at"], *measures["map_at"])),
+        is_complete=average_precision,
+        block_size=block_size,
+    )
+    rows_of: Any = partial(_rows_of_hits, num_positives=counts, **measures)
     rows = rows_of(ranked(sides.embeddings, gallery))
-    scores = _means(rows, relevance.num_positives)
+    scores = _means(rows, counts)
     if reranking:
         hits = _reranked_hits(sides, gallery, relevance, ranked)
         scores["reranked"] = {
-            name: _means(rows_of(hits[name]()), relevance.num_positives)
-            for name in reranking
+            name: _means(rows_of(hits[name]()), counts) for name in reranking
         }
     if per_class:
-        scores["per_class"] = {}
-        for code, name in enumerate(sides.classes):
-            codes = sides.codes
-            is_own = codes[:, code] if codes.ndim == 2 else codes == code
-            own = {key: row[is_own] for key, row in rows.items()}
-            if is_own.any():
-                counts = relevance.num_positives[is_own]
-                scores["per_class"][name] = _means(own, counts)
+        scores["per_class"] = {
+            name: _means(
+                {key: row[is_own] for key, row in rows.items()}, counts[is_own]
+            )
+            for name, is_own in _members(sides)
+        }
     if per_query:
         scores["per_query"] = rows
     return scores
+
+
+def _members(sides):
+    """Yields each class of the queries and which of them are its members."""
+    codes = sides.codes
+    for code, name in enumerate(sides.classes):
+        is_own = codes[:, code] if codes.ndim == 2 else codes == code
+        if is_own.any():
+            yield name, is_own
 
 
 def _reranked_hits(sides, gallery, relevance, ranked):

@@ -7,7 +7,6 @@
 | FAR(t) | `false_accepts` | share of the pairs of two classes accepted |
 """
 
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,16 +22,12 @@ def verification_scores(
     embeddings: Any,
     labels: Any,
     *,
-    gallery_embeddings: Any = None,
-    gallery_labels: Any = None,
     false_accept_rates: Sequence[float] = (1e-2, 1e-3, 1e-4),
-    block_size: int | None = None,
 ) -> dict[str, float | int]:
     """Scores how well the distance separates pairs of one class from others.
 
-    The pairs are those of two items, or of a query and a gallery item if
-    there is a gallery. A pair is accepted if its Euclidean distance (of the
-    embeddings as given) is at most t, and
+    A pair of items is accepted if its Euclidean distance (of the embeddings
+    as given) is at most t, and
 
     ```
     AUC       = share of (positive, negative) pairs of pairs in which the
@@ -53,13 +48,7 @@ def verification_scores(
     Args:
         embeddings: (items, size), finite.
         labels: (items,) or (items, 1), numbers or strings.
-        gallery_embeddings: (gallery, size), finite. Default `None`: the items
-            are compared with each other, each pair once.
-        gallery_labels: (gallery,) or (gallery, 1), given with
-            `gallery_embeddings`, of the kind of `labels`.
         false_accept_rates: the f of each TAR@FAR, in [0, 1].
-        block_size: rows compared at once, at least 1. Default `None`: 64 MB
-            of float32 distances.
 
     Returns:
         A dict of Python numbers: `auc`, `equal_error_rate` and one
@@ -89,9 +78,7 @@ def verification_scores(
     NIST's face recognition tests define them.
     """
     rates = _checked_rates(false_accept_rates)
-    pairs = PairDistances(
-        embeddings, labels, gallery_embeddings, gallery_labels, block_size
-    )
+    pairs = PairDistances(embeddings, labels)
     false_accepts, true_accepts = _curve(pairs)
     scores = {
         # The trapezoid under the curve: ties count half.
@@ -108,7 +95,8 @@ def verification_scores(
 
 def _curve(pairs):
     """Returns the corners of the curve (FAR, TAR), (0, 0) to (1, 1)."""
-    thresholds = np.sort(pairs.positives())
+    near = pairs.positives()
+    thresholds = np.sort(near)
     if len(thresholds) > MAX_THRESHOLDS:
         places = np.linspace(0, len(thresholds) - 1, MAX_THRESHOLDS)
         thresholds = thresholds[places.astype("int64")]
@@ -116,10 +104,9 @@ def _curve(pairs):
     # Pairs below each threshold, and up to it: (2, thresholds).
     positives = np.zeros((2, len(thresholds)), "int64")
     negatives = np.zeros_like(positives)
-    for near, far in pairs.blocks():
-        _count(positives, thresholds, near)
-        for piece in far:
-            _count(negatives, thresholds, piece)
+    _count(positives, thresholds, near)
+    for far in pairs.negatives():
+        _count(negatives, thresholds, far)
     # Column by column: below a threshold, then up to it.
     corners = [
         np.concatenate([[0], counts.T.reshape(-1), [total]]) / total
@@ -149,8 +136,7 @@ def _equal_error_rate(false_accepts, true_accepts):
 def _checked_rates(rates):
     """Returns a dict from the name of a rate in a score to the rate."""
     for rate in rates:
-        is_number = isinstance(rate, numbers.Real) and rate is not True
-        if not is_number or not 0 <= rate <= 1:
+        if isinstance(rate, bool | str) or not 0 <= rate <= 1:
             raise ValueError(
                 "`false_accept_rates` must hold numbers in [0, 1]. "
                 f"Received: false_accept_rates={tuple(rates)}."

@@ -19,6 +19,7 @@ from keras_gsp.ops.arguments import check_interval
 from keras_gsp.retrieval.index.search_index import SearchIndex, blocks_of
 from keras_gsp.retrieval.space import (
     SpaceFingerprint,
+    WithSpace,
     check_space,
     space_fingerprint,
 )
@@ -28,7 +29,7 @@ LOOKED_AT = 50
 
 
 @dataclasses.dataclass(frozen=True)
-class RetrievalGuarantee:
+class RetrievalGuarantee(WithSpace):
     """Length of a shortlist that holds the right class, and when to abstain.
 
     The shortlist of a query are the gallery items within `radius`. If the
@@ -46,9 +47,8 @@ class RetrievalGuarantee:
     radius = inf { r : sum_c 1/n_c sum_i [s_ci <= r] >= (1 - a) (C + 1) }
     ```
 
-    where the class counted beside the C is the query's own: C must be at
-    least 1 / a - 1. Other images than those calibrated for (another camera,
-    another kind of class) break it.
+    where the class beside the C is the query's own: C must be at least
+    1 / a - 1. Other images (another camera, another kind of class) break it.
 
     Args:
         radius: largest Euclidean distance of an item in the list.
@@ -124,22 +124,17 @@ class RetrievalGuarantee:
         gallery; a random class of the gallery makes room for them.
 
         Args:
-            encoder: Keras model, images to embeddings (or to a dict with
-                `"embedding"`).
+            encoder: Keras model, as for `ExactIndex.from_encoder`.
             gallery: index of the encoder's embeddings, with labels.
-            held_out_classes: images and labels of classes that neither the
-                training nor the gallery saw, as for
-                `gsp.retrieval.ExactIndex.from_encoder`. Classes with a single
-                image are left out.
+            held_out_classes: images and labels, as for `from_encoder`, of
+                classes that neither the training nor the gallery saw. Classes
+                with a single image are left out.
             coverage: least probability that a list holds an item of the
                 query's class, in (0, 1). Default 0.95.
             false_alarm_rate: largest probability that a query is declined
                 whose class the gallery holds, in (0, 1). Default 0.05.
             batch_size: images embedded at once when arrays are given.
             seed: seed of the drawing. Default 0.
-
-        Returns:
-            A `RetrievalGuarantee`.
 
         Raises:
             ValueError: an empty gallery, a gallery of another encoder, a
@@ -190,16 +185,6 @@ class RetrievalGuarantee:
         sizes = self.set_sizes(distances)
         return (sizes > 0) & ~(np.asarray(distances)[:, -1] <= self.radius)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the arguments as JSON values."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "RetrievalGuarantee":
-        """Makes a guarantee from `get_config`."""
-        space = SpaceFingerprint.from_config(config["space"])
-        return cls(**config | {"space": space})
-
 
 def class_scores(
     gallery: SearchIndex, embeddings: Any, labels: Any, seed: int = 0
@@ -226,9 +211,8 @@ def class_scores(
         # Of the others, in a random order, as many as the gallery would show.
         order = rng.random(distances.shape)
         np.fill_diagonal(order, np.inf)
-        order = np.argsort(order, axis=1)[:, : len(members) - 1]
-        distances = np.take_along_axis(distances, order, axis=1)
-        ranks = np.arange(len(members) - 1)
+        np.fill_diagonal(distances, np.inf)
+        ranks = order.argsort(axis=1).argsort(axis=1)
         distances[ranks >= shown[members][:, None]] = np.inf
         right[members] = distances.min(axis=1)
     found = gallery.search(embeddings, LOOKED_AT)

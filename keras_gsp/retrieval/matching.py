@@ -10,6 +10,7 @@ from keras_gsp.metrics.pair_distances import PairDistances
 from keras_gsp.ops.arguments import check_count, check_interval
 from keras_gsp.retrieval.space import (
     SpaceFingerprint,
+    WithSpace,
     check_same_space,
     space_fingerprint,
 )
@@ -19,7 +20,7 @@ ROUNDING = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
-class MatchThreshold:
+class MatchThreshold(WithSpace):
     """Distance threshold that decides whether a neighbor is a match.
 
     A search also returns neighbors for a query of a class that the gallery
@@ -87,9 +88,6 @@ class MatchThreshold:
         labels: Any,
         *,
         false_accept_rate: float = 1e-3,
-        gallery_embeddings: Any = None,
-        gallery_labels: Any = None,
-        block_size: int | None = None,
         encoder: Any = None,
     ) -> "MatchThreshold":
         """Finds the largest distance for a rate of false accepts.
@@ -104,11 +102,6 @@ class MatchThreshold:
             labels: (items,) or (items, 1), numbers or strings.
             false_accept_rate: share of the pairs of different classes that
                 may match, in (0, 1), at least one pair. Default 0.001.
-            gallery_embeddings: (gallery, size), finite. Default `None`: the
-                items are compared with each other, each pair once.
-            gallery_labels: (gallery,) or (gallery, 1), given with
-                `gallery_embeddings`.
-            block_size: see `gsp.metrics.verification_scores`.
             encoder: Keras model that made the embeddings, whose `space` is
                 kept. Default `None`: unknown.
 
@@ -123,9 +116,7 @@ class MatchThreshold:
                 not finite.
         """
         check_interval("(0, 1)", false_accept_rate=false_accept_rate)
-        pairs = PairDistances(
-            embeddings, labels, gallery_embeddings, gallery_labels, block_size
-        )
+        pairs = PairDistances(embeddings, labels)
         allowed = math.floor(false_accept_rate * pairs.num_negatives)
         if allowed < 1:
             raise ValueError(
@@ -159,17 +150,6 @@ class MatchThreshold:
         """Returns which Euclidean distances, of any shape, are a match."""
         return np.asarray(distances) <= self.distance
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the arguments as JSON values, without an unknown space."""
-        config = dataclasses.asdict(self)
-        return {k: value for k, value in config.items() if value is not None}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "MatchThreshold":
-        """Makes a threshold from `get_config`."""
-        space = SpaceFingerprint.from_config(config.get("space"))
-        return cls(**config | {"space": space})
-
 
 def checked_match(
     match: Any, space: SpaceFingerprint | None = None
@@ -191,8 +171,8 @@ def checked_match(
 def _smallest_negatives(pairs, count):
     """Squared distances of the nearest pairs of different classes, float32."""
     smallest = np.zeros(0, "float32")
-    for _, pieces in pairs.blocks():
-        smallest = np.concatenate([smallest, *pieces], dtype="float32")
+    for some in pairs.negatives():
+        smallest = np.concatenate([smallest, some], dtype="float32")
         if len(smallest) > count:
             smallest = np.partition(smallest, count - 1)[:count]
     return smallest

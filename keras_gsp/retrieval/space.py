@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -49,6 +49,21 @@ class SpaceFingerprint:
     ) -> "SpaceFingerprint | None":
         """Makes a fingerprint from `get_config`, `None` from `None`."""
         return None if config is None else cls(**config)
+
+
+class WithSpace:
+    """Config of a dataclass that belongs to an encoder, its `space`."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments as JSON values, without an unknown space."""
+        config = dataclasses.asdict(self)  # type: ignore[call-overload]
+        return {k: value for k, value in config.items() if value is not None}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Makes an instance from `get_config`."""
+        space = SpaceFingerprint.from_config(config.get("space"))
+        return cls(**config | {"space": space})
 
 
 def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:

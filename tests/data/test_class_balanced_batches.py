@@ -19,8 +19,15 @@ def labels_of(counts, seed=0):
     return np.random.default_rng(seed).permutation(labels)
 
 
-def take(dataset, count):
-    return np.stack(list(dataset.take(count).as_numpy_iterator()))
+def drawn(count, labels, num_classes, num_samples, **options):
+    """The first batches, (count, num_classes * num_samples)."""
+    batches = class_balanced_batches(
+        labels,
+        classes_per_batch=num_classes,
+        samples_per_class=num_samples,
+        **options,
+    )
+    return np.stack(list(batches.take(count).as_numpy_iterator()))
 
 
 @pytest.mark.parametrize(
@@ -29,12 +36,7 @@ def take(dataset, count):
 def test_every_class_is_seen_once_in_a_cycle(num_classes, per_batch):
     labels = labels_of([4] * num_classes)
     steps = -(-num_classes // per_batch)
-    batches = take(
-        class_balanced_batches(
-            labels, classes_per_batch=per_batch, samples_per_class=2
-        ),
-        3 * steps,
-    )
+    batches = drawn(3 * steps, labels, per_batch, 2)
     classes = labels[batches[:, ::2]]
     for cycle in classes.reshape(3, -1):
         assert set(cycle) == set(labels)
@@ -44,48 +46,28 @@ def test_every_class_is_seen_once_in_a_cycle(num_classes, per_batch):
     assert len(orders) == 3
 
 
-def test_no_class_is_in_a_batch_twice_and_its_samples_stand_together():
-    labels = labels_of([3] * 11)
-    batches = class_balanced_batches(
-        labels, classes_per_batch=7, samples_per_class=3
-    )
-    for batch in take(batches, 40):
-        classes = labels[batch].reshape(7, 3)
+def test_classes_and_samples_of_a_batch_are_distinct_and_stand_together():
+    labels = labels_of([4, 5, 9] * 4)
+    for batch in drawn(40, labels, 7, 4):
+        classes = labels[batch].reshape(7, 4)
         assert (classes == classes[:, :1]).all()
         assert len(set(classes[:, 0])) == 7
-
-
-def test_samples_are_distinct_when_a_class_has_enough():
-    labels = labels_of([4, 5, 9])
-    batches = class_balanced_batches(
-        labels, classes_per_batch=3, samples_per_class=4
-    )
-    for batch in take(batches, 50):
-        assert len(set(batch)) == 12
+        assert len(set(batch)) == 28
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_small_class_goes_round(count):
     labels = labels_of([count, 8])
-    batches = class_balanced_batches(
-        labels, classes_per_batch=2, samples_per_class=7
-    )
-    for batch in take(batches, 20):
+    for batch in drawn(20, labels, 2, 7):
         small = batch[labels[batch] == 0]
         times = np.unique(small, return_counts=True)[1]
-        assert len(times) == count and set(times) <= {
-            7 // count,
-            -(-7 // count),
-        }
+        expected = {7 // count, -(-7 // count)}
+        assert len(times) == count and set(times) <= expected
 
 
 def test_every_set_of_samples_is_equally_likely():
-    labels = np.zeros(5, "int64")
-    batches = class_balanced_batches(
-        labels, classes_per_batch=1, samples_per_class=2
-    )
-    drawn = np.sort(take(batches, 4000), axis=1)
-    pairs, times = np.unique(drawn, axis=0, return_counts=True)
+    drawn_pairs = np.sort(drawn(4000, np.zeros(5, "int64"), 1, 2), axis=1)
+    pairs, times = np.unique(drawn_pairs, axis=0, return_counts=True)
     assert len(pairs) == 10
     # Five standard deviations of a count with mean 400.
     assert abs(times - 400).max() < 5 * np.sqrt(400 * 0.9)
@@ -93,34 +75,26 @@ def test_every_set_of_samples_is_equally_likely():
 
 @pytest.mark.parametrize("first_step", [1, 3, 4, 11])
 def test_a_run_goes_on_exactly_at_any_step(first_step):
-    options = {"classes_per_batch": 3, "samples_per_class": 2, "seed": 5}
     labels = labels_of([2, 3, 4, 5, 6, 7, 1, 2, 3, 4])
-    whole = take(class_balanced_batches(labels, **options), 20)
-    rest = take(
-        class_balanced_batches(labels, first_step=first_step, **options), 5
-    )
+    whole = drawn(20, labels, 3, 2, seed=5)
+    rest = drawn(5, labels, 3, 2, seed=5, first_step=first_step)
     np.testing.assert_array_equal(rest, whole[first_step : first_step + 5])
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 2**70 + 1])
 def test_batches_follow_the_seed(seed):
-    options = {"classes_per_batch": 3, "samples_per_class": 2}
     labels = labels_of([6] * 9)
-    one = take(class_balanced_batches(labels, seed=seed, **options), 6)
+    one = drawn(6, labels, 3, 2, seed=seed)
     keras.utils.set_random_seed(99)
-    same = take(class_balanced_batches(labels, seed=seed, **options), 6)
-    other = take(class_balanced_batches(labels, seed=seed + 1, **options), 6)
-    np.testing.assert_array_equal(one, same)
-    assert (one != other).any()
+    np.testing.assert_array_equal(one, drawn(6, labels, 3, 2, seed=seed))
+    assert (one != drawn(6, labels, 3, 2, seed=seed + 1)).any()
 
 
 def test_string_labels_draw_the_same_batches_as_numbers():
     labels = labels_of([3] * 5) // 10**12
-    options = {"classes_per_batch": 3, "samples_per_class": 2}
     names = [f"class {label}" for label in labels]
     np.testing.assert_array_equal(
-        take(class_balanced_batches(names, **options), 5),
-        take(class_balanced_batches(labels[:, None], **options), 5),
+        drawn(5, names, 3, 2), drawn(5, labels[:, None], 3, 2)
     )
 
 

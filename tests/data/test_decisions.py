@@ -54,16 +54,22 @@ def test_a_class_whose_images_all_go_is_gone(photos, tmp_path):
     assert found.class_names == ("cat",) and len(found) == 6
 
 
+KEPT = ("cat/0.jpg", "keep", "")
+ALL = [(f"{c}/{i}.jpg", "drop", "") for c in ("cat", "dog") for i in "012"]
+
+
 @pytest.mark.parametrize(
-    ("row", "words"),
+    ("rows", "words"),
     [
-        (("bird/0.jpg", "drop", ""), "1 of 1 paths .* that are not there"),
-        (("cat/0.jpg", "remove", ""), "keep, relabel, drop. Received: remove"),
-        (("cat/0.jpg", "relabel", "cta"), "a class of the images .*: cta"),
+        ([("bird/0.jpg", "drop", "")], "1 of 1 paths .* that are not there"),
+        ([("cat/0.jpg", "remove", "")], "keep, relabel, drop. .*: remove"),
+        ([("cat/0.jpg", "relabel", "cta")], "a class of the images .*: cta"),
+        ([KEPT, KEPT], "one decision for an image"),
+        (ALL, "an image to keep"),
     ],
 )
-def test_a_wrong_decision_is_refused(photos, tmp_path, row, words):
-    decisions = listed(tmp_path / "d.csv", row)
+def test_wrong_decisions_are_refused(photos, tmp_path, rows, words):
+    decisions = listed(tmp_path / "d.csv", *rows)
     with pytest.raises(ValueError, match=words):
         gsp.data.image_folder(photos, decisions=decisions)
 
@@ -73,12 +79,4 @@ def test_wrong_files_are_refused(photos, tmp_path):
         gsp.data.image_folder(photos, decisions=tmp_path / "gone.csv")
     (tmp_path / "d.csv").write_text("path,label\n")
     with pytest.raises(ValueError, match="columns path, decision and label"):
-        gsp.data.image_folder(photos, decisions=tmp_path / "d.csv")
-    row = ("cat/0.jpg", "keep", "")
-    listed(tmp_path / "d.csv", row, row)
-    with pytest.raises(ValueError, match="one decision for an image"):
-        gsp.data.image_folder(photos, decisions=tmp_path / "d.csv")
-    rows = [(f"{c}/{i}.jpg", "drop", "") for c in ("cat", "dog") for i in "012"]
-    listed(tmp_path / "d.csv", *rows)
-    with pytest.raises(ValueError, match="an image to keep"):
         gsp.data.image_folder(photos, decisions=tmp_path / "d.csv")

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.data.untuned import untuned
 
 pytestmark = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="tf.data pipelines"
@@ -38,12 +37,3 @@ def test_public_pipelines_have_none(name):
     # What is built on them has none either.
     longer = batches.map(lambda *elements: elements)
     assert longer.options().autotune.enabled is False
-
-
-def test_elements_stay_as_they_are():
-    import tensorflow as tf
-
-    numbers = tf.data.Dataset.range(5).map(
-        lambda x: 2 * x, num_parallel_calls=tf.data.AUTOTUNE
-    )
-    assert list(untuned(numbers).as_numpy_iterator()) == [0, 2, 4, 6, 8]

@@ -16,13 +16,7 @@ def sequential():
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
 
 
-def unbuilt():
-    model = keras.Sequential([keras.layers.Dense(3)])
-    model(np.ones((2, 4), "float32"))
-    return model
-
-
-@pytest.mark.parametrize("build", [functional, sequential, unbuilt])
+@pytest.mark.parametrize("build", [functional, sequential])
 def test_a_model_that_begins_alike_is_called_alike(build):
     model = build()
     rows = np.random.default_rng(0).normal(size=(2, 4)).astype("float32")

@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
-from keras_gsp.metrics import verification, verification_scores
+from keras_gsp.metrics import (
+    pair_distances,
+    verification,
+    verification_scores,
+)
 
 
 def noisy_set(seed, count=60, classes=9, size=5, noise=0.8):
@@ -13,16 +17,13 @@ def noisy_set(seed, count=60, classes=9, size=5, noise=0.8):
     return centers[labels] + noise * rng.normal(size=(count, size)), labels
 
 
-def pair_list(points, labels, gallery=None, gallery_labels=None):
+def pair_list(points, labels):
     """Squared distance and class equality of each pair, one at a time."""
     distances, is_same = [], []
     for i in range(len(points)):
-        others = range(i) if gallery is None else range(len(gallery))
-        for j in others:
-            other = points[j] if gallery is None else gallery[j]
-            label = labels[j] if gallery is None else gallery_labels[j]
-            distances.append(np.sum((points[i] - other) ** 2))
-            is_same.append(label == labels[i])
+        for j in range(i):
+            distances.append(np.sum((points[i] - points[j]) ** 2))
+            is_same.append(labels[j] == labels[i])
     return np.array(distances), np.array(is_same)
 
 
@@ -43,13 +44,12 @@ def slow_scores(distances, is_same, rates):
 RATES = (0.0, 1e-3, 0.05, 0.5, 1.0)
 
 
-@pytest.mark.parametrize("block_size", [None, 1, 7])
-def test_equals_the_loops_over_pairs(block_size):
+@pytest.mark.parametrize("numbers", [2**24, 60, 7 * 60])
+def test_equals_the_loops_over_pairs(numbers, monkeypatch):
+    monkeypatch.setattr(pair_distances, "BLOCK_NUMBERS", numbers)
     for seed, classes in enumerate((2, 9, 25)):
         points, labels = noisy_set(seed, classes=classes)
-        scores = verification_scores(
-            points, labels, false_accept_rates=RATES, block_size=block_size
-        )
+        scores = verification_scores(points, labels, false_accept_rates=RATES)
         distances, is_same = pair_list(points, labels)
         for name, value in slow_scores(distances, is_same, RATES).items():
             assert scores[name] == pytest.approx(value, abs=1e-12), name
@@ -57,25 +57,14 @@ def test_equals_the_loops_over_pairs(block_size):
         assert scores["num_negative_pairs"] == (~is_same).sum()
 
 
-@pytest.mark.parametrize("has_gallery", [False, True])
 @pytest.mark.parametrize("has_ties", [False, True])
-def test_equals_scikit_learn(has_gallery, has_ties):
+def test_equals_scikit_learn(has_ties):
     metrics = pytest.importorskip("sklearn.metrics")
     optimize = pytest.importorskip("scipy.optimize")
     points, labels = noisy_set(0)
     points = np.round(points) if has_ties else points
-    others = noisy_set(9, count=31) if has_gallery else (None, None)
-    if has_ties and has_gallery:
-        others = np.round(others[0]), others[1]
-    scores = verification_scores(
-        points,
-        labels,
-        gallery_embeddings=others[0],
-        gallery_labels=others[1],
-        false_accept_rates=RATES,
-        block_size=16,
-    )
-    distances, is_same = pair_list(points, labels, *others)
+    scores = verification_scores(points, labels, false_accept_rates=RATES)
+    distances, is_same = pair_list(points, labels)
     expected = metrics.roc_auc_score(is_same, -distances)
     assert scores["auc"] == pytest.approx(expected, abs=1e-12)
     far, tar, _ = metrics.roc_curve(
@@ -154,8 +143,6 @@ POINTS, LABELS = noisy_set(0, count=6)
         (LABELS, {"false_accept_rates": (1.5,)}, r"\(1.5,\)"),
         (LABELS, {"false_accept_rates": (True,)}, r"\(True,\)"),
         (LABELS, {"false_accept_rates": ("low",)}, "low"),
-        (LABELS, {"block_size": 0}, "block_size=0"),
-        (LABELS, {"gallery_labels": LABELS}, "no gallery_embeddings"),
         (LABELS[:5], {}, r"shape \(5,\)"),
     ],
 )

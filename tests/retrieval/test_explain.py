@@ -101,14 +101,6 @@ def test_pair_contributions_equal_the_loop_over_places_and_prototypes():
     )
 
 
-def test_an_image_is_as_similar_to_itself_as_can_be():
-    shares = explain(encoder_with(pooling()), images(1), images(1))
-    np.testing.assert_allclose(shares.similarity, 1.0, rtol=1e-5)
-    np.testing.assert_allclose(
-        shares.pair_contributions[0], shares.pair_contributions[0].T, atol=1e-6
-    )
-
-
 def matched_apart_from_what_is_pooled():
     inputs = keras.Input((8, 8, 3))
     matched = keras.layers.Conv2D(6, 3)(inputs)

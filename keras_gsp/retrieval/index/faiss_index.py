@@ -140,10 +140,10 @@ class FaissIndex(ApproximateIndex):
                 f"{FILE} must be the file that faiss wrote. Received: "
                 f"{str(folder / FILE)!r}: {_reason(error)}"
             ) from error
-        if self._engine.d != self.gallery.embedding_size:
+        if self._engine.d != self.embedding_size:
             raise ValueError(
                 f"{str(folder / FILE)!r} must have the size of the gallery, "
-                f"{self.gallery.embedding_size}. Received: {self._engine.d}."
+                f"{self.embedding_size}. Received: {self._engine.d}."
             )
         _set_parameters(self._engine, self.parameters)
         self._count_rows(self._engine.ntotal)

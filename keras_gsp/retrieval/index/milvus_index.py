@@ -32,6 +32,7 @@ READ_ROWS = 4096
 MAX_TEXT, MAX_NEIGHBORS = 65_535, 16_384
 # The collection's properties that keep match and space, as JSON.
 PROPERTIES = {"match": "match_threshold", "space": "space"}
+KEPT: dict[str, Any] = {"match": MatchThreshold, "space": SpaceFingerprint}
 HNSW = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
 FLAT: dict[str, Any] = {"index_type": "FLAT", "params": {}}
 # Milvus's type of a column by the kind of a NumPy array, and what pads it.
@@ -145,10 +146,8 @@ class MilvusIndex(SearchIndex):
         """Returns the ids of all items, in rising order."""
         found: list[Any] = []
         if self._size is not None:
-            options = {"batch_size": READ_ROWS, "filter": ""}
-            iterator = self._call(
-                "query_iterator", output_fields=["id"], **options
-            )
+            options = {"batch_size": READ_ROWS, "output_fields": ["id"]}
+            iterator = self._call("query_iterator", filter="", **options)
             while rows := iterator.next():
                 found += [row["id"] for row in rows]
             iterator.close()
@@ -208,10 +207,8 @@ class MilvusIndex(SearchIndex):
         options = {
             "anns_field": "embedding",
             "limit": asked,
-            "filter": milvus_expression(where, self._is_text),
-            "output_fields": ["label", "embedding"],
             "search_params": {"metric_type": "L2", "params": {"ef": width}},
-            "consistency_level": "Strong",
+            **self._selection(where, ["label", "embedding"]),
         }
         shown = min(k, len(self))
         nothing = [PADDING[self._fields[name]] for name in ("id", "label")]
@@ -241,13 +238,15 @@ class MilvusIndex(SearchIndex):
     def _is_text(self):
         return {name: t == "VARCHAR" for name, t in self._fields.items()}
 
+    def _selection(self, where, fields):
+        return {
+            "filter": milvus_expression(where, self._is_text),
+            "output_fields": fields,
+            "consistency_level": "Strong",
+        }
+
     def _rows(self, where, fields):
-        return self._call(
-            "query",
-            filter=milvus_expression(where, self._is_text),
-            output_fields=fields,
-            consistency_level="Strong",
-        )
+        return self._call("query", **self._selection(where, fields))
 
     def _call(self, name, **arguments):
         from pymilvus.exceptions import MilvusException
@@ -284,14 +283,10 @@ class MilvusIndex(SearchIndex):
                 "`collection` must have the fields id, label and embedding. "
                 f"Received: {self.collection!r} with {sorted(self._fields)}."
             )
-        kept = description.get("properties", {})
-        match, space = (
-            json.loads(kept.get(n, "null")) for n in PROPERTIES.values()
-        )
-        if match:
-            self._match = MatchThreshold.from_config(match)
-        if space:
-            self._space = SpaceFingerprint.from_config(space)
+        properties = description.get("properties", {})
+        for name, kind in KEPT.items():
+            if config := json.loads(properties.get(PROPERTIES[name], "null")):
+                setattr(self, f"_{name}", kind.from_config(config))
         if self._call("list_indexes"):
             self._call("load_collection")
 
@@ -309,8 +304,8 @@ class MilvusIndex(SearchIndex):
         schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=size)
         self._call("create_collection", schema=schema)
         self._read_schema()
-        self._keep("match", self._match)
-        self._keep("space", self._space)
+        for name in KEPT:
+            self._keep(name, getattr(self, name))
         # Searchable from the first item on. The embedded engine never builds a
         # graph of an empty collection.
         self._build(FLAT)

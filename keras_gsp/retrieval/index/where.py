@@ -1,7 +1,7 @@
 """Filters of a search by label, id and attributes: `SearchIndex.search`."""
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,15 @@ def is_selected(
     """Returns which items pass, (items,) booleans; `None` without a filter."""
     if not where:
         return None
-    _check_columns(where, columns)
-    passed = [_passed(n, columns[n], wanted) for n, wanted in where.items()]
-    return np.logical_and.reduce(passed)
+    is_text = {name: one.dtype.kind == "U" for name, one in columns.items()}
+    passed = np.ones(len(columns["id"]), bool)
+    for name, test, value in _conditions(where, is_text):
+        column = columns[name]
+        if test == "in":
+            passed &= np.isin(column, value) if value else False
+        else:
+            passed &= column >= value if test == ">=" else column < value
+    return passed
 
 
 def milvus_expression(where: Where | None, is_text: Mapping[str, bool]) -> str:
@@ -25,63 +31,40 @@ def milvus_expression(where: Where | None, is_text: Mapping[str, bool]) -> str:
 
     `is_text` says by name whether a column holds strings.
     """
-    if not where:
-        return ""
-    _check_columns(where, is_text)
-    terms = []
-    for name, condition in where.items():
-        if isinstance(condition, slice):
-            low, high = _ends(name, condition, is_text[name])
-            terms += [f"{name} >= {_literal(low)}"] if low is not None else []
-            terms += [f"{name} < {_literal(high)}"] if high is not None else []
-            continue
-        values = _checked_values(name, condition, is_text[name])
-        terms.append(f"{name} in [{', '.join(map(_literal, values))}]")
+    # Milvus has the lists, booleans and escapes of JSON.
+    terms = [
+        f"{name} {test} {json.dumps(value, ensure_ascii=False)}"
+        for name, test, value in _conditions(where or {}, is_text)
+    ]
     return " and ".join(terms)
 
 
-def _check_columns(where: Where, known: Mapping[str, Any]) -> None:
-    unknown = sorted(set(where) - set(known))
+def _conditions(
+    where: Where, is_text: Mapping[str, bool]
+) -> Iterator[tuple[str, str, Any]]:
+    """Yields name, "in" or ">=" or "<", and Python's own values."""
+    unknown = sorted(set(where) - set(is_text))
     if unknown:
         raise ValueError(
-            f"`where` must name columns of the gallery, {sorted(known)}. "
+            f"`where` must name columns of the gallery, {sorted(is_text)}. "
             f"Received: {unknown}."
         )
-
-
-def _checked_values(name: str, condition: Any, is_text: bool) -> list[Any]:
-    """A value or a collection as a list of Python's own values."""
-    if isinstance(condition, Set):
-        condition = list(condition)
-    is_one = isinstance(condition, str | bytes) or np.ndim(condition) == 0
-    values = [condition] if is_one else list(condition)
-    return [_plain(name, value, is_text) for value in values]
-
-
-def _passed(name, column, condition):
-    is_text = column.dtype.kind == "U"
-    if not isinstance(condition, slice):
-        values = _checked_values(name, condition, is_text)
-        if not values:
-            return np.zeros(len(column), bool)
-        return np.isin(column, np.array(values))
-    passed = np.ones(len(column), bool)
-    low, high = _ends(name, condition, is_text)
-    if low is not None:
-        passed &= column >= low
-    if high is not None:
-        passed &= column < high
-    return passed
-
-
-def _ends(name, condition, is_text):
-    if condition.step is not None:
-        raise ValueError(
-            "A slice in `where` must have no step. "
-            f"Received: {name}={condition}."
-        )
-    ends = condition.start, condition.stop
-    return [e if e is None else _plain(name, e, is_text) for e in ends]
+    for name, condition in where.items():
+        if isinstance(condition, slice):
+            if condition.step is not None:
+                raise ValueError(
+                    "A slice in `where` must have no step. "
+                    f"Received: {name}={condition}."
+                )
+            for test, end in ((">=", condition.start), ("<", condition.stop)):
+                if end is not None:
+                    yield name, test, _plain(name, end, is_text[name])
+            continue
+        if isinstance(condition, Set):
+            condition = list(condition)
+        is_one = isinstance(condition, str | bytes) or np.ndim(condition) == 0
+        values = [condition] if is_one else condition
+        yield name, "in", [_plain(name, one, is_text[name]) for one in values]
 
 
 def _plain(name, value, is_text):
@@ -94,10 +77,3 @@ def _plain(name, value, is_text):
             f"`where` must compare {name!r} with {kind}. Received: {value!r}."
         )
     return value
-
-
-def _literal(value):
-    if isinstance(value, bool):
-        return str(value).lower()
-    # Milvus has the escapes of JSON.
-    return json.dumps(value, ensure_ascii=False)

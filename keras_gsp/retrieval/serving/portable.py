@@ -49,8 +49,7 @@ def export_onnx(
     `labels.npy` and `ids.npy`: neighbors are the rows with the smallest
     Euclidean distance.
 
-    The converter is tf2onnx (extra `[onnx]`) on TensorFlow and jax2onnx on
-    JAX, where the encoder's `.keras` file loads as well.
+    The converter is tf2onnx (extra `[onnx]`).
 
     Args:
         encoder: as for `export_encoder`.
@@ -72,8 +71,8 @@ def export_onnx(
     Raises:
         FileExistsError: `path` exists and `overwrite` is `False`.
         ImportError: the converter or onnxruntime is not installed.
-        RuntimeError: a backend other than TensorFlow and JAX, or a file that
-            does not agree with Keras.
+        RuntimeError: another backend than TensorFlow, or a file that does
+            not agree with Keras.
         ValueError: what `export_encoder` refuses.
 
     Example:
@@ -106,7 +105,6 @@ def export_onnx(
         encoder,
         image_size,
         crop_fraction,
-        backends=("tensorflow", "jax"),
         index=index,
         truncate_to=truncate_to,
     )
@@ -272,38 +270,14 @@ def _graph(served):
 
 
 def _write_onnx(served, file, quantization):
-    if keras.backend.backend() == "jax":
-        _write_onnx_of_jax(served, file)
-    else:
-        tf2onnx = _onnx("tf2onnx")
-        function, spec, _ = _graph(served)
-        model, _ = tf2onnx.convert.from_function(function, [spec])
-        for value in (*model.graph.input, *model.graph.output):
-            value.type.tensor_type.shape.dim[0].dim_param = "batch"
-        file.write_bytes(model.SerializeToString())
+    tf2onnx = _onnx("tf2onnx")
+    function, spec, _ = _graph(served)
+    model, _ = tf2onnx.convert.from_function(function, [spec])
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    file.write_bytes(model.SerializeToString())
     if quantization is not None:
         _shrink_weights(file, quantization)
-
-
-def _write_onnx_of_jax(served, file):
-    needed("jax2onnx", "export_onnx", "jax2onnx")
-    onnx = _onnx("onnx")
-    images = keras.Input(served.image_shape, dtype=served.dtype, name="images")
-    outputs = embedding_of(served.encoder(images, training=False))
-    model = keras.Model(images, keras.ops.cast(outputs, "float32"))
-    shape = (None, *served.image_shape)
-    spec = keras.InputSpec(served.dtype, shape, name="images")
-    model.export(
-        str(file), format="onnx", input_signature=[spec], verbose=False
-    )
-    model = onnx.load(file)
-    (output,) = model.graph.output
-    for node in model.graph.node:
-        if output.name in node.output:
-            place = list(node.output).index(output.name)
-            node.output[place] = "embedding"
-    output.name = "embedding"
-    onnx.save(model, file)
 
 
 def _shrink_weights(file, quantization):

@@ -188,8 +188,7 @@ class ServedGallery:
 class ServedEncoder:
     """Decodes and embeds images: the common part of all signatures.
 
-    Arguments and errors are those of `export_retriever`; `backends` are those
-    that the export supports.
+    Arguments and errors are those of `export_retriever`.
     """
 
     def __init__(
@@ -198,16 +197,14 @@ class ServedEncoder:
         image_size: int | tuple[int, int] | None = None,
         crop_fraction: float | str | None = AUTO,
         max_pixels: int = MAX_PIXELS,
-        backends: tuple[str, ...] = ("tensorflow",),
         index: GalleryIndex | None = None,
         truncate_to: int | None = None,
     ) -> None:
-        if keras.backend.backend() not in backends:
+        if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
-                f"This export needs the backend {' or '.join(backends)}. "
-                f"Received: {keras.backend.backend()!r}. Save the encoder as "
-                ".keras and export it in a process with "
-                f"KERAS_BACKEND={backends[0]}."
+                "An export needs the backend TensorFlow. Received: "
+                f"{keras.backend.backend()!r}. Save the encoder as .keras and "
+                "export it in a process with KERAS_BACKEND=tensorflow."
             )
         check_count(max_pixels=max_pixels)
         given = truncate_encoder(encoder, truncate_to)
@@ -275,38 +272,30 @@ class ServedEncoder:
         """Traced once for all signatures."""
         import tensorflow as tf
 
-        return tf.function(
-            self._decoded,
-            input_signature=[tf.TensorSpec([None], "string")],
-            autograph=False,
+        window = evaluation_window(self.crop_fraction)
+        cut = functools.partial(
+            cut_encoded,
+            size=self.image_shape[:2],
+            window=window,
+            channels=self.channels,
+            max_pixels=self.max_pixels,
         )
 
-    def _decoded(self, contents):
-        import tensorflow as tf
+        def decoded(contents):
+            with tf.device("/CPU:0"):
+                nothing = tf.zeros(self.image_shape, "uint8")
+                images, is_read = _each(cut, contents, nothing)
+                status = tf.where(is_read, OK, UNREADABLE)
+                # Headers are only read where an image could not be.
+                status = tf.cond(
+                    tf.reduce_all(is_read),
+                    lambda: status,
+                    lambda: _too_large(contents, status, self.max_pixels),
+                )
+            return tf.ensure_shape(images, (None, *self.image_shape)), status
 
-        shape = self.image_shape
-        window = evaluation_window(self.crop_fraction)
-
-        def decode(content):
-            return cut_encoded(
-                content,
-                shape[:2],
-                window,
-                channels=self.channels,
-                max_pixels=self.max_pixels,
-            )
-
-        with tf.device("/CPU:0"):
-            nothing = tf.zeros(shape, "uint8")
-            images, is_read = _each(decode, contents, nothing)
-            status = tf.where(is_read, OK, UNREADABLE)
-            # Headers are only read where an image could not be.
-            status = tf.cond(
-                tf.reduce_all(is_read),
-                lambda: status,
-                lambda: _too_large(contents, status, self.max_pixels),
-            )
-        return tf.ensure_shape(images, (None, *shape)), status
+        spec = tf.TensorSpec([None], "string")
+        return tf.function(decoded, input_signature=[spec], autograph=False)
 
 
 def like_leading(

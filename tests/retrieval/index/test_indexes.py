@@ -93,6 +93,13 @@ def slow_search(queries, rows, k, excluded=None):
     return found
 
 
+def is_sorted(found, queries, rows, k, step=1):
+    """The neighbors are every `step`-th row, in the order of the oracle."""
+    for i, (order, distances) in enumerate(slow_search(queries, rows, k)):
+        np.testing.assert_array_equal(found.indices[i], step * order)
+        np.testing.assert_allclose(found.distances[i], distances, 1e-5, 1e-7)
+
+
 def same(found, expected):
     for name in "ids", "labels", "distances", "counts":
         np.testing.assert_array_equal(

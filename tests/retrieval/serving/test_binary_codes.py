@@ -18,7 +18,7 @@ if keras.backend.backend() != "tensorflow":
 import tensorflow as tf
 
 from keras_gsp.retrieval.serving import binary_codes
-from keras_gsp.retrieval.serving.binary_codes import BinaryCodes, packed
+from keras_gsp.retrieval.serving.binary_codes import BinaryCodes
 
 LABELS = np.array(["cat", "dog", "cow", "hen", "pig"]).repeat(2)
 
@@ -40,12 +40,6 @@ def test_the_short_list_has_the_fewest_differing_bits(size):
         order = np.argsort(differing, kind="stable")[:100]
         assert near.tolist() == order.tolist()
     assert codes.shortlist(queries, 40).shape == (3, 300)
-
-
-def test_words_are_those_of_numpy():
-    bits = np.random.default_rng(0).random((5, 128)) > 0.5
-    expected = np.packbits(bits, axis=1).view("int64")
-    np.testing.assert_array_equal(packed(tf.constant(bits)), expected)
 
 
 def test_the_rotation_keeps_distances():

@@ -59,26 +59,31 @@ def check_folder(folder, images, embeddings, tolerance):
 TOLD = {"scores": {"map_at_r": 0.5}, "recipe": {"dataset": "glyphs"}}
 
 
-def test_onnx_agrees_with_keras(tmp_path):
-    pytest.importorskip("tf2onnx")
-    pytest.importorskip("onnxruntime")
-    images, embeddings = exported(export_onnx, tmp_path, metadata=TOLD)
-    check_folder(tmp_path, images, embeddings, TOLERANCE)
-    facts = json.loads((tmp_path / "e" / "metadata.json").read_text())
-    assert facts["format"] == "onnx" and facts["gallery_size"] == 5
-    assert facts["largest_difference"] <= TOLERANCE
-    with pytest.raises(FileExistsError, match="overwrite"):
-        export_onnx(small_encoder(), tmp_path / "e")
-
-
-@pytest.mark.parametrize("quantization", ["float16", "int8"])
-def test_onnx_with_small_weights_is_near_and_smaller(quantization, tmp_path):
-    pytest.importorskip("tf2onnx")
-    pytest.importorskip("onnxruntime")
-    images, embeddings = exported(
-        export_onnx, tmp_path, quantization=quantization, metadata=TOLD
-    )
+@pytest.mark.parametrize("quantization", [None, "float16", "int8"])
+@pytest.mark.parametrize("export", [export_onnx, export_litert])
+def test_files_agree_with_keras_and_damage_is_named(
+    export, quantization, tmp_path
+):
+    if export is export_onnx:
+        pytest.importorskip("tf2onnx")
+        pytest.importorskip("onnxruntime")
+    options = {"quantization": quantization, "metadata": TOLD}
+    images, embeddings = exported(export, tmp_path, **options)
     check_folder(tmp_path, images, embeddings, LARGEST[quantization])
+    facts = json.loads((tmp_path / "e" / "metadata.json").read_text())
+    assert facts["format"] == export.__name__.removeprefix("export_")
+    assert facts["gallery_size"] == 5
+    assert facts["largest_difference"] <= LARGEST[quantization]
+    with pytest.raises(FileExistsError, match="overwrite"):
+        export(small_encoder(), tmp_path / "e")
+    (path,) = (tmp_path / "e").glob("encoder.*")
+    contents = bytearray(path.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    path.write_bytes(bytes(contents))
+    with pytest.raises(ValueError, match=f"{path.name}: changed"):
+        PortableEncoder(tmp_path / "e")
+    with pytest.raises(FileNotFoundError, match="encoder.onnx"):
+        PortableEncoder(tmp_path)
 
 
 def test_onnx_without_a_converter_names_the_extra(monkeypatch, tmp_path):
@@ -86,22 +91,6 @@ def test_onnx_without_a_converter_names_the_extra(monkeypatch, tmp_path):
     with pytest.raises(ImportError, match=r"needs tf2onnx.*\[onnx\]"):
         export_onnx(small_encoder(), tmp_path / "e")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("quantization", [None, "float16", "int8"])
-def test_litert_agrees_with_keras_and_damage_is_named(quantization, tmp_path):
-    images, embeddings = exported(
-        export_litert, tmp_path, quantization=quantization, metadata=TOLD
-    )
-    check_folder(tmp_path, images, embeddings, LARGEST[quantization])
-    path = tmp_path / "e" / "encoder.tflite"
-    contents = bytearray(path.read_bytes())
-    contents[len(contents) // 2] ^= 1
-    path.write_bytes(bytes(contents))
-    with pytest.raises(ValueError, match="encoder.tflite: changed"):
-        PortableEncoder(tmp_path / "e")
-    with pytest.raises(FileNotFoundError, match="encoder.onnx"):
-        PortableEncoder(tmp_path)
 
 
 @pytest.mark.parametrize(
