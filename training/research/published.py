@@ -15,13 +15,7 @@ _NOT_COMPARED = ("screening", "prose")
 def printed_number(dataset: str, loss: str, method: str) -> str:
     """MAP@R of one cell as a paper prints it, the mean of single models.
 
-    Args:
-        dataset: `cub`, `cars`, `sop`, `inshop` or `collage`.
-        loss: As recipes name it.
-        method: As studies name it.
-
-    Returns:
-        `"GSP 26.48"`, or nothing where no paper prints the cell.
+    `"GSP 26.48"`, or nothing where no paper prints the cell.
     """
     found = _numbers().get((dataset, loss, method), {})
     order = (*_OWN.get(method, ()), *_ORDER)

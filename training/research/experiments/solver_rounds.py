@@ -126,11 +126,7 @@ def contenders(settings: Settings) -> dict:
 def trained(
     settings: Settings, images: Any, make_pooling: Any, seed: int
 ) -> tuple[Any, Any]:
-    """Trains one head, whose prototypes start as a recipe's do.
-
-    Returns:
-        The encoder, and the median milliseconds of a step.
-    """
+    """A head, whose prototypes start as a recipe's do, and its ms a step."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     inputs = keras.Input(images.images.shape[1:])

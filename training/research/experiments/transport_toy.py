@@ -50,11 +50,7 @@ class Settings(ExperimentSettings):
 
 
 def toy_map(noise: float, seed: int) -> tuple[Any, Any]:
-    """Draws the map.
-
-    Returns:
-        Pixels (10, 10, 3) in [0, 1], and where the patches are, (10, 10).
-    """
+    """Draws pixels (10, 10, 3) in [0, 1]; where the patches are, (10, 10)."""
     pixels = np.full((SIDE, SIDE, 3), GROUND)
     is_object = np.zeros((SIDE, SIDE), bool)
     for color, row, column, height, width in PATCHES:
@@ -72,11 +68,7 @@ def costs_to_prototypes(pixels: Any) -> Any:
 
 
 def linear_plan(costs: Any, transport_ratio: float) -> Any:
-    """Solves the problem without entropy, (P1), by linear programming.
-
-    Returns:
-        The plan (num_prototypes, num_features).
-    """
+    """The plan of the problem without entropy, (P1), by linear programming."""
     from scipy.optimize import linprog
 
     num_prototypes, num_features = costs.shape

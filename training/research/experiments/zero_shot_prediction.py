@@ -101,11 +101,7 @@ def class_splits(num_classes: int, count: int, seed: int) -> Any:
 def predict_classes(
     histograms: Any, embeddings: Any, splits: Any, ridge: float
 ) -> dict:
-    """Predicts the class embeddings of each half from the other half's.
-
-    Returns:
-        Means over splits and classes.
-    """
+    """Predicts the class embeddings of each half from the other half's."""
     runs = []
     for known in np.concatenate([splits, ~splits]):
         truth = embeddings[~known]
