@@ -8,6 +8,7 @@ import numpy as np
 from keras_gsp.data.class_balanced_batches import class_table
 from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.ops.arguments import check_count, check_not_negative
+from keras_gsp.ops.normalization import unit_sphere
 from keras_gsp.retrieval.index.exact import ExactIndex
 
 
@@ -142,9 +143,9 @@ class HardClasses(keras.callbacks.Callback):
     def _neighbors(self, embeddings, labels):
         """The table of the hardest classes, (classes, num_neighbors)."""
         order, counts = class_table(labels)
-        rows = _unit(embeddings)[order]
+        rows = keras.ops.convert_to_numpy(unit_sphere(embeddings))[order]
         means = np.add.reduceat(rows, np.cumsum(counts) - counts, axis=0)
-        means = _unit(means)
+        means = keras.ops.convert_to_numpy(unit_sphere(means))
         numbers = np.arange(len(counts))
         index = ExactIndex(means, numbers)
         # Room for itself and eight neighbors below the margin.
@@ -159,8 +160,3 @@ class HardClasses(keras.callbacks.Callback):
             hardest = indices[kept][: self.num_neighbors]
             row[: len(hardest)] = hardest
         return table
-
-
-def _unit(rows):
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.maximum(lengths, np.finfo("float32").tiny)

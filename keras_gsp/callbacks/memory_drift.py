@@ -9,6 +9,7 @@ import numpy as np
 from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.embeddings.processes import as_numpy
 from keras_gsp.ops.arguments import check_count, check_interval
+from keras_gsp.ops.normalization import unit_sphere
 
 
 class MemoryDrift(keras.callbacks.Callback):
@@ -137,8 +138,7 @@ class MemoryDrift(keras.callbacks.Callback):
 
     def _embedded(self):
         embeddings, _ = encoded(self.model.encoder, self._batches)
-        lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
-        return embeddings / np.maximum(lengths, 1e-12)
+        return keras.ops.convert_to_numpy(unit_sphere(embeddings))
 
     def _state(self, name):
         """A counter of the memory; 0 before it is built."""

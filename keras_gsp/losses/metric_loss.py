@@ -49,14 +49,10 @@ class Configured:
 
 @dataclass(frozen=True)
 class References:
-    """Embeddings that a batch is compared with: proxies, or a memory.
+    """Embeddings (references, size) to compare with: proxies, or a memory.
 
-    Args:
-        labels: (references,).
-        embeddings: (references, embedding_size).
-        excluded: boolean (batch, references), pairs that do not count, or
-            `None`.
-        is_warm: boolean scalar, whether they can be used yet; `None`: always.
+    Pairs that `excluded` (batch, references) marks do not count; `is_warm`
+    tells whether they can be used yet, `None`: always.
     """
 
     labels: Tensor

@@ -8,6 +8,7 @@ from keras import ops
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_choice, check_not_negative
 from keras_gsp.ops.distances import pairwise_distances
+from keras_gsp.ops.mining import is_first_largest
 from keras_gsp.ops.pairs import anchor_shares, chosen_entries, fold_positives
 from keras_gsp.ops.tensor import Tensor
 
@@ -119,8 +120,10 @@ def active_partners(
         weight = chosen_entries(positive, is_chosen)
         triplets = weight * negative
         if is_semi_hard:
-            farther = ops.where(distances > reach, negative, 0.0)
-            triplets = weight * _nearest(distances, farther)
+            is_farther = (distances > reach) & (negative > 0.0)
+            nearest = ops.where(is_farther, -distances, -float("inf"))
+            farther = ops.where(is_farther, negative, 0.0)
+            triplets = weight * farther * is_first_largest(nearest)
         losing = ops.where(distances < reach + margin, triplets, 0.0)
         gaining = ops.cast(is_chosen, distances.dtype) * ops.sum(
             losing, axis=1, keepdims=True
@@ -135,11 +138,3 @@ def active_partners(
         ops.stack([nothing, nothing]),
     )
     return counts[0], ops.sum(counts[1], axis=1)
-
-
-def _nearest(distances, weights):
-    """The weight of each row's nearest entry of weight above 0; 0 elsewhere."""
-    far = ops.where(weights > 0.0, distances, float("inf"))
-    columns = ops.arange(ops.shape(distances)[1])[None, :]
-    is_nearest = columns == ops.argmin(far, axis=1, keepdims=True)
-    return ops.where(is_nearest, weights, 0.0)

@@ -100,29 +100,7 @@ def encode_chunks_on_jax(
     return join_chunks(outputs)
 
 
-class WholeBatch:
-    """A batch that is embedded once.
-
-    `gradients` derives losses of the outputs, pairs of a loss and variables.
-    """
-
-    def __init__(self, encoder: keras.Model, batch: Any) -> None:
-        self.encoder, self.batch = encoder, batch
-
-    def outputs(self, tape: Any) -> Any:
-        """Returns the encoder's outputs."""
-        del tape
-        return self.encoder(self.batch, training=True)
-
-    def gradients(
-        self, tape: Any, outputs: Any, targets: list[tuple[Any, list]]
-    ) -> list[list]:
-        """Returns the gradients of each pair."""
-        del outputs
-        return [tape.gradient(*pair) for pair in targets]
-
-
-class ChunksOnTensorFlow(WholeBatch):
+class ChunksOnTensorFlow:
     """A batch that is embedded twice, each time chunk by chunk.
 
     The loops are TensorFlow's: a graph would compute several iterations of a
@@ -132,7 +110,7 @@ class ChunksOnTensorFlow(WholeBatch):
     def __init__(
         self, encoder: keras.Model, batch: Any, num_chunks: int
     ) -> None:
-        super().__init__(encoder, batch)
+        self.encoder = encoder
         self.chunks = split_into_chunks(batch, num_chunks)
         self.num_chunks = num_chunks
         self.changing = changing_variables(encoder)
@@ -165,7 +143,7 @@ class ChunksOnTensorFlow(WholeBatch):
     def gradients(
         self, tape: Any, outputs: Any, targets: list[tuple[Any, list]]
     ) -> list[list]:
-        """Returns the gradients of each pair; the tape is persistent."""
+        """Returns the gradients of each pair of a loss and variables."""
         encoded = {id(v) for v in self.encoder.trainable_variables}
         inside = [[v for v in vs if id(v) in encoded] for _, vs in targets]
         of_outputs = [

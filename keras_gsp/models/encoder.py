@@ -153,16 +153,6 @@ def build_encoder(
     return keras.Model(inputs, outputs, name=name)
 
 
-def histogram_of(outputs: Any) -> Any:
-    """Returns the histogram in an encoder's output, `None` without one."""
-    return outputs.get("histogram") if isinstance(outputs, dict) else None
-
-
-def pooled_of(outputs: Any) -> Any:
-    """Returns the vector that the histogram describes, or `None`."""
-    return outputs.get("pooled") if isinstance(outputs, dict) else None
-
-
 def features_before(
     encoder: keras.Model, layer: keras.layers.Layer
 ) -> keras.Model:

@@ -15,12 +15,10 @@ from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.losses.metric_loss import References, StepParts
 from keras_gsp.models.chunks import (
     ChunksOnTensorFlow,
-    WholeBatch,
     add_gradients,
     check_no_activity_losses,
     encode_chunks_on_jax,
 )
-from keras_gsp.models.encoder import histogram_of, pooled_of
 from keras_gsp.models.lora import restart_factors
 from keras_gsp.models.problems import AnchoredWeights, ProblemProgress
 from keras_gsp.models.regularizer_share import (
@@ -59,10 +57,7 @@ _ON_JAX = keras.backend.backend() == "jax"
 class StepLoss:
     """The terms of a step's loss, without the anchor penalty.
 
-    Args:
-        metric: `(1 - w) L_metric`.
-        regularizer: `w L_regularizer`.
-        layers: the layers' own regularization losses.
+    `(1 - w) L_metric`, `w L_regularizer`, and the layers' regularization.
     """
 
     metric: Tensor
@@ -309,11 +304,14 @@ class MetricLearner(keras.Model):
 
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
             _check_no_sample_weight(sample_weight)
-            batch = WholeBatch(self, x)
+            chunks = None
             if self.batch_chunks > 1:
-                batch = ChunksOnTensorFlow(self.encoder, x, self.batch_chunks)
+                chunks = ChunksOnTensorFlow(self.encoder, x, self.batch_chunks)
             with tf.GradientTape(persistent=True) as tape:
-                outputs = batch.outputs(tape)
+                if chunks is None:
+                    outputs = self(x, training=True)
+                else:
+                    outputs = chunks.outputs(tape)
                 step = self.step_loss(y, outputs)
                 loss = self.optimizer.scale_loss(share_of_replica(step.total))
             weights = self.trainable_variables
@@ -322,7 +320,10 @@ class MetricLearner(keras.Model):
                 measured = measured_weights(self.encoder)
                 targets += [(step.metric, measured)]
                 targets += [(step.regularizer, measured)]
-            gradients, *parts = batch.gradients(tape, outputs, targets)
+            if chunks is None:
+                gradients, *parts = [tape.gradient(*one) for one in targets]
+            else:
+                gradients, *parts = chunks.gradients(tape, outputs, targets)
             reported = step.total
             if self.anchored is not None:
                 anchored = self.encoder.trainable_variables
@@ -455,9 +456,9 @@ class MetricLearner(keras.Model):
         needs = getattr(self.regularizer, "needs", ()) + self.loss.needs
         histograms = pooled = first_half = None
         if "histograms" in needs:
-            histograms = gather_replicas(histogram_of(outputs))
-            pooled = pooled_of(outputs)
-            pooled = None if pooled is None else gather_replicas(pooled)
+            histograms = gather_replicas(outputs["histogram"])
+            if "pooled" in outputs:
+                pooled = gather_replicas(outputs["pooled"])
         if "first_half" in needs:
             # The generator's state is a variable of the learner: a resumed
             # run splits as an uninterrupted one.

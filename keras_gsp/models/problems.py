@@ -11,12 +11,13 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class AnchoredWeights(keras.layers.Layer):
+class AnchoredWeights(ConfiguredLayer):
     r"""Holds the anchors of chance constrained programming as its weights.
 
     The penalty is :math:`\frac{\lambda_k}{2} |\theta - \theta^*|^2` over all
@@ -84,14 +85,6 @@ class AnchoredWeights(keras.layers.Layer):
         problem = scalar(self.problem)
         self.scale.assign(self.weight * self.decay ** (problem - 1))
         self.problem.assign(problem + 1)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "weight": self.weight,
-            "decay": self.decay,
-        }
 
     def _squared_distance(self, variables):
         """A scalar in the variables' precision, float32 at least."""

@@ -52,8 +52,8 @@ def batch_hard_pairs(
     farthest = ops.where(is_positive, distances, -1.0)
     nearest = ops.where(is_negative, -distances, -math.inf)
     return PairWeights(
-        weights.positive * _is_first_largest(farthest) * has_both,
-        weights.negative * _is_first_largest(nearest) * has_both,
+        weights.positive * is_first_largest(farthest) * has_both,
+        weights.negative * is_first_largest(nearest) * has_both,
     )
 
 
@@ -87,7 +87,7 @@ def semi_hard_pairs(
         )
         nearest = ops.where(is_farther, -distances, -math.inf)
         kept = found * ops.cast(is_chosen, reach.dtype)
-        return counts + ops.stack([kept, found * _is_first_largest(nearest)])
+        return counts + ops.stack([kept, found * is_first_largest(nearest)])
 
     nothing = ops.zeros_like(weights.positive)
     counts = fold_positives(is_positive, choose, ops.stack([nothing, nothing]))
@@ -145,7 +145,7 @@ def distance_weighted_pairs(
         level = chosen_entries(draws, is_chosen)
         weight = chosen_entries(weights.positive, is_chosen)
         is_above = ops.logical_and(is_drawn, upper > level)
-        first = _is_first_largest(ops.cast(is_above, upper.dtype))
+        first = is_first_largest(ops.cast(is_above, upper.dtype))
         return times + weight * first * ops.cast(is_above, upper.dtype)
 
     times = fold_positives(is_positive, draw, ops.zeros_like(distances))
@@ -221,7 +221,7 @@ def _both_kinds(weights):
     )
 
 
-def _is_first_largest(values):
+def is_first_largest(values: Tensor) -> Tensor:
     """1 at the largest entry of each row, else 0, in the values' dtype."""
     columns = ops.arange(ops.shape(values)[1])[None, :]
     largest = ops.argmax(values, axis=1, keepdims=True)

@@ -1,39 +1,9 @@
-"""Precision of distances, logarithms, solvers and matrix products."""
-
-import contextlib
-from collections.abc import Iterator
+"""Precision of distances, logarithms and solvers."""
 
 import keras
 from keras import ops
 
 from keras_gsp.ops.tensor import Tensor
-
-
-@contextlib.contextmanager
-def full_precision_matmul() -> Iterator[None]:
-    """Turns off reduced-precision float32 products inside a `with` block.
-
-    Recent GPUs round the factors of a float32 product to ten bits of mantissa
-    (TensorFloat-32) by default. That can change the order of near neighbors.
-    The former setting is restored afterwards; it belongs to the process on
-    TensorFlow and to the thread on JAX.
-    """
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        former = tf.config.experimental.tensor_float_32_execution_enabled()
-        tf.config.experimental.enable_tensor_float_32_execution(False)
-        try:
-            yield
-        finally:
-            tf.config.experimental.enable_tensor_float_32_execution(former)
-    elif keras.backend.backend() == "jax":
-        import jax
-
-        with jax.default_matmul_precision("highest"):
-            yield
-    else:
-        yield
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ import numpy as np
 from keras import ops
 
 import keras_gsp as gsp
-from keras_gsp.ops.prototype_assignment import hard_histogram, soft_histogram
+from keras_gsp.ops.prototype_assignment import soft_histogram
 from training.datasets import glyphs
 from training.pictures.palette import BLACK, BLUE, GREEN, VERMILION, picture
 from training.recipes.backbone import build_backbone
@@ -79,6 +79,23 @@ def local_features(settings: Settings, seed: int) -> Any:
     images = splits.train.images[: settings.images]
     backbone = build_backbone(Recipe(), images.shape[1:])
     return backbone.predict(images, verbose=0)
+
+
+def hard_histogram(features: Any, prototypes: Any, *, affinity: str) -> Any:
+    """Averages the hard assignment of features to prototypes (XML, (2.1)).
+
+    Each feature counts for the prototype of largest affinity, the first one
+    in a tie (the paper prints "minimizer").
+    """
+    size = features.shape[-1]
+    rows = ops.reshape(features, (len(features), -1, size))
+    prototypes = ops.cast(prototypes, rows.dtype)
+    if affinity == "l2":
+        scores = -gsp.ops.pairwise_distances(rows, prototypes)
+    else:
+        scores = ops.matmul(rows, ops.transpose(prototypes))
+    best = ops.argmax(scores, axis=-1)
+    return ops.mean(ops.one_hot(best, len(prototypes)), axis=1)
 
 
 def histograms(features: Any, prototypes: Any, sharpness: float) -> dict:
