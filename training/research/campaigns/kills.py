@@ -24,6 +24,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -228,7 +229,11 @@ def outcome(folder: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(folder / "encoder.keras") as archive:
         weights = io.BytesIO(archive.read("model.weights.h5"))
         # With the preprocessing that the encoder expects.
-        found["encoder config"] = archive.read("config.json")
+        # Keras numbers shared objects by their address in memory.
+        config = re.sub(
+            rb'"shared_object_id": \d+', b"", archive.read("config.json")
+        )
+        found["encoder config"] = config
     with h5py.File(weights) as file:
         file.visititems(add)
     lines = (folder / "history.jsonl").read_text().splitlines()
