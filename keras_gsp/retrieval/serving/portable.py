@@ -49,7 +49,8 @@ def export_onnx(
     `labels.npy` and `ids.npy`: neighbors are the rows with the smallest
     Euclidean distance.
 
-    The converter is tf2onnx (extra `[onnx]`).
+    The converter is tf2onnx (extra `[onnx]`) on TensorFlow and jax2onnx, which
+    is installed by its own name, on JAX.
 
     Args:
         encoder: as for `export_encoder`.
@@ -71,8 +72,8 @@ def export_onnx(
     Raises:
         FileExistsError: `path` exists and `overwrite` is `False`.
         ImportError: the converter or onnxruntime is not installed.
-        RuntimeError: another backend than TensorFlow, or a file that does
-            not agree with Keras.
+        RuntimeError: another backend than TensorFlow or JAX, or a file that
+            does not agree with Keras.
         ValueError: what `export_encoder` refuses.
 
     Example:
@@ -107,6 +108,7 @@ def export_onnx(
         crop_fraction,
         index=index,
         truncate_to=truncate_to,
+        backends=("tensorflow", "jax"),
     )
     facts = {**(metadata or {}), "quantization": quantization}
     with whole_folder(path, overwrite=overwrite) as folder:
@@ -270,14 +272,40 @@ def _graph(served):
 
 
 def _write_onnx(served, file, quantization):
-    tf2onnx = _onnx("tf2onnx")
-    function, spec, _ = _graph(served)
-    model, _ = tf2onnx.convert.from_function(function, [spec])
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_param = "batch"
-    file.write_bytes(model.SerializeToString())
+    if keras.backend.backend() == "jax":
+        _write_onnx_of_jax(served, file)
+    else:
+        tf2onnx = _onnx("tf2onnx")
+        function, spec, _ = _graph(served)
+        model, _ = tf2onnx.convert.from_function(function, [spec])
+        for value in (*model.graph.input, *model.graph.output):
+            value.type.tensor_type.shape.dim[0].dim_param = "batch"
+        file.write_bytes(model.SerializeToString())
     if quantization is not None:
         _shrink_weights(file, quantization)
+
+
+def _write_onnx_of_jax(served, file):
+    needed("jax2onnx", "export_onnx", "jax2onnx")
+    onnx = _onnx("onnx")
+    images = keras.Input(served.image_shape, dtype=served.dtype, name="images")
+    outputs = embedding_of(served.encoder(images, training=False))
+    model = keras.Model(images, keras.ops.cast(outputs, "float32"))
+    shape = (None, *served.image_shape)
+    spec = keras.InputSpec(served.dtype, shape, name="images")
+    model.export(
+        str(file), format="onnx", input_signature=[spec], verbose=False
+    )
+    written = onnx.load(file)
+    (output,) = written.graph.output
+    for node in written.graph.node:
+        names = [
+            "embedding" if name == output.name else name for name in node.output
+        ]
+        del node.output[:]
+        node.output.extend(names)
+    output.name = "embedding"
+    onnx.save(written, file)
 
 
 def _shrink_weights(file, quantization):

@@ -188,7 +188,8 @@ class ServedGallery:
 class ServedEncoder:
     """Decodes and embeds images: the common part of all signatures.
 
-    Arguments and errors are those of `export_retriever`.
+    Arguments and errors are those of `export_retriever`; `backends` are those
+    of Keras that the export works on.
     """
 
     def __init__(
@@ -199,12 +200,13 @@ class ServedEncoder:
         max_pixels: int = MAX_PIXELS,
         index: GalleryIndex | None = None,
         truncate_to: int | None = None,
+        backends: tuple[str, ...] = ("tensorflow",),
     ) -> None:
-        if keras.backend.backend() != "tensorflow":
+        if keras.backend.backend() not in backends:
             raise RuntimeError(
-                "An export needs the backend TensorFlow. Received: "
-                f"{keras.backend.backend()!r}. Save the encoder as .keras and "
-                "export it in a process with KERAS_BACKEND=tensorflow."
+                f"An export needs the backend {' or '.join(backends)}. "
+                f"Received: {keras.backend.backend()!r}. Save the encoder "
+                "as .keras and export it in a process with KERAS_BACKEND=tensorflow."
             )
         check_count(max_pixels=max_pixels)
         given = truncate_encoder(encoder, truncate_to)
