@@ -206,7 +206,7 @@ class ServedEncoder:
             raise RuntimeError(
                 f"An export needs the backend {' or '.join(backends)}. "
                 f"Received: {keras.backend.backend()!r}. Save the encoder "
-                "as .keras and export it in a process with KERAS_BACKEND=tensorflow."
+                "as .keras and export it where KERAS_BACKEND=tensorflow."
             )
         check_count(max_pixels=max_pixels)
         given = truncate_encoder(encoder, truncate_to)
