@@ -13,16 +13,12 @@ IMAGES = RNG.normal(size=(16, 6)).astype("float32")
 LABELS = np.repeat(np.arange(4), 4)
 
 
-def learner_of(rate, *, capacity=32, warmup_steps=0, memory=True):
+def learner_of(rate, *, capacity=32, **arguments):
     keras.utils.set_random_seed(0)
-    own = {}
-    if memory:
-        own["memory"] = gsp.layers.EmbeddingMemory(
-            capacity, warmup_steps=warmup_steps
-        )
+    memory = capacity and gsp.layers.EmbeddingMemory(capacity, **arguments)
     learner = gsp.models.MetricLearner(
         keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)]),
-        **own,
+        memory=memory,
     )
     learner.compile(
         keras.optimizers.SGD(rate),
@@ -40,7 +36,7 @@ def fit(learner, *callbacks, epochs=3, **arguments):
         epochs=epochs,
         shuffle=False,
         verbose=0,
-        callbacks=[*callbacks],
+        callbacks=callbacks,
         **arguments,
     ).history
 
@@ -95,12 +91,9 @@ def test_a_resumed_run_logs_what_a_whole_run_does(tmp_path):
     assert found["memory_drift"] == whole["memory_drift"][2:]
 
 
-def test_a_model_without_a_memory_is_refused():
+def test_errors():
     with pytest.raises(RuntimeError, match="with a `memory`"):
-        fit(learner_of(0.1, memory=False), drift())
-
-
-def test_numbers_out_of_range_are_refused():
+        fit(learner_of(0.1, capacity=None), drift())
     for wrong in ({"limit": 0.0}, {"limit": 1.5}, {"batch_size": 0}):
         (name,) = wrong
         with pytest.raises(ValueError, match=f"`{name}` must be"):

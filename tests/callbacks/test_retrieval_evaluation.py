@@ -28,26 +28,11 @@ def plain_model():
     return model
 
 
-def encoder_of_two_outputs():
-    images = keras.layers.Input((4, 4, 1))
-    features = keras.layers.Flatten()(images)
-    outputs = {
-        "embedding": keras.layers.Dense(3)(features),
-        "histogram": keras.layers.Dense(5, activation="softmax")(features),
-    }
-    return keras.Model(images, outputs)
-
-
-def fit(model, *callbacks, epochs=2, data=None):
-    images, labels = data or small_set()
+def fit(model, *callbacks, epochs=2):
+    images, labels = small_set()
     targets = np.zeros((len(labels), 3), "float32")
     return model.fit(
-        images,
-        targets,
-        batch_size=8,
-        epochs=epochs,
-        verbose=0,
-        callbacks=list(callbacks),
+        images, targets, 8, epochs=epochs, verbose=0, callbacks=callbacks
     )
 
 
@@ -102,7 +87,13 @@ def test_every_kind_of_data_set_gives_the_same_scores(kind):
 
 def test_the_encoder_is_scored_when_the_model_has_one():
     images, labels = small_set()
-    model = gsp.models.MetricLearner(encoder_of_two_outputs())
+    inputs = keras.Input((4, 4, 1))
+    features = keras.layers.Flatten()(inputs)
+    outputs = {
+        "embedding": keras.layers.Dense(3)(features),
+        "histogram": keras.layers.Dense(5, activation="softmax")(features),
+    }
+    model = gsp.models.MetricLearner(keras.Model(inputs, outputs))
     evaluation = RetrievalEvaluation((images, labels))
     evaluation.set_model(model)
     evaluation.evaluate()
@@ -125,18 +116,17 @@ def test_queries_can_search_a_gallery_of_their_own():
     assert history.history["shop_map_at_r"][-1] == expected["map_at_r"]
 
 
-def test_every_epochs_leaves_the_epochs_between_without_scores():
-    evaluation = RetrievalEvaluation(small_set(), every_epochs=2)
-    history = fit(plain_model(), evaluation, epochs=5)
-    assert len(history.history["val_map_at_r"]) == 2
-    assert [row["step"] for row in evaluation.history] == [6, 12]
-
-
-def test_every_steps_evaluates_inside_the_epoch_and_never_twice():
-    evaluation = RetrievalEvaluation(small_set(), every_steps=2)
+@pytest.mark.parametrize(
+    ("every", "epochs", "steps"),
+    [({"every_epochs": 2}, 5, [6, 12]), ({"every_steps": 2}, 2, [2, 3, 4, 6])],
+    ids=str,
+)
+def test_it_evaluates_when_it_is_asked_to_and_never_twice(every, epochs, steps):
+    evaluation = RetrievalEvaluation(small_set(), **every)
     # Three steps an epoch.
-    history = fit(plain_model(), evaluation, epochs=2)
-    assert [row["step"] for row in evaluation.history] == [2, 3, 4, 6]
+    history = fit(plain_model(), evaluation, epochs=epochs)
+    assert [row["step"] for row in evaluation.history] == steps
+    assert len(history.history["val_map_at_r"]) == 2
     last = evaluation.history[-1]["map_at_r"]
     assert history.history["val_map_at_r"][-1] == last
 
@@ -172,37 +162,24 @@ def test_bad_arguments_are_refused_at_once(dataset, options, error, message):
         RetrievalEvaluation(dataset, **options)
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (lambda data: data.repeat(), ValueError, "infinite"),
-        (lambda data: data.map(lambda x, y: x), TypeError, "TensorSpec"),
-        (
-            lambda data: data.map(lambda x, y: {"a": x, "b": y}),
-            TypeError,
-            r"keys \['a', 'b'\]",
-        ),
-    ],
-)
-def test_bad_tf_datasets_are_refused_at_once(change, error, message):
-    with pytest.raises(error, match=message):
-        RetrievalEvaluation(change(as_tf_dataset(IMAGES, LABELS)))
+def test_bad_tf_datasets_are_refused_at_once():
+    data = as_tf_dataset(IMAGES, LABELS)
+    pairs = data.map(lambda x, y: {"a": x, "b": y})
+    for wrong, error, message in (
+        (data.repeat(), ValueError, "infinite"),
+        (data.map(lambda x, y: x), TypeError, "TensorSpec"),
+        (pairs, TypeError, r"keys \['a', 'b'\]"),
+    ):
+        with pytest.raises(error, match=message):
+            RetrievalEvaluation(wrong)
 
 
 @pytest.mark.parametrize(
     ("dataset", "options", "message"),
     [
         ((IMAGES, np.arange(24)), {}, "24 images of 24 classes"),
-        (
-            (IMAGES, LABELS),
-            {"gallery": (IMAGES, LABELS + 4)},
-            "no class in common",
-        ),
-        (
-            as_tf_dataset(IMAGES, LABELS).take(0),
-            {},
-            "at least one batch|0 images",
-        ),
+        ((IMAGES, LABELS), {"gallery": (IMAGES, LABELS + 4)}, "no class in c"),
+        (as_tf_dataset(IMAGES, LABELS).take(0), {}, "one batch|0 images"),
         ((IMAGES, np.eye(24)), {}, r"shape \(24, 24\)"),
     ],
 )

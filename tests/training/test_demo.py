@@ -96,19 +96,6 @@ def test_the_demo_trains_exports_searches_and_reports(
     assert (folder / "results.md").read_bytes() == before
 
 
-def test_a_report_opens_where_there_is_a_desktop(monkeypatch):
-    for platform, environment, is_there in (
-        ("linux", {}, False),
-        ("linux", {"DISPLAY": ":0"}, True),
-        ("linux", {"WAYLAND_DISPLAY": "wayland-0"}, True),
-        ("linux", {"DISPLAY": "localhost:10", "SSH_CONNECTION": "a"}, False),
-        ("darwin", {}, True),
-        ("darwin", {"CI": "true"}, False),
-    ):
-        monkeypatch.setattr(demo.sys, "platform", platform)
-        assert demo.has_desktop(environment) == is_there
-
-
 def test_runs_of_another_recipe_are_not_taken_for_the_demos(
     tmp_path, monkeypatch
 ):

@@ -5,9 +5,9 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_gsp as gsp
-from keras_gsp.callbacks.chance_constrained.class_pool import recent_class_pool
 from keras_gsp.callbacks.chance_constrained.new_proxies import next_proxies
 
 CLASSES, PER_CLASS, SIZE = 3, 2, 4
@@ -201,21 +201,20 @@ def test_pairs_of_the_batch_stand_in_for_proxies_while_they_warm_up():
     plain = build_learner(learning_rate=0.05)
     plain.proxies = None
     plain.fit(IMAGES, LABELS, batch_size=12, shuffle=False, epochs=2, verbose=0)
-    learner, weights = build_learner(learning_rate=0.05), Weights()
+    learner = build_learner(learning_rate=0.05)
+    weights, before = Weights(), Weights(at_start=True)
     scores = [0.9, 0.8, 0.3, 0.2, 0.1, 0.1]
-    history = fit(learner, scores, weights, warmup_epochs=2)
+    history = fit(learner, scores, weights, before, warmup_epochs=2)
     np.testing.assert_equal(weights.encoder[1], plain.encoder.get_weights())
     np.testing.assert_array_equal(*weights.proxies[:2])
     # Scores of the warm-up are no problem's, however good.
     assert history["ccp_problem"] == [0, 0, 1, 1, 1, 2]
     assert history["ccp_steps"] == [0, 0, 2, 4, 6, 2]
-
-
-def test_first_proxies_are_samples_of_the_network_after_the_warm_up():
-    before, learner = Weights(at_start=True), build_learner(learning_rate=0.05)
-    fit(learner, [0.1, 0.2], before, warmup_epochs=1)
-    learner.encoder.set_weights(before.encoder[1])
-    assert_are_samples(before.proxies[1], embed(learner, IMAGES))
+    plain.encoder.set_weights(before.encoder[2])
+    assert_are_samples(before.proxies[2], embed(plain, IMAGES))
+    learner = build_learner(loss=gsp.losses.ProxyNCALoss())
+    with pytest.raises(ValueError, match="`warmup_epochs`.*warmup_epochs=1"):
+        fit(learner, [0.1], warmup_epochs=1)
 
 
 @pytest.mark.parametrize("restore_anchors", [False, True])
@@ -323,13 +322,6 @@ def test_epochs_without_an_evaluation_count_for_nothing():
     assert history["ccp_problem"] == [1, 1, 1, 1, 1, 1, 2]
 
 
-def test_a_class_smaller_than_its_proxies_repeats_a_sample():
-    pool = np.arange(8.0).reshape(1, 2, 4), np.array([[True, False]])
-    proxies, radius = next_proxies(*pool, np.zeros((1, 0, 4)), 2, "l2")
-    np.testing.assert_array_equal(proxies[0, 0], proxies[0, 1])
-    assert radius == 0.0
-
-
 def test_interrupted_in_the_middle_of_a_problem_goes_on_bit_by_bit(tmp_path):
     scores = [0.1, 0.3, 0.2, 0.1, 0.2, 0.1, 0.0, 0.1]
 
@@ -384,17 +376,48 @@ def test_a_model_without_proxies_or_anchors_is_refused_before_training():
             fit(refused, [0.1])
 
 
-def test_a_warm_up_on_pairs_needs_a_loss_that_takes_pairs():
-    learner = build_learner(loss=gsp.losses.ProxyNCALoss())
-    with pytest.raises(ValueError, match="`warmup_epochs`.*warmup_epochs=1"):
-        fit(learner, [0.1], warmup_epochs=1)
+def endless(count):
+    data = (IMAGES[:count], LABELS[:count])
+    return tf.data.Dataset.from_tensors(data).repeat()
 
 
-def test_a_class_without_a_sample_is_named_before_the_first_step():
+def test_a_pool_may_be_small_and_endless_and_is_asked_for_its_classes():
+    asked = []
+
+    def pool(classes, problem):
+        asked.append((classes.tolist(), problem))
+        return endless(17)
+
+    learner, weights = build_learner(learning_rate=0.0), Weights()
+    fit(learner, [0.4, 0.3, 0.2, 0.1], weights, pool=pool)
+    assert asked[0] == ([0, 1, 2], 1) and asked[-1][1] == 2
+    # A class with fewer samples than proxies repeats one.
+    assert_are_samples(weights.proxies[0])
+    np.testing.assert_array_equal(*weights.proxies[0][2])
+
+
+@pytest.mark.parametrize(
+    ("pool", "error", "message"),
+    [
+        ((IMAGES[:16], LABELS[:16]), ValueError, "none of 1 classes: 2"),
+        (endless(8), ValueError, "none of 2 classes: 1, 2"),
+        ((IMAGES, LABELS - 1), ValueError, r"\[0, num_classes=3\).*-1"),
+        ((IMAGES, LABELS + 1), ValueError, r"\[0, num_classes=3\).*3"),
+        ((IMAGES * np.nan, LABELS), ValueError, "diverged"),
+        ([IMAGES], TypeError, "Received: ndarray"),
+        (lambda *_: iter([]), TypeError, "no iterator"),
+        (iter([1]), TypeError, "pool=<list_iterator"),
+        (3, TypeError, "pool=3"),
+        ("recent", ValueError, "recent=None"),
+    ],
+)
+def test_a_pool_that_cannot_be_used_is_refused_before_the_first_step(
+    pool, error, message
+):
     learner = build_learner()
     before = learner.get_weights()
-    with pytest.raises(ValueError, match="none of 1 classes: 2"):
-        fit(learner, [0.1], pool=(IMAGES[:16], LABELS[:16]))
+    with pytest.raises(error, match=message):
+        fit(learner, [0.1], pool=pool)
     np.testing.assert_equal(learner.get_weights(), before)
 
 
@@ -448,7 +471,8 @@ def test_recent_proxies_are_embeddings_that_training_produced():
     embeddings = np.asarray(learner.recent.embeddings)
     labels = np.asarray(learner.recent.labels)
     for label in range(CLASSES):
-        own = embeddings[labels == label]
+        # The memory was filled in order: the newest four come last.
+        own = embeddings[labels == label][-4:]
         assert is_among(weights.proxies[3][label], own).all()
 
 
@@ -464,21 +488,6 @@ def test_a_class_that_is_not_recent_keeps_its_proxies():
     fit(learner, [0.4, 0.3, 0.2, 0.1], weights, pool="recent")
     moved = np.abs(weights.proxies[3] - weights.proxies[2]).max(axis=(1, 2))
     np.testing.assert_array_equal(moved > 0.0, [False, True, True])
-
-
-def test_the_newest_embeddings_of_a_class_are_taken():
-    memory = gsp.layers.EmbeddingMemory(4)
-    for start in (0, 3):
-        rows = start + np.arange(3.0)
-        memory(rows[:, None], np.zeros(3, "int64"), training=True)
-    pool, is_there = recent_class_pool(memory, 2, 3)
-    np.testing.assert_array_equal(pool[0, :, 0], [5.0, 4.0, 3.0])
-    np.testing.assert_array_equal(is_there, [[True] * 3, [False] * 3])
-
-
-def test_a_recent_pool_needs_a_memory():
-    with pytest.raises(ValueError, match="recent=None"):
-        fit(build_learner(), [0.1], pool="recent")
 
 
 @pytest.mark.parametrize("restore_anchors", [False, True])

@@ -2,16 +2,10 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 
-from keras_gsp.callbacks.exact_resume.callback_state import (
-    callback_state,
-    pack,
-    set_callback_state,
-    unpack,
-)
+from keras_gsp.callbacks.exact_resume.callback_state import pack, unpack
 
 
 def test_plain_values_survive():
@@ -41,31 +35,3 @@ def test_plain_values_survive():
 def test_other_values_are_refused(value):
     with pytest.raises(TypeError, match="must be made of numbers, text"):
         pack(value, {}, "callbacks")
-
-
-def test_arguments_models_and_functions_are_not_state():
-    callback = keras.callbacks.ReduceLROnPlateau("loss", mode="min")
-    callback.set_params({"epochs": 3})
-    callback.set_model(keras.Sequential([keras.layers.Dense(1)]))
-    callback._set_monitor_op()
-    assert callback_state(callback).keys() == {
-        "best",
-        "cooldown_counter",
-        "wait",
-    }
-
-
-def test_a_callback_may_say_itself_what_it_remembers():
-    class Counter(keras.callbacks.Callback):
-        count = 0
-
-        def get_state(self):
-            return {"count": self.count}
-
-        def set_state(self, state):
-            self.count = state["count"]
-
-    counter, other = Counter(), Counter()
-    counter.count = 3
-    set_callback_state(other, callback_state(counter))
-    assert other.count == 3

@@ -47,6 +47,13 @@ def test_sizes_are_as_asked_for_and_letters_are_disjoint():
     assert splits.train.images.shape == (24, 48, 48, 3)
     names = [side.class_names for side in splits.sides().values()]
     assert len(set(sum(names, ()))) == 6 + 3 + 4
+    glyphs.load.cache_clear()
+    again, other = glyphs.load(**SMALL), glyphs.load(**SMALL, seed=1)
+    assert np.array_equal(splits.test.images, again.test.images)
+    assert splits.test.class_names == again.test.class_names
+    assert splits.test.class_names != other.test.class_names
+    with pytest.raises(ValueError, match="900 \\+ 60 \\+ 100"):
+        glyphs.load(train_classes=900)
 
 
 @pytest.mark.parametrize("across", [1, 3])
@@ -61,15 +68,6 @@ def test_a_canvas_may_have_more_or_fewer_cells(across):
         glyphs.load(**SMALL, canvas_size=size + 1)
 
 
-def test_the_same_seed_gives_the_same_pixels():
-    first, other = glyphs.load(**SMALL), glyphs.load(**SMALL, seed=1)
-    glyphs.load.cache_clear()
-    again = glyphs.load(**SMALL)
-    assert np.array_equal(first.test.images, again.test.images)
-    assert first.test.class_names == again.test.class_names
-    assert first.test.class_names != other.test.class_names
-
-
 def test_every_cell_holds_ink_and_only_one_without_distractors():
     cells = np.full((2, 2), glyphs.CELL)
     for has_distractors, filled in ((True, 4), (False, 1)):
@@ -77,8 +75,3 @@ def test_every_cell_holds_ink_and_only_one_without_distractors():
         for image in splits.test.images:
             ink = (image[..., 0] < 200).reshape(2, cells[0, 0], 2, cells[0, 0])
             assert ink.any(axis=(1, 3)).sum() == filled
-
-
-def test_more_letters_than_there_are_are_refused():
-    with pytest.raises(ValueError, match="900 \\+ 60 \\+ 100"):
-        glyphs.load(train_classes=900)

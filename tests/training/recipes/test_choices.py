@@ -7,7 +7,6 @@ import pytest
 import keras_gsp as gsp
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from training import train
-from training.recipes import choices
 from training.recipes.choices import (
     KINDS,
     is_list_loss,
@@ -15,7 +14,6 @@ from training.recipes.choices import (
     is_proxy_loss,
     loss_arguments,
     losses,
-    pooling_arguments,
     poolings,
 )
 from training.recipes.learner import build_loss, build_loss_layer
@@ -114,13 +112,3 @@ def test_miners_and_layers_of_losses():
     )
     assert build_loss_layer(learned, 3).initial_boundary == 1.1
     assert build_loss_layer(Recipe.of(loss="margin"), 3) is None
-
-
-def test_forms_of_poolings_have_their_arguments():
-    assert pooling_arguments("gem-gsp").learn_power
-    assert pooling_arguments("gmp-gsp").add_max
-    assert pooling_arguments("gsp-learned").learn_ratio
-    assert pooling_arguments("netvlad").num_clusters == choices.FEW
-    assert pooling_arguments("otk-large").num_references == choices.MANY
-    assert not vars(pooling_arguments("gap"))
-    assert "num_prototypes" not in vars(pooling_arguments("gsp"))

@@ -6,10 +6,7 @@ import pytest
 
 from training.recipes.named import METHODS, named, names
 from training.recipes.recipe import GROUP_OF, Recipe
-from training.recipes.settings import (
-    GROUPS,
-)
-from training.train import run_name
+from training.recipes.settings import GROUPS
 
 REFUSED = [
     {"loss": "c3"},
@@ -203,16 +200,3 @@ def test_every_name_has_a_recipe():
         assert {k: getattr(recipe, k) for k in choices} == choices
     with pytest.raises(ValueError, match="Received: glyphs-ms"):
         named("glyphs-ms")
-
-
-def test_the_run_name_lists_what_was_changed():
-    recipe = named("glyphs", loss="ms", ccp="single").with_(
-        seed=3,
-        data_dir="/data",
-        backbone_weights="/weights/network.h5",
-        loss_arguments={"beta": 5.0},
-    )
-    assert run_name("glyphs", recipe) == (
-        "glyphs,loss=ms,ccp=single,backbone_weights=network.h5,loss.beta=5.0,"
-        "seed=3"
-    )

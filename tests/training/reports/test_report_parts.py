@@ -1,16 +1,14 @@
 """Parts of a report: maps, classes, scores, curves."""
 
-import base64
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from keras_gsp.data import ImageSet
-from training.browsing.page_parts import encoded_map
 from training.reports import failures, score_table
 from training.reports.report_page import embedding_map
-from training.reports.searched import Searched, whole_classes
+from training.reports.searched import Searched
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
@@ -22,20 +20,6 @@ def test_pca_of_few_images_or_axes_is_finite(shape):
     assert places.shape == (2, shape[0]) and np.isfinite(places).all()
     assert np.abs(places).max() == pytest.approx(1)
     assert found["words"].endswith("% of the variance")
-
-
-def test_a_sample_has_whole_classes():
-    labels = np.repeat(np.arange(10), 7)
-    kept = whole_classes(labels, 30)
-    assert len(kept) == 28
-    assert (np.bincount(labels[kept])[np.unique(labels[kept])] == 7).all()
-    assert len(whole_classes(labels, 3)) == 7
-    assert len(whole_classes(labels, 70)) == 70
-
-
-def test_weights_become_bytes_relative_to_the_largest():
-    weights = np.array([[0.0, 0.5], [1.0, 2.0]])
-    assert list(base64.b64decode(encoded_map(weights, 1))) == [0, 128, 255, 255]
 
 
 def searched(neighbors, scores, labels=(0, 0, 1, 1, 2, 2)):

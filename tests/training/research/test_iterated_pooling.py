@@ -11,7 +11,6 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("float64 on TensorFlow", allow_module_level=True)
 
 from training.research.iterated_pooling import (
-    IteratedSumPooling,
     iterated_transport,
     iterated_transport_in_closed_form,
 )
@@ -60,20 +59,3 @@ def test_enough_rounds_give_the_exact_plan_and_gradient(costs_and_pull):
         found = gradient_function(solve)(*costs_and_pull)
         for one, other in zip(expected, found, strict=True):
             np.testing.assert_allclose(other, one, atol=1e-12)
-
-
-def test_few_rounds_are_not_exact(costs_and_pull):
-    _, exact = gsp.ops.partial_transport(costs_and_pull[0], **PROBLEM)
-    _, early = iterated_transport(costs_and_pull[0], num_rounds=3, **PROBLEM)
-    assert np.abs(np.asarray(early) - np.asarray(exact)).max() > 1e-6
-
-
-def test_the_papers_layer_gives_what_gsp_gives():
-    features = np.random.default_rng(0).normal(size=(2, 3, 3, 4))
-    ours = gsp.layers.GeneralizedSumPooling(5)
-    paper = IteratedSumPooling(5, num_rounds=50)
-    expected = ours(features.astype("float32"))
-    paper.build(features.shape)
-    paper.prototypes.assign(ours.prototypes)
-    found = paper(features.astype("float32"))
-    np.testing.assert_allclose(found, expected, atol=1e-5)

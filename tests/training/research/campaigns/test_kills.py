@@ -49,13 +49,6 @@ def test_processes_are_forked_before_anything_is_computed(backend):
     )
 
 
-def test_stretches_add_up_by_name():
-    before = [["CCP", "1", "3"], ["all", "1", "3"]]
-    now = [["XBM", "1", "2"], ["CCP", "2", "4"], ["all", "3", "6"]]
-    sums = [["CCP", "3", "7"], ["XBM", "1", "2"], ["all", "4", "9"]]
-    assert kills.added(before, now) == sums
-
-
 def test_a_bit_that_differs_or_is_missing_is_found():
     whole = {"a": b"\x00", "b": b"\x01", "c": b"\x02"}
     assert kills.differences(whole, dict(whole)) == []

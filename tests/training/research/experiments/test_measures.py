@@ -14,9 +14,7 @@ from training.research.experiments.dominant_prototypes import (
     active_facts,
     dominated_mass,
     histogram_facts,
-    in_plane,
 )
-from training.research.experiments.synthetic_tokens import convex_hull
 from training.research.experiments.zero_shot_prediction import retrieve_halves
 from training.research.study_record import cell_share
 
@@ -93,22 +91,6 @@ def test_active_sets_and_their_overlaps_are_those_of_a_loop():
     ]
     np.testing.assert_allclose(found["active"], active.sum() / 9)
     np.testing.assert_allclose(found["active_overlap"], np.mean(overlaps))
-
-
-def test_the_hull_of_a_square_leaves_out_its_center():
-    square = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
-    points = np.concatenate([square, [[0.5, 0.5]]])
-    assert {*map(tuple, convex_hull(points))} == {*map(tuple, square)}
-    line = np.array([[0.0, 0.0], [1.0, 1.0]])
-    np.testing.assert_array_equal(convex_hull(line), line)
-
-
-def test_the_plane_holds_all_of_prototypes_in_a_plane():
-    rng = np.random.default_rng(0)
-    flat = rng.normal(size=(8, 2)) @ rng.normal(size=(2, 5)) + 1.0
-    mean, axes, share = in_plane(flat)
-    np.testing.assert_allclose(share, 1.0)
-    np.testing.assert_allclose((flat - mean) @ axes @ axes.T + mean, flat)
 
 
 def test_letters_are_found_in_their_cells():
