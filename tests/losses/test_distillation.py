@@ -18,14 +18,9 @@ def rows(seed, size=6):
 
 def student(size=6, **options):
     keras.utils.set_random_seed(0)
-    encoder = keras.Sequential(
-        [
-            keras.Input((5,)),
-            keras.layers.Dense(size),
-            gsp.layers.EmbeddingNormalization(),
-        ]
-    )
-    return gsp.models.MetricLearner(encoder, **options)
+    normalize = gsp.layers.EmbeddingNormalization()
+    encoder = [keras.Input((5,)), keras.layers.Dense(size), normalize]
+    return gsp.models.MetricLearner(keras.Sequential(encoder), **options)
 
 
 def images():
@@ -46,6 +41,10 @@ def test_terms_are_those_of_the_equation():
     np.testing.assert_allclose(loss.call(t, s), expected, rtol=1e-4)
     np.testing.assert_allclose(loss(t, s), np.mean(expected), rtol=1e-4)
     np.testing.assert_allclose(loss(t, t), 0.0, atol=1e-6)
+    # Without regression, distances are all that a rotation must keep.
+    rotation, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))
+    loss = gsp.losses.DistillationLoss(regression=0.0, relational=1.0)
+    np.testing.assert_allclose(loss(t, t @ rotation), 0.0, atol=1e-5)
 
 
 def test_the_metric_loss_is_against_the_teachers_gallery():
@@ -55,13 +54,6 @@ def test_the_metric_loss_is_against_the_teachers_gallery():
     found = loss.training_loss(StepParts(LABELS, s, teacher=t))
     expected = 2.0 * float(inner.between(LABELS, s, LABELS, t))
     np.testing.assert_allclose(float(found), expected, rtol=1e-6)
-
-
-def test_the_relational_term_keeps_distances_under_a_rotation():
-    t = rows(0)
-    rotation, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))
-    loss = gsp.losses.DistillationLoss(regression=0.0, relational=1.0)
-    np.testing.assert_allclose(loss(t, t @ rotation), 0.0, atol=1e-5)
 
 
 @pytest.mark.parametrize("is_metric", [False, True])
@@ -83,25 +75,16 @@ def test_a_student_comes_near_its_teacher(is_metric, tmp_path):
     assert loaded.loss.get_config() == loss.get_config()
 
 
-def test_a_teacher_of_another_size_is_refused():
-    learner = student(size=4)
-    loss = gsp.losses.DistillationLoss()
-    learner.compile("sgd", loss=loss, run_eagerly=True)
-    message = r"encoder's embedding size, 4. Received: shape \(12, 6\). Project"
-    with pytest.raises(ValueError, match=message):
-        learner.fit(images(), rows(1), batch_size=12, verbose=0)
-
-
-def test_a_metric_loss_needs_classes():
-    learner = student()
-    loss = gsp.losses.DistillationLoss(gsp.losses.ContrastiveLoss())
-    learner.compile("sgd", loss=loss, run_eagerly=True)
-    with pytest.raises(ValueError, match="must be a dictionary of `label`"):
-        learner.fit(images(), rows(1), batch_size=12, verbose=0)
-
-
 def test_errors():
     kind, inner = gsp.losses.DistillationLoss, gsp.losses.ContrastiveLoss()
+    size = r"encoder's embedding size, 4. Received: shape \(12, 6\). Project"
+    for learner, loss, message in (
+        (student(size=4), kind(), size),
+        (student(), kind(inner), "must be a dictionary of `label`"),
+    ):
+        learner.compile("sgd", loss=loss, run_eagerly=True)
+        with pytest.raises(ValueError, match=message):
+            learner.fit(images(), rows(1), batch_size=12, verbose=0)
     with pytest.raises(TypeError, match="`loss` must be a pair loss"):
         kind(gsp.losses.ProxyNCALoss())
     with pytest.raises(ValueError, match="relational=-1"):

@@ -29,7 +29,6 @@ PROXY_LOSSES = {
 }
 LOSSES = {**PAIR_LOSSES, **PROXY_LOSSES}
 every_loss = pytest.mark.parametrize("name", LOSSES)
-every_pair_loss = pytest.mark.parametrize("name", PAIR_LOSSES)
 
 LABELS = np.arange(12) % 4
 
@@ -50,10 +49,6 @@ def encoder():
 def proxies():
     """Two points a class; their initial values are those of the seed."""
     return gsp.layers.ClassProxies(4, proxies_per_class=2)
-
-
-def with_arguments(loss, **changes):
-    return type(loss).from_config({**loss.get_config(), **changes})
 
 
 def arrays(weights):
@@ -260,57 +255,33 @@ def test_trains_in_a_learner_with_all_that_it_can_use(name):
     assert np.isfinite(learner.test_on_batch(images(), LABELS))
 
 
-@pytest.fixture(scope="module")
-def learner_loss():
-    """The loss of a training step, with proxies or within the batch alone."""
-    keras.utils.set_random_seed(0)
+def test_a_learner_takes_every_kind_of_labels_and_skips_an_ignored_one():
+    """Proxies follow the kind; what a kind means to each loss is its law."""
     parts = {"proxies": proxies(), "in_batch_weight": 0.5}
-    learners = [
-        gsp.models.MetricLearner(encoder()),
-        gsp.models.MetricLearner(encoder(), **parts),
-    ]
-    embeddings = [learner(images())["embedding"] for learner in learners]
+    learner = gsp.models.MetricLearner(encoder(), **parts)
+    embeddings = learner(images())["embedding"]
 
-    def value(loss, labels, with_proxies=False):
-        learner = learners[with_proxies]
-        learner.compile(loss=loss)
-        outputs = embeddings[with_proxies][: len(labels)]
+    def value(labels, **arguments):
+        learner.compile(loss=gsp.losses.ContrastiveLoss(**arguments))
+        outputs = embeddings[: len(labels)]
         return learner.compute_loss(y=labels, y_pred=outputs)
 
-    return value
-
-
-@every_pair_loss
-def test_a_learner_takes_every_kind_of_labels(name, learner_loss):
-    loss = LOSSES[name]
-    is_positive = LABELS[:, None] == LABELS
-    expected = learner_loss(loss, LABELS)
+    multi_hot = np.eye(4, dtype="int64")[LABELS]
+    expected = value(LABELS)
+    found = value(multi_hot, label_kind="multi_hot")
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    labels = np.where(np.arange(12) < 8, LABELS, -1)
+    found = value(labels, ignored_label=-1)
+    np.testing.assert_allclose(found, value(labels[:8]), rtol=1e-5)
+    learner.proxies = None
+    expected, is_positive = value(LABELS), LABELS[:, None] == LABELS
     for kind, labels in (
         ("class", is_positive),
         ("pairs", is_positive.astype("float32")),
-        ("multi_hot", np.eye(4, dtype="int64")[LABELS]),
+        ("multi_hot", multi_hot),
     ):
-        other = with_arguments(loss, label_kind=kind)
-        np.testing.assert_allclose(
-            learner_loss(other, labels), expected, rtol=1e-5, err_msg=kind
-        )
-    np.testing.assert_allclose(
-        learner_loss(other, labels, True),
-        learner_loss(loss, LABELS, True),
-        rtol=1e-5,
-    )
-
-
-# Another batch size draws other pairs.
-@pytest.mark.parametrize("name", sorted({*PAIR_LOSSES} - {"margin_drawn"}))
-def test_a_learner_skips_an_ignored_label(name, learner_loss):
-    loss = with_arguments(LOSSES[name], ignored_label=-1)
-    labels = np.where(np.arange(12) < 8, LABELS, -1)
-    np.testing.assert_allclose(
-        learner_loss(loss, labels, True),
-        learner_loss(loss, labels[:8], True),
-        rtol=1e-5,
-    )
+        found = value(labels, label_kind=kind)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, err_msg=kind)
 
 
 REFUSED = {
@@ -353,9 +324,6 @@ def test_arguments_out_of_range_are_refused(loss):
             message = f"`{name}` must .*Received: {received}"
             with pytest.raises(ValueError, match=message):
                 getattr(gsp.losses, loss)(**{name: value})
-
-
-def test_every_k_is_an_integer_of_at_least_one():
     with pytest.raises(ValueError, match="`k` must be .*Received: k=0"):
         gsp.losses.RecallAtKLoss((1, 0))
 

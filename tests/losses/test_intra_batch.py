@@ -74,18 +74,12 @@ def test_the_classifier_refines_by_messages():
     first, changed = classifier(parts.embeddings[:1])
     np.testing.assert_allclose(first, plain[:1], atol=1e-5)
     assert np.abs(np.asarray(changed) - refined[:1]).max() > 1e-3
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16"])
-def test_half_precision_classifies_in_float32(dtype):
-    classifier = gsp.layers.IntraBatchClassifier(3, num_heads=2, dtype=dtype)
-    embeddings = np.random.default_rng(0).normal(size=(5, 4))
-    embeddings = embeddings.astype("float16").astype("float32")
-    found = classifier(embeddings)
-    exact = gsp.layers.IntraBatchClassifier(3, num_heads=2)
-    exact.build((5, 4))
-    exact.set_weights(classifier.get_weights())
-    for one, other in zip(found, exact(embeddings), strict=True):
+    # In half precision it classifies in float32.
+    rounded = gsp.layers.IntraBatchClassifier(3, num_heads=2, dtype="bfloat16")
+    rounded.build(parts.embeddings.shape)
+    rounded.set_weights(classifier.get_weights())
+    found = rounded(parts.embeddings)
+    for one, other in zip(found, (plain, refined), strict=True):
         assert keras.backend.standardize_dtype(one.dtype) == "float32"
         np.testing.assert_allclose(one, other, atol=0.05)
 
@@ -113,7 +107,7 @@ def test_trains_alone_and_inside_cross_batch_learning(is_cross_batch):
     assert np.isfinite(learner.test_on_batch(*batch))
 
 
-def test_unknown_classes_and_bad_sizes_are_refused():
+def test_errors():
     parts = parts_of(num_classes=2)
     with pytest.raises(ValueError, match="`labels` must be"):
         gsp.losses.IntraBatchLoss().training_loss(parts)
@@ -121,17 +115,11 @@ def test_unknown_classes_and_bad_sizes_are_refused():
         gsp.layers.IntraBatchClassifier(0)
     with pytest.raises(ValueError, match="`num_heads` must divide"):
         gsp.layers.IntraBatchClassifier(3, num_heads=3).build((None, 4))
-
-
-def test_the_layer_has_to_be_there_and_nothing_else():
+    # The layer has to be there, and nothing else.
     encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
-    learner = gsp.models.MetricLearner(encoder)
-    with pytest.raises(ValueError, match="loss_layer"):
-        learner.compile("sgd", loss=gsp.losses.IntraBatchLoss())
-    learner = gsp.models.MetricLearner(
-        encoder,
-        loss_layer=gsp.layers.IntraBatchClassifier(3),
-        memory=gsp.layers.EmbeddingMemory(8),
-    )
-    with pytest.raises(ValueError, match="memory"):
-        learner.compile("sgd", loss=gsp.losses.IntraBatchLoss())
+    memory = {"memory": gsp.layers.EmbeddingMemory(8)}
+    memory["loss_layer"] = gsp.layers.IntraBatchClassifier(3)
+    for options, message in (({}, "loss_layer"), (memory, "memory")):
+        learner = gsp.models.MetricLearner(encoder, **options)
+        with pytest.raises(ValueError, match=message):
+            learner.compile("sgd", loss=gsp.losses.IntraBatchLoss())

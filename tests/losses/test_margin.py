@@ -60,9 +60,6 @@ def test_a_learned_boundary_works_with_proxies_and_is_saved(tmp_path):
     np.testing.assert_array_equal(
         loaded.loss_layer.boundaries, model.loss_layer.boundaries
     )
-
-
-def test_a_learned_boundary_needs_its_layer():
     loss = gsp.losses.MarginLoss(learn_beta=True)
     with pytest.raises(RuntimeError, match="loss_layer=LearnedBoundary"):
         loss(LABELS, IMAGES)

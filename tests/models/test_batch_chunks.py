@@ -20,11 +20,6 @@ def zero_shot():
     }
 
 
-def cross_batch():
-    loss = gsp.losses.CrossBatchLoss(gsp.losses.TripletLoss())
-    return {"regularizer": loss, "regularizer_weight": 0.3}
-
-
 def proxies():
     return gsp.layers.ClassProxies(CLASSES, proxies_per_class=2)
 
@@ -37,7 +32,8 @@ CASES = {
             "proxies": proxies(),
             "memory": gsp.layers.EmbeddingMemory(48),
             "anchor_weight": 0.3,
-            **cross_batch(),
+            "regularizer": gsp.losses.CrossBatchLoss(gsp.losses.TripletLoss()),
+            "regularizer_weight": 0.3,
         },
     ),
     "proxy loss": lambda: (

@@ -239,20 +239,16 @@ def test_bad_arguments_are_refused(arguments, message):
 
 
 @on_tensorflow
-def test_a_regularizer_needs_histograms_and_a_learner_a_metric_loss():
-    with pytest.raises(ValueError, match="return_histogram=True"):
-        gsp.models.MetricLearner(make_encoder(histogram=False), **zero_shot())
-    for loss in ("mse", None, keras.losses.Huber()):
-        with pytest.raises(TypeError, match="pair loss or a proxy loss"):
-            learner_of(loss)
-
-
-@on_tensorflow
 def test_parts_that_do_not_fit_the_loss_are_refused_at_compile():
     class ListWise(losses.MetricLoss):
         def call(self, labels, embeddings):
             return ops.sum(ops.square(embeddings), axis=-1)
 
+    with pytest.raises(ValueError, match="return_histogram=True"):
+        gsp.models.MetricLearner(make_encoder(histogram=False), **zero_shot())
+    for loss in ("mse", None, keras.losses.Huber()):
+        with pytest.raises(TypeError, match="pair loss or a proxy loss"):
+            learner_of(loss)
     nca, memory = losses.ProxyNCALoss(), layers.EmbeddingMemory(48)
     with pytest.raises(ValueError, match="ProxyNCALoss needs proxies"):
         learner_of(nca)

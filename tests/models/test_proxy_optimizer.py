@@ -22,19 +22,6 @@ def data():
     return random.normal(size=(6, 8)).astype("float32"), np.arange(6) % 3
 
 
-def largest_steps(model, optimizer):
-    """Adam's first step is as long as its learning rate."""
-    before = model.get_weights()
-    model.compile(optimizer, loss=gsp.losses.ProxyNCALoss())
-    model.fit(*data(), batch_size=6, verbose=0)
-    return {
-        "/".join(weight.path.split("/")[-2:]): np.abs(new - old).max()
-        for weight, new, old in zip(
-            model.weights, model.get_weights(), before, strict=True
-        )
-    }
-
-
 @pytest.mark.parametrize(
     ("rates", "expected"),
     [
@@ -53,9 +40,14 @@ def test_matching_variables_take_their_own_steps(rates, expected):
     optimizer = gsp.models.proxy_optimizer(
         model, keras.optimizers.Adam(1e-4), rates
     )
-    steps = largest_steps(model, optimizer)
-    for name, step in expected.items():
-        np.testing.assert_allclose(steps[name], step, rtol=1e-2)
+    before = model.get_weights()
+    model.compile(optimizer, loss=gsp.losses.ProxyNCALoss())
+    model.fit(*data(), batch_size=6, verbose=0)
+    for weight, old in zip(model.weights, before, strict=True):
+        name = "/".join(weight.path.split("/")[-2:])
+        if name in expected:  # Adam's first step is as long as its rate.
+            step = np.abs(np.array(weight) - old).max()
+            np.testing.assert_allclose(step, expected[name], rtol=1e-2)
 
 
 def test_other_settings_are_copied():

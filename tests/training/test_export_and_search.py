@@ -153,12 +153,9 @@ def test_formats_have_folders_and_codes_hold_images_out():
     for format, name in targets.items():
         export_ = Export(run=Path("runs/mine"), format=format)
         assert export_.target.as_posix() == f"saved_models/{name}"
+    own = SimpleNamespace(test="test", gallery="gallery", query="query")
+    found = export_run._gallery(Export(run=Path("x")), own)
+    assert found == ("gallery", "query")
     for options in ({"format": "onnx"}, {"index": "none"}, {"index": "scann"}):
         with pytest.raises(ValueError, match="`codes` needs format=saved"):
             Export(run=Path("x"), codes="binary", **options)
-
-
-def test_a_data_set_with_queries_has_its_own_gallery():
-    splits = SimpleNamespace(test="test", gallery="gallery", query="query")
-    found = export_run._gallery(Export(run=Path("x")), splits)
-    assert found == ("gallery", "query")

@@ -42,10 +42,9 @@ REFUSED = [
     ("search gone words.txt", "must be an exported retriever"),
     ("research.study nothing", "`study` must be one of"),
     ("research.study emoji", "`data_dir` must name"),
-    (
-        "research.study emoji --data-dir images --losses xx",
-        "`losses` must be of",
-    ),
+    ("research.study emoji --data-dir images --losses xx", "`losses` must be"),
+    ("research.study emoji --data-dir images --methods x", "`methods` must be"),
+    ("research.campaigns.load --model nothing", "model"),
     ("report gone", "A report needs at least one run"),
     ("browse empty", "must be an exported retriever"),
     ("doctor --data-dir gone", "must be a folder of images"),
@@ -59,6 +58,7 @@ MISREAD = [
     ("train glyphs --los ms", "--los"),
     ("train glyphs --seed x", "--seed"),
     ("evaluate", "required"),
+    ("train", "cub-gsp-zsr"),
     ("export empty --neighbors -1", "`neighbors` must be positive"),
     ("export empty --images-per-class 0", "`images_per_class` must be"),
     ("export empty --false-accept-rate 2", "must be in (0, 1)"),
@@ -70,7 +70,11 @@ MISREAD = [
     ("browse empty --port -3", "`port` must be in"),
     ("doctor --data-dir images --min-side -3", "`min_side` must be positive"),
     ("embed empty --images images --output o --batch-size -2", "batch_size"),
+    ("embed empty --images images --output o --shard-size 0", "shard_size=0"),
     ("demo --seeds 0", "`seeds` must be"),
+    ("doctor --data-dir images --review p", "`review` needs an encoder"),
+    ("doctor --data-dir images --embeddings e", "`embeddings` needs a page"),
+    ("doctor --data-dir images --dataset cub --review p", "None except for"),
 ]
 
 

@@ -94,11 +94,6 @@ def test_the_saved_encoder_has_the_best_weights_and_their_scores(finished):
     assert score(encoder, RECIPE, SPLITS.test, *halves)["num_queries"] == 6
 
 
-def test_a_finished_run_is_not_trained_again(finished):
-    with pytest.raises(FileExistsError, match="must not hold a finished run"):
-        train_run(RECIPE, SPLITS, finished)
-
-
 class Killed(keras.callbacks.Callback):
     """Stops a run in the middle of its second evaluation."""
 
@@ -244,16 +239,6 @@ def test_help_of_a_recipe_fits_on_two_screens(recipe, capsys, monkeypatch):
     assert "--loss.beta" in printed["--help"]
     assert "--anchor-weight" not in printed["--help"]
     assert "--anchor-weight" in printed["--help-all"]
-
-
-@pytest.mark.parametrize(("arguments", "code"), [([], 2), (["--help"], 0)])
-def test_recipes_are_listed_by_data_set(arguments, code, capsys):
-    with pytest.raises(SystemExit) as caught:
-        train.main(arguments)
-    assert caught.value.code == code
-    printed = capsys.readouterr().out
-    assert "cub-gsp-zsr" in printed
-    assert max(map(len, printed.splitlines())) <= 79
 
 
 def test_untrained_features_are_whitened_by_all_training_images(tmp_path):

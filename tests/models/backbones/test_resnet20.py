@@ -8,7 +8,7 @@ import keras_gsp as gsp
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_depth_is_twenty_with_a_classifier(version):
+def test_depth_is_twenty_and_outputs_survive_saving(version, tmp_path):
     model = gsp.models.resnet20((32, 32, 3), version=version)
     kernels = [w for w in model.trainable_weights if len(w.shape) == 4]
     shortcuts = [w for w in kernels if w.shape[0] == 1]
@@ -18,11 +18,7 @@ def test_depth_is_twenty_with_a_classifier(version):
     else:  # A bottleneck is 1x1, 3x3, 1x1, the shortcut of a stage 1x1 too.
         sizes = [w.shape[0] for w in kernels]
         assert (sizes.count(3), sizes.count(1)) == (7, 15)
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_sizes_may_be_unknown_and_outputs_survive_saving(version, tmp_path):
-    model = gsp.models.resnet20(version=version)
+    model = gsp.models.resnet20(version=version)  # Of any size.
     model.save(tmp_path / "model.keras")
     images = np.random.default_rng(0).uniform(0, 255, (2, 20, 24, 3))
     again = keras.saving.load_model(tmp_path / "model.keras")

@@ -15,7 +15,6 @@ import pytest
 
 from training import embed
 from training.embedding.collection import read_embeddings
-from training.embedding.sources import shards_of
 
 pq = pytest.importorskip("pyarrow.parquet")
 NUM_IMAGES = 11
@@ -101,11 +100,11 @@ def test_a_collection_has_a_row_for_each_image(
     printed = capsys.readouterr().out
     assert "note: 1 of 12 files" in printed and "a/photo.heic" in printed
     assert [shard["rows"] for shard in manifest["shards"]] == [4, 4, 3]
-    tables = [
-        pq.read_table(tmp_path / "out" / shard["file"])
+    rows = [
+        row
         for shard in manifest["shards"]
+        for row in pq.read_table(tmp_path / "out" / shard["file"]).to_pylist()
     ]
-    rows = [row for table in tables for row in table.to_pylist()]
     assert len({row["id"] for row in rows}) == NUM_IMAGES
     bad = [row for row in rows if row["status"] != "ok"]
     assert [row["id"] for row in bad] == ["b/3.png"]
@@ -185,44 +184,27 @@ def test_the_same_command_continues_after_a_full_disk_or_a_kill(
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     run(encoder, images, tmp_path / "out")
     assert len(calls) == 4
-
-
-def test_other_settings_need_another_folder(encoder, images, tmp_path, capsys):
-    run(encoder, images, tmp_path / "out")
     with pytest.raises(SystemExit, match="another batch_size"):
         run(encoder, images, tmp_path / "out", "--batch-size=5")
-    with pytest.raises(SystemExit):
-        run(encoder, images, tmp_path / "out", "--shard-size=0")
-    assert "shard_size=0" in capsys.readouterr().err
 
 
-def test_bad_sources_and_outputs_are_refused(encoder, images, tmp_path):
-    for source, message in (
-        (tmp_path / "nothing", "does not exist"),
-        (encoder.parent, "which has none"),
+def test_bad_sources_outputs_and_engines_are_refused(
+    encoder, images, tmp_path, monkeypatch
+):
+    out, header, twice = (tmp_path / name for name in ("out", "h.csv", "t.csv"))
+    header.write_text("file\na.png\n")
+    twice.write_text("path\na.png\na.png\n")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for source, target, options, message in (
+        (tmp_path / "nothing", out, [], "does not exist"),
+        (encoder.parent, out, [], "which has none"),
+        (header, out, [], "column path"),
+        (twice, out, [], "'a.png' twice"),
+        (images, images, [], "holds other files"),
+        (images, out, ["--engine=ray"], r"keras-gsp\[ray\]"),
     ):
         with pytest.raises(SystemExit, match=message):
-            run(encoder, source, tmp_path / "out")
-    wrong = tmp_path / "wrong.csv"
-    wrong.write_text("file\na.png\n")
-    with pytest.raises(SystemExit, match="column path"):
-        run(encoder, wrong, tmp_path / "out")
-    wrong.write_text("path\na.png\na.png\n")
-    with pytest.raises(SystemExit, match="'a.png' twice"):
-        run(encoder, wrong, tmp_path / "out")
-    with pytest.raises(SystemExit, match="holds other files"):
-        run(encoder, images, images)
-    with pytest.raises(SystemExit, match="directory of a finished run"):
-        run(tmp_path / "run", images, tmp_path / "out")
-
-
-def test_files_that_are_not_read_are_counted_and_named(tmp_path):
-    for name in ("a.webp", "b.heic", "c.svg", ".hidden"):
-        (tmp_path / name).touch()
-    message = "2 of 3 files in .* are no JPG, .*: b.heic, c.svg"
-    with pytest.warns(UserWarning, match=message):
-        (shard,) = shards_of(tmp_path, 5)
-    assert shard["rows"] == 1
+            run(encoder, source, target, *options)
 
 
 def test_an_embedding_that_is_not_finite_has_a_failed_status(images, tmp_path):
@@ -232,14 +214,6 @@ def test_an_embedding_that_is_not_finite_has_a_failed_status(images, tmp_path):
     manifest = run(tmp_path / "bad.keras", images, tmp_path / "out")
     assert manifest["statuses"]["failed: the embedding is not finite"] == 10
     assert list(read_embeddings(tmp_path / "out")) == []
-
-
-def test_without_ray_the_error_names_the_extra(
-    encoder, images, tmp_path, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(SystemExit, match=r"keras-gsp\[ray\]"):
-        run(encoder, images, tmp_path / "out", "--engine=ray")
 
 
 @pytest.mark.slow

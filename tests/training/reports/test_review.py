@@ -86,21 +86,6 @@ def test_embeddings_take_the_place_of_an_encoder(colors, capsys):
     assert "blue/3.png: red?" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (["--review", "page.html"], "`review` needs an encoder"),
-        (["--embeddings", "e"], "`embeddings` needs a page"),
-        (["--dataset", "cub", "--review", "p"], "must be None except for"),
-    ],
-)
-def test_half_a_review_is_refused(colors, given, words, capsys):
-    with pytest.raises(SystemExit):
-        doctor.main(["--data-dir", str(colors / "photos"), *given])
-    printed = capsys.readouterr()
-    assert words in printed.out + printed.err
-
-
 def test_the_page_saves_a_list_in_a_browser(colors):
     doctor.main(options(colors))
     with browser.opened() as driver:

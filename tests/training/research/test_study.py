@@ -10,8 +10,6 @@ import keras_gsp as gsp
 from keras_gsp.data import ImageSet
 from training.datasets.image_set import RetrievalSplits
 from training.research import study
-from training.research.pages import main as pages_main
-from training.research.published import printed_number
 from training.research.studies import (
     BASELINES,
     PROXY_LOSSES,
@@ -113,6 +111,11 @@ def test_a_best_rate_at_an_end_widens_the_grid(trainer, tmp_path, peak, runs):
     assert row["learning_rate"] == pytest.approx(1e-4 * peak, rel=1e-2)
     best = max(row["rates"], key=row["rates"].get)
     assert row["learning_rate"] == pytest.approx(float(best))
+    # A rate that grows without end stops at the largest grid.
+    trainer.peak, trainer.done = {"gap": 1e9}, []
+    run_study(command(tmp_path / "endless"))
+    searches = [one for one in trainer.done if "search" in one]
+    assert len(searches) == study.LARGEST_GRID
 
 
 def test_the_search_with_the_chosen_rate_is_the_first_seed(trainer, tmp_path):
@@ -124,15 +127,6 @@ def test_the_search_with_the_chosen_rate_is_the_first_seed(trainer, tmp_path):
     assert (folder / "seed0" / "mark").exists()
     assert not (folder / "seed1" / "mark").exists()
     assert not [*folder.glob("tmp*")]
-
-
-def test_a_rate_that_grows_without_end_stops_at_the_largest_grid(
-    trainer, tmp_path
-):
-    trainer.peak = {"gap": 1e9}
-    run_study(command(tmp_path))
-    searches = [one for one in trainer.done if "search" in one]
-    assert len(searches) == study.LARGEST_GRID
 
 
 def test_a_diverged_rate_is_never_chosen(tmp_path):
@@ -222,30 +216,6 @@ def test_a_record_has_paired_differences_and_activity(trainer, tmp_path):
     assert "problems 2" in text and "| 0.0001 |" in text
 
 
-def test_the_table_of_a_folder_is_printed_without_writing(
-    trainer, tmp_path, capsys
-):
-    folder = run_study(command(tmp_path))
-    pages_main([str(folder), "--show"])
-    assert "| c2 | gap |" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="finished run"):
-        pages_main([str(tmp_path), "--show"])
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"name": "nothing"}, "`study` must be one of emoji"),
-        ({"losses": ("nothing",)}, "`losses` must be of"),
-        ({"methods": ("nothing",)}, "`methods` must be of"),
-        ({"seeds": 0}, "`seeds` must be"),
-    ],
-)
-def test_a_wrong_word_is_refused(trainer, tmp_path, settings, words):
-    with pytest.raises(ValueError, match=words):
-        run_study(command(tmp_path, **settings))
-
-
 def test_too_few_classes_are_refused_before_training(trainer, tmp_path):
     few = RetrievalSplits("x", image_set("train", 8), SPLITS.test)
     with pytest.MonkeyPatch.context() as patch:
@@ -287,9 +257,3 @@ def test_a_method_changes_one_thing():
             found = {k for k in first if first[k] != second[k]}
             found.discard("pooling_arguments")
             assert found == expected, (row, one, other)
-
-
-def test_printed_numbers_are_those_of_the_methods_own_paper():
-    assert printed_number("cub", "c2", "gap").startswith("GSP ")
-    assert printed_number("cub", "c2", "xml").startswith("XML ")
-    assert printed_number("cub", "c2", "nothing") == ""

@@ -11,35 +11,26 @@ from training.runs.run_directory import RunDirectory, write_json
 SETTINGS = {"recipe": Recipe.of(seed=3).settings}
 
 
-def test_beginning_writes_settings_that_give_the_recipe_back(tmp_path):
+def test_an_unfinished_run_of_the_same_recipe_alone_may_resume(tmp_path):
     run = RunDirectory(tmp_path / "runs" / "x")
-    run.begin(SETTINGS)
-    assert run.read_recipe() == Recipe.of(seed=3)
-    assert not run.is_finished
-
-
-def test_an_unfinished_run_of_the_same_recipe_may_resume(tmp_path):
-    run = RunDirectory(tmp_path)
+    with pytest.raises(FileNotFoundError, match="must hold settings.json"):
+        run.read_recipe()
+    assert run.read_history() == []
     run.begin(SETTINGS | {"environment": "then"})
     run.begin(SETTINGS | {"environment": "now"})
     assert json.loads(run.settings.read_text())["environment"] == "then"
-
-
-def test_an_unfinished_run_of_another_recipe_is_refused(tmp_path):
-    run = RunDirectory(tmp_path)
-    run.begin(SETTINGS)
+    assert run.read_recipe() == Recipe.of(seed=3)
     other = {"recipe": Recipe.of(seed=3, pooling="gsp").settings}
     with pytest.raises(ValueError, match="pooling: 'gap' there, 'gsp' now"):
         run.check(other)
-
-
-def test_a_finished_run_is_never_begun_again(tmp_path):
-    run = RunDirectory(tmp_path / "x")
-    run.begin(SETTINGS)
+    assert not run.is_finished
     write_json(run.scores, {"map_at_r": 0.5})
     with pytest.raises(FileExistsError, match="x, which has scores.json"):
         run.begin(SETTINGS)
     assert run.read_scores() == {"map_at_r": 0.5}
+    run.path.rename(tmp_path / "y")
+    with pytest.raises(FileNotFoundError, match="must stay.*Move it back"):
+        run.check_is_there()
 
 
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
@@ -100,19 +91,3 @@ def test_an_error_about_another_file_stays_as_it_is(tmp_path):
         with RunDirectory(tmp_path).being_written():
             raise error
     assert caught.value is error
-
-
-def test_a_folder_that_went_away_is_not_made_again(tmp_path):
-    run = RunDirectory(tmp_path / "x")
-    run.begin(SETTINGS)
-    run.check_is_there()
-    run.path.rename(tmp_path / "y")
-    with pytest.raises(FileNotFoundError, match="must stay.*Move it back"):
-        run.check_is_there()
-
-
-def test_a_folder_without_a_run_has_no_recipe_and_no_history(tmp_path):
-    run = RunDirectory(tmp_path)
-    with pytest.raises(FileNotFoundError, match="must hold settings.json"):
-        run.read_recipe()
-    assert run.read_history() == []

@@ -21,22 +21,11 @@ def test_every_exported_loss_is_found():
     assert len(NAMES) == len(set(NAMES)) >= 23
     for name in NAMES:
         assert isinstance(losses.build_loss(name), gsp.losses.MetricLoss), name
-
-
-def test_the_other_side_knows_no_loss_that_is_not_exported():
+    # The other side knows no loss that is not exported.
     source = losses.SCRIPT.read_text()
     known = re.findall(r'^    "([A-Z].+)":', source, re.MULTILINE)
     assert len(known) >= 20
     assert set(known) <= set(NAMES)
-
-
-def test_cases_fit_what_the_losses_can_take():
-    cases = losses.list_cases(losses.Settings())
-    for case in cases:
-        assert case["batch_size"] <= losses.LARGEST_BATCH.get(case["loss"], 512)
-        assert (case["num_classes"] > 0) == losses.has_proxies(case["loss"])
-        if case["loss"] == "SmoothAPLoss":
-            assert case["batch_size"] == case["samples_per_class"] ** 2
 
 
 def test_what_differs_is_named_and_kept(tmp_path, monkeypatch):

@@ -107,8 +107,3 @@ def test_an_export_with_scann_loads_where_nothing_imported_scann(tmp_path):
     assert [one["title"] for one in tables] == ["search_exact", "search_ann"]
     for table in tables:
         assert ["different answers", "0"] in table["rows"]
-
-
-def test_an_export_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(SystemExit, match="model"):
-        load.main(["--model", str(tmp_path / "nothing")])
