@@ -2,6 +2,7 @@
 
 import csv
 import os
+from collections import Counter
 from pathlib import Path
 
 DECISIONS = "keep", "relabel", "drop"
@@ -21,29 +22,26 @@ def decided(
             f"{decisions} must have {expectation}. Received: {received}."
         )
 
-    def absolute(path):
-        return os.path.normpath(os.path.join(root, path))
-
-    left = {absolute(row["path"]): row for row in rows}
+    left = {os.path.abspath(row["path"]): row for row in rows}
     classes = {row["label"] for row in rows}
     given = table(decisions, ("path", "decision", "label"), "decisions")
-    names = [absolute(row["path"]) for row in given]
+    names = [os.path.abspath(Path(root) / row["path"]) for row in given]
     if unknown := [name for name in names if name not in left]:
         some = f"{len(unknown):,} of {len(names):,} paths of images"
         refuse("known images", f"{some} that are not there: {unknown[:5]}")
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        refuse("one decision for an image", f"two for {twice}")
+    counts = Counter(names)
     for name, row in zip(names, given, strict=True):
         decision, label = row["decision"], row["label"]
+        if counts[name] > 1:
+            refuse("one decision for an image", f"two for {name}")
         if decision not in DECISIONS:
             refuse(f"one of {', '.join(DECISIONS)}", decision)
-        if decision == "relabel" and label not in classes:
-            refuse("a class of the images to relabel with", label)
-        if decision == "relabel":
-            left[name] = left[name] | {"label": label}
-        elif decision == "drop":
+        if decision == "drop":
             del left[name]
+        elif decision == "relabel":
+            if label not in classes:
+                refuse("a class of the images to relabel with", label)
+            left[name] = left[name] | {"label": label}
     if not left:
         refuse("an image to keep", f"{len(rows)} dropped")
     return list(left.values())

@@ -21,7 +21,7 @@ from keras_gsp.retrieval.space import (
     space_fingerprint,
 )
 from keras_gsp.retrieval.suspects import Suspects, suspects
-from keras_gsp.retrieval.upgrading.upgrade import Upgrade, upgrade
+from keras_gsp.retrieval.upgrade import Upgrade, upgrade
 from keras_gsp.retrieval.verification import verify
 
 __all__ = [

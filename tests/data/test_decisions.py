@@ -39,6 +39,12 @@ def test_images_are_dropped_and_relabeled(photos, tmp_path):
     assert [path[-9:] for path in few.paths] == ["cat/1.jpg", "dog/0.jpg"]
 
 
+def test_the_folder_may_be_relative(photos, tmp_path, monkeypatch):
+    decisions = listed(tmp_path / "d.csv", ("cat/0.jpg", "drop", ""))
+    monkeypatch.chdir(tmp_path)
+    assert len(gsp.data.image_folder("photos", decisions=decisions)) == 5
+
+
 def test_a_list_takes_decisions_too(photos, tmp_path):
     images = photos / "images.csv"
     images.write_text("path,label\ncat/0.jpg,a\ncat/1.jpg,a\ndog/0.jpg,b\n")

@@ -6,9 +6,9 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.retrieval import ExactIndex, SearchIndex, Upgrade, upgrade
-from keras_gsp.retrieval.upgrading.space_map import (
-    Sides,
+from keras_gsp.retrieval.space_map import (
     SpaceMap,
+    fitted_map,
     logistic_line,
 )
 from tests.retrieval.index.test_indexes import ENGINES, made
@@ -58,7 +58,7 @@ def test_procrustes_finds_the_rotation(sizes):
     rng = np.random.default_rng(0)
     source = rng.normal(size=(50, sizes[0]))
     rotation = np.linalg.qr(rng.normal(size=(6, 6)))[0][: sizes[0], : sizes[1]]
-    space_map = SpaceMap.fitted("procrustes", source, source @ rotation)
+    space_map = fitted_map("procrustes", source, source @ rotation)
     assert not space_map.is_unit
     new = rng.normal(size=(5, sizes[0]))
     assert space_map(new).shape == (5, sizes[1])
@@ -73,10 +73,10 @@ def test_ridge_learns_an_affine_relation_and_keeps_the_sphere():
     source, weights = rng.normal(size=(400, 5)), rng.normal(size=(5, 3))
     target = source @ weights + 2
     new = rng.normal(size=(9, 5))
-    found = SpaceMap.fitted(kind, source[:, :], target)(new)
+    found = fitted_map(kind, source[:, :], target)(new)
     np.testing.assert_allclose(found, new @ weights + 2, atol=0.2)
     unit = target / np.linalg.norm(target, axis=1, keepdims=True)
-    lengths = np.linalg.norm(SpaceMap.fitted(kind, source, unit)(new), axis=1)
+    lengths = np.linalg.norm(fitted_map(kind, source, unit)(new), axis=1)
     np.testing.assert_allclose(lengths, 1.0, rtol=1e-5)
 
 
@@ -101,7 +101,7 @@ def test_both_spaces_answer_as_one_index(kind, tmp_path):
     both = Upgrade(
         made(kind, tmp_path, old, np.arange(60), ids, years),
         ExactIndex(new, moved, ids[moved], attributes={"year": moved % 7}),
-        Sides(lambda rows: rows @ weights, (0.9, -2.0), (1.0, -1.0), 3),
+        SpaceMap(weights, line=(0.1, 2.0)),
     )
     assert isinstance(both, SearchIndex)
     assert len(both) == 60 and both.embedding_size == 3
@@ -213,5 +213,5 @@ def test_wrong_upgrades_are_refused_by_name(encoders):
         DATA,
         into=ExactIndex.from_encoder(old, DATA),
     )
-    upgraded = Upgrade(index, ExactIndex(), Sides(None, (0, 0), (0, 0), 12))
+    upgraded = Upgrade(index, ExactIndex(), SpaceMap(np.eye(12)))
     refused("into=None for upgraded", upgraded, old, new, DATA)

@@ -112,6 +112,19 @@ def map_at_r(
     return np.where(num_positives > 0, scores, np.nan)
 
 
+def own_map_at_r(
+    index: SearchIndex, queries: np.ndarray, labels: np.ndarray, ids: Any
+) -> np.ndarray:
+    """Returns the MAP@R of an index's own items as queries, each left out."""
+    _, codes, counts = np.unique(
+        labels, return_inverse=True, return_counts=True
+    )
+    relevant = counts[codes] - 1
+    depth = max(1, int(relevant.max()))
+    found = index.search(queries, depth, exclude_ids=ids)
+    return map_at_r(found, labels, relevant)
+
+
 def _mean(scores):
     is_scored = ~np.isnan(scores)
     return float(scores[is_scored].mean()) if is_scored.any() else None

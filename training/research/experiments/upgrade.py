@@ -32,7 +32,7 @@ import numpy as np
 import keras_gsp as gsp
 from keras_gsp.metrics.paired_difference import paired_difference
 from keras_gsp.retrieval import ExactIndex, Upgrade
-from keras_gsp.retrieval.index import search_recall
+from keras_gsp.retrieval.index.search_recall import own_map_at_r
 from training.pictures.palette import picture
 from training.research.experiments.frozen_heads import (
     Features,
@@ -101,7 +101,7 @@ def _row(features: Features, known: Any, old: Any, new: Any) -> Any:
     own = embedded(old, gallery[0])
 
     def scored(one, asked=queries):
-        return map_at_r(one, asked, gallery[1], ids)
+        return own_map_at_r(one, asked, gallery[1], ids)
 
     rows = {"old": scored(index, own), "mapped": scored(upgraded)}
     if queries.shape == own.shape:
@@ -111,7 +111,7 @@ def _row(features: Features, known: Any, old: Any, new: Any) -> Any:
     for share in SHARES[1:]:
         moved = order[: int(share * len(ids))]
         into = ExactIndex(queries[moved], gallery[1][moved], moved)
-        row = scored(Upgrade(index, into, upgraded.sides))
+        row = scored(Upgrade(index, into, upgraded.space_map))
         curve.append(float(np.nanmean(row)))
         if share == 0.5:
             rows["half"] = row
@@ -124,17 +124,6 @@ def _row(features: Features, known: Any, old: Any, new: Any) -> Any:
         "certificate": upgraded.certificate,
     }
     return result, upgraded, (queries, gallery[1], order)
-
-
-def map_at_r(index: Any, queries: Any, labels: Any, ids: Any) -> np.ndarray:
-    """MAP@R of each query in an index that holds it."""
-    _, codes, counts = np.unique(
-        labels, return_inverse=True, return_counts=True
-    )
-    relevant = counts[codes] - 1
-    depth = max(1, int(relevant.max()))
-    found = index.search(queries, depth, exclude_ids=ids)
-    return search_recall.map_at_r(found, labels, relevant)
 
 
 def _engines(upgraded: Any, asked: Any) -> Iterator[dict[str, Any]]:
@@ -162,8 +151,8 @@ def _engines(upgraded: Any, asked: Any) -> Iterator[dict[str, Any]]:
                 continue
             scores = []
             for index in (ExactIndex(), new):
-                both = Upgrade(old, index, upgraded.sides)
-                row = map_at_r(both, queries, labels, gallery.ids)
+                both = Upgrade(old, index, upgraded.space_map)
+                row = own_map_at_r(both, queries, labels, gallery.ids)
                 scores.append(float(np.nanmean(row)))
             yield {"engine": kind, "mapped": scores[0], "half": scores[1]}
 

@@ -1,1 +1,0 @@
-"""From one embedding space to another without embedding everything again."""
