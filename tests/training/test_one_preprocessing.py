@@ -19,7 +19,9 @@ def contradicting(tiny, tmp_path):
     return run
 
 
-def test_a_contradiction_is_refused_by_name(contradicting, tiny, tmp_path):
+def test_a_contradiction_is_refused_by_name(
+    contradicting, tiny, tmp_path, capsys
+):
     output = ["--output", str(tmp_path / "out")]
     for command, options in (
         (evaluate, []),
@@ -34,9 +36,7 @@ def test_a_contradiction_is_refused_by_name(contradicting, tiny, tmp_path):
         assert "`encoder` and `recipe` must cut images alike" in words
         assert "resize=27" in words and "resize=48" in words
     assert not (tmp_path / "out").exists()
-
-
-def test_a_report_does_not_embed_with_another_crop(contradicting, capsys):
+    # A report does without embeddings.
     report.main([str(contradicting)])
     printed = capsys.readouterr().out
     assert "No image could be embedded: `encoder` and `recipe` must" in printed

@@ -216,12 +216,9 @@ def test_the_command_line_trains_and_scores(colors_as_glyphs, tmp_path, capsys):
     assert everything["num_queries"] + everything["num_dropped"] == counts
     with pytest.raises(SystemExit, match="must not hold a finished run"):
         train.main([*arguments, "--name", "x"])
-
-
-def test_an_unfinished_run_has_nothing_to_evaluate(tmp_path):
-    RunDirectory(tmp_path).begin({"recipe": RECIPE.settings})
+    RunDirectory(tmp_path / "y").begin({"recipe": RECIPE.settings})
     with pytest.raises(SystemExit, match="directory of a finished run"):
-        evaluate.main([str(tmp_path)])
+        evaluate.main([str(tmp_path / "y")])
 
 
 @pytest.mark.parametrize("recipe", ["glyphs", "folder", "cub"])

@@ -7,38 +7,35 @@ import pytest
 from keras_gsp.callbacks.chance_constrained.new_proxies import clear_slots
 
 optimizers = keras.optimizers
-PLAIN = {
+OPTIMIZERS = {
     "sgd": lambda: optimizers.SGD(0.1, momentum=0.9),
     "adam": lambda: optimizers.Adam(0.1, amsgrad=True),
     "nadam": lambda: optimizers.Nadam(0.1),
     "adagrad": lambda: optimizers.Adagrad(0.1),
     "ema": lambda: optimizers.AdamW(0.1, use_ema=True),
     "accumulating": lambda: optimizers.Adam(0.1, gradient_accumulation_steps=2),
-}
-WRAPPED = {
     "loss_scale": lambda: optimizers.LossScaleOptimizer(optimizers.Adam(0.1)),
-    "multi": lambda: optimizers.MultiOptimizer(
-        optimizers.OptimizerMap(
-            optimizers.Adam(0.1), {".*proxies": optimizers.Adam(1.0)}
-        )
-    ),
+    "multi": lambda: multi(optimizers.Adam(1.0)),
     "multi in loss scale": lambda: optimizers.LossScaleOptimizer(
-        optimizers.MultiOptimizer(
-            optimizers.OptimizerMap(
-                optimizers.Adam(0.1), {".*proxies": optimizers.SGD(1.0, 0.9)}
-            )
-        )
+        multi(optimizers.SGD(1.0, 0.9))
     ),
 }
 
 
-@pytest.mark.parametrize("name", [*PLAIN, *WRAPPED])
+def multi(own):
+    others = optimizers.Adam(0.1)
+    return optimizers.MultiOptimizer(
+        optimizers.OptimizerMap(others, {".*proxies": own})
+    )
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_slots_go_back_to_their_initial_values(name):
-    optimizer = (PLAIN | WRAPPED)[name]()
+    optimizer = OPTIMIZERS[name]()
     # Alike in shape, and one path is the beginning of the other.
-    proxies = keras.Variable(np.ones((2, 3), "float32"), name="proxies")
-    other = keras.Variable(
-        np.ones((2, 3), "float32"), name="proxies_of_another"
+    proxies, other = (
+        keras.Variable(np.ones((2, 3), "float32"), name=own)
+        for own in ("proxies", "proxies_of_another")
     )
     optimizer.build([proxies, other])
     initial = values(optimizer)

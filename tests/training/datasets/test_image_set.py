@@ -11,26 +11,16 @@ def images(names="abc", labels=LABELS):
     return ImageSet(labels=labels, class_names=names, paths=paths)
 
 
-def test_a_class_on_two_sides_is_refused():
-    with pytest.raises(ValueError, match=r"`train` and `test` of x.*\['c'\]"):
-        RetrievalSplits("x", train=images(), test=images("cde"))
-    with pytest.raises(ValueError, match="`test` and `validation`"):
-        RetrievalSplits(
-            "x",
-            train=images(),
-            test=images("def"),
-            validation=images("fgh"),
-        )
-
-
-def test_query_and_gallery_come_together():
-    sides = {"train": images(), "test": images("def")}
-    with pytest.raises(ValueError, match="gallery=None"):
-        RetrievalSplits("x", **sides, query=images("def"))
-    with pytest.raises(ValueError, match="same class names"):
-        RetrievalSplits(
-            "x", **sides, query=images("def"), gallery=images("dfe")
-        )
+def test_sides_that_do_not_fit_each_other_are_refused():
+    for test, others, message in (
+        ("cde", {}, r"`train` and `test` of x.*\['c'\]"),
+        ("def", {"validation": "fgh"}, "`test` and `validation`"),
+        ("def", {"query": "def"}, "gallery=None"),
+        ("def", {"query": "def", "gallery": "dfe"}, "same class names"),
+    ):
+        sides = {side: images(names) for side, names in others.items()}
+        with pytest.raises(ValueError, match=message):
+            RetrievalSplits("x", train=images(), test=images(test), **sides)
 
 
 def test_folds_of_validation_classes_partition_the_training_classes():

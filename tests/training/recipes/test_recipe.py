@@ -169,6 +169,11 @@ def test_choices_imply_their_settings():
     # Soft enough for a network with random weights.
     assert ms.loss_arguments.beta == 10.0
     assert named("folder", loss="ms").loss_arguments.beta == 40.0
+    # Own images start from ImageNet where Keras has its weights.
+    for name in ("folder", "folder-features", "csv"):
+        assert named(name).backbone_weights == "imagenet"
+    assert named("folder", backbone="resnet50").backbone_weights == "imagenet"
+    assert named("folder", backbone="glyph-cnn").backbone_weights is None
     proxies = named("glyphs", loss="proxy-nca")
     assert (proxies.samples_per_class, proxies.schedule) == (2, "cosine")
     sampled = named("glyphs", ccp="on")
@@ -180,13 +185,6 @@ def test_choices_imply_their_settings():
     assert (single.ccp_pool_size, single.normalization) == (7, "ball")
     fine_tuned = named("folder", loss="proxy-anchor")
     assert (fine_tuned.samples_per_class, fine_tuned.warmup_steps) == (1, 100)
-
-
-def test_own_images_start_from_imagenet_where_keras_has_its_weights():
-    for name in ("folder", "folder-features", "csv"):
-        assert named(name).backbone_weights == "imagenet"
-    assert named("folder", backbone="resnet50").backbone_weights == "imagenet"
-    assert named("folder", backbone="glyph-cnn").backbone_weights is None
 
 
 def test_every_name_has_a_recipe():

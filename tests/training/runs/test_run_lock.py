@@ -25,9 +25,7 @@ def test_a_second_training_is_refused_and_the_first_is_named(tmp_path):
             with run_lock(tmp_path):
                 pass
         assert (tmp_path / FILE).read_text().startswith(owner)
-
-
-def test_an_error_frees_the_run(tmp_path):
+    # An error frees the run.
     with pytest.raises(KeyboardInterrupt), run_lock(tmp_path):
         raise KeyboardInterrupt
     with run_lock(tmp_path):

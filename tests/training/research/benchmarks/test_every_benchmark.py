@@ -14,6 +14,7 @@ from training.research import report
 from training.research.benchmarks import (
     evaluation,
     pipeline,
+    pooling,
     retrieval,
     step_share,
 )
@@ -23,6 +24,7 @@ from training.research.pages import pages
 RUNS = {
     evaluation: ["plain product and top_k", "keras_gsp", "separate gallery"],
     retrieval: ["ExactIndex", "ExactIndex int8"],
+    pooling: [pooling.UNIT, "gap", pooling.OURS, "paper's 3 rounds"],
     step_share: ["ResNet50", "GSP, compiled by XLA", "ZSR", "XML"],
     pipeline: ["batches, mlrc-area", "step, gsp", "batches and step, gap"],
 }
@@ -66,3 +68,10 @@ def test_the_rival_of_scoring_finds_the_nearest():
     distances = np.linalg.norm(rows[:, None] - rows, axis=2)
     found = evaluation.search(rows, 5)
     assert (found == np.argsort(distances, axis=1)[:, :5]).all()
+
+
+def test_every_pooling_of_a_recipe_is_a_contender():
+    words = pooling.Settings().poolings
+    made = pooling.contenders(words, (2, 3, 3, 8, 2), 3)
+    assert set(words) < set(made)
+    assert {"gsp", "gap", "solar", "otk-large"} < set(words)
