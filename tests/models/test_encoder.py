@@ -331,16 +331,11 @@ def test_pool_first_with_gsp_matches_projected_features():
 
 
 def test_pool_first_projects_class_tokens_too():
-    encoder = build(
-        token_backbone(),
-        prefix_tokens=1,
-        prefix="concatenate",
-        normalization=None,
-        pool_first=True,
-    )
+    network = token_backbone()
+    options = {"prefix_tokens": 1, "prefix": "concatenate", "pool_first": True}
+    encoder = build(network, normalization=None, **options)
     tokens = np.random.default_rng(1).normal(size=(2, 10, 5))
-    backbone = keras.Model(encoder.input, encoder.get_layer("dense").output)
-    features = np.asarray(backbone(tokens))
+    features = np.asarray(network(tokens))
     (kernel,) = encoder.get_layer("projection").get_weights()
     expected = np.concatenate(
         [features[:, 1:].mean(1) @ kernel, features[:, 0] @ kernel], axis=1

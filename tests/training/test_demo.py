@@ -46,9 +46,7 @@ def test_the_table_has_mean_and_standard_deviation(runs):
     # Three seeds differ by 0.02: mean of the middle one, deviation 0.02.
     assert lines[2].startswith("| frozen | GAP | " + "0.120 ± 0.020 | " * 3)
     assert lines[5].startswith("| fine-tuned | GAP | 0.100 | ")
-
-
-def test_the_best_run_is_chosen_on_validation_letters(runs):
+    # The best run is chosen on validation letters.
     assert demo.best_run(runs) is runs["frozen", "GAP", 0]
 
 

@@ -15,7 +15,6 @@ from keras_gsp.data import ImageSet
 from keras_gsp.storage.checksums import write_checksums
 from training import export, search
 from training.browsing import export_search
-from training.browsing.exports import read_gallery_images, write_gallery_images
 from training.runs import export_run
 from training.runs.export_run import Export
 
@@ -54,14 +53,6 @@ def test_search_prints_a_table_and_draws_pictures(loaded, tmp_path, capsys):
     assert lines[1].endswith(image)
     assert "broken.jpg: unreadable" in lines[4]
     assert grid.stat().st_size > 1000 and why.stat().st_size > 1000
-
-
-def test_gallery_images_without_files_are_stored(tmp_path):
-    images = np.random.default_rng(0).integers(0, 256, (5, 4, 6, 3), "uint8")
-    write_gallery_images(tmp_path, images, np.array(list("abcde")))
-    found, ids = read_gallery_images(tmp_path)
-    np.testing.assert_array_equal(found, images)
-    assert ids.tolist() == list("abcde")
 
 
 @pytest.mark.slow
