@@ -83,16 +83,6 @@ def test_the_pull_decays_from_problem_to_problem():
         )
 
 
-def test_proxies_are_not_pulled():
-    proxies = gsp.layers.ClassProxies(2)
-    encoder = keras.Sequential([keras.Input((1,)), keras.layers.Dense(4)])
-    learner = gsp.models.MetricLearner(
-        encoder, proxies=proxies, anchor_weight=0.3
-    )
-    anchored = [tuple(anchor.shape) for anchor in learner.anchored.anchors]
-    assert anchored == [tuple(w.shape) for w in encoder.trainable_weights]
-
-
 class ThroughTheLoss(gsp.models.MetricLearner):
     """Takes Keras's own step: the pull is the gradient of the penalty."""
 

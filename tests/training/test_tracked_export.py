@@ -54,9 +54,8 @@ def test_its_recipe_and_weights_rebuild_it():
     np.testing.assert_allclose(
         found["distances"], expected.distances, atol=TOLERANCE
     )
-    assert found["ids"].numpy()[:, 0].astype(str).tolist() == [
-        ids[row] for row in queries
-    ]
+    nearest = found["ids"].numpy()[:, 0].astype(str)
+    assert nearest.tolist() == [ids[row] for row in queries]
     query = gsp.data.decode_image((FOLDER.parent / "query.png").read_bytes())
     np.testing.assert_array_equal(query, rendered.images[QUERY])
     threshold = facts["match_threshold"]["distance"]

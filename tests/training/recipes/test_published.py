@@ -229,8 +229,6 @@ def test_options_say_the_same_as_the_cells_of_the_tables():
         "sop", protocol="conventional", backbone="resnet50"
     )
     assert named("cars-xbm-s").loss == "c1"
-
-
-def test_a_small_memory_has_no_conventional_size():
+    # A small memory has no conventional size.
     with pytest.raises(ValueError, match="xbm-s.*protocol=conventional"):
         published_recipe("cub", "xbm-s", "c1", "conventional")

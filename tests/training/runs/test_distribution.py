@@ -38,19 +38,15 @@ def engine(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["data", "model", "mirrored"])
-def test_what_can_work_passes(engine, kind):
+def test_what_can_work_passes_and_another_backend_is_refused(
+    engine, monkeypatch, kind
+):
     engine(kind)
     Distribution(kind).check(RECIPE, num_classes=18)
-
-
-def test_one_device_is_never_refused(monkeypatch):
+    # One device is never refused.
     monkeypatch.setenv("KERAS_DISTRIBUTION_NUM_PROCESSES", "2")
     Distribution().check(RECIPE)
     assert Distribution().settings == {}
-
-
-@pytest.mark.parametrize("kind", ["data", "model", "mirrored"])
-def test_another_backend_is_refused(monkeypatch, kind):
     monkeypatch.setattr("keras.backend.backend", lambda: "other")
     with pytest.raises(ValueError, match="other. Set KERAS_BACKEND="):
         Distribution(kind).check(RECIPE)
