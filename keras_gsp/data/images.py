@@ -226,15 +226,6 @@ def _mapped(
     # `None` where the last batch may be shorter.
     known_length = batches.element_spec[1].shape[0]
 
-    def rows(step, indices):
-        indices = tf.cast(indices, "int64")
-        count = tf.size(indices, "int64")
-        # Place -1 is the extra row; a short batch is filled with index -1.
-        filled = tf.pad(indices, [[0, length - count]], constant_values=-1)
-        places = tf.concat([tf.range(count), [-1]], 0)
-        steps = tf.fill([count + 1], step)
-        return steps, places, tf.tile(filled[None], [count + 1, 1])
-
     def row(step, place, indices):
         image = tf.cond(
             place < 0,
@@ -249,17 +240,17 @@ def _mapped(
         checks = []
         if is_file:
             names = tf.gather(source, indices)
-            found = places[: tf.argmin(places)]  # up to the extra row
-            checks = [_all_read(names, found, preprocessing.max_pixels)]
+            checks = [_all_read(names, places, preprocessing.max_pixels)]
         with tf.control_dependencies(checks):
             images = tf.ensure_shape(images[:-1], (known_length, *shape))
-        return (
-            images if labels is None else (images, tf.gather(labels, indices))
-        )
+        if labels is None:
+            return images
+        return images, tf.gather(labels, indices)
 
     # The functions branch on Python values alone: converting took seconds.
     rows, row, finished = map(
-        tf.autograph.experimental.do_not_convert, (rows, row, finished)
+        tf.autograph.experimental.do_not_convert,
+        (partial(_rows_of_batch, length), row, finished),
     )
     num_batches = batches.cardinality()
     elements = batches.map(rows).unbatch()
@@ -273,10 +264,24 @@ def _mapped(
     return untuned(batches.prefetch(2))
 
 
-def _all_read(names, places, max_pixels):
-    """Asserts that every place of a batch was read."""
+def _rows_of_batch(length, step, indices):
+    """Step, place and all indices for each image, and for the extra row."""
     import tensorflow as tf
 
+    indices = tf.cast(indices, "int64")
+    count = tf.size(indices, "int64")
+    # Place -1 is the extra row; a short batch is filled with index -1.
+    filled = tf.pad(indices, [[0, length - count]], constant_values=-1)
+    places = tf.concat([tf.range(count), [-1]], 0)
+    steps = tf.fill([count + 1], step)
+    return steps, places, tf.tile(filled[None], [count + 1, 1])
+
+
+def _all_read(names, places, max_pixels):
+    """Asserts that every place of a batch before the extra row was read."""
+    import tensorflow as tf
+
+    places = places[: tf.argmin(places)]
     is_read = tf.scatter_nd(
         places[:, None], tf.ones_like(places), tf.shape(names, "int64")
     )

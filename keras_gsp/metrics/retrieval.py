@@ -141,11 +141,7 @@ def retrieval_scores(
         "average_precision": average_precision,
     }
     check_count(is_optional=True, block_size=block_size)
-    if not set(reranking) <= set(RERANKINGS):
-        raise ValueError(
-            f"`reranking` must hold names of {RERANKINGS}. "
-            f"Received: reranking={tuple(reranking)}."
-        )
+    _check_reranking(reranking)
     sides = searched_sides(
         embeddings,
         labels,
@@ -173,24 +169,29 @@ def retrieval_scores(
             name: _means(rows_of(hits[name]()), counts) for name in reranking
         }
     if per_class:
-        scores["per_class"] = {
-            name: _means(
-                {key: row[is_own] for key, row in rows.items()}, counts[is_own]
-            )
-            for name, is_own in _members(sides)
-        }
+        scores["per_class"] = _means_of_classes(sides, rows, counts)
     if per_query:
         scores["per_query"] = rows
     return scores
 
 
-def _members(sides):
-    """Yields each class of the queries and which of them are its members."""
-    codes = sides.codes
+def _check_reranking(reranking):
+    if not set(reranking) <= set(RERANKINGS):
+        raise ValueError(
+            f"`reranking` must hold names of {RERANKINGS}. "
+            f"Received: reranking={tuple(reranking)}."
+        )
+
+
+def _means_of_classes(sides, rows, counts):
+    """Returns the scores of each class that has queries."""
+    codes, found = sides.codes, {}
     for code, name in enumerate(sides.classes):
         is_own = codes[:, code] if codes.ndim == 2 else codes == code
         if is_own.any():
-            yield name, is_own
+            own = {key: row[is_own] for key, row in rows.items()}
+            found[name] = _means(own, counts[is_own])
+    return found
 
 
 def _reranked_hits(sides, gallery, relevance, ranked):
