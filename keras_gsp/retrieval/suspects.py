@@ -1,6 +1,7 @@
 """Finds wrong labels, near duplicates and outliers of a labeled collection."""
 
 import dataclasses
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -90,9 +91,6 @@ def suspects(
             order, such as a `FaissIndex`, for collections of more than about
             100,000 items. Default `None`: exact search.
 
-    Returns:
-        `Suspects`.
-
     Raises:
         ValueError: fewer than two classes, not more items than
             `num_neighbors`, an index of another number of items, or zero
@@ -114,10 +112,9 @@ def suspects(
     ```
 
     Reference:
-        Northcutt, Jiang and Chuang, "Confident Learning: Estimating
-        Uncertainty in Dataset Labels", JAIR 2021. They compare a class's mean
-        probability with the probability of another class, here with that of
-        the label itself, which also works with a handful of items a class.
+        Northcutt, Jiang and Chuang, "Confident Learning", JAIR 2021. They
+        compare a class's mean probability with that of another class, here
+        with that of the label itself: a handful of items a class is enough.
     """
     rows = checked_embeddings(embeddings).astype("float32")
     labels = checked_labels(labels, len(rows))
@@ -241,12 +238,11 @@ def _duplicates(near, distances):
 def _same_classes(own, other, best, codes, sizes):
     """Pairs of class numbers of which each finds the other as near."""
     mixed = other / np.maximum(own + other, 1e-30) / sizes[codes]
-    shares: dict[tuple[int, int], float] = {}
+    shares: Counter = Counter()
     for item in np.flatnonzero(sizes[codes] > 1).tolist():
-        pair = int(codes[item]), int(best[item])
-        shares[pair] = shares.get(pair, 0.0) + mixed[item]
+        shares[int(codes[item]), int(best[item])] += mixed[item]
     found = {
-        (one, two): min(share, shares.get((two, one), 0.0))
+        (one, two): min(share, shares[two, one])
         for (one, two), share in shares.items()
         if one < two
     }
