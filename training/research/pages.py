@@ -91,6 +91,7 @@ PAGES = {
     "proxies": Page(
         "One set of sampled proxies, or several problems: CCP", ("ccp",)
     ),
+    "advice": Page("Is the advice to train, or not, right?", ("advice",)),
     "zero_shot_prediction": Page(
         "Do prototypes transfer to unseen classes?",
         ("zero_shot_prediction_seen", "zero_shot_prediction"),

@@ -1,0 +1,117 @@
+"""Advice on a folder of images: what is tried, scored, said and refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.training.datasets import layouts
+from training import advise
+from training.advising import trial
+from training.advising.trial import FOLDS, Step
+from training.recipes.glyph_network import glyph_network
+from training.recipes.recipe import Recipe
+
+SIZE = 24
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    file = tmp_path_factory.mktemp("weights") / "glyph.weights.h5"
+    glyph_network((SIZE, SIZE, 3), "glyph-cnn").save_weights(file)
+    return file
+
+
+def command(folder, weights, num_classes=12, **own):
+    names = [f"class {i}" for i in range(num_classes)]
+    images = layouts.folder(folder / "images", names, images=4)
+    options = {
+        "--data-dir": images,
+        "--backbones": f"glyph-cnn={weights}",
+        "--crop-size": SIZE,
+        "--head-steps": 2,
+        "--tuning-steps": 2,
+        "--output": folder / "advice",
+        **own,
+    }
+    return [str(part) for pair in options.items() for part in pair]
+
+
+def step(name, *scores):
+    """A step with these scores of classes of two queries, in one fold."""
+    return Step(
+        name,
+        Recipe(),
+        [np.repeat(np.array(scores, float), 2)],
+        [np.repeat(np.arange(len(scores)), 2)],
+    )
+
+
+RAW = step("raw features", 10, 20, 30, 40, 50, 60)
+SURE = step("head", 15, 26, 34, 45, 56, 64)
+UNSURE = step("LoRA", 40, 5, 60, 30, 80, 50)
+WORSE = step("head", 5, 14, 26, 35, 44, 56)
+
+
+@pytest.mark.parametrize(
+    ("steps", "best", "says"),
+    [
+        ([RAW, WORSE], RAW, "Do not train"),
+        ([RAW, SURE], SURE, "Train: head"),
+        ([RAW, SURE, UNSURE], SURE, "cannot tell whether more gains 1"),
+    ],
+    ids=["worse", "sure", "unsure"],
+)
+def test_sentence_follows_the_intervals(steps, best, says):
+    assert says in advise.verdict(steps, best, worth=1.0)
+
+
+def test_gain_is_the_paired_difference_of_common_folds():
+    longer = step("head", 15, 26, 34, 45, 56, 64)
+    longer.scores.append(np.full(4, 99.0))
+    longer.classes.append(np.array([10, 10, 11, 11]))
+    gain = longer.gain(RAW)
+    assert gain["difference"] == pytest.approx(5.0)
+    assert gain["low"] < 5 < gain["high"]
+
+
+@pytest.mark.slow
+def test_every_class_is_held_out_once_and_a_second_call_trains_nothing(
+    tmp_path, weights, capsys, monkeypatch
+):
+    for name in ("POOLINGS", "LOSSES", "HEAD_RATES", "LORA_RATES"):
+        monkeypatch.setattr(trial, name, getattr(trial, name)[:1])
+    given = command(tmp_path, weights, **{"--minutes": 30, "--worth": 1e-6})
+    advise.main(given)
+    found = json.loads((tmp_path / "advice" / "advice.json").read_text())
+    assert found["classes"] == 12
+    assert found["images"] == 48
+    names = [row["step"] for row in found["rows"]]
+    assert names[:3] == ["raw features", "whitening", "head"]
+    assert found["rows"][0]["folds"] == FOLDS
+    assert set(found["hints"]) >= {"cutting images closer"}
+    assert "training.train" in found["command"]
+    runs = {
+        file: file.stat().st_mtime_ns
+        for file in (tmp_path / "advice" / "runs").glob("*/scores.json")
+    }
+    advise.main(given)
+    assert runs == {
+        file: file.stat().st_mtime_ns
+        for file in (tmp_path / "advice" / "runs").glob("*/scores.json")
+    }
+    again = json.loads((tmp_path / "advice" / "advice.json").read_text())
+    assert again["rows"] == found["rows"]
+    assert "# Should I train?" in capsys.readouterr().out
+
+
+def test_without_time_only_raw_features_are_scored(tmp_path, weights):
+    advise.main(command(tmp_path, weights, **{"--minutes": 1e-6}))
+    found = json.loads((tmp_path / "advice" / "advice.json").read_text())
+    assert [row["step"] for row in found["rows"]] == ["raw features"]
+    assert set(found["skipped"]) >= {"whitening", "head", "LoRA"}
+
+
+def test_a_folder_with_few_classes_is_refused(tmp_path, weights):
+    with pytest.raises(SystemExit, match=r"at least 12 classes.*: 11 classes"):
+        advise.main(command(tmp_path, weights, num_classes=11))

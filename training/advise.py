@@ -1,0 +1,271 @@
+"""Should I train at all? `python -m training.advise --data-dir my_images`.
+
+Tries steps of growing cost on a folder of images: raw features, whitening,
+heads on the frozen backbone, LoRA, fine-tuning. Each is scored on classes that
+it has not seen. A step whose first fold excludes a gain of `--worth` points
+ends there; where that is LoRA, fine-tuning is not tried. A command that was
+stopped goes on when it is given again.
+
+`--output` gets advice.md, advice.png and advice.json.
+"""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from training.recipes.named import named
+from training.recipes.recipe import Recipe
+from training.recipes.settings import check_fields, positive
+from training.runs.command_line import run_command
+from training.runs.run_directory import write_json, write_text
+
+# Settings of the winner's command, but for `steps`: its recipe has more.
+OPTIONS = (
+    *("backbone", "backbone_width", "backbone_weights", "crop_size"),
+    *("frozen", "cache_features", "lora_rank", "whitening", "loss", "pooling"),
+    *("transport_ratio", "inverse_temperature", "learning_rate"),
+)
+
+
+@dataclass(frozen=True)
+class AdviseCommand:
+    """Finds out what training would gain on a folder of images."""
+
+    data_dir: str
+    """Folder or archive of images with one folder per class, or list file."""
+    dataset: Literal["folder", "csv"] = "folder"
+    """Layout of the data set, as for training.train."""
+    minutes: Annotated[float, positive] = 10.0
+    """Minutes to spend; a step that would take longer is not begun."""
+    worth: Annotated[float, positive] = 1.0
+    """Points of MAP@R, in %, that a more expensive step must gain."""
+    backbones: tuple[str, ...] = ("mobilenet-v2",)
+    """Pretrained networks to compare: NAME, NAME@WIDTH, NAME=FILE or
+    NAME@WIDTH=FILE with a file of weights; without one, those of ImageNet."""
+    crop_size: Annotated[int, positive] = 160
+    """Side of the images, in pixels."""
+    head_steps: Annotated[int, positive] = 400
+    """Training steps of a head."""
+    tuning_steps: Annotated[int, positive] = 200
+    """Training steps of LoRA and of fine-tuning."""
+    output: Path = Path("runs/advice")
+    """Folder of the runs and of the result."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not self.backbones:
+            raise ValueError("`backbones` must name one. Received: none.")
+
+    def features(self) -> list[Recipe]:
+        """Recipes of the raw features of each backbone."""
+        return [self._features(text) for text in self.backbones]
+
+    def _features(self, text):
+        name, _, file = text.partition("=")
+        name, _, width = name.partition("@")
+        own: dict[str, Any] = {}
+        if width:
+            own["backbone_width"] = float(width)
+        if file:
+            own["backbone_weights"] = file
+        return named("folder-features", backbone=name).with_(
+            dataset=self.dataset,
+            data_dir=self.data_dir,
+            crop_size=self.crop_size,
+            steps=0,
+            **own,
+        )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line."""
+    run_command("advise", __doc__, AdviseCommand, _advise, arguments)
+
+
+def _advise(command):
+    from training.advising.trial import MIN_CLASSES, Trial
+    from training.datasets.reading import READERS
+    from training.recipes.data import check_sources
+
+    features = command.features()
+    for recipe in features:
+        check_sources(recipe)
+    splits = READERS[command.dataset](command.data_dir)
+    count = splits.train.num_classes + splits.test.num_classes
+    if count < MIN_CLASSES:
+        raise ValueError(
+            f"`data_dir` must have at least {MIN_CLASSES} classes, so that "
+            "each third holds some out, and some of the others validate. "
+            f"Received: {count} classes in {command.data_dir}."
+        )
+    trial = Trial(
+        features,
+        command.output,
+        minutes=command.minutes,
+        worth=command.worth,
+        head_steps=command.head_steps,
+        tuning_steps=command.tuning_steps,
+    )
+    trial.run()
+    advice = advice_of(command, trial)
+    write_json(command.output / "advice.json", advice)
+    draw(advice, command.output / "advice.png")
+    page = page_of(advice)
+    write_text(command.output / "advice.md", page)
+    print(f"\n{page}\n{command.output}/: advice.md, advice.png, advice.json")
+
+
+def advice_of(command: AdviseCommand, trial: Any) -> dict:
+    """Returns everything that the command found out, for JSON."""
+    raw, best = trial.steps[0], trial.best
+    milliseconds = trial.milliseconds(best.recipe)
+    rows = [
+        {
+            "step": step.name,
+            "chosen": _chosen(step, raw),
+            "map_at_r": step.map_at_r,
+            "gain": step.gain(raw) if step is not raw else None,
+            "folds": len(step.scores),
+            "minutes": step.minutes,
+            "note": step.note,
+        }
+        for step in trial.steps
+    ]
+    return {
+        "sentence": verdict(trial.steps, best, command.worth),
+        "command": shlex.join(training_command(command, best.recipe)),
+        "milliseconds": milliseconds,
+        "classes": sum(len({*labels}) for labels in raw.classes),
+        "images": sum(map(len, raw.classes)),
+        "worth": command.worth,
+        "rows": rows,
+        "skipped": trial.skipped,
+        "hints": trial.hints(),
+    }
+
+
+def verdict(steps: list, best: Any, worth: float) -> str:
+    """Says in one or two sentences what to do.
+
+    Args:
+        steps: The steps that were scored, raw features first.
+        best: The step that is chosen.
+        worth: Points that make a step worth its cost.
+    """
+    raw = steps[0]
+    if best is raw:
+        text = "Do not train: search with the raw features."
+    else:
+        what = "Whiten" if best.name == "whitening" else f"Train: {best.name}"
+        text = (
+            f"{what}, which gains {_interval(best.gain(raw))} points of MAP@R "
+            "over the raw features."
+        )
+    open_steps = [
+        f"{step.name} ({_interval(gain)})"
+        for step in steps
+        if step is not best
+        and (gain := step.gain(best))["high"] >= worth
+        and steps.index(step) > steps.index(best)
+    ]
+    if open_steps:
+        text += (
+            f" These images cannot tell whether more gains {worth:g} points "
+            f"beyond that: {', '.join(open_steps)}."
+        )
+    return text
+
+
+def training_command(command: AdviseCommand, recipe: Recipe) -> list[str]:
+    """Returns the command that trains a recipe to its end."""
+    is_list = command.dataset == "csv"
+    name = "csv" if is_list or not recipe.cache_features else "folder-features"
+    name = name if is_list or recipe.cache_features else "folder"
+    base = named(name, loss=recipe.loss)
+    words = ["python", "-m", "training.train", name]
+    words += ["--data-dir", command.data_dir]
+    options = [one for one in OPTIONS if recipe.steps or one != "loss"]
+    for option in [*options, *(() if recipe.steps else ("steps",))]:
+        value = getattr(recipe, option)
+        if option in ("loss", "pooling") or value != getattr(base, option):
+            words += [f"--{option.replace('_', '-')}", str(value)]
+    return words
+
+
+def page_of(advice: dict) -> str:
+    """Returns the advice as Markdown."""
+    lines = ["# Should I train?", "", advice["sentence"], ""]
+    lines += [
+        "| step | chosen | MAP@R % | gain over raw | folds | minutes |",
+        "| --- | --- | ---: | --- | ---: | ---: |",
+    ]
+    for row in advice["rows"]:
+        cells = [row["step"], row["chosen"], f"{row['map_at_r']:.1f}"]
+        gain = _interval(row["gain"]) if row["gain"] else ""
+        note = f" ({row['note']})" if row["note"] else ""
+        cells += [gain + note, str(row["folds"]), f"{row['minutes']:.1f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        f"| {name} | not tried, no time: {minutes:.1f} min or more | | | 0 | |"
+        for name, minutes in advice["skipped"].items()
+    ]
+    lines += [
+        "",
+        f"{advice['images']:,} images of {advice['classes']} classes, each "
+        "held out once. Gains are points of MAP@R, query by query, with 95 % "
+        f"intervals over classes. An image takes {advice['milliseconds']:.1f} "
+        "ms through the backbone.",
+        "",
+        "Train it to its end:",
+        "",
+        f"    {advice['command']}",
+        "",
+        "What other images would change, estimated by leaving half out, or by "
+        "cutting to 70 % of the side:",
+        "",
+    ]
+    lines += [
+        f"- {name}: {_interval(gain)}" for name, gain in advice["hints"].items()
+    ]
+    return "\n".join([*lines, "", "![Gain against minutes](advice.png)", ""])
+
+
+def draw(advice: dict, path: Path) -> None:
+    """Draws the gain of each step against the minutes until then."""
+    from training.pictures.palette import BLUE, GRAY, picture
+
+    with picture(path, figsize=(7, 4)) as axes:
+        axis, minutes = axes[0, 0], 0.0
+        for row in advice["rows"]:
+            minutes += row["minutes"]
+            gain = row["gain"] or {"difference": 0, "low": 0, "high": 0}
+            middle = gain["difference"]
+            ends = [[middle - gain["low"]], [gain["high"] - middle]]
+            axis.errorbar(minutes, middle, ends, fmt="o", color=BLUE, capsize=4)
+            axis.annotate(
+                row["step"],
+                (minutes, middle),
+                xytext=(8, 6),
+                textcoords="offset points",
+            )
+        axis.axhline(0, color=GRAY, linewidth=1)
+        axis.margins(x=0.2)
+        axis.set_xlabel("minutes")
+        axis.set_ylabel("gain over raw features\n(points of MAP@R)")
+
+
+def _chosen(step, raw):
+    recipe = step.recipe
+    if not recipe.steps:
+        words = [recipe.backbone, f"width {recipe.backbone_width:g}"]
+        return ", ".join(words if step is raw else [recipe.whitening])
+    return f"{recipe.loss}, {recipe.pooling}, rate {recipe.learning_rate:g}"
+
+
+def _interval(gain):
+    return "{difference:+.1f} [{low:+.1f}, {high:+.1f}]".format(**gain)
+
+
+if __name__ == "__main__":
+    main()

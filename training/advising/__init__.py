@@ -1,0 +1,1 @@
+"""What training would gain, tried step by step."""

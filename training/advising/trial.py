@@ -1,0 +1,326 @@
+"""Steps of growing cost from a pretrained network, scored on unseen classes.
+
+Three folds hold a third of the classes out in turn. In each, a quarter of the
+other classes validates: on it, in the first fold, a step chooses its loss,
+pooling and learning rate. The classes held out are only scored.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.datasets.image_set import RetrievalSplits
+from training.recipes.recipe import Recipe
+from training.runs.run_directory import RunDirectory, write_json
+
+FOLDS, VALIDATION_FOLDS = 3, 4
+# With fewer, a fold has two classes to validate with.
+MIN_CLASSES = 12
+POOLINGS: tuple[dict[str, Any], ...] = (
+    {"pooling": "gap"},
+    {"pooling": "gsp"},
+    {
+        "pooling": "gsp-affine",
+        "transport_ratio": 0.1,
+        "inverse_temperature": 80.0,
+    },
+    {"pooling": "delf"},
+    {"pooling": "sim-pool"},
+)
+LOSSES = "ms", "proxy-anchor"
+HEAD_RATES, LORA_RATES, TUNING_RATES = (6e-4, 3e-3), (1e-4, 1e-3), (1e-5, 1e-4)
+EVALUATIONS = 4
+# Settings that images, or their features, depend on.
+OF_IMAGES = (
+    *("cache_features", "crop_size", "resize"),
+    *("backbone", "backbone_weights", "backbone_width"),
+)
+# Side of a closer cut, as a share of the image's.
+CLOSER = 0.7
+# A training step costs about three passes through the backbone.
+PASSES = 3
+
+
+@dataclass(eq=False)
+class Step:
+    """One way from images to embeddings, and how well it does.
+
+    Attributes:
+        name: Name in the table.
+        recipe: Its settings, chosen on validation classes.
+        scores: MAP@R of each query, in %, for each fold.
+        classes: Classes of the queries, for each fold.
+        minutes: Minutes of all its runs.
+        note: Why not all folds were scored, if so.
+    """
+
+    name: str
+    recipe: Recipe
+    scores: list[np.ndarray] = field(default_factory=list)
+    classes: list[np.ndarray] = field(default_factory=list)
+    minutes: float = 0.0
+    note: str = ""
+
+    @property
+    def map_at_r(self) -> float:
+        """Mean over queries, in %."""
+        return float(np.mean(np.concatenate(self.scores)))
+
+    def gain(self, base: "Step") -> dict[str, float]:
+        """Paired difference to another step in points, with 95 % interval."""
+        from keras_gsp.metrics import paired_difference
+
+        count = min(len(self.scores), len(base.scores))
+        found = paired_difference(
+            np.concatenate(self.scores[:count]),
+            np.concatenate(base.scores[:count]),
+            np.concatenate(self.classes[:count]),
+        )
+        return {name: found[name] for name in ("difference", "low", "high")}
+
+
+class Trial:
+    """Tries one step after another.
+
+    Args:
+        features: Recipes of the raw features of each backbone.
+        folder: Folder of the runs; finished ones are not repeated.
+        minutes: A step that would take longer is not begun.
+        worth: Points of MAP@R below which a gain is not worth a step.
+        head_steps: Training steps of a head.
+        tuning_steps: Training steps of LoRA and fine-tuning.
+
+    Attributes:
+        steps: The steps that were scored, in order.
+        skipped: Step -> minutes that it would have taken.
+    """
+
+    def __init__(
+        self,
+        features: Sequence[Recipe],
+        folder: Path,
+        *,
+        minutes: float,
+        worth: float,
+        head_steps: int,
+        tuning_steps: int,
+    ) -> None:
+        self.features, self.folder, self.worth = features, folder, worth
+        self.head_steps, self.tuning_steps = head_steps, tuning_steps
+        self.end = time.monotonic() + 60 * minutes
+        self.steps: list[Step] = []
+        self.skipped: dict[str, float] = {}
+        self._images: dict[tuple, Any] = {}
+        # Of each run of the step at hand.
+        self._seconds: dict[str, float] = {}
+
+    def run(self) -> None:
+        """Fills `steps`, until a step is not worth it or the time is up."""
+        raw = self._try("raw features", self.features)
+        channels = self._splits(raw.recipe, 0).train.images.shape[-1]
+        flat = raw.recipe.with_(
+            embedding_size=min(raw.recipe.embedding_size, channels)
+        )
+        whitened = [flat.with_(whitening=kind) for kind in ("pca", "learned")]
+        self._try("whitening", whitened)
+        head = _trained(raw.recipe, self.head_steps)
+        step = self._try(
+            "head",
+            [head.with_(**own) for own in POOLINGS],
+            HEAD_RATES,
+            lambda best: [best.with_(loss=loss) for loss in LOSSES],
+        )
+        tuned = _trained(step.recipe if step else head, self.tuning_steps)
+        tuned = tuned.with_(cache_features=False, frozen="batch-norm")
+        tuned = tuned.with_(augmentation="mlrc-area")
+        lora = self._try("LoRA", [tuned.with_(lora_rank=8)], LORA_RATES)
+        if lora is not None and not lora.note:
+            self._try("fine-tuning", [tuned], TUNING_RATES)
+
+    @property
+    def best(self) -> Step:
+        """The first step that no later one surely beats by `worth`."""
+        best = self.steps[0]
+        for step in self.steps[1:]:
+            gain = step.gain(best)
+            if gain["low"] > 0 and gain["difference"] >= self.worth:
+                best = step
+        return best
+
+    def hints(self) -> dict[str, dict[str, float]]:
+        """Gains of other data, estimated by subsampling and a closer cut."""
+        raw, found = self.steps[0], {}
+        side = round(raw.recipe.crop_size / CLOSER)
+        closer = Step("", raw.recipe.with_(resize=side))
+        self._score(closer, len(raw.scores))
+        found["cutting images closer"] = closer.gain(raw)
+        for head in [step for step in self.steps if step.name == "head"]:
+            for name, half in (
+                ("twice the classes", _half_of_classes),
+                ("twice the images of a class", _half_of_images),
+            ):
+                less = Step("", head.recipe)
+                self._score(less, len(head.scores), half)
+                found[name] = head.gain(less)
+        return found
+
+    def milliseconds(self, recipe: Recipe) -> float:
+        """Time of one image through the backbone, in a batch of 32."""
+        from keras_gsp.embeddings.processes import predictor
+        from training.recipes.backbone import build_backbone
+
+        plain = recipe.with_(cache_features=False, lora_rank=None)
+        side = recipe.crop_size
+        predict = predictor(build_backbone(plain, (side, side, 3)))
+        images = np.zeros((32, side, side, 3), "uint8")
+        predict(images)
+        start = time.perf_counter()
+        predict(images)
+        return 1000 * (time.perf_counter() - start) / len(images)
+
+    def _try(self, name, recipes, rates=(), more=None):
+        """Scores a step; None if there is no time for it."""
+        seconds = self._predicted(recipes[0]) * max(1, len(rates))
+        if self.steps and time.monotonic() + seconds > self.end:
+            self.skipped[name] = seconds / 60
+            print(f"{name}: not tried, needs {seconds / 60:.1f} min or more")
+            return None
+        self._seconds.clear()
+        chosen = self._chosen(recipes, rates)
+        if more is not None:
+            other = self._chosen(more(chosen), rates)
+            chosen = self._chosen([chosen, other])
+        step = Step(name, chosen)
+        self._score(step, 1)
+        rest = (FOLDS - 1) * max(self._seconds.values())
+        if self.steps and step.gain(self.best)["high"] < self.worth:
+            step.note = "stopped: its first fold excludes a gain worth it"
+        elif self.steps and time.monotonic() + rest > self.end:
+            step.note = "one fold: no time for the others"
+        else:
+            self._score(step, FOLDS)
+        step.minutes = sum(self._seconds.values()) / 60
+        self.steps.append(step)
+        print(f"{name}: MAP@R {step.map_at_r:.1f} %. {step.note}", flush=True)
+        return step
+
+    def _chosen(self, recipes, rates=()):
+        """The recipe and rate with the best score on validation classes."""
+        tried = [
+            recipe.with_(learning_rate=rate) if rate else recipe
+            for recipe in recipes
+            for rate in rates or (None,)
+        ]
+        scores: dict[Recipe, float] = {}
+        for recipe in tried:
+            if not scores or time.monotonic() < self.end:
+                scores[recipe] = self._validation_score(recipe)
+        return max(scores, key=scores.__getitem__)
+
+    def _validation_score(self, recipe):
+        if not recipe.steps:
+            directory = self._run(recipe, 0, of_validation=True)
+            return directory.read_scores()["map_at_r"]
+        directory = self._run(recipe, 0)
+        lines = directory.read_history()
+        return max(line[f"val_{recipe.chosen_by}"] for line in lines)
+
+    def _score(self, step, num_folds, half=None):
+        """Adds the scores of further folds to a step."""
+        import keras_gsp as gsp
+        from training.runs.scoring import load_test_embeddings
+
+        for fold in range(len(step.scores), num_folds):
+            directory = self._run(step.recipe, fold, half=half)
+            labels = self._splits(step.recipe, fold).test.labels
+            found = gsp.metrics.retrieval_scores(
+                load_test_embeddings(directory.path)["test"],
+                labels,
+                per_query=True,
+            )
+            step.scores.append(100 * found["per_query"]["map_at_r"])
+            # A class is in one fold alone.
+            step.classes.append(labels + fold * 10**6)
+
+    def _run(self, recipe, fold, *, half=None, of_validation=False):
+        """Trains one run, or finds it finished, and returns its directory."""
+        from training.recipes.data import check_classes
+        from training.runs.train_run import train_run
+
+        part = [getattr(half, "__name__", ""), of_validation, fold]
+        content = json.dumps([recipe.settings, part], default=str)
+        name = hashlib.sha256(content.encode()).hexdigest()[:12]
+        directory = RunDirectory(self.folder / "runs" / name)
+        times = directory.path / "seconds.json"
+        if directory.is_finished and times.exists():
+            self._seconds[name] = json.loads(times.read_text())["seconds"]
+            return directory
+        splits = self._splits(recipe, fold)
+        if half is not None:
+            splits = replace(splits, train=half(splits.train))
+        if of_validation:
+            splits = replace(
+                splits, test=splits.validation, validation=splits.test
+            )
+        count = min(recipe.classes_per_batch, splits.train.num_classes)
+        recipe = recipe.with_(classes_per_batch=count)
+        check_classes(recipe, splits)
+        start = time.monotonic()
+        if not directory.is_finished:
+            train_run(
+                recipe,
+                splits,
+                directory,
+                label=f"{recipe.loss} {recipe.pooling} fold {fold}",
+                keep_embeddings=True,
+            )
+        self._seconds[name] = time.monotonic() - start
+        write_json(times, {"seconds": self._seconds[name]})
+        return directory
+
+    def _splits(self, recipe, fold):
+        """The classes that train, validate and are held out."""
+        from training.recipes.data import read_recipe
+
+        key = tuple(getattr(recipe, name) for name in OF_IMAGES)
+        if key not in self._images:
+            self._images[key] = read_recipe(recipe).every_image()
+        images = self._images[key]
+        order = np.random.default_rng(0).permutation(images.num_classes)
+        folds = np.array_split(order, FOLDS)
+        rest = np.concatenate(folds[:fold] + folds[fold + 1 :])
+        return RetrievalSplits(
+            "images",
+            train=images.of_classes(rest),
+            test=images.of_classes(folds[fold]),
+        ).with_validation(VALIDATION_FOLDS, 0)
+
+    def _predicted(self, recipe):
+        """Seconds of a run that trains the backbone; heads take few."""
+        if recipe.cache_features:
+            return 0.0
+        splits = self._splits(recipe, 0)
+        passes = PASSES * recipe.batch_size * recipe.steps
+        passes += len(splits.validation) * recipe.evaluations
+        passes += len(splits.test)
+        return passes * self.milliseconds(recipe) / 1000
+
+
+def _trained(recipe, steps):
+    return recipe.with_(
+        steps=steps, steps_per_evaluation=max(1, steps // EVALUATIONS)
+    )
+
+
+def _half_of_classes(images):
+    return images.of_classes(np.arange(0, images.num_classes, 2))
+
+
+def _half_of_images(images):
+    return images.of_each_class(max(2, int(np.median(images.class_sizes)) // 2))

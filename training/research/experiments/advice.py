@@ -1,0 +1,164 @@
+r"""How often is `training.advise` right, and how much time does it save?
+
+    python -m training.research.experiments.advice --data-dirs birds50.zip emoji.zip \
+        --backbones mobilenet-v2@0.35=mobilenet_v2_035.weights.h5
+
+The advice of a few minutes on each set of images, beside every step trained to
+its end with nothing stopped, on the same folds of classes. The advice is right
+if the step that it names, trained to its end, is at most one point of MAP@R
+below the best one. Glyphs are canvases of letters among symbols, written to a
+folder as a user has one.
+"""
+
+import tempfile
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from training.advise import AdviseCommand, verdict
+from training.advising.trial import Trial
+from training.pictures.palette import BLUE, picture
+from training.research.report import (
+    ExperimentSettings,
+    markdown_table,
+    run_experiment,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(ExperimentSettings):
+    """Images, networks, and the length of both trainings."""
+
+    data_dirs: tuple[Path, ...]
+    """Folders or archives of images."""
+    backbones: tuple[str, ...]
+    """As for training.advise."""
+    glyph_classes: int = 60
+    """Classes of `glyphs` to write; 0: none."""
+    crop_size: int = 96
+    """Side of the images."""
+    minutes: float = 10.0
+    """Time of the advice."""
+    steps: tuple[int, int] = (400, 150)
+    """Steps of heads, and of LoRA and fine-tuning, for the advice."""
+    full_steps: tuple[int, int] = (1200, 450)
+    """The same, to the end."""
+    folder: Path | None = None
+    """Folder of the runs, kept; a temporary one by default."""
+
+    def small(self) -> "Settings":
+        """A few steps."""
+        return replace(
+            self, steps=(2, 2), full_steps=(4, 4), glyph_classes=0, minutes=0.1
+        )
+
+
+def measure(settings: Settings) -> list[dict[str, Any]]:
+    """Returns one row for each set of images."""
+    with tempfile.TemporaryDirectory() as aside:
+        folder = settings.folder or Path(aside)
+        sources = list(settings.data_dirs)
+        if settings.glyph_classes:
+            sources.append(_glyph_folder(settings, folder / "glyphs"))
+        return [_row(settings, source, folder) for source in sources]
+
+
+def _row(settings, source, folder):
+    command = AdviseCommand(
+        data_dir=str(source),
+        backbones=settings.backbones,
+        crop_size=settings.crop_size,
+    )
+
+    def tried(name, minutes, worth, steps):
+        trial = Trial(
+            command.features(),
+            folder / f"{source.stem}-{name}",
+            minutes=minutes,
+            worth=worth,
+            head_steps=steps[0],
+            tuning_steps=steps[1],
+        )
+        trial.run()
+        return trial
+
+    advice = tried("advice", settings.minutes, command.worth, settings.steps)
+    full = tried("full", inf, -inf, settings.full_steps)
+    ends = {step.name: step.map_at_r for step in full.steps}
+    chosen, best = advice.best.name, max(ends, key=ends.__getitem__)
+    return {
+        "data": source.stem,
+        "sentence": verdict(advice.steps, advice.best, command.worth),
+        "advised": chosen,
+        "best": best,
+        "ends": ends,
+        "lost": ends[best] - ends[chosen],
+        "is_right": ends[best] - ends[chosen] <= command.worth,
+        "minutes": sum(step.minutes for step in advice.steps),
+        "full_minutes": sum(step.minutes for step in full.steps),
+    }
+
+
+def _glyph_folder(settings, folder):
+    """Writes canvases of glyphs to one folder for each letter."""
+    from PIL import Image
+
+    from training.datasets import glyphs
+
+    images = glyphs.load().test
+    for row in range(len(images)):
+        label = int(images.labels[row])
+        file = folder / f"letter {label:03}" / f"{row}.png"
+        if label < settings.glyph_classes and not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(images.images[row]).save(file)
+    return folder
+
+
+def table(results: list[dict]) -> str:
+    """One row for each set of images."""
+    names = list(dict.fromkeys(name for row in results for name in row["ends"]))
+    headings = ["data", "advised", *(f"{name}, to its end" for name in names)]
+    headings += ["lost", "right", "minutes", "minutes of everything"]
+    rows = [
+        [
+            row["data"],
+            row["advised"],
+            *(f"{row['ends'][name]:.1f}" for name in names),
+            f"{row['lost']:.1f}",
+            "yes" if row["is_right"] else "no",
+            f"{row['minutes']:.1f}",
+            f"{row['full_minutes']:.1f}",
+        ]
+        for row in results
+    ]
+    text = markdown_table(headings, rows, num_left=2)
+    return text + "".join(
+        f"\n\n- {r['data']}: {r['sentence']}" for r in results
+    )
+
+
+def draw(path: Path, results: list[dict]) -> None:
+    """MAP@R of each step trained to its end; the advised one is filled."""
+    size = (3.4 * len(results), 3.6)
+    with picture(path, 1, len(results), figsize=size, sharey=True) as axes:
+        for axis, row in zip(axes[0], results, strict=True):
+            for name, score in row["ends"].items():
+                color = BLUE if name == row["advised"] else "white"
+                axis.barh(name, score, color=color, edgecolor=BLUE)
+            axis.invert_yaxis()
+            axis.set_title(row["data"])
+            axis.set_xlabel("MAP@R, %")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the experiment."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    run_experiment("advice", settings, measure, draw, table)
+
+
+if __name__ == "__main__":
+    main()
