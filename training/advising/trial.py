@@ -33,7 +33,11 @@ POOLINGS: tuple[dict[str, Any], ...] = (
     {"pooling": "delf"},
     {"pooling": "sim-pool"},
 )
-LOSSES = "ms", "proxy-anchor"
+LOSSES: tuple[dict[str, Any], ...] = (
+    {"loss": "ms"},
+    # A head learns fast: 100 times its rate would throw proxies about.
+    {"loss": "proxy-anchor", "proxy_learning_rate_multiplier": 5.0},
+)
 HEAD_RATES, LORA_RATES, TUNING_RATES = (6e-4, 3e-3), (1e-4, 1e-3), (1e-5, 1e-4)
 EVALUATIONS = 4
 # Settings that images, or their features, depend on.
@@ -134,7 +138,7 @@ class Trial:
             "head",
             [head.with_(**own) for own in POOLINGS],
             HEAD_RATES,
-            lambda best: [best.with_(loss=loss) for loss in LOSSES],
+            lambda best: [best.with_(**own) for own in LOSSES],
         )
         tuned = _trained(step.recipe if step else head, self.tuning_steps)
         tuned = tuned.with_(cache_features=False, frozen="batch-norm")
@@ -227,7 +231,13 @@ class Trial:
         if not recipe.steps:
             directory = self._run(recipe, 0, of_validation=True)
             return directory.read_scores()["map_at_r"]
-        directory = self._run(recipe, 0)
+        try:
+            directory = self._run(recipe, 0)
+        except ValueError as error:
+            # Embeddings, or their scores, of a training that diverged.
+            if "finite" not in str(error):
+                raise
+            return -np.inf
         lines = directory.read_history()
         return max(line[f"val_{recipe.chosen_by}"] for line in lines)
 
