@@ -25,6 +25,7 @@ OPTIONS = (
     *("backbone", "backbone_width", "backbone_weights", "crop_size"),
     *("frozen", "cache_features", "lora_rank", "whitening", "loss", "pooling"),
     *("transport_ratio", "inverse_temperature", "learning_rate"),
+    "proxy_learning_rate_multiplier",
 )
 
 
