@@ -323,8 +323,10 @@ class Trial:
 
 
 def _trained(recipe, steps):
+    """With this number of steps, or a few less that evaluations divide."""
+    interval = max(1, steps // EVALUATIONS)
     return recipe.with_(
-        steps=steps, steps_per_evaluation=max(1, steps // EVALUATIONS)
+        steps=steps - steps % interval, steps_per_evaluation=interval
     )
 
 

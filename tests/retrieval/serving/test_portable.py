@@ -87,6 +87,7 @@ def test_files_agree_with_keras_and_damage_is_named(
 
 
 def test_onnx_without_a_converter_names_the_extra(monkeypatch, tmp_path):
+    pytest.importorskip("onnxruntime")
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ImportError, match=r"needs tf2onnx.*\[onnx\]"):
         export_onnx(small_encoder(), tmp_path / "e")
