@@ -10,20 +10,19 @@ below the best one. Glyphs are canvases of letters among symbols, written to a
 folder as a user has one.
 """
 
+import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
-
-import tyro
 
 from training.advise import AdviseCommand, verdict
 from training.advising.trial import Trial
 from training.pictures.palette import BLUE, picture
 from training.research.report import (
     ExperimentSettings,
-    markdown_table,
+    Table,
     run_experiment,
 )
 
@@ -49,11 +48,12 @@ class Settings(ExperimentSettings):
     folder: Path | None = None
     """Folder of the runs, kept; a temporary one by default."""
 
-    def small(self) -> "Settings":
-        """A few steps."""
-        return replace(
-            self, steps=(2, 2), full_steps=(4, 4), glyph_classes=0, minutes=0.1
-        )
+    SMALL = {
+        "steps": (2, 2),
+        "full_steps": (4, 4),
+        "glyph_classes": 0,
+        "minutes": 0.1,
+    }
 
 
 def measure(settings: Settings) -> list[dict[str, Any]]:
@@ -118,8 +118,8 @@ def _glyph_folder(settings, folder):
     return folder
 
 
-def table(results: list[dict]) -> str:
-    """One row for each set of images."""
+def tables(results: list[dict]) -> list[Table]:
+    """One row for each set of images, then what was said."""
     names = list(dict.fromkeys(name for row in results for name in row["ends"]))
     headings = ["data", "advised", *(f"{name}, to its end" for name in names)]
     headings += ["lost", "right", "minutes", "minutes of everything"]
@@ -135,10 +135,8 @@ def table(results: list[dict]) -> str:
         ]
         for row in results
     ]
-    text = markdown_table(headings, rows, num_left=2)
-    return text + "".join(
-        f"\n\n- {r['data']}: {r['sentence']}" for r in results
-    )
+    said = [[row["data"], row["sentence"]] for row in results]
+    return [Table(headings, rows, 2), Table(["data", "advice"], said, 2)]
 
 
 def draw(path: Path, results: list[dict]) -> None:
@@ -156,8 +154,7 @@ def draw(path: Path, results: list[dict]) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the experiment."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    run_experiment("advice", settings, measure, draw, table)
+    run_experiment(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":
