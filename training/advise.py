@@ -234,7 +234,7 @@ def page_of(advice: dict) -> str:
 
 def draw(advice: dict, path: Path) -> None:
     """Draws the gain of each step against the minutes until then."""
-    from training.pictures.palette import BLUE, GRAY, picture
+    from training.pictures.palette import BLUE, picture
 
     with picture(path, figsize=(7, 4)) as axes:
         axis, minutes = axes[0, 0], 0.0
@@ -250,7 +250,7 @@ def draw(advice: dict, path: Path) -> None:
                 xytext=(8, 6),
                 textcoords="offset points",
             )
-        axis.axhline(0, color=GRAY, linewidth=1)
+        axis.axhline(0, color="0.6", linewidth=1)
         axis.margins(x=0.2)
         axis.set_xlabel("minutes")
         axis.set_ylabel("gain over raw features\n(points of MAP@R)")

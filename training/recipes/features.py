@@ -77,7 +77,8 @@ def _computed(recipe, backbone, images):
 
 
 def _fingerprint(recipe, backbone, images):
-    digest = hashlib.sha256(f"{recipe.backbone},{recipe.crop_size}".encode())
+    words = recipe.backbone, recipe.crop_size, recipe.resize
+    digest = hashlib.sha256(f"{words}".encode())
     for weights in backbone.get_weights():
         digest.update(weights.tobytes())
     if images.paths is None:

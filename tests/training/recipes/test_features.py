@@ -52,6 +52,8 @@ def test_features_are_computed_once_for_the_same_weights(recipe, monkeypatch):
     other = recipe.with_(backbone_weights=None, seed=1)
     again = features.with_features(other, splits)
     assert (first.test.images != again.test.images).any()
+    closer = features.with_features(recipe.with_(resize=20), splits)
+    assert (first.test.images != closer.test.images).any()
     monkeypatch.setattr(features, "_computed", None)
     again = features.with_features(recipe, splits)
     np.testing.assert_array_equal(first.test.images, again.test.images)
