@@ -175,6 +175,12 @@ def verdict(steps: list, best: Any, worth: float) -> str:
             f" These images cannot tell whether more gains {worth:g} points "
             f"beyond that: {', '.join(open_steps)}."
         )
+    rising = [step.name for step in steps if step.is_rising]
+    if rising:
+        text += (
+            " Scores were still rising when the steps ended; more --head-steps "
+            f"or --tuning-steps may gain more: {', '.join(rising)}."
+        )
     return text
 
 

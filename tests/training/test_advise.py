@@ -1,6 +1,7 @@
 """Advice on a folder of images: what is tried, scored, said and refused."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,6 +65,12 @@ WORSE = step("head", 5, 14, 26, 35, 44, 56)
 )
 def test_sentence_follows_the_intervals(steps, best, says):
     assert says in advise.verdict(steps, best, worth=1.0)
+
+
+def test_a_step_that_was_still_rising_is_named():
+    rising = replace(WORSE, name="fine-tuning", is_rising=True)
+    said = advise.verdict([RAW, SURE, rising], SURE, worth=1.0)
+    assert said.endswith("may gain more: fine-tuning.")
 
 
 def test_gain_is_the_paired_difference_of_common_folds():

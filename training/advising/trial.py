@@ -62,6 +62,8 @@ class Step:
         classes: Classes of the queries, for each fold.
         minutes: Minutes of all its runs.
         note: Why not all folds were scored, if so.
+        is_rising: Its last evaluation was its best, by more than is worth it:
+            more steps may gain more.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Step:
     classes: list[np.ndarray] = field(default_factory=list)
     minutes: float = 0.0
     note: str = ""
+    is_rising: bool = False
 
     @property
     def map_at_r(self) -> float:
@@ -144,7 +147,7 @@ class Trial:
         tuned = tuned.with_(cache_features=False, frozen="batch-norm")
         tuned = tuned.with_(augmentation="mlrc-area")
         lora = self._try("LoRA", [tuned.with_(lora_rank=8)], LORA_RATES)
-        if lora is not None and not lora.note:
+        if lora is not None and not lora.note.startswith("stopped"):
             self._try("fine-tuning", [tuned], TUNING_RATES)
 
     @property
@@ -202,8 +205,10 @@ class Trial:
             chosen = self._chosen([chosen, other])
         step = Step(name, chosen)
         self._score(step, 1)
+        step.is_rising = self._is_rising(chosen)
         rest = (FOLDS - 1) * max(self._seconds.values())
-        if self.steps and step.gain(self.best)["high"] < self.worth:
+        gains = not self.steps or step.gain(self.best)["high"] >= self.worth
+        if not gains and not step.is_rising:
             step.note = "stopped: its first fold excludes a gain worth it"
         elif self.steps and time.monotonic() + rest > self.end:
             step.note = "one fold: no time for the others"
@@ -240,6 +245,11 @@ class Trial:
             return -np.inf
         lines = directory.read_history()
         return max(line[f"val_{recipe.chosen_by}"] for line in lines)
+
+    def _is_rising(self, recipe):
+        lines = self._run(recipe, 0).read_history()
+        scores = [100 * line[f"val_{recipe.chosen_by}"] for line in lines]
+        return len(scores) > 1 and scores[-1] > max(scores[:-1]) + self.worth
 
     def _score(self, step, num_folds, half=None):
         """Adds the scores of further folds to a step."""

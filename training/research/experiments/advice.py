@@ -6,7 +6,8 @@ r"""How often is `training.advise` right, and how much time does it save?
 The advice of a few minutes on each set of images, beside every step trained to
 its end with nothing stopped, on the same folds of classes. The advice is right
 if the step that it names, trained to its end, is at most one point of MAP@R
-below the best one. Glyphs are canvases of letters among symbols, written to a
+below the best one, and open if it says of the best one that its scores were still
+rising. Glyphs are canvases of letters among symbols, written to a
 folder as a user has one.
 """
 
@@ -97,6 +98,9 @@ def _row(settings, source, folder):
         "ends": ends,
         "lost": ends[best] - ends[chosen],
         "is_right": ends[best] - ends[chosen] <= command.worth,
+        "is_rising": any(
+            step.is_rising for step in advice.steps if step.name == best
+        ),
         "minutes": sum(step.minutes for step in advice.steps),
         "full_minutes": sum(step.minutes for step in full.steps),
     }
@@ -129,7 +133,7 @@ def tables(results: list[dict]) -> list[Table]:
             row["advised"],
             *(f"{row['ends'][name]:.1f}" for name in names),
             f"{row['lost']:.1f}",
-            "yes" if row["is_right"] else "no",
+            _judged(row),
             f"{row['minutes']:.1f}",
             f"{row['full_minutes']:.1f}",
         ]
@@ -137,6 +141,12 @@ def tables(results: list[dict]) -> list[Table]:
     ]
     said = [[row["data"], row["sentence"]] for row in results]
     return [Table(headings, rows, 2), Table(["data", "advice"], said, 2)]
+
+
+def _judged(row):
+    if row["is_right"]:
+        return "yes"
+    return "open" if row["is_rising"] else "no"
 
 
 def draw(path: Path, results: list[dict]) -> None:
