@@ -85,9 +85,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _advise(command):
-    from training.advising.trial import MIN_CLASSES, Trial
     from training.datasets.reading import READERS
     from training.recipes.data import check_sources
+    from training.runs.trial import MIN_CLASSES, Trial
 
     features = command.features()
     for recipe in features:

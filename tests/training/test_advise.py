@@ -8,10 +8,10 @@ import pytest
 
 from tests.training.datasets import layouts
 from training import advise
-from training.advising import trial
-from training.advising.trial import FOLDS, Step
 from training.recipes.glyph_network import glyph_network
 from training.recipes.recipe import Recipe
+from training.runs import trial
+from training.runs.trial import FOLDS, Step
 
 SIZE = 24
 

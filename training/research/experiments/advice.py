@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from training.advise import AdviseCommand, verdict
-from training.advising.trial import Trial
 from training.pictures.palette import BLUE, picture
 from training.research.report import (
     ExperimentSettings,
     Table,
     run_experiment,
 )
+from training.runs.trial import Trial
 
 
 @dataclass(frozen=True, kw_only=True)

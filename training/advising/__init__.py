@@ -1,1 +1,0 @@
-"""What training would gain, tried step by step."""
