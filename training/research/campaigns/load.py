@@ -106,7 +106,11 @@ def load(folder: Path, settings: Settings, signature: str) -> dict:
 
     def ask(number):
         if number in loaded_at:
-            served["model"] = load_export(folder)
+            model = load_export(folder)
+            # TensorFlow never frees what it made for a first call. Of several
+            # threads that call at once, each is a first.
+            model.signatures[signature](image_bytes=contents[0])
+            served["model"] = model
         which = chosen[number]
         start = time.monotonic()
         answer = answer_to(contents[which])
