@@ -21,11 +21,12 @@ from training.runs.command_line import run_command
 from training.runs.run_directory import write_json, write_text
 
 # Settings of the winner's command, but for `steps`: its recipe has more.
+CHOSEN = "backbone", "loss", "pooling"
 OPTIONS = (
-    *("backbone", "backbone_width", "backbone_weights", "crop_size"),
-    *("frozen", "cache_features", "lora_rank", "whitening", "loss", "pooling"),
-    *("transport_ratio", "inverse_temperature", "learning_rate"),
-    "proxy_learning_rate_multiplier",
+    *("backbone_width", "backbone_weights", "crop_size", "frozen"),
+    *("cache_features", "augmentation", "lora_rank", "whitening"),
+    *("embedding_size", "transport_ratio", "inverse_temperature"),
+    *("learning_rate", "proxy_learning_rate_multiplier"),
 )
 
 
@@ -186,17 +187,24 @@ def verdict(steps: list, best: Any, worth: float) -> str:
 
 def training_command(command: AdviseCommand, recipe: Recipe) -> list[str]:
     """Returns the command that trains a recipe to its end."""
-    is_list = command.dataset == "csv"
-    name = "csv" if is_list or not recipe.cache_features else "folder-features"
-    name = name if is_list or recipe.cache_features else "folder"
-    base = named(name, loss=recipe.loss)
+    name = command.dataset
+    if name == "folder" and recipe.cache_features:
+        name = "folder-features"
+    choices = {one: getattr(recipe, one) for one in CHOSEN}
+    base = named(name, **choices)
     words = ["python", "-m", "training.train", name]
     words += ["--data-dir", command.data_dir]
-    options = [one for one in OPTIONS if recipe.steps or one != "loss"]
-    for option in [*options, *(() if recipe.steps else ("steps",))]:
-        value = getattr(recipe, option)
-        if option in ("loss", "pooling") or value != getattr(base, option):
-            words += [f"--{option.replace('_', '-')}", str(value)]
+    for option in (
+        *CHOSEN,
+        *(OPTIONS if recipe.steps else (*OPTIONS, "steps")),
+    ):
+        value, word = getattr(recipe, option), option.replace("_", "-")
+        if option not in CHOSEN and value == getattr(base, option):
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{word}" if value else f"--no-{word}")
+        else:
+            words += [f"--{word}", str(value)]
     return words
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.training.datasets import layouts
-from training import advise
+from training import advise, train
 from training.recipes.glyph_network import glyph_network
 from training.recipes.recipe import Recipe
 from training.runs import trial
@@ -73,6 +73,19 @@ def test_a_step_that_was_still_rising_is_named():
     assert said.endswith("may gain more: fine-tuning.")
 
 
+def test_a_step_that_diverges_at_every_rate_is_left_out(tmp_path, monkeypatch):
+    def diverge(*_, **__):
+        raise ValueError("`embeddings` must be finite.")
+
+    sizes = {"head_steps": 4, "tuning_steps": 4}
+    tried = trial.Trial([], tmp_path, minutes=1.0, worth=1.0, **sizes)
+    tried.steps.append(RAW)
+    monkeypatch.setattr(tried, "_run", diverge)
+    frozen = {"cache_features": True, "frozen": "all", "augmentation": "none"}
+    assert tried._try("head", [Recipe.of(**frozen)], (1e-3, 1e-2)) is None
+    assert tried.steps == [RAW]
+
+
 def test_gain_is_the_paired_difference_of_common_folds():
     longer = step("head", 15, 26, 34, 45, 56, 64)
     longer.scores.append(np.full(4, 99.0))
@@ -80,6 +93,31 @@ def test_gain_is_the_paired_difference_of_common_folds():
     gain = longer.gain(RAW)
     assert gain["difference"] == pytest.approx(5.0)
     assert gain["low"] < 5 < gain["high"]
+
+
+@pytest.mark.parametrize("dataset", ["folder", "csv"])
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"whitening": "learned", "embedding_size": 64},
+        {"steps": 40, "loss": "ms", "pooling": "delf", "learning_rate": 3e-3},
+        {"steps": 40, "loss": "proxy-anchor", "pooling": "gsp"}
+        | {"cache_features": False, "frozen": "batch-norm", "lora_rank": 8}
+        | {"augmentation": "mlrc-area"},
+    ],
+    ids=["whitening", "head", "LoRA"],
+)
+def test_the_printed_command_trains_what_was_chosen(dataset, own):
+    asked = advise.AdviseCommand(
+        "photos", dataset, backbones=("mobilenet-v2@0.35=file.h5",)
+    )
+    recipe = asked.features()[0].with_(**own)
+    words = advise.training_command(asked, recipe)
+    _, parsed = train._parse(words[3:])
+    for option in (*advise.CHOSEN, *advise.OPTIONS):
+        found = getattr(parsed.recipe, option)
+        assert found == getattr(recipe, option), option
+    assert bool(parsed.recipe.steps) == bool(recipe.steps)
 
 
 @pytest.mark.slow

@@ -124,6 +124,7 @@ class Trial:
         self.steps: list[Step] = []
         self.skipped: dict[str, float] = {}
         self._images: dict[tuple, Any] = {}
+        self._validated: dict[Recipe, float] = {}
         # Of each run of the step at hand.
         self._seconds: dict[str, float] = {}
 
@@ -203,6 +204,9 @@ class Trial:
         if more is not None:
             other = self._chosen(more(chosen), rates)
             chosen = self._chosen([chosen, other])
+        if np.isinf(self._validated[chosen]):
+            print(f"{name}: diverged at every rate")
+            return None
         step = Step(name, chosen)
         self._score(step, 1)
         step.is_rising = self._is_rising(chosen)
@@ -226,11 +230,13 @@ class Trial:
             for recipe in recipes
             for rate in rates or (None,)
         ]
-        scores: dict[Recipe, float] = {}
+        scores = self._validated
         for recipe in tried:
-            if not scores or time.monotonic() < self.end:
+            if recipe not in scores and (
+                recipe is tried[0] or time.monotonic() < self.end
+            ):
                 scores[recipe] = self._validation_score(recipe)
-        return max(scores, key=scores.__getitem__)
+        return max(filter(scores.__contains__, tried), key=scores.__getitem__)
 
     def _validation_score(self, recipe):
         if not recipe.steps:
