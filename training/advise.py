@@ -187,7 +187,7 @@ def verdict(steps: list, best: Any, worth: float) -> str:
 
 def training_command(command: AdviseCommand, recipe: Recipe) -> list[str]:
     """Returns the command that trains a recipe to its end."""
-    name = command.dataset
+    name: str = command.dataset
     if name == "folder" and recipe.cache_features:
         name = "folder-features"
     choices = {one: getattr(recipe, one) for one in CHOSEN}

@@ -203,73 +203,100 @@ def test_a_folder_that_is_no_run_is_named(tiny, tmp_path, capsys):
 @pytest.mark.slow
 def test_the_page_works_in_a_browser(reported):
     with browser.opened() as driver:
-        from selenium.webdriver.common.keys import Keys
-        from selenium.webdriver.support.ui import Select
-
-        first, all_of, wait = browser.finders(driver)
+        first, _, wait = browser.finders(driver)
         driver.get(reported["page"].as_uri())
         wait(lambda: first("#map-charts .plot-container"))
         assert driver.title == "gap-0 · gsp-0 and 1 more"
         browser.keep_screenshot(driver, "report-light")
-
-        # A table is sorted by keyboard.
-        first("#t-classes th:nth-child(3) button").send_keys(Keys.ENTER)
-        cells = all_of("#t-classes tbody td:nth-child(3)")
-        scores = [float(cell.text) for cell in cells]
-        assert scores == sorted(scores)
-        assert first("#t-classes th[aria-sort]").get_attribute("aria-sort")
-
-        # A list of queries, weights over its images, and an explanation.
-        lists = Select(first("#query-list"))
-        assert len(lists.options) == 6
-        lists.select_by_visible_text("gsp-0 ahead of gap-0")
-        assert not all_of("#query-rows canvas")
-        first("#overlay").send_keys(Keys.SPACE)
-        assert all_of("#query-rows canvas")
-        browser.keep_screenshot(driver, "report-queries", "#queries")
-        first(".neighbor:enabled").send_keys(Keys.ENTER)
-        assert first("#why").is_displayed()
-        drawn = "return document.querySelector('#why canvas').toDataURL()"
-        before = driver.execute_script(drawn)
-        all_of("#why input")[2].click()
-        assert before != driver.execute_script(drawn)
-        first("#why").send_keys(Keys.ESCAPE)
-        wait(lambda: not first("#why").is_displayed())
-
-        # A class on the map, its images below, and a point's tooltip.
-        Select(first("#map-class")).select_by_index(1)
-        assert len(all_of(".members .tile")) == 4
-        Select(first("#map-method")).select_by_visible_text("t-SNE")
-        wait(lambda: "t-SNE" in first("#map-charts h3").text)
-        driver.execute_script("arguments[0].scrollIntoView()", first("#map"))
-
-        def has_tooltip():
-            # The chart may still be moving to its place.
-            browser.point_at(driver, first("#map h2, #map h3"))
-            browser.point_at(driver, first("#map-charts .points path"))
-            return first("#tooltip").is_displayed()
-
-        wait(has_tooltip)
-        browser.keep_screenshot(driver, "report-map")
-
-        # A table as Markdown; the page itself writes to the clipboard.
-        driver.execute_script(
-            "navigator.clipboard.writeText = async (text) => {"
-            " window.copied = text; };"
-        )
-        first('[data-copy="t-scores"]').send_keys(Keys.ENTER)
-        copied = wait(lambda: driver.execute_script("return window.copied"))
-        assert copied.splitlines()[1].startswith("| --- | --- | ---: |")
-        assert copied.splitlines()[2].startswith("| gap-0 | test | ")
-
-        # Colors follow the system, then the button.
-        ground = "return getComputedStyle(document.body).backgroundColor"
-        light = driver.execute_script(ground)
-        browser.use_colors(driver, "dark")
-        wait(lambda: driver.execute_script(ground) != light)
-        browser.keep_screenshot(driver, "report-dark", "#overview")
-        first("#theme").send_keys(Keys.ENTER)
-        assert driver.execute_script(ground) == light
-
+        _sort_a_table(driver)
+        _explain_a_neighbor(driver)
+        _look_at_the_map(driver)
+        _copy_a_table(driver)
+        _change_colors(driver)
         browser.check_phone(driver, "report-phone")
         assert browser.complaints(driver) == []
+
+
+def _sort_a_table(driver):
+    """A table is sorted by keyboard."""
+    from selenium.webdriver.common.keys import Keys
+
+    first, all_of, _ = browser.finders(driver)
+    first("#t-classes th:nth-child(3) button").send_keys(Keys.ENTER)
+    cells = all_of("#t-classes tbody td:nth-child(3)")
+    scores = [float(cell.text) for cell in cells]
+    assert scores == sorted(scores)
+    assert first("#t-classes th[aria-sort]").get_attribute("aria-sort")
+
+
+def _explain_a_neighbor(driver):
+    """A list of queries, weights over its images, an explanation."""
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import Select
+
+    first, all_of, wait = browser.finders(driver)
+    lists = Select(first("#query-list"))
+    assert len(lists.options) == 6
+    lists.select_by_visible_text("gsp-0 ahead of gap-0")
+    assert not all_of("#query-rows canvas")
+    first("#overlay").send_keys(Keys.SPACE)
+    assert all_of("#query-rows canvas")
+    browser.keep_screenshot(driver, "report-queries", "#queries")
+    first(".neighbor:enabled").send_keys(Keys.ENTER)
+    assert first("#why").is_displayed()
+    drawn = "return document.querySelector('#why canvas').toDataURL()"
+    before = driver.execute_script(drawn)
+    all_of("#why input")[2].click()
+    assert before != driver.execute_script(drawn)
+    first("#why").send_keys(Keys.ESCAPE)
+    wait(lambda: not first("#why").is_displayed())
+
+
+def _look_at_the_map(driver):
+    """A class on the map, its images below, and a point's tooltip."""
+    from selenium.webdriver.support.ui import Select
+
+    first, all_of, wait = browser.finders(driver)
+    Select(first("#map-class")).select_by_index(1)
+    assert len(all_of(".members .tile")) == 4
+    Select(first("#map-method")).select_by_visible_text("t-SNE")
+    wait(lambda: "t-SNE" in first("#map-charts h3").text)
+    driver.execute_script("arguments[0].scrollIntoView()", first("#map"))
+
+    def has_tooltip():
+        # The chart may still be moving to its place.
+        browser.point_at(driver, first("#map h2, #map h3"))
+        browser.point_at(driver, first("#map-charts .points path"))
+        return first("#tooltip").is_displayed()
+
+    wait(has_tooltip)
+    browser.keep_screenshot(driver, "report-map")
+
+
+def _copy_a_table(driver):
+    """A table as Markdown; the page writes to the clipboard."""
+    from selenium.webdriver.common.keys import Keys
+
+    first, _, wait = browser.finders(driver)
+    driver.execute_script(
+        "navigator.clipboard.writeText = async (text) => {"
+        " window.copied = text; };"
+    )
+    first('[data-copy="t-scores"]').send_keys(Keys.ENTER)
+    copied = wait(lambda: driver.execute_script("return window.copied"))
+    assert copied.splitlines()[1].startswith("| --- | --- | ---: |")
+    assert copied.splitlines()[2].startswith("| gap-0 | test | ")
+
+
+def _change_colors(driver):
+    """Colors follow the system, then the button."""
+    from selenium.webdriver.common.keys import Keys
+
+    first, _, wait = browser.finders(driver)
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    light = driver.execute_script(ground)
+    browser.use_colors(driver, "dark")
+    wait(lambda: driver.execute_script(ground) != light)
+    browser.keep_screenshot(driver, "report-dark", "#overview")
+    first("#theme").send_keys(Keys.ENTER)
+    assert driver.execute_script(ground) == light

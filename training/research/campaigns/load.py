@@ -124,17 +124,22 @@ def load(folder: Path, settings: Settings, signature: str) -> dict:
             told += pool.map(ask, part)
             memory.append(_resident_mb())
         seconds = time.monotonic() - start
-    milliseconds = np.array([latency for latency, _ in told]) * 1000
     return {
         "requests": requests,
         "bad_images": int(is_bad.sum()),
         "reloads": reloads,
         "different_answers": int(sum(differs for _, differs in told)),
         "requests_per_s": round(requests / seconds, 1),
-        **{
-            f"latency_p{p}_ms": round(float(np.percentile(milliseconds, p)), 2)
-            for p in (50, 90, 99)
-        },
+        **_facts(np.array([latency for latency, _ in told]) * 1000, memory),
+    }
+
+
+def _facts(milliseconds, memory):
+    """Latencies, and the memory after each tenth of the requests."""
+    return {
+        f"latency_p{p}_ms": round(float(np.percentile(milliseconds, p)), 2)
+        for p in (50, 90, 99)
+    } | {
         "memory_mb_after_each_tenth": ", ".join(f"{mb:.0f}" for mb in memory),
         "memory_growth_mb_of_second_half": round(memory[-1] - memory[4], 1),
     }
