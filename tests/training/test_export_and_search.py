@@ -13,10 +13,12 @@ import pytest
 
 from keras_gsp.data import ImageSet
 from keras_gsp.storage.checksums import write_checksums
+from tests.training.datasets import layouts
 from training import export, search
 from training.browsing import export_search
 from training.runs import export_run
 from training.runs.export_run import Export
+from training.runs.run_directory import RunDirectory, write_json
 
 
 @pytest.fixture
@@ -34,6 +36,28 @@ def test_an_export_names_its_run_recipe_and_scores(tiny):
     assert facts["scores"] == {"map_at_r": 0.5}
     assert facts["crop_fraction"] == pytest.approx(227 / 256, abs=0.02)
     assert facts["gallery_size"] == 24
+
+
+@pytest.mark.slow
+def test_a_guarantee_is_calibrated_on_the_validation_classes(tiny, tmp_path):
+    names = [f"class {i:02}" for i in range(60)]
+    images = layouts.folder(tmp_path / "images", names, images=2)
+    run = tmp_path / "run"
+    shutil.copytree(tiny.run(), run)
+    recipe = (
+        RunDirectory(run)
+        .read_recipe()
+        .with_(data_dir=str(images), train_classes=40, validation_folds=2)
+    )
+    write_json(run / "settings.json", {"recipe": recipe.settings})
+    target = tmp_path / "model"
+    options = ["--output", str(target), "--coverage", "0.9"]
+    export.main([str(run), *options])
+    facts = json.loads((target / "metadata.json").read_text())["guarantee"]
+    assert (facts["coverage"], facts["num_classes"]) == (0.9, 20)
+    # Two classes are too few for it.
+    with pytest.raises(SystemExit, match="held_out_classes"):
+        export.main([str(tiny.run()), "--output", "x", "--coverage", "0.9"])
 
 
 def test_search_prints_a_table_and_draws_pictures(loaded, tmp_path, capsys):

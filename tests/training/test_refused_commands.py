@@ -64,6 +64,8 @@ MISREAD = [
     ("export empty --false-accept-rate 2", "must be in (0, 1)"),
     ("export empty --minimum-recall 3", "must be in [0, 1]"),
     ("export empty --index none --false-accept-rate 0.1", "needs a gallery"),
+    ("export empty --coverage 1", "must be in (0, 1)"),
+    ("export empty --format onnx --coverage 0.9", "needs format=saved_model"),
     ("search empty words.txt --weights", "Received: weights=True, picture"),
     ("search empty words.txt --top 0", "`top` must be at least 1"),
     ("research.study emoji --seeds -1", "`seeds` must be positive"),

@@ -53,6 +53,10 @@ class Export:
     """With a gallery: store the distance threshold of this false accept rate,
     calibrated on the run's validation classes; the searches of a SavedModel
     then return `is_match` too."""
+    coverage: Annotated[float | None, between_zero_and_one] = None
+    """saved_model: store the shortlist that holds an item of the right class
+    with this probability, calibrated on the run's validation classes; searches
+    then return `set_size` and `is_covered`."""
     data_dir: str | None = None
     """Folder or archive of the data set; by default the run's."""
     truncate_to: Annotated[int | None, positive] = None
@@ -80,6 +84,11 @@ class Export:
                 "needs format=saved_model and index=exact",
             ),
             ("false_accept_rate", index == "none", "needs a gallery"),
+            (
+                "coverage",
+                not is_model or index == "none",
+                "needs format=saved_model and a gallery",
+            ),
         ):
             value = getattr(self, name)
             if value is not None and is_wrong:
@@ -221,6 +230,13 @@ def _export_with_gallery(export, recipe, encoder, options, splits):
             embed(encoder, recipe, splits.validation),
             splits.validation.labels,
             false_accept_rate=export.false_accept_rate,
+        )
+    if export.coverage is not None:
+        options["guarantee"] = gsp.retrieval.RetrievalGuarantee.calibrate(
+            encoder,
+            index,
+            _named_batches(recipe, splits.validation),
+            export.coverage,
         )
     if export.format != "saved_model":
         _export_portable(export, recipe, encoder, options, splits, index)
