@@ -34,7 +34,7 @@ METHODS: dict[str, dict[str, Any]] = {
 # Few features, chosen sharply: a letter is a quarter of the canvas.
 CLUTTER = {"transport_ratio": 0.1, "inverse_temperature": 40.0}
 # What each stage trains, and the learning rate of each method: the best of five
-# (factor 3) on validation letters with one seed, as docs/results/clutter.md has it.
+# (factor 3) on validation letters with one seed, as in docs/results/clutter.md.
 STAGES: dict[str, dict[str, Any]] = {
     "frozen": {"frozen": "all", "cache_features": True},
     "fine-tuned": {"fall_share": 0.25, "ramp_steps": 50},
