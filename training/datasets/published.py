@@ -1,6 +1,5 @@
 """The benchmark data sets in their original layouts, split as published."""
 
-import contextlib
 import gzip
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -108,51 +107,19 @@ def _cub(data_dir):
 
 
 def _cars(data_dir):
-    """Cars196 (Krause et al., 2013) in either of its two layouts.
-
-    `cars_annos.mat` with `car_ims/`; or `cars_train/`, `cars_test/`,
-    `devkit/` and `cars_test_annos_withlabels.mat`.
-    """
-    find = partial(find_root, data_dir, "Cars196")
-    folder = Path(data_dir or "").expanduser()
-    if data_dir is not None and (folder / "cars_annos.mat").is_file():
-        root = find("car_ims", ["car_ims.tgz"])
-        content = _matlab(folder / "cars_annos.mat")
-        names, rows = content["class_names"], content["annotations"]
-        paths = [root / str(row["relative_im_path"]) for row in rows]
-    else:
-        devkit = find("devkit/cars_meta.mat", ["car_devkit.tgz"]) / "devkit"
-        names = _matlab(devkit / "cars_meta.mat")["class_names"]
-        lists = {"train": devkit / "cars_train_annos.mat"}
-        name = "cars_test_annos_withlabels.mat"
-        own = (devkit / name).is_file()
-        lists["test"] = devkit / name if own else find(name) / name
-        paths, rows = [], []
-        for part, file in lists.items():
-            root = find(f"cars_{part}", [f"cars_{part}.tgz"]) / f"cars_{part}"
-            found = _matlab(file)["annotations"]
-            rows += found
-            paths += [root / str(row["fname"]) for row in found]
-    return ImageSet(
-        labels=np.array([row["class"] for row in rows]) - 1,
-        class_names=tuple(names),
-        paths=check_files("Cars196", paths),
-    )
-
-
-def _matlab(file):
+    """Cars196 (Krause et al., 2013): `cars_annos.mat` and `car_ims/`."""
     from scipy.io import loadmat
 
-    content = loadmat(file, squeeze_me=True)
-    if "annotations" in content:
-        content["annotations"] = [
-            dict(zip(row.dtype.names, row, strict=True))
-            for row in np.atleast_1d(content["annotations"])
-        ]
-    if "class_names" in content:
-        names = np.atleast_1d(content["class_names"])
-        content["class_names"] = [str(name) for name in names]
-    return content
+    folder = find_root(data_dir, "Cars196", "cars_annos.mat")
+    root = find_root(folder, "Cars196", "car_ims", ["car_ims.tgz"])
+    content = loadmat(folder / "cars_annos.mat", squeeze_me=True)
+    rows = content["annotations"]
+    paths = [root / str(file) for file in rows["relative_im_path"]]
+    return ImageSet(
+        labels=rows["class"].astype("int64") - 1,
+        class_names=tuple(map(str, content["class_names"])),
+        paths=check_files("Cars196", paths),
+    )
 
 
 def _online_products(data_dir):
@@ -177,14 +144,12 @@ def _online_products(data_dir):
 def _in_shop(data_dir):
     """In-shop Clothes Retrieval (Liu et al., 2016), queries and a gallery.
 
-    `list_eval_partition.txt` (or in `Eval/`), images in `img/`, `Img/img/`,
-    `img.zip` or `Img/img.zip`.
+    `Eval/list_eval_partition.txt`, images in `Img/img/` or `Img/img.zip`.
     """
-    archives, list_ = ["img.zip", "Img/img.zip"], "list_eval_partition.txt"
-    lists = list_, f"Eval/{list_}"
-    file = _first_found(data_dir, "In-shop", lists)
-    images = _first_found(data_dir, "In-shop", ("img", "Img/img"), archives)
-    root = images.parent
+    list_ = "Eval/list_eval_partition.txt"
+    folder = find_root(data_dir, "In-shop", list_)
+    file = folder / list_
+    root = find_root(folder, "In-shop", "img", ["img.zip", "Img/img.zip"])
     rows: dict[str, list] = {"train": [], "query": [], "gallery": []}
     for number, line in enumerate(file.read_text().splitlines()[2:], start=3):
         row = line.split()
@@ -206,15 +171,6 @@ def _in_shop(data_dir):
         query=labeled_images(rows["query"], items),
         gallery=labeled_images(rows["gallery"], items),
     )
-
-
-def _first_found(data_dir, name, markers, archives=()):
-    """Path of the first of several markers that is there."""
-    *others, last = markers
-    for marker in others:
-        with contextlib.suppress(FileNotFoundError):
-            return find_root(data_dir, name, marker, archives) / marker
-    return find_root(data_dir, name, last, archives) / last
 
 
 def cifar_root(data_dir: str | Path | None, kind: int) -> Path:
@@ -264,7 +220,7 @@ def _cifar(data_dir, kind):
 
 
 def _mnist(data_dir):
-    """MNIST's four original files, with or without `.gz`."""
+    """MNIST's four original files, `.gz`."""
     images, labels = [], []
     for part in ("train", "t10k"):
         images.append(_idx(data_dir, f"{part}-images-idx3-ubyte", 3))
@@ -278,10 +234,8 @@ def _mnist(data_dir):
 
 
 def _idx(data_dir, name, rank):
-    file = _first_found(data_dir, "MNIST", (name, f"{name}.gz"))
-    content = file.read_bytes()
-    if file.suffix == ".gz":
-        content = gzip.decompress(content)
+    file = find_root(data_dir, "MNIST", f"{name}.gz") / f"{name}.gz"
+    content = gzip.decompress(file.read_bytes())
     sizes = np.frombuffer(content, ">i4", count=1 + rank)
     start = 4 * (1 + rank)
     if sizes[0] != 0x800 + rank or len(content) != start + np.prod(sizes[1:]):

@@ -9,7 +9,6 @@ from typing import Any
 
 import keras_gsp as gsp
 from keras_gsp.data.archives import cache_folder
-from training.datasets.clutter import clutter_splits
 from training.datasets.collage import collage_splits
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.layout import files_digest
@@ -18,7 +17,6 @@ from training.datasets.published import PUBLISHED, published_splits
 
 READERS: dict[str, Callable[..., RetrievalSplits]] = {
     **{name: partial(published_splits, name) for name in PUBLISHED},
-    "clutter": clutter_splits,
     "collage": collage_splits,
     "csv": csv_splits,
     "folder": folder_splits,

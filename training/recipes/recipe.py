@@ -24,9 +24,8 @@ BACKBONES = (
 HUB_PREFIX = "hub:"
 # The papers' sizes: images of 256 pixels, crops of 227.
 RESIZE_OVER_CROP = 256 / 227
-# Data sets without a published split, and those composed of pictures.
+# Data sets without a published split.
 OWN_SPLITS = ("folder", "csv")
-CANVASES = ("collage", "clutter")
 GROUP_OF = {
     field.name: group
     for group, kind in GROUPS.items()
@@ -234,8 +233,8 @@ def _conflicts(r: Recipe) -> Iterator[tuple[str, str]]:
     for name, datasets in (
         ("train_classes", OWN_SPLITS),
         ("decisions", OWN_SPLITS),
-        ("images_per_class", CANVASES),
-        ("canvas_size", ("glyphs", *CANVASES)),
+        ("images_per_class", ("collage",)),
+        ("canvas_size", ("glyphs", "collage")),
     ):
         if getattr(r, name) is not None and r.dataset not in datasets:
             yield name, f"None with dataset={r.dataset}"

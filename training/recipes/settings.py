@@ -27,7 +27,6 @@ Dataset = Literal[
     "mnist",
     "omniglot",
     "folder",
-    "clutter",
     "csv",
 ]
 Miner = Literal[
@@ -127,9 +126,9 @@ class Data:
     train_classes: Annotated[int | None, positive] = None
     """folder, csv: number of training classes, drawn at random; None: half."""
     images_per_class: Annotated[int | None, positive] = None
-    """collage, clutter: most images of a class; None: all."""
+    """collage: most images of a class; None: all."""
     canvas_size: Annotated[int | None, positive] = None
-    """glyphs, collage, clutter: side of the canvas; None: 48, 64, 96 pixels."""
+    """glyphs, collage: side of the canvas; None: 48, 64 pixels."""
     distractors: bool = True
     """glyphs, collage: place other pictures around each picture; without them
     scores are an upper bound."""

@@ -38,46 +38,23 @@ def cub(root, num_classes=4, images=3):
     return root
 
 
-def cars_one_list(root, num_classes=4, images=3):
+def cars(root, num_classes=4, images=3):
+    from scipy.io import savemat
+
     rows = []
     for number in range(num_classes * images):
         file = f"car_ims/{number + 1:06d}.jpg"
         picture(root / file, seed=number)
         rows.append((file, 1, 2, 3, 4, number // images + 1, number % 2))
     names = "relative_im_path bbox_x1 bbox_y1 bbox_x2 bbox_y2 class test"
-    _save_cars(root / "cars_annos.mat", names.split(), rows, num_classes)
-    return root
-
-
-def cars_two_lists(root, num_classes=4, images=4):
-    (root / "devkit").mkdir(parents=True)
-    names = "bbox_x1 bbox_y1 bbox_x2 bbox_y2 class fname".split()
-    lists = {
-        "train": "devkit/cars_train_annos.mat",
-        "test": "cars_test_annos_withlabels.mat",
+    kind = [(name, object) for name in names.split()]
+    classes = [f"Car {i}" for i in range(num_classes)]
+    content = {
+        "annotations": np.array([rows], dtype=kind)[0],
+        "class_names": np.array(classes, dtype=object),
     }
-    for part, file in lists.items():
-        rows = []
-        for number in range(num_classes * images // 2):
-            name = f"{number + 1:05d}.jpg"
-            picture(root / f"cars_{part}" / name, seed=number)
-            rows.append((1, 2, 3, 4, number % num_classes + 1, name))
-        _save_cars(root / file, names, rows, None)
-    _save_cars(root / "devkit/cars_meta.mat", names, None, num_classes)
+    savemat(root / "cars_annos.mat", content)
     return root
-
-
-def _save_cars(file, names, rows, num_classes):
-    from scipy.io import savemat
-
-    content = {}
-    if rows is not None:
-        kind = [(name, object) for name in names]
-        content["annotations"] = np.array([rows], dtype=kind)[0]
-    if num_classes:
-        classes = [f"Car {i}" for i in range(num_classes)]
-        content["class_names"] = np.array(classes, dtype=object)
-    savemat(file, content)
 
 
 def sop(root, products=(3, 3), images=2):

@@ -39,8 +39,7 @@ def test_cub_is_found_wherever_it_lies(tmp_path, place):
 @pytest.mark.parametrize(
     "name, write, classes, train, test",
     [
-        ("cars", layouts.cars_one_list, ("Car 0",), 3, 9),
-        ("cars", layouts.cars_two_lists, ("Car 0",), 4, 12),
+        ("cars", layouts.cars, ("Car 0",), 3, 9),
         ("sop", layouts.sop, ("1", "2", "3"), 6, 6),
         ("mnist", layouts.mnist, tuple("01234"), 20, 20),
         (
@@ -130,7 +129,7 @@ def test_unknown_words_are_refused():
     "name, write",
     [
         ("cub", layouts.cub),
-        ("cars", layouts.cars_one_list),
+        ("cars", layouts.cars),
         ("sop", layouts.sop),
         ("inshop", layouts.in_shop),
         ("cifar10", layouts.cifar10),
