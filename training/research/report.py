@@ -154,60 +154,38 @@ class ExperimentSettings(CommandSettings):
     """One repetition each."""
 
 
-def run_benchmark(
-    module: Any, title: str, arguments: list[str] | None
-) -> list[Table]:
-    """Measures, prints each table as soon as it is complete, writes a record.
+def run_measurement(module: Any, arguments: list[str] | None = None) -> None:
+    """Runs the command of a module: measures, prints tables, writes a record.
+
+    Without `--json` the record is in `runs/experiments`, `benchmarks` or
+    `campaigns`. It is written after each table: an interrupted command leaves
+    one.
 
     Args:
         module: Module with `Settings`, the options, and `measure`, which
-            yields tables. Its docstring becomes the page's text.
-        title: Title of the page; may name settings in braces.
-        arguments: Of the command line.
-    """
-    name, about = _name_of(module), module.__doc__
-
-    def run(settings):
-        record = _record(name, title.format(**vars(settings)), about, settings)
-        tables = []
-        for table in module.measure(_sizes(settings)):
-            _print(table)
-            tables.append(table)
-            if settings.json is not None:
-                # After each table: an interrupted command leaves a record.
-                _write(settings.json, record, tables)
-        return tables
-
-    options = f"research.{name}", about, module.Settings
-    return run_command(*options, run, arguments)
-
-
-def run_experiment(module: Any, arguments: list[str] | None) -> None:
-    """Measures, prints tables, writes a record and the picture beside it.
-
-    Without `--json` they are in `runs/experiments`.
-
-    Args:
-        module: Module with `Settings`, `measure`, which returns results
-            (numbers, lists and dicts), `tables`, which formats them, and
-            `draw`, which draws them into a PNG file. Its docstring is a title,
-            then the page's text.
+            yields tables; or returns results (numbers, lists and dicts) that
+            `tables` formats and `draw` draws into a PNG file beside the
+            record. Its docstring is a title, then the page's text.
         arguments: Of the command line.
     """
     name, about = _name_of(module), module.__doc__
     title, _, text = about.partition("\n\n")
 
     def run(settings):
-        record = _record(name, title, text, settings)
-        results = plain(module.measure(_sizes(settings)))
-        found = module.tables(results)
-        file = Path("runs", *name.split(".")).with_suffix(".json")
-        path = settings.json or file
-        _write(path, record, found, results=results)
-        module.draw(path.with_suffix(".png"), results)
-        print(path)
+        record = _record(name, title.rstrip("."), text, settings)
+        path = Path("runs", *name.split(".")).with_suffix(".json")
+        path = settings.json or path
+        found = module.measure(_sizes(settings))
+        if hasattr(module, "tables"):
+            record["results"] = results = plain(found)
+            found = module.tables(results)
+            module.draw(path.with_suffix(".png"), results)
+        record["tables"] = []
         for table in found:
             _print(table)
+            record["tables"].append(vars(table))
+            write_record(path, record | {"device": device_name()})
+        print(path)
 
     options = f"research.{name}", about, module.Settings
     run_command(*options, run, arguments)
@@ -239,7 +217,7 @@ def _print(table):
 
 def _record(name, title, about, settings):
     """What is known before anything is measured."""
-    paragraphs = (about or "").strip().split("\n\n")
+    paragraphs = about.rstrip().split("\n\n")
     return {
         "kind": name.partition("s.")[0],
         "title": title,
@@ -250,11 +228,6 @@ def _record(name, title, about, settings):
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "load": os.getloadavg()[0],
     }
-
-
-def _write(path, record, tables, **more):
-    more["tables"] = [vars(one) for one in tables]
-    write_record(path, record | {"device": device_name()} | more)
 
 
 def command_line(name: str, settings: Any) -> str:

@@ -22,7 +22,7 @@ from training.research.report import (
     facts_table,
     mean_and_deviation,
     read_record,
-    run_benchmark,
+    run_measurement,
     spread,
     write_record,
 )
@@ -136,7 +136,7 @@ def test_a_benchmark_leaves_a_record_of_what_it_measured(tmp_path, capsys):
 
     options = ["--json", str(path), "--smoke", "--data", "/home/me/birds.zip"]
     options += ["--no-is-new", "--sizes", "3", "4", "5", "6"]
-    about = "About it.\n\n    python -m of.it\n\nMore."
+    about = "Title.\n\n    python -m of.it\n\nMore."
     module = SimpleNamespace(
         __spec__=SimpleNamespace(name="training.research.benchmarks.x"),
         __doc__=about,
@@ -144,17 +144,17 @@ def test_a_benchmark_leaves_a_record_of_what_it_measured(tmp_path, capsys):
         measure=measure,
     )
     with pytest.raises(SystemExit, match="no more"):
-        run_benchmark(module, "title", options)
+        run_measurement(module, options)
     record = read_record(path)
     assert record["tables"][0]["rows"] == [["1"]]
     assert record["settings"]["count"] == 1
-    assert record["about"] == "About it.\n\nMore."
+    assert record["about"] == "More."
     assert record["command"].endswith(
         "x --smoke --no-is-new --sizes 3 4 5 6 --data birds.zip"
     )
     assert "| 1 |" in capsys.readouterr().out
     page = pages(path.parent)["x.md"]
-    assert "# title" in page and "| 1 |" in page and "home" not in page
+    assert "# Title\n" in page and "| 1 |" in page and "home" not in page
 
 
 def test_a_spread_divides_by_the_count_less_one():

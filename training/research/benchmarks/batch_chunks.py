@@ -1,4 +1,4 @@
-"""Memory and time of a step in chunks, beside the plain step.
+"""A batch in chunks: memory and time of a step, beside the plain step.
 
     python -m training.research.benchmarks.batch_chunks --json FILE
 
@@ -26,7 +26,7 @@ from training.research.report import (
     Table,
     in_own_process,
     ratio_table,
-    run_benchmark,
+    run_measurement,
 )
 from training.runs.environment import peak_memory
 
@@ -122,10 +122,5 @@ def measure(settings: Settings) -> Iterator[Table]:
         yield ratio_table(found, f"{backend}, {batch:,} images", "step")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Prints one table for each backend and batch."""
-    run_benchmark(sys.modules[__name__], "A batch in chunks", arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

@@ -1,4 +1,4 @@
-"""MAP@R of 6,000 and 60,000 embeddings, beside plain TensorFlow.
+"""Scoring a retrieval: MAP@R beside a plain search by TensorFlow.
 
     python -m training.research.benchmarks.evaluation --json evaluation.json
 
@@ -31,7 +31,7 @@ from training.research.report import (
     Table,
     in_own_process,
     ratio_table,
-    run_benchmark,
+    run_measurement,
 )
 from training.runs.environment import peak_memory
 
@@ -168,10 +168,5 @@ def measure(settings: Settings) -> Iterator[Table]:
         yield ratio_table(measured, title)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Prints one table for each size."""
-    run_benchmark(sys.modules[__name__], "Scoring a retrieval", arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

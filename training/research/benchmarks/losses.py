@@ -1,8 +1,8 @@
-"""Values and step times of every loss, beside pytorch-metric-learning.
+"""Losses beside pytorch-metric-learning.
 
     python -m training.research.benchmarks.losses --pml-python /path/to/bin/python
 
-A step is the value of a loss and its gradient with respect to embeddings and
+Values and times of a step of every loss. A step is the value of a loss and its gradient with respect to embeddings and
 proxies. Ours is compiled by XLA, theirs runs eagerly in a process with torch
 and pytorch-metric-learning, only with `--pml-python`. The command fails if our
 value in float32 differs from theirs in float64 by a relative error above 1e-5,
@@ -29,7 +29,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from training.research.report import CommandSettings, Table, run_benchmark
+from training.research.report import CommandSettings, Table, run_measurement
 
 SCRIPT = Path(__file__).with_name("pml_contender.py")
 # Losses with other arguments than their defaults, beside every loss itself.
@@ -338,11 +338,5 @@ def measure(settings: Settings) -> Iterator[Table]:
         raise ValueError(f"Values or gradients differ: {', '.join(differing)}.")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Prints the table."""
-    title = "Losses beside pytorch-metric-learning"
-    run_benchmark(sys.modules[__name__], title, arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

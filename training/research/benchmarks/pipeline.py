@@ -1,4 +1,4 @@
-"""Images a second of the input pipeline and of a whole training step.
+"""Reading images, and training on them.
 
     python -m training.research.benchmarks.pipeline --data-dir FOLDER
 
@@ -28,7 +28,7 @@ from training.research.report import (
     Measurement,
     Table,
     ratio_table,
-    run_benchmark,
+    run_measurement,
 )
 
 # Seconds, and seconds of all processors together.
@@ -208,10 +208,5 @@ def measure(settings: Settings) -> Iterator[Table]:
         yield compare(settings, image_folder(source))
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Prints the table."""
-    run_benchmark(sys.modules[__name__], "Reading images", arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

@@ -1,4 +1,4 @@
-"""Forward and backward pass of every pooling, beside a 1x1 convolution.
+"""What a pooling costs, forward and backward, beside a 1x1 convolution.
 
     python -m training.research.benchmarks.pooling --json poolings.json
     KERAS_BACKEND=jax python -m training.research.benchmarks.pooling
@@ -36,7 +36,7 @@ from training.research.report import (
     Measurement,
     Table,
     ratio_table,
-    run_benchmark,
+    run_measurement,
 )
 
 UNIT = "1x1 convolution"
@@ -279,10 +279,5 @@ def measure(settings: Settings) -> Iterator[Table]:
         yield ratio_table(rows, title, "pooling")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Prints the tables."""
-    run_benchmark(sys.modules[__name__], "What a pooling costs", arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

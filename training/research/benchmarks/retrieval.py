@@ -32,7 +32,7 @@ from training.research.report import (
     Table,
     in_own_process,
     ratio_table,
-    run_benchmark,
+    run_measurement,
 )
 from training.runs.environment import peak_memory
 
@@ -306,11 +306,6 @@ def measure(settings: Settings) -> Iterator[Table]:
         )
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Prints the tables."""
-    run_benchmark(sys.modules[__name__], "Search in galleries", arguments)
-
-
 def _run(name, folder, settings):
     sizes = settings.neighbors, settings.repeats
     try:
@@ -372,4 +367,4 @@ def _untrained(path, settings):
 
 
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

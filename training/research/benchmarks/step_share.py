@@ -20,7 +20,7 @@ import numpy as np
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from training.research.report import CommandSettings, Table, run_benchmark
+from training.research.report import CommandSettings, Table, run_measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,10 +158,5 @@ def measure(settings: Settings) -> Iterator[Table]:
     yield Table(headings, rows)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Prints the table."""
-    run_benchmark(sys.modules[__name__], "What the methods add", arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

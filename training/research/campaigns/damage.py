@@ -1,4 +1,4 @@
-"""Loads damaged artefacts, and counts undetected damage.
+"""Damaged artefacts.
 
     python -m training.research.campaigns.damage
 
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from training.research.report import CommandSettings, Table, run_benchmark
+from training.research.report import CommandSettings, Table, run_measurement
 
 VERDICTS = "refused", "whole", "silently wrong", "crashed", "not named"
 HEADINGS = "artefact", "files", "damages", *VERDICTS
@@ -48,7 +48,7 @@ class Settings(CommandSettings):
 
 
 def measure(settings: Settings) -> Iterator[Table]:
-    """Yields one table with a row for each artefact."""
+    """Yields a row for each artefact; fails where damage is not refused."""
     generator = np.random.default_rng(settings.seed)
     sizes = settings.flips, settings.times
     rows = []
@@ -64,15 +64,8 @@ def measure(settings: Settings) -> Iterator[Table]:
             rows.append([str(one) for one in (name, files, tried, *counts)])
             print(*rows[-1], sep=" | ", flush=True)
     yield Table(HEADINGS, rows)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line."""
-    (table,) = run_benchmark(
-        sys.modules[__name__], "Damaged artefacts", arguments
-    )
-    if any(cell != "0" for row in table.rows for cell in row[5:]):
-        sys.exit("error: damage was not noticed, or not named")
+    if any(cell != "0" for row in rows for cell in row[5:]):
+        raise ValueError("Damage was not noticed, or not named.")
 
 
 def artefacts(model: Path | None) -> dict[str, tuple[Callable, Callable]]:
@@ -260,4 +253,4 @@ def _load_export(path):
 
 
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

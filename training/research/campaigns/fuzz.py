@@ -1,8 +1,8 @@
-"""Sends damaged images to an export.
+"""Damaged images.
 
     python -m training.research.campaigns.fuzz
 
-Random bytes, and JPEG, PNG, BMP and WebP files with flipped, missing or joined
+Sent to an export: random bytes, and JPEG, PNG, BMP and WebP files with flipped, missing or joined
 bytes go through `decode_image` and every signature of an export, in requests
 with intact images. Intact images must keep their neighbors, each damaged one
 gets a status, and the process must survive.
@@ -23,7 +23,7 @@ from training.research.report import (
     CommandSettings,
     Table,
     facts_table,
-    run_benchmark,
+    run_measurement,
 )
 
 KINDS = "JPEG", "PNG", "BMP", "WEBP"
@@ -46,17 +46,13 @@ class Settings(CommandSettings):
 
 
 def measure(settings: Settings) -> Iterator[Table]:
-    """Yields one table."""
+    """Yields one table; fails where an answer is wrong."""
     from training.browsing.exports import exported_folder
 
-    yield facts_table(fuzz(exported_folder(settings.model), settings))
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line."""
-    (table,) = run_benchmark(sys.modules[__name__], "Damaged images", arguments)
-    if ["wrong answers", "0"] not in table.rows:
-        sys.exit("error: damage changed the answer to an intact image")
+    found = fuzz(exported_folder(settings.model), settings)
+    yield facts_table(found)
+    if found["wrong_answers"]:
+        raise ValueError("Damage changed the answer to an intact image.")
 
 
 def fuzz(folder: Path, settings: Settings) -> dict[str, Any]:
@@ -173,4 +169,4 @@ def _check_others(signatures, contents, order):
 
 
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

@@ -1,4 +1,4 @@
-"""Kills training at random moments and compares the results.
+"""Runs killed at random moments.
 
     python -m training.research.campaigns.kills --json docs/results/kills.json
 
@@ -48,7 +48,7 @@ from training.research.report import (
     CommandSettings,
     Table,
     read_record,
-    run_benchmark,
+    run_measurement,
 )
 from training.runs.environment import environment
 
@@ -123,10 +123,13 @@ def measure(settings: Settings) -> Iterator[Table]:
         f"{minutes:.0f}",
         *(num_runs, num_kills, num_differences),
     ]
-    yield Table(HEADINGS, added(before[0], rows))
+    total = added(before[0], rows)
+    yield Table(HEADINGS, total, title=settings.backend)
     moments = sorted(added(before[1], moments))
     yield Table(("killed in", "times"), moments, 1, "Moments")
     yield Table(STRETCHES, [*before[2], stretch], 2, "Stretches")
+    if total[-1][-1] != "0":
+        raise ValueError("A run that was killed ended differently.")
 
 
 def earlier_tables(settings: Settings) -> list[list[list[str]]]:
@@ -161,17 +164,6 @@ def added(
         sums[name] = sums.get(name, 0) + np.array(numbers, int)
     order = sorted(sums, key=lambda name: name == "all")
     return [[name, *map(str, sums[name])] for name in order]
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line."""
-    table, *_ = run_benchmark(
-        sys.modules[__name__],
-        "Runs killed at random moments, {backend}",
-        arguments,
-    )
-    if table.rows[-1][-1] != "0":
-        sys.exit("error: a run that was killed ended differently")
 
 
 def killed_runs(settings: Settings, stretch: int = 0) -> Iterator[KilledRun]:
@@ -311,4 +303,4 @@ def _require_finished(code, folder, places=()):
 
 
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

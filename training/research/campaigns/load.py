@@ -1,8 +1,9 @@
-"""Sends requests to one export from many threads.
+"""Many clients at once.
 
     python -m training.research.campaigns.load
 
-Each request asks for the neighbors of one image; some images are damaged.
+Threads send requests to one export. Each request asks for the neighbors of one
+image; some images are damaged.
 Every answer is compared with that of a single thread. Meanwhile the export is
 loaded again, `--reloads` times, and replaces the one that is served. Latencies
 are those of a loaded machine.
@@ -23,7 +24,7 @@ from training.research.report import (
     CommandSettings,
     Table,
     facts_table,
-    run_benchmark,
+    run_measurement,
 )
 
 
@@ -52,21 +53,15 @@ class Settings(CommandSettings):
 
 
 def measure(settings: Settings) -> Iterator[Table]:
-    """Yields a table for each signature."""
+    """Yields a table for each signature; fails where answers differ."""
     from training.browsing.exports import exported_folder
 
     folder = exported_folder(settings.model)
     for signature in settings.signatures:
-        yield facts_table(load(folder, settings, signature), signature)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line."""
-    tables = run_benchmark(
-        sys.modules[__name__], "Many clients at once", arguments
-    )
-    if any(["different answers", "0"] not in table.rows for table in tables):
-        sys.exit("error: answers differ from the single-threaded ones")
+        found = load(folder, settings, signature)
+        yield facts_table(found, signature)
+        if found["different_answers"]:
+            raise ValueError("Answers differ from the single-threaded ones.")
 
 
 def load(folder: Path, settings: Settings, signature: str) -> dict:
@@ -155,4 +150,4 @@ def _resident_mb():
 
 
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

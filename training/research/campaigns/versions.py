@@ -1,4 +1,4 @@
-"""Runs the library's tests with several versions of Python and TensorFlow.
+"""Versions of Python and TensorFlow that pass the library's tests.
 
     python -m training.research.campaigns.versions --json docs/results/versions.json
 
@@ -19,7 +19,7 @@ from training.research.report import (
     CommandSettings,
     Table,
     read_record,
-    run_benchmark,
+    run_measurement,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -103,12 +103,5 @@ def tested(python: str, tensorflow: str, settings: Settings) -> list[str]:
     return [result, *map(str, (passed, failed, skipped, seconds))]
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line."""
-    run_benchmark(
-        sys.modules[__name__], "Versions of Python and TensorFlow", arguments
-    )
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

@@ -38,7 +38,7 @@ from training.recipes.recipe import Recipe
 from training.research.report import (
     ExperimentSettings,
     Table,
-    run_experiment,
+    run_measurement,
 )
 from training.research.study_record import interval
 from training.runs.scoring import embed
@@ -455,10 +455,5 @@ def draw(path: Path, results: dict) -> None:
         axis.legend()
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the experiment."""
-    run_experiment(sys.modules[__name__], arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

@@ -23,7 +23,7 @@ from training.pictures.palette import BLUE, picture
 from training.research.report import (
     ExperimentSettings,
     Table,
-    run_experiment,
+    run_measurement,
 )
 from training.runs.trial import Trial
 
@@ -162,10 +162,5 @@ def draw(path: Path, results: list[dict]) -> None:
             axis.set_xlabel("MAP@R, %")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the experiment."""
-    run_experiment(sys.modules[__name__], arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

@@ -64,7 +64,7 @@ from training.research.experiments.synthetic_tokens import convex_hull
 from training.research.report import (
     Table,
     over_runs,
-    run_experiment,
+    run_measurement,
     spread,
 )
 from training.research.study_record import cell_share
@@ -334,10 +334,5 @@ def _draw_plane(axis, panel, classes):
     axis.margins(0.12)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the experiment."""
-    run_experiment(sys.modules[__name__], arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

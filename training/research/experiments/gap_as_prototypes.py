@@ -33,7 +33,7 @@ from training.research.report import (
     ExperimentSettings,
     Table,
     over_runs,
-    run_experiment,
+    run_measurement,
     spread,
 )
 
@@ -261,10 +261,5 @@ def _draw_plane(axis, shown):
     axis.legend(fontsize=11, loc="upper left")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the experiment."""
-    run_experiment(sys.modules[__name__], arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

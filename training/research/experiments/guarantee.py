@@ -44,7 +44,7 @@ from training.research.experiments.frozen_heads import (
     features_of,
     trained_encoder,
 )
-from training.research.report import Table, run_experiment
+from training.research.report import Table, run_measurement
 
 COVERAGES = 0.8, 0.9, 0.95, 0.99
 FALSE_ALARMS = 0.05
@@ -269,10 +269,5 @@ def draw(path: Path, results: dict) -> None:
         axes[0, 0].legend()
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the experiment."""
-    run_experiment(sys.modules[__name__], arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

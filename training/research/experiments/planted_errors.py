@@ -28,7 +28,7 @@ from training.research.report import (
     CommandSettings,
     Table,
     mean_and_deviation,
-    run_benchmark,
+    run_measurement,
     spread,
 )
 
@@ -237,12 +237,5 @@ def noise(folder: Path) -> Path:
     return folder
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Prints the tables."""
-    run_benchmark(
-        sys.modules[__name__], "Planted wrong labels and copies", arguments
-    )
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

@@ -29,7 +29,7 @@ from training.research.report import (
     ExperimentSettings,
     Table,
     mean_and_deviation,
-    run_experiment,
+    run_measurement,
     spread,
 )
 
@@ -337,10 +337,5 @@ def tables(results: dict) -> list[Table]:
     return [Table(["proxies", "runs", *MEASURES.values()], rows)]
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the experiment."""
-    run_experiment(sys.modules[__name__], arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

@@ -29,7 +29,7 @@ from training.research.report import (
     ExperimentSettings,
     Table,
     over_runs,
-    run_experiment,
+    run_measurement,
     spread,
 )
 
@@ -233,10 +233,5 @@ def tables(results: dict) -> list[Table]:
     return [Table(["pooling", "negative margin", "MAP@R", "P@1"], rows)]
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the experiment."""
-    run_experiment(sys.modules[__name__], arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

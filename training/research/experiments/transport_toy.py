@@ -24,7 +24,7 @@ from training.research.report import (
     ExperimentSettings,
     Table,
     over_runs,
-    run_experiment,
+    run_measurement,
     spread,
 )
 
@@ -161,10 +161,5 @@ def tables(results: dict) -> list[Table]:
     return [Table(["", *headings, "L1 to linear"], rows)]
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the experiment."""
-    run_experiment(sys.modules[__name__], arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

@@ -41,7 +41,7 @@ from training.research.experiments.frozen_heads import (
     features_of,
     trained_encoder,
 )
-from training.research.report import Table, run_experiment
+from training.research.report import Table, run_measurement
 from training.research.study_record import interval
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -204,10 +204,5 @@ def draw(path: Path, results: dict) -> None:
         axes.flat[0].figure.supylabel("MAP@R")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the experiment."""
-    run_experiment(sys.modules[__name__], arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

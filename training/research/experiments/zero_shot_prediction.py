@@ -51,7 +51,7 @@ from training.research.experiments.few_prototypes import (
 from training.research.report import (
     Table,
     over_runs,
-    run_experiment,
+    run_measurement,
     spread,
 )
 
@@ -267,10 +267,5 @@ def _draw_scores(axis, scores, names):
     )
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the experiment."""
-    run_experiment(sys.modules[__name__], arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run_measurement(sys.modules[__name__])

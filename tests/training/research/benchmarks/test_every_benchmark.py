@@ -20,6 +20,7 @@ from training.research.benchmarks import (
 )
 from training.research.benchmarks.__main__ import BENCHMARKS
 from training.research.pages import pages
+from training.research.report import run_measurement
 
 RUNS = {
     evaluation: ["plain product and top_k", "keras_gsp", "separate gallery"],
@@ -44,7 +45,7 @@ def test_a_smoke_run_has_a_page(module, tmp_path, monkeypatch, capsys):
         lambda count, _: ThreadPoolExecutor(count),
     )
     path = tmp_path / f"{name_of(module)}.json"
-    module.main(["--smoke", "--json", str(path)])
+    run_measurement(module, ["--smoke", "--json", str(path)])
     record = json.loads(path.read_text())
     assert record["settings"]["smoke"] and "json" not in record["settings"]
     page = "".join(pages(tmp_path).values())

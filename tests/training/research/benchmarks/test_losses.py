@@ -8,6 +8,7 @@ import pytest
 import keras_gsp as gsp
 from training.research.benchmarks import losses
 from training.research.pages import pages
+from training.research.report import run_measurement
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("the benchmark compiles by XLA", allow_module_level=True)
@@ -40,7 +41,9 @@ def test_what_differs_is_named_and_kept(tmp_path, monkeypatch):
     }
     monkeypatch.setattr(losses, "compare", lambda cases, _: [found] * 3)
     with pytest.raises(SystemExit, match="ContrastiveLoss at a batch of 16, "):
-        losses.main(["--smoke", "--json", str(tmp_path / "losses.json")])
+        run_measurement(
+            losses, ["--smoke", "--json", str(tmp_path / "losses.json")]
+        )
     page = pages(tmp_path)["losses.md"]
     for word in ("ProxyNCALoss", "2e+03", "9.1e-02", "losses --smoke"):
         assert word in page

@@ -17,6 +17,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("exports are TensorFlow's", allow_module_level=True)
 
 from training.research.campaigns import damage, fuzz, load
+from training.research.report import run_measurement
 
 pytestmark = pytest.mark.slow
 ROOT = pathlib.Path(__file__).parents[4]
@@ -35,7 +36,7 @@ def exported(tmp_path_factory):
 def test_damaged_images_change_no_answer(exported, tmp_path, capsys):
     record = tmp_path / "fuzz.json"
     options = ["--images", "120", "--json", str(record)]
-    fuzz.main(["--model", str(exported), *options])
+    run_measurement(fuzz, ["--model", str(exported), *options])
     assert "| wrong answers | 0 |" in capsys.readouterr().out
     kept = json.loads(record.read_text())
     assert kept["kind"] == "campaign"
@@ -45,7 +46,9 @@ def test_damaged_images_change_no_answer(exported, tmp_path, capsys):
 def test_many_threads_get_the_answers_of_one(exported, tmp_path):
     record = tmp_path / "load.json"
     options = ["--requests", "100", "--threads", "4", "--reloads", "2"]
-    load.main(["--model", str(exported), *options, "--json", str(record)])
+    run_measurement(
+        load, ["--model", str(exported), *options, "--json", str(record)]
+    )
     (table,) = json.loads(record.read_text())["tables"]
     assert ["different answers", "0"] in table["rows"]
     assert ["reloads", "2"] in table["rows"]
@@ -54,7 +57,7 @@ def test_many_threads_get_the_answers_of_one(exported, tmp_path):
 def test_damaged_artefacts_are_refused_or_whole(exported, tmp_path):
     record = tmp_path / "damage.json"
     options = ["--flips", "9", "--times", "2", "--json", str(record)]
-    damage.main(["--model", str(exported), *options])
+    run_measurement(damage, ["--model", str(exported), *options])
     (table,) = json.loads(record.read_text())["tables"]
     assert {row[0] for row in table["rows"]} > {"checkpoint", "export"}
 
@@ -80,7 +83,7 @@ def test_a_search_that_the_export_lacks_is_named(exported):
     pytest.importorskip("scann")
     options = ["--requests", "2", "--signatures", "search_ann"]
     with pytest.raises(SystemExit, match="search_exact.*search_ann"):
-        load.main(["--model", str(exported), *options])
+        run_measurement(load, ["--model", str(exported), *options])
 
 
 def test_an_export_with_scann_loads_where_nothing_imported_scann(tmp_path):

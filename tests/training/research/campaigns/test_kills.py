@@ -12,6 +12,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("the batches are tf.data's", allow_module_level=True)
 
 from training.research.campaigns import killed_run, kills
+from training.research.report import run_measurement
 
 
 @pytest.mark.slow
@@ -19,7 +20,7 @@ def test_runs_killed_twice_end_as_those_left_alone(tmp_path, capsys):
     record = tmp_path / "kills.json"
     options = ["--eager", "--runs", "1", "--kills", "2", "--json", str(record)]
     for _ in range(2):
-        kills.main(options)
+        run_measurement(kills, options)
     assert "| all | 2 | 4 |" in capsys.readouterr().out
     table, moments, stretches = json.loads(record.read_text())["tables"]
     assert sum(int(count) for _, count in moments["rows"]) == 4
@@ -30,7 +31,7 @@ def test_runs_killed_twice_end_as_those_left_alone(tmp_path, capsys):
     assert int(table["rows"][0][column]) > 300
     assert table["rows"][-1][-1] == "0"
     with pytest.raises(SystemExit, match="`json` must be a new file"):
-        kills.main([*options, "--seed", "3"])
+        run_measurement(kills, [*options, "--seed", "3"])
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from training.research.experiments import (
     zero_shot_prediction,
 )
 from training.research.pages import pages
-from training.research.report import Table, read_record
+from training.research.report import Table, read_record, run_measurement
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = (
@@ -48,7 +48,7 @@ def test_a_smoke_run_repeats_itself_and_has_a_page(
     records = []
     for folder in (tmp_path / "one", tmp_path / "two"):
         path = folder / "docs" / f"{name}.json"
-        module.main(["--smoke", "--json", str(path)])
+        run_measurement(module, ["--smoke", "--json", str(path)])
         records.append(read_record(path))
         assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
         found = pages(path.parent)
@@ -72,7 +72,7 @@ def test_planted_errors_are_found_in_noise(tmp_path):
     from training.research.experiments import planted_errors
 
     path = tmp_path / "planted_errors.json"
-    planted_errors.main(["--smoke", "--json", str(path)])
+    run_measurement(planted_errors, ["--smoke", "--json", str(path)])
     (table,) = read_record(path)["tables"]
     assert len(table["rows"]) == 2 * len(planted_errors.KINDS)
     assert planted_errors.KINDS.keys() == {row[0] for row in table["rows"]}
@@ -109,7 +109,7 @@ def test_the_ways_to_adapt_run_on_a_folder(tmp_path, monkeypatch):
         )
 
     monkeypatch.setattr(adapt, "_vectors", vectors)
-    adapt.main(arguments)
+    run_measurement(adapt, arguments)
     results = read_record(tmp_path / "adapt.json")["results"]
     names = [row["name"] for row in results["distilling"]]
     assert "small searches large, regression" in names
