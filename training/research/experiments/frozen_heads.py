@@ -13,7 +13,9 @@ import keras_gsp as gsp
 from keras_gsp.data import image_folder
 from keras_gsp.data.archives import cache_folder
 from keras_gsp.storage.whole import whole_file
+from training.recipes.data import load_splits
 from training.research.report import ExperimentSettings
+from training.research.studies import CHARACTERS
 
 SIDES = {"emoji": 128, "birds50": 160}
 LOSSES = {
@@ -33,9 +35,13 @@ class FrozenSettings(ExperimentSettings):
     """ImageNet weights of MobileNetV2, alpha 0.35 and alpha 1.0."""
     num_classes: int = 400
     """Largest number of classes of a data set, drawn at random."""
+    glyphs: bool = True
+    """Also the letters among symbols, with the network of single characters."""
     steps: int = 200
     """Steps of a head, 16 classes with 4 images each."""
     seeds: tuple[int, ...] = (0,)
+
+    SMALL = {"data_dirs": (), "glyphs": False}
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class Features:
     maps: Any
     labels: Any
     styles: Any
+    width: int | None = None
+    """Channels of the first backbone, where there are two."""
 
     def split(self, seed: int = 0) -> Any:
         """Mask of the images of a random half of the classes."""
@@ -57,9 +65,9 @@ def features_of(
     settings: FrozenSettings, alphas: tuple[float, ...]
 ) -> list[Features]:
     """Feature maps of every data set, channels of all backbones together."""
-    if not settings.data_dirs:
-        return [_clusters(len(alphas))]
-    found = []
+    found = [_glyphs()] if settings.glyphs else []
+    if not settings.data_dirs and not found:
+        found = [_clusters(len(alphas))]
     for source in settings.data_dirs:
         images = image_folder(source)
         name = source.name.split(".")[0]
@@ -68,12 +76,15 @@ def features_of(
         maps = [
             _maps(name, images, files[alpha], alpha)[rows] for alpha in alphas
         ]
+        width = None
         if len(maps) > 1:
             # Averages are enough for heads with average pooling.
             maps = [_unit(one.mean((1, 2), "float32")) for one in maps]
+            width = maps[0].shape[1]
             maps = [np.concatenate(maps, axis=1)[:, None, None]]
         styles = np.array([Path(path).stem for path in images.paths])
-        found.append(Features(name, maps[0], images.labels[rows], styles[rows]))
+        labels = images.labels[rows]
+        found.append(Features(name, maps[0], labels, styles[rows], width))
     return found
 
 
@@ -168,6 +179,16 @@ def _maps(name, images, weights, alpha):
     return np.load(file, mmap_mode="r")
 
 
+def _glyphs():
+    """Feature maps of `glyphs` by the network of single characters."""
+    splits = load_splits(CHARACTERS)
+    sides = splits.validation, splits.test
+    labels = [sides[0].labels, sides[1].labels + sides[0].num_classes]
+    maps = np.concatenate([side.images for side in sides])
+    joined = np.concatenate(labels)
+    return Features("glyphs", maps, joined, np.full(len(joined), ""))
+
+
 def _clusters(num_parts):
     """Features of random classes, for a smoke test."""
     rng = np.random.default_rng(0)
@@ -176,4 +197,5 @@ def _clusters(num_parts):
     noise = rng.normal(size=(384, 2, 2, 16 * num_parts))
     styles = np.tile(list("abcdef"), 64)
     maps = (centers[labels] + noise).astype("float32")
-    return Features("clusters", maps, labels, styles)
+    width = 16 if num_parts > 1 else None
+    return Features("clusters", maps, labels, styles, width)

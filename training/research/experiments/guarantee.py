@@ -58,17 +58,13 @@ class Settings(FrozenSettings):
 
     splits: int = 200
     """Random splits of the classes."""
-    glyphs: bool = True
-    """Also the letters among symbols, with the network of single characters."""
 
-    SMALL = {"data_dirs": (), "steps": 3, "splits": 3, "glyphs": False}
+    SMALL = {**FrozenSettings.SMALL, "steps": 3, "splits": 3}
 
 
 def measure(settings: Settings) -> dict[str, Any]:
     """Splits each data set many times."""
     sets = features_of(settings, (0.35,))
-    if settings.glyphs:
-        sets.append(_glyph_features())
     rows: list[dict[str, Any]] = []
     shifts: list[dict[str, Any]] = []
     for features in sets:
@@ -202,19 +198,6 @@ def _shifts(embeddings, labels, styles, settings) -> Iterator[dict[str, Any]]:
         for row in _summary(found):
             if row["coverage"] == 0.9:
                 yield {"set": style, "all": row["all"]}
-
-
-def _glyph_features() -> Features:
-    """Feature maps of `glyphs` by the network of single characters."""
-    from training.recipes.data import load_splits
-    from training.research.studies import CHARACTERS
-
-    splits = load_splits(CHARACTERS)
-    sides = splits.validation, splits.test
-    labels = [sides[0].labels, sides[1].labels + sides[0].num_classes]
-    maps = np.concatenate([side.images for side in sides])
-    joined = np.concatenate(labels)
-    return Features("glyphs", maps, joined, np.full(len(joined), ""))
 
 
 def tables(results: dict) -> list[Table]:
