@@ -20,6 +20,8 @@ from training.recipes.settings import check_fields, positive
 from training.runs.command_line import run_command
 from training.runs.run_directory import write_json, write_text
 
+# MAP@R in % below which no step knows the images.
+TOO_LOW = 10.0
 # Settings of the winner's command, but for `steps`: its recipe has more.
 CHOSEN = "backbone", "loss", "pooling"
 OPTIONS = (
@@ -156,7 +158,14 @@ def verdict(steps: list, best: Any, worth: float) -> str:
         worth: Points that make a step worth its cost.
     """
     raw = steps[0]
-    if best is raw:
+    highest = max(step.map_at_r for step in steps)
+    if highest < TOO_LOW:
+        text = (
+            f"Undecided: MAP@R is {highest:.1f} % at most, so these networks "
+            "have not seen such images. Try another backbone, or fine-tune it "
+            "for thousands of steps with --tuning-steps."
+        )
+    elif best is raw:
         text = "Do not train: search with the raw features."
     else:
         what = "Whiten" if best.name == "whitening" else f"Train: {best.name}"

@@ -52,6 +52,7 @@ RAW = step("raw features", 10, 20, 30, 40, 50, 60)
 SURE = step("head", 15, 26, 34, 45, 56, 64)
 UNSURE = step("LoRA", 40, 5, 60, 30, 80, 50)
 WORSE = step("head", 5, 14, 26, 35, 44, 56)
+LOW = step("raw features", 1, 2, 3, 4, 5, 6)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +61,9 @@ WORSE = step("head", 5, 14, 26, 35, 44, 56)
         ([RAW, WORSE], RAW, "Do not train"),
         ([RAW, SURE], SURE, "Train: head"),
         ([RAW, SURE, UNSURE], SURE, "cannot tell whether more gains 1"),
+        ([LOW], LOW, "Undecided: MAP@R is 3.5 % at most"),
     ],
-    ids=["worse", "sure", "unsure"],
+    ids=["worse", "sure", "unsure", "low"],
 )
 def test_sentence_follows_the_intervals(steps, best, says):
     assert says in advise.verdict(steps, best, worth=1.0)

@@ -6,8 +6,8 @@ r"""How often is `training.advise` right, and how much time does it save?
 The advice of a few minutes on each set of images, beside every step trained to
 its end with nothing stopped, on the same folds of classes. The advice is right
 if the step that it names, trained to its end, is at most one point of MAP@R
-below the best one, and open if it says of the best one that its scores were still
-rising. Glyphs are canvases of letters among symbols, written to a
+below the best one. It is open if it is undecided, or says of the best step that
+its scores were still rising. Glyphs are canvases of letters among symbols, written to a
 folder as a user has one.
 """
 
@@ -18,7 +18,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from training.advise import AdviseCommand, verdict
+from training.advise import TOO_LOW, AdviseCommand, verdict
 from training.pictures.palette import BLUE, picture
 from training.research.report import (
     ExperimentSettings,
@@ -98,9 +98,8 @@ def _row(settings, source, folder):
         "ends": ends,
         "lost": ends[best] - ends[chosen],
         "is_right": ends[best] - ends[chosen] <= command.worth,
-        "is_rising": any(
-            step.is_rising for step in advice.steps if step.name == best
-        ),
+        "is_open": max(step.map_at_r for step in advice.steps) < TOO_LOW
+        or any(step.is_rising for step in advice.steps if step.name == best),
         "minutes": sum(step.minutes for step in advice.steps),
         "full_minutes": sum(step.minutes for step in full.steps),
     }
@@ -146,7 +145,7 @@ def tables(results: list[dict]) -> list[Table]:
 def _judged(row):
     if row["is_right"]:
         return "yes"
-    return "open" if row["is_rising"] else "no"
+    return "open" if row["is_open"] else "no"
 
 
 def draw(path: Path, results: list[dict]) -> None:

@@ -71,13 +71,8 @@ def measure(settings: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {"changes": [], "engines": []}
     for features in features_of(settings, (0.35, 1.0)):
         known = features.split()
-        options: dict[str, Any] = {"steps": settings.steps}
         narrow, wide = slice(features.width), slice(features.width, None)
-        if features.name == "glyphs":
-            options["pooling"] = gsp.layers.GeneralizedSumPooling(
-                64, 0.1, inverse_temperature=80.0
-            )
-        old = trained_encoder(features, known, channels=narrow, **options)
+        old = _trained(settings, features, known, channels=narrow)
         for name, change in CHANGES.items():
             own = dict(change)
             is_wide = own.pop("is_wide", False)
@@ -86,9 +81,7 @@ def measure(settings: Settings) -> dict[str, Any]:
             channels = wide if is_wide else narrow
             if own.pop("is_taught", False):
                 own["teacher"] = old
-            new = trained_encoder(
-                features, known, channels=channels, **options, **own
-            )
+            new = _trained(settings, features, known, channels=channels, **own)
             row, upgraded, queries = _row(features, known, old, new)
             found["changes"].append(
                 {"data": features.name, "change": name, **row}
@@ -100,6 +93,14 @@ def measure(settings: Settings) -> dict[str, Any]:
                     for one in _engines(upgraded, queries)
                 ]
     return found
+
+
+def _trained(settings, features, known, **own):
+    if features.name == "glyphs":
+        own["pooling"] = gsp.layers.GeneralizedSumPooling(
+            64, 0.1, inverse_temperature=80.0
+        )
+    return trained_encoder(features, known, steps=settings.steps, **own)
 
 
 def _row(features: Features, known: Any, old: Any, new: Any) -> Any:
