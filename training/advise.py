@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from training.recipes.named import named
 from training.recipes.recipe import Recipe
-from training.recipes.settings import check_fields, positive
+from training.recipes.settings import positive
 from training.runs.command_line import run_command
 from training.runs.run_directory import write_json, write_text
 
@@ -57,7 +57,6 @@ class AdviseCommand:
     """Folder of the runs and of the result."""
 
     def __post_init__(self) -> None:
-        check_fields(self)
         if not self.backbones:
             raise ValueError("`backbones` must name one. Received: none.")
 

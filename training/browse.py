@@ -9,10 +9,12 @@ from typing import Annotated
 import tyro
 
 from training.browsing.exports import exported_folder
+from training.recipes.settings import Range
 from training.runs.command_line import run_command
 
 HOST = "127.0.0.1"
 """Reachable from this machine only."""
+port_number = Range("in [0, 65535]", lambda port: 0 <= port < 2**16)
 
 
 @dataclass(frozen=True)
@@ -21,16 +23,10 @@ class BrowseCommand:
 
     model: Annotated[Path, tyro.conf.Positional]
     """Exported retriever, or the run directory it was exported from."""
-    port: int = 8616
+    port: Annotated[int, port_number] = 8616
     """Port of the page; 0 takes any that is free."""
     open: bool = False
     """Open the page in the browser."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.port < 2**16:
-            raise ValueError(
-                f"`port` must be in [0, 65535]. Received: port={self.port}."
-            )
 
 
 def main(arguments: list[str] | None = None) -> None:

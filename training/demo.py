@@ -16,12 +16,13 @@ import webbrowser
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from training.recipes.named import named
 from training.recipes.recipe import Recipe
+from training.recipes.settings import positive
 from training.runs.command_line import run_command
 from training.runs.run_directory import RunDirectory, write_text
 from training.runs.train_run import train_run
@@ -64,19 +65,13 @@ class DemoCommand:
 
     runs: Path = Path("runs/demo")
     """Folder for everything that the demo makes."""
-    seeds: int = 3
-    """Trainings of each method on the frozen network, at least 1. They take
-    seconds; the fine-tuned network is trained once."""
+    seeds: Annotated[int, positive] = 3
+    """Trainings of each method on the frozen network. They take seconds; the
+    fine-tuned network is trained once."""
     smoke: bool = False
     """One training of 20 steps each: does it run at all?"""
     open: bool = True
     """Open the report in the browser, where there is a desktop."""
-
-    def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise ValueError(
-                f"`seeds` must be 1 or more. Received: seeds={self.seeds}."
-            )
 
     @property
     def recipes(self) -> dict[Key, Recipe]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tqdm import tqdm
 
+from training.recipes.settings import positive
 from training.runs.command_line import run_command
 
 
@@ -32,25 +33,16 @@ class EmbedCommand:
     """This process, or Ray."""
     address: str | None = None
     """ray: a cluster, such as auto; by default Ray starts on this machine."""
-    workers: int = 1
+    workers: Annotated[int, positive] = 1
     """ray: encoders that work at once."""
     cpus: float = 1.0
     """ray: processors of each worker."""
     gpus: float = 0.0
     """ray: GPUs of each worker."""
-    shard_size: int = 2048
+    shard_size: Annotated[int, positive] = 2048
     """Images of a shard, which is lost when a worker dies."""
-    batch_size: int = 64
+    batch_size: Annotated[int, positive] = 64
     """Images embedded at once."""
-
-    def __post_init__(self) -> None:
-        from keras_gsp.ops.arguments import check_count
-
-        check_count(
-            workers=self.workers,
-            shard_size=self.shard_size,
-            batch_size=self.batch_size,
-        )
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from training.browsing.exports import export_metadata, exported_folder
+from training.recipes.settings import positive
 from training.runs.command_line import run_command
 
 APPROXIMATE = "search_ann", "search_codes"
@@ -23,7 +24,7 @@ class SearchCommand:
     """JPEG, PNG, BMP or WebP files."""
     ann: bool = False
     """Search with ScaNN or with codes, in an export that has them."""
-    top: int | None = None
+    top: Annotated[int | None, positive] = None
     """Neighbors to show; by default all that the export returns."""
     picture: Path | None = None
     """PNG file to draw queries and neighbors into."""
@@ -39,10 +40,6 @@ class SearchCommand:
             raise ValueError(
                 "`weights` must come with a picture. Received: weights=True, "
                 "picture=None."
-            )
-        if self.top is not None and self.top < 1:
-            raise ValueError(
-                f"`top` must be at least 1. Received: top={self.top}."
             )
 
 

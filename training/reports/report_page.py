@@ -12,11 +12,8 @@ import tyro
 
 from training.browsing.page_parts import rendered_page
 from training.pictures.encoding import data_address
-from training.reports.run_reading import (
-    DATA_SETTINGS,
-    read_runs,
-    settings_rows,
-)
+from training.recipes.settings import at_least_two
+from training.reports.run_reading import read_runs, settings_rows
 from training.runs.run_directory import write_text
 
 REPORT_MARK = "<!-- keras_gsp report -->"
@@ -43,17 +40,13 @@ class ReportCommand:
     runs beside the first one's."""
     map: Literal["pca", "tsne"] = "pca"
     """How embeddings are laid out; tsne adds a second map beside PCA."""
-    images: int = 10_000
+    images: Annotated[int, at_least_two] = 10_000
     """About how many images are searched; of more, whole classes chosen at
     random."""
 
     def __post_init__(self) -> None:
         if not self.runs:
             raise ValueError("`runs` must name a run. Received: none.")
-        if self.images < 2:
-            raise ValueError(
-                f"`images` must be at least 2. Received: images={self.images}."
-            )
 
     @property
     def target(self) -> Path:
@@ -136,14 +129,13 @@ def _searches(runs, command, say):
     from training.reports.searched import scored_images, search_all
     from training.runs.scoring import load_encoder
 
-    read: dict[str, Any] = {}
+    read: dict[Any, Any] = {}
     searched = {}
     for run in runs:
         if run.recipe is None or not run.has_encoder:
             continue
         say(f"embedding the images of {run.name}")
-        recipe = run.settings["recipe"]
-        key = str([recipe.get(name) for name in DATA_SETTINGS])
+        key = run.recipe.data
         try:
             if key not in read:
                 read[key] = scored_images(run.recipe, command.images)

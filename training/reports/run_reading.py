@@ -9,12 +9,6 @@ from typing import Any
 from training.recipes.recipe import Recipe
 from training.runs.run_directory import RunDirectory
 
-DATA_SETTINGS = (
-    *("dataset", "data_dir", "source", "train_classes"),
-    *("images_per_class", "crop_size", "resize"),
-)
-"""Settings that decide which images a run is scored on, and their crop."""
-
 
 @dataclass
 class ReadRun:
@@ -91,25 +85,14 @@ def settings_rows(runs: list[ReadRun]) -> list[dict[str, Any]]:
 
 
 def _recipe(run):
-    saved = run.settings["recipe"]
     try:
-        return Recipe.from_settings(saved)
+        return Recipe.from_settings(run.settings["recipe"])
     except (TypeError, ValueError) as error:
-        reason = error
-    try:
-        known = {name: saved[name] for name in DATA_SETTINGS if name in saved}
-        found = Recipe.of(**known)
-    except (TypeError, ValueError):
         run.notes.append(
-            f"The recipe is of another version ({reason}), so no image can "
-            "be embedded."
+            f"The recipe is of another version ({error}), so no image can be "
+            "embedded."
         )
         return None
-    run.notes.append(
-        f"The recipe is of another version ({reason}): only the settings of "
-        "its data are used."
-    )
-    return found
 
 
 def _history(run):

@@ -22,7 +22,7 @@ import tyro
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.data import check_classes, check_sources, read_recipe
 from training.recipes.recipe import Recipe
-from training.recipes.settings import check_fields, not_negative, positive
+from training.recipes.settings import not_negative, positive
 from training.research.studies import STUDIES, UNTRAINED, Study
 from training.runs.command_line import run_command
 from training.runs.progress import best_evaluation
@@ -61,9 +61,6 @@ class StudyCommand:
     """Name of the study's folder; by default its own."""
     runs: Path = Path("runs")
     """Folder that holds the study's folder."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from typing import Any
 
 import tyro
 
+from training.recipes.settings import check_fields
+
 
 def run_command(
     name: str,
@@ -18,8 +20,9 @@ def run_command(
 ) -> Any:
     """Parses the options of a command, runs it and returns its result.
 
-    `kind` is the dataclass of the options, which `action` takes. A wrong
-    option, or an error about files or settings, ends the process.
+    `kind` is the dataclass of the options, checked by `check_fields`, which
+    `action` takes. A wrong option, or an error about files or settings, ends
+    the process.
     """
     try:
         command: Any = tyro.cli(
@@ -28,6 +31,7 @@ def run_command(
             description=about,
             args=arguments,
         )
+        check_fields(command)
         with printed_notes():
             return action(command)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
