@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
+from keras_gsp.data import ImageSet
 from keras_gsp.data.archives import cache_folder
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.storage.whole import whole_file
@@ -22,6 +23,11 @@ from training.recipes.recipe import Recipe
 
 
 def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
+    """Replaces images by the backbone's feature maps; see `image_features`."""
+    return splits.mapped(partial(image_features, recipe))
+
+
+def image_features(recipe: Recipe, images: ImageSet) -> ImageSet:
     """Replaces images by the backbone's feature maps.
 
     Images are cropped for evaluation, features rounded to float16 and cached
@@ -30,8 +36,15 @@ def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
     recipe = recipe.with_(cache_features=False)
     # A backbone without a weights file has the same random weights each time.
     keras.utils.set_random_seed(recipe.seed)
-    backbone = build_backbone(recipe, image_shape(recipe, splits.train))
-    return splits.mapped(partial(_of_set, recipe, backbone))
+    backbone = build_backbone(recipe, image_shape(recipe, images))
+    name = f"{_fingerprint(recipe, backbone, images)}.npy"
+    file = cache_folder() / "features" / name
+    if not file.exists():
+        found = _computed(recipe, backbone, images)
+        # Through a handle, or NumPy would add its own ending to the name.
+        with whole_file(file) as aside, aside.open("wb") as content:
+            np.save(content, found)
+    return replace(images, images=np.load(file), paths=None)
 
 
 def complete_encoder(recipe: Recipe, encoder: Any) -> Any:
@@ -52,17 +65,6 @@ def complete_encoder(recipe: Recipe, encoder: Any) -> Any:
         if layer.weights:
             complete.get_layer(layer.name).set_weights(layer.get_weights())
     return complete
-
-
-def _of_set(recipe, backbone, images):
-    name = f"{_fingerprint(recipe, backbone, images)}.npy"
-    file = cache_folder() / "features" / name
-    if not file.exists():
-        found = _computed(recipe, backbone, images)
-        # Through a handle, or NumPy would add its own ending to the name.
-        with whole_file(file) as aside, aside.open("wb") as content:
-            np.save(content, found)
-    return replace(images, images=np.load(file), paths=None)
 
 
 def _computed(recipe, backbone, images):

@@ -1,19 +1,17 @@
 """Encoders of frozen features that train in seconds: `upgrade`, `guarantee`."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
-from tqdm import tqdm
 
 import keras_gsp as gsp
 from keras_gsp.data import image_folder
-from keras_gsp.data.archives import cache_folder
-from keras_gsp.storage.whole import whole_file
 from training.recipes.data import load_splits
+from training.recipes.features import image_features
+from training.recipes.named import named
 from training.research.report import ExperimentSettings
 from training.research.studies import CHARACTERS
 
@@ -155,28 +153,14 @@ def _unit(rows):
 
 def _maps(name, images, weights, alpha):
     """Feature maps in float16, computed once."""
-    facts = f"{name},{len(images)},{weights.stat().st_size},{alpha}"
-    digest = hashlib.sha256(facts.encode()).hexdigest()[:16]
-    file = cache_folder() / "features" / f"maps-{digest}.npy"
-    if not file.exists():
-        side = SIDES.get(name, 160)
-        network = keras.applications.MobileNetV2(
-            input_shape=(side, side, 3),
-            alpha=alpha,
-            include_top=False,
-            weights=None,
-        )
-        network.load_weights(weights)
-        batches = gsp.data.evaluation_batches(
-            list(images.paths), preprocessing=gsp.data.Preprocessing(side, side)
-        )
-        parts = [
-            network.predict_on_batch(pixels / 127.5 - 1.0).astype("float16")
-            for pixels in tqdm(batches.as_numpy_iterator(), desc=name)
-        ]
-        with whole_file(file) as aside, aside.open("wb") as content:
-            np.save(content, np.concatenate(parts))
-    return np.load(file, mmap_mode="r")
+    side = SIDES.get(name, 160)
+    recipe = named("folder-features").with_(
+        backbone_width=alpha,
+        backbone_weights=str(weights),
+        crop_size=side,
+        resize=side,
+    )
+    return image_features(recipe, images).images
 
 
 def _glyphs():

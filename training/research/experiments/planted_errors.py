@@ -33,6 +33,10 @@ from training.research.report import (
 )
 
 LIKELY = 3
+# Seed that chose the half of the classes for the thresholds.
+SPLIT_SEED = 1
+# Shares of the labels, images and classes with an error.
+WRONG, COPIED, DIVIDED = 0.02, 0.01, 0.01
 KINDS = {
     "wrong label, any class": "wrong_labels",
     "wrong label, similar class": "wrong_labels",
@@ -55,11 +59,6 @@ class Settings(CommandSettings):
     """Weights of MobileNetV2 (alpha 0.35, 224 pixels, no top)."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """One planting each."""
-    split_seed: int = 1
-    """Seed that chose the half of the classes for the thresholds."""
-    wrong: float = 0.02
-    copied: float = 0.01
-    divided: float = 0.01
 
     SMALL = {"data_dirs": (), "sizes": (32,), "seeds": (0,)}
 
@@ -69,18 +68,16 @@ class Collection:
 
     def __init__(self, images: Any, size: int, weights: Path | None) -> None:
         shape = (size, size, 3)
-        options: dict[str, Any] = {"alpha": 0.35, "include_top": False}
         network = keras.applications.MobileNetV2(
-            shape, weights=None, pooling="avg", **options
+            shape, alpha=0.35, include_top=False, weights=None
         )
         if weights is not None:
-            whole = keras.applications.MobileNetV2(
-                (224, 224, 3), weights=None, **options
-            )
-            whole.load_weights(weights)
-            network.set_weights(whole.get_weights())
+            network.load_weights(weights)
+        average = keras.layers.GlobalAveragePooling2D()
         scale = keras.layers.Rescaling(1 / 127.5, offset=-1)
-        self._network = keras.Sequential([keras.Input(shape), scale, network])
+        self._network = keras.Sequential(
+            [keras.Input(shape), scale, network, average]
+        )
         self._cut = gsp.data.Preprocessing(size, size)
         self.images = images
         self.features = self.embedded(images.paths)
@@ -94,14 +91,14 @@ class Collection:
 
 
 def planted(
-    collection: Collection, kind: str, settings: Settings, seed: int
+    collection: Collection, kind: str, seed: int
 ) -> tuple[np.ndarray, np.ndarray, set[Any]]:
     """Returns features and labels with errors, and the errors' places."""
     rng = np.random.default_rng(seed)
     features, images = collection.features, collection.images
     labels, count = images.labels.copy(), len(images)
     if kind.startswith("copy"):
-        some = rng.choice(count, round(settings.copied * count), replace=False)
+        some = rng.choice(count, round(COPIED * count), replace=False)
         with tempfile.TemporaryDirectory() as folder:
             is_mirrored = kind.endswith("cropped")
             files = [
@@ -114,14 +111,14 @@ def planted(
         pairs = {(int(i), count + k) for k, i in enumerate(some)}
         return features, np.append(labels, labels[some]), pairs
     if kind.startswith("class"):
-        number = max(2, round(settings.divided * images.num_classes))
+        number = max(2, round(DIVIDED * images.num_classes))
         pairs = set()
         for one in rng.choice(images.num_classes, number, replace=False):
             members = rng.permutation(np.flatnonzero(labels == one))
             labels[members[: len(members) // 2]] = labels.max() + 1
             pairs.add((int(one), int(labels.max())))
         return features, labels, pairs
-    some = rng.choice(count, round(settings.wrong * count), replace=False)
+    some = rng.choice(count, round(WRONG * count), replace=False)
     others = likely_classes(features, images.labels)
     width = LIKELY if kind.endswith("similar class") else others.shape[1]
     labels[some] = others[labels[some], rng.integers(width, size=len(some))]
@@ -181,7 +178,7 @@ def measure(settings: Settings) -> Iterator[Table]:
         places = settings.data_dirs or (noise(Path(folder)),)
         for place, size in zip(places, settings.sizes, strict=True):
             images = gsp.data.image_folder(place)
-            _, images = images.split(seed=settings.split_seed)
+            _, images = images.split(seed=SPLIT_SEED)
             collection = Collection(images, size, settings.weights)
             title = (
                 f"{place.stem}: {len(images):,} images of "
@@ -207,9 +204,7 @@ def rows_of(collection: Collection, settings: Settings) -> list[list[str]]:
             before = len(of_kind(clean[is_white], kind))
             runs = []
             for seed in settings.seeds:
-                features, labels, truth = planted(
-                    collection, kind, settings, seed
-                )
+                features, labels, truth = planted(collection, kind, seed)
                 found = of_kind(suspected(features, labels, is_white), kind)
                 right = len(found & truth)
                 rates = right / max(1, len(found)), right / len(truth)
