@@ -56,50 +56,6 @@ def names() -> dict[str, str]:
     return OWN | {f"{one}{word}": one for one in PUBLISHED for word in words}
 
 
-def named(name: str, **choices: str) -> Recipe:
-    """Returns the recipe of a name, with the settings that a choice implies.
-
-    `choices` are some of `CHOICES`, as on the command line:
-    `named("glyphs", loss="ms", pooling="gsp")`.
-    """
-    if name not in names():
-        raise ValueError(
-            f"`name` must be one of {', '.join(names())}. Received: {name}."
-        )
-    dataset = names()[name]
-    own = {}
-    if dataset in PUBLISHED:
-        _, _, variant = name.partition("-")
-        own = VARIANTS.get(variant, {})
-    return _recipe(name, dataset, own | choices)
-
-
-def published_recipe(
-    dataset: str,
-    method: str = "gap",
-    loss: str | None = None,
-    protocol: str = "fair",
-    backbone: str = "bn-inception",
-) -> Recipe:
-    """Returns the published settings of one cell of a table.
-
-    Without a loss, the method's own (`c1` with a memory), else `c2`.
-    `protocol` is `fair` or `conventional`, which also has the backbone
-    `resnet50`. The recipe has no weights file: the papers start from ImageNet
-    weights, given as `backbone_weights`.
-    """
-    if method == "xbm-s" and protocol == "conventional":
-        raise ValueError(
-            "`protocol` must be fair with method=xbm-s: the conventional "
-            "protocol has one size of the memory, that of xbm. "
-            f"Received: protocol={protocol}."
-        )
-    chosen = METHODS[method] | {"protocol": protocol, "backbone": backbone}
-    if loss is not None:
-        chosen["loss"] = loss
-    return _recipe(dataset, dataset, chosen)
-
-
 @cache
 def settings_of(file: str) -> list[dict[str, Any]]:
     """Reads the settings in one of the two files."""
@@ -107,15 +63,27 @@ def settings_of(file: str) -> list[dict[str, Any]]:
     return tomllib.loads(text)["setting"]
 
 
-def _recipe(name, dataset, choices):
+def named(name: str, **choices: str) -> Recipe:
+    """Returns the recipe of a name, with the settings that a choice implies.
+
+    `choices` are some of `CHOICES`, as on the command line:
+    `named("glyphs", loss="ms", pooling="gsp")`. Published recipes have no
+    weights file: the papers start from ImageNet weights, given as
+    `backbone_weights`.
+    """
     from training.recipes.choices import is_pair_loss, is_proxy_loss, losses
 
+    if name not in names():
+        raise ValueError(
+            f"`name` must be one of {', '.join(names())}. Received: {name}."
+        )
+    dataset, file = names()[name], "named.toml"
     default = Recipe()
     chosen = {one: getattr(default, one) for one in CHOICES}
-    file = "named.toml"
     if dataset in PUBLISHED:
         file = "published.toml"
         chosen |= {"protocol": "fair", "backbone": "bn-inception"}
+        choices = VARIANTS.get(name.partition("-")[2], {}) | choices
     elif dataset in ("folder", "csv"):
         chosen["backbone"] = "mobilenet-v2"
     chosen |= {**choices, "recipe": name, "dataset": dataset}

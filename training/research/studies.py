@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from training.recipes.choices import is_proxy_loss, losses
-from training.recipes.named import LOSSES, PUBLISHED, named, published_recipe
+from training.recipes.named import LOSSES, PUBLISHED, named
 from training.recipes.recipe import Recipe
 
 # The baseline of every table: raw features, averaged and normalized.
@@ -173,9 +173,11 @@ def _published(dataset):
     cells += [("c1", "ccp-s"), ("c2", "ccp-s")]
     return Study(
         f"{dataset}, published settings",
-        {UNTRAINED: published_recipe(dataset).with_(steps=0)}
+        {UNTRAINED: named(dataset).with_(steps=0)}
         | {
-            (loss, method): published_recipe(dataset, method, loss)
+            (loss, method): named(
+                dataset if method == "gap" else f"{dataset}-{method}", loss=loss
+            )
             for loss, method in cells
         },
         num_folds=4,
