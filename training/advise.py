@@ -149,13 +149,7 @@ def advice_of(command: AdviseCommand, trial: Any) -> dict:
 
 
 def verdict(steps: list, best: Any, worth: float) -> str:
-    """Says in one or two sentences what to do.
-
-    Args:
-        steps: The steps that were scored, raw features first.
-        best: The step that is chosen.
-        worth: Points that make a step worth its cost.
-    """
+    """Says what to do, of the scored steps (raw features first) the `best`."""
     raw = steps[0]
     highest = max(step.map_at_r for step in steps)
     if highest < TOO_LOW:

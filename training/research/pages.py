@@ -35,24 +35,20 @@ MADE = (
 
 @dataclass(frozen=True)
 class Page:
-    """One question and the records that answer it.
+    """One question and the records that answer it, in order.
 
-    Args:
-        title: Title of the page.
-        records: Names of records, in the page's order. A record without a
-            page of its own gets one under its name.
-        about: What a reader has to know.
-        curves: Record whose learning curves are drawn.
-        gains: Record whose gains over average pooling are drawn as bars.
-        costs: Record whose poolings' gains are drawn against their time.
+    A record without a page of its own gets one under its name.
     """
 
     title: str
     records: tuple[str, ...]
     about: str = ""
     curves: str = ""
+    """Record whose learning curves are drawn."""
     gains: str = ""
+    """Record whose gains over average pooling are drawn as bars."""
     costs: str = ""
+    """Record whose poolings' gains are drawn against their time."""
 
 
 UNTUNED = (
@@ -175,10 +171,6 @@ def add_record(source: Path, docs: Path) -> Path:
     """Copies a study's or another command's numbers to the pages' folder.
 
     A picture that the command drew is copied too; others are drawn again.
-
-    Raises:
-        FileNotFoundError: no such file, or no finished run of a study.
-        ValueError: a file that is no record.
     """
     if source.is_dir():
         record, name = study_record(source), source.name
@@ -201,13 +193,10 @@ def add_record(source: Path, docs: Path) -> Path:
 
 
 def write_pages(folder: Path = DOCS) -> list[Path]:
-    """Writes all pages, and the pictures of studies that are missing.
+    """Writes all pages and missing pictures; returns the files that changed.
 
     A picture's bytes depend on the version of matplotlib, so that a picture
     that exists stays.
-
-    Returns:
-        The files that have changed.
     """
     changed = draw_missing(folder)
     for name, text in pages(folder).items():

@@ -63,18 +63,12 @@ def spread(
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a record.
-
-    Attributes:
-        headings: One for each column.
-        rows: Cells as a page shows them.
-        num_left: Number of columns with words; the others are numbers.
-        title: Subject of the table, where a record has several.
-    """
+    """One table of a record, cells as a page shows them."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[Any]]
     num_left: int = 1
+    """Number of columns with words; the others are numbers."""
     title: str = ""
 
     def markdown(self) -> str:
@@ -157,16 +151,12 @@ class ExperimentSettings(CommandSettings):
 def run_measurement(module: Any, arguments: list[str] | None = None) -> None:
     """Runs the command of a module: measures, prints tables, writes a record.
 
-    Without `--json` the record is in `runs/experiments`, `benchmarks` or
-    `campaigns`. It is written after each table: an interrupted command leaves
-    one.
-
-    Args:
-        module: Module with `Settings`, the options, and `measure`, which
-            yields tables; or returns results (numbers, lists and dicts) that
-            `tables` formats and `draw` draws into a PNG file beside the
-            record. Its docstring is a title, then the page's text.
-        arguments: Of the command line.
+    The module has `Settings`, the options, and `measure`, which yields tables;
+    or returns results (numbers, lists and dicts) that `tables` formats and
+    `draw` draws into a PNG file beside the record. Its docstring is a title,
+    then the page's text. Without `--json` the record is in `runs/experiments`,
+    `benchmarks` or `campaigns`. It is written after each table: an interrupted
+    command leaves one.
     """
     name, about = _name_of(module), module.__doc__
     title, _, text = about.partition("\n\n")
@@ -264,11 +254,7 @@ def plain(content: Any) -> Any:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Reads a record.
-
-    Raises:
-        ValueError: the file is no record.
-    """
+    """Reads a record; `ValueError` for a file that is none."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:

@@ -77,24 +77,18 @@ FULL = ("gap", "gsp", "gsp-zsr", "xml", "xbm", "single", "ccp")
 
 @dataclass(frozen=True)
 class Study:
-    """A table of recipes.
-
-    Args:
-        title: Title of its page.
-        cells: (row, method) -> recipe, the most telling cells first. A row is
-            a loss, perhaps with other settings.
-        about: Text of the page.
-        seeds: Seeds of each cell.
-        num_folds: With 2 or more, each seed trains one model a fold of the
-            training classes, and these are scored alone and together, as in
-            "A Metric Learning Reality Check" (Musgrave et al., section 4).
-    """
+    """A table of recipes: title and text of its page, and its cells."""
 
     title: str
     cells: Mapping[tuple[str, str], Recipe] = field(default_factory=dict)
+    """(row, method) -> recipe, the most telling cells first. A row is a loss,
+    perhaps with other settings."""
     about: str = ""
     seeds: int = 3
     num_folds: int = 0
+    """With 2 or more, each seed trains one model a fold of the training
+    classes, and these are scored alone and together, as in "A Metric Learning
+    Reality Check" (Musgrave et al., section 4)."""
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -128,13 +122,9 @@ def grid(
 ) -> Study:
     """The untrained baseline, then every row with every method of a block.
 
-    Args:
-        title: Title of the study.
-        base: Settings that all cells share.
-        blocks: Pairs of rows and methods, trained in this order.
-        rows: Row -> its settings with its `loss`; a loss alone is a row too.
-        methods: Method -> further settings in this study.
-        **facts: Further arguments of `Study`.
+    All cells share the settings of `base`. `rows` has the settings of rows that
+    are no loss alone, each with its `loss`, `methods` further settings of
+    methods; `facts` are arguments of `Study`.
     """
     cells = {UNTRAINED: base.with_(steps=0)}
     for names, words in blocks:

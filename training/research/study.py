@@ -99,11 +99,7 @@ class Run:
         return SimpleNamespace(**vars(splits) | scored)
 
     def train(self, splits: RetrievalSplits) -> None:
-        """Trains and scores the run.
-
-        Raises:
-            RunTakenError: another process trains it.
-        """
+        """Trains and scores it; `RunTakenError` if another process does."""
         directory = RunDirectory(self.path)
         own = self.splits(splits)
         self._take_search()
@@ -143,13 +139,10 @@ class Run:
 
 
 class Cell:
-    """The runs of one recipe of a study.
+    """The runs of one recipe of a study, in the cell's folder.
 
-    Args:
-        folder: Folder of the cell.
-        recipe: The recipe; its learning rate is the middle of the grid.
-        seeds: Seeds to train at the chosen rate. The first one searches.
-        num_folds: With 2 or more, every seed trains one model a fold.
+    The recipe's learning rate is the middle of the grid. The first seed
+    searches; with `num_folds`, every seed trains one model a fold.
     """
 
     def __init__(
@@ -235,18 +228,7 @@ def run_study(command: StudyCommand) -> Path:
     """Trains the missing runs of a study.
 
     The cell with the fewest finished runs goes first, so that a study that is
-    stopped early has a table.
-
-    Args:
-        command: The study, its cells, and where the data are.
-
-    Returns:
-        The study's folder.
-
-    Raises:
-        ValueError: an unknown study, row or method, too few classes for a
-            batch, or a run's folder of another recipe.
-        FileNotFoundError: no such data or weights.
+    stopped early has a table. Returns the study's folder.
     """
     study = chosen_study(command)
     folder = command.runs / (command.name or command.study)
@@ -306,11 +288,7 @@ def _next_run(cells, taken):
 
 
 def chosen_study(command: StudyCommand) -> Study:
-    """The part of a study that a command names.
-
-    Raises:
-        ValueError: an unknown study, row or method.
-    """
+    """The part of a study that a command names."""
     if command.study not in STUDIES:
         raise ValueError(
             f"`study` must be one of {', '.join(STUDIES)}. Received: "

@@ -45,16 +45,10 @@ AT_WORK = {
 def study_record(folder: Path) -> dict[str, Any]:
     """Collects what a study, finished or not, has found so far.
 
-    Args:
-        folder: The study's folder, which has the study's name.
-
-    Returns:
-        The record. Each of its `rows` is a cell: scores as mean and deviation
-        over seeds, the learning rate and its curve, paired differences with
-        95 % intervals, activity of the method, mean validation curve.
-
-    Raises:
-        FileNotFoundError: the folder has no finished run.
+    The folder has the study's name. Each of the record's `rows` is a cell:
+    scores as mean and deviation over seeds, the learning rate and its curve,
+    paired differences with 95 % intervals, activity of the method, mean
+    validation curve.
     """
     name = folder.name
     study = STUDIES.get(name, Study(name, {}))

@@ -53,26 +53,20 @@ PASSES = 3
 
 @dataclass(eq=False)
 class Step:
-    """One way from images to embeddings, and how well it does.
-
-    Attributes:
-        name: Name in the table.
-        recipe: Its settings, chosen on validation classes.
-        scores: MAP@R of each query, in %, for each fold.
-        classes: Classes of the queries, for each fold.
-        minutes: Minutes of all its runs.
-        note: Why not all folds were scored, if so.
-        is_rising: Its last evaluation was its best, by more than is worth it:
-            more steps may gain more.
-    """
+    """One way from images to embeddings, and how well it does."""
 
     name: str
     recipe: Recipe
     scores: list[np.ndarray] = field(default_factory=list)
+    """MAP@R of each query, in %, for each fold."""
     classes: list[np.ndarray] = field(default_factory=list)
+    """Classes of the queries, for each fold."""
     minutes: float = 0.0
     note: str = ""
+    """Why not all folds were scored, if so."""
     is_rising: bool = False
+    """Its last evaluation was its best, by more than is worth it: more steps
+    may gain more."""
 
     @property
     def map_at_r(self) -> float:
@@ -93,19 +87,12 @@ class Step:
 
 
 class Trial:
-    """Tries one step after another.
+    """Tries one step after another: `steps`, in order, and `skipped`.
 
-    Args:
-        features: Recipes of the raw features of each backbone.
-        folder: Folder of the runs; finished ones are not repeated.
-        minutes: A step that would take longer is not begun.
-        worth: Points of MAP@R below which a gain is not worth a step.
-        head_steps: Training steps of a head.
-        tuning_steps: Training steps of LoRA and fine-tuning.
-
-    Attributes:
-        steps: The steps that were scored, in order.
-        skipped: Step -> minutes that it would have taken.
+    `features` are recipes of the raw features of each backbone; runs in
+    `folder` that are finished are not repeated. A step that would take longer
+    than `minutes` is skipped, one that gains less than `worth` points of MAP@R
+    is the last. LoRA and fine-tuning train for `tuning_steps`.
     """
 
     def __init__(

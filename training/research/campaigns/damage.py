@@ -95,13 +95,8 @@ def damage(
 ) -> Counter:
     """Damages each file of an artefact and counts how loading ends.
 
-    Args:
-        whole: The artefact; it is whole again afterwards.
-        other: Another version of it.
-        load: From its folder to its content; what can be compared.
-        flips: Places of each file where one bit is flipped.
-        times: Other damages of each kind a file.
-        generator: Where they are drawn from.
+    `whole` is the artefact and whole again afterwards, `other` another version
+    of it; `load` maps its folder to its content.
     """
     expected = load(whole)
     found: Counter = Counter()

@@ -133,11 +133,7 @@ def measure(settings: Settings) -> Iterator[Table]:
 
 
 def earlier_tables(settings: Settings) -> list[list[list[str]]]:
-    """Rows of the three tables of the record that the command adds to.
-
-    Raises:
-        ValueError: its backend, seed or tables are others.
-    """
+    """Rows of the three tables of the record that the command adds to."""
     if settings.json is None or not settings.json.exists():
         return [[], [], []]
     record = read_record(settings.json)

@@ -64,9 +64,8 @@ def train(
 ) -> tuple[Any, dict[str, Any]]:
     """Trains one method of `REGULARIZERS`, or the encoder that all start from.
 
-    Returns:
-        The encoder, which returns embeddings and histograms, and the weight
-        and mean gradient share of the regularizer, empty without one.
+    Returns the encoder, and the weight and mean gradient share of the
+    regularizer, empty without one.
     """
     recipe = _recipe(settings, method, images, seed)
     learner = build_learner(
@@ -148,11 +147,7 @@ def class_means(values: Any, labels: Any) -> Any:
 
 
 def encoded(encoder: Any, images: ImageSet) -> dict:
-    """Embeddings and, where there are any, histograms of all images.
-
-    Returns:
-        `"embedding"` and perhaps `"histogram"`, (num_images, size) each.
-    """
+    """`"embedding"` and perhaps `"histogram"`, (num_images, size) each."""
     found = encoder.predict(images.images, batch_size=200, verbose=0)
     return found if isinstance(found, dict) else {"embedding": found}
 

@@ -113,12 +113,7 @@ def histograms(features: Any, prototypes: Any, sharpness: float) -> dict:
 
 
 def errors(features: Any, prototypes: Any, sharpness: float) -> dict[str, dict]:
-    """How far average features are from their combinations of prototypes.
-
-    Returns:
-        Assignment -> mean and largest error over the images, the covering
-        radius, and the share of images with a larger error.
-    """
+    """Assignment -> how far averages are from combinations of prototypes."""
     flat = ops.reshape(features, (-1, features.shape[-1]))
     radius = float(gsp.ops.covering_radius(flat, prototypes))
     average = np.mean(np.asarray(features), axis=(1, 2))

@@ -130,12 +130,11 @@ def build_learner(settings: Settings, image_shape: tuple, seed: int) -> Any:
 
 
 class ProblemRecorder(keras.callbacks.Callback):
-    """Describes each problem when it has converged.
+    """Calls `describe(encoder, proxies, next proxies or None)` of problems.
 
-    Put it after the callback that alternates proxies: when an epoch begins
+    It comes after the callback that alternates proxies: when an epoch begins
     with another problem, the encoder has been restored to the last problem's
-    solution and the next proxies are in place. `describe` is a function
-    (encoder, proxies, next proxies or None) -> dict.
+    solution and the next proxies are in place.
     """
 
     def __init__(self, describe: Any) -> None:
@@ -174,8 +173,7 @@ def run(
 ) -> tuple[Any, list, int]:
     """Trains with alternating proxies, or a single problem of some steps.
 
-    Returns:
-        Start and problems, each described by `describe`, and the steps taken.
+    Returns start and problems, as `describe` describes them, and the steps.
     """
     train, validation, test = load_images(settings, seed)
     learner = build_learner(settings, train[0].shape[1:], seed)
