@@ -6,7 +6,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from training.recipes.learner import build_learner, start_from_data
 from training.recipes.named import named
 from training.research.report import ExperimentSettings, over_runs, spread
 
+RIDGE = 0.05
+"""Ridge of the losses' regressions, and of those fitted afterwards."""
 CIFAR_WEIGHT = 0.5
 """Weight of the zero-shot regularizer on CIFAR (GSP, supplement)."""
 _SIDE = 32
@@ -44,17 +46,8 @@ class FewPrototypesSettings(ExperimentSettings):
     examined: `test/CLASS` where it has both sides, else half of each class. By
     default unseen classes of `glyphs` are."""
     num_prototypes: int = 8
-    inverse_temperature: float = 10.0
-    transport_ratio: float = 0.2
-    regularizer_weight: float | None = None
-    """Share of the zero-shot regularizer in the loss, in [0, 1]; None: 0.5 on
-    folders as in the papers, 0.1 on `glyphs`."""
     steps: int = 600
     batch_size: int = 64
-    loss: Literal["proxy-nca", "c2"] = "proxy-nca"
-    """Loss of the training."""
-    ridge: float = 0.05
-    """Ridge of the losses' regressions, and of those fitted afterwards."""
 
     SMALL = {"seeds": (0,), "steps": 2, "batch_size": 8}
 
@@ -172,21 +165,18 @@ def _recipe(settings, method, images, seed):
     own = {"regularizer_weight": None} | REGULARIZERS[
         method.replace(UNTRAINED, "GSP")
     ]
-    if method == "GSP+ZSR":
-        weight = settings.regularizer_weight
-        if weight is None and settings.data_dir is not None:
-            weight = CIFAR_WEIGHT
-        own["regularizer_weight"] = weight
+    if method == "GSP+ZSR" and settings.data_dir is not None:
+        own["regularizer_weight"] = CIFAR_WEIGHT
     return named("glyphs", pooling="gsp").with_(
         **balanced_batch(images, settings.batch_size),
         num_prototypes=settings.num_prototypes,
-        inverse_temperature=settings.inverse_temperature,
-        transport_ratio=settings.transport_ratio,
+        inverse_temperature=10.0,
+        transport_ratio=0.2,
         steps=settings.steps,
         steps_per_evaluation=settings.steps,
         seed=seed,
-        loss=settings.loss,
-        ridge=settings.ridge,
+        loss="proxy-nca",
+        ridge=RIDGE,
         log_regularizer_share=own["regularizer_weight"] != 0.0,
         **own,
     )

@@ -15,7 +15,6 @@ classes.
 import math
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,8 @@ MEASURES = {
     "covering_radius": "covering radius",
     "inter_class_distance": "inter-class distance",
 }
+# Samples per class among which the next proxies are chosen.
+PROXIES, POOL_SIZE = 4, 16
 SINGLE = "single problem"
 START = "before training"
 ALTERNATING = "CCP"
@@ -53,20 +54,12 @@ class Settings(ExperimentSettings):
     400 decide when a problem has converged."""
     num_problems: int = 4
     """Problems that alternate."""
-    proxies_per_class: int = 4
-    pool_size: int = 16
-    """Samples per class among which the next proxies are chosen."""
     patience: int = 3
     """Evaluations without a gain after which a problem has converged."""
     steps_per_evaluation: int = 30
     """Training steps between two evaluations."""
     largest_steps: int = 6000
     """Training ends here even if not all problems have converged."""
-    anchor_weight: float = 2e-4
-    """Pull towards the last problem's solution."""
-    negative_margin: float = 0.5
-    learning_rate: float = 1e-3
-    proxy_learning_rate: float = 1e-2
 
     SMALL = {
         "seeds": (0,),
@@ -91,7 +84,7 @@ def load_images(settings: Settings, seed: int) -> Any:
     return [(images[rows], labels[rows]) for rows in parts]
 
 
-def build_learner(settings: Settings, image_shape: tuple, seed: int) -> Any:
+def build_learner(image_shape: tuple, seed: int) -> Any:
     """Builds a small network into the plane, with proxies in it."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
@@ -107,65 +100,22 @@ def build_learner(settings: Settings, image_shape: tuple, seed: int) -> Any:
             gsp.layers.EmbeddingNormalization("ball"),
         ]
     )
-    proxies = gsp.layers.ClassProxies(
-        10, proxies_per_class=settings.proxies_per_class
-    )
+    proxies = gsp.layers.ClassProxies(10, proxies_per_class=PROXIES)
     # Proxies alone, as in the paper's problem.
     learner = gsp.models.MetricLearner(
         encoder,
         proxies=proxies,
-        anchor_weight=settings.anchor_weight,
+        anchor_weight=2e-4,
         in_batch_weight=0.0,
     )
     optimizer = gsp.models.proxy_optimizer(
         learner,
-        keras.optimizers.Adam(settings.learning_rate),
-        {"proxies": settings.proxy_learning_rate},
+        keras.optimizers.Adam(1e-3),
+        {"proxies": 1e-2},
     )
-    loss = gsp.losses.ContrastiveLoss(
-        negative_margin=settings.negative_margin, normalization="ball"
-    )
+    loss = gsp.losses.ContrastiveLoss(negative_margin=0.5, normalization="ball")
     learner.compile(optimizer, loss=loss)
     return learner
-
-
-class ProblemRecorder(keras.callbacks.Callback):
-    """Calls `describe(encoder, proxies, next proxies or None)` of problems.
-
-    It comes after the callback that alternates proxies: when an epoch begins
-    with another problem, the encoder has been restored to the last problem's
-    solution and the next proxies are in place.
-    """
-
-    def __init__(self, describe: Any) -> None:
-        super().__init__()
-        self._describe = describe
-        self._problem = 1
-        self.start = None
-        self.problems: list[Any] = []
-
-    def on_epoch_begin(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
-        """Describes the start, and each problem when the next one begins."""
-        if self.start is None:
-            first = np.asarray(self.model.proxies.proxies)
-            self.start = self._describe(self.model.encoder, first, None)
-        problem = int(self.model.anchored.problem)
-        if problem != self._problem:
-            self._problem = problem
-            self._record(np.asarray(self.model.proxies.proxies))
-
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Describes the last problem."""
-        self.model.progress.restore_best(self.model.encoder)
-        self._record(None)
-
-    def _record(self, next_proxies):
-        best = np.asarray(self.model.progress.best_proxies)
-        self.problems.append(
-            self._describe(self.model.encoder, best, next_proxies)
-        )
 
 
 def run(
@@ -176,12 +126,30 @@ def run(
     Returns start and problems, as `describe` describes them, and the steps.
     """
     train, validation, test = load_images(settings, seed)
-    learner = build_learner(settings, train[0].shape[1:], seed)
-    recorder = ProblemRecorder(partial(describe, train, test))
+    learner = build_learner(train[0].shape[1:], seed)
+    found: list[dict] = []
+
+    def record(proxies, next_proxies):
+        found.append(
+            describe(train, test, learner.encoder, proxies, next_proxies)
+        )
+
+    def at_begin(epoch, logs):
+        """Describes the start, and each problem when the next one begins.
+
+        Then the encoder has been restored to the last problem's solution, and
+        the next proxies are in place.
+        """
+        now = np.asarray(learner.proxies.proxies)
+        if not found:
+            record(now, None)
+        elif int(learner.anchored.problem) > len(found):
+            record(np.asarray(learner.progress.best_proxies), now)
+
     every = settings.steps_per_evaluation
     alternation = gsp.callbacks.ChanceConstrainedProgramming(
         train,
-        pool_size=settings.pool_size,
+        pool_size=POOL_SIZE,
         patience=settings.patience if steps is None else None,
         restore_anchors=True,
         max_problems=settings.num_problems,
@@ -194,12 +162,14 @@ def run(
         callbacks=[
             gsp.callbacks.RetrievalEvaluation(validation, batch_size=400),
             alternation,
-            recorder,
+            keras.callbacks.LambdaCallback(on_epoch_begin=at_begin),
         ],
         shuffle=False,
         verbose=0,
     )
-    return recorder.start, recorder.problems, every * len(history.epoch)
+    learner.progress.restore_best(learner.encoder)
+    record(np.asarray(learner.progress.best_proxies), None)
+    return found[0], found[1:], every * len(history.epoch)
 
 
 def batches(train: Any, seed: int) -> Any:

@@ -147,7 +147,10 @@ def trained(
     )
     batches = training_batches(recipe, images)
     start_from_data(recipe, learner, batches)
-    timer = StepTimer()
+    ends: list[float] = []
+    timer = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: ends.append(time.perf_counter())
+    )
     learner.fit(
         batches,
         epochs=1,
@@ -156,26 +159,8 @@ def trained(
         verbose=0,
         callbacks=[timer],
     )
-    return encoder, timer.milliseconds
-
-
-class StepTimer(keras.callbacks.Callback):
-    """Wall time of every training step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._ends: list[float] = []
-
-    def on_train_batch_end(
-        self, batch: int, logs: dict[str, Any] | None = None
-    ) -> None:
-        """Notes the end of a step."""
-        self._ends.append(time.perf_counter())
-
-    @property
-    def milliseconds(self) -> float:
-        """The median over the steps; the first, which traces, left out."""
-        return 1e3 * float(np.median(np.diff(self._ends)))
+    # Without the first step, which traces.
+    return encoder, 1e3 * float(np.median(np.diff(ends)))
 
 
 def measure(settings: Settings) -> dict:

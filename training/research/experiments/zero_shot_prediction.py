@@ -39,6 +39,7 @@ from training.research.experiments.few_prototypes import (
     COLORS,
     NOTES,
     REGULARIZERS,
+    RIDGE,
     FewPrototypesSettings,
     class_means,
     encoded,
@@ -181,14 +182,14 @@ def measure(settings: Settings) -> dict:
                     means,
                     class_means(embeddings, unseen.labels),
                     splits,
-                    settings.ridge,
+                    RIDGE,
                 )
                 | retrieve_halves(
                     histograms,
                     embeddings,
                     unseen.labels,
                     splits[: settings.retrieval_splits],
-                    settings.ridge,
+                    RIDGE,
                 )
             )
             shown.setdefault(method, means[:SHOWN_CLASSES])
