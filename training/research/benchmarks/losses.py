@@ -88,11 +88,6 @@ def build_loss(name: str) -> Any:
     return kind(**VARIANTS.get(name, {}))
 
 
-def has_proxies(name: str) -> bool:
-    """Whether a loss compares with proxies."""
-    return isinstance(build_loss(name), gsp.losses.ProxyLoss)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommandSettings):
     """What to measure."""
@@ -134,7 +129,7 @@ def list_cases(settings: Settings) -> list[dict]:
             for batch_size in settings.batch_sizes
             if batch_size <= largest
         ]
-        is_proxy_loss = has_proxies(loss)
+        is_proxy_loss = isinstance(build_loss(loss), gsp.losses.ProxyLoss)
         if is_proxy_loss:
             sizes.append((128, settings.many_classes))
         for batch_size, num_classes in sizes:
@@ -276,12 +271,11 @@ def gradient_difference(folder: Path, number: int) -> float | None:
     if not pair[1].exists():
         return None
     with np.load(pair[0]) as ours, np.load(pair[1]) as theirs:
-        apart = []
-        for name, expected in theirs.items():
-            distance = ours[name].reshape(expected.shape) - expected
-            length = np.linalg.norm(expected) or 1.0
-            apart.append(float(np.linalg.norm(distance) / length))
-    return max(apart)
+        return max(
+            float(np.linalg.norm(ours[name].reshape(one.shape) - one))
+            / (float(np.linalg.norm(one)) or 1.0)
+            for name, one in theirs.items()
+        )
 
 
 def milliseconds(seconds: list[float]) -> str:

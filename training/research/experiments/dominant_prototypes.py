@@ -45,14 +45,11 @@ from training.pictures.palette import PROTOTYPES, picture
 from training.pictures.pooling_weights import prototype_maps
 from training.research.experiments.few_prototypes import (
     COLORS,
-    NOTES,
     REGULARIZERS,
     UNTRAINED,
     class_means,
     examined_subject_cells,
     known_and_examined,
-    note_cells,
-    noted,
     retrieval,
     short_names,
     train,
@@ -78,6 +75,7 @@ MEASURES = {
     "mass_on_subject": "mass on the subject",
     "active": "active prototypes of a class",
     "active_overlap": "overlap of active sets",
+    "share": "regularizer's share of the gradient",
 }
 ACTIVE_SHARE = 0.1
 """Of a class's pooled mass: what makes a prototype active."""
@@ -157,15 +155,13 @@ def measure(settings: Settings) -> dict:
     panels: dict[str, dict] = {}
     for method in (UNTRAINED, *REGULARIZERS):
         runs: list[dict] = []
-        notes: list[dict] = []
         for seed in tqdm(settings.seeds, desc=method):
-            encoder, note = train(settings, method, known, seed)
+            encoder, share = train(settings, method, known, seed)
             facts, panel = _examine(encoder, examined, cells)
-            notes.append(note)
-            runs.append(facts)
+            runs.append(facts | share)
             if method != UNTRAINED:
                 panels.setdefault(method, panel)
-        rows.append({"method": method} | over_runs(runs) | noted(notes))
+        rows.append({"method": method} | over_runs(runs))
     return {
         "rows": rows,
         "first_seed": {
@@ -221,13 +217,11 @@ def _shown(labels):
 def tables(results: dict) -> list[Table]:
     """One row a measure, one column a method."""
     rows = results["rows"]
-    lines = [
-        [said, *(spread(row[name], digits=3) for row in rows)]
-        for name, said in MEASURES.items()
-        if name in rows[0]
-    ]
-    notes = [note_cells(row) for row in rows]
-    lines += [[name, *(n[i] for n in notes)] for i, name in enumerate(NOTES)]
+    lines = []
+    for name, said in MEASURES.items():
+        cells = [spread(r[name], digits=3) if name in r else "-" for r in rows]
+        if any(cell != "-" for cell in cells):
+            lines.append([said, *cells])
     return [Table(["", *(row["method"] for row in rows)], lines)]
 
 

@@ -3,7 +3,6 @@
 `zero_shot_prediction` and `dominant_prototypes` examine these models.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from training.pictures.palette import METHODS
 from training.recipes.batches import training_batches
 from training.recipes.learner import build_learner, start_from_data
 from training.recipes.named import named
-from training.research.report import ExperimentSettings, over_runs, spread
+from training.research.report import ExperimentSettings
 
 RIDGE = 0.05
 """Ridge of the losses' regressions, and of those fitted afterwards."""
@@ -34,7 +33,6 @@ REGULARIZERS: dict[str, dict[str, Any]] = {
     "GSP+ZSR": {"regularizer": "zsr"},
     "GSP+XML": {"regularizer": "xml"},
 }
-NOTES = ("regularizer's weight", "its share of the gradient")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +52,11 @@ class FewPrototypesSettings(ExperimentSettings):
 
 def train(
     settings: FewPrototypesSettings, method: str, images: ImageSet, seed: int
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[Any, dict[str, float]]:
     """Trains one method of `REGULARIZERS`, or the encoder that all start from.
 
-    Returns the encoder, and the weight and mean gradient share of the
-    regularizer, empty without one.
+    Returns the encoder, and the regularizer's mean share of the gradient as
+    `share`, nothing without one.
     """
     recipe = _recipe(settings, method, images, seed)
     learner = build_learner(
@@ -79,25 +77,7 @@ def train(
     ).history
     if "regularizer_share" not in history:
         return learner.encoder, {}
-    (share,) = history["regularizer_share"]
-    note = {"weight": learner.regularizer_weight, "share": share}
-    return learner.encoder, note
-
-
-def noted(notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Joins the notes of `train` over seeds; empty without a regularizer."""
-    if not notes or not all(notes):
-        return {}
-    weight, share = notes[0]["weight"], over_runs(notes)["share"]
-    return {"regularizer": {"weight": weight, "share": share}}
-
-
-def note_cells(scores: Mapping[str, Any]) -> list[str]:
-    """Cells under `NOTES` for scores with what `noted` returned."""
-    note = scores.get("regularizer")
-    if note is None:
-        return ["-", "-"]
-    return [f"{note['weight']:g}", spread(note["share"], digits=4)]
+    return learner.encoder, {"share": history["regularizer_share"][0]}
 
 
 def known_and_examined(

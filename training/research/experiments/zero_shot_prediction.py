@@ -21,7 +21,7 @@ random splits of these classes into two halves:
   normalized here, XML's loss takes averages that are not.
 
 The papers train on CIFAR-10's own pictures.
-Weight and share are the regularizer's weight and its share of the gradient.
+Share is the regularizer's share of the gradient.
 GSP, section 5.1 and supplement 2.3; thesis, section 5.3.3; XML, section 3.2.
 """
 
@@ -37,15 +37,12 @@ import keras_gsp as gsp
 from training.pictures.palette import picture
 from training.research.experiments.few_prototypes import (
     COLORS,
-    NOTES,
     REGULARIZERS,
     RIDGE,
     FewPrototypesSettings,
     class_means,
     encoded,
     known_and_examined,
-    note_cells,
-    noted,
     short_names,
     train,
 )
@@ -66,6 +63,7 @@ MEASURES = {
     "map": "MAP@R",
     "map_c": "MAP_c",
     "map_x": "MAP_x",
+    "share": "share",
 }
 SHOWN_CLASSES = 16
 
@@ -170,30 +168,22 @@ def measure(settings: Settings) -> dict:
     scores: dict[str, Any] = {}
     shown: dict[str, Any] = {}
     for method in REGULARIZERS:
-        runs, notes = [], []
+        runs = []
         for seed in tqdm(settings.seeds, desc=method):
-            encoder, note = train(settings, method, known, seed)
-            notes.append(note)
+            encoder, share = train(settings, method, known, seed)
             found = encoded(encoder, unseen)
             histograms, embeddings = found["histogram"], found["embedding"]
             means = class_means(histograms, unseen.labels)
+            of_classes = class_means(embeddings, unseen.labels)
+            images = histograms, embeddings, unseen.labels
+            few = splits[: settings.retrieval_splits]
             runs.append(
-                predict_classes(
-                    means,
-                    class_means(embeddings, unseen.labels),
-                    splits,
-                    RIDGE,
-                )
-                | retrieve_halves(
-                    histograms,
-                    embeddings,
-                    unseen.labels,
-                    splits[: settings.retrieval_splits],
-                    RIDGE,
-                )
+                predict_classes(means, of_classes, splits, RIDGE)
+                | retrieve_halves(*images, few, RIDGE)
+                | share
             )
             shown.setdefault(method, means[:SHOWN_CLASSES])
-        scores[method] = over_runs(runs) | noted(notes)
+        scores[method] = over_runs(runs)
     return {
         "scores": scores,
         "classes": short_names(unseen)[:SHOWN_CLASSES],
@@ -205,11 +195,10 @@ def tables(results: dict) -> list[Table]:
     """One row a method."""
     rows = [
         [method]
-        + [spread(found[name], digits=3) for name in MEASURES]
-        + note_cells(found)
+        + [spread(found[n], digits=3) if n in found else "-" for n in MEASURES]
         for method, found in results["scores"].items()
     ]
-    return [Table(["", *MEASURES.values(), *NOTES], rows)]
+    return [Table(["", *MEASURES.values()], rows)]
 
 
 def draw(path: Path, results: dict) -> None:
