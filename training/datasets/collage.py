@@ -9,7 +9,6 @@ import numpy as np
 import keras_gsp as gsp
 from keras_gsp.data import ImageSet, image_folder
 from training.datasets.image_set import RetrievalSplits
-from training.datasets.layout import need_data_dir
 from training.datasets.own_images import merged_sides, shared_sides
 from training.datasets.published import cifar_records, cifar_root
 
@@ -166,8 +165,7 @@ def load_pictures(
     data_dir: str | Path, cell_size: int, images_per_class: int | None = None
 ) -> ImageSet:
     """The images of a folder in memory, squares of `cell_size` pixels."""
-    root = need_data_dir(data_dir, "A folder of images")
-    images = merged_sides(image_folder(root))
+    images = merged_sides(image_folder(data_dir))
     # In the order of classes, which the drawn backgrounds depend on.
     kept = _first(images.labels, range(images.num_classes), images_per_class)
     images = images.subset(kept)

@@ -51,16 +51,15 @@ class RetrievalSplits:
 
         Fold k is the k-th of `num_folds` equal runs of classes, in order.
         """
-        if not (2 <= num_folds <= self.train.num_classes):
+        count = self.train.num_classes
+        if num_folds > count:
             raise ValueError(
-                "`num_folds` must be in [2, number of training classes = "
-                f"{self.train.num_classes}]. Received: num_folds={num_folds}."
+                "`validation_folds` must be at most the training classes. "
+                f"Received: validation_folds={num_folds} for {count} training "
+                f"classes of {self.name}. Lower --validation-folds, or add "
+                "classes."
             )
-        if not 0 <= fold < num_folds:
-            raise ValueError(
-                f"`fold` must be in [0, {num_folds}). Received: fold={fold}."
-            )
-        folds = np.array_split(np.arange(self.train.num_classes), num_folds)
+        folds = np.array_split(np.arange(count), num_folds)
         kept = np.concatenate(folds[:fold] + folds[fold + 1 :])
         return replace(
             self,

@@ -12,18 +12,8 @@ from keras_gsp.data import ImageSet
 from keras_gsp.data.archives import is_archive, unpacked
 
 
-def need_data_dir(data_dir: str | Path | None, name: str) -> str | Path:
-    """Raises `FileNotFoundError` without a folder."""
-    if data_dir is None:
-        raise FileNotFoundError(
-            f"{name} must be on disk: name its folder, list or archive with "
-            "`--data-dir`. Received: data_dir=None."
-        )
-    return data_dir
-
-
 def find_root(
-    data_dir: str | Path | None,
+    data_dir: str | Path,
     name: str,
     marker: str,
     archives: Sequence[str] = (),
@@ -33,7 +23,7 @@ def find_root(
     Looks in `data_dir`, in the folders in it, and in archives: `data_dir`
     itself, or files named as in `archives` in it.
     """
-    data_dir = Path(need_data_dir(data_dir, name)).expanduser()
+    data_dir = Path(data_dir).expanduser()
     if is_archive(data_dir):
         places = [unpacked(data_dir)]
     else:

@@ -7,13 +7,13 @@ import numpy as np
 from keras_gsp.data import ImageSet, image_folder
 from keras_gsp.data.image_folder import csv_rows
 from training.datasets.image_set import RetrievalSplits, split_by_class
-from training.datasets.layout import labeled_images, need_data_dir
+from training.datasets.layout import labeled_images
 
 _SPLITS = ("train", "test", "query", "gallery", "validation")
 
 
 def folder_splits(
-    data_dir: str | Path | None,
+    data_dir: str | Path,
     *,
     num_train_classes: int | None = None,
     seed: int | None = 0,
@@ -25,9 +25,7 @@ def folder_splits(
     different classes keeps its split. Otherwise `num_train_classes`, by
     default half, are drawn at random.
     """
-    images = image_folder(
-        need_data_dir(data_dir, "A folder of images"), decisions=decisions
-    )
+    images = image_folder(data_dir, decisions=decisions)
     name = Path(str(data_dir)).name.split(".")[0]
     sides = {path.split("/")[0] for path in images.class_names}
     if {"train", "test"} <= sides <= {"train", "test", "validation"}:
@@ -61,7 +59,7 @@ def shared_sides(images: ImageSet) -> tuple[ImageSet, ImageSet] | None:
 
 
 def csv_splits(
-    csv_file: str | Path | None,
+    csv_file: str | Path,
     *,
     num_train_classes: int | None = None,
     seed: int = 0,
@@ -74,7 +72,6 @@ def csv_splits(
     column, classes are drawn. With `query` and `gallery`, `test` is both
     together. `on_missing` and `decisions` as for `gsp.data.csv_list`.
     """
-    csv_file = need_data_dir(csv_file, "A list of images")
     name = Path(csv_file).stem
     rows = csv_rows(csv_file, on_missing=on_missing, decisions=decisions)
     if "split" not in rows[0]:

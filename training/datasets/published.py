@@ -16,7 +16,6 @@ from training.datasets.layout import (
     check_files,
     find_root,
     labeled_images,
-    need_data_dir,
 )
 from training.datasets.own_images import folder_splits
 
@@ -40,7 +39,7 @@ class Published:
 
 def published_splits(
     name: str,
-    data_dir: str | Path | None,
+    data_dir: str | Path,
     *,
     num_train_classes: int | None = None,
     expected: Mapping[str, int] | str | None = "published",
@@ -173,7 +172,7 @@ def _in_shop(data_dir):
     )
 
 
-def cifar_root(data_dir: str | Path | None, kind: int) -> Path:
+def cifar_root(data_dir: str | Path, kind: int) -> Path:
     """Finds the binary files of CIFAR-10 or CIFAR-100 (`kind`)."""
     archives = [f"cifar-{kind}-binary.tar.gz"]
     return find_root(data_dir, f"CIFAR-{kind}", CIFAR_NAMES[kind], archives)
@@ -204,7 +203,7 @@ def _cifar(data_dir, kind):
     except FileNotFoundError as missing:
         try:
             splits = folder_splits(data_dir, seed=None)
-        except (FileNotFoundError, TypeError):
+        except FileNotFoundError:
             raise missing from None
         return RetrievalSplits(f"cifar{kind}", splits.train, splits.test)
     # One label and several files of training images, or two labels and one.
@@ -252,7 +251,7 @@ def _omniglot(data_dir):
     `images_background/` and `images_evaluation/` or their zip files; one of
     the small background sets alone is split by character.
     """
-    root = Path(need_data_dir(data_dir, "Omniglot")).expanduser()
+    root = Path(data_dir).expanduser()
     root = unpacked(root) if is_archive(root) else root
     parts = []
     for name in ("images_background", "images_evaluation"):

@@ -40,15 +40,6 @@ def read_splits(
     that are missing. `check` is called with the splits before files are
     decoded where possible; `settings` go to the data set's reader.
     """
-    if dataset not in READERS:
-        raise ValueError(
-            f"`dataset` must be one of {', '.join(sorted(READERS))}. Received: "
-            f"dataset={dataset!r}."
-        )
-    if source not in ("disk", "tfds"):
-        raise ValueError(
-            f'`source` must be "disk" or "tfds". Received: source={source!r}.'
-        )
     if source == "disk":
         if dataset == "csv":
             settings["on_missing"] = on_corrupt

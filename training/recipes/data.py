@@ -56,15 +56,8 @@ def fitted_to_classes(recipe: Recipe) -> Recipe:
 def _with_validation(recipe, splits):
     if splits.validation is not None:
         return splits
-    folds = recipe.validation_folds
-    if splits.train.num_classes < folds:
-        raise ValueError(
-            "`validation_folds` must be at most the training classes. "
-            f"Received: validation_folds={folds} for "
-            f"{splits.train.num_classes} training classes of {splits.name}. "
-            "Lower --validation-folds, or add classes."
-        )
-    return splits.with_validation(folds, recipe.validation_fold)
+    fold = recipe.validation_folds, recipe.validation_fold
+    return splits.with_validation(*fold)
 
 
 def read_recipe(

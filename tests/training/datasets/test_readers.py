@@ -111,18 +111,11 @@ def test_a_missing_data_set_says_where_it_was_looked_for(tmp_path, dataset):
     with pytest.raises(FileNotFoundError) as error:
         read_splits(dataset, tmp_path / "nowhere")
     assert "nowhere" in str(error.value)
-    with pytest.raises(FileNotFoundError, match="data_dir"):
-        read_splits(dataset, None)
 
 
-def test_unknown_words_are_refused():
-    for name, source, message in (
-        ("birds", "disk", "dataset='birds'"),
-        ("cub", "web", "source='web'"),
-        ("folder", "tfds", "dataset='folder'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            read_splits(name, None, source=source)
+def test_folders_are_not_read_from_tfds():
+    with pytest.raises(ValueError, match="dataset='folder'"):
+        read_splits("folder", None, source="tfds")
 
 
 @pytest.mark.parametrize(
