@@ -129,17 +129,11 @@ def active_facts(active: Any) -> dict[str, Any]:
     }
 
 
-def in_plane(prototypes: Any) -> tuple[Any, Any, float]:
-    """The plane of the first two principal components of points.
+def in_plane(points: Any) -> Any:
+    """The plane of the first two principal components of points."""
+    from sklearn.decomposition import PCA
 
-    Their mean (size,), the plane's axes (size, 2), and the share of the
-    variance that it holds.
-    """
-    mean = prototypes.mean(axis=0)
-    _, lengths, axes = np.linalg.svd(prototypes - mean, full_matrices=False)
-    squares = np.square(lengths)
-    share = squares[:2].sum() / np.maximum(squares.sum(), 1e-12)
-    return mean, axes[:2].T, float(share)
+    return PCA(2, svd_solver="full").fit(points)
 
 
 def measure(settings: Settings) -> dict:
@@ -179,8 +173,8 @@ def _examine(encoder, images, cells):
     """The measures of one model, and what is drawn of it."""
     maps = prototype_maps(encoder, images.images)
     prototypes = np.asarray(unit_ball(encoder.get_layer("pooling").prototypes))
-    mean, axes, plane_share = in_plane(prototypes)
-    places = (prototypes - mean) @ axes
+    plane = in_plane(prototypes)
+    places = plane.transform(prototypes)
     histograms = class_means(maps.sum(axis=(1, 2)), images.labels)
     dominated = dominated_mass(maps)
     of_classes = class_means(dominated, images.labels)
@@ -194,7 +188,7 @@ def _examine(encoder, images, cells):
     return facts, {
         "dominant": shown.argmax(axis=-1),
         "weights": shown.sum(axis=-1),
-        "plane_share": plane_share,
+        "plane_share": plane.explained_variance_ratio_.sum(),
         "places": places,
         "active": active[:HULL_CLASSES],
         "points": [

@@ -113,10 +113,8 @@ def short_names(images: ImageSet) -> list[str]:
 
 def class_means(values: Any, labels: Any) -> Any:
     """Mean of the rows of each class, (num_classes, size)."""
-    counts = np.bincount(labels)[:, None]
-    total = np.zeros((len(counts), values.shape[1]))
-    np.add.at(total, labels, values)
-    return total / counts
+    classes = range(labels.max() + 1)
+    return np.stack([values[labels == one].mean(axis=0) for one in classes])
 
 
 def encoded(encoder: Any, images: ImageSet) -> dict:

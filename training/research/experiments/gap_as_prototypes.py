@@ -160,17 +160,17 @@ def _plane(features, prototypes):
     """One image's features and its combinations, in two dimensions."""
     image = np.asarray(features[:1])
     flat = np.asarray(features).reshape(-1, features.shape[-1])
-    mean, axes, _ = in_plane(flat)
+    transform = in_plane(flat).transform
     combined = {
-        name: (np.asarray(ops.matmul(histogram, prototypes)) - mean) @ axes
+        name: transform(np.asarray(ops.matmul(histogram, prototypes)))
         for name, histogram in histograms(image, prototypes, 10.0).items()
         if name in (HARD_L2, HARD_DOT)
     }
     return {
-        "features": (flat[::5] - mean) @ axes,
-        "image": (image.reshape(-1, flat.shape[1]) - mean) @ axes,
-        "average": (image.mean(axis=(1, 2)) - mean) @ axes,
-        "prototypes": (np.asarray(prototypes) - mean) @ axes,
+        "features": transform(flat[::5]),
+        "image": transform(image.reshape(-1, flat.shape[1])),
+        "average": transform(image.mean(axis=(1, 2))),
+        "prototypes": transform(np.asarray(prototypes)),
         "combined": combined,
     }
 

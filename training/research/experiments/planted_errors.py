@@ -24,6 +24,7 @@ import keras
 import numpy as np
 
 import keras_gsp as gsp
+from training.research.benchmarks.pipeline import made_images
 from training.research.report import (
     CommandSettings,
     Table,
@@ -175,7 +176,7 @@ def of_kind(found: Any, kind: str) -> set[Any]:
 def measure(settings: Settings) -> Iterator[Table]:
     """Yields a table for each collection."""
     with tempfile.TemporaryDirectory() as folder:
-        places = settings.data_dirs or (noise(Path(folder)),)
+        places = settings.data_dirs or (made_images(Path(folder), 20),)
         for place, size in zip(places, settings.sizes, strict=True):
             images = gsp.data.image_folder(place)
             _, images = images.split(seed=SPLIT_SEED)
@@ -214,22 +215,6 @@ def rows_of(collection: Collection, settings: Settings) -> list[list[str]]:
             cells += [spread(one, digits=2) for one in means[3:]]
             rows.append([kind, "whitened" if is_white else "raw", *cells])
     return rows
-
-
-def noise(folder: Path) -> Path:
-    """Writes 20 classes of noisy pictures, one pattern each."""
-    from PIL import Image
-
-    rng = np.random.default_rng(0)
-    for one in range(20):
-        pattern = rng.integers(0, 256, (4, 4, 3))
-        (folder / f"{one:02d}").mkdir()
-        for number in range(8):
-            pixels = pattern + rng.normal(0, 20, pattern.shape)
-            image = Image.fromarray(np.clip(pixels, 0, 255).astype("uint8"))
-            image = image.resize((40, 40), Image.Resampling.BICUBIC)
-            image.save(folder / f"{one:02d}" / f"{number}.jpg")
-    return folder
 
 
 if __name__ == "__main__":

@@ -202,16 +202,12 @@ def tables(results: dict) -> list[Table]:
 
 
 def draw(path: Path, results: dict) -> None:
-    """Draws histograms of unseen classes and the scores of every method."""
+    """Draws histograms of unseen classes, a panel for each method."""
     histograms = results["first_seed_histograms"]
     largest = max(np.max(shown) for shown in histograms.values())
-    widths = [1.0] * len(histograms) + [2.2, 1.2]
-    with picture(
-        path, 1, len(widths), figsize=(17, 5.6), width_ratios=widths
-    ) as axes:
-        for axis, (method, shown) in zip(
-            axes[0], histograms.items(), strict=False
-        ):
+    with picture(path, 1, len(histograms), figsize=(9, 5.6)) as axes:
+        panels = zip(axes[0], histograms.items(), strict=True)
+        for axis, (method, shown) in panels:
             image = axis.imshow(
                 shown, aspect="auto", cmap="viridis", vmin=0, vmax=largest
             )
@@ -221,40 +217,7 @@ def draw(path: Path, results: dict) -> None:
         names = results["classes"]
         axes[0, 0].set_yticks(range(len(names)), names)
         axes[0, 0].set_ylabel("class looked at")
-        axes[0, 0].figure.colorbar(
-            image, ax=list(axes[0, :-2]), label="mean histogram", pad=0.02
-        )
-        groups = (
-            ("centered_cosine", "nearest", "nearest_cosine", "map_c", "map_x"),
-            ("distance", "distance_of_mean"),
-        )
-        for axis, names in zip(axes[0, -2:], groups, strict=True):
-            _draw_scores(axis, results["scores"], names)
-        axes[0, -2].set_ylabel("cosine, share of classes, or MAP@R")
-        axes[0, -1].set_ylabel("distance to true class embedding")
-        axes[0, -2].legend(fontsize=11)
-
-
-def _draw_scores(axis, scores, names):
-    width = 0.8 / len(scores)
-    for number, (method, found) in enumerate(scores.items()):
-        places = np.arange(len(names)) + (number - 1) * width
-        axis.bar(
-            places,
-            [found[name]["mean"] for name in names],
-            0.95 * width,
-            yerr=[(found[name]["std"] or 0.0) for name in names],
-            color=COLORS[method],
-            ecolor="0.5",
-            label=method,
-        )
-    axis.set_xticks(
-        range(len(names)),
-        [
-            MEASURES[n].replace(", ", "\n").replace("nearest ", "nearest\n")
-            for n in names
-        ],
-    )
+        axis.figure.colorbar(image, ax=list(axes[0]), label="mean histogram")
 
 
 if __name__ == "__main__":
