@@ -144,7 +144,10 @@ def test_commands_on_pages_exist_and_know_their_options():
     """Reads sources: starting every command would take minutes."""
     settings = "".join(
         path.read_text()
-        for folder in ("training/recipes", "keras_gsp/losses")
+        for folder in (
+            *("training/recipes", "training/research/experiments"),
+            "keras_gsp/losses",
+        )
         for path in (ROOT / folder).rglob("*.py")
     )
     for module, options in page_commands().items():

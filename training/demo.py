@@ -176,7 +176,7 @@ def export_and_search(
     """
     from PIL import Image
 
-    from training.runs.export_run import Export, export_run
+    from training.export import Export, export_run
 
     model = folder.absolute() / "saved_model"
     if not model.exists():
@@ -200,12 +200,11 @@ def write_demo_report(
     directories: dict[Key, RunDirectory], folder: Path
 ) -> Path:
     """Writes the report of all trainings and returns its page."""
-    from training.reports.report_page import ReportCommand, write_report
+    from training.report import ReportCommand, write_report
 
     runs = tuple(directory.path for directory in directories.values())
     page = folder / "report.html"
-    _, notes = write_report(ReportCommand(runs=runs, output=page))
-    for note in notes:
+    for note in write_report(ReportCommand(runs=runs, output=page)):
         print(f"note: {note}")
     print(f"{page}: the report, one file that any browser opens")
     return page

@@ -5,10 +5,132 @@ With `--codes binary` it also searches by short codes; `--format onnx
 card names the license, as hubs expect.
 """
 
+import contextlib
+import os
 import shlex
+import sys
+import time
+import warnings
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import numpy as np
+import tyro
+
+from training.browsing.exports import DEFAULT_FOLDER, write_gallery_images
+from training.recipes.settings import Range, check_fields, positive, share
 from training.runs.command_line import run_command
-from training.runs.export_run import Export, export_run
+from training.runs.run_directory import RunDirectory
+
+between_zero_and_one = Range("in (0, 1)", lambda number: 0 < number < 1)
+HELD_OUT = 0.1
+"""Fraction of a gallery without queries that measures ScaNN or codes."""
+SAMPLES = 32
+"""Images on which an ONNX or LiteRT file is compared with Keras."""
+TIMED = 20
+"""Images that are embedded one at a time, for the latency."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Writes a run's encoder, with a gallery to search, as a SavedModel."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run directory, for example `runs/glyphs,seed=1`."""
+    format: Literal["saved_model", "onnx", "litert"] = "saved_model"
+    """A SavedModel that decodes, embeds and searches; or the encoder alone as
+    a file for other engines, with the gallery as plain arrays."""
+    quantization: Literal["float16", "int8"] | None = None
+    """onnx, litert: smaller weights; their MAP@R is measured and written."""
+    index: Literal["exact", "scann", "none"] = "exact"
+    """How the gallery is searched; none exports the encoder alone."""
+    codes: Literal["binary"] | None = None
+    """exact: also search by binary codes and score the nearest exactly; the
+    recall is measured as for scann."""
+    output: Path | None = None
+    """Folder to make; by default saved_models/NAME, of another format
+    saved_models/NAME-FORMAT."""
+    split: Literal["test", "validation", "train"] = "test"
+    """Side of the run's data set that becomes the gallery; of test, the
+    gallery where the data set has one."""
+    images_per_class: Annotated[int | None, positive] = None
+    """Maximum number of images of each class in the gallery."""
+    false_accept_rate: Annotated[float | None, between_zero_and_one] = None
+    """With a gallery: store the distance threshold of this false accept rate,
+    calibrated on the run's validation classes; the searches of a SavedModel
+    then return `is_match` too."""
+    coverage: Annotated[float | None, between_zero_and_one] = None
+    """saved_model: store the shortlist that holds an item of the right class
+    with this probability, calibrated on the run's validation classes; searches
+    then return `set_size` and `is_covered`."""
+    data_dir: str | None = None
+    """Folder or archive of the data set; by default the run's."""
+    truncate_to: Annotated[int | None, positive] = None
+    """Leading coordinates of the embedding to keep, for runs with a
+    matryoshka_size; the MAP@R of the whole and of the part is written."""
+    neighbors: Annotated[int, positive] = 10
+    """Neighbors that a search returns."""
+    minimum_recall: Annotated[float, share] = 0.95
+    """scann, codes: fraction of the true neighbors to be found, measured on
+    the data set's queries, else on a tenth of the gallery; 0 accepts any."""
+    license: str | None = None
+    """License of the model, as hubs name it: apache-2.0, cc-by-4.0, ...; for
+    the model card."""
+    overwrite: bool = False
+    """Replace what is at `output`."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        is_model, index = self.format == "saved_model", self.index
+        for name, is_wrong, expectation in (
+            ("quantization", is_model, "is for format=onnx and litert"),
+            (
+                "codes",
+                not is_model or index != "exact",
+                "needs format=saved_model and index=exact",
+            ),
+            ("false_accept_rate", index == "none", "needs a gallery"),
+            (
+                "coverage",
+                not is_model or index == "none",
+                "needs format=saved_model and a gallery",
+            ),
+        ):
+            value = getattr(self, name)
+            if value is not None and is_wrong:
+                raise ValueError(
+                    f"`{name}` {expectation}. Received: {name}={value}, "
+                    f"format={self.format}, index={index}."
+                )
+        if not is_model and index == "scann":
+            raise ValueError(
+                "`index` must be exact or none with another format than "
+                f"saved_model. Received: index=scann, format={self.format}."
+            )
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether a search may miss neighbors, so that it is measured."""
+        return self.index == "scann" or self.codes is not None
+
+    @property
+    def command(self) -> str:
+        """The command line that makes this export again from its run."""
+        options = " ".join(
+            f"--{field.name.replace('_', '-')} {getattr(self, field.name)}"
+            for field in fields(self)
+            if field.name not in ("run", "overwrite", "data_dir", "output")
+            and getattr(self, field.name) != field.default
+        )
+        return f"python -m training.export runs/{self.run.name} {options}"
+
+    @property
+    def target(self) -> Path:
+        """The folder to make."""
+        is_default = self.format == "saved_model"
+        name = self.run.name if is_default else f"{self.run.name}-{self.format}"
+        return self.output or DEFAULT_FOLDER / name
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -31,6 +153,227 @@ def _export(export):
             f"      python -m training.browse {word} --open"
         )
     print(f"Next: {step}")
+
+
+def export_run(export: Export) -> None:
+    """Loads a run's encoder and writes it, with its gallery."""
+    if export.target.exists() and not export.overwrite:
+        raise FileExistsError(
+            "`output` must be new. "
+            f"Received: {export.target}, which exists. Choose another, or "
+            "pass --overwrite to replace it."
+        )
+    import keras_gsp as gsp
+    from training.recipes.batches import expected_preprocessing
+    from training.recipes.data import load_splits
+    from training.runs.scoring import load_encoder
+
+    directory = RunDirectory(export.run)
+    recipe = directory.read_recipe().with_(cache_features=False)
+    if export.data_dir is not None:
+        recipe = recipe.with_(data_dir=export.data_dir)
+    whole = load_encoder(directory)
+    encoder = gsp.models.truncate_encoder(whole, export.truncate_to)
+    expected = expected_preprocessing(recipe, encoder)
+    metadata: dict[str, Any] = {
+        "run": directory.path.name,
+        **directory.read_settings(),
+        "command": export.command,
+    }
+    if export.license is not None:
+        metadata["license"] = export.license
+    if directory.is_finished:
+        metadata["scores"] = directory.read_scores()
+    options: dict[str, Any] = {
+        "crop_fraction": 1.0 if expected is None else expected.crop_fraction,
+        "metadata": metadata,
+        "overwrite": export.overwrite,
+    }
+    is_alone = export.index == "none"
+    is_model = export.format == "saved_model"
+    splits: Any = None
+    if export.truncate_to is not None or not (is_alone and is_model):
+        splits = load_splits(recipe)
+    if export.truncate_to is not None:
+        metadata["truncation"] = _truncation(export, recipe, whole, splits)
+    if not is_alone:
+        _export_with_gallery(export, recipe, encoder, options, splits)
+    elif is_model:
+        gsp.retrieval.export_encoder(encoder, export.target, **options)
+    else:
+        _export_portable(export, recipe, encoder, options, splits)
+
+
+def _truncation(export, recipe, encoder, splits):
+    """The certificate of a cut: MAP@R of the whole embedding and of the part.
+
+    `neighbors_kept` is the share of each image's nearest neighbors in the
+    whole embedding that are among those in the part.
+    """
+    import keras_gsp as gsp
+    from keras_gsp.models.truncated import normalization_of, truncated
+    from training.runs.scoring import embed
+
+    images = getattr(splits, export.split)
+    whole = embed(encoder, recipe, images)
+    part = truncated(whole, export.truncate_to, normalization_of(encoder))
+    count = min(export.neighbors + 1, len(images))
+    near, scores = [], []
+    for rows in (whole, part):
+        near.append(gsp.retrieval.ExactIndex(rows).search(rows, count).indices)
+        scores.append(gsp.metrics.retrieval_scores(rows, images.labels))
+    kept = [
+        len(({*one} & {*other}) - {image})
+        for image, (one, other) in enumerate(zip(*near, strict=True))
+    ]
+    return {
+        "embedding_size": whole.shape[1],
+        "truncate_to": export.truncate_to,
+        "split": export.split,
+        "map_at_r_of_whole": float(scores[0]["map_at_r"]),
+        "map_at_r_of_part": float(scores[1]["map_at_r"]),
+        "neighbors": count - 1,
+        "neighbors_kept": float(np.mean(kept)) / max(count - 1, 1),
+    }
+
+
+def _export_with_gallery(export, recipe, encoder, options, splits):
+    import keras_gsp as gsp
+    from keras_gsp.storage.checksums import write_checksums
+    from keras_gsp.storage.whole import whole_folder
+    from training.runs.scoring import embed
+
+    gallery, held_out = _gallery(export, splits)
+    index_class: Any = gsp.retrieval.ExactIndex
+    if export.index == "scann":
+        index_class = gsp.retrieval.ScannIndex
+    if held_out is not None and export.is_approximate:
+        options["held_out"] = _named_batches(recipe, held_out)
+        options["minimum_recall"] = export.minimum_recall
+    ids = gallery.paths or [f"{export.split}/{i}" for i in range(len(gallery))]
+    ids, rows = np.array(ids), embed(encoder, recipe, gallery)
+    index = index_class(rows, gallery.names, ids)
+    if export.false_accept_rate is not None:
+        # Validation classes: no weight was trained on them.
+        index.match = gsp.retrieval.MatchThreshold.calibrated(
+            embed(encoder, recipe, splits.validation),
+            splits.validation.labels,
+            false_accept_rate=export.false_accept_rate,
+        )
+    if export.coverage is not None:
+        options["guarantee"] = gsp.retrieval.RetrievalGuarantee.calibrate(
+            encoder,
+            index,
+            _named_batches(recipe, splits.validation),
+            export.coverage,
+        )
+    if export.format != "saved_model":
+        _export_portable(export, recipe, encoder, options, splits, index)
+        return
+    options |= {"neighbors": export.neighbors, "codes": export.codes}
+    options["overwrite"] = True
+    with whole_folder(export.target, overwrite=export.overwrite) as folder:
+        gsp.retrieval.export_retriever(encoder, index, folder, **options)
+        if gallery.images is not None:
+            write_gallery_images(folder, gallery.images, ids)
+            write_checksums(folder)
+
+
+def _gallery(export, splits):
+    """Returns the gallery, and images to measure an approximate search with."""
+    gallery, held_out = getattr(splits, export.split), None
+    if export.split == "test" and splits.gallery is not None:
+        gallery, held_out = splits.gallery, splits.query
+    if export.images_per_class is not None:
+        gallery = gallery.of_each_class(export.images_per_class)
+    if export.is_approximate and held_out is None:
+        # The same images every time.
+        order = np.random.default_rng(0).permutation(len(gallery))
+        count = max(1, round(HELD_OUT * len(gallery)))
+        held_out = gallery.subset(np.sort(order[:count]))
+        gallery = gallery.subset(np.sort(order[count:]))
+    return gallery, held_out
+
+
+def _export_portable(export, recipe, encoder, options, splits, index=None):
+    """Writes ONNX or LiteRT, with the MAP@R of Keras and of the file."""
+    import keras_gsp as gsp
+    from keras_gsp.embeddings.labeled_batches import embedding_of
+    from keras_gsp.retrieval.serving.artefact_facts import write_facts
+    from training.recipes.batches import evaluation_batches
+
+    images = getattr(splits, export.split)
+    batches = [
+        pixels.numpy()
+        for pixels, _ in evaluation_batches(recipe, images, encoder=encoder)
+    ]
+    write = getattr(gsp.retrieval, f"export_{export.format}")
+    options |= {"quantization": export.quantization, "index": index}
+    options["sample_images"] = batches[0][:SAMPLES]
+
+    def map_at_r(embed):
+        embeddings = np.concatenate([embed(pixels) for pixels in batches])
+        scores = gsp.metrics.retrieval_scores(embeddings, images.labels)
+        return float(scores["map_at_r"])
+
+    def by_keras(pixels):
+        return embedding_of(encoder.predict_on_batch(pixels))
+
+    with _converters_silent():
+        write(encoder, export.target, **options)
+        portable = gsp.retrieval.PortableEncoder(export.target)
+        scores = {
+            "map_at_r_of_keras": map_at_r(by_keras),
+            "map_at_r_of_format": map_at_r(portable.embed),
+            "milliseconds_of_keras": _milliseconds(by_keras, batches[0]),
+            "milliseconds_of_format": _milliseconds(portable.embed, batches[0]),
+        }
+    write_facts(export.target, portable.facts | scores)
+
+
+def _milliseconds(embed, images):
+    """Median time to embed one image, after a first one."""
+    times = []
+    for image in np.resize(images, (TIMED + 1, *images.shape[1:])):
+        start = time.perf_counter()
+        embed(image[None])
+        times.append(1e3 * (time.perf_counter() - start))
+    return float(np.median(times[1:]))
+
+
+@contextlib.contextmanager
+def _converters_silent():
+    """Hides what the converters write to standard error, past Python.
+
+    TF_CPP_MIN_LOG_LEVEL does not reach it; any other level than 3, the
+    default of the commands, shows it.
+    """
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "3":
+        yield
+        return
+    sys.stderr.flush()
+    with (
+        os.fdopen(os.dup(2), "w", buffering=1) as own,
+        open(os.devnull, "w") as nowhere,
+        warnings.catch_warnings(),
+        contextlib.redirect_stderr(own),
+    ):
+        warnings.filterwarnings("ignore", r"\s*Warning: tf.lite.Interpreter")
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(own.fileno(), 2)
+
+
+def _named_batches(recipe, images):
+    import tensorflow as tf
+
+    from training.recipes.batches import evaluation_batches
+
+    names = tf.constant(images.class_names)
+    batches = evaluation_batches(recipe, images)
+    return batches.map(lambda pixels, rows: (pixels, tf.gather(names, rows)))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,64 @@ paired differences of several runs, learning curves, the worst queries with
 their neighbors and pooling weights, a map and classes.
 """
 
+import datetime
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import tyro
 from tqdm import tqdm
 
-from training.reports.report_page import ReportCommand, write_report
+from training.browsing.page_parts import rendered_page
+from training.pictures.encoding import data_address
+from training.recipes.settings import at_least_two
+from training.reports.run_reading import read_runs, settings_rows
 from training.runs.command_line import run_command
+from training.runs.run_directory import write_text
+
+REPORT_MARK = "<!-- keras_gsp report -->"
+"""First line of a report; a file without it is not replaced."""
+PICTURE_SIDE = 112
+"""Side of the images of queries and neighbors, pixels."""
+MAP_POINTS = 2_000
+"""About how many images are on the map."""
+THUMBNAIL_SIDE = 48
+"""Side of the images on the map, pixels."""
+DETAILED = 3
+"""Runs whose neighbors and maps are shown."""
+
+
+@dataclass(frozen=True)
+class ReportCommand:
+    """Writes one HTML file about one run, or several side by side."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run directories; those that differ only in their seed are one method,
+    the others are compared with the first."""
+    output: Path | None = None
+    """HTML file; by default report.html in the run's folder, of several
+    runs beside the first one's."""
+    map: Literal["pca", "tsne"] = "pca"
+    """How embeddings are laid out; tsne adds a second map beside PCA."""
+    images: Annotated[int, at_least_two] = 10_000
+    """About how many images are searched; of more, whole classes chosen at
+    random."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError("`runs` must name a run. Received: none.")
+
+    @property
+    def target(self) -> Path:
+        """The file to write."""
+        if self.output is not None:
+            return self.output
+        is_one = len({path.resolve() for path in self.runs}) == 1
+        folder = self.runs[0] if is_one else self.runs[0].parent
+        return folder / "report.html"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -18,13 +72,281 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _report(command):
     with tqdm(desc="report", bar_format="{desc}: {elapsed}") as bar:
-        written, notes = write_report(
+        notes = write_report(
             command, lambda step: bar.set_description(f"report: {step}")
         )
     for note in notes:
         print(f"note: {note}")
-    for path in written:
-        print(f"{path}: written\nNext: open it in a browser")
+    print(f"{command.target}: written\nNext: open it in a browser")
+
+
+def write_report(
+    command: ReportCommand, say: Callable[[str], None] = lambda message: None
+) -> list[str]:
+    """Reads runs and writes their page.
+
+    `say` gets a message before each long step. Returns sentences on what is
+    missing. Raises `FileExistsError` if the target is no report, `ValueError`
+    if none of the folders is a run.
+    """
+    _check_target(command.target)
+    runs, notes = read_runs(command.runs)
+    if not runs:
+        raise ValueError(
+            "A report needs at least one run directory. Received: "
+            + " ".join(notes)
+        )
+    from training.reports.score_table import (
+        MEASURES,
+        difference_rows,
+        methods_of,
+        score_rows,
+    )
+
+    methods = methods_of(runs)
+    searched = _searches(runs, command, say)
+    detailed = _detailed(methods, searched, notes)
+    data: dict[str, Any] = {"runs": list(detailed), "curves": _curves(methods)}
+    page: dict[str, Any] = {
+        "title": " · ".join(method.name for method in methods),
+        "made": datetime.datetime.now().isoformat(" ", "minutes"),
+        "runs": runs,
+        "settings": settings_rows(runs),
+        "data_sets": _data_sets(searched),
+        "measures": list(MEASURES.values()),
+        "scores": score_rows(methods, searched),
+        "differences": difference_rows(methods, searched, notes),
+        "detailed": list(detailed),
+    }
+    if detailed:
+        say("neighbors and maps")
+        page |= _details(detailed, command, data, notes, runs)
+    page["notes"] = notes + [
+        f"{run.name}: {note}" for run in runs for note in run.notes
+    ]
+    command.target.parent.mkdir(parents=True, exist_ok=True)
+    write_text(command.target, _rendered(page, data))
+    return page["notes"]
+
+
+def _check_target(path):
+    if path.is_dir():
+        raise FileExistsError(
+            f"`output` must be a file. Received: {path}, which is a folder."
+        )
+    if path.exists():
+        with path.open("rb") as file:
+            start = file.read(200)
+        if REPORT_MARK.encode() not in start:
+            raise FileExistsError(
+                "`output` must be new, or an earlier report. "
+                f"Received: {path}, which is neither."
+            )
+
+
+def _searches(runs, command, say):
+    """Searches the images of every run that can; reads each data set once."""
+    import tensorflow as tf
+
+    from training.reports.searched import scored_images, search_all
+    from training.runs.scoring import load_encoder
+
+    read: dict[Any, Any] = {}
+    searched = {}
+    for run in runs:
+        if run.recipe is None or not run.has_encoder:
+            continue
+        say(f"embedding the images of {run.name}")
+        key = run.recipe.data
+        try:
+            if key not in read:
+                read[key] = scored_images(run.recipe, command.images)
+            encoder = load_encoder(run.directory)
+            searched[run.name] = search_all(encoder, read[key])
+        except (ValueError, OSError, ImportError, tf.errors.OpError) as error:
+            words = " ".join(str(error).split())
+            run.notes.append(f"No image could be embedded: {words[:400]}")
+            continue
+        run.notes += read[key].notes
+        _check_scores(run, searched[run.name])
+    return searched
+
+
+def _check_scores(run, searched):
+    """Notes a score that differs from the one in `scores.json`."""
+    from training.reports.score_table import written_score
+
+    written = written_score(run, "map_at_r")
+    if written is None or searched.images.is_sample:
+        return
+    found = float(np.nanmean(searched.by_query["map_at_r"]))
+    if abs(found - written) > 1e-3:
+        run.notes.append(
+            f"scores.json has a MAP@R of {written:.4f}, the encoder now "
+            f"reaches {found:.4f}: the images or the encoder have changed."
+        )
+
+
+def _detailed(methods, searched, notes):
+    """Returns the first run of each method that searches the same images."""
+    kept: dict[str, Any] = {}
+    for method in methods:
+        names = [run.name for run in method.runs if run.name in searched]
+        for name in names[:1]:
+            first = searched[next(iter(kept), name)].images
+            if searched[name].images.names != first.names:
+                notes.append(
+                    f"{name} is scored on other images than the first run: "
+                    "its neighbors and map need their own report."
+                )
+            elif len(kept) == DETAILED:
+                notes.append(
+                    f"Neighbors and map of {name} are left out: the page "
+                    f"shows those of {DETAILED} runs."
+                )
+            else:
+                kept[name] = searched[name]
+    return kept
+
+
+def _details(detailed, command, data, notes, runs):
+    """Adds to `data` what needs images; returns the page's tables."""
+    from training.reports.failures import (
+        class_rows,
+        query_lists,
+        shown_search,
+    )
+    from training.reports.searched import whole_classes
+
+    images = next(iter(detailed.values())).images
+    notes_of = {run.name: run.notes for run in runs}
+    data["lists"] = query_lists(detailed)
+    queries = sorted({q for one in data["lists"] for q in one["queries"]})
+    data["searches"] = [
+        shown_search(one, queries, notes_of[name])
+        for name, one in detailed.items()
+    ]
+    points = whole_classes(images.labels, MAP_POINTS)[:MAP_POINTS]
+    if len(points) < len(images):
+        notes.append(
+            f"The map shows {len(points)} of {len(images)} images, whole "
+            "classes chosen at random."
+        )
+    data["points"] = points.tolist()
+    data["maps"] = [
+        {
+            "method": method,
+            "layouts": [
+                embedding_map(one.embeddings[points], method)
+                for one in detailed.values()
+            ],
+        }
+        for method in dict.fromkeys(("pca", command.map))
+    ]
+    data["thumbnails"] = _addresses(images, data["points"], THUMBNAIL_SIDE)
+    shown = set(queries)
+    for search in data["searches"]:
+        for answer in search["queries"].values():
+            shown.update(answer["neighbors"])
+    data["pictures"] = _addresses(images, sorted(shown), PICTURE_SIDE)
+    data["classes"] = list(images.images.class_names)
+    names = images.names
+    data["images"] = {
+        image: [int(images.labels[image]), names[image]]
+        for image in sorted(shown.union(data["points"]))
+    }
+    return {
+        "classes": class_rows(list(detailed.values())),
+        "lists": data["lists"],
+    }
+
+
+def embedding_map(embeddings: np.ndarray, method: str) -> dict[str, Any]:
+    """Lays embeddings `(images, size)` out in the plane.
+
+    Dict with `x` and `y`, lists of values in [-1, 1], and `words`, a title.
+    """
+    if method == "pca":
+        from sklearn.decomposition import PCA
+
+        size = min(2, *embeddings.shape)
+        pca = PCA(size, svd_solver="full").fit(embeddings)
+        places = np.zeros((len(embeddings), 2))
+        places[:, :size] = pca.transform(embeddings)
+        share = np.nan_to_num(pca.explained_variance_ratio_).sum()
+        words = f"PCA, {share:.0%} of the variance"
+    else:
+        from sklearn.manifold import TSNE
+        from threadpoolctl import threadpool_limits
+
+        perplexity = min(30.0, max(1.0, (len(embeddings) - 1) / 3))
+        # For few points, threads cost more than they save.
+        with threadpool_limits(1 if len(embeddings) < 1_000 else None):
+            places = TSNE(
+                perplexity=perplexity, init="pca", random_state=0
+            ).fit_transform(embeddings)
+        words = f"t-SNE, perplexity {perplexity:.0f}"
+    places = places - (places.max(axis=0) + places.min(axis=0)) / 2
+    places = np.round(places / max(np.abs(places).max(), 1e-12), 4)
+    x, y = places.T.tolist()
+    return {"words": words, "x": x, "y": y}
+
+
+def _curves(methods):
+    curves = []
+    for number, method in enumerate(methods):
+        for run in method.runs:
+            names = dict.fromkeys(name for line in run.history for name in line)
+            values = {n: [line.get(n) for line in run.history] for n in names}
+            if values:
+                curve = {"run": run.name, "method": number}
+                curve["steps"] = values.pop("step")
+                curves.append(curve | {"values": values})
+    return curves
+
+
+def _data_sets(searched):
+    """Returns one row for each side of each data set."""
+    rows = {}
+    for one in searched.values():
+        splits = one.images.splits
+        parts = splits.sides()
+        for side in ("train", "validation", "test", "query", "gallery"):
+            if side not in parts:
+                continue
+            part, sizes = parts[side], parts[side].class_sizes
+            rows[splits.name, side, len(part)] = {
+                "name": splits.name,
+                "side": side,
+                "images": len(part),
+                "classes": part.num_classes,
+                "least": int(sizes.min()),
+                "median": float(np.median(sizes)),
+                "most": int(sizes.max()),
+            }
+    return list(rows.values())
+
+
+def _addresses(images, chosen, side):
+    """Maps the numbers of images to their `data:` addresses."""
+    found = zip(chosen, images.pixels(chosen), strict=True)
+    return {image: data_address(pixels, side) for image, pixels in found}
+
+
+def _rendered(page, data):
+    from plotly.offline import get_plotlyjs
+
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    # No text of a data set may end the script element that holds it.
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return rendered_page(
+        Path(__file__).parent / "reports" / "templates" / "report.html",
+        mark=REPORT_MARK,
+        data=text,
+        plotly=get_plotlyjs(),
+        **page,
+    )
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ from keras_gsp.storage.checksums import write_checksums
 from tests.training.datasets import layouts
 from training import export, search
 from training.browsing import export_search
-from training.runs import export_run
-from training.runs.export_run import Export
+from training.export import Export, _gallery
 from training.runs.run_directory import RunDirectory, write_json
 
 
@@ -161,7 +160,7 @@ def test_formats_have_folders_and_codes_hold_images_out():
     images = ImageSet(np.arange(10) % 2, ("a", "b"), images=pixels)
     splits = SimpleNamespace(test=images, gallery=None)
     settings = Export(run=Path("x"), codes="binary")
-    kept, held_out = export_run._gallery(settings, splits)
+    kept, held_out = _gallery(settings, splits)
     assert (len(kept), len(held_out)) == (9, 1)
     assert "--codes binary" in settings.command
     targets = {"saved_model": "mine", "onnx": "mine-onnx"}
@@ -169,7 +168,7 @@ def test_formats_have_folders_and_codes_hold_images_out():
         export_ = Export(run=Path("runs/mine"), format=format)
         assert export_.target.as_posix() == f"saved_models/{name}"
     own = SimpleNamespace(test="test", gallery="gallery", query="query")
-    found = export_run._gallery(Export(run=Path("x")), own)
+    found = _gallery(Export(run=Path("x")), own)
     assert found == ("gallery", "query")
     for options in ({"format": "onnx"}, {"index": "none"}, {"index": "scann"}):
         with pytest.raises(ValueError, match="`codes` needs format=saved"):

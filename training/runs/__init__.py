@@ -1,1 +1,1 @@
-"""One training run: its files, callbacks, devices and export."""
+"""One training run: its files, callbacks and devices."""

@@ -8,7 +8,6 @@ import pytest
 
 from tests.training import headless_browser as browser
 from training import report
-from training.reports import report_page
 
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")
@@ -113,7 +112,7 @@ def test_only_an_earlier_report_is_replaced(reported, tmp_path):
     mine.write_text("<p>mine</p>")
     with pytest.raises(SystemExit, match="must be new, or an earlier report"):
         report.main([str(reported["runs"][0]), "--output", str(mine)])
-    report_page._check_target(reported["page"])
+    report._check_target(reported["page"])
 
 
 @pytest.mark.parametrize(

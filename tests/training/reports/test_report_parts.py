@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from keras_gsp.data import ImageSet
+from training.report import embedding_map
 from training.reports import failures, score_table
-from training.reports.report_page import embedding_map
 from training.reports.searched import Searched
 
 
