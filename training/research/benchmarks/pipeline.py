@@ -3,8 +3,7 @@
     python -m training.research.benchmarks.pipeline --data-dir FOLDER
 
 Measured in turns: batches alone (read, decode the crop, resize, flip), a step
-of average pooling and one of GSP on a batch in memory, and both together in
-`fit`, without its start and end. Cores are processor seconds per second;
+of average pooling and one of GSP on a batch in memory, and both together. Cores are processor seconds per second;
 batches alone should use all of them. Every file is read once beforehand, so
 that the disk is not measured. Without `--data-dir` the images are smooth noise
 of 500 x 375 pixels.
@@ -16,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +30,7 @@ from training.research.report import (
     run_measurement,
 )
 
-# Seconds, and seconds of all processors together.
-Times = tuple[float, float]
-# Batches that may have been read before the first step ended.
+# Batches that may have been read before their turn.
 BUFFERED = 4
 
 
@@ -81,8 +78,8 @@ def made_images(folder: Path, num_classes: int) -> Path:
 
 def contenders(
     settings: Settings, images: ImageSet
-) -> dict[str, Callable[[int], Times]]:
-    """Name -> function that times so many batches."""
+) -> dict[str, Callable[[int], object]]:
+    """Name -> function that reads or trains so many batches."""
     from training.recipes.batches import image_shape, training_batches
     from training.recipes.learner import build_learner
 
@@ -97,11 +94,11 @@ def contenders(
         transport_ratio=0.3,
         inverse_temperature=5.0,
     )
-    found: dict[str, Callable[[int], Times]] = {}
+    found: dict[str, Callable[[int], object]] = {}
     for augmentation in ("mlrc-area", "mlrc", "none"):
         cut = recipe.with_(augmentation=augmentation)
         batches = training_batches(cut, images).as_numpy_iterator()
-        found[f"batches, {augmentation}"] = timed(partial(_read, batches))
+        found[f"batches, {augmentation}"] = partial(_read, batches)
     fixed = next(iter(training_batches(recipe, images)))
     for pooling in ("gap", "gsp"):
         learner = build_learner(
@@ -109,10 +106,11 @@ def contenders(
             num_classes=images.num_classes,
             image_shape=image_shape(recipe, images),
         )
-        found[f"step, {pooling}"] = timed(partial(_train, learner, fixed))
-        found[f"batches and step, {pooling}"] = _fitting(
-            learner, training_batches(recipe, images)
-        )
+        for name, batches in (
+            ("step", repeat(fixed)),
+            ("batches and step", iter(training_batches(recipe, images))),
+        ):
+            found[f"{name}, {pooling}"] = partial(_train, learner, batches)
     return found
 
 
@@ -120,55 +118,17 @@ def _read(batches, count):
     return list(islice(batches, count))
 
 
-def _train(learner, batch, count):
-    for _ in range(count):
+def _train(learner, batches, count):
+    for batch in islice(batches, count):
         learner.train_on_batch(*batch)
 
 
-def timed(run: Callable[[int], object]) -> Callable[[int], Times]:
-    """Measures the seconds and the processor seconds of calls."""
-
-    def measured(count):
-        start = now()
-        run(count)
-        return since(start)
-
-    return measured
-
-
-def now() -> Times:
-    """The clock and the processor's clock."""
-    return time.perf_counter(), time.process_time()
-
-
-def since(start: Times) -> Times:
-    """The time that has passed on both clocks."""
-    return now()[0] - start[0], now()[1] - start[1]
-
-
-def _fitting(learner, batches):
-    import keras
-
-    class Clock(keras.callbacks.Callback):
-        """Time between the last buffered batch and the last one."""
-
-        def on_train_batch_end(self, batch, logs=None):
-            if batch + 1 == BUFFERED:
-                self.start = now()
-            self.passed = since(self.start) if batch + 1 > BUFFERED else None
-
-    def run(count):
-        clock = Clock()
-        learner.fit(
-            batches,
-            steps_per_epoch=BUFFERED + count,
-            shuffle=False,
-            verbose=0,
-            callbacks=[clock],
-        )
-        return clock.passed
-
-    return run
+def timed(run: Callable[[int], object], count: int) -> tuple[float, float]:
+    """Seconds, and seconds of all processors together, of so many batches."""
+    run(BUFFERED)
+    start, start_used = time.perf_counter(), time.process_time()
+    run(count)
+    return time.perf_counter() - start, time.process_time() - start_used
 
 
 def compare(settings: Settings, images: ImageSet) -> Table:
@@ -178,11 +138,11 @@ def compare(settings: Settings, images: ImageSet) -> Table:
     runs = contenders(settings, images)
     size = settings.classes_per_batch * settings.samples_per_class
     for run in runs.values():
-        run(2)  # traces, and fills the buffers
+        run(2)  # traces
     times: dict[str, list] = {name: [] for name in runs}
     for _ in range(settings.repeats):
         for name, run in runs.items():
-            times[name].append(run(settings.batches))
+            times[name].append(timed(run, settings.batches))
     rows = []
     for name, pairs in times.items():
         seconds, used = np.transpose(pairs) / settings.batches
