@@ -8,7 +8,6 @@ from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
 from keras_gsp.layers.intra_batch_classifier import IntraBatchClassifier
 from keras_gsp.layers.learned_boundary import LearnedBoundary
-from keras_gsp.layers.patch_tokens import PatchTokens
 from keras_gsp.layers.pooling.attention_pooling import AttentionPooling
 from keras_gsp.layers.pooling.average_max_pooling import AverageMaxPooling
 from keras_gsp.layers.pooling.cbam_pooling import CBAMPooling
@@ -36,7 +35,6 @@ from keras_gsp.layers.pooling.smoothed_match_kernel_pooling import (
 from keras_gsp.layers.pooling.solar_pooling import SOLARPooling
 from keras_gsp.layers.pooling.weldon_pooling import WELDONPooling
 from keras_gsp.layers.prototype_histogram import PrototypeHistogram
-from keras_gsp.layers.token_grid import TokenGrid
 from keras_gsp.layers.whitening import Whitening
 
 __all__ = [
@@ -60,12 +58,10 @@ __all__ = [
     "NetVLADPooling",
     "OTKPooling",
     "OptimalTransportPooling",
-    "PatchTokens",
     "PrototypeHistogram",
     "SOLARPooling",
     "SimPooling",
     "SmoothedMatchKernelPooling",
-    "TokenGrid",
     "WELDONPooling",
     "Whitening",
 ]

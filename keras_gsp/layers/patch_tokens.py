@@ -15,31 +15,6 @@ class PatchTokens(ConfiguredLayer):
 
     Keras's `Cropping1D` drops the mask, so that a pooling after it would pool
     padding.
-
-    Args:
-        prefix_tokens: number of leading class and register tokens, at least
-            0.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
-
-    Input shape:
-        (batch, tokens, channels); the number of tokens may be unknown.
-
-    Output shape:
-        (batch, tokens - prefix_tokens, channels).
-
-    Raises:
-        ValueError: an argument outside its range, an input of another rank,
-            no token after the prefix.
-
-    Example:
-
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
-
-    patches = gsp.layers.PatchTokens(1)(np.ones((2, 7, 16)))
-    assert patches.shape == (2, 6, 16)
-    ```
     """
 
     def __init__(self, prefix_tokens: int, **kwargs: Any) -> None:

@@ -15,36 +15,8 @@ class TokenGrid(ConfiguredLayer):
     """Rearranges the patch tokens of a vision transformer into a feature map.
 
     Patches come row by row after the class and register tokens, which are
-    removed.
-
-    Args:
-        grid_shape: (rows, columns) of patches.
-        prefix_tokens: number of leading class and register tokens, at least
-            0. Default 0.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
-
-    Input shape:
-        (batch, prefix_tokens + rows * columns, channels). Another number of
-        tokens fails in the call, not in symbolic calls: the number of tokens
-        that a backbone declares is not always the one it returns.
-
-    Output shape:
-        (batch, rows, columns, channels).
-
-    Raises:
-        ValueError: an argument outside its range, an input of another rank, a
-            mask (no pooling accepts a mask on a feature map).
-
-    Example:
-
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
-
-    tokens = np.arange(7.0).reshape(1, 7, 1)
-    grid = gsp.layers.TokenGrid((2, 3), prefix_tokens=1)(tokens)
-    assert np.array(grid)[0, ..., 0].tolist() == [[1, 2, 3], [4, 5, 6]]
-    ```
+    removed. A wrong number of tokens fails in the call, not in symbolic calls:
+    the number that a backbone declares is not always the one it returns.
     """
 
     def __init__(

@@ -50,13 +50,18 @@ class PairLoss(MetricLoss):
             pair, below 0 no pair.
         ignored_label: int, a class label whose samples have no pairs, or
             `None`.
-        miner: which pairs are kept: `"batch_hard"`, `"semi_hard"`,
-            `"distance_weighted"`, `"multi_similarity"` (see
-            `gsp.ops.batch_hard_pairs` and so on), a function of
+        miner: which pairs are kept. `None` (default): all. `"batch_hard"`:
+            each anchor's farthest positive and nearest negative (Hermans et
+            al., 2017). `"semi_hard"`: each positive and the nearest negative
+            farther than it (FaceNet). `"distance_weighted"`: for each
+            positive one negative, drawn uniformly over distances (Wu et al.,
+            2017). `"multi_similarity"`: pairs within 0.1 of the hardest pair
+            of the other kind (Wang et al., 2019). Or a function of
             (embeddings, references, weights, seed) that returns
-            `gsp.ops.PairWeights`, or `None` for all pairs.
+            `gsp.ops.PairWeights`.
         seed: int (the same draws in every call) or `None` (new draws, from
-            the global generator of Keras), for a miner that draws.
+            the global generator of Keras; on JAX only outside compiled
+            functions), for a miner that draws.
         reduction: as in `keras.losses.Loss`.
         name: string.
         dtype: the dtype in which embeddings arrive in `call`. The arithmetic

@@ -84,27 +84,9 @@ def greedy_k_center(
 def covering_radius(
     pool: Tensor, centers: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    """Largest Euclidean distance from a sample to its nearest center.
+    """Largest Euclidean distance from a sample to its nearest center, (...).
 
-    Args:
-        pool: (..., pool, size).
-        centers: (..., centers, size), at least one.
-        mask: (..., pool), boolean, False for padding.
-
-    Returns:
-        (...), float32 or float64, at least 0.
-
-    Raises:
-        ValueError: no center, or sizes that differ.
-
-    Example:
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
-
-    samples = np.array([[0.0, 0.0], [3.0, 4.0]])
-    radius = gsp.ops.covering_radius(samples, samples[:1])  # 5.0
-    ```
+    Shapes are those of `greedy_k_center`, with at least one center.
     """
     pool = at_least_float32(pool)
     centers = ops.cast(at_least_float32(centers), pool.dtype)

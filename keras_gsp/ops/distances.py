@@ -8,29 +8,12 @@ from keras_gsp.ops.tensor import Tensor
 
 
 def pairwise_distances(vectors: Tensor, references: Tensor) -> Tensor:
-    """Euclidean distances between all vectors and all references.
+    """Euclidean distances (..., n, m) of vectors (..., n, size) to references.
 
     The root of `|x|^2 + |y|^2 - 2 x.y`, so that memory is one number per
     pair. A square below four units of roundoff of `|x|^2 + |y|^2` is rounding
     noise and becomes exactly 0: duplicates have distance 0. The gradient at
-    distance 0 is 0.
-
-    Args:
-        vectors: (..., n, size).
-        references: (..., m, size).
-
-    Returns:
-        (..., n, m), float32, or float64 for float64 vectors.
-
-    Example:
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
-
-    distances = gsp.ops.pairwise_distances(
-        np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]])
-    )  # [[5.0, 1.0]]
-    ```
+    distance 0 is 0. The result is float32, or float64 for float64 vectors.
     """
     vectors = at_least_float32(vectors)
     references = ops.cast(at_least_float32(references), vectors.dtype)

@@ -36,11 +36,8 @@ def batch_hard_pairs(
     `p* = argmax_p d_ap`, `n* = argmin_n d_an`, the first one in a tie. An
     anchor without positives or without negatives keeps no pair.
 
-    Args:
-        embeddings: (batch, size), normalized.
-        references: (references, size), normalized.
-        weights: `PairWeights` (batch, references) to choose from.
-        seed: unused.
+    Embeddings (batch, size) and references (references, size) are normalized;
+    `weights` (batch, references) are the pairs to choose from.
 
     Reference:
         Hermans et al., "In Defense of the Triplet Loss for Person
@@ -68,8 +65,6 @@ def semi_hard_pairs(
     `n(p) = argmin { d_an : d_an > d_ap }`. A positive without such a negative
     is dropped, and a negative counts once for each positive that chose it.
     `TripletLoss` uses the triplets (a, p, n(p)).
-
-    The arguments are those of `batch_hard_pairs`.
 
     Reference:
         Schroff et al., "FaceNet", CVPR 2015, equation (4).
@@ -107,14 +102,6 @@ def distance_weighted_pairs(
     one negative nearer than 1.4 is drawn, with replacement, with probability
     proportional to `1 / q(max(d_an, 0.5))`; its weight is the number of times
     it was drawn. An anchor without such a negative keeps no pair.
-
-    Args:
-        embeddings: (batch, size), of unit length; size at least 2.
-        references: (references, size), of unit length.
-        weights: `PairWeights` (batch, references) to choose from.
-        seed: int (the same draw in every call), `None` (a new draw from
-            Keras's global generator; on JAX only outside compiled functions)
-            or a `keras.random.SeedGenerator`.
 
     Reference:
         Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017,
@@ -168,9 +155,6 @@ def multi_similarity_pairs(
     A negative is kept when `s_an > min_p s_ap - margin`, a positive when
     `s_ap < max_n s_an + margin`. An anchor without positives or without
     negatives keeps no pair.
-
-    `margin` is a cosine, at least 0, by default the paper's 0.1. The other
-    arguments are those of `batch_hard_pairs`.
 
     Reference:
         Wang et al., "Multi-Similarity Loss", CVPR 2019, equations (11) and

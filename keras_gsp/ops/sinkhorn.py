@@ -23,38 +23,10 @@ def sinkhorn_plan(
     .. math:: u_i = \log p_i - \log \sum_j e^{S_{ij} + v_j}, \quad
               v_j = \log q_j - \log \sum_i e^{S_{ij} + u_i}
 
-    Scales rows and columns in turn, in the log domain, so that no score over-
-    or underflows. The number of iterations is fixed; the gradient is that of
-    the iterations.
-
-    Args:
-        scores: (batch, rows, columns), float32 or float64.
-        log_row_masses: broadcasts to (batch, rows).
-        log_column_masses: broadcasts to (batch, columns); -1e9 for a column
-            without mass.
-        num_iterations: number of row and column scalings, at least 1.
-
-    Returns:
-        (batch, rows, columns), the plan. Its columns sum to their masses up
-        to rounding; its rows converge to theirs with more iterations.
-
-    Raises:
-        ValueError: `num_iterations` below 1.
-
-    Example:
-
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
-
-    plan = gsp.ops.sinkhorn_plan(
-        np.array([[[2.0, 0.0], [0.0, 2.0]]], "float32"),
-        np.log([[0.5, 0.5]]),
-        np.log([[0.5, 0.5]]),
-        num_iterations=5,
-    )
-    assert np.allclose(np.sum(plan, axis=1), 0.5)
-    ```
+    Scores and plan are (batch, rows, columns), the masses broadcast to
+    (batch, rows) and (batch, columns); -1e9 is no mass. Columns sum to their
+    masses, rows converge to theirs. In the log domain no score over- or
+    underflows. The gradient is that of the iterations.
 
     Reference:
         Sinkhorn Distances: Lightspeed Computation of Optimal Transport.

@@ -15,11 +15,7 @@ from keras_gsp.retrieval.serving.portable import (
     export_litert,
     export_onnx,
 )
-from keras_gsp.retrieval.space import (
-    SpaceFingerprint,
-    check_space,
-    space_fingerprint,
-)
+from keras_gsp.retrieval.space import check_space, space_fingerprint
 from keras_gsp.retrieval.suspects import Suspects, suspects
 from keras_gsp.retrieval.upgrade import Upgrade, upgrade
 from keras_gsp.retrieval.verification import verify
@@ -35,7 +31,6 @@ __all__ = [
     "RetrievalGuarantee",
     "ScannIndex",
     "SearchIndex",
-    "SpaceFingerprint",
     "Suspects",
     "Upgrade",
     "check_space",

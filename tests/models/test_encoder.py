@@ -6,6 +6,8 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.layers import GeneralizedSumPooling, PrototypeHistogram
+from keras_gsp.layers.patch_tokens import PatchTokens
+from keras_gsp.layers.token_grid import TokenGrid
 
 
 def feature_backbone():
@@ -198,20 +200,20 @@ def test_token_grids_refuse_what_is_no_grid():
         build(masking_backbone(), grid_shape=(2, 3))
     mask = np.ones((1, 6), "bool")
     with pytest.raises(ValueError, match=message):
-        gsp.layers.TokenGrid((2, 3))(np.ones((1, 6, 1)), mask=mask)
+        TokenGrid((2, 3))(np.ones((1, 6, 1)), mask=mask)
     with pytest.raises(ValueError, match="rows=0"):
-        gsp.layers.TokenGrid((0, 2))
+        TokenGrid((0, 2))
     with pytest.raises(ValueError, match="prefix_tokens=-1"):
-        gsp.layers.TokenGrid((2, 2), prefix_tokens=-1)
+        TokenGrid((2, 2), prefix_tokens=-1)
     with pytest.raises(ValueError, match=r"Received: shape \(1, 2\)"):
-        gsp.layers.TokenGrid((1, 2))(np.ones((1, 2)))
+        TokenGrid((1, 2))(np.ones((1, 2)))
     # Another number of tokens fails when it is known.
     with pytest.raises(Exception, match="reshape"):
-        gsp.layers.TokenGrid((2, 2))(np.ones((1, 8, 1)))
+        TokenGrid((2, 2))(np.ones((1, 8, 1)))
 
 
 def test_patch_tokens_leave_the_prefix_out_of_tokens_and_mask():
-    layer = gsp.layers.PatchTokens(2)
+    layer = PatchTokens(2)
     tokens = np.arange(12.0).reshape(2, 6, 1)
     np.testing.assert_array_equal(layer(tokens), tokens[:, 2:])
     mask = tokens[..., 0] < 9

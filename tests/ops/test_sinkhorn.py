@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_gsp.ops import sinkhorn_plan
+from keras_gsp.ops.sinkhorn import sinkhorn_plan
 from tests.compiled import on_tensorflow
 
 

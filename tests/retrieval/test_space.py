@@ -12,10 +12,10 @@ import keras_gsp as gsp
 from keras_gsp.retrieval import (
     ExactIndex,
     MatchThreshold,
-    SpaceFingerprint,
     check_space,
     space_fingerprint,
 )
+from keras_gsp.retrieval.space import SpaceFingerprint
 
 
 def encoder(seed=0, size=4, normalization="l2", ratio=0.5, **options):

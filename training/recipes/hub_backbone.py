@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 
-import keras_gsp as gsp
 from keras_gsp.embeddings.model_input import input_of
+from keras_gsp.layers.token_grid import TokenGrid
 
 
 def build_hub_network(
@@ -101,7 +101,7 @@ def token_map(network: keras.Model, tokens: Any, inputs: Any) -> Any:
             f"tokens and its patches. Received: {network.name} with {count} "
             f"tokens, {rows} x {columns} patches and {stated} before them."
         )
-    return gsp.layers.TokenGrid(
+    return TokenGrid(
         (rows, columns), prefix_tokens=prefix_tokens, name="patches"
     )(tokens)
 

@@ -13,6 +13,7 @@ from keras import ops
 
 import keras_gsp as gsp
 from keras_gsp.layers.pooling.feature_pooling import flat_features
+from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.normalization import unit_ball
 from keras_gsp.ops.transport import BallTransport
 
@@ -134,9 +135,7 @@ class IteratedSumPooling(gsp.layers.GeneralizedSumPooling):
         flat = flat_features(features)
         flat = ops.cast(flat, "float32")
         prototypes = ops.convert_to_tensor(self.prototypes)
-        costs = gsp.ops.pairwise_distances(
-            unit_ball(prototypes), unit_ball(flat)
-        )
+        costs = pairwise_distances(unit_ball(prototypes), unit_ball(flat))
         options: dict[str, Any] = {
             "transport_ratio": self.transport_ratio,
             "inverse_temperature": self.inverse_temperature,

@@ -9,9 +9,9 @@ from keras_gsp.retrieval import (
     ExactIndex,
     MatchThreshold,
     MilvusIndex,
-    SpaceFingerprint,
 )
 from keras_gsp.retrieval.index import milvus_index
+from keras_gsp.retrieval.space import SpaceFingerprint
 from tests.retrieval.index.test_indexes import COLORS, columns, same
 
 pymilvus = pytest.importorskip("pymilvus")

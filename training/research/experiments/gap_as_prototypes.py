@@ -23,6 +23,8 @@ import numpy as np
 from keras import ops
 
 import keras_gsp as gsp
+from keras_gsp.ops.covering import covering_radius
+from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.prototype_assignment import soft_histogram
 from training.datasets import glyphs
 from training.pictures.palette import BLACK, BLUE, GREEN, VERMILION, picture
@@ -91,7 +93,7 @@ def hard_histogram(features: Any, prototypes: Any, *, affinity: str) -> Any:
     rows = ops.reshape(features, (len(features), -1, size))
     prototypes = ops.cast(prototypes, rows.dtype)
     if affinity == "l2":
-        scores = -gsp.ops.pairwise_distances(rows, prototypes)
+        scores = -pairwise_distances(rows, prototypes)
     else:
         scores = ops.matmul(rows, ops.transpose(prototypes))
     best = ops.argmax(scores, axis=-1)
@@ -115,7 +117,7 @@ def histograms(features: Any, prototypes: Any, sharpness: float) -> dict:
 def errors(features: Any, prototypes: Any, sharpness: float) -> dict[str, dict]:
     """Assignment -> how far averages are from combinations of prototypes."""
     flat = ops.reshape(features, (-1, features.shape[-1]))
-    radius = float(gsp.ops.covering_radius(flat, prototypes))
+    radius = float(covering_radius(flat, prototypes))
     average = np.mean(np.asarray(features), axis=(1, 2))
     found = {}
     for name, one in histograms(features, prototypes, sharpness).items():

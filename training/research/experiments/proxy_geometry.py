@@ -22,6 +22,7 @@ import keras
 import numpy as np
 
 import keras_gsp as gsp
+from keras_gsp.ops.covering import covering_radius
 from keras_gsp.ops.normalization import unit_ball
 from training.pictures.palette import BLACK, PROTOTYPES, picture
 from training.research.report import (
@@ -193,7 +194,7 @@ def describe(
     unseen = encoder.predict(test[0], batch_size=450, verbose=0)
     classes = [points[train[1] == label] for label in range(10)]
     radii = [
-        float(gsp.ops.covering_radius(own, unit_ball(centers)))
+        float(covering_radius(own, unit_ball(centers)))
         for own, centers in zip(classes, proxies, strict=True)
     ]
     centers = np.stack([own.mean(axis=0) for own in classes])
