@@ -46,12 +46,8 @@ def cache_folder() -> Path:
 def unpacked(archive: str | Path) -> Path:
     """Returns the folder of a zip or tar file's content.
 
-    It is unpacked on first use into `cache_folder()`; a changed one again.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: a damaged archive, a member that leads out of the folder, a
-            link in a zip file, or far more content than the archive's size.
+    It is unpacked on first use into `cache_folder()`; a changed one again. The
+    errors are those of `image_folder`.
     """
     archive = Path(archive).expanduser().resolve()
     if not archive.is_file():

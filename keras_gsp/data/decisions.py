@@ -59,8 +59,7 @@ def table(
         )
     with file.open(newline="", encoding="utf-8-sig") as lines:
         reader = csv.DictReader(lines)
-        found = reader.fieldnames or []
-        rows = list(reader)
+        found, rows = reader.fieldnames or [], list(reader)
     if not set(columns) <= set(found):
         words = f"{', '.join(columns[:-1])} and {columns[-1]}"
         raise ValueError(

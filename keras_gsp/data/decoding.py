@@ -152,20 +152,11 @@ def cut_encoded(
 ) -> Any:
     """Decodes a window of an encoded image and resizes it.
 
-    Only the window of a JPEG is decoded. Gray, palette, CMYK and transparent
-    files come out with three channels, or one. Animated WebP files are refused.
-
-    Args:
-        contents: bytes of a JPEG, PNG, BMP or WebP file, string scalar.
-        size: side of the result in pixels, or (height, width).
-        window: function of the upright image's height and width that returns
-            the window (top, left, height, width), all in pixels.
-        channels: 3, or 1 for gray values. Default 3.
-        max_pixels: largest number of pixels to decode. Default 50 million.
-
-    Returns:
-        (height, width, channels), uint8; `InvalidArgumentError` when it runs,
-        if the image is damaged, too large or of another format.
+    `window` maps the upright image's height and width to (top, left, height,
+    width), in pixels. Only the window of a JPEG is decoded. Gray, palette, CMYK
+    and transparent files come out with three channels, or one, uint8. A damaged
+    or too large image, another format and an animated WebP file are an
+    `InvalidArgumentError` when it runs.
     """
     import tensorflow as tf
 

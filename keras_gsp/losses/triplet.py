@@ -107,12 +107,9 @@ def active_partners(
     One round compares the next positive of every anchor with all the anchor's
     negatives. A batch of 4 samples per class needs 3 rounds of `batch *
     references` comparisons, where a table of triplets has `batch^3` entries. A
-    triplet counts as often as the product of its two pairs' weights.
-
-    Returns:
-        The signed counts (batch, references), above 0 where the pair is the
-        positive of its triplets, and the number of triplets of each anchor
-        (batch,), active or not.
+    triplet counts as often as the product of its two pairs' weights. Returns
+    signed counts (batch, references), above 0 for positive pairs, and the
+    number of triplets of each anchor (batch,), active or not.
     """
 
     def one_positive(is_chosen, counts):

@@ -306,16 +306,9 @@ def ranked_scores(
 ) -> dict[str, np.ndarray]:
     """Computes the scores of queries, 0 without a hit, from ranks of positives.
 
-    The precision at the rank r_h of the h-th nearest positive is h / r_h.
-
-    Args:
-        queries: (hits,), positions in `num_positives`, sorted.
-        ranks: (hits,), from 1, rising for each query; at least those up to
-            the query's number of positives and up to every k.
-        num_positives: (queries,).
-        recall_at: as for `retrieval_scores`, also the next two.
-        map_at: the k of each mAP@k.
-        average_precision: whether to compute the mAP; needs all ranks.
+    The precision at the rank r_h of the h-th nearest positive is h / r_h. A hit
+    is a query, a sorted position in `num_positives`, and a rank from 1, rising
+    for each query up to its number of positives and to every k.
     """
     count = len(num_positives)
     starts = np.flatnonzero(np.diff(queries, prepend=-1))

@@ -1,5 +1,6 @@
 """The model that trains an encoder with any loss of this package."""
 
+import inspect
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -39,16 +40,6 @@ _PARTS = {
     "memory": "EmbeddingMemory(capacity)",
     "loss_layer": "the layer that holds the loss's own weights",
 }
-_SAVED_PARTS = ("encoder", "regularizer", "recent", *_PARTS)
-_NUMBERS = (
-    "regularizer_weight",
-    "anchor_weight",
-    "in_batch_weight",
-    "anchor_decay",
-    "seed",
-    "batch_chunks",
-    "log_regularizer_share",
-)
 _ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 _ON_JAX = keras.backend.backend() == "jax"
 
@@ -407,12 +398,12 @@ class MetricLearner(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, parts included."""
-        parts = {
+        names = inspect.signature(MetricLearner.__init__).parameters
+        return {"name": self.name} | {
             name: keras.saving.serialize_keras_object(getattr(self, name))
-            for name in _SAVED_PARTS
+            for name in names
+            if name not in ("self", "kwargs")
         }
-        numbers = {name: getattr(self, name) for name in _NUMBERS}
-        return {"name": self.name, **parts, **numbers}
 
     @classmethod
     def from_config(
@@ -421,10 +412,8 @@ class MetricLearner(keras.Model):
         """Rebuilds a learner from `get_config`."""
         del custom_objects
         parts = {
-            key: keras.saving.deserialize_keras_object(value)
-            if isinstance(value, dict)
-            else value
-            for key, value in config.items()
+            name: keras.saving.deserialize_keras_object(value)
+            for name, value in config.items()
         }
         return cls(**parts)
 

@@ -26,11 +26,6 @@ class AnchoredWeights(ConfiguredLayer):
     second, and is multiplied by `decay` for each problem after it. All state
     is in non-trainable weights, hence in every checkpoint.
 
-    Args:
-        weight: lambda, at least 0.
-        decay: factor from problem to problem, in (0, 1]. Default 1.
-        **kwargs: `name` and other arguments of a Keras layer.
-
     Reference:
         Deep metric learning with alternating sets of alternating proxies,
         Algorithm 1, with the sign of the pull corrected.
@@ -55,19 +50,12 @@ class AnchoredWeights(ConfiguredLayer):
         self.built = True
 
     def penalty(self, variables: list) -> Tensor:
-        """Returns the penalty, a scalar.
-
-        Raises:
-            RuntimeError: other variables than those the anchors belong to.
-        """
+        """Returns the penalty, a scalar."""
         squared = self._squared_distance(variables)
         return 0.5 * ops.cast(self.scale, squared.dtype) * squared
 
     def pull(self, variables: list, factor: Tensor) -> list:
-        r"""Returns `factor` times :math:`\lambda_k (\theta - \theta^*)`.
-
-        A tensor for each variable, in its dtype.
-        """
+        """Returns `factor` times the penalty's gradient, for each variable."""
         self._check(variables)
         return [
             ops.cast(factor * self.scale, variable.dtype) * (variable - anchor)
@@ -114,9 +102,6 @@ class ProblemProgress(keras.layers.Layer):
 
     All of it is in non-trainable weights: a checkpoint of the learner in the
     middle of a problem is enough to resume it.
-
-    Args:
-        **kwargs: `name` and other arguments of a Keras layer.
 
     Attributes:
         best_encoder: the encoder at the problem's best evaluation, one

@@ -30,13 +30,8 @@ def require(
     `tf.errors.InvalidArgumentError` when the graph runs; what is computed
     from the returned value waits for it. Under XLA (`jit_compile=True`, JAX)
     nothing can be raised: the check is left out, and the caller must return
-    finite values anyway.
-
-    Args:
-        value: tensor that is only valid if the condition holds.
-        condition: boolean scalar tensor.
-        expectation: the sentence "`x` must be ...".
-        **received: tensors or numbers to show in the message, by name.
+    finite values anyway. `expectation` is the sentence "`x` must be ...", which
+    is followed by what was `received`.
     """
     known = concrete_value(condition)
     if known is None and keras.backend.backend() == "tensorflow":

@@ -245,17 +245,10 @@ def selection_probabilities(
               \frac{1}{n} \sum_j p_j = r
 
     Both are (..., n) to full relative precision, and 0 where the mask is False.
-    The number 1 as ratio chooses everything, without a solver.
-
-    Args:
-        log_affinities: (..., n), b.
-        transport_ratio: r, a number in (0, 1] or a tensor in (0, 1).
-        mask: boolean (..., n), or `None`.
-        spread_bound: upper bound on the difference between two affinities of
-            a row, for example 2 eps for distances in the unit ball. With
-            `None` the solver sorts them.
-        log_odds: tensor that broadcasts to (..., 1), L, or `None`. It
-            replaces the ratio: a learned ratio near 1 keeps its digits.
+    The number 1 as ratio chooses everything, without a solver. `spread_bound`
+    bounds the difference between two affinities of a row, 2 eps for distances
+    in the unit ball; with `None` the solver sorts them. `log_odds`, L, replaces
+    the ratio: a learned ratio near 1 keeps its digits.
     """
     check_transport_ratio(transport_ratio)
     log_affinities = at_least_float32(log_affinities)

@@ -22,15 +22,8 @@ class SpaceFingerprint:
     Distances between embeddings of two encoders mean nothing. Indexes of
     `from_encoder` and exports carry the fingerprint of their encoder and
     refuse another one. `None` in its place, as of an index of bare arrays, is
-    an unknown space, which fits every encoder.
-
-    Args:
-        weights: hash of all weights' bytes and shapes, in any order.
-        layers: hash of the kinds and settings of the layers.
-        normalization: of the embedding: `"l2"`, `"ball"` or `None`.
-        embedding_size: numbers of an embedding, `None` if unknown.
-        preprocessing: `height`, `width` and `crop_fraction` of the encoder's
-            `gsp.data.Preprocessing`, `None` if unknown.
+    an unknown space, which fits every encoder. `weights` and `layers` are
+    hashes, `preprocessing` the height, width and crop fraction.
     """
 
     weights: str

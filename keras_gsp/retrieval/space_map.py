@@ -18,8 +18,8 @@ PENALTY = 1e-2
 class SpaceMap:
     """Maps new embeddings x to x weights + offset, of length 1 if `is_unit`.
 
-    A distance d from a mapped query to an old item means what a + b d means
-    in the new space, with a and b in `line`, b above 0.
+    With (a, b) = `line`, an old item at distance d is of the query's class with
+    the chance that a + b d means in the new space.
     """
 
     weights: np.ndarray
@@ -34,11 +34,6 @@ class SpaceMap:
             lengths = np.linalg.norm(mapped, axis=1, keepdims=True)
             mapped = mapped / np.maximum(lengths, 1e-12)
         return mapped.astype("float32")
-
-    def as_new(self, distances: np.ndarray) -> np.ndarray:
-        """Returns the distances of equal chance in the new space."""
-        intercept, slope = self.line
-        return np.maximum(intercept + slope * distances, 0)
 
 
 def fitted_map(kind: str, source: np.ndarray, target: np.ndarray) -> SpaceMap:

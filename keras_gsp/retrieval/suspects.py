@@ -13,7 +13,7 @@ from keras_gsp.embeddings.labeled_embeddings import (
 from keras_gsp.metrics.reranking import unit_rows
 from keras_gsp.ops.arguments import is_integer
 from keras_gsp.retrieval.index.exact import ExactIndex
-from keras_gsp.retrieval.index.search_index import SearchIndex
+from keras_gsp.retrieval.index.search_index import SearchIndex, blocks_of
 
 # Temperatures of which one is chosen, on at most so many items.
 TEMPERATURES = np.geomspace(0.01, 1.0, 13)
@@ -62,9 +62,8 @@ def suspects(
 ) -> Suspects:
     r"""Finds items of a collection that a person should look at.
 
-    Embeddings are compared by cosine. Every judgment of an item leaves the
-    item itself out. With the mean direction :math:`m_c` of class c, its own
-    class's without the item, the probability of a class is
+    Embeddings are compared by cosine. With the mean direction :math:`m_c` of
+    class c, the item itself left out, the probability of a class is
 
     .. math:: p_c(x) \propto \exp(\cos(x, m_c) / \tau)
 
@@ -87,14 +86,13 @@ def suspects(
         labels: (items,), numbers or strings, of at least two classes.
         num_neighbors: items that each is compared with, at least 2. Default
             10.
-        index: an index of the same embeddings, of length 1 and in the same
-            order, such as a `FaissIndex`, for collections of more than about
-            100,000 items. Default `None`: exact search.
+        index: of the same embeddings, of length 1 and in the same order, such
+            as a `FaissIndex` for more than 100,000 items. Default `None`:
+            exact search.
 
     Raises:
         ValueError: fewer than two classes, not more items than
-            `num_neighbors`, an index of another number of items, or zero
-            embeddings; what an index refuses.
+            `num_neighbors`, another index, or zero embeddings.
 
     Example:
 
@@ -112,9 +110,8 @@ def suspects(
     ```
 
     Reference:
-        Northcutt, Jiang and Chuang, "Confident Learning", JAIR 2021. They
-        compare a class's mean probability with that of another class, here
-        with that of the label itself: a handful of items a class is enough.
+        Northcutt, Jiang and Chuang, "Confident Learning", JAIR 2021. Here a
+        class's mean is compared with the label itself, not with another class.
     """
     rows = checked_embeddings(embeddings).astype("float32")
     labels = checked_labels(labels, len(rows))
@@ -138,9 +135,8 @@ def suspects(
     rows = unit_rows(rows, "embeddings")
     near, distances = _neighbors(rows, num_neighbors, index)
     own, other, best = _probabilities(rows, codes, sizes)
-    means = np.bincount(codes, own) / sizes
-    is_alone = sizes[codes] == 1
-    scores = np.where(is_alone, 1.0, own / np.maximum(means[codes], 1e-30))
+    means = np.maximum(np.bincount(codes, own) / sizes, 1e-30)
+    scores = np.where(sizes[codes] == 1, 1.0, own / means[codes])
     agreement = _agreement(near, codes, sizes)
     last = distances[:, -1]
     low, high = np.quantile(last, [0.25, 0.75])
@@ -191,25 +187,22 @@ def _probabilities(rows, codes, sizes):
         return shares / shares.sum(axis=1, keepdims=True)
 
     def likelihood(temperature):
-        shares = shares_of(found / temperature)
-        own = shares[np.arange(len(sample)), codes[sample]]
+        own = shares_of(found / temperature)[range(len(sample)), codes[sample]]
         return np.log(np.maximum(own, 1e-38)).sum()
 
     sample = np.arange(0, len(rows), -(-len(rows) // CALIBRATED_ITEMS))
     sample = sample[sizes[codes[sample]] > 1]
     found = similarities(sample)
     temperature = max(TEMPERATURES, key=likelihood)
-    own, other = np.empty(len(rows)), np.empty(len(rows))
-    best = np.empty(len(rows), "int64")
+    parts = []
     step = max(1, PROBABILITIES // len(sizes))
-    for start in range(0, len(rows), step):
-        some = np.arange(start, min(start + step, len(rows)))
+    for some in blocks_of(np.arange(len(rows)), step):
         shares = shares_of(similarities(some) / temperature)
         places = np.arange(len(some)), codes[some]
-        own[some] = shares[places]
+        own = shares[places].astype("float64")
         shares[places] = -1
-        best[some] = shares.argmax(axis=1)
-        other[some] = shares.max(axis=1)
+        parts.append((own, shares.max(axis=1), shares.argmax(axis=1)))
+    own, other, best = map(np.concatenate, zip(*parts, strict=True))
     return own, other, best
 
 
@@ -241,10 +234,9 @@ def _same_classes(own, other, best, codes, sizes):
     shares: Counter = Counter()
     for item in np.flatnonzero(sizes[codes] > 1).tolist():
         shares[int(codes[item]), int(best[item])] += mixed[item]
-    found = {
-        (one, two): min(share, shares[two, one])
-        for (one, two), share in shares.items()
-        if one < two
-    }
-    pairs = [pair for pair, share in found.items() if share >= SAME_CLASS]
-    return sorted(pairs, key=lambda pair: -found[pair])
+
+    def least(pair):
+        return min(shares[pair], shares[pair[::-1]])
+
+    pairs = [(a, b) for a, b in shares if a < b and least((a, b)) >= SAME_CLASS]
+    return sorted(pairs, key=least, reverse=True)

@@ -51,18 +51,17 @@ def upgrade(
         new_encoder: built Keras model; embeddings may have another size.
         sample: images and labels, as for `ExactIndex.from_encoder`, that both
             encoders take: at least 12 classes with two images.
-        into: index for new embeddings; needed with `MilvusIndex`, another
-            collection. Default `None`: an `ExactIndex`, of which `cut_over`
-            makes an index of the old kind.
-        folder: where finished batches are kept: the same call goes on with
-            them after a kill. Default `None`: nowhere.
+        into: empty index for new embeddings; needed with `MilvusIndex`.
+            Default `None`: an `ExactIndex`, of which `cut_over` makes an
+            index of the old kind.
+        folder: keeps finished batches, with which the same call goes on after
+            a kill. Default `None`.
         batch_size: images embedded at once when arrays are given.
 
     Raises:
         ImportError: SciPy is not installed.
-        ValueError: an empty index, or of another encoder; two encoders of one
-            space; too few classes in the sample; no `into` where it is
-            needed; a `folder` of another encoder.
+        ValueError: an empty index; an index, `into` or `folder` of another
+            encoder; two encoders of one space; too few classes in the sample.
 
     Example:
 
@@ -85,8 +84,8 @@ def upgrade(
     if not len(index):
         raise ValueError("`index` must hold items. Received: an empty index.")
     check_space(old_encoder, index)
-    spaces = [space_fingerprint(one) for one in (old_encoder, new_encoder)]
-    if spaces[0] is not None and spaces[0] == spaces[1]:
+    space = space_fingerprint(new_encoder)
+    if space is not None and space == space_fingerprint(old_encoder):
         raise ValueError(
             "`new_encoder` must have another space than `old_encoder`. "
             "Received: equal weights and layers; nothing is to be upgraded."
@@ -103,7 +102,7 @@ def upgrade(
     old, labels = encoded(old_encoder, batches)
     new, _ = encoded(new_encoder, batches)
     space_map, certificate = certified_map(old, new, labels)
-    into.space = spaces[1]
+    into.space = space
     for path in _kept(folder):
         batch = ExactIndex.load(path)
         check_space(new_encoder, batch, "folder")
@@ -116,9 +115,8 @@ def upgrade(
 class Upgrade(SearchIndex):
     """An index between two encoders, as `gsp.retrieval.upgrade` makes it.
 
-    Searched with embeddings of the new encoder, which are mapped into the old
-    space to search the old index. An item that the new index has is not
-    searched in the old one. Distances to old items become those of equal
+    Queries of the new encoder are mapped into the old space to search the
+    items that only the old index has. Their distances become those of equal
     chance in the new space. Only `delete` and `roll_back` change the old
     index.
 
@@ -157,25 +155,20 @@ class Upgrade(SearchIndex):
         load: Callable[[list[Any]], Any],
         *,
         num_items: int | None = None,
-        ids: Any = None,
         batch_size: int = 256,
     ) -> int:
-        """Embeds items that are left with the new encoder.
+        """Embeds items that are left with the new encoder, in random order.
 
         Args:
             load: function from a list of ids to the images, in order.
             num_items: largest number of items. Default `None`: all.
-            ids: items to begin with, for example those that are searched
-                most. Default `None`: all that are left, in a random order.
             batch_size: items embedded, kept and searchable at once.
 
         Returns:
             Number of items left.
         """
         check_count(is_optional=True, num_items=num_items)
-        left = self.left()
-        ids = np.random.default_rng(0).permutation(left) if ids is None else ids
-        ids = np.asarray(ids)[np.isin(ids, left)][:num_items]
+        ids = np.random.default_rng(0).permutation(self.left())[:num_items]
         blocks = blocks_of(ids, batch_size)
         batches = ((load(some.tolist()), some) for some in blocks)
         for embeddings, some in encoded_batches(self._encoder, batches):
@@ -224,9 +217,9 @@ class Upgrade(SearchIndex):
         """Removes items from both indexes and returns their number."""
         ids = as_list(ids)
         removed = self.old.delete(ids) + self.new.delete(ids)
-        num_moved = len(self._moved)
-        self._moved = np.setdiff1d(self._moved, ids)
-        return removed - (num_moved - len(self._moved))
+        counted_twice = np.intersect1d(self._moved, ids)
+        self._moved = np.setdiff1d(self._moved, counted_twice)
+        return removed - len(counted_twice)
 
     def count(self, where: Where | None = None) -> int:
         """Returns the number of items that pass a filter."""
@@ -265,11 +258,10 @@ class Upgrade(SearchIndex):
         if len(self.new):
             found = getattr(self.new, method)(queries, k, *filters)
             parts.insert(0, (found.distances, found.ids, found.labels))
-        distances, *columns = nearest_of(parts, min(k, len(self)))
+        distances, ids, labels = nearest_of(parts, min(k, len(self)))
         is_found = np.isfinite(distances)
-        ids, labels = (
-            np.where(is_found, one, padding_of(one)) for one in columns
-        )
+        ids = np.where(is_found, ids, padding_of(ids))
+        labels = np.where(is_found, labels, padding_of(labels))
         return self._neighbors(distances, ids, labels)
 
     def _of_old(self, method, queries, k, *filters):
@@ -286,7 +278,8 @@ class Upgrade(SearchIndex):
             if asked == most or not is_short.any():
                 break
             asked = min(most, 4 * asked)
-        distances = self.space_map.as_new(found.distances)
+        intercept, slope = self.space_map.line
+        distances = np.maximum(intercept + slope * found.distances, 0)
         return np.where(is_left, distances, np.inf), found.ids, found.labels
 
 

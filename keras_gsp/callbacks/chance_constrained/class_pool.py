@@ -64,11 +64,8 @@ def embed_class_pool(
     and perhaps others; it is read until every class is full or the data end.
     While a class has fewer than `min_size` samples, it is called again, for
     another augmentation of the same images, unless that finds nothing new.
-    `embed` maps `batch_size` images to embeddings.
-
-    Returns:
-        Embeddings (num_classes, pool_size, size), float32, and a boolean
-        array (num_classes, pool_size), False for empty places.
+    Returns embeddings (num_classes, pool_size, size), float32, and booleans
+    (num_classes, pool_size), False for empty places.
     """
     counts = np.zeros(num_classes, "int64")
     rows, waiting, blocks = [], [], []
