@@ -1,18 +1,21 @@
 """Image sets from a folder with one sub-folder per class, or a CSV list."""
 
+import csv
+import os
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from keras_gsp.data.archives import is_archive, unpacked
-from keras_gsp.data.decisions import decided, table
 from keras_gsp.data.decoding import IMAGE_ENDINGS
 from keras_gsp.data.image_set import ImageSet
 from keras_gsp.ops.arguments import check_count
 
 _NAMED = 5
+DECISIONS = "keep", "relabel", "drop"
 
 
 def image_folder(
@@ -92,7 +95,7 @@ def image_folder(
         for file in images
     ]
     if decisions is not None:
-        rows = decided(rows, root, decisions)
+        rows = _decided(rows, root, decisions)
     return _image_set(rows, images_per_class)
 
 
@@ -139,7 +142,7 @@ def csv_rows(
     Paths of images are those in the list, below the list's folder.
     """
     file = Path(path).expanduser()
-    rows = table(file, ("path", "label"), "path")
+    rows = _table(file, ("path", "label"), "path")
     if not rows:
         raise ValueError(f"{file} must have a row. Received: 0 rows.")
     for number, row in enumerate(rows, start=2):
@@ -156,7 +159,7 @@ def csv_rows(
             f"{len(missing):,} of {len(rows):,} missing, first {missing[:3]}."
         )
     if decisions is not None:
-        rows = decided(rows, file.parent, decisions)
+        rows = _decided(rows, file.parent, decisions)
     return rows
 
 
@@ -178,6 +181,62 @@ def unread_files(others: Sequence[Path], total: int, root: Path) -> str:
         f"{len(others):,} of {total:,} files in {root} are no {kinds}: "
         f"{', '.join(names)}."
     )
+
+
+def _decided(
+    rows: list[dict[str, str]], root: str | Path, decisions: str | Path
+) -> list[dict[str, str]]:
+    """Returns the images that decisions leave, with their labels, in order."""
+
+    def refuse(expectation, received):
+        raise ValueError(
+            f"{decisions} must have {expectation}. Received: {received}."
+        )
+
+    left = {os.path.abspath(row["path"]): row for row in rows}
+    classes = {row["label"] for row in rows}
+    given = _table(decisions, ("path", "decision", "label"), "decisions")
+    names = [os.path.abspath(Path(root) / row["path"]) for row in given]
+    if unknown := [name for name in names if name not in left]:
+        some = f"{len(unknown):,} of {len(names):,} paths of images"
+        refuse("known images", f"{some} that are not there: {unknown[:5]}")
+    counts = Counter(names)
+    for name, row in zip(names, given, strict=True):
+        decision, label = row["decision"], row["label"]
+        if counts[name] > 1:
+            refuse("one decision for an image", f"two for {name}")
+        if decision not in DECISIONS:
+            refuse(f"one of {', '.join(DECISIONS)}", decision)
+        if decision == "drop":
+            del left[name]
+        elif decision == "relabel":
+            if label not in classes:
+                refuse("a class of the images to relabel with", label)
+            left[name] = left[name] | {"label": label}
+    if not left:
+        refuse("an image to keep", f"{len(rows)} dropped")
+    return list(left.values())
+
+
+def _table(
+    path: str | Path, columns: tuple[str, ...], name: str
+) -> list[dict[str, str]]:
+    """Reads a CSV file that has these columns; `name` is for the error."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"`{name}` must be a CSV file. Received: {name}={str(path)!r}, "
+            "which is no file."
+        )
+    with file.open(newline="", encoding="utf-8-sig") as lines:
+        reader = csv.DictReader(lines)
+        found, rows = reader.fieldnames or [], list(reader)
+    if not set(columns) <= set(found):
+        words = f"{', '.join(columns[:-1])} and {columns[-1]}"
+        raise ValueError(
+            f"{file} must have the columns {words}. Received: columns {found}."
+        )
+    return rows
 
 
 def _image_set(rows, images_per_class):

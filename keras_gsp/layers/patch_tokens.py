@@ -1,11 +1,12 @@
-"""Remove the class and register tokens from a token sequence."""
+"""Patches of a vision transformer, as a sequence or as a feature map."""
 
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_gsp.layers.configured_layer import ConfiguredLayer
-from keras_gsp.ops.arguments import check_integer
+from keras_gsp.ops.arguments import check_count, check_integer
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -37,11 +38,7 @@ class PatchTokens(ConfiguredLayer):
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         """Returns (batch, tokens - prefix_tokens, channels)."""
         shape = tuple(input_shape)
-        if len(shape) != 3:
-            raise ValueError(
-                "Tokens must have shape (batch, tokens, channels). Received: "
-                f"shape {shape}."
-            )
+        _check_rank(shape)
         if shape[1] is None:
             return shape
         left = shape[1] - self.prefix_tokens
@@ -52,3 +49,68 @@ class PatchTokens(ConfiguredLayer):
                 f"shape {shape}."
             )
         return shape[0], left, shape[2]
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class TokenGrid(ConfiguredLayer):
+    """Rearranges the patch tokens of a vision transformer into a feature map.
+
+    Patches come row by row after the class and register tokens, which are
+    removed. A wrong number of tokens fails in the call, not in symbolic calls:
+    the number that a backbone declares is not always the one it returns.
+    """
+
+    def __init__(
+        self,
+        grid_shape: tuple[int, int],
+        *,
+        prefix_tokens: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        rows, columns = grid_shape
+        check_count(rows=rows, columns=columns)
+        check_integer(least=0, prefix_tokens=prefix_tokens)
+        self.grid_shape = (rows, columns)
+        self.prefix_tokens = prefix_tokens
+        # Receive a mask, to refuse it: Keras would drop it.
+        self.supports_masking = True
+
+    def call(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Returns the patches as a map."""
+        _check_no_mask(tokens, mask)
+        _check_rank(tokens.shape)
+        patches = tokens[:, self.prefix_tokens :]
+        # The batch size, not -1: surplus tokens must not become images.
+        shape = (ops.shape(tokens)[0], *self.grid_shape, tokens.shape[-1])
+        return ops.reshape(patches, shape)
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        """Returns (batch, rows, columns, channels)."""
+        return (input_shape[0], *self.grid_shape, input_shape[-1])
+
+    def compute_output_spec(
+        self, tokens: Tensor, mask: Tensor | None = None
+    ) -> keras.KerasTensor:
+        """Returns the symbolic output for any declared number of tokens."""
+        _check_no_mask(tokens, mask)
+        return keras.KerasTensor(
+            self.compute_output_shape(tokens.shape), dtype=self.compute_dtype
+        )
+
+
+def _check_no_mask(tokens, mask):
+    if mask is not None:
+        raise ValueError(
+            "All tokens of a feature map must count: it has no mask. "
+            "Received: masked tokens of shape "
+            f"{tuple(tokens.shape)}. Pool them as a sequence."
+        )
+
+
+def _check_rank(shape):
+    if len(shape) != 3:
+        raise ValueError(
+            "Tokens must have shape (batch, tokens, channels). Received: "
+            f"shape {tuple(shape)}."
+        )

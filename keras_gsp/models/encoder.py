@@ -8,8 +8,7 @@ import keras
 from keras_gsp.embeddings.model_input import input_of
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
-from keras_gsp.layers.patch_tokens import PatchTokens
-from keras_gsp.layers.token_grid import TokenGrid
+from keras_gsp.layers.patch_tokens import PatchTokens, TokenGrid
 from keras_gsp.models.lora import enable_lora
 from keras_gsp.ops.arguments import check_choice, check_count, check_integer
 from keras_gsp.ops.normalization import check_normalization

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.layers.patch_tokens import PatchTokens
+from keras_gsp.layers.patch_tokens import PatchTokens, TokenGrid
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from keras_gsp.layers.token_grid import TokenGrid
 from tests.compiled import on_tensorflow
 
 # Its arguments, away from their defaults, and the shape of a sample.

@@ -6,8 +6,7 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.layers import GeneralizedSumPooling, PrototypeHistogram
-from keras_gsp.layers.patch_tokens import PatchTokens
-from keras_gsp.layers.token_grid import TokenGrid
+from keras_gsp.layers.patch_tokens import PatchTokens, TokenGrid
 
 
 def feature_backbone():

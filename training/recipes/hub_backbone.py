@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_gsp.embeddings.model_input import input_of
-from keras_gsp.layers.token_grid import TokenGrid
+from keras_gsp.layers.patch_tokens import TokenGrid
 
 
 def build_hub_network(
