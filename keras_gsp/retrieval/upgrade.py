@@ -19,7 +19,6 @@ from keras_gsp.retrieval.index.search_index import (
     SearchIndex,
     blocks_of,
     nearest_of,
-    padding_of,
 )
 from keras_gsp.retrieval.index.where import Where, is_selected
 from keras_gsp.retrieval.space import check_space, space_fingerprint
@@ -258,11 +257,7 @@ class Upgrade(SearchIndex):
         if len(self.new):
             found = getattr(self.new, method)(queries, k, *filters)
             parts.insert(0, (found.distances, found.ids, found.labels))
-        distances, ids, labels = nearest_of(parts, min(k, len(self)))
-        is_found = np.isfinite(distances)
-        ids = np.where(is_found, ids, padding_of(ids))
-        labels = np.where(is_found, labels, padding_of(labels))
-        return self._neighbors(distances, ids, labels)
+        return self._neighbors(*nearest_of(parts, min(k, len(self))))
 
     def _of_old(self, method, queries, k, *filters):
         """Distances, infinite for moved items, ids and labels."""

@@ -28,7 +28,6 @@ from keras_gsp.retrieval.index.search_index import (
     Items,
     Neighbors,
     SearchIndex,
-    padding_of,
 )
 from keras_gsp.retrieval.index.where import Where
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
@@ -233,14 +232,9 @@ class GalleryIndex(SearchIndex):
         self, distances: np.ndarray, indices: np.ndarray, k: int
     ) -> Neighbors:
         """Looks up the first k items; an index of -1 is no neighbor."""
-        distances, indices = distances[:, :k], indices[:, :k]
-        is_found = indices >= 0
-        ids, labels = (
-            np.where(is_found, values[indices], padding_of(values))
-            for values in (self.gallery.ids, self.gallery.labels)
-        )
-        distances = np.where(is_found, distances, np.inf)
-        return self._neighbors(distances, ids, labels, indices)
+        indices = indices[:, :k]
+        ids, labels = self.gallery.ids[indices], self.gallery.labels[indices]
+        return self._neighbors(distances[:, :k], ids, labels, indices)
 
     def _changed(self, removed: np.ndarray) -> None:
         """Called after a change; new items are the last ones."""

@@ -241,13 +241,13 @@ class SearchIndex:
         return queries
 
     def _neighbors(self, distances, ids, labels, indices=None):
-        """`Neighbors` of padded arrays (queries, k)."""
+        """`Neighbors` of arrays (queries, k); pads where nothing was found."""
         is_found = np.isfinite(distances) if indices is None else indices >= 0
-        distances = distances.astype("float32")
+        distances = np.where(is_found, distances, np.inf).astype("float32")
         match = self.match
         return Neighbors(
-            ids=ids,
-            labels=labels,
+            ids=np.where(is_found, ids, _padding(ids)),
+            labels=np.where(is_found, labels, _padding(labels)),
             distances=distances,
             indices=np.full(ids.shape, -1) if indices is None else indices,
             counts=is_found.sum(axis=1),
@@ -265,8 +265,8 @@ def nearest_of(parts: list[Any], k: int) -> list[np.ndarray]:
     return [np.take_along_axis(part, order, axis=1) for part in both]
 
 
-def padding_of(values: np.ndarray) -> np.ndarray:
-    """Returns what stands for no id or label: -1 or the empty string."""
+def _padding(values):
+    """What stands for no id or label: -1 or the empty string."""
     return np.array("" if values.dtype.kind == "U" else -1, values.dtype)
 
 

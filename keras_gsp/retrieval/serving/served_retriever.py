@@ -216,19 +216,14 @@ class ServedEncoder:
         # Merged weights differ from those that made the index by rounding.
         self.space = space_fingerprint(given)
         self.max_pixels = int(max_pixels)
-        self.height, self.width, self.channels = _image_shape(
-            encoder, image_size
+        # Height, width and channels.
+        self.image_shape = _image_shape(encoder, image_size)
+        self.crop_fraction = _expected_crop(
+            encoder, index, crop_fraction, self.image_shape[:2]
         )
-        size = self.height, self.width
-        self.crop_fraction = _expected_crop(encoder, index, crop_fraction, size)
         self.embedding_size = embedding_of(
             encoder.compute_output_spec(encoder.inputs[0])
         ).shape[-1]
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of an image."""
-        return self.height, self.width, self.channels
 
     @property
     def dtype(self) -> str:
@@ -279,7 +274,7 @@ class ServedEncoder:
             cut_encoded,
             size=self.image_shape[:2],
             window=window,
-            channels=self.channels,
+            channels=self.image_shape[2],
             max_pixels=self.max_pixels,
         )
 
