@@ -1,6 +1,6 @@
 """Image batches for training and scoring: read, crop, resize, flip."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -204,14 +204,7 @@ def evaluation_batches(
     return batches
 
 
-def _mapped(
-    batches: "tf.data.Dataset",
-    prepare: Callable[..., Any],
-    source: Any,
-    labels: Any,
-    length: int,
-    preprocessing: Preprocessing,
-) -> "tf.data.Dataset":
+def _mapped(batches, prepare, source, labels, length, preprocessing):
     """Prepares images of (step, indices) one by one; names unreadable files.
 
     An element whose decoder raises is dropped. Each batch ends with an extra

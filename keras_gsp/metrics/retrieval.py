@@ -141,7 +141,11 @@ def retrieval_scores(
         "average_precision": average_precision,
     }
     check_count(is_optional=True, block_size=block_size)
-    _check_reranking(reranking)
+    if not set(reranking) <= set(RERANKINGS):
+        raise ValueError(
+            f"`reranking` must hold names of {RERANKINGS}. "
+            f"Received: reranking={tuple(reranking)}."
+        )
     sides = searched_sides(
         embeddings,
         labels,
@@ -173,14 +177,6 @@ def retrieval_scores(
     if per_query:
         scores["per_query"] = rows
     return scores
-
-
-def _check_reranking(reranking):
-    if not set(reranking) <= set(RERANKINGS):
-        raise ValueError(
-            f"`reranking` must hold names of {RERANKINGS}. "
-            f"Received: reranking={tuple(reranking)}."
-        )
 
 
 def _means_of_classes(sides, rows, counts):
@@ -234,7 +230,6 @@ def _gallery_and_relevance(sides, query_groups, gallery_groups, distractors):
             )
         count = len(distractors)
         gallery = np.concatenate([gallery, distractors])
-
         none = False if codes.ndim == 2 else -1
         nothing = np.full((count, *codes.shape[1:]), none, codes.dtype)
         codes = np.concatenate([codes, nothing])

@@ -137,7 +137,12 @@ def suspects(
     own, other, best = _probabilities(rows, codes, sizes)
     means = np.maximum(np.bincount(codes, own) / sizes, 1e-30)
     scores = np.where(sizes[codes] == 1, 1.0, own / means[codes])
-    agreement = _agreement(near, codes, sizes)
+    # As many of the nearest as the class has other items.
+    wanted = np.minimum(sizes[codes] - 1, num_neighbors)
+    is_asked = np.arange(num_neighbors) < wanted[:, None]
+    is_same = (codes[near] == codes[:, None]) & is_asked
+    shares = is_same.sum(axis=1) / np.maximum(wanted, 1)
+    agreement = np.where(wanted == 0, 1.0, shares)
     last = distances[:, -1]
     low, high = np.quantile(last, [0.25, 0.75])
     pairs = _same_classes(own, other, best, codes, sizes)
@@ -208,14 +213,6 @@ def _probabilities(rows, codes, sizes):
 
 def _directions(sums):
     return sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
-
-
-def _agreement(near, codes, sizes):
-    wanted = np.minimum(sizes[codes] - 1, near.shape[1])
-    is_asked = np.arange(near.shape[1]) < wanted[:, None]
-    is_same = (codes[near] == codes[:, None]) & is_asked
-    shares = is_same.sum(axis=1) / np.maximum(wanted, 1)
-    return np.where(wanted == 0, 1.0, shares)
 
 
 def _duplicates(near, distances):

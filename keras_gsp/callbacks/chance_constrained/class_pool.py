@@ -115,7 +115,13 @@ def _wanted(draw, counts, pool_size, min_size):
         fruitless = 0
         limit = max(FRUITLESS_SAMPLES, 20 * len(counts))
         for batch in draw(np.flatnonzero(counts < pool_size)):
-            images, labels = _checked_batch(batch)
+            if not isinstance(batch, tuple | list) or len(batch) != 2:
+                raise TypeError(
+                    "`pool` must yield (images, labels) batches. "
+                    f"Received: {type(batch).__name__}."
+                )
+            images, labels = map(np.asarray, batch)
+            labels = labels.reshape(-1).astype("int64")
             _check_labels(labels, len(counts))
             fruitless += len(labels)
             for image, label in zip(images, labels, strict=True):
@@ -128,16 +134,6 @@ def _wanted(draw, counts, pool_size, min_size):
         _check_complete(counts)
         if counts.min() >= min_size or counts.sum() == before:
             return
-
-
-def _checked_batch(batch):
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
-        raise TypeError(
-            "`pool` must yield (images, labels) batches. "
-            f"Received: {type(batch).__name__}."
-        )
-    images, labels = (np.asarray(array) for array in batch)
-    return images, labels.reshape(-1).astype("int64")
 
 
 def _check_finite(embeddings):

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
@@ -325,22 +326,16 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         """Returns new proxies and the pool's mean covering radius."""
         learner = self.model
         proxies = as_numpy(learner.proxies.proxies).copy()
-        per_class = proxies.shape[1]
         pool, is_there = self._embedded_pool(problem)
         # Recent embeddings may lack a class: it keeps the proxies it has.
         seen = is_there.any(axis=1)
         if not seen.any():
             return proxies, 0.0
         normalization = getattr(learner.loss, "normalization", "l2")
+        found = pool[seen], is_there[seen], existing[seen]
         # Different processors may break a tie differently.
         proxies[seen], radius = from_first_process(
-            lambda: next_proxies(
-                pool[seen],
-                is_there[seen],
-                existing[seen],
-                per_class,
-                normalization,
-            )
+            lambda: next_proxies(*found, proxies.shape[1], normalization)
         )
         return proxies, radius
 
@@ -348,23 +343,20 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         num_classes, per_class, _ = self.model.proxies.proxies.shape
         is_wide = self.pool_size >= per_class
         pool_size = self.pool_size * (1 if is_wide else per_class)
-        pool = self.pool
-        if problem == 1 and self.first_pool is not None:
-            pool = self.first_pool
+        is_first = problem == 1 and self.first_pool is not None
+        pool = self.first_pool if is_first else self.pool
         if pool is RECENT:
             memory = _recent_memory(self.model)
             return recent_class_pool(memory, num_classes, pool_size)
         predict = predictor(self.model.encoder)
         generator = np.random.default_rng([self.seed, problem, 1])
-
-        def draw(classes):
-            return pool_batches(
-                pool,
-                classes,
-                problem=problem,
-                seed=self.seed,
-                batch_size=self.batch_size,
-            )
+        draw = partial(
+            pool_batches,
+            pool,
+            problem=problem,
+            seed=self.seed,
+            batch_size=self.batch_size,
+        )
 
         def embed(images):
             if self.augment is not None:

@@ -165,7 +165,9 @@ class ExactResume(keras.callbacks.Callback):
                 "step it returns.",
                 stacklevel=2,
             )
-        self._check_steps_per_epoch()
+        steps = self.params.get("steps")
+        if self._steps_per_epoch and steps:
+            _check_equal("`steps_per_epoch`", self._steps_per_epoch, steps)
         # Here, not in `restore`: their own `on_train_begin` has reset them.
         if self._callback_states is not None:
             pairs = zip(self.callbacks, self._callback_states, strict=True)
@@ -227,20 +229,11 @@ class ExactResume(keras.callbacks.Callback):
         """Raises `ValueError` unless a checkpoint fits this run."""
         _check_equal("The format", manifest.get("format"), FORMAT)
         _check_settings(manifest["settings"], self._settings)
-        _check_equal(
-            "`callbacks`", manifest["callbacks"], _class_names(self.callbacks)
-        )
-        _check_equal(
-            "The optimizer",
-            manifest["optimizer"],
-            type(model.optimizer).__name__,
-        )
+        names = _class_names(self.callbacks)
+        _check_equal("`callbacks`", manifest["callbacks"], names)
+        name = type(model.optimizer).__name__
+        _check_equal("The optimizer", manifest["optimizer"], name)
         _check_variables(arrays, variables)
-
-    def _check_steps_per_epoch(self):
-        steps = self.params.get("steps")
-        if self._steps_per_epoch and steps:
-            _check_equal("`steps_per_epoch`", self._steps_per_epoch, steps)
 
 
 def training_variables(model: keras.Model) -> dict:
@@ -292,9 +285,8 @@ def _check_settings(saved, given):
     ]
     if differing:
         raise ValueError(
-            "`settings` must be those of the checkpoint. Received: "
-            + "; ".join(differing)
-            + "."
+            "`settings` must be those of the checkpoint. "
+            f"Received: {'; '.join(differing)}."
         )
 
 

@@ -168,26 +168,19 @@ class Gallery:
         self, num_rows: int, selected: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yields rows from the origin, half their squares and positions."""
-        halves = self._halves()
-        for rows, positions in self._from_origin(num_rows, selected):
-            yield rows, halves[positions], positions
-
-    def _from_origin(self, num_rows, selected=None):
-        origin = self.origin
-        for rows, positions in self.blocks(num_rows, selected):
-            yield rows - origin if origin.any() else rows, positions
-
-    def _halves(self):
-        """Half the squared distances from the origin, (items,).
-
-        Kept until the gallery changes: they take as long as one search.
-        """
+        # Kept until the gallery changes: they take as long as one search.
         if self._half_squares is None:
             self._half_squares = np.empty(len(self), "float32")
             for rows, positions in self._from_origin(SQUARE_ROWS):
                 squares = np.einsum("rs,rs->r", rows, rows)
                 self._half_squares[positions] = squares / 2
-        return self._half_squares
+        for rows, positions in self._from_origin(num_rows, selected):
+            yield rows, self._half_squares[positions], positions
+
+    def _from_origin(self, num_rows, selected=None):
+        origin = self.origin
+        for rows, positions in self.blocks(num_rows, selected):
+            yield rows - origin if origin.any() else rows, positions
 
     def vectors(self, positions: np.ndarray) -> np.ndarray:
         """Returns embeddings by position, zeros for a negative one."""

@@ -137,7 +137,14 @@ class SearchIndex:
                 number of ids than of queries, an unknown column.
         """
         queries = self._checked(queries, k)
-        excluded = one_id_each(exclude_ids, len(queries))
+        excluded = [None] * len(queries)
+        if exclude_ids is not None:
+            excluded = as_list(exclude_ids)
+        if len(excluded) != len(queries):
+            raise ValueError(
+                "`exclude_ids` must hold one id for each query. Received: "
+                f"{len(excluded)} ids for {len(queries)} queries."
+            )
         return self._found(queries, int(k), excluded, where, **options)
 
     def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
@@ -273,16 +280,3 @@ def _padding(values):
 def blocks_of(ids: Any, size: int = 4096) -> list[Any]:
     """Cuts ids into blocks of that many, the last one shorter."""
     return [ids[start : start + size] for start in range(0, len(ids), size)]
-
-
-def one_id_each(exclude_ids: Any, count: int) -> list[Any]:
-    """Returns the id to exclude for each query, `None` for none."""
-    if exclude_ids is None:
-        return [None] * count
-    ids = as_list(exclude_ids)
-    if len(ids) != count:
-        raise ValueError(
-            "`exclude_ids` must hold one id for each query. "
-            f"Received: {len(ids)} ids for {count} queries."
-        )
-    return ids
