@@ -66,10 +66,6 @@ def test_wrong_arguments_are_refused():
         PrototypeHistogram(inverse_temperature=-1)
     with pytest.raises(ValueError, match="`affinity` must.*='cosine'"):
         PrototypeHistogram(affinity="cosine")
-
-
-@on_tensorflow
-def test_wrong_inputs_are_refused():
     with pytest.raises(ValueError, match=r"Received: shape \(2, 6\)"):
         PrototypeHistogram(7).build((2, 6))
     with pytest.raises(ValueError, match="channels of the features must be"):

@@ -1,14 +1,7 @@
 import pytest
 
-from keras_gsp.data import ImageSet
+from tests.data.test_image_set import images
 from training.datasets.image_set import RetrievalSplits
-
-LABELS = [0, 0, 1, 2, 2, 1]
-
-
-def images(names="abc", labels=LABELS):
-    paths = tuple(f"{label}/{i}.jpg" for i, label in enumerate(labels))
-    return ImageSet(labels=labels, class_names=names, paths=paths)
 
 
 def test_sides_that_do_not_fit_each_other_are_refused():
