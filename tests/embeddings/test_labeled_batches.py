@@ -44,15 +44,12 @@ def test_a_data_set_is_embedded_batch_by_batch(is_dict, dataset):
     assert labels.tolist() == LABELS.tolist()
 
 
-def test_arrays_may_come_in_another_order():
+def test_arrays_may_come_in_another_order_and_iterables_in_their_own():
     found = list(batches_of((IMAGES, LABELS), 4, np.arange(9)[::-1]))
     assert [len(labels) for _, labels in found] == [4, 4, 1]
     assert (
         np.concatenate([x[1] for x in found]).tolist() == LABELS.tolist()[::-1]
     )
-
-
-def test_any_other_iterable_comes_as_it_is():
     assert list(batches_of([1, 2], 4)) == [1, 2]
 
 
