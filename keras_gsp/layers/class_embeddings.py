@@ -102,9 +102,3 @@ class ClassEmbeddings(ConfiguredLayer):
         """Returns the row of each label."""
         indices = class_indices(labels, self.num_classes)
         return rows_of(self.embeddings, indices)
-
-    def compute_output_spec(self, labels: Tensor) -> keras.KerasTensor:
-        """Returns (batch, embedding_size) in the variable's dtype."""
-        return keras.KerasTensor(
-            (labels.shape[0], self.embedding_size), dtype=self.variable_dtype
-        )

@@ -122,12 +122,5 @@ class ClassProxies(ConfiguredLayer):
         """Returns (batch, num_classes, proxies_per_class)."""
         return (input_shape[0], self.num_classes, self.proxies_per_class)
 
-    def compute_output_spec(
-        self, embeddings: Tensor, size: int | None = None
-    ) -> keras.KerasTensor:
-        """Returns the symbolic output, float32 at least."""
-        is_double = keras.backend.standardize_dtype(embeddings.dtype)
-        return keras.KerasTensor(
-            self.compute_output_shape(embeddings.shape),
-            dtype="float64" if is_double == "float64" else "float32",
-        )
+    # The symbolic dtype is that of `call`, not the compute dtype.
+    compute_output_spec = keras.Operation.compute_output_spec

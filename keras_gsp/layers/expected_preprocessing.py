@@ -5,11 +5,10 @@ from typing import Any
 import keras
 
 from keras_gsp.layers.configured_layer import ConfiguredLayer
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class ExpectedPreprocessing(ConfiguredLayer):
+class ExpectedPreprocessing(ConfiguredLayer, keras.layers.Identity):
     """Records how images must be cut for an encoder; changes nothing.
 
     The record is saved with the encoder. Indexes and exports read it with
@@ -57,16 +56,3 @@ class ExpectedPreprocessing(ConfiguredLayer):
                 f"Received: preprocessing={preprocessing!r}."
             )
         self.preprocessing = preprocessing
-        self.supports_masking = True
-
-    def call(self, inputs: Tensor) -> Tensor:
-        """Returns the input."""
-        return inputs
-
-    def compute_output_spec(self, inputs: Any) -> Any:
-        """Returns the shape and dtype of the input."""
-        return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        """Returns the shape of the input."""
-        return tuple(input_shape)

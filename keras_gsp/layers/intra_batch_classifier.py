@@ -104,14 +104,8 @@ class IntraBatchClassifier(ConfiguredLayer):
         shape = (input_shape[0], self.num_classes)
         return shape, shape
 
-    def compute_output_spec(
-        self, embeddings: Tensor, groups: Tensor | None = None
-    ) -> tuple[keras.KerasTensor, ...]:
-        """Returns the symbolic outputs, float32 at least."""
-        return tuple(
-            keras.KerasTensor(shape, dtype=self.full_precision)
-            for shape in self.compute_output_shape(embeddings.shape)
-        )
+    # The symbolic dtype is that of `call`, not the compute dtype.
+    compute_output_spec = keras.Operation.compute_output_spec
 
 
 def _logits(embeddings, kernel, bias):

@@ -97,7 +97,3 @@ class LearnedBoundary(ConfiguredLayer):
     def mean_boundary(self) -> Tensor:
         """Returns the mean of all boundaries, a scalar."""
         return ops.mean(self.boundaries)
-
-    def compute_output_spec(self, labels: Tensor) -> keras.KerasTensor:
-        """Returns (batch,) in the variable's dtype."""
-        return keras.KerasTensor((labels.shape[0],), dtype=self.variable_dtype)

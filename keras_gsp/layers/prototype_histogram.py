@@ -132,14 +132,8 @@ class PrototypeHistogram(ConfiguredLayer):
         """Returns (batch, num_prototypes)."""
         return input_shape[0], self.num_prototypes
 
-    def compute_output_spec(
-        self, features: Tensor, mask: Tensor | None = None
-    ) -> keras.KerasTensor:
-        """Returns the symbolic output, float32 at least."""
-        return keras.KerasTensor(
-            self.compute_output_shape(features.shape),
-            dtype=self.full_precision,
-        )
+    # The symbolic dtype is that of `call`, not the compute dtype.
+    compute_output_spec = keras.Operation.compute_output_spec
 
     def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> None:
         """Returns no mask: the output has no tokens."""

@@ -168,13 +168,8 @@ class Whitening(ConfiguredLayer):
         """Returns (batch, size)."""
         return input_shape[0], self.size
 
-    def compute_output_spec(self, embeddings: Tensor) -> keras.KerasTensor:
-        """Returns the symbolic output, float32 at least."""
-        is_double = keras.backend.standardize_dtype(embeddings.dtype)
-        return keras.KerasTensor(
-            self.compute_output_shape(embeddings.shape),
-            dtype="float64" if is_double == "float64" else "float32",
-        )
+    # The symbolic dtype is that of `call`, not the compute dtype.
+    compute_output_spec = keras.Operation.compute_output_spec
 
     def _inverse_root(self, covariance, rank, used):
         """Eigenvectors over root eigenvalues, the largest of these first.

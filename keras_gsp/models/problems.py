@@ -45,8 +45,8 @@ class AnchoredWeights(ConfiguredLayer):
             _add_like(self, f"anchor_{number}", variable)
             for number, variable in enumerate(variables)
         ]
-        self.scale = _add_number(self, "scale", "float32")
-        self.problem = _add_number(self, "problem", "int32", "ones")
+        self.scale = _add_state(self, "scale", "float32")
+        self.problem = _add_state(self, "problem", "int32", "ones")
         self.built = True
 
     def penalty(self, variables: list) -> Tensor:
@@ -129,14 +129,14 @@ class ProblemProgress(keras.layers.Layer):
         ]
         self.best_proxies = _add_like(self, "best_proxies", proxies)
         lowest = keras.initializers.Constant(-np.inf)
-        self.best_score = _add_number(self, "best_score", "float32", lowest)
-        self.best_of_all = _add_number(self, "best_of_all", "float32", lowest)
-        self.covering_radius = _add_number(self, "covering_radius", "float32")
-        self.waited = _add_number(self, "waited", "int32")
-        self.steps = _add_number(self, "steps", "int32")
-        self.barren_problems = _add_number(self, "barren_problems", "int32")
-        self.is_warming_up = _add_number(self, "is_warming_up", "int32")
-        self.is_started = _add_number(self, "is_started", "int32")
+        self.best_score = _add_state(self, "best_score", "float32", lowest)
+        self.best_of_all = _add_state(self, "best_of_all", "float32", lowest)
+        self.covering_radius = _add_state(self, "covering_radius", "float32")
+        self.waited = _add_state(self, "waited", "int32")
+        self.steps = _add_state(self, "steps", "int32")
+        self.barren_problems = _add_state(self, "barren_problems", "int32")
+        self.is_warming_up = _add_state(self, "is_warming_up", "int32")
+        self.is_started = _add_state(self, "is_started", "int32")
         self.built = True
 
     def record(
@@ -215,15 +215,7 @@ def _leaves(layer):
     return [leaf for part in layer.layers for leaf in _leaves(part)]
 
 
-def _add_like(layer, name, variable):
-    return _add_state(layer, name, variable.dtype, "zeros", variable.shape)
-
-
-def _add_number(layer, name, dtype, initializer="zeros"):
-    return _add_state(layer, name, dtype, initializer, ())
-
-
-def _add_state(layer, name, dtype, initializer, shape):
+def _add_state(layer, name, dtype, initializer="zeros", shape=()):
     return layer.add_weight(
         name=name,
         shape=shape,
@@ -232,3 +224,7 @@ def _add_state(layer, name, dtype, initializer, shape):
         trainable=False,
         autocast=False,
     )
+
+
+def _add_like(layer, name, variable):
+    return _add_state(layer, name, variable.dtype, shape=variable.shape)
