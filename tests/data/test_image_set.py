@@ -25,6 +25,7 @@ def test_length_classes_and_sizes():
     assert data.num_classes == 3
     assert data.class_sizes.tolist() == [2, 2, 2]
     assert data.labels.dtype == np.int64
+    assert data.names.tolist() == list("aabccb")
 
 
 def test_subset_counts_its_labels_from_zero_again():
@@ -32,9 +33,6 @@ def test_subset_counts_its_labels_from_zero_again():
     assert part.class_names == ("b", "c")
     assert part.labels.tolist() == [1, 0, 1]
     assert part.paths == ("2/3.jpg", "1/5.jpg", "2/4.jpg")
-
-
-def test_subset_takes_pixels_along():
     data = ImageSet(labels=LABELS, class_names="abc", images=pixels())
     assert data.subset([5, 0]).images[:, 0, 0, 0].tolist() == [5, 0]
 
@@ -86,7 +84,3 @@ def test_the_first_images_of_each_class_are_kept_in_order():
     few = images().of_each_class(1)
     assert few.paths == ("0/0.jpg", "1/2.jpg", "2/3.jpg")
     assert images().of_each_class(None).paths == images().paths
-
-
-def test_names_are_those_of_the_labels():
-    assert images().names.tolist() == list("aabccb")
