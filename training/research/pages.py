@@ -58,7 +58,7 @@ UNTUNED = (
 PAGES = {
     "clutter": Page(
         "Objects among distractors: GSP, every pooling, fine-tuning",
-        ("clutter-pretrained",),
+        ("clutter-pretrained", "collages"),
         gains="clutter-pretrained",
         costs="clutter-pretrained",
     ),
@@ -117,6 +117,7 @@ DATA = (
     ("clutter-pretrained", "", "clutter", "letters among symbols, frozen"),
     ("clutter-pretrained", "-tuned", "clutter", "the same, fine-tuned"),
     ("glyphs", "", "glyphs", "the same, from random weights*"),
+    ("collages", "", "clutter", "emoji among other emoji, frozen"),
     ("birds50-frozen", "", "birds", "birds, frozen"),
     ("ccp", "", "proxies", "birds, frozen, constant rate"),
     ("birds50", "", "birds", "birds, fine-tuned*"),

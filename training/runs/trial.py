@@ -70,8 +70,8 @@ class Step:
 
     @property
     def map_at_r(self) -> float:
-        """Mean over queries, in %."""
-        return float(np.mean(np.concatenate(self.scores)))
+        """Mean over queries with another image of their class, in %."""
+        return float(np.nanmean(np.concatenate(self.scores)))
 
     def gain(self, base: "Step") -> dict[str, float]:
         """Paired difference to another step in points, with 95 % interval."""
