@@ -4,8 +4,8 @@
 
 Embeddings are clustered unit vectors, or those of `--run`: one image of each of
 half its test classes asks for the others of its class, among distractors of the
-other half. A distractor is an image plus the difference of two images of one
-class, normalized.
+other half. A distractor is an image, moved by 0.5 to 1.5 times the difference of
+two images of one class, and normalized.
 
 Each contender runs in its own process. Memory is the growth of that process while
 it builds and searches, without pages of mapped files. A contender whose engine is
@@ -183,6 +183,16 @@ CONTENDERS: dict[str, tuple[Callable[[np.ndarray], Search], tuple]] = {
         indexed("FaissIndex", factory="RaBitQ", storage="float16"),
         ((1 / 8, 8), (2, 0)),
     ),
+    "FaissIndex binary, float16, 1000 rescored": (
+        indexed("FaissIndex", factory="LSHr", storage="float16", rescore=1000),
+        ((1 / 8, 0), (2, 0)),
+    ),
+    "FaissIndex RaBitQ, float16, 1000 rescored": (
+        indexed(
+            "FaissIndex", factory="RaBitQ", storage="float16", rescore=1000
+        ),
+        ((1 / 8, 8), (2, 0)),
+    ),
     "FaissIndex IVF RaBitQ": (
         indexed("FaissIndex", **BIT_CLUSTERS),
         ((1 / 8, 16), (4, 0)),
@@ -303,14 +313,18 @@ class Galleries:
         return cls(rows[firsts], rows[is_item], *others, relevant)
 
     def distractors(self, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Returns images moved by the difference of two of one class."""
+        """Returns images moved along the difference of two of one class."""
         order = np.argsort(self.other_labels, kind="stable")
         rows, labels = self.others[order], self.other_labels[order]
         starts = np.searchsorted(labels, labels)
         sizes = np.searchsorted(labels, labels, side="right") - starts
-        one, two = rng.integers(len(rows), size=(2, count))
-        three = starts[two] + rng.integers(sizes[two])
-        found = rows[one] + rows[two] - rows[three]
+        one = rng.integers(len(rows), size=count)
+        two = rng.choice(np.flatnonzero(sizes > 1), count)
+        further = rng.integers(1, sizes[two])
+        three = starts[two] + (two - starts[two] + further) % sizes[two]
+        # Equal items would make the nearest ones a matter of luck.
+        length = rng.uniform(0.5, 1.5, (count, 1)).astype("float32")
+        found = rows[one] + length * (rows[two] - rows[three])
         return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 
