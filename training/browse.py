@@ -23,6 +23,9 @@ class BrowseCommand:
 
     model: Annotated[Path, tyro.conf.Positional]
     """Exported retriever, or the run directory it was exported from."""
+    data_dir: str | None = None
+    """Folder, list or archive with the gallery's images, to show them; by
+    default that of the run in `runs`."""
     port: Annotated[int, port_number] = 8616
     """Port of the page; 0 takes any that is free."""
     open: bool = False
@@ -45,7 +48,9 @@ def serve(command: BrowseCommand) -> None:
         from training.browsing.search_page import search_app
 
         address = f"http://{HOST}:{listening.getsockname()[1]}/"
-        app = search_app(ExportSearch(folder), (HOST, "localhost"))
+        app = search_app(
+            ExportSearch(folder, command.data_dir), (HOST, "localhost")
+        )
         print(f"{folder}: {address} (stop with Ctrl+C)")
         print(
             "Next: open this address in a browser; to serve the export to "

@@ -145,17 +145,15 @@ def _examine(command):
 def _review(command):
     """Writes the page to decide on; prints and returns what was found."""
     import keras_gsp as gsp
-    from keras_gsp.data.archives import is_archive, unpacked
+    from training.datasets.layout import images_root
     from training.reports.review import Review
 
     own = {"decisions": command.decisions}
-    root = Path(command.data_dir).expanduser()
     if command.dataset == "csv":
         images = gsp.data.csv_list(command.data_dir, on_missing="skip", **own)
-        root = root.parent
     else:
         images = gsp.data.image_folder(command.data_dir, **own)
-        root = unpacked(root) if is_archive(root) else root
+    root = images_root(command.data_dir)
     places, embeddings = _embeddings(command, images, root)
     images = images.subset(places)
     found = gsp.retrieval.suspects(embeddings, images.names)
@@ -176,6 +174,7 @@ def _embeddings(command, images, root):
     import numpy as np
 
     import keras_gsp as gsp
+    from keras_gsp.data.image_folder import names_below
     from keras_gsp.embeddings.labeled_batches import encoded
     from training.embedding.collection import read_embeddings
     from training.runs.scoring import load_encoder, load_preprocessing
@@ -193,7 +192,7 @@ def _embeddings(command, images, root):
     rows = np.concatenate([rows for rows, _, _ in shards])
     ids = [os.path.normpath(one) for _, _, ids in shards for one in ids]
     found = dict(zip(ids, rows, strict=True))
-    names = [os.path.relpath(path, root) for path in images.paths]
+    names = names_below(images.paths, root)
     usable = [place for place, name in enumerate(names) if name in found]
     if not usable:
         raise ValueError(

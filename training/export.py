@@ -239,8 +239,10 @@ def _truncation(export, recipe, encoder, splits):
 
 def _export_with_gallery(export, recipe, encoder, options, splits):
     import keras_gsp as gsp
+    from keras_gsp.data.image_folder import names_below
     from keras_gsp.storage.checksums import write_checksums
     from keras_gsp.storage.whole import whole_folder
+    from training.datasets.layout import images_root
     from training.runs.scoring import embed
 
     gallery, held_out = _gallery(export, splits)
@@ -250,7 +252,10 @@ def _export_with_gallery(export, recipe, encoder, options, splits):
     if held_out is not None and export.is_approximate:
         options["held_out"] = _named_batches(recipe, held_out)
         options["minimum_recall"] = export.minimum_recall
-    ids = gallery.paths or [f"{export.split}/{i}" for i in range(len(gallery))]
+    ids = [f"{export.split}/{i}" for i in range(len(gallery))]
+    if gallery.paths:
+        # Nobody who gets the export learns where the images are kept.
+        ids = names_below(gallery.paths, images_root(recipe.data_dir or "."))
     ids, rows = np.array(ids), embed(encoder, recipe, gallery)
     index = index_class(rows, gallery.names, ids)
     if export.false_accept_rate is not None:

@@ -24,6 +24,9 @@ class SearchCommand:
     """JPEG, PNG, BMP or WebP files."""
     ann: bool = False
     """Search with ScaNN or with codes, in an export that has them."""
+    data_dir: str | None = None
+    """Folder, list or archive with the gallery's images, to show them; by
+    default that of the run in `runs`."""
     top: Annotated[int | None, positive] = None
     """Neighbors to show; by default all that the export returns."""
     picture: Path | None = None
@@ -82,7 +85,7 @@ def _search(command, folder) -> bool:
     from training.browsing.export_search import ExportSearch
 
     contents = [path.read_bytes() for path in command.images]
-    search = ExportSearch(folder)
+    search = ExportSearch(folder, command.data_dir)
     signature = "search_exact"
     if command.ann:
         known = export_metadata(folder)["signatures"]

@@ -163,6 +163,18 @@ def csv_rows(
     return rows
 
 
+def names_below(paths: Sequence[str | Path], root: str | Path) -> list[str]:
+    """Names files by their path below a folder, `"cat/1.jpg"`.
+
+    Where one lies outside, all are named below the folder that they share.
+    """
+    places = [os.path.abspath(path) for path in paths]
+    root = os.path.abspath(root)
+    if any(not Path(place).is_relative_to(root) for place in places):
+        root = os.path.commonpath([os.path.dirname(one) for one in places])
+    return [Path(place).relative_to(root).as_posix() for place in places]
+
+
 def images_among(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """Divides files into those that end like an image, and others."""
     sides: tuple[list[Path], list[Path]] = [], []

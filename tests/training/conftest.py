@@ -76,7 +76,7 @@ class Tiny:
 
         model = self.folder / "model"
         export.main([str(self.run()), "--output", str(model)])
-        return ExportSearch(model)
+        return ExportSearch(model, str(self.images))
 
 
 @pytest.fixture

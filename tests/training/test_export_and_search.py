@@ -1,8 +1,10 @@
 """From a run to an export to neighbors, by the commands of the README."""
 
+import getpass
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +26,7 @@ from training.runs.run_directory import RunDirectory, write_json
 def loaded(tiny, monkeypatch):
     """The session's export, which the command need not load again."""
     found = tiny.search
-    monkeypatch.setattr(export_search, "ExportSearch", lambda _: found)
+    monkeypatch.setattr(export_search, "ExportSearch", lambda *_: found)
     return found
 
 
@@ -35,6 +37,31 @@ def test_an_export_names_its_run_recipe_and_scores(tiny):
     assert facts["scores"] == {"map_at_r": 0.5}
     assert facts["crop_fraction"] == pytest.approx(227 / 256, abs=0.02)
     assert facts["gallery_size"] == 24
+
+
+def test_an_export_names_images_below_their_folder_and_nothing_private(tiny):
+    model, ids = tiny.search.folder, tiny.search.ids
+    assert all((tiny.images / one).is_file() for one in ids)
+    private = {str(Path.home()) + "/", str(Path.cwd()), str(tiny.folder)}
+    private |= {f"pytest-of-{getpass.getuser()}", socket.gethostname() + "/"}
+    for file in filter(Path.is_file, model.rglob("*")):
+        content = file.read_bytes()
+        for word in private:
+            assert word.encode() not in content, (word, file)
+            assert word.encode("utf-32-le") not in content, (word, file)
+
+
+def test_pictures_are_read_from_the_folder_that_is_given(
+    tiny, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    id_ = tiny.search.ids[0]
+    search = export_search.ExportSearch(tiny.search.folder)
+    assert search.image(id_) is None  # There is no run in `runs` here.
+    (tmp_path / "runs").mkdir()
+    shutil.copytree(tiny.run(), tmp_path / "runs" / "gsp-0")
+    search = export_search.ExportSearch(tiny.search.folder)
+    assert search.image(id_) == (tiny.images / id_).read_bytes()
 
 
 @pytest.mark.slow
@@ -59,8 +86,11 @@ def test_a_guarantee_is_calibrated_on_the_validation_classes(tiny, tmp_path):
         export.main([str(tiny.run()), "--output", "x", "--coverage", "0.9"])
 
 
-def test_search_prints_a_table_and_draws_pictures(loaded, tmp_path, capsys):
-    image, model = loaded.ids[5], loaded.folder
+def test_search_prints_a_table_and_draws_pictures(
+    tiny, loaded, tmp_path, capsys
+):
+    name, model = loaded.ids[5], loaded.folder
+    image = str(tiny.images / name)
     (tmp_path / "broken.jpg").write_bytes(b"no image")
     grid, why = tmp_path / "grid.png", tmp_path / "why.png"
     search.main(
@@ -73,7 +103,7 @@ def test_search_prints_a_table_and_draws_pictures(loaded, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == image
     assert lines[1].split()[:2] == ["1", "0.0000"]
-    assert lines[1].endswith(image)
+    assert lines[1].endswith(f"  {name}")
     assert "broken.jpg: unreadable" in lines[4]
     assert grid.stat().st_size > 1000 and why.stat().st_size > 1000
 
@@ -96,7 +126,7 @@ def test_a_scann_export_searches_and_has_its_recall(tiny, tmp_path, capsys):
     facts = json.loads((target / "metadata.json").read_text())
     assert facts["search_recall"]["recall"] == 1.0
     assert facts["gallery_size"] < tiny.search.metadata["gallery_size"]
-    search.main([str(target), tiny.search.ids[0], "--ann"])
+    search.main([str(target), str(tiny.images / tiny.search.ids[0]), "--ann"])
     assert len(capsys.readouterr().out.splitlines()) > 3
 
 

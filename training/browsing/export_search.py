@@ -9,6 +9,7 @@ import numpy as np
 from training.browsing.exports import (
     export_metadata,
     gallery_bytes,
+    gallery_root,
     load_export,
 )
 
@@ -27,12 +28,14 @@ class ExportSearch:
     """Calls the signatures of an export with a gallery.
 
     The signatures return a fixed number of neighbors. `search` computes
-    distances in NumPy, for any number, or within one class.
+    distances in NumPy, for any number, or within one class. Images of the
+    gallery are read from `data_dir`, by default that of the run.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, data_dir: str | None = None) -> None:
         self.folder = Path(folder)
         self.metadata = export_metadata(self.folder)
+        self._root = gallery_root(self.metadata, data_dir)
         # The signatures live only as long as the model.
         self._model = load_export(self.folder)
         gallery = self._model.gallery_variables
@@ -84,7 +87,7 @@ class ExportSearch:
 
     def image(self, id_: str) -> bytes | None:
         """Returns an encoded gallery image, None where its file is missing."""
-        return gallery_bytes(self.folder, id_)
+        return gallery_bytes(self.folder, id_, self._root)
 
     def search(
         self,

@@ -1,5 +1,6 @@
 """The files of an export: its metadata, its SavedModel, its gallery images."""
 
+import contextlib
 import functools
 import json
 from pathlib import Path
@@ -108,11 +109,28 @@ def read_gallery_images(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
     return cells[: len(ids)], ids
 
 
-def gallery_bytes(folder: Path, id_: str) -> bytes | None:
+def gallery_root(metadata: dict[str, Any], data_dir: str | None) -> Path:
+    """The folder that the ids of a gallery name images in.
+
+    `data_dir` is by default that of the run in `runs`, if it is still there.
+    """
+    from training.datasets.layout import images_root
+    from training.runs.run_directory import RunDirectory
+
+    if data_dir is None:
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            run = RunDirectory(Path("runs", metadata.get("run", "")))
+            data_dir = run.read_recipe().data_dir
+            return images_root(data_dir or ".")
+    return images_root(data_dir or ".")
+
+
+def gallery_bytes(folder: Path, id_: str, root: Path) -> bytes | None:
     """Returns an encoded gallery image, None where its file is missing."""
     stored = read_gallery_images(folder)
     if stored is None:
-        return Path(id_).read_bytes() if Path(id_).is_file() else None
+        file = root / id_
+        return file.read_bytes() if file.is_file() else None
     images, ids = stored
     positions = np.flatnonzero(ids == id_)
     if not len(positions):

@@ -104,8 +104,9 @@ def _first_other(search, query, answer):
         ):
             return contents, answer["labels"][0][rank].decode() or id_
     raise ValueError(
-        "The gallery's images must still be in their place. "
-        f"Received: {search.folder}, none of whose neighbors can be opened."
+        "The gallery's images must be in `data_dir`: name their folder or "
+        f"archive with --data-dir. Received: {search.folder}, none of whose "
+        "neighbors can be opened."
     )
 
 

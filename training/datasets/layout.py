@@ -12,6 +12,14 @@ from keras_gsp.data import ImageSet
 from keras_gsp.data.archives import is_archive, unpacked
 
 
+def images_root(data_dir: str | Path) -> Path:
+    """The folder that images are named below: of an archive, its content."""
+    place = Path(data_dir).expanduser()
+    if is_archive(place):
+        return unpacked(place)
+    return place.parent if place.is_file() else place
+
+
 def find_root(
     data_dir: str | Path,
     name: str,

@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from keras_gsp.data.decoding import IMAGE_ENDINGS
-from keras_gsp.data.image_folder import images_among, unread_files
+from keras_gsp.data.image_folder import (
+    images_among,
+    names_below,
+    unread_files,
+)
 
 PICTURE_COLUMNS = "image", "image_bytes", "bytes"
 Row = tuple[str, str, bytes | None, str | None]
@@ -72,6 +76,8 @@ def read_shard(shard: dict[str, Any]) -> list[Row]:
     folder = Path(shard["parquet"]).parent
     for position, row in enumerate(table.to_pylist()):
         id_ = row.get("id", row.get("path"))
+        if "ids" in shard:
+            id_ = shard["ids"][position]
         if id_ is None:
             id_ = shard["first"] + position
         label = row.get("label")
@@ -129,11 +135,22 @@ def _rows_of_csv(path):
             f"Received: columns {sorted(map(str, rows[0]))}."
         )
     folder = path.parent.resolve()
-    found = []
-    for row in rows:
-        path, label = row["path"], row.get("label") or ""
-        found.append([row.get("id") or path, label, str(folder / path)])
-    return found
+    names = _ids_of([row["path"] for row in rows], folder)
+    return [
+        [
+            row.get("id") or name,
+            row.get("label") or "",
+            str(folder / row["path"]),
+        ]
+        for name, row in zip(names, rows, strict=True)
+    ]
+
+
+def _ids_of(paths, folder):
+    """Paths as they are written, but absolute ones below a shared folder."""
+    if not any(map(os.path.isabs, paths)):
+        return paths
+    return names_below([folder / path for path in paths], folder)
 
 
 def _parquet_shards(path, shard_size):
@@ -148,10 +165,14 @@ def _parquet_shards(path, shard_size):
             f"Received: columns {names}."
         )
     others = [name for name in ("id", "path", "label") if name in names]
+    given: list[str] = []
     key = next((name for name in ("id", "path") if name in names), None)
     if key is not None:
         column = pq.read_table(path, columns=[key])[key]
-        _check_ids([str(id_) for id_ in column.to_pylist()], path)
+        ids = [str(id_) for id_ in column.to_pylist()]
+        _check_ids(ids, path)
+        if key == "path" and any(map(os.path.isabs, ids)):
+            given = _ids_of(ids, path.parent.resolve())
     columns = [*others, *pictures[:1]]
     table = {"parquet": str(path.resolve()), "columns": columns}
     shards, first = [], 0
@@ -160,6 +181,8 @@ def _parquet_shards(path, shard_size):
         for start in range(0, count, shard_size):
             rows = min(shard_size, count - start)
             place = {"group": group, "start": start, "first": first}
+            if given:
+                place["ids"] = given[first : first + rows]
             shards.append({"rows": rows, **table, **place})
             first += rows
     if not shards:

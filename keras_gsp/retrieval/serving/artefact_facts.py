@@ -61,13 +61,19 @@ def exported_facts(
 
 
 def without_folders(value: Any) -> Any:
-    """Returns JSON values with absolute paths cut to their last part."""
+    """Returns JSON values with paths cut to their last part.
+
+    Those that are absolute, or lead out of the working folder.
+    """
     if isinstance(value, dict):
         return {name: without_folders(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [without_folders(one) for one in value]
-    is_path = isinstance(value, str) and Path(value).expanduser().is_absolute()
-    return Path(value).name if is_path else value
+    if not isinstance(value, str):
+        return value
+    path = Path(value).expanduser()
+    is_outside = path.is_absolute() or path.parts[:1] == ("..",)
+    return path.name if is_outside else value
 
 
 def write_facts(folder: Path, facts: dict[str, Any]) -> None:

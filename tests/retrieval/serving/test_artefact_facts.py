@@ -61,7 +61,9 @@ def test_a_card_without_scores_has_no_index(tmp_path):
 
 def test_metadata_keep_no_folder_of_the_machine():
     home = pathlib.Path.home() / "someone" / "birds.zip"
-    given = {"recipe": {"data_dir": str(home), "words": ["a/b", str(home)]}}
+    words = ["a/b", str(home), "../someone/birds.zip", "~/birds.zip"]
+    given = {"recipe": {"data_dir": str(home), "words": words}}
+    found = ["a/b", "birds.zip", "birds.zip", "birds.zip"]
     assert without_folders(given) == {
-        "recipe": {"data_dir": "birds.zip", "words": ["a/b", "birds.zip"]}
+        "recipe": {"data_dir": "birds.zip", "words": found}
     }

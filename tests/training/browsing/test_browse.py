@@ -30,7 +30,13 @@ def served(tiny):
     app = search_app(search, ("127.0.0.1",))
     client = TestClient(app, base_url="http://127.0.0.1")
     files = [search.image(id_) for id_ in search.ids[:6]]
-    return SimpleNamespace(search=search, app=app, client=client, files=files)
+    return SimpleNamespace(
+        search=search,
+        app=app,
+        client=client,
+        files=files,
+        images=tiny.images,
+    )
 
 
 def test_the_page_finds_the_neighbors_of_the_export(served):
@@ -199,7 +205,7 @@ def test_the_page_works_in_a_browser(served):
 
             first, all_of, wait = browser.finders(driver)
             driver.get(f"http://127.0.0.1:{listening.getsockname()[1]}/")
-            first("#file").send_keys(served.search.ids[0])
+            first("#file").send_keys(str(served.images / served.search.ids[0]))
             wait(lambda: len(all_of(".neighbor:enabled")) == 12)
             first("#overlay").send_keys(Keys.SPACE)
             wait(lambda: len(all_of("#found canvas")) == 13)

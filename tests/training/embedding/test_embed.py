@@ -15,6 +15,7 @@ import pytest
 
 from training import embed
 from training.embedding.collection import read_embeddings
+from training.embedding.sources import read_shard, shards_of
 
 pq = pytest.importorskip("pyarrow.parquet")
 NUM_IMAGES = 11
@@ -144,6 +145,24 @@ def test_csv_and_parquet_give_the_same_bytes_as_the_folder(
         for name in expected:
             if name.endswith(".parquet"):
                 assert found[name] == expected[name], (source, name)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_no_id_is_an_absolute_path(images, tmp_path, ending):
+    import pyarrow as pa
+
+    files = sorted(images.rglob("*.png"))
+    (tmp_path / "lists").mkdir()
+    for place, where in (("lists/list", images), ("list", tmp_path)):
+        path = tmp_path / f"{place}.{ending}"
+        if ending == "csv":
+            path.write_text("\n".join(["path", *map(str, files)]))
+        else:
+            table = pa.table({"path": [str(file) for file in files]})
+            pq.write_table(table, path, row_group_size=5)
+        read = [read_shard(shard) for shard in shards_of(path, 4)]
+        ids = [id_ for rows in read for id_, _, content, _ in rows if content]
+        assert ids == [file.relative_to(where).as_posix() for file in files]
 
 
 def test_a_missing_file_has_a_row_with_its_error(encoder, images, tmp_path):
