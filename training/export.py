@@ -318,8 +318,10 @@ def _export_portable(export, recipe, encoder, options, splits, index=None):
 
     def map_at_r(embed):
         embeddings = np.concatenate([embed(pixels) for pixels in batches])
-        scores = gsp.metrics.retrieval_scores(embeddings, images.labels)
-        return float(scores["map_at_r"])
+        scores = gsp.metrics.retrieval_scores(
+            embeddings, images.labels, per_query=True
+        )
+        return np.asarray(scores["per_query"]["map_at_r"])
 
     def by_keras(pixels):
         return embedding_of(encoder.predict_on_batch(pixels))
@@ -327,12 +329,16 @@ def _export_portable(export, recipe, encoder, options, splits, index=None):
     with _converters_silent():
         write(encoder, export.target, **options)
         portable = gsp.retrieval.PortableEncoder(export.target)
-        scores = {
-            "map_at_r_of_keras": map_at_r(by_keras),
-            "map_at_r_of_format": map_at_r(portable.embed),
+        each = map_at_r(by_keras), map_at_r(portable.embed)
+        scores: dict[str, Any] = {
+            "map_at_r_of_keras": float(np.nanmean(each[0])),
+            "map_at_r_of_format": float(np.nanmean(each[1])),
             "milliseconds_of_keras": _milliseconds(by_keras, batches[0]),
             "milliseconds_of_format": _milliseconds(portable.embed, batches[0]),
         }
+    if images.num_classes > 1:
+        lost = gsp.metrics.paired_difference(*each, images.labels)
+        scores["map_at_r_lost"] = lost
     write_facts(export.target, portable.facts | scores)
 
 

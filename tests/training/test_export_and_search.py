@@ -160,6 +160,9 @@ def test_an_export_for_other_engines_prints_its_own_lines_alone(
     assert facts["map_at_r_of_format"] == pytest.approx(
         facts["map_at_r_of_keras"], abs=1e-3
     )
+    lost = facts["map_at_r_lost"]
+    assert lost["low"] <= lost["difference"] <= lost["high"]
+    assert "Lost to Keras: " in (target / "README.md").read_text()
 
 
 def test_bad_searches_are_refused(loaded):

@@ -96,7 +96,7 @@ PAGES = {
     "retrieval": Page(
         "Search and scoring",
         (
-            *("retrieval", "codes", "evaluation"),
+            *("retrieval", "codes", "encoder_files", "evaluation"),
             *("upgrade", "guarantee", "local_matching"),
         ),
     ),

@@ -161,6 +161,12 @@ def _scores(facts):
     quantized = facts.get("map_at_r_of_format")
     if quantized is not None:
         lines += ["", f"MAP@R with this file: {quantized:.4f}."]
+    if "map_at_r_lost" in facts:
+        lost = facts["map_at_r_lost"]
+        lines[-1] += (
+            f" Lost to Keras: {lost['difference']:.4f} "
+            f"({lost['low']:.4f} to {lost['high']:.4f})."
+        )
     if "milliseconds_of_format" in facts:
         lines += [
             "",

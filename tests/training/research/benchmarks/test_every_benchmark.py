@@ -12,6 +12,7 @@ if keras.backend.backend() != "tensorflow":
 
 from training.research import report
 from training.research.benchmarks import (
+    encoder_files,
     evaluation,
     pipeline,
     pooling,
@@ -58,6 +59,18 @@ def test_a_smoke_run_has_a_page(module, tmp_path, monkeypatch, capsys):
     assert f"    {command}\n" in page
     assert f"Measured on {record['device']}, load" in page
     assert str(tmp_path) not in path.read_text()
+
+
+@pytest.mark.slow
+def test_files_of_a_run_have_their_loss_on_a_page(tiny, tmp_path):
+    path = tmp_path / "encoder_files.json"
+    options = ["--runs", str(tiny.run()), "--formats", "litert"]
+    run_measurement(encoder_files, [*options, "--json", str(path)])
+    (table,) = json.loads(path.read_text())["tables"]
+    assert [row[1] for row in table["rows"]] == ["float32", "float16", "int8"]
+    assert float(table["rows"][0][2]) > float(table["rows"][2][2]) > 0
+    assert "| litert | int8 |" in pages(tmp_path)["retrieval.md"]
+    assert str(tiny.folder) not in path.read_text()
 
 
 def test_every_benchmark_is_run_by_make_bench():
