@@ -252,11 +252,11 @@ def _export_with_gallery(export, recipe, encoder, options, splits):
     if held_out is not None and export.is_approximate:
         options["held_out"] = _named_batches(recipe, held_out)
         options["minimum_recall"] = export.minimum_recall
-    ids = [f"{export.split}/{i}" for i in range(len(gallery))]
+    names = [f"{export.split}/{i}" for i in range(len(gallery))]
     if gallery.paths:
         # Nobody who gets the export learns where the images are kept.
-        ids = names_below(gallery.paths, images_root(recipe.data_dir or "."))
-    ids, rows = np.array(ids), embed(encoder, recipe, gallery)
+        names = names_below(gallery.paths, images_root(recipe.data_dir or "."))
+    ids, rows = np.array(names), embed(encoder, recipe, gallery)
     index = index_class(rows, gallery.names, ids)
     if export.false_accept_rate is not None:
         # Validation classes: no weight was trained on them.

@@ -1,6 +1,5 @@
 """The files of an export: its metadata, its SavedModel, its gallery images."""
 
-import contextlib
 import functools
 import json
 from pathlib import Path
@@ -115,13 +114,10 @@ def gallery_root(metadata: dict[str, Any], data_dir: str | None) -> Path:
     `data_dir` is by default that of the run in `runs`, if it is still there.
     """
     from training.datasets.layout import images_root
-    from training.runs.run_directory import RunDirectory
 
-    if data_dir is None:
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            run = RunDirectory(Path("runs", metadata.get("run", "")))
-            data_dir = run.read_recipe().data_dir
-            return images_root(data_dir or ".")
+    run = Path("runs", Path(metadata.get("run", "")).name, "settings.json")
+    if data_dir is None and run.is_file():
+        data_dir = json.loads(run.read_text())["recipe"].get("data_dir")
     return images_root(data_dir or ".")
 
 

@@ -180,7 +180,11 @@ def _parquet_shards(path, shard_size):
         count = file.metadata.row_group(group).num_rows
         for start in range(0, count, shard_size):
             rows = min(shard_size, count - start)
-            place = {"group": group, "start": start, "first": first}
+            place: dict[str, Any] = {
+                "group": group,
+                "start": start,
+                "first": first,
+            }
             if given:
                 place["ids"] = given[first : first + rows]
             shards.append({"rows": rows, **table, **place})

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from training.export import Export, export_run
 from training.research.report import CommandSettings, Table, run_measurement
@@ -47,7 +48,11 @@ def written(run: Path, name: str, weights: str | None) -> list[str]:
     """Writes one file and returns its row."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "model")
-        options = {"format": name, "quantization": weights, "index": "none"}
+        options: Any = {
+            "format": name,
+            "quantization": weights,
+            "index": "none",
+        }
         export_run(Export(run, output=target, **options))
         facts = json.loads((target / "metadata.json").read_text())
         sizes = [

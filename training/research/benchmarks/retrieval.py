@@ -287,13 +287,13 @@ class Galleries:
     """(queries, items), whether an item is of a query's class."""
 
     @classmethod
-    def of_run(cls, settings: Settings) -> "Galleries":
+    def of_run(cls, run: Path, settings: Settings) -> "Galleries":
         """Embeds the test images of a run and divides their classes."""
         from training.recipes.data import load_splits
         from training.runs.run_directory import RunDirectory
         from training.runs.scoring import embed, load_encoder
 
-        directory = RunDirectory(settings.run)
+        directory = RunDirectory(run)
         recipe = directory.read_recipe().with_(cache_features=False)
         test = load_splits(recipe).test
         rows = embed(load_encoder(directory), recipe, test)
@@ -398,7 +398,8 @@ def serve(settings: Settings) -> list[Measurement]:
 
 def measure(settings: Settings) -> Iterator[Table]:
     """Yields a table for each size, and one for serving."""
-    galleries = Galleries.of_run(settings) if settings.run else None
+    run = settings.run
+    galleries = Galleries.of_run(run, settings) if run else None
     if galleries is not None:
         num_queries, size = galleries.queries.shape
         settings = replace(
