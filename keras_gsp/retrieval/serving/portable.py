@@ -315,7 +315,11 @@ def _shrink_weights(file, quantization):
     graph, nodes = model.graph, []
     for tensor in list(graph.initializer):
         values = onnx.numpy_helper.to_array(tensor)
-        if values.dtype != "float32" or values.ndim < 2:
+        # Not scales and offsets of channels, which may be of shape
+        # (1, channels, 1, 1): their sizes differ too much for one scale.
+        if values.dtype != "float32" or values.size == max(
+            values.shape, default=1
+        ):
             continue
         graph.initializer.remove(tensor)
         parts, operation = {"half": values.astype("float16")}, "Cast"

@@ -56,6 +56,26 @@ def check_folder(folder, images, embeddings, tolerance):
         portable.embed(images[:, :20])
 
 
+def test_int8_spares_the_scales_of_batch_normalization(tmp_path):
+    pytest.importorskip("tf2onnx")
+    pytest.importorskip("onnxruntime")
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    depthwise = layers.DepthwiseConv2D(3, use_bias=False)
+    norm = layers.BatchNormalization()
+    backbone = keras.Sequential([keras.Input((12, 12, 3)), depthwise, norm])
+    # As in a pretrained network, whose channels differ by powers of ten.
+    sizes = np.array([1e-3, 1.0, 1e-3])
+    depthwise.set_weights([depthwise.get_weights()[0] / sizes[:, None]])
+    norm.set_weights([sizes, np.zeros(3), np.zeros(3), np.ones(3)])
+    encoder = gsp.models.build_encoder(backbone, embedding_size=4)
+    images = 255 * np.random.default_rng(0).random((4, 12, 12, 3))
+    embeddings = encoder.predict(images, verbose=0)
+    export_onnx(encoder, tmp_path / "e", quantization="int8")
+    found = PortableEncoder(tmp_path / "e").embed(images)
+    np.testing.assert_allclose(found, embeddings, atol=LARGEST["int8"])
+
+
 TOLD = {"scores": {"map_at_r": 0.5}, "recipe": {"dataset": "glyphs"}}
 
 
