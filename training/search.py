@@ -69,7 +69,8 @@ def _check(command, folder):
     if command.ann and not set(APPROXIMATE) & {*metadata["signatures"]}:
         raise ValueError(
             "`ann` must be left out: the export has no ScaNN index and no "
-            f"codes. Received: {folder}."
+            "codes; training.export --codes binary writes them. "
+            f"Received: {folder}."
         )
     needs_explain = command.explain is not None or command.weights
     if needs_explain and "explain" not in metadata["signatures"]:

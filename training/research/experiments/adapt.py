@@ -12,8 +12,11 @@ and seeds. Rows of the first table train on images, with one seed, each in a
 process of its own: its memory grows by the megabytes shown while it trains. The
 others train heads on the frozen network's averaged features. In the third table
 the teacher is a head on the features of MobileNetV2 1.0: the student's embedding
-searches the student's gallery, or the teacher's. Distillation embeds with the
-teacher before training, so it takes the memory of what it trains.
+searches the student's gallery, or the teacher's.
+
+Rates end at 0.1, where a few heads are best: with a grid that ended at 0.03 these
+rows had the same MAP@R to 0.7 points. Heads are normalized, so that large rates
+act alike.
 """
 
 import sys
