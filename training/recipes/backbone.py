@@ -114,5 +114,12 @@ def _application(build, image_shape, weights):
 
 def _filled(network, weights):
     if weights is not None:
-        network.load_weights(weights)
+        try:
+            network.load_weights(weights)
+        except ValueError as error:
+            raise ValueError(
+                "`backbone_weights` must be those of the backbone, of its "
+                "`backbone_width` too and without its top. Received: "
+                f"{weights}, which does not fit {network.name}."
+            ) from error
     return network

@@ -45,7 +45,11 @@ def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
 def _raw_encoder(recipe, backbone):
     pooled = keras.layers.GlobalAveragePooling2D(name="pooling")
     normalized = gsp.layers.EmbeddingNormalization("l2", name="normalization")
-    outputs = normalized(pooled(backbone.output))
+    features = backbone.output
+    if (cut := preprocessing_of(recipe)) is not None:
+        known = gsp.layers.ExpectedPreprocessing(cut, name="preprocessing")
+        features = known(features)
+    outputs = normalized(pooled(features))
     if recipe.whitening != "none":
         outputs = gsp.layers.Whitening(
             recipe.embedding_size,

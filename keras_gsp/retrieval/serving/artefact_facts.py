@@ -163,10 +163,12 @@ def _scores(facts):
         lines += ["", f"MAP@R with this file: {quantized:.4f}."]
     if "map_at_r_lost" in facts:
         lost = facts["map_at_r_lost"]
-        lines[-1] += (
-            f" Lost to Keras: {lost['difference']:.4f} "
-            f"({lost['low']:.4f} to {lost['high']:.4f})."
+        # Plus 0: without the sign of a negative zero.
+        middle, *ends = (
+            f"{round(lost[name], 4) + 0:.4f}"
+            for name in ("difference", "low", "high")
         )
+        lines[-1] += f" Lost to Keras: {middle} ({' to '.join(ends)})."
     if "milliseconds_of_format" in facts:
         lines += [
             "",

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_gsp as gsp
 from training.recipes.backbone import build_backbone, fetch_imagenet_weights
 from training.recipes.choices import MANY, is_gsp, poolings
 from training.recipes.encoder import build_histogram, build_recipe_encoder
@@ -144,6 +145,21 @@ def test_backbone_weights_come_from_the_file(tmp_path):
         source.get_weights(), loaded.get_weights(), strict=True
     ):
         assert np.array_equal(one, other)
+    another = Recipe.of(backbone_weights=file, backbone="mobilenet-v2")
+    with pytest.raises(ValueError, match="`backbone_width` too"):
+        build_backbone(another, (32, 32, 3))
+
+
+def test_untrained_features_know_how_images_are_cut():
+    recipe = Recipe.of(
+        steps=0,
+        whitening="pca",
+        embedding_size=8,
+        crop_size=16,
+        resize=20,
+    )
+    encoder = build_recipe_encoder(recipe, (16, 16, 3))
+    assert gsp.data.preprocessing_of(encoder) == gsp.data.Preprocessing(16, 20)
 
 
 def test_imagenet_weights_that_cannot_be_fetched_are_explained(monkeypatch):
