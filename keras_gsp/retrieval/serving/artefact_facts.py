@@ -164,11 +164,11 @@ def _scores(facts):
     if "map_at_r_lost" in facts:
         lost = facts["map_at_r_lost"]
         # Plus 0: without the sign of a negative zero.
-        middle, *ends = (
+        middle, low, high = (
             f"{round(lost[name], 4) + 0:.4f}"
             for name in ("difference", "low", "high")
         )
-        lines[-1] += f" Lost to Keras: {middle} ({' to '.join(ends)})."
+        lines[-1] += f" Lost to Keras: {middle} ({low} to {high})."
     if "milliseconds_of_format" in facts:
         lines += [
             "",

@@ -68,7 +68,7 @@ def test_files_of_a_run_have_their_loss_on_a_page(tiny, tmp_path):
     run_measurement(encoder_files, [*options, "--json", str(path)])
     (table,) = json.loads(path.read_text())["tables"]
     assert [row[1] for row in table["rows"]] == ["float32", "float16", "int8"]
-    assert float(table["rows"][0][2]) > float(table["rows"][2][2]) > 0
+    assert all(float(row[2]) > 0 for row in table["rows"])
     assert "| litert | int8 |" in pages(tmp_path)["retrieval.md"]
     assert str(tiny.folder) not in path.read_text()
 
