@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +126,11 @@ def gallery_bytes(folder: Path, id_: str, root: Path) -> bytes | None:
     """Returns an encoded gallery image, None where its file is missing."""
     stored = read_gallery_images(folder)
     if stored is None:
-        file = root / id_
-        return file.read_bytes() if file.is_file() else None
+        # Ids are paths below the root; those of a foreign export may not be.
+        name = os.path.normpath(id_)
+        is_below = not os.path.isabs(name) and Path(name).parts[:1] != ("..",)
+        file = root / name
+        return file.read_bytes() if is_below and file.is_file() else None
     images, ids = stored
     positions = np.flatnonzero(ids == id_)
     if not len(positions):

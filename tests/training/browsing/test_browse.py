@@ -14,6 +14,7 @@ from PIL import Image
 
 from tests.training import headless_browser as browser
 from training import browse
+from training.browsing.exports import gallery_bytes
 
 pytest.importorskip("starlette")
 pytest.importorskip("httpx2")
@@ -88,6 +89,17 @@ def test_a_gallery_image_is_cut_to_the_embedded_square(served):
     assert image.width == image.height
     assert served.client.get("/image/999").status_code == 404
     assert served.client.get("/image/../../etc/passwd").status_code == 404
+
+
+@pytest.mark.parametrize("up", ["../", "a/../../", None])
+def test_an_id_outside_of_the_data_folder_is_not_read(up, tmp_path):
+    root, secret = tmp_path / "photos", tmp_path / "secret.png"
+    root.mkdir()
+    for file in (secret, root / "1.png"):
+        file.write_bytes(b"bytes")
+    id_ = str(secret) if up is None else f"{up}secret.png"
+    assert gallery_bytes(tmp_path, id_, root) is None
+    assert gallery_bytes(tmp_path, "1.png", root) == b"bytes"
 
 
 def test_a_missing_file_of_the_gallery_is_reported(served, monkeypatch):

@@ -2,7 +2,7 @@
 
     python -m training.research.benchmarks.losses --pml-python /path/to/bin/python
 
-Values and times of a step of every loss. A step is the value of a loss and its gradient with respect to embeddings and
+A step is the value of a loss and its gradient with respect to embeddings and
 proxies. Ours is compiled by XLA, theirs runs eagerly in a process with torch
 and pytorch-metric-learning, only with `--pml-python`. The command fails if our
 value in float32 differs from theirs in float64 by a relative error above 1e-5,

@@ -3,10 +3,10 @@
     python -m training.research.benchmarks.pipeline --data-dir FOLDER
 
 Measured in turns: batches alone (read, decode the crop, resize, flip), a step
-of average pooling and one of GSP on a batch in memory, and both together. Cores are processor seconds per second;
-batches alone should use all of them. Every file is read once beforehand, so
-that the disk is not measured. Without `--data-dir` the images are smooth noise
-of 500 x 375 pixels.
+of average pooling and one of GSP on a batch in memory, and both together. Cores
+are processor seconds per second; batches alone should use all of them. Every
+file is read once beforehand, so that the disk is not measured. Without
+`--data-dir` the images are smooth noise of 500 x 375 pixels.
 """
 
 import sys

@@ -2,8 +2,8 @@
 
     python -m training.research.campaigns.fuzz
 
-Sent to an export: random bytes, and JPEG, PNG, BMP and WebP files with flipped, missing or joined
-bytes go through `decode_image` and every signature of an export, in requests
+Random bytes, and JPEG, PNG, BMP and WebP files with flipped, missing or joined
+bytes, go through `decode_image` and every signature of an export, in requests
 with intact images. Intact images must keep their neighbors, each damaged one
 gets a status, and the process must survive.
 """

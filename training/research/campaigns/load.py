@@ -3,10 +3,9 @@
     python -m training.research.campaigns.load
 
 Threads send requests to one export. Each request asks for the neighbors of one
-image; some images are damaged.
-Every answer is compared with that of a single thread. Meanwhile the export is
-loaded again, `--reloads` times, and replaces the one that is served. Latencies
-are those of a loaded machine.
+image; some images are damaged. Every answer is compared with that of a single
+thread. Meanwhile the export is loaded again, `--reloads` times, and replaces the
+one that is served. Latencies are those of a loaded machine.
 """
 
 import os

@@ -7,8 +7,8 @@ The advice of a few minutes on each set of images, beside every step trained to
 its end with nothing stopped, on the same folds of classes. The advice is right
 if the step that it names, trained to its end, is at most one point of MAP@R
 below the best one. It is open if it is undecided, or says of the best step that
-its scores were still rising. Glyphs are canvases of letters among symbols, written to a
-folder as a user has one.
+its scores were still rising. Glyphs are canvases of letters among symbols,
+written to a folder as a user has one.
 """
 
 import sys

@@ -20,9 +20,9 @@ second table asks the same of other indexes. "Compatible" trains the new encoder
 with `gsp.losses.DistillationLoss`, the old encoder as teacher: `raw` then needs no
 map, and `new` shows what it costs.
 
-To embed first the items whose mapped neighbors are least (or most) certain was not better
-than a random order: in ten comparisons at half from -1.2 to +0.2 points, no
-interval above zero (commit e58e5e0). The package has no such order.
+To embed first the items whose mapped neighbors are least or most certain was not
+better than a random order: in ten comparisons at half from -1.2 to +0.2 points,
+no interval above zero (commit e58e5e0). The package has no such order.
 """
 
 import sys
