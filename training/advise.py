@@ -3,7 +3,8 @@
 Tries steps of growing cost on a folder of images: raw features, whitening,
 heads on the frozen backbone, LoRA, fine-tuning. Each is scored on classes that
 it has not seen. A step whose first fold excludes a gain of `--worth` points
-ends there; where that is LoRA, fine-tuning is not tried. A command that was
+ends there; where that is LoRA, fine-tuning is not tried. The time that is left
+goes to more training steps of the better of these two. A command that was
 stopped goes on when it is given again.
 
 `--output` gets advice.md, advice.png and advice.json.
@@ -52,7 +53,8 @@ class AdviseCommand:
     head_steps: Annotated[int, positive] = 400
     """Training steps of a head."""
     tuning_steps: Annotated[int, positive] = 200
-    """Training steps of LoRA and of fine-tuning."""
+    """Training steps of LoRA and of fine-tuning; the better one doubles them
+    while that gains and time is left."""
     output: Path = Path("runs/advice")
     """Folder of the runs and of the result."""
 
@@ -136,7 +138,7 @@ def advice_of(command: AdviseCommand, trial: Any) -> dict:
         for step in trial.steps
     ]
     return {
-        "sentence": verdict(trial.steps, best, command.worth),
+        "sentence": verdict(trial.steps, best),
         "command": shlex.join(training_command(command, best.recipe)),
         "milliseconds": milliseconds,
         "classes": sum(len({*labels}) for labels in raw.classes),
@@ -148,7 +150,7 @@ def advice_of(command: AdviseCommand, trial: Any) -> dict:
     }
 
 
-def verdict(steps: list, best: Any, worth: float) -> str:
+def verdict(steps: list, best: Any) -> str:
     """Says what to do, of the scored steps (raw features first) the `best`."""
     raw = steps[0]
     highest = max(step.map_at_r for step in steps)
@@ -166,23 +168,21 @@ def verdict(steps: list, best: Any, worth: float) -> str:
             f"{what}, which gains {_interval(best.gain(raw))} points of MAP@R "
             "over the raw features."
         )
-    open_steps = [
-        f"{step.name} ({_interval(gain)})"
-        for step in steps
-        if step is not best
-        and (gain := step.gain(best))["high"] >= worth
-        and steps.index(step) > steps.index(best)
-    ]
-    if open_steps:
-        text += (
-            f" These images cannot tell whether more gains {worth:g} points "
-            f"beyond that: {', '.join(open_steps)}."
+        cheaper = max(
+            steps[: steps.index(best)],
+            key=lambda step: step.gain(raw)["difference"],
         )
+        gain = best.gain(cheaper)
+        if gain["low"] <= 0:
+            text += (
+                " These images cannot tell it for sure from the cheaper "
+                f"{cheaper.name} ({_interval(gain)})."
+            )
     rising = [step.name for step in steps if step.is_rising]
     if rising:
         text += (
-            " Scores were still rising when the steps ended; more --head-steps "
-            f"or --tuning-steps may gain more: {', '.join(rising)}."
+            f" Still rising when the time was up: {', '.join(rising)}. More "
+            "training steps may gain more."
         )
     return text
 

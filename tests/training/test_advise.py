@@ -50,7 +50,8 @@ def step(name, *scores):
 
 RAW = step("raw features", 10, 20, 30, 40, 50, 60)
 SURE = step("head", 15, 26, 34, 45, 56, 64)
-UNSURE = step("LoRA", 40, 5, 60, 30, 80, 50)
+UNSURE = step("LoRA", 40, 6, 60, 32, 80, 50)
+RISING = replace(step("LoRA", 16, 26, 33, 46, 54, 67), is_rising=True)
 WORSE = step("head", 5, 14, 26, 35, 44, 56)
 LOW = step("raw features", 1, 2, 3, 4, 5, 6)
 
@@ -60,19 +61,56 @@ LOW = step("raw features", 1, 2, 3, 4, 5, 6)
     [
         ([RAW, WORSE], RAW, "Do not train"),
         ([RAW, SURE], SURE, "Train: head"),
-        ([RAW, SURE, UNSURE], SURE, "cannot tell whether more gains 1"),
+        ([RAW, SURE, UNSURE], UNSURE, "cannot tell it for sure from the cheap"),
+        ([RAW, SURE, RISING], RISING, "Still rising when the time was up: LoR"),
+        ([RAW, SURE, replace(RISING, is_rising=False)], SURE, "Train: head"),
         ([LOW], LOW, "Undecided: MAP@R is 3.5 % at most"),
     ],
-    ids=["worse", "sure", "unsure", "low"],
+    ids=["worse", "sure", "unsure", "rising", "level", "low"],
 )
-def test_sentence_follows_the_intervals(steps, best, says):
-    assert says in advise.verdict(steps, best, worth=1.0)
+def test_a_step_must_gain_what_is_worth_it_or_rise(steps, best, says, tmp_path):
+    sizes = {"head_steps": 4, "tuning_steps": 4}
+    tried = trial.Trial([], tmp_path, minutes=1.0, worth=1.0, **sizes)
+    tried.steps = steps
+    assert tried.best is best
+    assert says in advise.verdict(steps, best)
 
 
-def test_a_step_that_was_still_rising_is_named():
-    rising = replace(WORSE, name="fine-tuning", is_rising=True)
-    said = advise.verdict([RAW, SURE, rising], SURE, worth=1.0)
-    assert said.endswith("may gain more: fine-tuning.")
+@pytest.mark.parametrize(
+    ("scores", "longest", "steps", "rises"),
+    [
+        ({8: 0.30, 16: 0.36, 32: 0.365}, np.inf, 32, False),
+        ({8: 0.30, 16: 0.36, 32: 0.34}, np.inf, 16, False),
+        ({8: 0.30, 16: 0.36, 32: 0.50}, 16, 16, True),
+    ],
+    ids=["level", "falls", "longest"],
+)
+def test_steps_double_while_that_gains(
+    scores, longest, steps, rises, tmp_path, monkeypatch
+):
+    tried = trial.Trial(
+        [],
+        tmp_path,
+        minutes=1.0,
+        worth=1.0,
+        head_steps=4,
+        tuning_steps=8,
+        longest=longest,
+    )
+    first = Recipe.of(steps=8, steps_per_evaluation=2)
+    tried.steps = [Step("LoRA", first, is_rising=True)]
+    tried._validated[first] = scores[8]
+    monkeypatch.setattr(tried, "_predicted", lambda _: 0.0)
+    monkeypatch.setattr(
+        tried, "_score", lambda step, _: step.scores.append(RAW.scores[0])
+    )
+    monkeypatch.setattr(
+        tried, "_validation_score", lambda recipe: scores[recipe.steps]
+    )
+    tried.steps[0].scores = RAW.scores
+    tried._lengthen()
+    assert tried.steps[0].recipe.steps == steps
+    assert tried.steps[0].is_rising is rises
 
 
 def test_a_step_that_diverges_at_every_rate_is_left_out(tmp_path, monkeypatch):
@@ -84,7 +122,7 @@ def test_a_step_that_diverges_at_every_rate_is_left_out(tmp_path, monkeypatch):
     tried.steps.append(RAW)
     monkeypatch.setattr(tried, "_run", diverge)
     frozen = {"cache_features": True, "frozen": "all", "augmentation": "none"}
-    assert tried._try("head", [Recipe.of(**frozen)], (1e-3, 1e-2)) is None
+    assert tried._try("head", [Recipe.of(**frozen)], (1e-2, 1e-3)) is None
     assert tried.steps == [RAW]
 
 

@@ -2,7 +2,8 @@
 
 Three folds hold a third of the classes out in turn. In each, a quarter of the
 other classes validates: on it, in the first fold, a step chooses its loss,
-pooling and learning rate. The classes held out are only scored.
+pooling, learning rate and number of training steps. The classes held out are
+only scored.
 """
 
 import hashlib
@@ -38,8 +39,11 @@ LOSSES: tuple[dict[str, Any], ...] = (
     # A head learns fast: 100 times its rate would throw proxies about.
     {"loss": "proxy-anchor", "proxy_learning_rate_multiplier": 5.0},
 )
-HEAD_RATES, LORA_RATES, TUNING_RATES = (6e-4, 3e-3), (1e-4, 1e-3), (1e-5, 1e-4)
+# The first compares poolings and losses.
+HEAD_RATES, LORA_RATES, TUNING_RATES = (3e-3, 6e-4), (1e-3, 1e-4), (1e-4, 1e-5)
 EVALUATIONS = 4
+# Share of the time after which heads compare nothing more.
+HEAD_SHARE = 0.25
 # Settings that images, or their features, depend on.
 OF_IMAGES = (
     *("cache_features", "crop_size", "resize"),
@@ -65,8 +69,8 @@ class Step:
     note: str = ""
     """Why not all folds were scored, if so."""
     is_rising: bool = False
-    """Its last evaluation was its best, by more than is worth it: more steps
-    may gain more."""
+    """Its last evaluation, or the last doubling of its training steps, gained
+    more than is worth it: more steps may gain more."""
 
     @property
     def map_at_r(self) -> float:
@@ -92,7 +96,9 @@ class Trial:
     `features` are recipes of the raw features of each backbone; runs in
     `folder` that are finished are not repeated. A step that would take longer
     than `minutes` is skipped, one that gains less than `worth` points of MAP@R
-    is the last. LoRA and fine-tuning train for `tuning_steps`.
+    is the last. LoRA and fine-tuning first train for `tuning_steps`. The better
+    one doubles them, up to `longest`, while that gains `worth` points on the
+    validation classes and time is left.
     """
 
     def __init__(
@@ -104,10 +110,13 @@ class Trial:
         worth: float,
         head_steps: int,
         tuning_steps: int,
+        longest: float = np.inf,
     ) -> None:
         self.features, self.folder, self.worth = features, folder, worth
         self.head_steps, self.tuning_steps = head_steps, tuning_steps
-        self.end = time.monotonic() + 60 * minutes
+        self.longest = longest
+        self.start = time.monotonic()
+        self.end = self.start + 60 * minutes
         self.steps: list[Step] = []
         self.skipped: dict[str, float] = {}
         self._images: dict[tuple, Any] = {}
@@ -137,14 +146,23 @@ class Trial:
         lora = self._try("LoRA", [tuned.with_(lora_rank=8)], LORA_RATES)
         if lora is not None and not lora.note.startswith("stopped"):
             self._try("fine-tuning", [tuned], TUNING_RATES)
+        self._lengthen()
+        best = self.best
+        for step in sorted(self.steps, key=lambda one: one is not best):
+            self._add_folds(step)
 
     @property
     def best(self) -> Step:
-        """The first step that no later one surely beats by `worth`."""
+        """The step to take: each gains `worth` points over all before it.
+
+        A later step counts too whose scores were still rising, if its interval
+        reaches such a gain.
+        """
         best = self.steps[0]
         for step in self.steps[1:]:
             gain = step.gain(best)
-            if gain["low"] > 0 and gain["difference"] >= self.worth:
+            end = "high" if step.is_rising else "difference"
+            if gain[end] >= self.worth:
                 best = step
         return best
 
@@ -180,50 +198,91 @@ class Trial:
         return 1000 * (time.perf_counter() - start) / len(images)
 
     def _try(self, name, recipes, rates=(), more=None):
-        """Scores a step; None if there is no time for it."""
+        """Scores a step in its first fold; None if there is no time for it."""
         seconds = self._predicted(recipes[0]) * max(1, len(rates))
         if self.steps and time.monotonic() + seconds > self.end:
             self.skipped[name] = seconds / 60
             print(f"{name}: not tried, needs {seconds / 60:.1f} min or more")
             return None
         self._seconds.clear()
-        chosen = self._chosen(recipes, rates)
-        if more is not None:
-            other = self._chosen(more(chosen), rates)
-            chosen = self._chosen([chosen, other])
+        chosen = self._chosen([one.with_(**_at(rates[:1])) for one in recipes])
+        for one in more(chosen) if more else ():
+            chosen = self._chosen([chosen, one])
+        chosen = self._chosen(
+            [chosen, *(chosen.with_(**_at([rate])) for rate in rates[1:])]
+        )
         if np.isinf(self._validated[chosen]):
             print(f"{name}: diverged at every rate")
             return None
         step = Step(name, chosen)
         self._score(step, 1)
         step.is_rising = self._is_rising(chosen)
-        rest = (FOLDS - 1) * max(self._seconds.values())
         gains = not self.steps or step.gain(self.best)["high"] >= self.worth
         if not gains and not step.is_rising:
             step.note = "stopped: its first fold excludes a gain worth it"
-        elif self.steps and time.monotonic() + rest > self.end:
-            step.note = "one fold: no time for the others"
-        else:
-            self._score(step, FOLDS)
         step.minutes = sum(self._seconds.values()) / 60
         self.steps.append(step)
         print(f"{name}: MAP@R {step.map_at_r:.1f} %. {step.note}", flush=True)
+        if recipes[0].cache_features:
+            self._add_folds(step)
         return step
 
-    def _chosen(self, recipes, rates=()):
-        """The recipe and rate with the best score on validation classes."""
-        tried = [
-            recipe.with_(learning_rate=rate) if rate else recipe
-            for recipe in recipes
-            for rate in rates or (None,)
-        ]
+    def _lengthen(self):
+        """Doubles training steps of the better of LoRA and fine-tuning."""
+        while rising := [
+            step
+            for step in self.steps
+            if step.is_rising and not step.recipe.cache_features
+        ]:
+            step = max(rising, key=lambda one: self._validated[one.recipe])
+            longer = _trained(step.recipe, 2 * step.recipe.steps)
+            seconds = self._predicted(longer)
+            if (
+                longer.steps > self.longest
+                or time.monotonic() + seconds > self.end
+            ):
+                break
+            self._seconds.clear()
+            before = self._validated[step.recipe]
+            if self._chosen([step.recipe, longer]) == longer:
+                step.recipe = longer
+                step.scores, step.classes = [], []
+                self._score(step, 1)
+            gain = 100 * (self._validated[longer] - before)
+            step.is_rising = gain >= self.worth
+            step.minutes += sum(self._seconds.values()) / 60
+            print(
+                f"{step.name}, {longer.steps} steps: MAP@R "
+                f"{step.map_at_r:.1f} %",
+                flush=True,
+            )
+
+    def _add_folds(self, step):
+        """Scores the other folds of a step, if there is time."""
+        if step.note.startswith("stopped"):
+            return
+        self._seconds.clear()
+        self._run(step.recipe, 0)
+        rest = (FOLDS - len(step.scores)) * sum(self._seconds.values())
+        step.note = ""
+        if step is not self.steps[0] and time.monotonic() + rest > self.end:
+            step.note = "one fold: no time for the others"
+            return
+        self._seconds.clear()
+        self._score(step, FOLDS)
+        step.minutes += sum(self._seconds.values()) / 60
+
+    def _chosen(self, recipes):
+        """The recipe with the best score on validation classes."""
+        share = HEAD_SHARE if recipes[0].cache_features else 1.0
+        end = self.start + share * (self.end - self.start)
         scores = self._validated
-        for recipe in tried:
+        for recipe in recipes:
             if recipe not in scores and (
-                recipe is tried[0] or time.monotonic() < self.end
+                recipe is recipes[0] or time.monotonic() < end
             ):
                 scores[recipe] = self._validation_score(recipe)
-        return max(filter(scores.__contains__, tried), key=scores.__getitem__)
+        return max(filter(scores.__contains__, recipes), key=scores.__getitem__)
 
     def _validation_score(self, recipe):
         if not recipe.steps:
@@ -323,6 +382,11 @@ class Trial:
         passes += len(splits.validation) * recipe.evaluations
         passes += len(splits.test)
         return passes * self.milliseconds(recipe) / 1000
+
+
+def _at(rates):
+    """The setting of a learning rate, if there is one."""
+    return {"learning_rate": rates[0]} if rates else {}
 
 
 def _trained(recipe, steps):

@@ -1,14 +1,14 @@
 r"""How often is `training.advise` right, and how much time does it save?
 
     python -m training.research.experiments.advice --data-dirs birds50.zip emoji.zip \
+        --collages emoji.zip \
         --backbones mobilenet-v2@0.35=mobilenet_v2_035.weights.h5
 
-The advice of a few minutes on each set of images, beside every step trained to
+The advice of ten minutes on each set of images, beside every step trained to
 its end with nothing stopped, on the same folds of classes. The advice is right
 if the step that it names, trained to its end, is at most one point of MAP@R
-below the best one. It is open if it is undecided, or says of the best step that
-its scores were still rising. Glyphs are canvases of letters among symbols,
-written to a folder as a user has one.
+below the best one. Glyphs are canvases of letters among symbols, and collages
+of emoji among other emoji, written to folders as a user has them.
 """
 
 import sys
@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from training.advise import TOO_LOW, AdviseCommand, verdict
+from training.datasets import glyphs
+from training.datasets.collage import collage_splits
 from training.pictures.palette import BLUE, picture
 from training.research.report import (
     ExperimentSettings,
@@ -36,6 +38,8 @@ class Settings(ExperimentSettings):
     """Folders or archives of images."""
     backbones: tuple[str, ...]
     """As for training.advise."""
+    collages: tuple[Path, ...] = ()
+    """Folders whose images fill a quarter of a canvas among others."""
     glyph_classes: int = 60
     """Classes of `glyphs` to write; 0: none."""
     crop_size: int = 96
@@ -44,7 +48,7 @@ class Settings(ExperimentSettings):
     """Time of the advice."""
     steps: tuple[int, int] = (400, 150)
     """Steps of heads, and of LoRA and fine-tuning, for the advice."""
-    full_steps: tuple[int, int] = (1200, 450)
+    full_steps: tuple[int, int] = (1200, 900)
     """The same, to the end."""
     folder: Path | None = None
     """Folder of the runs, kept; a temporary one by default."""
@@ -62,8 +66,12 @@ def measure(settings: Settings) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as aside:
         folder = settings.folder or Path(aside)
         sources = list(settings.data_dirs)
-        if settings.glyph_classes:
-            sources.append(_glyph_folder(settings, folder / "glyphs"))
+        for source in settings.collages:
+            images = collage_splits(source, canvas_size=settings.crop_size).test
+            sources.append(_written(images, folder / f"{source.stem} collages"))
+        if count := settings.glyph_classes:
+            letters = glyphs.load().test.of_classes(range(count))
+            sources.append(_written(letters, folder / "glyphs"))
         return [_row(settings, source, folder) for source in sources]
 
 
@@ -74,7 +82,7 @@ def _row(settings, source, folder):
         crop_size=settings.crop_size,
     )
 
-    def tried(name, minutes, worth, steps):
+    def tried(name, minutes, worth, steps, longest=inf):
         trial = Trial(
             command.features(),
             folder / f"{source.stem}-{name}",
@@ -82,40 +90,36 @@ def _row(settings, source, folder):
             worth=worth,
             head_steps=steps[0],
             tuning_steps=steps[1],
+            longest=longest,
         )
         trial.run()
         return trial
 
     advice = tried("advice", settings.minutes, command.worth, settings.steps)
-    full = tried("full", inf, -inf, settings.full_steps)
+    full = tried("full", inf, -inf, settings.full_steps, settings.full_steps[1])
     ends = {step.name: step.map_at_r for step in full.steps}
     chosen, best = advice.best.name, max(ends, key=ends.__getitem__)
     return {
         "data": source.stem,
-        "sentence": verdict(advice.steps, advice.best, command.worth),
+        "sentence": verdict(advice.steps, advice.best),
         "advised": chosen,
         "best": best,
         "ends": ends,
         "lost": ends[best] - ends[chosen],
         "is_right": ends[best] - ends[chosen] <= command.worth,
-        "is_open": max(step.map_at_r for step in advice.steps) < TOO_LOW
-        or any(step.is_rising for step in advice.steps if step.name == best),
+        "is_undecided": max(step.map_at_r for step in advice.steps) < TOO_LOW,
         "minutes": sum(step.minutes for step in advice.steps),
         "full_minutes": sum(step.minutes for step in full.steps),
     }
 
 
-def _glyph_folder(settings, folder):
-    """Writes canvases of glyphs to one folder for each letter."""
+def _written(images, folder):
+    """Writes images to one folder for each class, unless they are there."""
     from PIL import Image
 
-    from training.datasets import glyphs
-
-    images = glyphs.load().test
-    for row in range(len(images)):
-        label = int(images.labels[row])
-        file = folder / f"letter {label:03}" / f"{row}.png"
-        if label < settings.glyph_classes and not file.exists():
+    for row, label in enumerate(images.labels):
+        file = folder / f"class {label:03}" / f"{row}.png"
+        if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(images.images[row]).save(file)
     return folder
@@ -143,9 +147,9 @@ def tables(results: list[dict]) -> list[Table]:
 
 
 def _judged(row):
-    if row["is_right"]:
-        return "yes"
-    return "open" if row["is_open"] else "no"
+    if row["is_undecided"]:
+        return "undecided"
+    return "yes" if row["is_right"] else "no"
 
 
 def draw(path: Path, results: list[dict]) -> None:
