@@ -25,6 +25,12 @@ from training.runs.run_directory import write_json
 LISTED = 5
 MIN_SIDE = 32
 
+# Where generalized sum pooling pays, by docs/results/gsp_pays.md.
+AMONG_CLUTTER = (
+    "If the subject covers a quarter of the images or less, add --pooling "
+    "gsp-affine --transport-ratio 0.1 --inverse-temperature 80"
+)
+
 
 @dataclass(frozen=True)
 class DoctorCommand:
@@ -256,7 +262,7 @@ def _next(command, found, sampling):
     for option, value in given.items():
         if value is not None:
             words += [option, str(value)]
-    return shlex.join(words)
+    return f"{shlex.join(words)}\n{AMONG_CLUTTER}"
 
 
 def _report(found, sampling, min_side):

@@ -268,6 +268,7 @@ PAYS: dict[str, dict[str, Any]] = {
     "sees-all": {"backbone": "glyph-cnn-global"},
     "tuned-x0.1": {**TUNED, "backbone_learning_rate_multiplier": 0.1},
     "tuned": TUNED,
+    "tuned-long": {**TUNED, "steps": 3200, "steps_per_evaluation": 400},
     "random": {**TUNED, "backbone_weights": None},
 }
 # GSP's own settings: transport ratio in percent, inverse temperature; others.
@@ -446,7 +447,7 @@ STUDIES: dict[str, Study] = {
             "characters. In each row one thing differs from the first: the "
             "cells of a canvas, one of which is the letter (GSP's ratio is 0.4 "
             "of a cell); the pixels that a feature sees (43 of 48 in the first "
-            "row); how fast the network learns beside its head."
+            "row); how fast the network learns beside its head; for how long."
         ),
     ),
     **{dataset: _published(dataset) for dataset in PUBLISHED},
