@@ -383,6 +383,7 @@ STUDIES: dict[str, Study] = {
             ((*PAIRS, *PROXIES), ("gap", "gsp", "gsp-affine")),
             (("c2", "ms", "proxy-nca"), ("gsp-zsr",)),
             (("ms", "proxy-nca"), ("delf",)),
+            (("libc",), ("gap", "gsp", "xml")),
             (("c2-tuned",), ("gap", "gsp", "gsp-affine", "gsp-zsr", "delf")),
             (("c2-alone",), ("gap",)),
             (("c2",), POOLINGS),
