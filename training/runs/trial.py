@@ -35,7 +35,7 @@ POOLINGS: tuple[dict[str, Any], ...] = (
     {"pooling": "sim-pool"},
 )
 LOSSES: tuple[dict[str, Any], ...] = (
-    {"loss": "ms"},
+    {"loss": "ms", "proxy_learning_rate_multiplier": 100.0},
     # A head learns fast: 100 times its rate would throw proxies about.
     {"loss": "proxy-anchor", "proxy_learning_rate_multiplier": 5.0},
 )
@@ -142,9 +142,12 @@ class Trial:
         )
         tuned = _trained(step.recipe if step else head, self.tuning_steps)
         tuned = tuned.with_(cache_features=False, frozen="batch-norm")
-        tuned = tuned.with_(augmentation="mlrc-area")
-        lora = self._try("LoRA", [tuned.with_(lora_rank=8)], LORA_RATES)
+        tuned = tuned.with_(augmentation="mlrc-area", lora_rank=8)
+        # A head's best loss may be a poor one for all weights.
+        pairs = tuned.with_(**LOSSES[0])
+        lora = self._try("LoRA", [tuned, pairs], LORA_RATES)
         if lora is not None and not lora.note.startswith("stopped"):
+            tuned = lora.recipe.with_(lora_rank=None)
             self._try("fine-tuning", [tuned], TUNING_RATES)
         self._lengthen()
         best = self.best
@@ -199,7 +202,8 @@ class Trial:
 
     def _try(self, name, recipes, rates=(), more=None):
         """Scores a step in its first fold; None if there is no time for it."""
-        seconds = self._predicted(recipes[0]) * max(1, len(rates))
+        seconds = self._predicted(recipes[0])
+        seconds *= max(1, len({*recipes}) + len(rates) - 1)
         if self.steps and time.monotonic() + seconds > self.end:
             self.skipped[name] = seconds / 60
             print(f"{name}: not tried, needs {seconds / 60:.1f} min or more")

@@ -4,7 +4,7 @@ r"""How often is `training.advise` right, and how much time does it save?
         --collages emoji.zip \
         --backbones mobilenet-v2@0.35=mobilenet_v2_035.weights.h5
 
-The advice of ten minutes on each set of images, beside every step trained to
+The advice of a few minutes on each set of images, beside every step trained to
 its end with nothing stopped, on the same folds of classes. The advice is right
 if the step that it names, trained to its end, is at most one point of MAP@R
 below the best one. Glyphs are canvases of letters among symbols, and collages
@@ -44,11 +44,11 @@ class Settings(ExperimentSettings):
     """Classes of `glyphs` to write; 0: none."""
     crop_size: int = 96
     """Side of the images."""
-    minutes: float = 10.0
+    minutes: float = 8.0
     """Time of the advice."""
     steps: tuple[int, int] = (400, 150)
     """Steps of heads, and of LoRA and fine-tuning, for the advice."""
-    full_steps: tuple[int, int] = (1200, 900)
+    full_steps: tuple[int, int] = (800, 500)
     """The same, to the end."""
     folder: Path | None = None
     """Folder of the runs, kept; a temporary one by default."""
