@@ -34,7 +34,7 @@ from training.runs.trial import Trial
 class Settings(ExperimentSettings):
     """Images, networks, and the length of both trainings."""
 
-    data_dirs: tuple[Path, ...]
+    data_dirs: tuple[Path, ...] = ()
     """Folders or archives of images."""
     backbones: tuple[str, ...]
     """As for training.advise."""
