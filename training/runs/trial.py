@@ -69,8 +69,8 @@ class Step:
     note: str = ""
     """Why not all folds were scored, if so."""
     is_rising: bool = False
-    """Its last evaluation, or the last doubling of its training steps, gained
-    more than is worth it: more steps may gain more."""
+    """Twice the steps may gain what is worth it: the last doubling did, or
+    would if scores rose on as between the last two evaluations."""
 
     @property
     def map_at_r(self) -> float:
@@ -305,7 +305,9 @@ class Trial:
     def _is_rising(self, recipe):
         lines = self._run(recipe, 0).read_history()
         scores = [100 * line[f"val_{recipe.chosen_by}"] for line in lines]
-        return len(scores) > 1 and scores[-1] > max(scores[:-1]) + self.worth
+        if len(scores) < 2:
+            return False
+        return (scores[-1] - max(scores[:-1])) * len(scores) >= self.worth
 
     def _score(self, step, num_folds, half=None):
         """Adds the scores of further folds to a step."""
