@@ -144,24 +144,21 @@ class Gallery:
     def blocks(
         self, num_rows: int, selected: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields at most `num_rows` rows, float32, and their positions.
+        """Yields at most `num_rows` rows from the origin, and positions.
 
         `selected` (items,) are booleans, the rows to yield; `None`: all.
         """
-        start = 0
+        origin, start = self.origin, 0
         for part in self.parts:
-            inside: Any = slice(start, start + len(part))
-            count = len(part)
+            inside = np.arange(len(part))
             if selected is not None:
-                inside = np.flatnonzero(selected[inside])
-                count = len(inside)
-            for first in range(0, count, num_rows):
-                some: Any = slice(first, min(first + num_rows, count))
-                positions = np.arange(start + first, start + some.stop)
-                if selected is not None:
-                    some = inside[some]
-                    positions = start + some
-                yield part.rows(some), positions
+                inside = np.flatnonzero(selected[start : start + len(part)])
+            for first in range(0, len(inside), num_rows):
+                some: Any = slice(first, first + num_rows)
+                positions = start + inside[some]
+                # A slice, unlike a list of rows, copies nothing.
+                rows = part.rows(some if selected is None else inside[some])
+                yield rows - origin if origin.any() else rows, positions
             start += len(part)
 
     def centered_blocks(
@@ -171,16 +168,11 @@ class Gallery:
         # Kept until the gallery changes: they take as long as one search.
         if self._half_squares is None:
             self._half_squares = np.empty(len(self), "float32")
-            for rows, positions in self._from_origin(SQUARE_ROWS):
+            for rows, positions in self.blocks(SQUARE_ROWS):
                 squares = np.einsum("rs,rs->r", rows, rows)
                 self._half_squares[positions] = squares / 2
-        for rows, positions in self._from_origin(num_rows, selected):
-            yield rows, self._half_squares[positions], positions
-
-    def _from_origin(self, num_rows, selected=None):
-        origin = self.origin
         for rows, positions in self.blocks(num_rows, selected):
-            yield rows - origin if origin.any() else rows, positions
+            yield rows, self._half_squares[positions], positions
 
     def vectors(self, positions: np.ndarray) -> np.ndarray:
         """Returns embeddings by position, zeros for a negative one."""
@@ -230,13 +222,7 @@ def checked_items(
 
     The errors are those of `SearchIndex.upsert`.
     """
-    if ids is None:
-        raise ValueError(
-            "`ids` must name the items to replace. Received: ids=None."
-        )
-    embeddings = checked_embeddings(embeddings)
-    with np.errstate(over="ignore"):
-        embeddings = checked_embeddings(embeddings.astype("float32"))
+    embeddings = checked_rows(embeddings, "embeddings")
     count = len(embeddings)
     attributes = attributes or {}
     for name in attributes:
@@ -253,6 +239,13 @@ def checked_items(
     for name, values in attributes.items():
         columns[name] = checked_labels(values, count, name)
     return embeddings, columns
+
+
+def checked_rows(rows: Any, name: str) -> np.ndarray:
+    """Returns embeddings (items, size) in float32, finite there too."""
+    with np.errstate(over="ignore"):
+        rows = np.asarray(rows).astype("float32", copy=False)
+    return checked_embeddings(rows, name)
 
 
 def check_fits(

@@ -12,16 +12,15 @@ import numpy as np
 from keras_gsp.ops.extras import needed
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.gallery import as_list, check_fits, checked_ids
-from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES, ordered_exactly
+from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES
 from keras_gsp.retrieval.index.search_index import (
+    KEPT,
     Items,
     SearchIndex,
     blocks_of,
     nearest_of,
 )
 from keras_gsp.retrieval.index.where import Where, milvus_expression
-from keras_gsp.retrieval.matching import MatchThreshold
-from keras_gsp.retrieval.space import SpaceFingerprint
 
 _milvus = partial(needed, user="MilvusIndex", install="'keras-gsp[milvus]'")
 # Numbers in one message: Milvus refuses more than 64 MB.
@@ -30,9 +29,6 @@ BATCH_NUMBERS = 2**21
 READ_ROWS = 4096
 # A server's limits: bytes of a string, and neighbors of one query.
 MAX_TEXT, MAX_NEIGHBORS = 65_535, 16_384
-# The collection's properties that keep match and space, as JSON.
-PROPERTIES = {"match": "match_threshold", "space": "space"}
-KEPT: dict[str, Any] = {"match": MatchThreshold, "space": SpaceFingerprint}
 HNSW = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
 FLAT: dict[str, Any] = {"index_type": "FLAT", "params": {}}
 # Milvus's type of a column by the kind of a NumPy array, and what pads it.
@@ -261,7 +257,7 @@ class MilvusIndex(SearchIndex):
 
     def _keep(self, name, value):
         if self._size is not None:
-            kept = {PROPERTIES[name]: json.dumps(value and value.get_config())}
+            kept = {KEPT[name][0]: json.dumps(value and value.get_config())}
             self._call("alter_collection_properties", properties=kept)
 
     def _check_filled(self):
@@ -284,8 +280,8 @@ class MilvusIndex(SearchIndex):
                 f"Received: {self.collection!r} with {sorted(self._fields)}."
             )
         properties = description.get("properties", {})
-        for name, kind in KEPT.items():
-            if config := json.loads(properties.get(PROPERTIES[name], "null")):
+        for name, (key, kind) in KEPT.items():
+            if config := json.loads(properties.get(key, "null")):
                 setattr(self, f"_{name}", kind.from_config(config))
         if self._call("list_indexes"):
             self._call("load_collection")
@@ -324,16 +320,13 @@ class MilvusIndex(SearchIndex):
 def _ranked(query, hits, excluded):
     """Sorts a query's hits: tuples (exact distance, id, label)."""
     hits = [hit for hit in hits if hit["id"] != excluded]
-    hits.sort(key=lambda hit: hit["id"])
-    if not hits:
-        return []
-    rows = np.array([[hit["entity"]["embedding"] for hit in hits]], "float32")
-    places = np.arange(len(hits))[None]
-    distances, order = ordered_exactly(query[None], rows, places)
-    return [
-        (distance, hits[place]["id"], hits[place]["entity"]["label"])
-        for distance, place in zip(distances[0], order[0], strict=True)
-    ]
+    rows = np.array([hit["entity"]["embedding"] for hit in hits], "float32")
+    differences = rows.reshape(len(hits), len(query)) - query
+    squares = np.einsum("hs,hs->h", differences, differences)
+    return sorted(
+        (distance, hit["id"], hit["entity"]["label"])
+        for distance, hit in zip(np.sqrt(squares), hits, strict=True)
+    )
 
 
 def _connected(uri, token, timeout):

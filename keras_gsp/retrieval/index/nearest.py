@@ -97,7 +97,7 @@ def ordered_exactly(
     queries: np.ndarray,
     vectors: np.ndarray,
     indices: np.ndarray,
-    excluded: np.ndarray | None = None,
+    excluded: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Orders candidates by exact distance, then by index.
 
@@ -105,8 +105,7 @@ def ordered_exactly(
     `excluded` is one index to leave out for each query. Returns distances and
     indices, infinity and -1 for none.
     """
-    if excluded is not None:
-        indices = np.where(indices == excluded[:, None], -1, indices)
+    indices = np.where(indices == excluded[:, None], -1, indices)
     differences = vectors - queries[:, None, :]
     squares = np.einsum("qcs,qcs->qc", differences, differences)
     distances = np.where(indices < 0, np.float32(np.inf), np.sqrt(squares))

@@ -9,13 +9,13 @@ import numpy as np
 from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.retrieval.index.gallery import Gallery, checked_items
+from keras_gsp.retrieval.index.search_index import KEPT
 from keras_gsp.retrieval.index.stored_vectors import StoredVectors
-from keras_gsp.retrieval.matching import MatchThreshold
-from keras_gsp.retrieval.space import SpaceFingerprint
 from keras_gsp.retrieval.verification import INDEX, verify
 from keras_gsp.storage.checksums import write_checksums
 
 FORMAT = 4
+KEPT_IN_FILES = KEPT | {"preprocessing": ("preprocessing", Preprocessing)}
 # Rows that are written at once.
 WRITTEN_ROWS = 2**16
 
@@ -41,11 +41,10 @@ def save_gallery(index: Any, folder: Path, facts: dict[str, Any]) -> None:
         "added": gallery.num_added,
         "low": gallery.low.tolist(),
         "high": gallery.high.tolist(),
-        "match_threshold": index.match and index.match.get_config(),
     }
-    for name in ("space", "preprocessing"):
+    for name, (key, _) in KEPT_IN_FILES.items():
         if (value := getattr(index, name)) is not None:
-            facts[name] = value.get_config()
+            facts[key] = value.get_config()
     text = json.dumps(facts, indent=2)
     (folder / INDEX).write_text(text + "\n", encoding="utf-8")
     write_checksums(folder)
@@ -53,11 +52,6 @@ def save_gallery(index: Any, folder: Path, facts: dict[str, Any]) -> None:
 
 def saved_facts(folder: Path, kind: str, *, is_mapped: bool) -> dict[str, Any]:
     """Verifies a saved index of a kind and returns its `index.json`."""
-    if not (folder / INDEX).is_file():
-        raise FileNotFoundError(
-            "`path` must be a folder that an index was saved to. Received: "
-            f"{str(folder)!r}, without {INDEX}."
-        )
     facts = verify(folder, skip=("embeddings.npy",) if is_mapped else ())
     found = facts.get("kind"), facts.get("format")
     if found != (kind, FORMAT):
@@ -74,13 +68,9 @@ def read_gallery(
     """Fills an empty index from a folder; see `ExactIndex.load`."""
     try:
         index.gallery = _read(folder, facts, is_mapped)
-        if facts.get("match_threshold") is not None:
-            match = MatchThreshold.from_config(facts["match_threshold"])
-            index.match = match
-        index.space = SpaceFingerprint.from_config(facts.get("space"))
-        if facts.get("preprocessing") is not None:
-            cut = Preprocessing.from_config(facts["preprocessing"])
-            index.preprocessing = cut
+        for name, (key, kind) in KEPT_IN_FILES.items():
+            if config := facts.get(key):
+                setattr(index, name, kind.from_config(config))
     except (EOFError, KeyError, OSError, TypeError, ValueError) as error:
         raise ValueError(
             f"{str(folder)!r} must hold an index as it was saved, plain arrays "

@@ -5,15 +5,22 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from keras import ops
 
-from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.retrieval.index.gallery import as_list, checked_items
+from keras_gsp.retrieval.index.gallery import (
+    as_list,
+    checked_items,
+    checked_rows,
+)
 from keras_gsp.retrieval.index.where import Where
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 from keras_gsp.retrieval.space import SpaceFingerprint, checked_space
 
+# What an index keeps beside its items: names in files, and classes.
+KEPT: dict[str, tuple[str, Any]] = {
+    "match": ("match_threshold", MatchThreshold),
+    "space": ("space", SpaceFingerprint),
+}
 # Embeddings, labels, ids and attributes.
 Items = tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]
 
@@ -137,9 +144,8 @@ class SearchIndex:
                 number of ids than of queries, an unknown column.
         """
         queries = self._checked(queries, k)
-        excluded = [None] * len(queries)
-        if exclude_ids is not None:
-            excluded = as_list(exclude_ids)
+        nobody = [None] * len(queries)
+        excluded = nobody if exclude_ids is None else as_list(exclude_ids)
         if len(excluded) != len(queries):
             raise ValueError(
                 "`exclude_ids` must hold one id for each query. Received: "
@@ -236,10 +242,7 @@ class SearchIndex:
     def _checked(self, queries, k):
         self._check_filled()
         check_count(k=k)
-        if not isinstance(queries, np.ndarray):
-            queries = ops.convert_to_numpy(queries)
-        queries = queries[None] if queries.ndim == 1 else queries
-        queries = checked_embeddings(queries, "queries").astype("float32")
+        queries = checked_rows(np.atleast_2d(queries), "queries")
         if queries.shape[1] != self.embedding_size:
             raise ValueError(
                 "`queries` must have the size of the gallery's embeddings, "
