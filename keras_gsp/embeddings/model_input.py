@@ -1,8 +1,10 @@
-"""The input of a model, for building another model from it."""
+"""The input and the embedding of a model, to build another model from."""
 
 from typing import Any
 
 import keras
+
+from keras_gsp.embeddings.labeled_batches import embedding_of
 
 
 def input_of(model: keras.Model) -> Any:
@@ -14,3 +16,12 @@ def input_of(model: keras.Model) -> Any:
     if isinstance(model, keras.Sequential):  # It has no `input`.
         return model.inputs[0]
     return model.input
+
+
+def embedding_tensor(encoder: keras.Model) -> Any:
+    """Returns the symbolic embedding of a built functional encoder."""
+    is_sequential = isinstance(encoder, keras.Sequential)  # It has no `output`.
+    outputs = encoder.outputs if is_sequential else encoder.output
+    if isinstance(outputs, list | tuple) and len(outputs) == 1:
+        outputs = outputs[0]
+    return embedding_of(outputs)

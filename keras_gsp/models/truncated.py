@@ -6,8 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.labeled_batches import embedding_of
-from keras_gsp.embeddings.model_input import input_of
+from keras_gsp.embeddings.model_input import embedding_tensor, input_of
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.ops.arguments import check_integer
 from keras_gsp.ops.normalization import normalize
@@ -50,7 +49,7 @@ def truncate_encoder(encoder: keras.Model, size: int | None) -> keras.Model:
     if size is None:
         return encoder
     check_integer(least=1, truncate_to=size)
-    embedding = _output_of(encoder)
+    embedding = embedding_tensor(encoder)
     if size > embedding.shape[-1]:
         raise ValueError(
             "`truncate_to` must be at most the embedding size, "
@@ -68,16 +67,10 @@ def normalization_of(encoder: keras.Model) -> Any:
     """Returns how an encoder normalizes its embeddings; `"l2"` if unknown."""
     if not encoder.built:
         return "l2"
-    last = _output_of(encoder)._keras_history.operation
+    last = embedding_tensor(encoder)._keras_history.operation
     return getattr(last, "normalization", "l2")
 
 
 def truncated(embeddings: Any, size: int, normalization: Any) -> np.ndarray:
     """Returns the first coordinates of embeddings, normalized anew."""
     return ops.convert_to_numpy(normalize(embeddings[:, :size], normalization))
-
-
-def _output_of(encoder):
-    """The symbolic embedding."""
-    is_sequential = isinstance(encoder, keras.Sequential)
-    return embedding_of(encoder.outputs[0] if is_sequential else encoder.output)

@@ -15,8 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.labeled_batches import embedding_of
-from keras_gsp.embeddings.model_input import input_of
+from keras_gsp.embeddings.model_input import embedding_tensor, input_of
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
 
@@ -116,10 +115,15 @@ def explain(
 
 
 class PrototypeParts:
-    """Computes the fields of an `Explanation`; see `explain`."""
+    """Computes the fields of an `Explanation`."""
 
     def __init__(self, encoder: keras.Model) -> None:
-        embedding = _embedding_tensor(encoder)
+        if not getattr(encoder, "inputs", None):
+            raise ValueError(
+                "`encoder` must be a functional Keras model. "
+                f"Received: {type(encoder).__name__}."
+            )
+        embedding = embedding_tensor(encoder)
         self.pooling, pooled = _pooling_before(embedding)
         features = self.pooling.input
         self.model = keras.Model(
@@ -162,43 +166,24 @@ class PrototypeParts:
         return embedding, parts * scale[:, None, None], maps
 
 
-def _embedding_tensor(encoder):
-    if not isinstance(encoder, keras.Model) or not hasattr(encoder, "inputs"):
-        raise ValueError(
-            "`encoder` must be a functional Keras model. "
-            f"Received: {type(encoder).__name__}."
-        )
-    outputs = encoder.outputs
-    if not isinstance(encoder, keras.Sequential):  # It has no `output`.
-        outputs = encoder.output
-    if isinstance(outputs, list | tuple) and len(outputs) == 1:
-        outputs = outputs[0]
-    return embedding_of(outputs)
-
-
 def _pooling_before(embedding):
     """The pooling before the embedding or its normalization, and its output."""
-    tensor = embedding
-    for _ in range(2):
-        layer = tensor._keras_history.operation
-        if hasattr(layer, "transport_plan"):
-            _check_pools_its_features(layer)
-            return layer, tensor
-        if not _is_normalization(layer):
-            break
+    tensor, layer = embedding, embedding._keras_history.operation
+    if hasattr(layer, "normalization") or (
+        isinstance(layer, keras.layers.UnitNormalization)
+        and layer.axis in (-1, 1)
+    ):
         tensor = layer.input
+        layer = tensor._keras_history.operation
+    if hasattr(layer, "transport_plan"):
+        _check_pools_its_features(layer)
+        return layer, tensor
     raise ValueError(
         "`encoder` must end in GeneralizedSumPooling and at most a "
         "normalization: only then do contributions add up. "
         f"Received: an embedding from {type(layer).__name__} "
         f"{layer.name!r}."
     )
-
-
-def _is_normalization(layer):
-    if isinstance(layer, keras.layers.UnitNormalization):
-        return layer.axis in (-1, 1)
-    return hasattr(layer, "normalization")
 
 
 def _check_pools_its_features(pooling):

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_gsp.data.preprocessing import CUT, preprocessing_of
-from keras_gsp.embeddings.labeled_batches import embedding_of
+from keras_gsp.embeddings.model_input import embedding_tensor
 
 # Settings of a layer that do not change what it computes.
 _IDLE = ("name", "trainable", "dtype", "seed", "batch_shape", "dropout", "rate")
@@ -37,11 +37,9 @@ class SpaceFingerprint:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_config(
-        cls, config: dict[str, Any] | None
-    ) -> "SpaceFingerprint | None":
-        """Makes a fingerprint from `get_config`, `None` from `None`."""
-        return None if config is None else cls(**config)
+    def from_config(cls, config: dict[str, Any]) -> "SpaceFingerprint":
+        """Makes a fingerprint from `get_config`."""
+        return cls(**config)
 
 
 class WithSpace:
@@ -55,8 +53,8 @@ class WithSpace:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Makes an instance from `get_config`."""
-        space = SpaceFingerprint.from_config(config.get("space"))
-        return cls(**config | {"space": space})
+        space = config.get("space")
+        return cls(**config | {"space": space and SpaceFingerprint(**space)})
 
 
 def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
@@ -102,11 +100,12 @@ def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
     layers = list(encoder._flatten_layers(include_self=False))
     found = [getattr(layer, "normalization", None) for layer in layers]
     cut: Any = preprocessing_of(encoder)
+    inputs = getattr(encoder, "inputs", None)
     return SpaceFingerprint(
         weights=_digest(_weight(one) for one in encoder.weights),
         layers=_digest(map(_settings, layers)),
         normalization=next((one for one in reversed(found) if one), None),
-        embedding_size=_embedding_size(encoder),
+        embedding_size=embedding_tensor(encoder).shape[-1] if inputs else None,
         preprocessing=cut and {name: getattr(cut, name) for name in CUT},
     )
 
@@ -182,11 +181,3 @@ def _digest(parts):
     """A hash of parts in any order: layers have one order in each process."""
     digests = sorted(hashlib.sha256(part).digest() for part in parts)
     return hashlib.sha256(b"".join(digests)).hexdigest()[:16]
-
-
-def _embedding_size(encoder):
-    inputs = getattr(encoder, "inputs", None)
-    if not inputs:
-        return None
-    inputs = inputs[0] if len(inputs) == 1 else inputs
-    return embedding_of(encoder.compute_output_spec(inputs)).shape[-1]

@@ -10,6 +10,7 @@ from keras_gsp.data.crops import evaluation_window
 from keras_gsp.data.decoding import MAX_PIXELS, cut_encoded, num_pixels
 from keras_gsp.data.preprocessing import agreed, preprocessing_of
 from keras_gsp.embeddings.labeled_batches import embedding_of
+from keras_gsp.embeddings.model_input import embedding_tensor
 from keras_gsp.models.lora import merge_lora
 from keras_gsp.models.truncated import truncate_encoder
 from keras_gsp.ops.arguments import check_count
@@ -221,9 +222,7 @@ class ServedEncoder:
         self.crop_fraction = _expected_crop(
             encoder, index, crop_fraction, self.image_shape[:2]
         )
-        self.embedding_size = embedding_of(
-            encoder.compute_output_spec(encoder.inputs[0])
-        ).shape[-1]
+        self.embedding_size = embedding_tensor(encoder).shape[-1]
 
     @property
     def dtype(self) -> str:
