@@ -41,7 +41,7 @@ class RetrievalGuarantee(WithSpace):
     Both hold on average over classes, not for each, if the classes of the
     gallery and of the held-out images are drawn alike. Images of one class
     are not independent, hence the quantile is over classes (hierarchical
-    conformal prediction). With the scores s_ci of C held-out classes,
+    conformal prediction),
 
     ```
     radius = inf { r : sum_c 1/n_c sum_i [s_ci <= r] >= (1 - a) (C + 1) }
@@ -69,18 +69,13 @@ class RetrievalGuarantee(WithSpace):
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(60), 4)
     images = np.eye(60)[labels] + 0.1 * rng.normal(size=(240, 60))
-    encoder = keras.Sequential(
-        [keras.Input((60,)), keras.layers.UnitNormalization()]
-    )
-    known = labels < 30
-    index = gsp.retrieval.ExactIndex.from_encoder(
-        encoder, (images[known], labels[known])
-    )
+    encoder = keras.Sequential([keras.Input((60,)), keras.layers.Identity()])
+    known = images[:120], labels[:120]
+    index = gsp.retrieval.ExactIndex.from_encoder(encoder, known)
     guarantee = gsp.retrieval.RetrievalGuarantee.calibrate(
-        encoder, index, (images[~known], labels[~known]), coverage=0.95
+        encoder, index, (images[120:], labels[120:]), coverage=0.95
     )
-    queries = encoder.predict(np.eye(60)[[0, 45]], verbose=0)
-    found = index.search(queries, k=20)
+    found = index.search(np.eye(60)[[0, 45]], k=20)
     assert guarantee.set_sizes(found.distances)[0] >= 4
     assert guarantee.is_covered(found.distances).tolist() == [True, False]
     ```
@@ -137,9 +132,9 @@ class RetrievalGuarantee(WithSpace):
             seed: seed of the drawing. Default 0.
 
         Raises:
-            ValueError: an empty gallery, a gallery of another encoder, a
-                class on both sides, too few held-out classes for the coverage
-                or the rate, or a rate out of its range.
+            ValueError: an empty gallery or one of another encoder, a class on
+                both sides, too few held-out classes for the coverage or the
+                rate, or a rate out of its range.
         """
         check_interval("(0, 1)", coverage=coverage)
         check_interval("(0, 1)", false_alarm_rate=false_alarm_rate)

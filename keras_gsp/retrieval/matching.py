@@ -24,10 +24,9 @@ class MatchThreshold(WithSpace):
     """Distance threshold that decides whether a neighbor is a match.
 
     A search also returns neighbors for a query of a class that the gallery
-    does not hold. A neighbor is a match if its distance is at most
-    `distance`. The threshold belongs to the encoder: a new class is enrolled
-    by adding its embeddings to the index. Set it as the `match` of an index:
-    searches then return `is_match`, and `save` and exports write it.
+    does not hold; a match is at a distance of at most `distance`. As the
+    `match` of an index it gives searches `is_match`, and is saved and
+    exported. New classes are enrolled by adding their embeddings.
 
     Args:
         distance: largest Euclidean distance of a match, at least 0.
@@ -49,9 +48,9 @@ class MatchThreshold(WithSpace):
     import numpy as np
     import keras_gsp as gsp
 
-    rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(20), 5)
-    held_out = np.eye(20)[labels] + 0.05 * rng.normal(size=(100, 20))
+    noise = 0.05 * np.random.default_rng(0).normal(size=(100, 20))
+    held_out = np.eye(20)[labels] + noise
     threshold = gsp.retrieval.MatchThreshold.calibrated(
         held_out, labels, false_accept_rate=0.01
     )
@@ -106,8 +105,8 @@ class MatchThreshold(WithSpace):
                 kept. Default `None`: unknown.
 
         Returns:
-            A `MatchThreshold`, exact for any number of pairs. The distances
-            of all accepted pairs of different classes are kept in memory.
+            A `MatchThreshold`, exact; the distances of all accepted pairs of
+            different classes are kept in memory.
 
         Raises:
             TypeError: labels that are neither numbers nor strings.
@@ -154,18 +153,15 @@ class MatchThreshold(WithSpace):
 def checked_match(
     match: Any, space: SpaceFingerprint | None = None
 ) -> MatchThreshold | None:
-    """Returns a threshold or `None`, and raises `TypeError` otherwise.
-
-    Refuses that of another `space` with `ValueError`.
-    """
-    if match is None:
-        return None
-    if isinstance(match, MatchThreshold):
+    """Returns a threshold or `None`, unless it is of another `space`."""
+    if not isinstance(match, MatchThreshold | None):
+        raise TypeError(
+            "`match` must be a MatchThreshold or None. "
+            f"Received: match={match!r}."
+        )
+    if match is not None:
         check_same_space(match.space, space, "match")
-        return match
-    raise TypeError(
-        f"`match` must be a MatchThreshold or None. Received: match={match!r}."
-    )
+    return match
 
 
 def _smallest_negatives(pairs, count):

@@ -19,11 +19,10 @@ _IDLE_ENDINGS = ("_initializer", "_regularizer", "_constraint", "_config")
 class SpaceFingerprint:
     """What decides where an encoder embeds an image.
 
-    Distances between embeddings of two encoders mean nothing. Indexes of
-    `from_encoder` and exports carry the fingerprint of their encoder and
-    refuse another one. `None` in its place, as of an index of bare arrays, is
-    an unknown space, which fits every encoder. `weights` and `layers` are
-    hashes, `preprocessing` the height, width and crop fraction.
+    Indexes of `from_encoder` and exports carry it and refuse another encoder.
+    `None` in its place, as of an index of bare arrays, is an unknown space,
+    which fits every encoder. `weights` and `layers` are hashes,
+    `preprocessing` the height, width and crop fraction.
     """
 
     weights: str
@@ -78,12 +77,10 @@ def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
     import numpy as np
     import keras_gsp as gsp
 
-    def encoder():
-        return keras.Sequential(
-            [keras.Input((4,)), keras.layers.Dense(2, name="projection")]
-        )
-
-    old, new = encoder(), encoder()
+    old, new = (
+        keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        for _ in range(2)
+    )
     index = gsp.retrieval.ExactIndex.from_encoder(
         old, (np.eye(4), list("abcd"))
     )
@@ -129,10 +126,7 @@ def check_space(encoder: Any, holder: Any, name: str = "index") -> None:
 def check_same_space(
     made: SpaceFingerprint | None, other: SpaceFingerprint | None, name: str
 ) -> None:
-    """Raises `ValueError` for two known spaces that differ.
-
-    `made` is that of what `name` names, `other` that of the encoder.
-    """
+    """Raises `ValueError` unless `name` was made by the other's encoder."""
     if made is None or other is None or made == other:
         return
     differing = [
@@ -145,16 +139,6 @@ def check_same_space(
         f"`{name}` must hold the embedding space of the encoder. Received: "
         f"made by another encoder: {'; '.join(differing)}. Embed it again, or "
         "carry it over with `gsp.retrieval.upgrade`."
-    )
-
-
-def checked_space(space: Any) -> SpaceFingerprint | None:
-    """Returns a fingerprint or `None`, and raises `TypeError` otherwise."""
-    if space is None or isinstance(space, SpaceFingerprint):
-        return space
-    raise TypeError(
-        "`space` must be a SpaceFingerprint, as `space_fingerprint(encoder)` "
-        f"returns it, or None. Received: space={space!r}."
     )
 
 

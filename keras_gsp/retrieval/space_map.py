@@ -66,23 +66,18 @@ def certified_map(
     fit, choose, certify = _parts(labels)
 
     def scored(part, queries, items):
-        index = ExactIndex(items, labels[part])
-        return own_map_at_r(index, queries, labels[part], index.ids())
+        index = ExactIndex(items[part], labels[part])
+        return own_map_at_r(index, queries[part], labels[part], index.ids())
 
-    mapped = {
-        kind: fitted_map(kind, new[fit], old[fit])(new[choose])
-        for kind in KINDS
-    }
-    best = max(
-        KINDS, key=lambda kind: scored(choose, mapped[kind], old[choose]).mean()
-    )
-    line = _line(mapped[best], old[choose], new[choose], labels[choose])
+    mapped = {k: fitted_map(k, new[fit], old[fit])(new) for k in KINDS}
+    best = max(KINDS, key=lambda k: scored(choose, mapped[k], old).mean())
+    line = _line(*(x[choose] for x in (mapped[best], old, new, labels)))
     both = fit | choose
     space_map = fitted_map(best, new[both], old[both])
     rows = {
-        "old": scored(certify, old[certify], old[certify]),
-        "mapped": scored(certify, space_map(new[certify]), old[certify]),
-        "new": scored(certify, new[certify], new[certify]),
+        "old": scored(certify, old, old),
+        "mapped": scored(certify, space_map(new), old),
+        "new": scored(certify, new, new),
     }
     classes = labels[certify]
     return dataclasses.replace(space_map, line=line), {

@@ -127,13 +127,15 @@ def suspects(
             "`num_neighbors` must be at least 2 and below the number of items, "
             f"{len(rows)}. Received: num_neighbors={num_neighbors}."
         )
-    if index is not None and len(index) != len(rows):
+    rows = unit_rows(rows, "embeddings")
+    index = ExactIndex(rows) if index is None else index
+    if len(index) != len(rows):
         raise ValueError(
             "`index` must hold the same items. "
             f"Received: {len(index)} and {len(rows)} items."
         )
-    rows = unit_rows(rows, "embeddings")
-    near, distances = _neighbors(rows, num_neighbors, index)
+    near = index.search(rows, num_neighbors, exclude_ids=index.ids()).indices
+    distances = np.linalg.norm(rows[near] - rows[:, None], axis=2)
     own, other, best = _probabilities(rows, codes, sizes)
     means = np.maximum(np.bincount(codes, own) / sizes, 1e-30)
     scores = np.where(sizes[codes] == 1, 1.0, own / means[codes])
@@ -161,17 +163,6 @@ def _first(values, is_found):
     """Positions of what is found, the smallest value first."""
     found = np.flatnonzero(is_found)
     return found[np.argsort(values[found], kind="stable")]
-
-
-def _neighbors(rows, count, index):
-    """Positions and distances of other items, (items, count), each sorted."""
-    index = ExactIndex(rows) if index is None else index
-    found = index.search(rows, count + 1)
-    # An item is its own neighbor, or a duplicate pushed it out: one too many.
-    is_own = found.indices == np.arange(len(rows))[:, None]
-    order = np.argsort(is_own, axis=1, kind="stable")[:, :count]
-    near = np.take_along_axis(found.indices, order, axis=1)
-    return near, np.linalg.norm(rows[near] - rows[:, None], axis=2)
 
 
 def _probabilities(rows, codes, sizes):
@@ -207,8 +198,7 @@ def _probabilities(rows, codes, sizes):
         own = shares[places].astype("float64")
         shares[places] = -1
         parts.append((own, shares.max(axis=1), shares.argmax(axis=1)))
-    own, other, best = map(np.concatenate, zip(*parts, strict=True))
-    return own, other, best
+    return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _directions(sums):

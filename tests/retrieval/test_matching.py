@@ -67,32 +67,26 @@ def test_no_neighbor_is_no_match():
     assert found.tolist() == [[True, True, False, False, False]]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_bad_thresholds_are_refused():
+    for arguments, message in [
         ((np.nan, 0.1, 0.9, 1, 1), "distance=nan"),
         ((-1.0, 0.1, 0.9, 1, 1), "distance=-1.0"),
         ((1.0, 1.0, 0.9, 1, 1), "false_accept_rate=1.0"),
         ((1.0, 0.1, 1.9, 1, 1), "true_accept_rate=1.9"),
         ((1.0, 0.1, 0.9, 0, 1), "num_positive_pairs=0"),
-    ],
-)
-def test_bad_thresholds_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        MatchThreshold(*arguments)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            MatchThreshold(*arguments)
 
 
-def test_too_few_pairs_for_the_rate_are_refused():
+def test_a_rate_that_no_distance_has_is_refused():
     points, labels = noisy_set(0, count=12)
     _, far = pair_distances(points, labels)
-    with pytest.raises(ValueError, match=f"{len(far)} pairs.*at least"):
-        MatchThreshold.calibrated(points, labels, false_accept_rate=1e-3)
-    with pytest.raises(ValueError, match="false_accept_rate=0"):
-        MatchThreshold.calibrated(points, labels, false_accept_rate=0)
-
-
-def test_identical_classes_cannot_be_told_apart():
-    with pytest.raises(ValueError, match="32 pairs are identical"):
-        MatchThreshold.calibrated(
-            np.ones((12, 3)), [0, 1, 1] * 4, false_accept_rate=0.5
-        )
+    equal = np.ones((12, 3)), [0, 1, 1] * 4
+    for data, rate, message in [
+        ((points, labels), 1e-3, f"{len(far)} pairs.*at least"),
+        ((points, labels), 0, "false_accept_rate=0"),
+        (equal, 0.5, "32 pairs are identical"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            MatchThreshold.calibrated(*data, false_accept_rate=rate)

@@ -80,14 +80,13 @@ class GalleryIndex(SearchIndex):
             encoder: Keras model, images to embeddings (or to a dict with
                 `"embedding"`).
             dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
-                (images, labels) batches, or a tuple of two arrays, of which
-                the first may hold names of image files: they are cut as the
-                encoder expects (`gsp.data.preprocessing_of`).
+                (images, labels) batches, or a tuple of two arrays; names of
+                image files are cut as the encoder expects
+                (`gsp.data.preprocessing_of`).
             ids: one id for each image, in order. Default `None`: positions.
             batch_size: images embedded at once when arrays are given.
             attributes: as for the class.
-            truncate_to: number of leading coordinates to keep, normalized
-                anew; queries must be embedded by
+            truncate_to: number of leading coordinates to keep; queries need
                 `gsp.models.truncate_encoder(encoder, truncate_to)`. Default
                 `None`: all.
             **options: the other keyword arguments of the class.
@@ -169,9 +168,8 @@ class GalleryIndex(SearchIndex):
         Args:
             path: the folder.
             mmap: whether the vectors stay on disk, for a gallery larger than
-                memory: searches read them from there, and their checksum is
-                not compared. The folder must not change. An engine's own
-                files are read whole. Default `False`.
+                memory; their checksum is not compared, and the folder must not
+                change. An engine's own files are read whole. Default `False`.
 
         Raises:
             FileNotFoundError: no index there.
@@ -250,9 +248,7 @@ class GalleryIndex(SearchIndex):
 class ExactIndex(GalleryIndex):
     """Finds the nearest gallery items of a query by comparing with all.
 
-    A search needs about 100 MB beside the gallery, and a few milliseconds for
-    a query among a few hundred thousand items. `FaissIndex`, `ScannIndex` and
-    `MilvusIndex` search larger galleries.
+    A search needs about 100 MB beside the gallery.
 
     Args:
         embeddings: (items, size), finite. Default `None`: an empty index.
@@ -261,12 +257,10 @@ class ExactIndex(GalleryIndex):
             the number of items added before.
         attributes: arrays (items,) of numbers or strings by name, to filter
             searches by. Default `None`: none.
-        storage: `"float32"`, or `"float16"` for half the memory (11 bits of
-            each number), or `"int8"` for a quarter (8 bits); `search_recall`
-            measures the loss. Default `"float32"`.
-        match: `MatchThreshold` calibrated for the encoder, with which
-            searches return `is_match`; saved with the index, and may be
-            assigned later. Default `None`.
+        storage: `"float32"`, `"float16"` (11 bits of each number) or `"int8"`
+            (8 bits); `search_recall` measures the loss. Default `"float32"`.
+        match: `MatchThreshold` with which searches return `is_match`. Default
+            `None`.
 
     Raises:
         TypeError: labels, ids or attributes that are neither numbers nor
@@ -286,15 +280,11 @@ class ExactIndex(GalleryIndex):
         ids=["a", "b", "c"],
         attributes={"year": [2019, 2021, 2024]},
     )
-    found = index.search(np.array([[0.9, 0.1, 0.0]]), k=2)
-    assert found.ids.tolist() == [["a", "b"]]
-    assert found.labels.tolist() == [["cat", "dog"]]
-
     recent = {"year": slice(2020, None), "label": ["dog", "cow"]}
-    assert index.search(np.eye(3)[:1], k=1, where=recent).ids == [["b"]]
+    found = index.search([0.9, 0.1, 0.0], k=1, where=recent)
+    assert found.ids.tolist() == [["b"]] and found.labels == [["dog"]]
     index.upsert(np.eye(3)[:1], ["owl"], ["c"], {"year": [2025]})
     assert index.delete(["a", "unknown"]) == 1
-    assert index.search(np.eye(3)[:1], k=1).labels == [["owl"]]
     ```
     """
 

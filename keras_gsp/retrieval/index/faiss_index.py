@@ -41,8 +41,8 @@ class FaissIndex(ApproximateIndex):
         parameters: faiss's search parameters, for example `"nprobe=16"`
             (clusters to look into), `"efSearch=64"` (width of the graph
             search) or both, separated by commas. Default `None`: faiss's own.
-        rescore: candidates of a compact code to compare exactly, at least 1.
-            Default `None`: ten times k, at least 100. Only for codes.
+        rescore: candidates of a code to compare exactly, at least 1. Default
+            `None`: ten times k, at least 100.
         **options: `attributes`, `storage` and `match`, as for `ExactIndex`.
 
     Raises:

@@ -41,11 +41,10 @@ class MilvusIndex(SearchIndex):
 
     Needs pymilvus (`pip install 'keras-gsp[milvus]'`). A path opens a database
     embedded in this process, which no other process can open at the same
-    time; `http://host:19530` is a server or cluster. All calls are the same.
+    time; `http://host:19530` is a server or cluster.
 
-    Milvus finds most of the nearest items with an HNSW graph, once `build`
-    was called; before, it compares with all items. The items found are
-    ordered by exact distance, then by id.
+    Milvus finds most of the nearest items with an HNSW graph once `build` was
+    called; before, it compares with all items.
 
     Args:
         uri: path ending in `.db`, or `http://...` or `https://...`.

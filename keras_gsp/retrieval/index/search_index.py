@@ -14,7 +14,7 @@ from keras_gsp.retrieval.index.gallery import (
 )
 from keras_gsp.retrieval.index.where import Where
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
-from keras_gsp.retrieval.space import SpaceFingerprint, checked_space
+from keras_gsp.retrieval.space import SpaceFingerprint
 
 # What an index keeps beside its items: names in files, and classes.
 KEPT: dict[str, tuple[str, Any]] = {
@@ -29,19 +29,18 @@ Items = tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]
 class Neighbors:
     """The nearest gallery items of each query, nearest first.
 
-    All arrays are (queries, k), with k at most the number of gallery items.
-    Row i holds `counts[i]` neighbors and padding after them: index -1,
-    distance infinity, id and label -1 or the empty string.
+    Arrays are (queries, k), k at most the number of items. Row i holds
+    `counts[i]` neighbors and padding after them: index -1, distance infinity,
+    id and label -1 or the empty string.
 
     Attributes:
         ids: ids of the gallery items.
         labels: their labels.
         distances: Euclidean distances, float32.
-        indices: positions in the gallery; all -1 for `MilvusIndex`, which
-            has none.
+        indices: positions in the gallery; -1 for `MilvusIndex`.
         counts: (queries,), number of neighbors found.
-        is_match: whether each is within the index's threshold `match`, and so
-            of the query's class; `None` for an index without one.
+        is_match: whether each is within the index's threshold `match`; `None`
+            without one.
     """
 
     ids: np.ndarray
@@ -81,10 +80,7 @@ class SearchIndex:
 
     @property
     def match(self) -> MatchThreshold | None:
-        """Threshold with which searches return `is_match`, or `None`.
-
-        Saved with the gallery; may be assigned.
-        """
+        """Threshold of `is_match`, saved with the gallery; may be assigned."""
         return self._match
 
     @match.setter
@@ -94,15 +90,17 @@ class SearchIndex:
 
     @property
     def space(self) -> SpaceFingerprint | None:
-        """Fingerprint of the encoder, `None` if unknown.
-
-        Saved with the gallery; may be assigned.
-        """
+        """The encoder's, saved with the gallery; may be assigned."""
         return self._space
 
     @space.setter
     def space(self, space: SpaceFingerprint | None) -> None:
-        checked_match(self.match, checked_space(space))
+        if not isinstance(space, SpaceFingerprint | None):
+            raise TypeError(
+                "`space` must be what `space_fingerprint(encoder)` returns, or "
+                f"None. Received: space={space!r}."
+            )
+        checked_match(self.match, space)
         self._space = space
         self._keep("space", space)
 
@@ -226,7 +224,6 @@ class SearchIndex:
         raise NotImplementedError
 
     def _put(self, rows: np.ndarray, columns: dict[str, np.ndarray]) -> None:
-        """Adds items of `checked_items`."""
         raise NotImplementedError
 
     def _keep(self, name: str, value: Any) -> None:

@@ -105,8 +105,8 @@ def map_at_r(
     neighbors: Neighbors, labels: np.ndarray, num_positives: np.ndarray
 ) -> np.ndarray:
     """Returns the MAP@R of each query, NaN without a positive."""
-    is_there = np.arange(neighbors.labels.shape[1]) < neighbors.counts[:, None]
-    is_correct = (neighbors.labels == labels[:, None]) & is_there
+    is_correct = neighbors.labels == labels[:, None]
+    is_correct &= np.isfinite(neighbors.distances)
     queries, ranks = np.nonzero(is_correct)
     scores = ranked_scores(queries, ranks + 1, num_positives)["map_at_r"]
     return np.where(num_positives > 0, scores, np.nan)

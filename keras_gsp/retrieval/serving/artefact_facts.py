@@ -91,12 +91,12 @@ def _model_card(facts):
         "Data and training": _data(facts),
         "Protocol and scores": _scores(facts),
         "Files and preparation": _preparation(facts),
-        "Limits": [f"- {limit}" for limit in facts.get("limits", _LIMITS)],
+        "Limits": [f"- {limit}" for limit in _LIMITS],
     }
-    parts = [_front_matter(facts) + "# Model card\n"]
-    for title, lines in sections.items():
-        parts.append("\n".join([f"## {title}", "", *lines]) + "\n")
-    return "\n".join(parts)
+    lines = [*_front_matter(facts), "# Model card", ""]
+    for title, section in sections.items():
+        lines += [f"## {title}", "", *section, ""]
+    return "\n".join(lines)
 
 
 def _front_matter(facts):
@@ -108,7 +108,7 @@ def _front_matter(facts):
     }
     if facts.get("license"):
         values["license"] = facts["license"]
-    scores = facts.get("scores", {})
+    scores, recipe = facts.get("scores", {}), facts.get("recipe", {})
     metrics: list[dict[str, Any]] = [
         {"type": name, "name": name, "value": scores[name]}
         for name in _SCORES[:-1]
@@ -118,7 +118,6 @@ def _front_matter(facts):
         ends = [scores["lower_map_at_r"], scores["upper_map_at_r"]]
         metrics[0]["args"] = {"confidence": 0.95, "interval": ends}
     if metrics:
-        recipe = facts.get("recipe", {})
         kind = recipe.get("dataset", "not stated")
         name = Path(str(recipe.get("data_dir") or kind)).stem
         result = {
@@ -129,7 +128,7 @@ def _front_matter(facts):
         name = facts.get("run", "encoder")
         values["model-index"] = [{"name": name, "results": [result]}]
     lines = [f"{name}: {json.dumps(one)}" for name, one in values.items()]
-    return "\n".join(["---", *lines, "---", "", ""])
+    return ["---", *lines, "---", ""]
 
 
 def _data(facts):
@@ -158,23 +157,21 @@ def _scores(facts):
             ends = (scores[f"{end}_{name}"] for end in ("lower", "upper"))
             text += " ({:.4f} to {:.4f})".format(*ends)
         lines.append(f"| {name} | {text} |")
-    quantized = facts.get("map_at_r_of_format")
-    if quantized is not None:
-        lines += ["", f"MAP@R with this file: {quantized:.4f}."]
-    if "map_at_r_lost" in facts:
-        lost = facts["map_at_r_lost"]
-        # Plus 0: without the sign of a negative zero.
-        middle, low, high = (
-            f"{round(lost[name], 4) + 0:.4f}"
-            for name in ("difference", "low", "high")
+    if "map_at_r_of_format" in facts:
+        text = f"MAP@R with this file: {facts['map_at_r_of_format']:.4f}."
+        if lost := facts.get("map_at_r_lost"):
+            ends = (lost[name] for name in ("difference", "low", "high"))
+            # z: no sign of a negative zero.
+            text += " Lost to Keras: {:z.4f} ({:z.4f} to {:z.4f}).".format(
+                *ends
+            )
+        times = facts["milliseconds_of_format"], facts["milliseconds_of_keras"]
+        lines += ["", text, ""]
+        lines.append(
+            "One image at a time: {:.1f} ms; with Keras {:.1f} ms.".format(
+                *times
+            )
         )
-        lines[-1] += f" Lost to Keras: {middle} ({low} to {high})."
-    if "milliseconds_of_format" in facts:
-        lines += [
-            "",
-            f"One image at a time: {facts['milliseconds_of_format']:.1f} ms; "
-            f"with Keras {facts['milliseconds_of_keras']:.1f} ms.",
-        ]
     return lines
 
 

@@ -46,16 +46,15 @@ def export_encoder(
 
     It loads with TensorFlow alone. Signatures:
 
-    - `serving_default` and `embed`: `image_bytes`, JPEG, PNG, BMP or
-      WebP files as strings -> `embedding`, `status`. Images are turned
-      upright (Exif), cut and resized by the code of
-      `gsp.data.evaluation_batches`. An unreadable image gets the status
+    - `serving_default` and `embed`: `image_bytes`, JPEG, PNG, BMP or WebP
+      files as strings -> `embedding`, `status`. Images are cut as by
+      `gsp.data.evaluation_batches`; an unreadable one gets the status
       "unreadable: ..." and zeros.
     - `embed_uint8`, `embed_float32`: `images`, pixels in [0, 255] of the
       encoder's size -> `embedding`.
 
     Inputs are a single image or a batch of any shape; outputs have the same
-    leading shape. Of an encoder's outputs, only the embedding is served.
+    leading shape.
 
     Args:
         encoder: built Keras model, images (batch, height, width, channels)
@@ -65,16 +64,14 @@ def export_encoder(
         image_size: side of the encoder's images, pixels, or (height, width).
             Default `None`: as the encoder's input.
         crop_fraction: side of the centered square to cut out of an encoded
-            image, as a fraction of its shorter side, in (0, 1]; 227 / 256 for
-            "resize to 256, crop 227"; `None` resizes the whole image. Default
-            `"auto"`: as the encoder expects (`gsp.data.preprocessing_of`), or
-            else as the gallery of the index was cut; 1.0 if neither is known.
-        max_pixels: largest number of pixels of an encoded image. A larger one
-            is refused before decoding, with the status "too large: ...".
-            Default 50 million.
-        truncate_to: number of leading coordinates of the embedding to serve,
-            normalized anew; see `gsp.models.truncate_encoder`. Default
-            `None`: all.
+            image, as a fraction of its shorter side, in (0, 1]; `None` resizes
+            the whole image. Default `"auto"`: as the encoder expects
+            (`gsp.data.preprocessing_of`), or else as the gallery of the index
+            was cut; 1.0 if neither is known.
+        max_pixels: largest number of pixels of an encoded image; a larger one
+            gets the status "too large: ...". Default 50 million.
+        truncate_to: number of leading coordinates to serve; see
+            `gsp.models.truncate_encoder`. Default `None`: all.
         metadata: JSON values to add to `metadata.json`; the model card shows
             `"scores"`, `"recipe"` and `"intended_use"`. Default `None`.
         overwrite: whether to replace what is at `path`. Default `False`.
@@ -94,21 +91,14 @@ def export_encoder(
     import keras_gsp as gsp
 
     encoder = keras.Sequential([
-        keras.Input((32, 32, 3)),
-        keras.layers.Conv2D(8, 3),
-        gsp.layers.GeneralizedSumPooling(4),
-        keras.layers.UnitNormalization(),
+        keras.Input((32, 32, 3)), keras.layers.Flatten()
     ])
     with tempfile.TemporaryDirectory() as folder:
         gsp.retrieval.export_encoder(encoder, f"{folder}/encoder")
     ```
     """
     served = ServedEncoder(
-        encoder,
-        image_size,
-        crop_fraction,
-        max_pixels,
-        truncate_to=truncate_to,
+        encoder, image_size, crop_fraction, max_pixels, truncate_to=truncate_to
     )
     signatures = _encoder_signatures(served)
     signatures["serving_default"] = signatures["embed"]
@@ -142,14 +132,11 @@ def export_retriever(
       (strings), `distances`, `counts`, `status`, `is_match` with a match
       threshold, `set_size` and `is_covered` with a guarantee. A row holds
       `counts` neighbors and padding after them: empty strings and infinity.
-      Loads with TensorFlow alone.
-    - `search_ann`, with a `ScannIndex`: the same, found by ScaNN, whose
-      recall on held-out images is written to the metadata. A process must
-      `import scann` before it loads such a SavedModel.
+    - `search_ann`, with a `ScannIndex`: the same, found by ScaNN. A process
+      must `import scann` before it loads such a SavedModel.
     - `search_codes`, with `codes="binary"`: the same, in two stages: the short
       list of ten times as many items (at least 100) whose binary codes differ
-      in the fewest bits, then their exact distances. Its recall is measured,
-      too. Loads with TensorFlow alone.
+      in the fewest bits, then their exact distances.
     - `explain`, for an encoder with `GeneralizedSumPooling`: `query_bytes`,
       `neighbor_bytes` -> the fields of `Explanation`, `query_status` and
       `neighbor_status`.
@@ -161,25 +148,24 @@ def export_retriever(
         path: folder to make.
         neighbors: number of neighbors of a search, at least 1; a smaller
             gallery is returned as a whole. Default 10.
-        codes: `"binary"` adds one bit for each number (for sizes below a
-            multiple of 64: up to it); the vectors stay for the exact stage,
-            in float16 if the index stores float16. Default `None`.
+        codes: `"binary"` adds one bit for each number, up to a multiple of
+            64; the vectors stay for the exact stage, in float16 if the index
+            stores float16. Default `None`.
         image_size: as for `export_encoder`.
         crop_fraction: as for `export_encoder`.
         max_pixels: as for `export_encoder`.
         held_out: images that are not in the gallery, a data set or a tuple
             (images, labels), labels of the gallery's kind. Needed with a
-            `ScannIndex` and with codes. Default `None`.
+            `ScannIndex` and with codes, whose recall they measure for the
+            metadata. Default `None`.
         minimum_recall: share of the true neighbors that ScaNN or the codes
             must find, in [0, 1]; below it nothing is written. Default 0.95.
-        match: `MatchThreshold` calibrated on held-out embeddings, written to
-            the metadata; searches then return `is_match` for each neighbor.
-            Default `None`: the index's own `match`.
-        guarantee: `RetrievalGuarantee` of the encoder, written to the
-            metadata; searches then return `set_size`, the number of first
-            neighbors that are the shortlist, 0 for a declined query, and
-            `is_covered`, whether `neighbors` were enough for all of it.
-            Default `None`.
+        match: `MatchThreshold` with which searches return `is_match`. Default
+            `None`: the index's own `match`.
+        guarantee: `RetrievalGuarantee` of the encoder; searches then return
+            `set_size`, the number of first neighbors that are the shortlist, 0
+            for a declined query, and `is_covered`, whether `neighbors` were
+            enough for all of it. Default `None`.
         truncate_to: as for `export_encoder`, the size of the index.
         metadata: as for `export_encoder`.
         overwrite: whether to replace what is at `path`. Default `False`.
@@ -187,10 +173,10 @@ def export_retriever(
     Raises:
         FileExistsError: `path` exists and `overwrite` is `False`.
         RuntimeError: another backend than TensorFlow, or an empty index.
-        ValueError: what `export_encoder` refuses; embeddings of another size
-            than those of the index; a number out of its range; a recall below
-            the minimum; no held-out images for a `ScannIndex` or codes; codes
-            for a `ScannIndex`; an index that keeps no vectors in memory.
+        ValueError: what `export_encoder` refuses; an index of another encoder,
+            of another size, or that keeps no vectors in memory; a number out
+            of its range; a recall below the minimum; no held-out images for a
+            `ScannIndex` or codes; codes for a `ScannIndex`.
 
     Example:
 
@@ -202,10 +188,7 @@ def export_retriever(
 
     images = np.random.default_rng(0).random((6, 32, 32, 3)) * 255
     encoder = keras.Sequential([
-        keras.Input((32, 32, 3)),
-        keras.layers.Conv2D(8, 3),
-        gsp.layers.GeneralizedSumPooling(4),
-        keras.layers.UnitNormalization(),
+        keras.Input((32, 32, 3)), keras.layers.Flatten()
     ])
     index = gsp.retrieval.ExactIndex.from_encoder(
         encoder, (images, ["cat", "cat", "cow", "cow", "dog", "dog"])
@@ -216,12 +199,7 @@ def export_retriever(
     """
     _check_options(index, codes, held_out, minimum_recall)
     served = ServedEncoder(
-        encoder,
-        image_size,
-        crop_fraction,
-        max_pixels,
-        index=index,
-        truncate_to=truncate_to,
+        encoder, image_size, crop_fraction, max_pixels, index, truncate_to
     )
     index._check_filled()
     check_count(neighbors=neighbors)

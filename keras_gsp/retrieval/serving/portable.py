@@ -45,9 +45,7 @@ def export_onnx(
     The folder holds `encoder.onnx` (input `images` (batch, height, width,
     channels), pixels in [0, 255] in the encoder's dtype; output `embedding`
     (batch, embedding_size)), `metadata.json`, checksums, a model card
-    `README.md` and, with an index, `gallery/` with `embeddings.npy`,
-    `labels.npy` and `ids.npy`: neighbors are the rows with the smallest
-    Euclidean distance.
+    `README.md` and, with an index, `gallery/`, which `ExactIndex.load` reads.
 
     The converter is tf2onnx (extra `[onnx]`) on TensorFlow and jax2onnx, which
     is installed by its own name, on JAX.
@@ -60,8 +58,7 @@ def export_onnx(
         index: an index in memory, of which the gallery is written. Default
             `None`: no gallery.
         image_size: as for `export_encoder`.
-        crop_fraction: how images are to be cropped, for the model card; see
-            `export_encoder`.
+        crop_fraction: as for `export_encoder`, for the model card.
         sample_images: (images, height, width, channels) on which the file
             must agree with Keras to 1e-5 (of the largest value, where that
             is above 1). Default `None`: four images of noise.
@@ -85,18 +82,13 @@ def export_onnx(
     import keras_gsp as gsp
 
     encoder = keras.Sequential([
-        keras.Input((16, 16, 3)),
-        keras.layers.Conv2D(4, 3),
-        gsp.layers.GeneralizedSumPooling(4),
-        keras.layers.UnitNormalization(),
+        keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(4)
     ])
     try:
         with tempfile.TemporaryDirectory() as folder:
             gsp.retrieval.export_onnx(encoder, f"{folder}/onnx")
-            gsp.retrieval.export_litert(encoder, f"{folder}/litert")
-            for name in ("onnx", "litert"):
-                found = gsp.retrieval.PortableEncoder(f"{folder}/{name}")
-                assert found.embed(np.zeros((2, 16, 16, 3))).shape == (2, 4)
+            found = gsp.retrieval.PortableEncoder(f"{folder}/onnx")
+            assert found.embed(np.zeros((2, 16, 16, 3))).shape == (2, 4)
     except ImportError:
         pass
     ```
@@ -155,11 +147,7 @@ def export_litert(
         ValueError: an unknown quantization; what `export_encoder` refuses.
     """
     served = ServedEncoder(
-        encoder,
-        image_size,
-        crop_fraction,
-        index=index,
-        truncate_to=truncate_to,
+        encoder, image_size, crop_fraction, index=index, truncate_to=truncate_to
     )
     facts = {**(metadata or {}), "quantization": quantization}
     with whole_folder(path, overwrite=overwrite) as folder:
@@ -206,13 +194,16 @@ class PortableEncoder:
             ValueError: images of another shape.
         """
         images = np.asarray(images)
-        expected = tuple(self.facts["image_shape"])
-        if images.shape[1:] != expected or images.ndim != 4:
-            raise ValueError(
-                f"`images` must have the shape (batch, {expected}). "
-                f"Received: {images.shape}."
-            )
-        return self._embed(images)
+        _check_shape(images, tuple(self.facts["image_shape"]), "images")
+        return self._embed(images.astype(self.facts["input_dtype"]))
+
+
+def _check_shape(images, shape, name, least=0):
+    if images.shape[1:] != shape or len(images) < least:
+        raise ValueError(
+            f"`{name}` must have the shape (batch, {str(shape)[1:-1]}). "
+            f"Received: {images.shape}."
+        )
 
 
 def _write(folder, name, served, index, images, facts):
@@ -223,11 +214,7 @@ def _write(folder, name, served, index, images, facts):
     if images is None:
         images = np.random.default_rng(0).integers(0, 256, (4, *shape))
     images = np.asarray(images).astype(served.dtype)
-    if images.ndim != 4 or images.shape[1:] != shape or not len(images):
-        raise ValueError(
-            f"`sample_images` must have the shape (images, {shape}). "
-            f"Received: {images.shape}."
-        )
+    _check_shape(images, shape, "sample_images", least=1)
     _WRITERS[name](served, folder / name, quantization)
     embed = _RUNNERS[name](folder / name)
     expected = embedding_of(served.encoder.predict_on_batch(images))
@@ -240,8 +227,8 @@ def _write(folder, name, served, index, images, facts):
             f"{name} must give the embeddings of the encoder, to {TOLERANCE}. "
             f"Received: a difference of {difference}."
         )
-    facts |= {"format": "onnx" if name == ONNX else "litert"}
     facts = exported_facts(served, facts) | {
+        "format": "onnx" if name == ONNX else "litert",
         "input_dtype": served.dtype,
         "largest_difference": difference,
         "compared_images": len(images),
@@ -261,14 +248,15 @@ def _graph(served):
     import tensorflow as tf
 
     spec = tf.TensorSpec((None, *served.image_shape), served.dtype, "images")
+    module = tf.Module()
+    module.encoder_variables = served.variables
 
+    @tf.function(input_signature=[spec])
     def embedding(images):
         outputs = served.encoder(images, training=False)
         return {"embedding": tf.cast(embedding_of(outputs), "float32")}
 
-    module = tf.Module()
-    module.encoder_variables = served.variables
-    return tf.function(embedding, input_signature=[spec]), spec, module
+    return embedding, module
 
 
 def _write_onnx(served, file, quantization):
@@ -276,8 +264,10 @@ def _write_onnx(served, file, quantization):
         _write_onnx_of_jax(served, file)
     else:
         tf2onnx = _onnx("tf2onnx")
-        function, spec, _ = _graph(served)
-        model, _ = tf2onnx.convert.from_function(function, [spec])
+        function, _ = _graph(served)
+        model, _ = tf2onnx.convert.from_function(
+            function, function.input_signature
+        )
         for value in (*model.graph.input, *model.graph.output):
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
         file.write_bytes(model.SerializeToString())
@@ -347,7 +337,7 @@ def _shrink_weights(file, quantization):
 def _write_litert(served, file, quantization):
     import tensorflow as tf
 
-    function, _, module = _graph(served)
+    function, module = _graph(served)
     converter = tf.lite.TFLiteConverter.from_concrete_functions(
         [function.get_concrete_function()], module
     )
@@ -363,11 +353,7 @@ def _onnx_runner(file):
     session = onnxruntime.InferenceSession(
         str(file), providers=["CPUExecutionProvider"]
     )
-    dtype = session.get_inputs()[0].type.removeprefix("tensor(")[:-1]
-    dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
-    return lambda images: session.run(
-        ["embedding"], {"images": images.astype(dtype)}
-    )[0]
+    return lambda images: session.run(["embedding"], {"images": images})[0]
 
 
 def _litert_runner(file):
@@ -384,7 +370,6 @@ def _litert_runner(file):
     def embed(images):
         interpreter.resize_tensor_input(given["index"], images.shape)
         interpreter.allocate_tensors()
-        images = images.astype(given["dtype"])
         interpreter.set_tensor(given["index"], images)
         interpreter.invoke()
         return interpreter.get_tensor(answer["index"])

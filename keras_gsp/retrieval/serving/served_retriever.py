@@ -33,10 +33,7 @@ SHARD_ROWS = 2**16
 
 
 class ServedGallery:
-    """The variables of a gallery, and the searches that run on them.
-
-    Arguments are those of `export_retriever`.
-    """
+    """The variables of a gallery, and the searches that run on them."""
 
     def __init__(
         self,
@@ -70,8 +67,6 @@ class ServedGallery:
                     gallery.labels.astype("U").astype(object)
                 ),
             }
-        if self.codes is not None:
-            self.variables |= self.codes.variables
         self.facts: dict[str, Any] = {
             "gallery_size": len(index),
             "neighbors": self.neighbors,
@@ -81,6 +76,7 @@ class ServedGallery:
         if guarantee is not None:
             self.facts["guarantee"] = guarantee.get_config()
         if self.codes is not None:
+            self.variables |= self.codes.variables
             bits = self.codes.num_bits
             self.facts["codes"] = {"kind": codes, "bits": bits}
         self.has_short_list = self.codes is not None
@@ -126,8 +122,8 @@ class ServedGallery:
         import tensorflow as tf
 
         wanted = num_neighbors or self.neighbors
+        queries = embeddings - self.origin
         if self.codes is not None:
-            queries = embeddings - self.origin
             indices = self.codes.shortlist(queries, wanted)
             distances, indices = self._ordered(queries, indices)
             return distances[:, :wanted], indices[:, :wanted]
@@ -143,7 +139,7 @@ class ServedGallery:
         missing = wanted - tf.shape(indices)[1]
         indices = tf.pad(indices, [[0, 0], [0, missing]], constant_values=-1)
         indices = tf.ensure_shape(indices, (None, wanted))
-        return self._ordered(embeddings - self.origin, indices)
+        return self._ordered(queries, indices)
 
     def described(
         self, distances: Tensor, indices: Tensor, is_read: Tensor
@@ -153,12 +149,10 @@ class ServedGallery:
 
         is_found = (indices >= 0) & is_read[:, None]
         places = tf.where(is_found, indices, 0)
-        found = {
-            name: tf.where(
-                is_found, tf.gather(self.variables[name], places), ""
-            )
-            for name in ("ids", "labels")
-        }
+        found = {}
+        for name in ("ids", "labels"):
+            words = tf.gather(self.variables[name], places)
+            found[name] = tf.where(is_found, words, "")
         if self.match is not None:
             found["is_match"] = is_found & (distances <= self.match.distance)
         distances = tf.where(is_found, distances, np.inf)
@@ -234,50 +228,26 @@ class ServedEncoder:
         """The encoder's weights as TensorFlow variables, for tracking."""
         return [variable.value for variable in self.encoder.variables]
 
-    def decoded(self, image_bytes: Tensor) -> tuple[Tensor, Tensor]:
+    @functools.cached_property
+    def decoded(self) -> Any:
         """Decodes and cuts files as `gsp.data.evaluation_batches` does.
 
-        Returns images, uint8, black where unreadable, and status, `"ok"` or an
-        error; leading axes are flattened.
+        A `tf.function` of strings, traced once for all signatures. Returns
+        images, uint8, black where unreadable, and status, `"ok"` or an error;
+        leading axes are flattened.
         """
         import tensorflow as tf
 
-        return self._decode(tf.reshape(image_bytes, [-1]))
-
-    def embedded(self, images: Tensor) -> Tensor:
-        """Embeds pixels (..., height, width, channels) in [0, 255].
-
-        Returns:
-            (batch, embedding_size), float32; leading axes are flattened.
-        """
-        import tensorflow as tf
-
-        size = self.image_shape
-        tf.debugging.assert_equal(
-            tf.shape(images)[-3:],
-            tf.constant(size),
-            f"`images` must have the encoder's size {size}.",
-        )
-        images = tf.cast(images, self.dtype)
-        flat = tf.reshape(images, (-1, *size))
-        outputs = embedding_of(self.encoder(flat, training=False))
-        return tf.cast(outputs, "float32")
-
-    @functools.cached_property
-    def _decode(self):
-        """Traced once for all signatures."""
-        import tensorflow as tf
-
-        window = evaluation_window(self.crop_fraction)
         cut = functools.partial(
             cut_encoded,
             size=self.image_shape[:2],
-            window=window,
+            window=evaluation_window(self.crop_fraction),
             channels=self.image_shape[2],
             max_pixels=self.max_pixels,
         )
 
-        def decoded(contents):
+        def decoded(image_bytes):
+            contents = tf.reshape(image_bytes, [-1])
             with tf.device("/CPU:0"):
                 nothing = tf.zeros(self.image_shape, "uint8")
                 images, is_read = _each(cut, contents, nothing)
@@ -290,8 +260,22 @@ class ServedEncoder:
                 )
             return tf.ensure_shape(images, (None, *self.image_shape)), status
 
-        spec = tf.TensorSpec([None], "string")
+        spec = tf.TensorSpec(None, "string")
         return tf.function(decoded, input_signature=[spec], autograph=False)
+
+    def embedded(self, images: Tensor) -> Tensor:
+        """Embeds pixels (..., height, width, channels), axes flattened."""
+        import tensorflow as tf
+
+        size = self.image_shape
+        tf.debugging.assert_equal(
+            tf.shape(images)[-3:],
+            tf.constant(size),
+            f"`images` must have the encoder's size {size}.",
+        )
+        images = tf.reshape(tf.cast(images, self.dtype), (-1, *size))
+        outputs = embedding_of(self.encoder(images, training=False))
+        return tf.cast(outputs, "float32")
 
 
 def like_leading(

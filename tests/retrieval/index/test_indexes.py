@@ -201,8 +201,21 @@ def test_a_filter_limits_the_search(kind, few, tmp_path, monkeypatch):
 
 
 @every_engine
-def test_deleted_and_replaced_items_are_not_found(kind, tmp_path):
-    index = filled(kind, tmp_path)
+@pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_changed_items_are_found_in_every_storage(
+    kind, storage, is_mapped, tmp_path
+):
+    if kind is MilvusIndex:
+        if storage != "float32" or is_mapped:
+            pytest.skip("Milvus keeps float32")
+        index = filled(kind, tmp_path)
+    else:
+        rows, labels, ids, facts = columns(60)
+        index = kind(rows, labels, ids, attributes=facts, storage=storage)
+    if is_mapped:
+        index.save(tmp_path / "index")
+        index = kind.load(tmp_path / "index", mmap=True)
     gone = [f"i{i:04}" for i in (0, 3, 17, 18, 59)]
     assert index.delete([*gone, "unknown"]) == 5
     assert index.delete("i0004") == 1 and index.delete([]) == 0
@@ -212,7 +225,8 @@ def test_deleted_and_replaced_items_are_not_found(kind, tmp_path):
     left = [i for i in range(60) if f"i{i:04}" not in (*gone, "i0004", "i0001")]
     rows = np.concatenate([random_rows(60)[left], new])
     ids = [*(f"i{i:04}" for i in left), "i0001", "i0059", "new"]
-    fresh = ExactIndex(rows, [*(i % 7 for i in left), 1, 2, 3], ids)
+    labels = [*(i % 7 for i in left), 1, 2, 3]
+    fresh = ExactIndex(rows, labels, ids, storage=storage)
     assert len(index) == len(fresh) == index.count()
     assert index.count({"year": slice(None, 100)}) == 3
     queries = random_rows(6, seed=2)
@@ -221,14 +235,9 @@ def test_deleted_and_replaced_items_are_not_found(kind, tmp_path):
     for one in (index, fresh):
         assert one.delete(ids[:50]) == 50
     same(index.search(queries, 9), fresh.search(queries, 9))
-
-
-@every_engine
-def test_everything_can_be_deleted_and_added_again(kind, tmp_path):
-    index = made(kind, tmp_path, np.eye(3), None, [1, 2, 3])
-    assert index.delete([1, 2, 3]) == 3 and len(index) == 0
-    index.upsert(np.eye(3)[:1], None, [9])
-    assert index.search(np.eye(3)[:1], 1).ids.tolist() == [[9]]
+    assert index.delete(ids) == len(ids) - 50 and len(index) == 0
+    index.upsert(queries[:1], [4], ["i0009"], {"color": ["red"], "year": [1]})
+    assert index.search(queries[:1], 1).ids.tolist() == [["i0009"]]
 
 
 @every_engine
@@ -335,22 +344,17 @@ def test_a_saved_index_answers_alike_and_can_be_changed(kind, mmap, tmp_path):
     index.delete(["i0003"])
     index.save(tmp_path / "index")
     loaded = kind.load(tmp_path / "index", mmap=mmap)
-    queries = random_rows(9, seed=1)
-    same(loaded.search(queries, 5), index.search(queries, 5))
-    np.testing.assert_array_equal(
-        loaded.search(queries).indices, index.search(queries).indices
-    )
     assert loaded.match == match
-    parts = loaded.gallery.parts
-    assert isinstance(parts[0].values, np.memmap) == mmap
-    facts = {"color": ["red"], "year": [1]}
+    assert isinstance(loaded.gallery.parts[0].values, np.memmap) == mmap
+    queries, facts = random_rows(9, seed=1), {"color": ["red"], "year": [1]}
+    same(loaded.search(queries, 9), index.search(queries, 9))
     for one in (index, loaded):
         one.delete(["i0005"])
         one.upsert(queries[:1], [3], ["i0007"], facts)
-    same(loaded.search(queries, 9), index.search(queries, 9))
     loaded.save(tmp_path / "again")
     again = kind.load(tmp_path / "again")
-    same(again.search(queries, 9), index.search(queries, 9))
+    for one in (loaded, again):
+        same(one.search(queries, 9), index.search(queries, 9))
     with pytest.raises(FileExistsError, match="overwrite=True"):
         index.save(tmp_path / "index")
     index.save(tmp_path / "index", overwrite=True)

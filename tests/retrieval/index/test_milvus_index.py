@@ -5,11 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_gsp.retrieval import (
-    ExactIndex,
-    MatchThreshold,
-    MilvusIndex,
-)
+from keras_gsp.retrieval import ExactIndex, MatchThreshold, MilvusIndex
 from keras_gsp.retrieval.index import milvus_index
 from keras_gsp.retrieval.space import SpaceFingerprint
 from tests.retrieval.index.test_indexes import COLORS, columns, same
@@ -53,15 +49,9 @@ def test_changes_are_there_after_a_restart(index, tmp_path):
     index.upsert(rows, labels, ids, attributes)
     index.build()
     assert index.delete(ids[:5]) == exact.delete(ids[:5]) == 5
-    assert index.delete([*ids[:6], "unknown"]) == 1
-    exact.delete(ids[5])
-    new = rows[10:14] + 1
     facts = {name: values[10:14] for name, values in attributes.items()}
     for one in (index, exact):
-        one.upsert(new, labels[10:14], ids[10:14], facts)
-    assert len(index) == len(exact) == 54
-    same(index.search(rows, 5, ef=200), exact.search(rows, 5))
-    assert index.search(rows[:2]).is_match is None
+        one.upsert(rows[10:14] + 1, labels[10:14], ids[10:14], facts)
     index.match = exact.match = MatchThreshold(1.0, 0.1, 0.9, 10, 10)
     index.space = SPACE
     index.close()
@@ -130,28 +120,19 @@ def test_a_database_that_is_open_elsewhere_is_refused(tmp_path):
     MilvusIndex(path, "things").close()
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
-        MilvusIndex(tmp_path / "file" / "gallery.db", "things")
-
-
 def test_a_server_that_does_not_answer_gets_its_start_command():
     with pytest.raises(RuntimeError, match="is it running.*docker run"):
         MilvusIndex("http://127.0.0.1:9", "things", timeout=1)
 
 
-@pytest.mark.parametrize(
-    ("uri", "collection", "message"),
-    [
+def test_bad_addresses_are_refused():
+    for uri, collection, message in [
         ("gallery", "a", "path ending in .db"),
         ("ftp://gallery.db", "a", "begin with http"),
         ("gallery.db", "a b", "letters, digits"),
-    ],
-)
-def test_bad_addresses_are_refused(uri, collection, message):
-    with pytest.raises(ValueError, match=message):
-        MilvusIndex(uri, collection)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            MilvusIndex(uri, collection)
 
 
 @pytest.mark.parametrize("name", ["pymilvus", "milvus_lite"])

@@ -1,12 +1,15 @@
 """A short list by binary codes, and the export that searches with it."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
 
-from keras_gsp.retrieval import ExactIndex, ScannIndex, export_retriever
+from keras_gsp.retrieval import (
+    ExactIndex,
+    ScannIndex,
+    export_retriever,
+    verify,
+)
 from tests.retrieval.serving.served_artefact import (
     pixels_of,
     small_encoder,
@@ -17,7 +20,6 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("SavedModels", allow_module_level=True)
 import tensorflow as tf
 
-from keras_gsp.retrieval.serving import binary_codes
 from keras_gsp.retrieval.serving.binary_codes import BinaryCodes
 
 LABELS = np.array(["cat", "dog", "cow", "hen", "pig"]).repeat(2)
@@ -33,6 +35,7 @@ def test_the_short_list_has_the_fewest_differing_bits(size):
     found = codes.shortlist(queries, 1).numpy()
     assert found.shape == (3, 100)
     rotation = codes.variables["rotation"].numpy()
+    np.testing.assert_allclose(rotation @ rotation.T, np.eye(size), atol=1e-5)
     center = rows.mean(axis=0)
     bits, asked = ((x - center) @ rotation > 0 for x in (rows, queries))
     for query, near in zip(asked, found, strict=True):
@@ -40,12 +43,6 @@ def test_the_short_list_has_the_fewest_differing_bits(size):
         order = np.argsort(differing, kind="stable")[:100]
         assert near.tolist() == order.tolist()
     assert codes.shortlist(queries, 40).shape == (3, 300)
-
-
-def test_the_rotation_keeps_distances():
-    codes = BinaryCodes(np.eye(10, dtype="float32"))
-    rotation = codes.variables["rotation"].numpy()
-    np.testing.assert_allclose(rotation @ rotation.T, np.eye(10), atol=1e-5)
 
 
 @pytest.mark.parametrize("storage", ["float32", "float16"])
@@ -56,15 +53,9 @@ def test_an_export_finds_the_exact_neighbors_with_codes(tmp_path, storage):
     encoder = small_encoder()
     rows = encoder.predict(pixels, verbose=0)
     index = ExactIndex(rows, LABELS, storage=storage)
-    export_retriever(
-        encoder,
-        index,
-        tmp_path / "codes",
-        neighbors=3,
-        codes="binary",
-        held_out=(pixels, LABELS),
-    )
-    facts = json.loads((tmp_path / "codes" / "metadata.json").read_text())
+    options = {"codes": "binary", "held_out": (pixels, LABELS)}
+    export_retriever(encoder, index, tmp_path / "codes", neighbors=3, **options)
+    facts = verify(tmp_path / "codes")
     assert facts["codes"] == {"kind": "binary", "bits": 64}
     assert facts["search_recall"]["recall"] == 1.0
     model = tf.saved_model.load(str(tmp_path / "codes"))
@@ -83,43 +74,14 @@ def test_codes_where_there_are_none_are_refused(tmp_path):
     encoder = small_encoder()
     rows = np.random.default_rng(0).normal(size=(10, 6))
     index = ExactIndex(rows, LABELS)
-    held_out = np.zeros((2, 24, 24, 3)), LABELS[:2]
-
-    class Database:
-        """An index that has no gallery in memory."""
-
-    for given, options, words in (
-        (index, {"codes": "ternary"}, "must be None or .binary."),
-        (index, {"codes": "binary"}, "`held_out` must be images"),
-        (Database(), {"codes": "binary"}, "keep its vectors in memory"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            export_retriever(encoder, given, tmp_path / "x", **options)
     scann = object.__new__(ScannIndex)
     scann.gallery = index.gallery
-    with pytest.raises(ValueError, match="has its own short list"):
-        export_retriever(
-            encoder, scann, tmp_path / "x", codes="binary", held_out=held_out
-        )
-    assert not (tmp_path / "x").exists()
-
-
-def test_a_recall_below_the_minimum_writes_nothing(tmp_path, monkeypatch):
-    # No candidate beyond those asked for: bits alone decide.
-    monkeypatch.setattr(binary_codes, "PER_NEIGHBOR", 1)
-    monkeypatch.setattr(binary_codes, "LEAST", 1)
-    encoder = small_encoder()
-    rows = np.random.default_rng(0).normal(size=(3000, 6))
-    index = ExactIndex(rows, ["a"] * 3000)
-    held_out = np.random.default_rng(1).uniform(0, 255, (4, 24, 24, 3))
-    with pytest.raises(ValueError, match="The search must find 1.000"):
-        export_retriever(
-            encoder,
-            index,
-            tmp_path / "x",
-            codes="binary",
-            neighbors=10,
-            held_out=(held_out, ["b"] * 4),
-            minimum_recall=1.0,
-        )
+    for given, codes, words in (
+        (index, "ternary", "must be None or .binary."),
+        (index, "binary", "`held_out` must be images"),
+        (object(), "binary", "keep its vectors in memory"),
+        (scann, "binary", "has its own short list"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            export_retriever(encoder, given, tmp_path / "x", codes=codes)
     assert not (tmp_path / "x").exists()

@@ -1,6 +1,5 @@
 """ONNX and LiteRT files give the encoder's embeddings, without TensorFlow."""
 
-import json
 import sys
 
 import keras
@@ -17,6 +16,7 @@ pytestmark = pytest.mark.skipif(
 # Rounding of another engine's sums, on embeddings of length 1.
 TOLERANCE = 1e-5
 MATCH = gsp.retrieval.MatchThreshold(0.5, 0.01, 1.0, 1, 1)
+LABELS = ["cat", "cat", "cow", "cow", "dog"]
 LARGEST = {None: TOLERANCE, "float16": 5e-3, "int8": 0.1}
 
 
@@ -26,7 +26,7 @@ def exported(export, folder, **options):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (5, 24, 24, 3)).astype("float32")
     index = gsp.retrieval.ExactIndex.from_encoder(
-        encoder, (images, ["cat", "cat", "cow", "cow", "dog"]), match=MATCH
+        encoder, (images, LABELS), match=MATCH
     )
     export(encoder, folder / "e", index=index, **options)
     embeddings = encoder.predict(images, verbose=0)["embedding"]
@@ -35,19 +35,15 @@ def exported(export, folder, **options):
 
 def check_folder(folder, images, embeddings, tolerance):
     portable = PortableEncoder(folder / "e")
-    for batch in (images, images[:1], images[1:4]):  # the batch is dynamic
-        found = portable.embed(batch)
-        start = 0 if batch is images or len(batch) == 1 else 1
-        expected = embeddings[start : start + len(batch)]
-        np.testing.assert_allclose(found, expected, atol=tolerance)
+    for rows in (slice(5), slice(1), slice(1, 4)):  # the batch is dynamic
+        found = portable.embed(images[rows])
+        np.testing.assert_allclose(found, embeddings[rows], atol=tolerance)
     gallery = folder / "e" / "gallery"
-    np.testing.assert_allclose(
-        np.load(gallery / "embeddings.npy"), embeddings, atol=1e-6
-    )
-    labels = np.load(gallery / "labels.npy").tolist()
-    assert labels == ["cat", "cat", "cow", "cow", "dog"]
     index = gsp.retrieval.ExactIndex.load(gallery)
-    assert len(index) == 5 and index.match == MATCH
+    rows = index.gallery.embeddings
+    np.testing.assert_allclose(rows, embeddings, atol=1e-6)
+    assert np.load(gallery / "labels.npy").tolist() == LABELS
+    assert index.match == MATCH
     assert portable.facts["match_threshold"] == MATCH.get_config()
     card = (folder / "e" / "README.md").read_text()
     for words in ("# Model card", "Intended use", "Limits", "0.5000", "glyphs"):
@@ -90,7 +86,7 @@ def test_files_agree_with_keras_and_damage_is_named(
     options = {"quantization": quantization, "metadata": TOLD}
     images, embeddings = exported(export, tmp_path, **options)
     check_folder(tmp_path, images, embeddings, LARGEST[quantization])
-    facts = json.loads((tmp_path / "e" / "metadata.json").read_text())
+    facts = PortableEncoder(tmp_path / "e").facts
     assert facts["format"] == export.__name__.removeprefix("export_")
     assert facts["gallery_size"] == 5
     assert facts["largest_difference"] <= LARGEST[quantization]
@@ -114,16 +110,13 @@ def test_onnx_without_a_converter_names_the_extra(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
+def test_bad_arguments_are_named(tmp_path):
+    for options, error, message in [
         ({"quantization": "int4"}, ValueError, "quantization='int4'"),
         ({"sample_images": np.zeros((2, 9, 9, 3))}, ValueError, "2, 9, 9, 3"),
         ({"index": gsp.retrieval.ExactIndex()}, RuntimeError, "empty"),
         ({"crop_fraction": 2.0}, ValueError, "crop_fraction=2.0"),
-    ],
-)
-def test_bad_arguments_are_named(options, error, message, tmp_path):
-    with pytest.raises(error, match=message):
-        export_litert(small_encoder(), tmp_path / "e", **options)
+    ]:
+        with pytest.raises(error, match=message):
+            export_litert(small_encoder(), tmp_path / "e", **options)
     assert list(tmp_path.iterdir()) == []
