@@ -12,7 +12,6 @@ from typing import Any
 
 import keras
 
-from keras_gsp.retrieval.serving.served_retriever import ServedEncoder
 from keras_gsp.retrieval.verification import METADATA
 from keras_gsp.storage.checksums import write_checksums
 
@@ -37,9 +36,9 @@ _LIMITS = (
 
 
 def exported_facts(
-    served: ServedEncoder, metadata: dict[str, Any] | None
+    served: Any, metadata: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Returns the metadata of an export: versions, sizes and preparation."""
+    """Returns the metadata of a `ServedEncoder`'s export."""
     # `keras_gsp` imports this module: it is complete only when called.
     version = importlib.import_module("keras_gsp").__version__
     backend = keras.backend.backend()

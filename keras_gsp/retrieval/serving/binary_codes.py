@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from keras_gsp.ops.tensor import Tensor
 
@@ -20,8 +21,6 @@ class BinaryCodes:
     """
 
     def __init__(self, rows: np.ndarray) -> None:
-        import tensorflow as tf
-
         size = rows.shape[1]
         self.num_bits = WORD * -(-size // WORD)
         noise = np.random.default_rng(0).normal(size=[self.num_bits] * 2)
@@ -44,8 +43,6 @@ class BinaryCodes:
 
         Ten times as many as the neighbors wanted, at least 100.
         """
-        import tensorflow as tf
-
         codes = self.variables["codes"]
         count = min(max(PER_NEIGHBOR * num_neighbors, LEAST), codes.shape[0])
         turned = (queries - self.variables["center"]) @ self.variables[
@@ -65,8 +62,6 @@ class BinaryCodes:
 
 def packed(bits: Any) -> Any:
     """Packs booleans (batch, 64 words) as `numpy.packbits` does."""
-    import tensorflow as tf
-
     weights = tf.constant([128, 64, 32, 16, 8, 4, 2, 1])
     grouped = tf.reshape(bits, (-1, bits.shape[1] // WORD, 8, 8))
     values = tf.reduce_sum(tf.cast(grouped, "int32") * weights, axis=-1)

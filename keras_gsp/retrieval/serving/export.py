@@ -10,25 +10,13 @@ from keras_gsp.data.decoding import MAX_PIXELS
 from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.ops.arguments import check_choice, check_count, check_interval
-from keras_gsp.retrieval.explanation import PrototypeParts
 from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import GalleryIndex
 from keras_gsp.retrieval.index.scann_index import ScannIndex
 from keras_gsp.retrieval.index.search_recall import compared, positives_of
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
-from keras_gsp.retrieval.serving.artefact_facts import (
-    exported_facts,
-    write_facts,
-)
-from keras_gsp.retrieval.serving.served_retriever import (
-    AUTO,
-    OK,
-    ServedEncoder,
-    ServedGallery,
-    like_leading,
-)
+from keras_gsp.retrieval.serving.artefact_facts import exported_facts
 from keras_gsp.retrieval.space import check_same_space
-from keras_gsp.storage.whole import whole_folder
 
 
 def export_encoder(
@@ -36,7 +24,7 @@ def export_encoder(
     path: str | Path,
     *,
     image_size: int | tuple[int, int] | None = None,
-    crop_fraction: float | str | None = AUTO,
+    crop_fraction: float | str | None = "auto",
     max_pixels: int = MAX_PIXELS,
     truncate_to: int | None = None,
     metadata: dict[str, Any] | None = None,
@@ -97,13 +85,13 @@ def export_encoder(
         gsp.retrieval.export_encoder(encoder, f"{folder}/encoder")
     ```
     """
-    served = ServedEncoder(
+    served = served_encoder(
         encoder, image_size, crop_fraction, max_pixels, truncate_to=truncate_to
     )
-    signatures = _encoder_signatures(served)
-    signatures["serving_default"] = signatures["embed"]
+    from keras_gsp.retrieval.serving.signatures import write_saved_model
+
     facts = exported_facts(served, metadata)
-    _write(served, None, signatures, facts, path, overwrite)
+    write_saved_model(served, None, facts, path, overwrite)
 
 
 def export_retriever(
@@ -114,7 +102,7 @@ def export_retriever(
     neighbors: int = 10,
     codes: str | None = None,
     image_size: int | tuple[int, int] | None = None,
-    crop_fraction: float | str | None = AUTO,
+    crop_fraction: float | str | None = "auto",
     max_pixels: int = MAX_PIXELS,
     held_out: Any = None,
     minimum_recall: float = 0.95,
@@ -198,7 +186,7 @@ def export_retriever(
     ```
     """
     _check_options(index, codes, held_out, minimum_recall)
-    served = ServedEncoder(
+    served = served_encoder(
         encoder, image_size, crop_fraction, max_pixels, index, truncate_to
     )
     index._check_filled()
@@ -211,15 +199,12 @@ def export_retriever(
     match = checked_match(index.match if match is None else match, served.space)
     if guarantee is not None:
         check_same_space(guarantee.space, served.space, "guarantee")
-    gallery = ServedGallery(index, neighbors, match, guarantee, codes)
+    from keras_gsp.retrieval.serving import served_retriever, signatures
+
+    gallery = served_retriever.ServedGallery(
+        index, neighbors, match, guarantee, codes
+    )
     facts = exported_facts(served, metadata) | gallery.facts
-    signatures = _encoder_signatures(served)
-    signatures |= _search_signatures(served, gallery)
-    signatures["serving_default"] = signatures["search_exact"]
-    try:
-        signatures["explain"] = _explain_signature(served)
-    except ValueError as error:
-        facts["no_explain"] = str(error)
     if gallery.has_short_list:
         measured = _measured(served.encoder, index, gallery, held_out)
         facts["search_recall"] = measured
@@ -231,7 +216,22 @@ def export_retriever(
                 "or more candidates to reorder; codes need larger embeddings "
                 "or more neighbors."
             )
-    _write(served, gallery, signatures, facts, path, overwrite)
+    signatures.write_saved_model(served, gallery, facts, path, overwrite)
+
+
+def served_encoder(
+    encoder: keras.Model, *arguments: Any, **options: Any
+) -> Any:
+    """Makes a `ServedEncoder`, whose module imports TensorFlow."""
+    if keras.backend.backend() != "tensorflow":
+        raise RuntimeError(
+            "An export needs the backend tensorflow. "
+            f"Received: {keras.backend.backend()!r}. Save the encoder as "
+            ".keras and export it where KERAS_BACKEND=tensorflow."
+        )
+    from keras_gsp.retrieval.serving.served_retriever import ServedEncoder
+
+    return ServedEncoder(encoder, *arguments, **options)
 
 
 def _check_options(index, codes, held_out, minimum_recall):
@@ -277,124 +277,3 @@ def _measured(encoder, index, gallery, held_out):
         num_positives,
         gallery.neighbors,
     )
-
-
-def _write(served, gallery, signatures, facts, path, overwrite):
-    import tensorflow as tf
-
-    module = tf.Module()
-    module.encoder_variables = served.variables
-    if gallery is not None:
-        module.gallery_variables = gallery.variables
-    facts["signatures"] = sorted(signatures)
-    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    with whole_folder(path, overwrite=overwrite) as folder:
-        tf.saved_model.save(module, str(folder), signatures, options)
-        _forget_custom_gradients(folder / "saved_model.pb")
-        write_facts(folder, facts)
-
-
-def _forget_custom_gradients(file):
-    """Leaves the gradients of a SavedModel to TensorFlow.
-
-    A process that loads custom gradients never frees the model again; without
-    them each load warns of the operations that name one.
-    """
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
-    for graph in saved.meta_graphs:
-        for function in graph.graph_def.library.function:
-            for node in function.node_def:
-                node.attr.pop("_gradient_op_type", None)
-    file.write_bytes(saved.SerializeToString(deterministic=True))
-
-
-def _encoder_signatures(served):
-    """The `tf.function`s that embed files and pixels."""
-    import tensorflow as tf
-
-    @tf.function(input_signature=[_strings("image_bytes")])
-    def embed(image_bytes):
-        images, status = served.decoded(image_bytes)
-        embedding = _where_read(served.embedded(images), status == OK)
-        answer = {"embedding": embedding, "status": status}
-        return like_leading(answer, image_bytes)
-
-    signatures = {"embed": embed}
-    for dtype in ("uint8", "float32"):
-
-        def embed_pixels(images):
-            answer = {"embedding": served.embedded(images)}
-            return like_leading(answer, images, num_own=3)
-
-        images = tf.TensorSpec(None, dtype, name="images")
-        signatures[f"embed_{dtype}"] = tf.function(
-            embed_pixels, input_signature=[images]
-        )
-    return signatures
-
-
-def _search_signatures(served, gallery):
-    """The `tf.function`s that find neighbors of files."""
-    import tensorflow as tf
-
-    def searching(search):
-        def found(image_bytes):
-            images, status = served.decoded(image_bytes)
-            distances, indices = search(served.embedded(images))
-            answer = gallery.described(distances, indices, status == OK)
-            return like_leading(answer | {"status": status}, image_bytes)
-
-        return tf.function(found, input_signature=[_strings("image_bytes")])
-
-    signatures = {"search_exact": searching(gallery.nearest)}
-    if gallery.has_short_list:
-        name = "search_ann" if gallery.codes is None else "search_codes"
-        signatures[name] = searching(gallery.near)
-    return signatures
-
-
-def _explain_signature(served):
-    """The `tf.function` that explains pairs of files."""
-    import tensorflow as tf
-
-    parts = PrototypeParts(served.encoder)
-
-    @tf.function(
-        input_signature=[_strings("query_bytes"), _strings("neighbor_bytes")]
-    )
-    def explain(query_bytes, neighbor_bytes):
-        tf.debugging.assert_equal(
-            tf.shape(query_bytes),
-            tf.shape(neighbor_bytes),
-            "`query_bytes` and `neighbor_bytes` must have the same shape.",
-        )
-        queries, query_status = served.decoded(query_bytes)
-        neighbors, neighbor_status = served.decoded(neighbor_bytes)
-        images = (tf.cast(x, served.dtype) for x in (queries, neighbors))
-        shares = parts.shares(*images)
-        is_read = (query_status == OK) & (neighbor_status == OK)
-        answer = {
-            name: _where_read(value, is_read) for name, value in shares.items()
-        }
-        answer["query_status"] = query_status
-        answer["neighbor_status"] = neighbor_status
-        return like_leading(answer, query_bytes)
-
-    return explain
-
-
-def _strings(name):
-    import tensorflow as tf
-
-    return tf.TensorSpec(None, tf.string, name=name)
-
-
-def _where_read(values, is_read):
-    """Replaces the outputs of unreadable images by zeros."""
-    import tensorflow as tf
-
-    rank = len(values.shape)
-    mask = tf.reshape(is_read, [-1] + [1] * (rank - 1))
-    return tf.where(mask, values, tf.zeros_like(values))

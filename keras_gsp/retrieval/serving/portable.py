@@ -16,7 +16,7 @@ from keras_gsp.retrieval.serving.artefact_facts import (
     exported_facts,
     write_facts,
 )
-from keras_gsp.retrieval.serving.served_retriever import AUTO, ServedEncoder
+from keras_gsp.retrieval.serving.export import served_encoder
 from keras_gsp.retrieval.verification import verify
 from keras_gsp.storage.whole import whole_folder
 
@@ -34,7 +34,7 @@ def export_onnx(
     quantization: str | None = None,
     index: GalleryIndex | None = None,
     image_size: int | tuple[int, int] | None = None,
-    crop_fraction: float | str | None = AUTO,
+    crop_fraction: float | str | None = "auto",
     sample_images: Any = None,
     truncate_to: int | None = None,
     metadata: dict[str, Any] | None = None,
@@ -47,8 +47,7 @@ def export_onnx(
     (batch, embedding_size)), `metadata.json`, checksums, a model card
     `README.md` and, with an index, `gallery/`, which `ExactIndex.load` reads.
 
-    The converter is tf2onnx (extra `[onnx]`) on TensorFlow and jax2onnx, which
-    is installed by its own name, on JAX.
+    The converter is tf2onnx (extra `[onnx]`).
 
     Args:
         encoder: as for `export_encoder`.
@@ -69,8 +68,8 @@ def export_onnx(
     Raises:
         FileExistsError: `path` exists and `overwrite` is `False`.
         ImportError: the converter or onnxruntime is not installed.
-        RuntimeError: another backend than TensorFlow or JAX, or a file that
-            does not agree with Keras.
+        RuntimeError: another backend than TensorFlow, or a file that does not
+            agree with Keras.
         ValueError: what `export_encoder` refuses.
 
     Example:
@@ -94,13 +93,8 @@ def export_onnx(
     ```
     """
     _onnx("onnxruntime")
-    served = ServedEncoder(
-        encoder,
-        image_size,
-        crop_fraction,
-        index=index,
-        truncate_to=truncate_to,
-        backends=("tensorflow", "jax"),
+    served = served_encoder(
+        encoder, image_size, crop_fraction, index=index, truncate_to=truncate_to
     )
     facts = {**(metadata or {}), "quantization": quantization}
     with whole_folder(path, overwrite=overwrite) as folder:
@@ -114,7 +108,7 @@ def export_litert(
     quantization: str | None = None,
     index: GalleryIndex | None = None,
     image_size: int | tuple[int, int] | None = None,
-    crop_fraction: float | str | None = AUTO,
+    crop_fraction: float | str | None = "auto",
     sample_images: Any = None,
     truncate_to: int | None = None,
     metadata: dict[str, Any] | None = None,
@@ -146,7 +140,7 @@ def export_litert(
             not agree with Keras.
         ValueError: an unknown quantization; what `export_encoder` refuses.
     """
-    served = ServedEncoder(
+    served = served_encoder(
         encoder, image_size, crop_fraction, index=index, truncate_to=truncate_to
     )
     facts = {**(metadata or {}), "quantization": quantization}
@@ -260,48 +254,20 @@ def _graph(served):
 
 
 def _write_onnx(served, file, quantization):
-    if keras.backend.backend() == "jax":
-        _write_onnx_of_jax(served, file)
-    else:
-        tf2onnx = _onnx("tf2onnx")
-        function, _ = _graph(served)
-        model, _ = tf2onnx.convert.from_function(
-            function, function.input_signature
-        )
-        for value in (*model.graph.input, *model.graph.output):
-            value.type.tensor_type.shape.dim[0].dim_param = "batch"
-        file.write_bytes(model.SerializeToString())
+    tf2onnx = _onnx("tf2onnx")
+    function, _ = _graph(served)
+    signature = function.input_signature
+    model, _ = tf2onnx.convert.from_function(function, signature)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
     if quantization is not None:
-        _shrink_weights(file, quantization)
+        _shrink_weights(model, quantization)
+    file.write_bytes(model.SerializeToString())
 
 
-def _write_onnx_of_jax(served, file):
-    needed("jax2onnx", "export_onnx", "jax2onnx")
-    onnx = _onnx("onnx")
-    images = keras.Input(served.image_shape, dtype=served.dtype, name="images")
-    outputs = embedding_of(served.encoder(images, training=False))
-    model = keras.Model(images, keras.ops.cast(outputs, "float32"))
-    shape = (None, *served.image_shape)
-    spec = keras.InputSpec(served.dtype, shape, name="images")
-    model.export(
-        str(file), format="onnx", input_signature=[spec], verbose=False
-    )
-    written = onnx.load(file)
-    (output,) = written.graph.output
-    for node in written.graph.node:
-        names = [
-            "embedding" if name == output.name else name for name in node.output
-        ]
-        del node.output[:]
-        node.output.extend(names)
-    output.name = "embedding"
-    onnx.save(written, file)
-
-
-def _shrink_weights(file, quantization):
+def _shrink_weights(model, quantization):
     """Stores kernels in few bits; a node turns each into float32 again."""
     onnx = _onnx("onnx")
-    model = onnx.load(file)
     graph, nodes = model.graph, []
     for tensor in list(graph.initializer):
         values = onnx.numpy_helper.to_array(tensor)
@@ -331,7 +297,6 @@ def _shrink_weights(file, quantization):
     nodes += list(graph.node)
     del graph.node[:]
     graph.node.extend(nodes)
-    onnx.save(model, file)
 
 
 def _write_litert(served, file, quantization):

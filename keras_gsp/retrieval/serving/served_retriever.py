@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_gsp.data.crops import evaluation_window
 from keras_gsp.data.decoding import MAX_PIXELS, cut_encoded, num_pixels
@@ -23,8 +24,6 @@ from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.retrieval.serving.binary_codes import BinaryCodes
 from keras_gsp.retrieval.space import check_space, space_fingerprint
 
-# The crop that the encoder or the index expects.
-AUTO = "auto"
 # Status of an image.
 OK = "ok"
 UNREADABLE = "unreadable: not a whole JPEG, PNG, BMP or WebP image"
@@ -43,8 +42,6 @@ class ServedGallery:
         guarantee: RetrievalGuarantee | None = None,
         codes: str | None = None,
     ) -> None:
-        import tensorflow as tf
-
         gallery = index.gallery
         self._num_items = len(gallery)
         self.neighbors = min(neighbors, self._num_items)
@@ -90,8 +87,6 @@ class ServedGallery:
 
     def nearest(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Returns exact distances and indices, (batch, neighbors)."""
-        import tensorflow as tf
-
         queries = embeddings - self.origin
         rows, halves = self.variables["rows"], self.variables["half_squares"]
         num_kept = min(self.neighbors + 1 + SPARE_CANDIDATES, self._num_items)
@@ -119,8 +114,6 @@ class ServedGallery:
         Both are (batch, num_neighbors), or (batch, neighbors) by default,
         with infinity and -1 for none.
         """
-        import tensorflow as tf
-
         wanted = num_neighbors or self.neighbors
         queries = embeddings - self.origin
         if self.codes is not None:
@@ -145,8 +138,6 @@ class ServedGallery:
         self, distances: Tensor, indices: Tensor, is_read: Tensor
     ) -> dict[str, Tensor]:
         """Looks up ids and labels; an unreadable image has no neighbors."""
-        import tensorflow as tf
-
         is_found = (indices >= 0) & is_read[:, None]
         places = tf.where(is_found, indices, 0)
         found = {}
@@ -167,8 +158,6 @@ class ServedGallery:
 
     def _ordered(self, queries, indices):
         """Orders candidates by exact distance, then by index."""
-        import tensorflow as tf
-
         # top_k and a stable sort give the lower position first among equals.
         indices = tf.gather(indices, tf.argsort(indices, axis=1), batch_dims=1)
         vectors = tf.gather(self.variables["rows"], tf.maximum(indices, 0))
@@ -183,26 +172,18 @@ class ServedGallery:
 class ServedEncoder:
     """Decodes and embeds images: the common part of all signatures.
 
-    Arguments and errors are those of `export_retriever`; `backends` are those
-    of Keras that the export works on.
+    Arguments and errors are those of `export_retriever`.
     """
 
     def __init__(
         self,
         encoder: keras.Model,
         image_size: int | tuple[int, int] | None = None,
-        crop_fraction: float | str | None = AUTO,
+        crop_fraction: float | str | None = "auto",
         max_pixels: int = MAX_PIXELS,
         index: GalleryIndex | None = None,
         truncate_to: int | None = None,
-        backends: tuple[str, ...] = ("tensorflow",),
     ) -> None:
-        if keras.backend.backend() not in backends:
-            raise RuntimeError(
-                f"An export needs the backend {' or '.join(backends)}. "
-                f"Received: {keras.backend.backend()!r}. Save the encoder "
-                "as .keras and export it where KERAS_BACKEND=tensorflow."
-            )
         check_count(max_pixels=max_pixels)
         given = truncate_encoder(encoder, truncate_to)
         check_space(given, index)
@@ -236,8 +217,6 @@ class ServedEncoder:
         images, uint8, black where unreadable, and status, `"ok"` or an error;
         leading axes are flattened.
         """
-        import tensorflow as tf
-
         cut = functools.partial(
             cut_encoded,
             size=self.image_shape[:2],
@@ -265,8 +244,6 @@ class ServedEncoder:
 
     def embedded(self, images: Tensor) -> Tensor:
         """Embeds pixels (..., height, width, channels), axes flattened."""
-        import tensorflow as tf
-
         size = self.image_shape
         tf.debugging.assert_equal(
             tf.shape(images)[-3:],
@@ -285,8 +262,6 @@ def like_leading(
 
     The last `num_own` axes of the inputs belong to one item.
     """
-    import tensorflow as tf
-
     shape = tf.shape(inputs)
     leading = shape[: tf.size(shape) - num_own]
     return {
@@ -297,7 +272,7 @@ def like_leading(
 
 def _expected_crop(encoder, index, crop_fraction, size):
     """The fraction that encoder or index expect, 1 where neither knows it."""
-    if crop_fraction not in (AUTO, None) and (
+    if crop_fraction not in ("auto", None) and (
         isinstance(crop_fraction, str) or not 0.0 < float(crop_fraction) <= 1.0
     ):
         raise ValueError(
@@ -307,14 +282,14 @@ def _expected_crop(encoder, index, crop_fraction, size):
     of_index = None if index is None else index.preprocessing
     expected = agreed({"encoder": preprocessing_of(encoder), "index": of_index})
     if expected is None:
-        fraction = 1.0 if crop_fraction == AUTO else crop_fraction
+        fraction = 1.0 if crop_fraction == "auto" else crop_fraction
         return None if fraction is None else float(fraction)
     if (expected.height, expected.width) != size:
         raise ValueError(
             "`image_size` must be that of the encoder's or the index's "
             f"preprocessing. Received: image_size={size}, {expected}."
         )
-    if crop_fraction not in (AUTO, expected.crop_fraction):
+    if crop_fraction not in ("auto", expected.crop_fraction):
         raise ValueError(
             "`crop_fraction` must be that of the encoder's or the index's "
             'preprocessing, or "auto". Received: '
@@ -346,15 +321,11 @@ def _image_shape(encoder, image_size):
 
 
 def _num_true(values):
-    import tensorflow as tf
-
     return tf.reduce_sum(tf.cast(values, "int32"), axis=1)
 
 
 def _too_large(contents, status, max_pixels):
     """Replaces the status of images that were refused for their size."""
-    import tensorflow as tf
-
     pixels, is_read = _each(num_pixels, contents, tf.zeros([], "int64"))
     words = tf.strings.as_string(pixels)
     message = "too large: " + words + f" pixels, the limit is {max_pixels}"
@@ -367,8 +338,6 @@ def _each(function, contents, nothing):
     TensorFlow's decoders raise, which ends a whole batch. Inside a tf.data
     pipeline an element that raises can be dropped instead.
     """
-    import tensorflow as tf
-
     count = tf.size(contents, out_type="int64")
     elements = tf.data.Dataset.from_tensor_slices((tf.range(count), contents))
     mapped = elements.map(

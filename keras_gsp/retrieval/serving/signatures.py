@@ -1,0 +1,142 @@
+"""The signatures of an export: TensorFlow functions of files and pixels."""
+
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from keras_gsp.retrieval.explanation import PrototypeParts
+from keras_gsp.retrieval.serving.artefact_facts import write_facts
+from keras_gsp.retrieval.serving.served_retriever import (
+    OK,
+    ServedEncoder,
+    ServedGallery,
+    like_leading,
+)
+from keras_gsp.storage.whole import whole_folder
+
+
+def write_saved_model(
+    served: ServedEncoder,
+    gallery: ServedGallery | None,
+    facts: dict[str, Any],
+    path: str | Path,
+    overwrite: bool,
+) -> None:
+    """Writes an encoder, and the search of a gallery, with their metadata."""
+    module = tf.Module()
+    module.encoder_variables = served.variables
+    signatures = _encoder_signatures(served)
+    signatures["serving_default"] = signatures["embed"]
+    if gallery is not None:
+        module.gallery_variables = gallery.variables
+        signatures |= _search_signatures(served, gallery)
+        signatures["serving_default"] = signatures["search_exact"]
+        try:
+            signatures["explain"] = _explain_signature(served)
+        except ValueError as error:
+            facts["no_explain"] = str(error)
+    facts["signatures"] = sorted(signatures)
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    with whole_folder(path, overwrite=overwrite) as folder:
+        tf.saved_model.save(module, str(folder), signatures, options)
+        _forget_custom_gradients(folder / "saved_model.pb")
+        write_facts(folder, facts)
+
+
+def _forget_custom_gradients(file):
+    """Leaves the gradients of a SavedModel to TensorFlow.
+
+    A process that loads custom gradients never frees the model again; without
+    them each load warns of the operations that name one.
+    """
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    for graph in saved.meta_graphs:
+        for function in graph.graph_def.library.function:
+            for node in function.node_def:
+                node.attr.pop("_gradient_op_type", None)
+    file.write_bytes(saved.SerializeToString(deterministic=True))
+
+
+def _encoder_signatures(served):
+    """The `tf.function`s that embed files and pixels."""
+
+    @tf.function(input_signature=[_strings("image_bytes")])
+    def embed(image_bytes):
+        images, status = served.decoded(image_bytes)
+        embedding = _where_read(served.embedded(images), status == OK)
+        answer = {"embedding": embedding, "status": status}
+        return like_leading(answer, image_bytes)
+
+    signatures = {"embed": embed}
+    for dtype in ("uint8", "float32"):
+
+        def embed_pixels(images):
+            answer = {"embedding": served.embedded(images)}
+            return like_leading(answer, images, num_own=3)
+
+        images = tf.TensorSpec(None, dtype, name="images")
+        signatures[f"embed_{dtype}"] = tf.function(
+            embed_pixels, input_signature=[images]
+        )
+    return signatures
+
+
+def _search_signatures(served, gallery):
+    """The `tf.function`s that find neighbors of files."""
+
+    def searching(search):
+        def found(image_bytes):
+            images, status = served.decoded(image_bytes)
+            distances, indices = search(served.embedded(images))
+            answer = gallery.described(distances, indices, status == OK)
+            return like_leading(answer | {"status": status}, image_bytes)
+
+        return tf.function(found, input_signature=[_strings("image_bytes")])
+
+    signatures = {"search_exact": searching(gallery.nearest)}
+    if gallery.has_short_list:
+        name = "search_ann" if gallery.codes is None else "search_codes"
+        signatures[name] = searching(gallery.near)
+    return signatures
+
+
+def _explain_signature(served):
+    """The `tf.function` that explains pairs of files."""
+    parts = PrototypeParts(served.encoder)
+
+    @tf.function(
+        input_signature=[_strings("query_bytes"), _strings("neighbor_bytes")]
+    )
+    def explain(query_bytes, neighbor_bytes):
+        tf.debugging.assert_equal(
+            tf.shape(query_bytes),
+            tf.shape(neighbor_bytes),
+            "`query_bytes` and `neighbor_bytes` must have the same shape.",
+        )
+        queries, query_status = served.decoded(query_bytes)
+        neighbors, neighbor_status = served.decoded(neighbor_bytes)
+        images = (tf.cast(x, served.dtype) for x in (queries, neighbors))
+        shares = parts.shares(*images)
+        is_read = (query_status == OK) & (neighbor_status == OK)
+        answer = {
+            name: _where_read(value, is_read) for name, value in shares.items()
+        }
+        answer["query_status"] = query_status
+        answer["neighbor_status"] = neighbor_status
+        return like_leading(answer, query_bytes)
+
+    return explain
+
+
+def _strings(name):
+    return tf.TensorSpec(None, tf.string, name=name)
+
+
+def _where_read(values, is_read):
+    """Replaces the outputs of unreadable images by zeros."""
+    rank = len(values.shape)
+    mask = tf.reshape(is_read, [-1] + [1] * (rank - 1))
+    return tf.where(mask, values, tf.zeros_like(values))
