@@ -114,10 +114,9 @@ def upgrade(
 class Upgrade(SearchIndex):
     """An index between two encoders, as `gsp.retrieval.upgrade` makes it.
 
-    Queries of the new encoder are mapped into the old space to search the
-    items that only the old index has. Their distances become those of equal
-    chance in the new space. Only `delete` and `roll_back` change the old
-    index.
+    Queries are mapped into the old space to search the items that only the
+    old index has; distances become those of equal chance in the new space.
+    Only `delete` and `roll_back` change the old index.
 
     Attributes:
         certificate: MAP@R on classes that chose nothing: `old` (old queries,

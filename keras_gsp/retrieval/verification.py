@@ -14,18 +14,16 @@ def verify(path: str | Path, *, skip: Collection[str] = ()) -> dict[str, Any]:
     """Compares the files of a saved index or an export with their checksums.
 
     The `load` of every index calls it; call it yourself before
-    `tf.saved_model.load`, or after a folder was copied. It finds damage, not
-    tampering: someone who changes a file can change its checksum too.
+    `tf.saved_model.load`. It finds damage, not tampering: someone who changes
+    a file can change its checksum too.
 
     Args:
-        path: a folder that `save` of an index or an `export_*` function
-            wrote.
+        path: a saved index or an export.
         skip: names of files that must be there but are not read, for example
             a large `"embeddings.npy"`. Default: none.
 
     Returns:
-        The folder's description: `index.json` of an index, `metadata.json` of
-        an export.
+        `index.json` of an index, `metadata.json` of an export.
 
     Raises:
         FileNotFoundError: neither an index nor an export is there.

@@ -140,8 +140,8 @@ class GalleryIndex(SearchIndex):
 
     def delete(self, ids: Any) -> int:
         """Removes items and returns their number; unknown ids are ignored."""
-        removed = self.gallery.delete(as_list(ids))
-        self._changed(removed)
+        positions = self.gallery.positions_of(as_list(ids))
+        self._changed(removed := self.gallery.remove(positions))
         return len(removed)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:

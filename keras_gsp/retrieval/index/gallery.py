@@ -85,11 +85,7 @@ class Gallery:
         *,
         replaces: bool,
     ) -> np.ndarray:
-        """Adds `checked_items`, in place of those with the same ids or not.
-
-        Returns:
-            Positions that the removed items had, in rising order.
-        """
+        """Adds `checked_items`; returns the positions of those replaced."""
         if self.parts:
             kinds = {name: is_text(old) for name, old in self.columns.items()}
             check_fits(rows, columns, self.embedding_size, kinds)
@@ -97,7 +93,7 @@ class Gallery:
         if not replaces:
             _refuse_repeated(columns["id"][old >= 0])
         part = StoredVectors.encoded(rows, self.storage)
-        removed = self._remove(old)
+        removed = self.remove(old)
         self.append(part, columns, rows.min(axis=0), rows.max(axis=0))
         return removed
 
@@ -125,10 +121,6 @@ class Gallery:
         self.low, self.high = low, high
         self.parts = [*(one for one in self.parts if len(one)), part]
         self.num_added += len(ids)
-
-    def delete(self, ids: list[Any]) -> np.ndarray:
-        """Removes items; returns their positions, in rising order."""
-        return self._remove(self.positions_of(ids))
 
     def positions_of(self, ids: list[Any]) -> np.ndarray:
         """Returns the position of each id, -1 for `None` and unknown ids."""
@@ -184,8 +176,8 @@ class Gallery:
             start += len(part)
         return vectors
 
-    def _remove(self, positions):
-        """Removes the items at positions of at least 0; returns those."""
+    def remove(self, positions: np.ndarray) -> np.ndarray:
+        """Removes items; returns their positions, rising, without -1."""
         positions = np.unique(positions[positions >= 0])
         if not len(positions):
             return positions

@@ -57,10 +57,9 @@ class Neighbors:
 class SearchIndex:
     """Base of all indexes: search, filters, updates.
 
-    Returned distances are exact and Euclidean, between the embeddings as
-    given; equal distances are ordered by position in the gallery (by id in
-    `MilvusIndex`). An engine may miss neighbors: `search_recall` measures how
-    many.
+    Distances are exact and Euclidean, between the embeddings as given; equal
+    ones are ordered by position in the gallery (by id in `MilvusIndex`). An
+    engine may miss neighbors: `search_recall` measures how many.
 
     Attributes:
         kind: name of the engine.
@@ -117,8 +116,7 @@ class SearchIndex:
 
         Args:
             queries: (queries, size), or (size,) for a single one.
-            k: number of neighbors, at least 1; at most 16,367 in Milvus. With
-                more than the gallery holds, the whole gallery is returned.
+            k: number of neighbors, at least 1; at most 16,367 in Milvus.
                 Default 10.
             exclude_ids: one id for each query that must not be returned, such
                 as the query's own; `None` and unknown ids exclude nothing.
@@ -128,9 +126,8 @@ class SearchIndex:
                 hold, or to a slice (`slice(2, 5)` is `2 <= value < 5`). All
                 conditions must hold. Default `None`.
             **options: of the engine: `params` for faiss; `leaves_to_search`
-                and `pre_reorder_num_neighbors` for ScaNN; `ef` for Milvus,
-                the width of the graph search, by default the larger of 64
-                and four times k.
+                and `pre_reorder_num_neighbors` for ScaNN; `ef` for Milvus, the
+                width of the graph search, by default the larger of 64 and 4 k.
 
         Returns:
             `Neighbors`, with `counts` below k where fewer were found.
@@ -175,7 +172,7 @@ class SearchIndex:
 
         Raises:
             TypeError: labels, ids or attributes that are neither numbers nor
-                strings, or not of the kind that the gallery already has.
+                strings, or not of the gallery's kind.
             ValueError: embeddings that are empty, not finite, not of rank 2
                 or of another size; lengths that differ; a repeated id; other
                 attributes than those of the gallery.
@@ -183,11 +180,7 @@ class SearchIndex:
         self._put(*checked_items(embeddings, labels, ids, attributes))
 
     def delete(self, ids: Any) -> int:
-        """Removes items and returns their number.
-
-        Args:
-            ids: one id or several; unknown ids are ignored.
-        """
+        """Removes one id or several, unknown ones ignored; their number."""
         raise NotImplementedError
 
     def count(self, where: Where | None = None) -> int:
@@ -199,14 +192,10 @@ class SearchIndex:
         raise NotImplementedError
 
     def items(self, ids: Any) -> Items:
-        """Returns items as `upsert` takes them.
+        """Returns items as `upsert` takes them, in the order of their ids.
 
-        Args:
-            ids: several ids; unknown ones are left out.
-
-        Returns:
-            Embeddings (found, size), float32, labels (found,), ids (found,)
-            in the order given, and the attributes.
+        Embeddings (found, size), float32, labels (found,), ids (found,), and
+        attributes; unknown ids are left out.
         """
         raise NotImplementedError
 

@@ -25,9 +25,8 @@ def search_recall(
         queries: (queries, size), embeddings that are not in the gallery.
         labels: (queries,), their classes, of the gallery's kind.
         k: number of neighbors of which the recall is measured. Default 10.
-        reference: an index of the same items to compare with, for example in
-            float32 beside one in int8. Default `None`: the index itself,
-            searched exactly.
+        reference: an index of the same items to compare with, such as float32
+            beside int8. Default `None`: the index itself, searched exactly.
 
     Returns:
         A dict: `k`, `num_queries`, `recall` (share of the k true neighbors
@@ -76,10 +75,7 @@ def compared(
     num_positives: np.ndarray,
     k: int,
 ) -> dict[str, Any]:
-    """Compares found neighbors with the true ones; see `search_recall`.
-
-    Both hold at least `num_positives` neighbors of each query.
-    """
+    """Compares at least `num_positives` found neighbors with the true ones."""
     shares = []
     for row in range(len(exact)):
         true = exact.ids[row, : min(exact.counts[row], k)]
