@@ -34,7 +34,7 @@ class ShardWriter:
         import tensorflow as tf
 
         import keras_gsp  # noqa: F401, registers the layers
-        from keras_gsp.retrieval.serving.served_retriever import ServedEncoder
+        from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 
         if threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(threads)

@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 from keras_gsp.retrieval.verification import METADATA
 from keras_gsp.storage.checksums import write_checksums
 
@@ -36,9 +37,9 @@ _LIMITS = (
 
 
 def exported_facts(
-    served: Any, metadata: dict[str, Any] | None
+    served: ServedEncoder, metadata: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Returns the metadata of a `ServedEncoder`'s export."""
+    """Returns the metadata of an export: versions, sizes and preparation."""
     # `keras_gsp` imports this module: it is complete only when called.
     version = importlib.import_module("keras_gsp").__version__
     backend = keras.backend.backend()

@@ -16,6 +16,7 @@ from keras_gsp.retrieval.index.scann_index import ScannIndex
 from keras_gsp.retrieval.index.search_recall import compared, positives_of
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 from keras_gsp.retrieval.serving.artefact_facts import exported_facts
+from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 from keras_gsp.retrieval.space import check_same_space
 
 
@@ -85,7 +86,7 @@ def export_encoder(
         gsp.retrieval.export_encoder(encoder, f"{folder}/encoder")
     ```
     """
-    served = served_encoder(
+    served = ServedEncoder(
         encoder, image_size, crop_fraction, max_pixels, truncate_to=truncate_to
     )
     from keras_gsp.retrieval.serving.signatures import write_saved_model
@@ -186,7 +187,7 @@ def export_retriever(
     ```
     """
     _check_options(index, codes, held_out, minimum_recall)
-    served = served_encoder(
+    served = ServedEncoder(
         encoder, image_size, crop_fraction, max_pixels, index, truncate_to
     )
     index._check_filled()
@@ -217,21 +218,6 @@ def export_retriever(
                 "or more neighbors."
             )
     signatures.write_saved_model(served, gallery, facts, path, overwrite)
-
-
-def served_encoder(
-    encoder: keras.Model, *arguments: Any, **options: Any
-) -> Any:
-    """Makes a `ServedEncoder`, whose module imports TensorFlow."""
-    if keras.backend.backend() != "tensorflow":
-        raise RuntimeError(
-            "An export needs the backend tensorflow. "
-            f"Received: {keras.backend.backend()!r}. Save the encoder as "
-            ".keras and export it where KERAS_BACKEND=tensorflow."
-        )
-    from keras_gsp.retrieval.serving.served_retriever import ServedEncoder
-
-    return ServedEncoder(encoder, *arguments, **options)
 
 
 def _check_options(index, codes, held_out, minimum_recall):

@@ -16,7 +16,7 @@ from keras_gsp.retrieval.serving.artefact_facts import (
     exported_facts,
     write_facts,
 )
-from keras_gsp.retrieval.serving.export import served_encoder
+from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 from keras_gsp.retrieval.verification import verify
 from keras_gsp.storage.whole import whole_folder
 
@@ -47,7 +47,8 @@ def export_onnx(
     (batch, embedding_size)), `metadata.json`, checksums, a model card
     `README.md` and, with an index, `gallery/`, which `ExactIndex.load` reads.
 
-    The converter is tf2onnx (extra `[onnx]`).
+    The converter is tf2onnx (extra `[onnx]`) on TensorFlow and jax2onnx, which
+    is installed by its own name, on JAX.
 
     Args:
         encoder: as for `export_encoder`.
@@ -68,8 +69,8 @@ def export_onnx(
     Raises:
         FileExistsError: `path` exists and `overwrite` is `False`.
         ImportError: the converter or onnxruntime is not installed.
-        RuntimeError: another backend than TensorFlow, or a file that does not
-            agree with Keras.
+        RuntimeError: another backend than TensorFlow or JAX, or a file that
+            does not agree with Keras.
         ValueError: what `export_encoder` refuses.
 
     Example:
@@ -93,8 +94,13 @@ def export_onnx(
     ```
     """
     _onnx("onnxruntime")
-    served = served_encoder(
-        encoder, image_size, crop_fraction, index=index, truncate_to=truncate_to
+    served = ServedEncoder(
+        encoder,
+        image_size,
+        crop_fraction,
+        index=index,
+        truncate_to=truncate_to,
+        backends=("tensorflow", "jax"),
     )
     facts = {**(metadata or {}), "quantization": quantization}
     with whole_folder(path, overwrite=overwrite) as folder:
@@ -140,7 +146,7 @@ def export_litert(
             not agree with Keras.
         ValueError: an unknown quantization; what `export_encoder` refuses.
     """
-    served = served_encoder(
+    served = ServedEncoder(
         encoder, image_size, crop_fraction, index=index, truncate_to=truncate_to
     )
     facts = {**(metadata or {}), "quantization": quantization}
@@ -254,15 +260,38 @@ def _graph(served):
 
 
 def _write_onnx(served, file, quantization):
-    tf2onnx = _onnx("tf2onnx")
-    function, _ = _graph(served)
-    signature = function.input_signature
-    model, _ = tf2onnx.convert.from_function(function, signature)
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    if keras.backend.backend() == "jax":
+        model = _onnx_of_jax(served, file)
+    else:
+        tf2onnx = _onnx("tf2onnx")
+        function, _ = _graph(served)
+        signature = function.input_signature
+        model, _ = tf2onnx.convert.from_function(function, signature)
+        for value in (*model.graph.input, *model.graph.output):
+            value.type.tensor_type.shape.dim[0].dim_param = "batch"
     if quantization is not None:
         _shrink_weights(model, quantization)
     file.write_bytes(model.SerializeToString())
+
+
+def _onnx_of_jax(served, file):
+    needed("jax2onnx", "export_onnx", "jax2onnx")
+    images = keras.Input(served.image_shape, dtype=served.dtype, name="images")
+    outputs = embedding_of(served.encoder(images, training=False))
+    model = keras.Model(images, keras.ops.cast(outputs, "float32"))
+    shape = (None, *served.image_shape)
+    spec = keras.InputSpec(served.dtype, shape, name="images")
+    model.export(
+        str(file), format="onnx", input_signature=[spec], verbose=False
+    )
+    written = _onnx("onnx").load(file)
+    (output,) = written.graph.output
+    for node in written.graph.node:
+        for place, name in enumerate(node.output):
+            if name == output.name:
+                node.output[place] = "embedding"
+    output.name = "embedding"
+    return written
 
 
 def _shrink_weights(model, quantization):

@@ -3,18 +3,11 @@
 import functools
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_gsp.data.crops import evaluation_window
-from keras_gsp.data.decoding import MAX_PIXELS, cut_encoded, num_pixels
-from keras_gsp.data.preprocessing import agreed, preprocessing_of
-from keras_gsp.embeddings.labeled_batches import embedding_of
-from keras_gsp.embeddings.model_input import embedding_tensor
-from keras_gsp.models.lora import merge_lora
-from keras_gsp.models.truncated import truncate_encoder
-from keras_gsp.ops.arguments import check_count
+from keras_gsp.data.decoding import cut_encoded, num_pixels
 from keras_gsp.ops.tensor import Tensor
 from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import GalleryIndex
@@ -22,7 +15,6 @@ from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES, rows_alike
 from keras_gsp.retrieval.index.scann_index import ScannIndex, import_scann
 from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.retrieval.serving.binary_codes import BinaryCodes
-from keras_gsp.retrieval.space import check_space, space_fingerprint
 
 # Status of an image.
 OK = "ok"
@@ -169,90 +161,40 @@ class ServedGallery:
         return -nearness, tf.gather(indices, order, batch_dims=1)
 
 
-class ServedEncoder:
-    """Decodes and embeds images: the common part of all signatures.
+def decoder(
+    image_shape: tuple[int, int, int],
+    crop_fraction: float | None,
+    max_pixels: int,
+) -> Any:
+    """Decodes and cuts files as `gsp.data.evaluation_batches` does.
 
-    Arguments and errors are those of `export_retriever`.
+    Makes a `tf.function` of strings that returns images, uint8, black where
+    unreadable, and status, `"ok"` or an error; leading axes are flattened.
     """
+    cut = functools.partial(
+        cut_encoded,
+        size=image_shape[:2],
+        window=evaluation_window(crop_fraction),
+        channels=image_shape[2],
+        max_pixels=max_pixels,
+    )
 
-    def __init__(
-        self,
-        encoder: keras.Model,
-        image_size: int | tuple[int, int] | None = None,
-        crop_fraction: float | str | None = "auto",
-        max_pixels: int = MAX_PIXELS,
-        index: GalleryIndex | None = None,
-        truncate_to: int | None = None,
-    ) -> None:
-        check_count(max_pixels=max_pixels)
-        given = truncate_encoder(encoder, truncate_to)
-        check_space(given, index)
-        encoder = truncate_encoder(merge_lora(encoder), truncate_to)
-        self.encoder = encoder
-        # Merged weights differ from those that made the index by rounding.
-        self.space = space_fingerprint(given)
-        self.max_pixels = int(max_pixels)
-        # Height, width and channels.
-        self.image_shape = _image_shape(encoder, image_size)
-        self.crop_fraction = _expected_crop(
-            encoder, index, crop_fraction, self.image_shape[:2]
-        )
-        self.embedding_size = embedding_tensor(encoder).shape[-1]
+    def decoded(image_bytes):
+        contents = tf.reshape(image_bytes, [-1])
+        with tf.device("/CPU:0"):
+            nothing = tf.zeros(image_shape, "uint8")
+            images, is_read = _each(cut, contents, nothing)
+            status = tf.where(is_read, OK, UNREADABLE)
+            # Headers are only read where an image could not be.
+            status = tf.cond(
+                tf.reduce_all(is_read),
+                lambda: status,
+                lambda: _too_large(contents, status, max_pixels),
+            )
+        return tf.ensure_shape(images, (None, *image_shape)), status
 
-    @property
-    def dtype(self) -> str:
-        """Of the encoder's images."""
-        return str(self.encoder.inputs[0].dtype)
-
-    @property
-    def variables(self) -> list[Any]:
-        """The encoder's weights as TensorFlow variables, for tracking."""
-        return [variable.value for variable in self.encoder.variables]
-
-    @functools.cached_property
-    def decoded(self) -> Any:
-        """Decodes and cuts files as `gsp.data.evaluation_batches` does.
-
-        A `tf.function` of strings, traced once for all signatures. Returns
-        images, uint8, black where unreadable, and status, `"ok"` or an error;
-        leading axes are flattened.
-        """
-        cut = functools.partial(
-            cut_encoded,
-            size=self.image_shape[:2],
-            window=evaluation_window(self.crop_fraction),
-            channels=self.image_shape[2],
-            max_pixels=self.max_pixels,
-        )
-
-        def decoded(image_bytes):
-            contents = tf.reshape(image_bytes, [-1])
-            with tf.device("/CPU:0"):
-                nothing = tf.zeros(self.image_shape, "uint8")
-                images, is_read = _each(cut, contents, nothing)
-                status = tf.where(is_read, OK, UNREADABLE)
-                # Headers are only read where an image could not be.
-                status = tf.cond(
-                    tf.reduce_all(is_read),
-                    lambda: status,
-                    lambda: _too_large(contents, status, self.max_pixels),
-                )
-            return tf.ensure_shape(images, (None, *self.image_shape)), status
-
-        spec = tf.TensorSpec(None, "string")
-        return tf.function(decoded, input_signature=[spec], autograph=False)
-
-    def embedded(self, images: Tensor) -> Tensor:
-        """Embeds pixels (..., height, width, channels), axes flattened."""
-        size = self.image_shape
-        tf.debugging.assert_equal(
-            tf.shape(images)[-3:],
-            tf.constant(size),
-            f"`images` must have the encoder's size {size}.",
-        )
-        images = tf.reshape(tf.cast(images, self.dtype), (-1, *size))
-        outputs = embedding_of(self.encoder(images, training=False))
-        return tf.cast(outputs, "float32")
+    spec = tf.TensorSpec(None, "string")
+    return tf.function(decoded, input_signature=[spec], autograph=False)
 
 
 def like_leading(
@@ -268,56 +210,6 @@ def like_leading(
         name: tf.reshape(value, tf.concat([leading, tf.shape(value)[1:]], 0))
         for name, value in answer.items()
     }
-
-
-def _expected_crop(encoder, index, crop_fraction, size):
-    """The fraction that encoder or index expect, 1 where neither knows it."""
-    if crop_fraction not in ("auto", None) and (
-        isinstance(crop_fraction, str) or not 0.0 < float(crop_fraction) <= 1.0
-    ):
-        raise ValueError(
-            '`crop_fraction` must be in (0, 1], None or "auto". '
-            f"Received: crop_fraction={crop_fraction!r}."
-        )
-    of_index = None if index is None else index.preprocessing
-    expected = agreed({"encoder": preprocessing_of(encoder), "index": of_index})
-    if expected is None:
-        fraction = 1.0 if crop_fraction == "auto" else crop_fraction
-        return None if fraction is None else float(fraction)
-    if (expected.height, expected.width) != size:
-        raise ValueError(
-            "`image_size` must be that of the encoder's or the index's "
-            f"preprocessing. Received: image_size={size}, {expected}."
-        )
-    if crop_fraction not in ("auto", expected.crop_fraction):
-        raise ValueError(
-            "`crop_fraction` must be that of the encoder's or the index's "
-            'preprocessing, or "auto". Received: '
-            f"crop_fraction={crop_fraction}, {expected}."
-        )
-    return expected.crop_fraction
-
-
-def _image_shape(encoder, image_size):
-    """Height, width and channels of an encoder's images."""
-    shapes = [tuple(tensor.shape) for tensor in encoder.inputs or []]
-    if len(shapes) != 1 or len(shapes[0]) != 4 or shapes[0][3] is None:
-        raise ValueError(
-            "`encoder` must have one input (batch, height, width, channels). "
-            f"Received: inputs of shape {shapes}."
-        )
-    _, *own, channels = shapes[0]
-    if isinstance(image_size, int):
-        image_size = (image_size, image_size)
-    sizes = tuple(own if image_size is None else image_size)
-    pairs = zip(own, sizes, strict=True)
-    if None in sizes or any(mine not in (None, size) for mine, size in pairs):
-        raise ValueError(
-            "`image_size` must be given where the encoder leaves it open, and "
-            f"equal to it otherwise. Received: image_size={sizes}, the "
-            f"encoder takes {tuple(own)}."
-        )
-    return *sizes, channels
 
 
 def _num_true(values):

@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from keras_gsp.retrieval.explanation import PrototypeParts
 from keras_gsp.retrieval.serving.artefact_facts import write_facts
+from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 from keras_gsp.retrieval.serving.served_retriever import (
     OK,
-    ServedEncoder,
     ServedGallery,
     like_leading,
 )

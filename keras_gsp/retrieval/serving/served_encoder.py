@@ -1,0 +1,137 @@
+"""What an export serves: an encoder, and how its images are prepared."""
+
+import functools
+from typing import Any
+
+import keras
+
+from keras_gsp.data.decoding import MAX_PIXELS
+from keras_gsp.data.preprocessing import agreed, preprocessing_of
+from keras_gsp.embeddings.labeled_batches import embedding_of
+from keras_gsp.embeddings.model_input import embedding_tensor
+from keras_gsp.models.lora import merge_lora
+from keras_gsp.models.truncated import truncate_encoder
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.tensor import Tensor
+from keras_gsp.retrieval.index.exact import GalleryIndex
+from keras_gsp.retrieval.space import check_space, space_fingerprint
+
+
+class ServedEncoder:
+    """Decodes and embeds images: the common part of all signatures.
+
+    Arguments and errors are those of `export_retriever`; `backends` are those
+    of Keras that the export works on.
+    """
+
+    def __init__(
+        self,
+        encoder: keras.Model,
+        image_size: int | tuple[int, int] | None = None,
+        crop_fraction: float | str | None = "auto",
+        max_pixels: int = MAX_PIXELS,
+        index: GalleryIndex | None = None,
+        truncate_to: int | None = None,
+        backends: tuple[str, ...] = ("tensorflow",),
+    ) -> None:
+        if keras.backend.backend() not in backends:
+            raise RuntimeError(
+                f"An export needs the backend {' or '.join(backends)}. "
+                f"Received: {keras.backend.backend()!r}. Save the encoder "
+                "as .keras and export it where KERAS_BACKEND=tensorflow."
+            )
+        check_count(max_pixels=max_pixels)
+        given = truncate_encoder(encoder, truncate_to)
+        check_space(given, index)
+        encoder = truncate_encoder(merge_lora(encoder), truncate_to)
+        self.encoder = encoder
+        # Merged weights differ from those that made the index by rounding.
+        self.space = space_fingerprint(given)
+        self.max_pixels = int(max_pixels)
+        # Height, width and channels.
+        self.image_shape = _image_shape(encoder, image_size)
+        self.crop_fraction = _expected_crop(
+            encoder, index, crop_fraction, self.image_shape[:2]
+        )
+        self.embedding_size = embedding_tensor(encoder).shape[-1]
+
+    @property
+    def dtype(self) -> str:
+        """Of the encoder's images."""
+        return str(self.encoder.inputs[0].dtype)
+
+    @property
+    def variables(self) -> list[Any]:
+        """The encoder's weights as TensorFlow variables, for tracking."""
+        return [variable.value for variable in self.encoder.variables]
+
+    @functools.cached_property
+    def decoded(self) -> Any:
+        """The `decoder` of its images, traced once for all signatures."""
+        from keras_gsp.retrieval.serving.served_retriever import decoder
+
+        return decoder(self.image_shape, self.crop_fraction, self.max_pixels)
+
+    def embedded(self, images: Tensor) -> Tensor:
+        """Embeds pixels (..., height, width, channels), axes flattened."""
+        import tensorflow as tf
+
+        size = self.image_shape
+        tf.debugging.assert_equal(
+            tf.shape(images)[-3:],
+            tf.constant(size),
+            f"`images` must have the encoder's size {size}.",
+        )
+        images = tf.reshape(tf.cast(images, self.dtype), (-1, *size))
+        outputs = embedding_of(self.encoder(images, training=False))
+        return tf.cast(outputs, "float32")
+
+
+def _expected_crop(encoder, index, crop_fraction, size):
+    """The fraction that encoder or index expect, 1 where neither knows it."""
+    if crop_fraction not in ("auto", None) and (
+        isinstance(crop_fraction, str) or not 0.0 < float(crop_fraction) <= 1.0
+    ):
+        raise ValueError(
+            '`crop_fraction` must be in (0, 1], None or "auto". '
+            f"Received: crop_fraction={crop_fraction!r}."
+        )
+    of_index = None if index is None else index.preprocessing
+    expected = agreed({"encoder": preprocessing_of(encoder), "index": of_index})
+    if expected is None:
+        fraction = 1.0 if crop_fraction == "auto" else crop_fraction
+        return None if fraction is None else float(fraction)
+    if (expected.height, expected.width) != size:
+        raise ValueError(
+            "`image_size` must be that of the encoder's or the index's "
+            f"preprocessing. Received: image_size={size}, {expected}."
+        )
+    if crop_fraction not in ("auto", expected.crop_fraction):
+        raise ValueError(
+            "`crop_fraction` must be that of the encoder's or the index's "
+            'preprocessing, or "auto". Received: '
+            f"crop_fraction={crop_fraction}, {expected}."
+        )
+    return expected.crop_fraction
+
+
+def _image_shape(encoder, image_size):
+    """Height, width and channels of an encoder's images."""
+    shapes = [tuple(tensor.shape) for tensor in encoder.inputs or []]
+    if len(shapes) != 1 or len(shapes[0]) != 4 or shapes[0][3] is None:
+        raise ValueError(
+            "`encoder` must have one input (batch, height, width, channels). "
+            f"Received: inputs of shape {shapes}."
+        )
+    _, *own, channels = shapes[0]
+    if isinstance(image_size, int):
+        image_size = (image_size, image_size)
+    sizes = tuple(own if image_size is None else image_size)
+    pairs = zip(own, sizes, strict=True)
+    if None in sizes or any(mine not in (None, size) for mine, size in pairs):
+        raise ValueError(
+            "`image_size` must be given where the encoder leaves it open, and "
+            f"equal to it otherwise. Received: image_size={sizes}, the "
+            f"encoder takes {tuple(own)}."
+        )
+    return *sizes, channels
