@@ -36,9 +36,8 @@ class Explanation:
         query_weights: (pairs, height, width) or (pairs, tokens), the query's
             pooling weights; sum to 1.
         neighbor_weights: the neighbor's.
-        query_maps: (pairs, height, width, num_prototypes) or (pairs, tokens,
-            num_prototypes), the share of each weight that moves to each
-            prototype; sums to the weights.
+        query_maps: the shapes of the weights and `num_prototypes`, the share
+            of each weight that moves to each prototype.
         neighbor_maps: the neighbor's.
     """
 
@@ -73,9 +72,6 @@ def explain(
         queries: (pairs, height, width, channels), the encoder's images.
         neighbors: (pairs, height, width, channels), one for each query.
 
-    Returns:
-        An `Explanation`.
-
     Raises:
         ValueError: an encoder with another pooling, with `power` above 1, or
             with more than a normalization after the pooling; a different
@@ -88,11 +84,9 @@ def explain(
     import numpy as np
     import keras_gsp as gsp
 
-    inputs = keras.Input((8, 8, 3))
-    pooled = gsp.layers.GeneralizedSumPooling(4)(
-        keras.layers.Conv2D(6, 3)(inputs)
-    )
-    encoder = keras.Model(inputs, keras.layers.UnitNormalization()(pooled))
+    encoder = keras.Sequential([
+        keras.Input((8, 8, 3)), gsp.layers.GeneralizedSumPooling(4)
+    ])
     images = np.random.default_rng(0).random((2, 8, 8, 3))
     shares = gsp.retrieval.explain(encoder, images[:1], images[1:])
     np.testing.assert_allclose(
@@ -187,11 +181,8 @@ def _pooling_before(embedding):
 
 
 def _check_pools_its_features(pooling):
-    for name, needed in (
-        ("power", 1.0),
-        ("add_max", False),
-        ("prototype_role", "subject"),
-    ):
+    allowed = {"power": 1.0, "add_max": False, "prototype_role": "subject"}
+    for name, needed in allowed.items():
         if getattr(pooling, name) != needed:
             raise ValueError(
                 f"`encoder` must pool with {name}={needed!r}: only then is the "

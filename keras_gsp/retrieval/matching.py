@@ -30,10 +30,9 @@ class MatchThreshold(WithSpace):
 
     Args:
         distance: largest Euclidean distance of a match, at least 0.
-        false_accept_rate: the chosen rate, in (0, 1): share of the pairs of
-            different classes that match.
-        true_accept_rate: share of the held-out pairs of one class that match
-            at this distance, in [0, 1].
+        false_accept_rate: the chosen share of the pairs of different classes
+            that match, in (0, 1).
+        true_accept_rate: share of the pairs of one class that match, in [0, 1].
         num_positive_pairs: held-out pairs of one class, at least 1.
         num_negative_pairs: held-out pairs of different classes, at least 1.
         space: `SpaceFingerprint` of the encoder; an index and an export of
@@ -89,7 +88,7 @@ class MatchThreshold(WithSpace):
         false_accept_rate: float = 1e-3,
         encoder: Any = None,
     ) -> "MatchThreshold":
-        """Finds the largest distance for a rate of false accepts.
+        """Finds the largest distance for a rate of false accepts, exactly.
 
         Use embeddings of classes that the encoder was not trained on: it
         separates its training classes better. The rate counts pairs, and a
@@ -101,12 +100,9 @@ class MatchThreshold(WithSpace):
             labels: (items,) or (items, 1), numbers or strings.
             false_accept_rate: share of the pairs of different classes that
                 may match, in (0, 1), at least one pair. Default 0.001.
-            encoder: Keras model that made the embeddings, whose `space` is
-                kept. Default `None`: unknown.
+            encoder: Keras model that made the embeddings, for the `space`.
+                Default `None`: unknown.
 
-        Returns:
-            A `MatchThreshold`, exact; the distances of all accepted pairs of
-            different classes are kept in memory.
 
         Raises:
             TypeError: labels that are neither numbers nor strings.

@@ -59,16 +59,12 @@ class WithSpace:
 def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
     """Returns the fingerprint of an encoder's embedding space.
 
-    Equal weights, layers and preprocessing give equal fingerprints: after
-    saving and loading, in another process, with another backend. The bytes of
-    the weights count: merged LoRA weights, or another precision, are another
-    space.
+    Equal weights, layers and preprocessing give equal fingerprints, also in
+    another process or backend. Merged LoRA weights, or another precision, are
+    another space.
 
     Args:
-        encoder: built Keras model.
-
-    Returns:
-        A `SpaceFingerprint`; `None` for an encoder that is no Keras model.
+        encoder: built Keras model; the result is `None` for anything else.
 
     Example:
 
@@ -112,8 +108,7 @@ def check_space(encoder: Any, holder: Any, name: str = "index") -> None:
 
     Args:
         encoder: built Keras model.
-        holder: an index, or anything else with an attribute `space`. An
-            unknown space fits every encoder.
+        holder: an index, or anything else with an attribute `space`.
         name: its name in the error. Default `"index"`.
 
     Raises:

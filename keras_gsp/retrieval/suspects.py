@@ -34,7 +34,7 @@ class Suspects:
     Attributes:
         label_scores: (items,), probability of the item's own class over its
             mean among the items of that class, at least 0; 1 for the only
-            item of a class, which cannot be judged.
+            item of a class.
         agreement: (items,), share of the nearest items with the same label,
             in [0, 1]; 1 for the only item of a class.
         suggested: (items,), the most probable other label.
@@ -72,9 +72,8 @@ def suspects(
     - Wrong label: the confident-learning score, :math:`p_y(x)` over its mean
       in class y, is below 0.003, and none of the nearest items (as many as
       its class has others, at most `num_neighbors`) has the label.
-    - Near duplicates: a pair whose distance is below 0.4 times the geometric
-      mean of the distances from both to their last neighbor. Pairs farther
-      apart in rank than `num_neighbors` are not looked at.
+    - Near duplicates: neighbors whose distance is below 0.4 times the
+      geometric mean of the distances from both to their last neighbor.
     - Outlier: the distance to its last neighbor is above the third quartile
       by more than 1.5 times the interquartile range (Tukey's fence).
     - Classes that are one: items of each find the other's mean nearly as near
@@ -87,8 +86,7 @@ def suspects(
         num_neighbors: items that each is compared with, at least 2. Default
             10.
         index: of the same embeddings, of length 1 and in the same order, such
-            as a `FaissIndex` for more than 100,000 items. Default `None`:
-            exact search.
+            as a `FaissIndex`. Default `None`: exact search.
 
     Raises:
         ValueError: fewer than two classes, not more items than

@@ -51,8 +51,7 @@ def upgrade(
         sample: images and labels, as for `ExactIndex.from_encoder`, that both
             encoders take: at least 12 classes with two images.
         into: empty index for new embeddings; needed with `MilvusIndex`.
-            Default `None`: an `ExactIndex`, of which `cut_over` makes an
-            index of the old kind.
+            Default `None`: `cut_over` makes an index of the old kind.
         folder: keeps finished batches, with which the same call goes on after
             a kill. Default `None`.
         batch_size: images embedded at once when arrays are given.

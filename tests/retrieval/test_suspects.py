@@ -103,19 +103,16 @@ def test_another_index_may_search():
     np.testing.assert_array_equal(found.agreement, exact.agreement)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+def test_wrong_arguments_are_refused():
+    rows, labels = collection()
+    for change, words in [
         ({"labels": np.zeros(96)}, "at least two classes. Received: 1"),
         ({"num_neighbors": 1}, "at least 2 and below the number of items, 96"),
         ({"num_neighbors": 96}, "Received: num_neighbors=96"),
         ({"index": gsp.retrieval.ExactIndex(np.eye(3))}, "3 and 96 items"),
         ({"embeddings": np.zeros((96, 4))}, "96 rows of zeros"),
         ({"labels": np.zeros(5)}, "one entry for each item"),
-    ],
-)
-def test_wrong_arguments_are_refused(change, words):
-    rows, labels = collection()
-    arguments = {"embeddings": rows, "labels": labels} | change
-    with pytest.raises(ValueError, match=words):
-        gsp.retrieval.suspects(**arguments)
+    ]:
+        arguments = {"embeddings": rows, "labels": labels} | change
+        with pytest.raises(ValueError, match=words):
+            gsp.retrieval.suspects(**arguments)

@@ -208,10 +208,9 @@ def test_an_existing_export_is_replaced_only_on_request(encoder, tmp_path):
     (path / "precious").write_text("data")
     with pytest.raises(FileExistsError, match="overwrite=True"):
         export_encoder(encoder, path)
+    bad = {"bad": object()}
     with pytest.raises(TypeError):
-        export_encoder(
-            encoder, path, metadata={"bad": object()}, overwrite=True
-        )
+        export_encoder(encoder, path, metadata=bad, overwrite=True)
     assert (path / "precious").read_text() == "data"
     export_encoder(encoder, path, overwrite=True)
     assert not (path / "precious").exists()
@@ -289,15 +288,12 @@ def test_photographs_are_served_as_they_are_scored(encoder, tmp_path):
         photo = Image.fromarray(colors).resize((60, 41))
         exif = Image.Exif()
         exif[0x0112] = orientation
-        files.append(tmp_path / f"{orientation}.jpg")
+        files.append(str(tmp_path / f"{orientation}.jpg"))
         photo.save(files[-1], exif=exif)
-    contents = tf.constant([file.read_bytes() for file in files])
-    for number, resize in enumerate((24, 27, None)):
-        batches = gsp.data.evaluation_batches(
-            [str(file) for file in files], size=24, resize=resize
-        )
-        expected = encoder.predict(batches, verbose=0)
-        path = tmp_path / f"e{number}"
+    contents = tf.stack([tf.io.read_file(file) for file in files])
+    for resize in (24, 27, None):
+        expected = encoder.predict(pixels_of(files, 24, resize), verbose=0)
+        path = tmp_path / f"e{resize}"
         fraction = None if resize is None else 24 / resize
         export_encoder(encoder, path, crop_fraction=fraction)
         model = tf.saved_model.load(str(path))
@@ -307,12 +303,8 @@ def test_photographs_are_served_as_they_are_scored(encoder, tmp_path):
 
 def test_matches_are_marked_and_a_class_is_enrolled(encoder, tmp_path):
     tf = pytest.importorskip("tensorflow")
-    rng = np.random.default_rng(2)
-    photos = [
-        tf.io.encode_png(rng.integers(0, 255, (24, 24, 3)).astype("uint8"))
-        for _ in range(3)
-    ]
-    pixels = np.stack([tf.io.decode_png(photo) for photo in photos])
+    pixels = np.random.default_rng(2).integers(0, 255, (3, 24, 24, 3), "uint8")
+    photos = [tf.io.encode_png(one) for one in pixels]
     embeddings = encoder.predict(pixels, verbose=0)
     index = ExactIndex(embeddings[:2], labels=["cat", "dog"])
     nearest = np.linalg.norm(embeddings[2] - embeddings[:2], axis=1).min()
