@@ -1,7 +1,5 @@
 """A short list by binary codes, in TensorFlow's own operations."""
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
@@ -45,9 +43,11 @@ class BinaryCodes:
         """
         codes = self.variables["codes"]
         count = min(max(PER_NEIGHBOR * num_neighbors, LEAST), codes.shape[0])
-        turned = (queries - self.variables["center"]) @ self.variables[
-            "rotation"
-        ]
+        rotation = self.variables["rotation"]
+        turned = (queries - self.variables["center"]) @ rotation
+        # As `numpy.packbits` does.
+        bits = tf.raw_ops.CompareAndBitpack(input=turned, threshold=0.0)
+        packed = tf.bitcast(tf.reshape(bits, (-1, codes.shape[1], 8)), "int64")
 
         def nearest(words):
             differing = tf.bitwise.bitwise_xor(codes, words)
@@ -55,14 +55,4 @@ class BinaryCodes:
             total = tf.reduce_sum(tf.cast(ones, "int32"), axis=1)
             return tf.math.top_k(-total, count).indices
 
-        return tf.map_fn(
-            nearest, packed(turned > 0), fn_output_signature="int32"
-        )
-
-
-def packed(bits: Any) -> Any:
-    """Packs booleans (batch, 64 words) as `numpy.packbits` does."""
-    weights = tf.constant([128, 64, 32, 16, 8, 4, 2, 1])
-    grouped = tf.reshape(bits, (-1, bits.shape[1] // WORD, 8, 8))
-    values = tf.reduce_sum(tf.cast(grouped, "int32") * weights, axis=-1)
-    return tf.bitcast(tf.cast(values, "uint8"), "int64")
+        return tf.map_fn(nearest, packed, fn_output_signature="int32")

@@ -51,11 +51,10 @@ class ServedGallery:
                 "half_squares": tf.Variable(halves, trainable=False),
                 # For programs that search the rows themselves.
                 "origin": tf.Variable(self.origin, trainable=False),
-                "ids": tf.Variable(gallery.ids.astype("U").astype(object)),
-                "labels": tf.Variable(
-                    gallery.labels.astype("U").astype(object)
-                ),
             }
+            for name in ("ids", "labels"):
+                words = getattr(gallery, name).astype("U").astype(object)
+                self.variables[name] = tf.Variable(words)
         self.facts: dict[str, Any] = {
             "gallery_size": len(index),
             "neighbors": self.neighbors,
@@ -92,26 +91,19 @@ class ServedGallery:
             top = tf.math.top_k(nearness, min(num_kept, nearness.shape[1]))
             best.append(top.values)
             indices.append(top.indices + start)
-        # Among equals, `top_k` takes the first: the lower index.
         chosen = tf.math.top_k(tf.concat(best, axis=1), num_kept).indices
         indices = tf.gather(tf.concat(indices, 1), chosen, batch_dims=1)
-        distances, indices = self._ordered(queries, indices)
-        return distances[:, : self.neighbors], indices[:, : self.neighbors]
+        return self._ordered(queries, indices, self.neighbors)
 
     def near(
         self, embeddings: Tensor, num_neighbors: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Searches with codes or ScaNN; returns exact distances and indices.
-
-        Both are (batch, num_neighbors), or (batch, neighbors) by default,
-        with infinity and -1 for none.
-        """
+        """As `nearest`, by codes or ScaNN; infinity and -1 for none."""
         wanted = num_neighbors or self.neighbors
         queries = embeddings - self.origin
         if self.codes is not None:
             indices = self.codes.shortlist(queries, wanted)
-            distances, indices = self._ordered(queries, indices)
-            return distances[:, :wanted], indices[:, :wanted]
+            return self._ordered(queries, indices, wanted)
         scann = import_scann()
         searcher = scann.scann_ops.searcher_from_module(self.variables["scann"])
         indices, distances = searcher.search_batched(
@@ -124,7 +116,7 @@ class ServedGallery:
         missing = wanted - tf.shape(indices)[1]
         indices = tf.pad(indices, [[0, 0], [0, missing]], constant_values=-1)
         indices = tf.ensure_shape(indices, (None, wanted))
-        return self._ordered(queries, indices)
+        return self._ordered(queries, indices, wanted)
 
     def described(
         self, distances: Tensor, indices: Tensor, is_read: Tensor
@@ -148,16 +140,16 @@ class ServedGallery:
             found["is_covered"] = (sizes > 0) & ~is_inside[:, -1]
         return found | {"distances": distances, "counts": _num_true(is_found)}
 
-    def _ordered(self, queries, indices):
-        """Orders candidates by exact distance, then by index."""
-        # top_k and a stable sort give the lower position first among equals.
-        indices = tf.gather(indices, tf.argsort(indices, axis=1), batch_dims=1)
+    def _ordered(self, queries, indices, num_neighbors):
+        """The nearest candidates by exact distance, then by index."""
+        # Among equals, top_k takes the first: the lower index.
+        indices = tf.sort(indices, axis=1)
         vectors = tf.gather(self.variables["rows"], tf.maximum(indices, 0))
         vectors = tf.cast(vectors, "float32")
         squares = tf.square(vectors - queries[:, None, :])
         distances = tf.sqrt(tf.reduce_sum(squares, axis=-1))
         distances = tf.where(indices < 0, np.inf, distances)
-        nearness, order = tf.math.top_k(-distances, indices.shape[1])
+        nearness, order = tf.math.top_k(-distances, num_neighbors)
         return -nearness, tf.gather(indices, order, batch_dims=1)
 
 
