@@ -160,18 +160,18 @@ def _scores(facts):
     if "map_at_r_of_format" in facts:
         text = f"MAP@R with this file: {facts['map_at_r_of_format']:.4f}."
         if lost := facts.get("map_at_r_lost"):
-            ends = (lost[name] for name in ("difference", "low", "high"))
             # z: no sign of a negative zero.
-            text += " Lost to Keras: {:z.4f} ({:z.4f} to {:z.4f}).".format(
-                *ends
+            middle, low, high = (
+                f"{lost[name]:z.4f}" for name in ("difference", "low", "high")
             )
-        times = facts["milliseconds_of_format"], facts["milliseconds_of_keras"]
-        lines += ["", text, ""]
-        lines.append(
-            "One image at a time: {:.1f} ms; with Keras {:.1f} ms.".format(
-                *times
-            )
-        )
+            text += f" Lost to Keras: {middle} ({low} to {high})."
+        lines += [
+            "",
+            text,
+            "",
+            f"One image at a time: {facts['milliseconds_of_format']:.1f} ms; "
+            f"with Keras {facts['milliseconds_of_keras']:.1f} ms.",
+        ]
     return lines
 
 

@@ -206,7 +206,7 @@ def export_retriever(
         index, neighbors, match, guarantee, codes
     )
     facts = exported_facts(served, metadata) | gallery.facts
-    if gallery.has_short_list:
+    if len(gallery.searches) > 1:
         measured = _measured(served.encoder, index, gallery, held_out)
         facts["search_recall"] = measured
         if measured["recall"] < minimum_recall:

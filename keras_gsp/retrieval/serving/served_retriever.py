@@ -63,13 +63,14 @@ class ServedGallery:
             self.facts["match_threshold"] = match.get_config()
         if guarantee is not None:
             self.facts["guarantee"] = guarantee.get_config()
+        self.searches = {"search_exact": self.nearest}
         if self.codes is not None:
+            self.searches["search_codes"] = self.near
             self.variables |= self.codes.variables
             bits = self.codes.num_bits
             self.facts["codes"] = {"kind": codes, "bits": bits}
-        self.has_short_list = self.codes is not None
         if isinstance(index, ScannIndex):
-            self.has_short_list = True
+            self.searches["search_ann"] = self.near
             scann = import_scann()
             self._num_candidates = index.num_candidates
             searcher = index.built_with(scann.scann_ops.builder)

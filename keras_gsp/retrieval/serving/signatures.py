@@ -26,11 +26,10 @@ def write_saved_model(
     """Writes an encoder, and the search of a gallery, with their metadata."""
     module = tf.Module()
     module.encoder_variables = served.variables
-    signatures = _encoder_signatures(served)
+    signatures = _signatures(served, gallery)
     signatures["serving_default"] = signatures["embed"]
     if gallery is not None:
         module.gallery_variables = gallery.variables
-        signatures |= _search_signatures(served, gallery)
         signatures["serving_default"] = signatures["search_exact"]
         try:
             signatures["explain"] = _explain_signature(served)
@@ -60,46 +59,37 @@ def _forget_custom_gradients(file):
     file.write_bytes(saved.SerializeToString(deterministic=True))
 
 
-def _encoder_signatures(served):
-    """The `tf.function`s that embed files and pixels."""
+def _signatures(served, gallery):
+    """The `tf.function`s that embed files and pixels, and that search."""
 
-    @tf.function(input_signature=[_strings("image_bytes")])
-    def embed(image_bytes):
-        images, status = served.decoded(image_bytes)
-        embedding = _where_read(served.embedded(images), status == OK)
-        answer = {"embedding": embedding, "status": status}
-        return like_leading(answer, image_bytes)
-
-    signatures = {"embed": embed}
-    for dtype in ("uint8", "float32"):
-
-        def embed_pixels(images):
-            answer = {"embedding": served.embedded(images)}
-            return like_leading(answer, images, num_own=3)
-
-        images = tf.TensorSpec(None, dtype, name="images")
-        signatures[f"embed_{dtype}"] = tf.function(
-            embed_pixels, input_signature=[images]
-        )
-    return signatures
-
-
-def _search_signatures(served, gallery):
-    """The `tf.function`s that find neighbors of files."""
-
-    def searching(search):
-        def found(image_bytes):
+    def of_files(answer):
+        @tf.function(input_signature=[_strings("image_bytes")])
+        def signature(image_bytes):
             images, status = served.decoded(image_bytes)
-            distances, indices = search(served.embedded(images))
-            answer = gallery.described(distances, indices, status == OK)
-            return like_leading(answer | {"status": status}, image_bytes)
+            found = answer(served.embedded(images), status == OK)
+            return like_leading(found | {"status": status}, image_bytes)
 
-        return tf.function(found, input_signature=[_strings("image_bytes")])
+        return signature
 
-    signatures = {"search_exact": searching(gallery.nearest)}
-    if gallery.has_short_list:
-        name = "search_ann" if gallery.codes is None else "search_codes"
-        signatures[name] = searching(gallery.near)
+    def of_pixels(images):
+        answer = {"embedding": served.embedded(images)}
+        return like_leading(answer, images, num_own=3)
+
+    def embedding(embeddings, is_read):
+        return {"embedding": _where_read(embeddings, is_read)}
+
+    def neighbors_by(search):
+        def neighbors(embeddings, is_read):
+            return gallery.described(*search(embeddings), is_read)
+
+        return neighbors
+
+    signatures = {"embed": of_files(embedding)}
+    for dtype in ("uint8", "float32"):
+        spec = [tf.TensorSpec(None, dtype, name="images")]
+        signatures[f"embed_{dtype}"] = tf.function(of_pixels, spec)
+    for name, search in ({} if gallery is None else gallery.searches).items():
+        signatures[name] = of_files(neighbors_by(search))
     return signatures
 
 
