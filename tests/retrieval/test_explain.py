@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.retrieval import explain
 
 
@@ -47,11 +48,10 @@ def test_contributions_add_up_to_the_similarity(normalization, options, tokens):
     queries, neighbors = images(4), images(4, seed=1)
     shares = explain(encoder, queries, neighbors)
 
-    def embedded(batch):
-        outputs = encoder(batch)
-        return np.asarray(outputs["embedding"] if options else outputs)
-
-    expected = (embedded(queries) * embedded(neighbors)).sum(axis=1)
+    first, second = (
+        np.asarray(embedding_of(encoder(x))) for x in (queries, neighbors)
+    )
+    expected = (first * second).sum(axis=1)
     for found in (
         shares.similarity,
         shares.contributions.sum(axis=1),
@@ -86,11 +86,9 @@ def test_pair_contributions_equal_the_loop_over_places_and_prototypes():
         features, pooled = taken.predict(image, verbose=0)
         plan = keras.ops.convert_to_numpy(layer.transport_plan(features))
         found = np.zeros((5, 6))
-        for i in range(5):
-            for row in range(6):
-                for column in range(6):
-                    moved = plan[0, row, column, i] / 0.3
-                    found[i] += moved * features[0, row, column]
+        for i, row, column in np.ndindex(5, 6, 6):
+            moved = plan[0, row, column, i] / 0.3
+            found[i] += moved * features[0, row, column]
         return found / np.linalg.norm(pooled)
 
     expected = parts(query) @ parts(neighbor).T

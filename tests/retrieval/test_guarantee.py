@@ -25,23 +25,18 @@ def drawn(rng, names, count, size=8, noise=0.6):
     return (rows + noise).astype("float32"), labels
 
 
-def slow_quantile(scores, classes, level):
-    """The smallest score r with sum_c mean_c [s <= r] >= level (C + 1)."""
-    names = np.unique(classes)
-    for r in np.sort(scores):
-        below = sum(np.mean(scores[classes == c] <= r) for c in names)
-        if below >= level * (len(names) + 1) - 1e-9:
-            return r
-    return None
-
-
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
 def test_the_quantile_weighs_classes_alike(level):
     rng = np.random.default_rng(0)
     classes = rng.integers(12, size=100)
     scores = rng.normal(size=100) + classes
     found = class_quantile(scores, classes, level, "coverage")
-    assert found == slow_quantile(scores, classes, level)
+
+    def covered(r):
+        return sum(np.mean(scores[classes == c] <= r) for c in range(12))
+
+    assert covered(found) >= level * 13 - 1e-9
+    assert covered(found - 1e-9) < level * 13 - 1e-9
     # One score a class: split conformal prediction, the ceil(0.95 * 20)-th.
     scores = np.arange(19.0)
     assert class_quantile(scores, scores, 0.95, "coverage") == 18.0
