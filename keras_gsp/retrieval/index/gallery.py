@@ -142,15 +142,18 @@ class Gallery:
         """
         origin, start = self.origin, 0
         for part in self.parts:
-            inside = np.arange(len(part))
+            inside, count = None, len(part)
             if selected is not None:
                 inside = np.flatnonzero(selected[start : start + len(part)])
-            for first in range(0, len(inside), num_rows):
-                some: Any = slice(first, first + num_rows)
-                positions = start + inside[some]
-                # A slice, unlike a list of rows, copies nothing.
-                rows = part.rows(some if selected is None else inside[some])
-                yield rows - origin if origin.any() else rows, positions
+                count = len(inside)
+            for first in range(0, count, num_rows):
+                last = min(first + num_rows, count)
+                some: Any = slice(first, last)  # copies nothing
+                places = np.arange(first, last)
+                if inside is not None:
+                    some = places = inside[first:last]
+                rows = part.rows(some)
+                yield rows - origin if origin.any() else rows, start + places
             start += len(part)
 
     def centered_blocks(

@@ -46,8 +46,9 @@ class BinaryCodes:
         rotation = self.variables["rotation"]
         turned = (queries - self.variables["center"]) @ rotation
         # As `numpy.packbits` does.
-        bits = tf.raw_ops.CompareAndBitpack(input=turned, threshold=0.0)
-        packed = tf.bitcast(tf.reshape(bits, (-1, codes.shape[1], 8)), "int64")
+        bits = tf.reshape(turned > 0, (-1, codes.shape[1], 8, 8))
+        values = [128, 64, 32, 16, 8, 4, 2, 1] * tf.cast(bits, "int32")
+        packed = tf.cast(tf.reduce_sum(values, axis=-1), "uint8")
 
         def nearest(words):
             differing = tf.bitwise.bitwise_xor(codes, words)
@@ -55,4 +56,5 @@ class BinaryCodes:
             total = tf.reduce_sum(tf.cast(ones, "int32"), axis=1)
             return tf.math.top_k(-total, count).indices
 
-        return tf.map_fn(nearest, packed, fn_output_signature="int32")
+        words = tf.bitcast(packed, "int64")
+        return tf.map_fn(nearest, words, fn_output_signature="int32")
