@@ -11,7 +11,7 @@ from keras_gsp.data.images import evaluation_batches
 from keras_gsp.data.preprocessing import Preprocessing, agreed, preprocessing_of
 from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.models.truncated import truncate_encoder
-from keras_gsp.retrieval.index.gallery import Gallery, as_list, checked_items
+from keras_gsp.retrieval.index.gallery import Gallery, checked_items
 from keras_gsp.retrieval.index.nearest import (
     SPARE_CANDIDATES,
     VECTOR_NUMBERS,
@@ -29,7 +29,7 @@ from keras_gsp.retrieval.index.search_index import (
     Neighbors,
     SearchIndex,
 )
-from keras_gsp.retrieval.index.where import Where
+from keras_gsp.retrieval.index.where import Where, as_list
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 from keras_gsp.retrieval.space import space_fingerprint
 from keras_gsp.storage.whole import whole_folder

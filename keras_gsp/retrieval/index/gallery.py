@@ -284,12 +284,6 @@ def is_text(values: np.ndarray) -> bool:
     return values.dtype.kind == "U"
 
 
-def as_list(ids: Any) -> list[Any]:
-    """Returns one id or several as a list."""
-    is_one = isinstance(ids, str | bytes) or np.ndim(ids) == 0
-    return [ids] if is_one else list(ids)
-
-
 def _refuse_repeated(ids):
     if len(ids):
         raise ValueError(

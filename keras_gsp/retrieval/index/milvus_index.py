@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_gsp.ops.extras import needed
 from keras_gsp.retrieval.index.exact import ExactIndex
-from keras_gsp.retrieval.index.gallery import as_list, check_fits, checked_ids
+from keras_gsp.retrieval.index.gallery import check_fits, checked_ids
 from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES
 from keras_gsp.retrieval.index.search_index import (
     KEPT,
@@ -20,7 +20,7 @@ from keras_gsp.retrieval.index.search_index import (
     blocks_of,
     nearest_of,
 )
-from keras_gsp.retrieval.index.where import Where, milvus_expression
+from keras_gsp.retrieval.index.where import Where, as_list, milvus_expression
 
 _milvus = partial(needed, user="MilvusIndex", install="'keras-gsp[milvus]'")
 # Numbers in one message: Milvus refuses more than 64 MB.

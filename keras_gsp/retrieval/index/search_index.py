@@ -7,12 +7,8 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.retrieval.index.gallery import (
-    as_list,
-    checked_items,
-    checked_rows,
-)
-from keras_gsp.retrieval.index.where import Where
+from keras_gsp.retrieval.index.gallery import checked_items, checked_rows
+from keras_gsp.retrieval.index.where import Where, as_list
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 from keras_gsp.retrieval.space import SpaceFingerprint
 

@@ -9,6 +9,14 @@ import numpy as np
 Where = Mapping[str, Any]
 
 
+def as_list(values: Any) -> list[Any]:
+    """Returns one value or several as a list."""
+    if isinstance(values, Set):
+        return list(values)
+    is_one = isinstance(values, str | bytes) or np.ndim(values) == 0
+    return [values] if is_one else list(values)
+
+
 def is_selected(
     where: Where | None, columns: Mapping[str, np.ndarray]
 ) -> np.ndarray | None:
@@ -60,11 +68,10 @@ def _conditions(
                 if end is not None:
                     yield name, test, _plain(name, end, is_text[name])
             continue
-        if isinstance(condition, Set):
-            condition = list(condition)
-        is_one = isinstance(condition, str | bytes) or np.ndim(condition) == 0
-        values = [condition] if is_one else condition
-        yield name, "in", [_plain(name, one, is_text[name]) for one in values]
+        values = [
+            _plain(name, one, is_text[name]) for one in as_list(condition)
+        ]
+        yield name, "in", values
 
 
 def _plain(name, value, is_text):
