@@ -50,7 +50,7 @@ def test_vectors_start_at_one_norm_however_many_classes_there_are():
 
 @on_tensorflow
 def test_wrong_arguments_are_refused():
-    for labels in ([0, 5], [-1, 0], [0.5, 1.0]):
+    for labels in ([0, 5], [-1, 0], [0.5, 1.0], [0, 2**32 + 3]):
         with pytest.raises(ValueError, match=r"\[0, 5\). Received: labels="):
             ClassEmbeddings(5, 3)(np.array(labels))
     for argument in ("num_classes", "embedding_size"):

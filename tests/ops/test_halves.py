@@ -56,19 +56,6 @@ def test_halves_share_no_class_are_not_empty_and_of_similar_size():
             assert difference <= np.bincount(labels).max()
 
 
-@on_tensorflow
-def test_labels_of_any_kind_are_split():
-    for labels in (
-        np.array([0.5, 0.5, -3.0, 7.0]),
-        np.array([[4], [4], [9], [9]]),
-        np.array([3_000_000, 3_000_000, 3_000_001, 3_000_002], "int32"),
-        np.array([-1, -1, 0, 5], "int8"),
-    ):
-        first_half = halves(labels)
-        flat = labels.ravel()
-        assert not set(flat[first_half]) & set(flat[~first_half])
-
-
 def test_equal_draws_are_told_apart_by_position(monkeypatch):
     monkeypatch.setattr(
         keras.random, "uniform", lambda shape, seed: ops.zeros(shape)

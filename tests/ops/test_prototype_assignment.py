@@ -21,22 +21,17 @@ def features_and_prototypes(spatial=(2, 3)):
     return rng.normal(size=(3, *spatial, 4)), rng.normal(size=(5, 4))
 
 
-def naive_affinities(image, prototypes, affinity):
-    for feature in image.reshape(-1, image.shape[-1]):
-        if affinity == "dot":
-            yield np.array([p @ feature for p in prototypes])
-        else:
-            yield np.array([-np.linalg.norm(p - feature) for p in prototypes])
-
-
 def naive_soft(features, prototypes, inverse_temperature, affinity):
     rows = []
     for image in features:
-        shares = [
-            np.exp(inverse_temperature * s)
-            for s in naive_affinities(image, prototypes, affinity)
-        ]
-        rows.append(np.mean([s / s.sum() for s in shares], axis=0))
+        shares = []
+        for feature in image.reshape(-1, image.shape[-1]):
+            likeness = prototypes @ feature
+            if affinity == "l2":
+                likeness = -np.linalg.norm(prototypes - feature, axis=1)
+            powers = np.exp(inverse_temperature * likeness)
+            shares.append(powers / powers.sum())
+        rows.append(np.mean(shares, axis=0))
     return np.array(rows)
 
 

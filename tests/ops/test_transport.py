@@ -244,14 +244,6 @@ def test_unbounded_costs_need_no_bound():
 
 
 @on_tensorflow
-def test_half_precision_costs_are_solved_in_float32():
-    costs = ops.cast(oracle.ball_costs(0, 8, 49), "float16")
-    _, plan = transport(costs, ops.convert_to_tensor(0.3))
-    assert keras.backend.standardize_dtype(plan.dtype) == "float32"
-    np.testing.assert_allclose(np.sum(plan), 0.3, rtol=1e-5)
-
-
-@on_tensorflow
 def test_wrong_arguments_are_refused():
     for ratio in (0.0, -0.1, 1.5, float("nan")):
         with pytest.raises(ValueError, match=r"in \(0, 1\].*Received"):
