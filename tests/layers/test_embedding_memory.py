@@ -1,11 +1,10 @@
-"""Embedding memory against a Python list, and under a pair loss."""
+"""Embedding memory against a Python list."""
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-import keras_gsp as gsp
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from tests.compiled import compiled, on_tensorflow
 from tests.gradients import gradients
@@ -72,28 +71,6 @@ def test_without_training_nothing_is_remembered_or_excluded():
         np.testing.assert_array_equal(old, new)
 
 
-@on_tensorflow
-def test_memory_of_one_batch_is_the_loss_in_the_batch():
-    pair_loss = gsp.losses.TripletLoss(0.2)
-    # With 20 slots, twelve are empty and do not count.
-    for memory, steps in ((EmbeddingMemory(8), 3), (EmbeddingMemory(20), 1)):
-        for step in range(steps):
-            embeddings, labels = batch_of(step, batch=8)
-            *references, excluded = memory(embeddings, labels, training=True)
-            found = pair_loss.between(
-                labels, embeddings, *references, excluded=excluded
-            )
-            np.testing.assert_allclose(
-                float(found), float(pair_loss(labels, embeddings)), rtol=1e-5
-            )
-    empty = EmbeddingMemory(20)
-    *references, excluded = empty(embeddings, labels, training=False)
-    nothing = pair_loss.between(
-        labels, embeddings, *references, excluded=excluded
-    )
-    assert float(nothing) == 0.0
-
-
 def test_no_gradient_reaches_what_is_remembered():
     memory = EmbeddingMemory(8)
     embeddings, labels = batch_of(0)
@@ -144,31 +121,16 @@ def test_labels_keep_all_their_digits(policy):
     np.testing.assert_array_equal(references, ops.cast(embeddings, "float32"))
 
 
+@on_tensorflow
 def test_compiled_steps_equal_eager_ones():
     eager, other = EmbeddingMemory(6), EmbeddingMemory(6)
     other.build((None, SIZE))
-    if is_tensorflow:
-        step = compiled(lambda *batch: other(*batch, training=True))
-    else:
-        run = compiled(
-            lambda state, *batch: other.stateless_call(
-                [], state, *batch, training=True
-            )
-        )
-
-        def step(*batch):
-            state = [variable.value for variable in other.variables]
-            outputs, state = run(state, *batch)
-            for variable, value in zip(other.variables, state, strict=True):
-                variable.assign(value)
-            return outputs
-
+    step = compiled(lambda *batch: other(*batch, training=True))
     for seed in range(4):
-        batch = batch_of(seed)
         for one, two in zip(
-            step(*batch), eager(*batch, training=True), strict=True
+            step(*batch_of(seed)), call(eager, *batch_of(seed)), strict=True
         ):
-            np.testing.assert_array_equal(np.asarray(one), np.asarray(two))
+            np.testing.assert_array_equal(one, two)
 
 
 @on_tensorflow

@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 import keras_gsp as gsp
 from keras_gsp.layers.prototype_histogram import PrototypeHistogram
@@ -14,20 +13,6 @@ from tests.compiled import on_tensorflow
 def feature_maps(batch=3, spatial=(4, 5), channels=6):
     rng = np.random.default_rng(0)
     return rng.normal(size=(batch, *spatial, channels)).astype("float32")
-
-
-def test_is_a_convolution_a_softmax_and_an_average():
-    layer = PrototypeHistogram(7, 3.0)
-    features = feature_maps()
-    found = layer(features)
-    convolution = keras.layers.Conv2D(7, 1, use_bias=False)
-    convolution.build(features.shape)
-    kernel = np.asarray(layer.prototypes).T[None, None]
-    convolution.kernel.assign(kernel)
-    shares = ops.softmax(3.0 * convolution(features), axis=-1)
-    np.testing.assert_allclose(
-        np.asarray(found), np.asarray(ops.mean(shares, (1, 2))), atol=1e-6
-    )
 
 
 def test_l2_is_the_histogram_of_gsp_that_discards_nothing():
@@ -70,18 +55,3 @@ def test_wrong_arguments_are_refused():
         PrototypeHistogram(7).build((2, 6))
     with pytest.raises(ValueError, match="channels of the features must be"):
         PrototypeHistogram(7).build((None, None, None))
-
-
-@on_tensorflow
-def test_adapted_prototypes_are_features_that_cover_the_data():
-    layer = PrototypeHistogram(7)
-    features = feature_maps()
-    layer.adapt(features)
-    inside = np.asarray(unit_ball(features)).reshape(-1, 6)
-    distances = np.abs(
-        np.asarray(layer.prototypes)[:, None] - inside[None]
-    ).max(axis=-1)
-    assert (distances.min(axis=1) < 1e-6).all()
-    assert len(np.unique(distances.argmin(axis=1))) == 7
-    with pytest.raises(ValueError, match="60 features"):
-        PrototypeHistogram(61).adapt(features)

@@ -77,22 +77,6 @@ def test_all_triplets_of_a_large_batch_in_float32():
     np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
-@pytest.mark.slow
-def test_the_largest_batch_needs_no_cube():
-    """512^3 float32 numbers would be half a gigabyte a tensor."""
-    import resource
-
-    labels, embeddings = problem(128, 4, size=16)
-    loss = gsp.losses.TripletLoss()
-    function = compiled(lambda e: loss(labels, e))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert np.isfinite(function(embeddings))
-    (gradient,) = gradients(function, embeddings)
-    assert np.all(np.isfinite(gradient))
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert after - before < 300_000  # kilobytes, the compiler's included
-
-
 def test_smooth_ap_at_a_low_temperature_is_average_precision():
     random = np.random.default_rng(0)
     labels, embeddings = np.arange(15) % 3, random.normal(size=(15, 4))

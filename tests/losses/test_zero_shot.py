@@ -108,15 +108,10 @@ def test_unknown_batch_size_in_a_graph():
         graph(labels + 1, histograms, first_half)
 
 
-OUTSIDE = r"`labels` must be whole numbers in \[0, 7\).*Received: labels="
-
-
 @pytest.mark.parametrize(
     ("labels", "error", "message"),
     [
-        ([0, 7, 0, 7, 1, 1, 2, 2, 2], ValueError, OUTSIDE),
-        ([0, -1, 0, -1, 1, 1, 2, 2, 2], ValueError, OUTSIDE),
-        ([0, 0.5, 0, 0.5, 1, 1, 2, 2, 2], ValueError, OUTSIDE),
+        ([0, 7, 0, 7, 1, 1, 2, 2, 2], ValueError, r"in \[0, 7\).*labels="),
         ([3] * 9, ValueError, "at least two classes"),
         (["a"] * 9, TypeError, "`labels` must be numbers"),
         ([0, 1], ValueError, "`labels` and `histograms`"),
