@@ -1,10 +1,5 @@
 """The anchored step: its optimum, its formula, the same on all backends."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -17,7 +12,6 @@ TARGET = np.array([[0.5, -1.0, 2.0, 0.25]], "float32")
 ANCHOR = np.array([[-1.0, 1.0, 0.5, 3.0]], "float32")
 START = np.array([[2.0, 0.0, -1.0, 1.0]], "float32")
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
-SCRIPT = Path(__file__).with_name("anchored_update.py")
 
 
 class Quadratic(PairLoss):
@@ -147,47 +141,3 @@ def test_pulled_gradients_and_the_penalty_take_the_same_steps(settings):
     np.testing.assert_allclose(losses, expected, rtol=tolerance)
     for weight, target in zip(weights, targets, strict=True):
         np.testing.assert_allclose(weight, target, atol=tolerance)
-
-
-def updates_of(path, *arguments, backend="tensorflow"):
-    environment = os.environ | {"KERAS_BACKEND": backend}
-    subprocess.run(
-        [sys.executable, SCRIPT, path, *arguments],
-        check=True,
-        env=environment,
-        cwd=SCRIPT.parents[2],
-    )
-    with np.load(path) as archive:
-        return dict(archive)
-
-
-def assert_close(updates, where, expected, expected_where, tolerance):
-    found = [name for name in updates if name.startswith(where)]
-    numbers = [name.removeprefix(where) for name in found]
-    assert len(numbers) == 6  # Five weights and the reported loss.
-    for number in numbers:
-        np.testing.assert_allclose(
-            updates[where + number],
-            expected[expected_where + number],
-            atol=tolerance,
-        )
-
-
-@pytest.mark.slow
-def test_backends_replicas_and_loss_scaling_take_the_same_steps(tmp_path):
-    on_jax = updates_of(tmp_path / "jax.npz", backend="jax")
-    found = updates_of(
-        tmp_path / "tensorflow.npz",
-        "--two-devices",
-        *("--policies", "float32", "mixed_float16"),
-    )
-    in_chunks = updates_of(
-        tmp_path / "chunks.npz", "--two-devices", "--batch-chunks", "2"
-    )
-    assert_close(on_jax, "float32/1/", found, "float32/1/", 1e-5)
-    assert_close(in_chunks, "float32/2/", found, "float32/1/", 1e-5)
-    assert_close(found, "float32/2/", found, "float32/1/", 1e-5)
-    # Half precision rounds the forward pass. A pull that the loss scale of
-    # 32768 or the number of replicas had multiplied would be far away.
-    assert_close(found, "mixed_float16/1/", found, "float32/1/", 1e-3)
-    assert_close(found, "mixed_float16/2/", found, "mixed_float16/1/", 1e-3)

@@ -6,7 +6,6 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.layers import GeneralizedSumPooling, PrototypeHistogram
-from keras_gsp.layers.patch_tokens import PatchTokens, TokenGrid
 
 
 def feature_backbone():
@@ -163,6 +162,12 @@ def test_only_known_grids_are_feature_maps(backbone, options, shape):
     assert encoder(numbered_patches()).shape == (1, 1)
 
 
+def test_a_grid_of_another_number_of_tokens_fails_when_that_is_known():
+    encoder = passing_encoder(patch_backbone(0), grid_shape=(2, 2))
+    with pytest.raises(Exception, match="reshape"):
+        encoder(numbered_patches())
+
+
 def masking_backbone():
     """Tokens of zeros are padding, of any number."""
     inputs = keras.Input((None, 5))
@@ -193,40 +198,6 @@ def test_padding_is_not_pooled(options, tmp_path):
     np.testing.assert_allclose(loaded(padded), expected, atol=1e-5)
 
 
-def test_token_grids_refuse_what_is_no_grid():
-    message = "feature map must count: it has no mask"
-    with pytest.raises(ValueError, match=message):
-        build(masking_backbone(), grid_shape=(2, 3))
-    mask = np.ones((1, 6), "bool")
-    with pytest.raises(ValueError, match=message):
-        TokenGrid((2, 3))(np.ones((1, 6, 1)), mask=mask)
-    with pytest.raises(ValueError, match="rows=0"):
-        TokenGrid((0, 2))
-    with pytest.raises(ValueError, match="prefix_tokens=-1"):
-        TokenGrid((2, 2), prefix_tokens=-1)
-    with pytest.raises(ValueError, match=r"Received: shape \(1, 2\)"):
-        TokenGrid((1, 2))(np.ones((1, 2)))
-    # Another number of tokens fails when it is known.
-    with pytest.raises(Exception, match="reshape"):
-        TokenGrid((2, 2))(np.ones((1, 8, 1)))
-
-
-def test_patch_tokens_leave_the_prefix_out_of_tokens_and_mask():
-    layer = PatchTokens(2)
-    tokens = np.arange(12.0).reshape(2, 6, 1)
-    np.testing.assert_array_equal(layer(tokens), tokens[:, 2:])
-    mask = tokens[..., 0] < 9
-    np.testing.assert_array_equal(
-        layer.compute_mask(tokens, mask=mask), mask[:, 2:]
-    )
-    assert layer.compute_mask(tokens) is None
-    assert layer.compute_output_shape((None, None, 3)) == (None, None, 3)
-    with pytest.raises(ValueError, match="prefix_tokens=2, tokens of shape"):
-        layer(tokens[:, :2])
-    with pytest.raises(ValueError, match=r"Received: shape \(2, 6\)"):
-        layer(tokens[..., 0])
-
-
 @pytest.mark.parametrize(
     ("backbone", "options", "message"),
     [
@@ -252,6 +223,9 @@ def test_patch_tokens_leave_the_prefix_out_of_tokens_and_mask():
         (lambda: keras.Sequential(), {}, "must be a built Keras model"),
         (patch_backbone, {"prefix": "cut"}, "prefix='cut'"),
         (patch_backbone, {"prefix_tokens": -1}, "prefix_tokens=-1"),
+        (patch_backbone, {"prefix_tokens": 7}, "prefix_tokens=7, tokens of sh"),
+        (patch_backbone, {"grid_shape": (0, 2)}, "rows=0"),
+        (masking_backbone, {"grid_shape": (2, 3)}, "count: it has no mask"),
         (patch_backbone, {"prefix_tokens": 1.0}, "prefix_tokens=1.0"),
         (patch_backbone, {"prefix": "concatenate"}, "at least 1 with"),
         (
@@ -264,20 +238,6 @@ def test_patch_tokens_leave_the_prefix_out_of_tokens_and_mask():
 def test_bad_arguments_are_refused(backbone, options, message):
     with pytest.raises(ValueError, match=message):
         gsp.models.build_encoder(backbone(), **options)
-
-
-def test_pool_first_projects_the_pooled_vector():
-    pooling = gsp.layers.GeneralizedMeanPooling(2.0)
-    network = feature_backbone()
-    encoder = build(
-        network, pooling=pooling, normalization=None, pool_first=True
-    )
-    inputs = np.random.default_rng(0).normal(size=(3, *network.input_shape[1:]))
-    features = np.maximum(np.asarray(network(inputs)), 1e-6)
-    features = features.reshape(3, -1, 6)
-    (kernel,) = encoder.get_layer("projection").get_weights()
-    expected = np.sqrt(np.mean(features**2, axis=1)) @ kernel
-    np.testing.assert_allclose(encoder(inputs), expected, atol=1e-5)
 
 
 def test_pool_first_gives_a_histogram_of_projected_features():

@@ -54,6 +54,10 @@ CASES = {
         gsp.losses.MultiSimilarityLoss(),
         {"proxies": proxies(), **ANCHORED},
     ),
+    "ccp in chunks": lambda: (
+        gsp.losses.MultiSimilarityLoss(),
+        {"proxies": proxies(), "batch_chunks": 2, **ANCHORED},
+    ),
 }
 MIRRORED_NORM = ("multi_similarity", True)
 CUT_BY_CLASS = ("proxy_anchor", "zsr", "ccp")
@@ -101,7 +105,7 @@ def steps(case, kind, num_steps=3, batch_norm=True):
         loss, parts = CASES[case]()
         learner = gsp.models.MetricLearner(encoder(batch_norm), seed=0, **parts)
         learner.compile(keras.optimizers.SGD(0.02, momentum=0.9), loss=loss)
-        if case == "ccp":
+        if "anchor_weight" in parts:
             trained = learner.encoder.trainable_variables
             learner.anchored.start_problem(
                 [keras.ops.convert_to_numpy(v) + 0.3 for v in trained]
