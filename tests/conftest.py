@@ -34,6 +34,14 @@ def memory_of_one_file():
 
 
 @pytest.fixture
+def cache(tmp_path_factory, monkeypatch):
+    """An empty cache folder."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("KERAS_GSP_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
 def double_precision():
     """Lets JAX compute in float64, which it rounds to float32 otherwise."""
     scope = contextlib.nullcontext()

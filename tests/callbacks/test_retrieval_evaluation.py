@@ -190,22 +190,6 @@ def test_bad_data_is_refused_before_the_first_step(dataset, options, message):
     assert int(model.optimizer.iterations) == 0
 
 
-def test_an_encoder_without_one_embedding_is_refused():
-    images = keras.layers.Input((4, 4, 1))
-    flat = keras.layers.Flatten()(images)
-    two = keras.Model(images, [keras.layers.Dense(3)(flat), flat])
-    evaluation = RetrievalEvaluation((IMAGES, LABELS))
-    evaluation.set_model(two)
-    with pytest.raises(TypeError, match="2 outputs"):
-        evaluation.evaluate()
-    evaluation.set_model(keras.Model(images, {"a": flat}))
-    with pytest.raises(TypeError, match=r"keys \['a'\]"):
-        evaluation.evaluate()
-    evaluation.set_model(keras.Model(images, keras.layers.Conv2D(2, 1)(images)))
-    with pytest.raises(ValueError, match=r"shape \(24, 4, 4, 2\)"):
-        evaluation.evaluate()
-
-
 def test_a_nan_embedding_is_refused_by_name():
     model = plain_model()
     model.layers[-1].kernel.assign(np.full((16, 3), np.nan))

@@ -10,12 +10,7 @@ import pytest
 from keras_gsp.data import archives
 from keras_gsp.data.archives import unpacked
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("KERAS_GSP_CACHE", str(folder))
-    return folder
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def zipped(path, **members):

@@ -9,10 +9,6 @@ import pytest
 import keras_gsp as gsp
 from keras_gsp.data.class_balanced_batches import class_balanced_batches
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="tf.data pipelines"
-)
-
 
 def labels_of(counts, seed=0):
     labels = np.repeat(np.arange(len(counts)) * 10**12, counts)
@@ -106,6 +102,7 @@ def test_the_data_set_is_infinite_and_of_known_shape():
     assert batches.element_spec.dtype == "int64"
     assert int(batches.cardinality()) == -1
     assert len(list(itertools.islice(batches, 50))) == 50
+    assert batches.options().autotune.enabled is False
 
 
 @pytest.mark.parametrize(

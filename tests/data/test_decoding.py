@@ -5,16 +5,12 @@ import io
 import struct
 import zlib
 
-import keras
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
 import keras_gsp as gsp
 from keras_gsp.data import crops, decoding
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("files are decoded by TensorFlow", allow_module_level=True)
 
 ORIENTATION = 0x0112
 # The fast transform of TensorFlow's JPEG decoder differs from Pillow's.
@@ -36,11 +32,6 @@ def encoded(image, kind, orientation=None, **options):
         options["exif"] = exif
     image.save(file, kind, **options)
     return file.getvalue()
-
-
-def giant_png(side=20_000):
-    """A few kilobytes that ask for 400 million pixels."""
-    return encoded(Image.new("1", (side, side)), "PNG")
 
 
 def giants():

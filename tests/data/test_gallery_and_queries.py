@@ -3,15 +3,11 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 import keras_gsp as gsp
 from keras_gsp.data import Preprocessing, evaluation_batches, preprocessing_of
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("files are read by tf.data", allow_module_level=True)
-
-import tensorflow as tf
 
 CUT = Preprocessing(24, 36)
 NAMES = np.array(list("aabbccdd"))

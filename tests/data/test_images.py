@@ -1,17 +1,12 @@
 """Training and evaluation images: the same pixels for the same seed."""
 
-import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 import keras_gsp as gsp
 from keras_gsp.data import crops
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the pipeline is tf.data", allow_module_level=True)
-
-import tensorflow as tf
 
 
 def smooth_image(height, width, seed=0):
@@ -244,12 +239,15 @@ def test_batches_have_known_shapes_and_a_known_number():
     evaluated = gsp.data.evaluation_batches(pixels, size=8, batch_size=2)
     assert evaluated.element_spec.shape == (None, 8, 8, 1)
     assert len(evaluated) == 3
+    # Without an autotuner, whose end a program would wait for.
+    assert evaluated.options().autotune.enabled is False
     trained = gsp.data.augmented_batches(
         pixels, range(5), index_batches([0, 1, 2], [2, 3, 4]).repeat(), size=8
     )
     images, labels = trained.element_spec
     assert (images.shape, labels.shape) == ((3, 8, 8, 1), (3,))
     assert int(trained.cardinality()) == -1
+    assert trained.options().autotune.enabled is False
 
 
 @pytest.mark.parametrize("labels", [[0.5, 1.0], [None, 1]])

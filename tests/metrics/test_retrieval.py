@@ -178,13 +178,6 @@ def test_items_of_the_query_and_its_camera_are_left_out(way, has_gallery):
     scores_of_loops(*given, recall_at=(1, 5), average_precision=True, **gallery)
 
 
-def test_a_camera_of_its_own_for_each_item_changes_nothing():
-    points, labels = random_set(2)
-    expected = retrieval_scores(points, labels)
-    found = retrieval_scores(points, labels, query_groups=np.arange(60))
-    assert found == expected
-
-
 def test_distractors_are_found_and_never_right(way):
     given = random_set(0, count=70, classes=12)
     distractors = random_set(7, count=50)[0]

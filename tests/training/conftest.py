@@ -79,13 +79,6 @@ class Tiny:
         return ExportSearch(model, str(self.images))
 
 
-@pytest.fixture
-def cache(tmp_path_factory, monkeypatch):
-    """An empty cache folder."""
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("KERAS_GSP_CACHE", str(folder))
-
-
 @pytest.fixture(scope="session")
 def tiny_once(tmp_path_factory):
     return Tiny(tmp_path_factory.mktemp("tiny"))
