@@ -6,8 +6,7 @@ from keras import ops
 
 from keras_gsp.layers import BatchMessagePassing
 from tests.compiled import on_tensorflow
-from tests.directional_slopes import slope_errors
-from tests.gradients import gradients
+from tests.gradients import gradients, slope_errors
 
 
 def embeddings_of(shape=(5, 6)):

@@ -8,8 +8,7 @@ from keras import ops
 import keras_gsp as gsp
 from keras_gsp.losses.cross_batch import CrossBatchLoss
 from tests.compiled import compiled
-from tests.directional_slopes import slope_errors
-from tests.gradients import gradients
+from tests.gradients import gradients, slope_errors
 
 RIDGE = 0.05
 PAIR_LOSSES = {

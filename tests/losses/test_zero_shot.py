@@ -6,7 +6,7 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.losses.zero_shot import ZeroShotLoss
-from tests.directional_slopes import slope_errors
+from tests.gradients import slope_errors
 
 NUM_CLASSES = 7
 RIDGE, SCALE = 0.05, 2.5

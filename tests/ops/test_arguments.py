@@ -1,8 +1,9 @@
-"""Range checks of arguments."""
+"""Checks of arguments, and of values known or traced."""
 
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_gsp.ops.arguments import (
     check_choice,
@@ -13,12 +14,13 @@ from keras_gsp.ops.arguments import (
     check_positive,
     check_seed,
 )
-from tests.compiled import on_tensorflow
+from keras_gsp.ops.preconditions import require
+from tests.compiled import compiled, on_tensorflow
 
-pytestmark = on_tensorflow
 NAN, INF = float("nan"), float("inf")
 
 
+@on_tensorflow
 @pytest.mark.parametrize(
     ("check", "allowed", "refused", "message"),
     [
@@ -54,9 +56,54 @@ def test_what_is_out_of_range_is_named(check, allowed, refused, message):
             check(size=value)
 
 
+@on_tensorflow
 def test_optional_ones_may_be_none_and_a_seed_is_an_int():
     check_integer(is_optional=True, size=None)
     assert check_seed(3) == 3
     assert check_seed(None) is None
     with pytest.raises(TypeError, match="`seed` must be an int or None"):
         check_seed(keras.random.SeedGenerator(0))
+
+
+def doubled_if_positive(values):
+    return 2 * require(
+        values,
+        ops.all(values > 0),
+        "`values` must be positive.",
+        values=values,
+    )
+
+
+def test_a_broken_condition_shows_what_was_received():
+    np.testing.assert_array_equal(
+        np.asarray(doubled_if_positive(np.array([1, 2]))), [2, 4]
+    )
+    message = r"`values` must be positive. Received: values=\[ 1 -2\]."
+    with pytest.raises(ValueError, match=message):
+        doubled_if_positive(np.array([1, -2]))
+
+
+def test_compiled_by_xla_nothing_is_raised():
+    found = compiled(doubled_if_positive)(np.array([1, -2]))
+    np.testing.assert_array_equal(np.asarray(found), [2, -4])
+
+
+@on_tensorflow
+def test_in_a_graph_what_is_computed_waits_for_the_condition():
+    import tensorflow as tf
+
+    graph = tf.function(doubled_if_positive)
+    np.testing.assert_array_equal(graph(tf.constant([1, 2])), [2, 4])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="be positive"):
+        graph(tf.constant([1, -2]))
+
+    @tf.function(input_signature=[tf.TensorSpec([None])])
+    def product(rows):
+        fits = require(
+            rows, ops.shape(rows)[0] == 3, "`rows` must be three.", rows=rows
+        )
+        return ops.multiply(fits, np.ones(3, "float32"))
+
+    # Without waiting, the error of the product may come first.
+    with pytest.raises(tf.errors.InvalidArgumentError, match="be three"):
+        product(tf.ones(2))

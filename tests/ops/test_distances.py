@@ -6,8 +6,7 @@ from keras import ops
 
 from keras_gsp.ops.distances import ball_distances, pairwise_distances
 from keras_gsp.ops.normalization import unit_ball
-from tests.directional_slopes import slope_errors
-from tests.gradients import gradients
+from tests.gradients import gradients, slope_errors
 
 
 def two_sets(dtype="float64"):

@@ -6,8 +6,7 @@ from keras import ops
 
 from keras_gsp.ops.normalization import normalize, unit_ball, unit_sphere
 from tests.compiled import on_tensorflow
-from tests.directional_slopes import slope_errors
-from tests.gradients import gradients
+from tests.gradients import gradients, slope_errors
 
 
 def some_vectors():

@@ -9,8 +9,7 @@ from keras import ops
 
 from keras_gsp.ops.prototype_assignment import soft_histogram
 from tests.compiled import on_tensorflow
-from tests.directional_slopes import slope_errors
-from tests.gradients import gradients
+from tests.gradients import gradients, slope_errors
 
 soft = partial(soft_histogram, inverse_temperature=10.0)
 affinities = pytest.mark.parametrize("affinity", ["dot", "l2"])

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_gsp.ops.ridge import cross_half_prediction
 from tests.compiled import on_tensorflow
-from tests.directional_slopes import slope_errors
+from tests.gradients import slope_errors
 
 RIDGE = 0.05
 

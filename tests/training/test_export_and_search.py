@@ -131,15 +131,6 @@ def test_a_scann_export_searches_and_has_its_recall(tiny, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_an_existing_export_is_replaced_on_request(tiny, tmp_path):
-    model = tmp_path / "model"
-    shutil.copytree(tiny.search.folder, model)
-    (model / "metadata.json").write_text("{}")
-    export.main([str(tiny.run()), "--output", str(model), "--overwrite"])
-    assert json.loads((model / "metadata.json").read_text())["run"] == "gsp-0"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("format", ["onnx", "litert"])
 def test_an_export_for_other_engines_prints_its_own_lines_alone(
     tiny, tmp_path, format

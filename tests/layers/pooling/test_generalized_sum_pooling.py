@@ -7,8 +7,7 @@ from keras import ops
 
 from keras_gsp.layers import GeneralizedSumPooling
 from tests.compiled import first_on_jax, on_tensorflow
-from tests.directional_slopes import slope_errors
-from tests.gradients import gradients
+from tests.gradients import gradients, slope_errors
 from tests.ops import transport_oracle as oracle
 
 SHAPES = [(3, 5, 4, 6), (3, 20, 6)]

@@ -14,8 +14,7 @@ from keras import ops
 from keras_gsp import layers
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from tests.compiled import on_tensorflow
-from tests.directional_slopes import slope_errors
-from tests.gradients import gradients
+from tests.gradients import gradients, slope_errors
 
 CHANNELS, TOKENS = 6, 12
 

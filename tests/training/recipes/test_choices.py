@@ -6,7 +6,6 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from training import train
 from training.recipes.choices import (
     KINDS,
     is_list_loss,
@@ -48,35 +47,6 @@ def test_every_exported_loss_and_pooling_has_a_word():
         keras.layers.GlobalMaxPooling2D,
     }
     assert poolings()["gem-gsp"] is gsp.layers.GeneralizedSumPooling
-
-
-def test_a_new_loss_needs_no_edit_in_training(monkeypatch, tmp_path, capsys):
-    class SteepLoss(gsp.losses.ContrastiveLoss):
-        """Contrastive loss with a slope.
-
-        Args:
-            slope: factor, positive.
-        """
-
-        def __init__(self, slope: float = 2.0, **kwargs):
-            super().__init__(**kwargs)
-            self.slope = slope
-
-    monkeypatch.setattr(gsp.losses, "SteepLoss", SteepLoss, raising=False)
-    exported = [*gsp.losses.__all__, "SteepLoss"]
-    monkeypatch.setattr(gsp.losses, "__all__", exported)
-    losses.cache_clear()
-    try:
-        _, command = train._parse(
-            ["glyphs", "--loss", "steep", "--loss.slope", "3"]
-        )
-        built = build_loss(command.recipe)
-        assert (type(built), built.slope) == (SteepLoss, 3.0)
-        with pytest.raises(SystemExit):
-            train.main(["glyphs", "--loss", "steep", "--help"])
-        assert "factor, positive" in capsys.readouterr().out
-    finally:
-        losses.cache_clear()
 
 
 @pytest.mark.parametrize("word", losses())

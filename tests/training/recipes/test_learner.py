@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_gsp.models.encoder import features_before
 from training.recipes.learner import (
@@ -141,8 +142,6 @@ def test_the_backbone_waits_for_the_end_of_the_warm_up():
     ],
 )
 def test_prototypes_start_from_training_images(changes, layer, name):
-    import tensorflow as tf
-
     recipe = GAP.with_(**changes, **SMALL)
     batches = tf.data.Dataset.from_tensors(batch())
     found = []
@@ -158,8 +157,6 @@ def test_prototypes_start_from_training_images(changes, layer, name):
 
 
 def test_prototypes_may_start_from_averages_of_images():
-    import tensorflow as tf
-
     images, labels = batch()
     recipe = GAP.with_(**SMALL, pooling="gsp", prototype_start="pooled")
     learner = learner_of(recipe)
@@ -188,8 +185,6 @@ def test_prototypes_may_start_from_averages_of_images():
 )
 def test_statistics_are_settled_unless_weights_bring_their_own(pooling, part):
     """The scored network is then the trained one, from the first step on."""
-    import tensorflow as tf
-
     recipe = GAP.with_(**SMALL, pooling=pooling)
     learner = learner_of(recipe)
     images, labels = batch()

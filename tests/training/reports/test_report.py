@@ -54,15 +54,6 @@ def test_a_page_needs_no_network_and_runs_no_class_name(reported, tiny):
     assert tiny.hostile not in html
 
 
-def test_runs_of_several_seeds_are_one_method(reported):
-    table = re.search(
-        r'<table id="t-scores">.*?</table>', reported["html"], re.DOTALL
-    )
-    assert "gsp-0 and 1 more" in table[0]
-    assert len(reported["data"]["curves"]) == 3
-    assert reported["data"]["runs"] == ["gap-0", "gsp-0"]
-
-
 def test_scores_match_the_encoder_and_the_learning_curve(reported):
     from training.recipes.data import read_recipe
     from training.runs.run_directory import RunDirectory
@@ -158,24 +149,6 @@ def test_broken_images_are_left_out(tiny, tmp_path, capsys):
     report.main([str(run)])
     printed = capsys.readouterr().out
     assert "unusable images" in printed
-    assert 'id="queries"' in (run / "report.html").read_text()
-
-
-@pytest.mark.slow
-def test_missing_images_of_a_list_are_counted(tiny, tmp_path, capsys):
-    rows = [f"{tmp_path}/{i}.jpg,class{i // 2}" for i in range(8)]
-    file = tmp_path / "list.csv"
-    file.write_text("\n".join(["path,label", *rows]))
-    run = copied_run(tiny, tmp_path, dataset="csv", data_dir=str(file))
-    report.main([str(run)])
-    assert "8 of 8 missing" in capsys.readouterr().out
-    assert 'id="curves"' in (run / "report.html").read_text()
-    found = sorted(tiny.images.rglob("*.jpg"))
-    rows = [f"{path},{path.parent.name[:9]}" for path in found]
-    rows.append(f"{tmp_path}/gone.jpg,{found[0].parent.name}")
-    file.write_text("\n".join(["path,label", *rows]))
-    report.main([str(run)])
-    assert "1 unusable images of list" in capsys.readouterr().out
     assert 'id="queries"' in (run / "report.html").read_text()
 
 
