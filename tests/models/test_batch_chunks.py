@@ -43,7 +43,7 @@ CASES = {
 }
 
 
-def make_learner(case, batch_chunks, *, between=(), **compiled):
+def make_learner(case, batch_chunks, *, between=(), options=None, **compiled):
     keras.utils.set_random_seed(1)
     backbone = keras.Sequential(
         [
@@ -57,11 +57,13 @@ def make_learner(case, batch_chunks, *, between=(), **compiled):
     encoder = gsp.models.build_encoder(
         backbone,
         embedding_size=4,
-        pooling=gsp.layers.GeneralizedSumPooling(3, return_histogram=True),
+        pooling=gsp.layers.GeneralizedSumPooling(
+            3, return_histogram=True, name="pooling"
+        ),
     )
     loss, parts = CASES[case]()
     learner = gsp.models.MetricLearner(
-        encoder, seed=1, batch_chunks=batch_chunks, **parts
+        encoder, seed=1, batch_chunks=batch_chunks, **parts | (options or {})
     )
     # Eager on TensorFlow; the slow tier compiles.
     compiled = {"run_eagerly": ON_TENSORFLOW and not compiled} | compiled

@@ -6,35 +6,15 @@ import pytest
 
 import keras_gsp as gsp
 from tests.gradients import gradients
-from tests.models.test_batch_chunks import IMAGES, LABELS, zero_shot
+from tests.models import test_batch_chunks as chunks
 
-IMAGES, LABELS = IMAGES[:24], LABELS[:24]
+IMAGES, LABELS = chunks.IMAGES[:24], chunks.LABELS[:24]
 
 
 def make_learner(batch_chunks=1, **arguments):
-    keras.utils.set_random_seed(1)
-    backbone = keras.Sequential(
-        [keras.Input((6, 6, 3)), keras.layers.Conv2D(5, 3, activation="relu")]
-    )
-    pooling = gsp.layers.GeneralizedSumPooling(
-        3, return_histogram=True, name="pooling"
-    )
-    encoder = gsp.models.build_encoder(
-        backbone, embedding_size=4, pooling=pooling
-    )
-    given = {"regularizer_weight": 0.25, "log_regularizer_share": True}
-    learner = gsp.models.MetricLearner(
-        encoder,
-        seed=1,
-        batch_chunks=batch_chunks,
-        **(zero_shot() | given | arguments),
-    )
-    learner.compile(
-        "sgd",
-        loss=gsp.losses.MultiSimilarityLoss(),
-        run_eagerly=keras.backend.backend() == "tensorflow",
-    )
-    return learner
+    options = {"regularizer_weight": 0.25, "log_regularizer_share": True}
+    options |= arguments
+    return chunks.make_learner("pairs+zsr", batch_chunks, options=options)
 
 
 def expected_share(learner):

@@ -128,7 +128,3 @@ def test_wrong_arguments_are_refused():
             greedy_k_center(pool, pool[:1], count)
     with pytest.raises(ValueError, match="Received: 2 and 3"):
         greedy_k_center(pool, np.zeros((1, 3)), 1)
-    with pytest.raises(ValueError, match="Received: 2 and 3"):
-        covering_radius(pool, np.zeros((1, 3)))
-    with pytest.raises(ValueError, match="at least one center"):
-        covering_radius(pool, pool[:0])

@@ -91,12 +91,3 @@ def test_half_precision_and_extreme_temperature():
     )
     assert keras.backend.standardize_dtype(found.dtype) == "float32"
     np.testing.assert_allclose(np.sum(found, axis=1), np.ones(3), atol=1e-6)
-
-
-@on_tensorflow
-def test_wrong_arguments_are_refused():
-    features, prototypes = features_and_prototypes()
-    with pytest.raises(ValueError, match="`affinity` must.*affinity='cos'"):
-        soft(features, prototypes, affinity="cos")
-    with pytest.raises(ValueError, match=r"`features` must.*\(5, 4\)"):
-        soft(prototypes, prototypes)

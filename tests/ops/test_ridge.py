@@ -77,14 +77,3 @@ def test_empty_half_predicts_zero():
         histograms, targets, np.ones(len(targets), bool), ridge=RIDGE
     )
     np.testing.assert_array_equal(np.asarray(found), np.zeros_like(targets))
-
-
-@on_tensorflow
-def test_wrong_arguments_are_refused():
-    histograms, targets, first_half = batch_of(0)
-    with pytest.raises(ValueError, match="`ridge` must be.*ridge=-1.0"):
-        cross_half_prediction(histograms, targets, first_half, ridge=-1.0)
-    with pytest.raises(ValueError, match="`histograms` and `targets`"):
-        cross_half_prediction(histograms[1:], targets, first_half, ridge=1.0)
-    with pytest.raises(ValueError, match="`first_half` and `targets`"):
-        cross_half_prediction(histograms, targets, first_half[1:], ridge=1.0)

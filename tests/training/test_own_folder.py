@@ -3,11 +3,8 @@
 import keras
 import pytest
 
-import keras_gsp as gsp
 from tests.training.datasets import layouts
 from training import train
-from training.recipes.recipe import Recipe
-from training.research import pages, studies, study
 
 pytestmark = pytest.mark.slow
 
@@ -19,10 +16,15 @@ def folder(tmp_path, cache):
 
 
 @pytest.mark.parametrize(
-    "choice", ["--pooling gsp", "--loss proxy-anchor --warmup-steps 0"]
+    ("recipe", "choice"),
+    [
+        ("folder", "--pooling gsp"),
+        # Of the same network, its features are computed once.
+        ("folder-features", "--loss proxy-anchor --warmup-steps 0"),
+    ],
 )
 def test_the_first_command_trains_from_imagenet_weights(
-    choice, folder, tmp_path, monkeypatch, capsys
+    recipe, choice, folder, tmp_path, monkeypatch, capsys
 ):
     build = keras.applications.MobileNetV2
     asked = []
@@ -33,41 +35,12 @@ def test_the_first_command_trains_from_imagenet_weights(
 
     monkeypatch.setattr(keras.applications, "MobileNetV2", built)
     where = ["--data-dir", str(folder), "--runs", str(tmp_path)]
-    few = "--steps 2 --samples-per-class 2"
-    train.main(["folder", *where, *choice.split(), *few.split()])
+    few = "--steps 2 --steps-per-evaluation 2 --samples-per-class 2"
+    train.main([recipe, *where, *choice.split(), *few.split()])
     assert set(asked) == {"imagenet"}
-    (run,) = tmp_path.glob("folder,*")
+    (run,) = tmp_path.glob(f"{recipe},*")
     word = choice.split()[0][2:]
-    assert run.name.startswith(f"folder,{word}={choice.split()[1]},")
+    assert run.name.startswith(f"{recipe},{word}={choice.split()[1]},")
     printed = capsys.readouterr().out
     assert "note: Batches have all 6 training classes" in printed
     assert "python -m training.export" in printed
-
-
-def test_a_study_on_cached_features(folder, tmp_path, monkeypatch, capsys):
-    weights = tmp_path / "resnet20.weights.h5"
-    gsp.models.resnet20((16, 16, 3)).save_weights(weights)
-    base = Recipe.of(
-        dataset="folder",
-        backbone="resnet20",
-        backbone_weights=str(weights),
-        frozen="all",
-        cache_features=True,
-        train_classes=6,
-        crop_size=16,
-        embedding_size=8,
-        num_prototypes=4,
-        classes_per_batch=2,
-        samples_per_class=2,
-        steps=2,
-        steps_per_evaluation=1,
-    )
-    methods = "gap", "gsp-zsr"
-    tiny = studies.grid("tiny", base, [(("c2",), methods)], seeds=1)
-    monkeypatch.setitem(studies.STUDIES, "tiny", tiny)
-    study.main(["tiny", "--data-dir", str(folder), "--runs", str(tmp_path)])
-    pages.main([str(tmp_path / "tiny"), "--show"])
-    printed = capsys.readouterr().out
-    for method in methods:
-        assert f"| c2 | {method} |" in printed
-    assert "| rate |" in printed

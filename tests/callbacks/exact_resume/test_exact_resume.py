@@ -77,16 +77,23 @@ def assert_bit_identical(model, other):
     np.testing.assert_equal(everything(model), everything(other))
 
 
+def run(folder, epochs=EPOCHS, *, model=None, watched=()):
+    """A training, from the folder's last checkpoint if it has one."""
+    resume = gsp.callbacks.ExactResume(folder, callbacks=[*watched])
+    return fit(model or build_model(), resume, others=watched, epochs=epochs)
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_resumed_run_equals_uninterrupted_run(tmp_path, optimizer):
-    def run(folder, epochs):
-        model = build_model(optimizer, run_eagerly=False)
-        resume = gsp.callbacks.ExactResume(tmp_path / folder)
-        return fit(model, resume, epochs=epochs)
-
-    whole = run("whole", EPOCHS)
-    run("parts", 2)
-    assert_bit_identical(run("parts", EPOCHS), whole)
+    found = [
+        run(
+            tmp_path / folder,
+            epochs,
+            model=build_model(optimizer, run_eagerly=False),
+        )
+        for folder, epochs in (("a", EPOCHS), ("b", 2), ("b", EPOCHS))
+    ]
+    assert_bit_identical(found[0], found[2])
 
 
 def test_steps_are_counted_also_in_larger_executions(tmp_path):
@@ -98,42 +105,29 @@ def test_steps_are_counted_also_in_larger_executions(tmp_path):
 
 
 def test_callbacks_go_on_where_they_were(tmp_path):
-    def others():
-        return [
-            keras.callbacks.ReduceLROnPlateau(
-                "loss", mode="min", patience=1, min_delta=10.0
-            ),
-            keras.callbacks.EarlyStopping(
-                "loss", mode="min", patience=50, restore_best_weights=True
-            ),
-        ]
-
-    def run(folder, epochs):
-        callbacks = others()
-        resume = gsp.callbacks.ExactResume(
-            tmp_path / folder, callbacks=callbacks
+    found = []
+    for folder, epochs in (("a", EPOCHS), ("b", 1), ("b", 4), ("b", EPOCHS)):
+        plateau = keras.callbacks.ReduceLROnPlateau(
+            "loss", mode="min", patience=1, min_delta=10.0
         )
-        return fit(build_model(), resume, others=callbacks, epochs=epochs)
-
-    whole = run("whole", EPOCHS)
-    assert float(whole.optimizer.learning_rate) < 1e-4
-    for epochs in (1, 4, EPOCHS):
-        part = run("parts", epochs)
-    assert_bit_identical(part, whole)
+        stopping = keras.callbacks.EarlyStopping(
+            "loss", mode="min", patience=50, restore_best_weights=True
+        )
+        watched = plateau, stopping
+        found.append(run(tmp_path / folder, epochs, watched=watched))
+    assert float(found[0].optimizer.learning_rate) < 1e-4
+    assert_bit_identical(found[0], found[3])
 
 
 def test_a_run_that_was_stopped_early_stays_stopped(tmp_path):
-    def run():
+    found = []
+    for _ in range(2):
         stopping = keras.callbacks.EarlyStopping(
             "loss", mode="min", patience=1, min_delta=10.0
         )
-        resume = gsp.callbacks.ExactResume(tmp_path, callbacks=[stopping])
-        model = fit(build_model(), resume, others=[stopping], epochs=50)
-        return model, resume
-
-    (stopped, first), (again, second) = run(), run()
-    assert first.epoch == second.epoch < 50
-    assert_bit_identical(again, stopped)
+        found.append(run(tmp_path, 50, watched=[stopping]))
+    assert int(found[0].optimizer.iterations) < 50 * STEPS
+    assert_bit_identical(*found)
 
 
 def test_without_restore_fit_resumes_by_itself_and_says_so(tmp_path):
@@ -178,9 +172,9 @@ def test_the_last_checkpoints_are_kept(tmp_path, name, value, epochs, steps):
 def test_an_unusable_checkpoint_is_named_and_the_one_before_used(
     tmp_path, damage
 ):
-    whole = fit(build_model(), gsp.callbacks.ExactResume(tmp_path / "whole"))
+    whole = run(tmp_path / "whole")
     folder = tmp_path / "parts"
-    fit(build_model(), gsp.callbacks.ExactResume(folder), epochs=3)
+    run(folder, 3)
     newest = sorted(folder.iterdir())[-1]
     if damage == "truncated":
         newest.write_bytes(newest.read_bytes()[:-1000])
@@ -188,15 +182,13 @@ def test_an_unusable_checkpoint_is_named_and_the_one_before_used(
         np.savez(newest, weights=np.zeros(3))
     else:
         other = tmp_path / "other"
-        fit(build_model(units=7), gsp.callbacks.ExactResume(other), epochs=3)
+        run(other, 3, model=build_model(units=7))
         newest.write_bytes((sorted(other.iterdir())[-1]).read_bytes())
     resume = gsp.callbacks.ExactResume(folder)
     with pytest.warns(UserWarning, match=f"Refused a .*{newest.name}"):
         assert resume.restore(build_model()) == 2 * STEPS
-    model = build_model()
     with pytest.warns(UserWarning, match="Refused a checkpoint"):
-        fit(model, gsp.callbacks.ExactResume(folder))
-    assert_bit_identical(model, whole)
+        assert_bit_identical(run(folder), whole)
 
 
 def refused(tmp_path, message, model=None, **arguments):
@@ -227,7 +219,7 @@ def test_other_settings_are_refused_by_name(tmp_path):
 
 
 def test_other_weights_optimizers_callbacks_or_steps_are_refused(tmp_path):
-    fit(build_model(), gsp.callbacks.ExactResume(tmp_path), epochs=1)
+    run(tmp_path, 1)
     refused(tmp_path, r"float32 \(4, 7\)", model=build_model(units=7))
     refused(tmp_path, "The optimizer.*SGD", model=build_model("sgd"))
     stopping = keras.callbacks.EarlyStopping("loss")
