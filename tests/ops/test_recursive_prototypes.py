@@ -31,16 +31,6 @@ def batch_solution(batches, memory):
     return np.linalg.solve(information, weighted), information
 
 
-def printed_step(histograms, targets, prototypes, information, memory):
-    """(2.7) as corrected: a blend of the past and of this batch's fit."""
-    identity = np.eye(len(information))
-    new = histograms.T @ histograms + (1.0 - memory) * RIDGE * identity
-    total = memory * information + new
-    keep = np.linalg.solve(total, memory * information)
-    fit = np.linalg.solve(new, histograms.T @ targets)
-    return keep @ prototypes + (identity - keep) @ fit
-
-
 def step(batch, state=None, memory=1.0):
     return recursive_prototypes(*batch, state, ridge=RIDGE, memory=memory)
 
@@ -55,18 +45,6 @@ def test_equals_the_batch_solution_at_every_step(memory, num_prototypes):
         expected = batch_solution(batches[:count], memory)
         for found, other in zip(state, expected, strict=True):
             np.testing.assert_allclose(np.asarray(found), other, atol=1e-10)
-
-
-@pytest.mark.usefixtures("double_precision")
-def test_equals_the_corrected_blend_of_the_paper():
-    for memory in (0.5, 0.9):
-        first, *batches = stream(num_prototypes=6)
-        state = step(first, None, memory)
-        for batch in batches:
-            before = [np.asarray(part) for part in state]
-            expected = printed_step(*batch, *before, memory)
-            state = step(batch, state, memory)
-            np.testing.assert_allclose(state[0], expected, atol=1e-10)
 
 
 @on_tensorflow
