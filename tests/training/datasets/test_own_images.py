@@ -22,12 +22,8 @@ def test_named_sides_of_different_classes_are_kept(tmp_path):
 
 def test_half_of_the_classes_are_drawn_for_training(tmp_path):
     layouts.folder(tmp_path, list("abcdefgh"), images=1)
-    drawn = {
-        seed: folder_splits(tmp_path, seed=seed).train.class_names
-        for seed in range(4)
-    }
-    assert {len(names) for names in drawn.values()} == {4}
-    assert len(set(drawn.values())) > 1
+    drawn = {folder_splits(tmp_path, seed=s).train.class_names for s in (0, 1)}
+    assert {len(names) for names in drawn} == {4} and len(drawn) == 2
     fewer = folder_splits(tmp_path, num_train_classes=2)
     assert fewer.train.num_classes == 2
 

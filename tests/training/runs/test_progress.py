@@ -62,19 +62,12 @@ def history(*scores, problems):
 def test_the_first_of_the_best_is_kept_and_its_problem(scores, step, scored):
     lines = history(*scores, problems=range(len(scores)))
     assert best_evaluation(lines, "map_at_r")["step"] == step
+    others = [line | {"val_precision_at_1": line["step"]} for line in lines]
+    assert best_evaluation(others, "precision_at_1") == others[-1]
     assert solved_problems(lines, "map_at_r") == {
         "num_problems": len(scores) - 1,
         "scored_problem": scored,
     }
-
-
-def test_another_measure_may_choose():
-    lines = [
-        {"step": 1, "val_map_at_r": 0.9, "val_precision_at_1": 0.1},
-        {"step": 2, "val_map_at_r": 0.1, "val_precision_at_1": 0.9},
-    ]
-    assert best_evaluation(lines, "map_at_r")["step"] == 1
-    assert best_evaluation(lines, "precision_at_1")["step"] == 2
 
 
 def test_a_ratio_that_is_learned_is_logged_as_it_moves():
