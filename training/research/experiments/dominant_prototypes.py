@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+import keras_gsp as gsp
 from keras_gsp.ops.normalization import unit_ball
 from training.pictures.encoding import decoded_image, encoded_image
 from training.pictures.palette import PROTOTYPES, picture
@@ -48,9 +49,9 @@ from training.research.experiments.few_prototypes import (
     REGULARIZERS,
     UNTRAINED,
     class_means,
+    encoded,
     examined_subject_cells,
     known_and_examined,
-    retrieval,
     short_names,
     train,
 )
@@ -129,13 +130,6 @@ def active_facts(active: Any) -> dict[str, Any]:
     }
 
 
-def in_plane(points: Any) -> Any:
-    """The plane of the first two principal components of points."""
-    from sklearn.decomposition import PCA
-
-    return PCA(2, svd_solver="full").fit(points)
-
-
 def measure(settings: Settings) -> dict:
     """Trains every method for every seed, measures maps and histograms."""
     if settings.num_prototypes > len(PROTOTYPES):
@@ -171,15 +165,19 @@ def measure(settings: Settings) -> dict:
 
 def _examine(encoder, images, cells):
     """The measures of one model, and what is drawn of it."""
+    from sklearn.decomposition import PCA
+
     maps = prototype_maps(encoder, images.images)
     prototypes = np.asarray(unit_ball(encoder.get_layer("pooling").prototypes))
-    plane = in_plane(prototypes)
+    plane = PCA(2, svd_solver="full").fit(prototypes)
     places = plane.transform(prototypes)
     histograms = class_means(maps.sum(axis=(1, 2)), images.labels)
     dominated = dominated_mass(maps)
     of_classes = class_means(dominated, images.labels)
     active = of_classes >= ACTIVE_SHARE
-    facts = {"map_at_r": retrieval(encoder, images)["map_at_r"]}
+    embeddings = encoded(encoder, images)["embedding"]
+    scores = gsp.metrics.retrieval_scores(embeddings, images.labels)
+    facts = {"map_at_r": scores["map_at_r"]}
     facts |= histogram_facts(histograms) | active_facts(active)
     if cells is not None:
         facts["mass_on_subject"] = cell_share(maps.sum(-1), cells, 2)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-import keras_gsp as gsp
 from keras_gsp.data import ImageSet
 from training.datasets import glyphs
 from training.datasets.collage import load_pictures, load_sides
@@ -123,30 +122,16 @@ def encoded(encoder: Any, images: ImageSet) -> dict:
     return found if isinstance(found, dict) else {"embedding": found}
 
 
-def retrieval(encoder: Any, images: ImageSet) -> dict:
-    """MAP@R and P@1 of an encoder on a set of images."""
-    found = encoded(encoder, images)["embedding"]
-    scores = gsp.metrics.retrieval_scores(found, images.labels)
-    return {name: scores[name] for name in ("map_at_r", "precision_at_1")}
-
-
-def balanced_batch(images: ImageSet, size: int) -> dict[str, Any]:
-    """`classes_per_batch` and `samples_per_class` of a batch of this size."""
-    classes = int(np.clip(images.num_classes, 1, size // 4))
-    return {
-        "classes_per_batch": classes,
-        "samples_per_class": max(2, size // classes),
-    }
-
-
 def _recipe(settings, method, images, seed):
     own = {"regularizer_weight": None} | REGULARIZERS[
         method.replace(UNTRAINED, "GSP")
     ]
     if method == "GSP+ZSR" and settings.data_dir is not None:
         own["regularizer_weight"] = CIFAR_WEIGHT
+    classes = int(np.clip(images.num_classes, 1, settings.batch_size // 4))
     return named("glyphs", pooling="gsp").with_(
-        **balanced_batch(images, settings.batch_size),
+        classes_per_batch=classes,
+        samples_per_class=max(2, settings.batch_size // classes),
         num_prototypes=settings.num_prototypes,
         inverse_temperature=10.0,
         transport_ratio=0.2,

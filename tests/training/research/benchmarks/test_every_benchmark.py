@@ -10,6 +10,7 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("most rivals are TensorFlow's", allow_module_level=True)
 
+import keras_gsp as gsp
 from training.research import report
 from training.research.benchmarks import (
     encoder_files,
@@ -89,3 +90,13 @@ def test_every_pooling_of_a_recipe_is_a_contender():
     made = pooling.contenders(words, (2, 3, 3, 8, 2), 3)
     assert set(words) < set(made)
     assert {"gsp", "gap", "solar", "otk-large"} < set(words)
+
+
+def test_enough_rounds_of_the_paper_pool_as_the_exact_solver():
+    features = np.random.default_rng(0).normal(size=(2, 3, 3, 8))
+    exact = gsp.layers.GeneralizedSumPooling(4, 0.3)
+    rounds = pooling.IteratedSumPooling(4, 0.3, num_rounds=60)
+    rounds.build(features.shape)
+    exact.build(features.shape)
+    rounds.prototypes.assign(exact.prototypes)
+    np.testing.assert_allclose(rounds(features), exact(features), atol=1e-5)
