@@ -43,12 +43,10 @@ class Page:
     title: str
     records: tuple[str, ...]
     about: str = ""
-    curves: str = ""
-    """Record whose learning curves are drawn."""
-    gains: str = ""
-    """Record whose gains over average pooling are drawn as bars."""
-    costs: str = ""
-    """Record whose poolings' gains are drawn against their time."""
+    gains: bool = False
+    """Whether to draw the first record's gains over average pooling."""
+    costs: bool = False
+    """Whether to draw them against the time of the poolings."""
 
 
 UNTUNED = (
@@ -59,13 +57,13 @@ PAGES = {
     "clutter": Page(
         "Objects among distractors: GSP, every pooling, fine-tuning",
         ("clutter-pretrained", "collages"),
-        gains="clutter-pretrained",
-        costs="clutter-pretrained",
+        gains=True,
+        costs=True,
     ),
     "gsp_pays": Page(
         "When GSP pays, and its settings",
         ("gsp-pays", "gsp-settings"),
-        gains="gsp-pays",
+        gains=True,
     ),
     "birds": Page(
         "Photographs of birds, 25 classes to learn from",
@@ -76,13 +74,11 @@ PAGES = {
         "Many classes with few images: emoji",
         ("emoji-frozen", "emoji"),
         UNTUNED,
-        curves="emoji",
     ),
     "glyphs": Page(
         "Letters among symbols, from random weights",
         ("glyphs",),
         UNTUNED,
-        curves="glyphs",
     ),
     "proxies": Page(
         "One set of sampled proxies, or several problems: CCP", ("ccp",)
@@ -228,13 +224,11 @@ def draw_missing(folder: Path) -> list[Path]:
     records = _records(folder)
     wanted: dict[str, tuple] = {}
     for name, page in _pages_of(records).items():
-        if page.curves in records:
-            wanted[page.curves] = draw_curves, records[page.curves]
-        if page.gains in records:
-            wanted[page.gains] = draw_gains, records[page.gains]
-        if {page.costs, "pooling"} <= {*records}:
-            both = records[page.costs], records["pooling"]
-            wanted[name] = draw_costs, *both
+        first = page.records[0]
+        if page.gains:
+            wanted[first] = draw_gains, records[first]
+        if page.costs and "pooling" in records:
+            wanted[name] = draw_costs, records[first], records["pooling"]
     drawn = []
     for name, (draw, *shown) in wanted.items():
         path = folder / f"{name}.png"
@@ -389,36 +383,6 @@ def _gain(found):
         return ""
     text = interval(found)
     return f"**{text}**" if found["low"] > 0 or found["high"] < 0 else text
-
-
-def draw_curves(path: Path, record: Mapping[str, Any]) -> None:
-    """Draws mean validation curves, a panel for each loss."""
-    from matplotlib import colormaps
-
-    rows = [row for row in record["rows"] if row["curve"].get("steps")]
-    losses = list(dict.fromkeys(row["row"] for row in rows))
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    columns = min(4, len(losses))
-    lines = -(-len(losses) // columns)
-    size = (3.6 * columns, 3.0 * lines + 0.8)
-    shown = {}
-    with picture(path, lines, columns, figsize=size, sharex=True) as axes:
-        for row in rows:
-            axis = axes.flat[losses.index(row["row"])]
-            axis.set_title(row["row"])
-            method, curve = row["method"], row["curve"]
-            color = colormaps["tab20"](methods.index(method) % 20)
-            line = axis.plot(
-                curve["steps"], curve["val_map_at_r"], color=color, lw=1.5
-            )
-            shown[method] = line[0]
-        for axis in axes.flat[len(losses) :]:
-            axis.set_axis_off()
-        figure = axes[0, 0].figure
-        figure.supxlabel("training step")
-        figure.supylabel("validation MAP@R")
-        names, handles = [*shown], [*shown.values()]
-        figure.legend(handles, names, loc="outside lower center", ncols=6)
 
 
 def draw_gains(path: Path, record: Mapping[str, Any]) -> None:

@@ -17,9 +17,10 @@ import multiprocessing
 import os
 import platform
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -153,23 +154,30 @@ def run_measurement(module: Any, arguments: list[str] | None = None) -> None:
 
     The module has `Settings`, the options, and `measure`, which yields tables;
     or returns results (numbers, lists and dicts) that `tables` formats and
-    `draw` draws into a PNG file beside the record. Its docstring is a title,
+    `draw`, if any, draws into a PNG file beside the record. Its docstring is a title,
     then the page's text. Without `--json` the record is in `runs/experiments`,
     `benchmarks` or `campaigns`. It is written after each table: an interrupted
     command leaves one.
     """
-    name, about = _name_of(module), module.__doc__
+    # `benchmarks.pooling`, also of the module that Python runs.
+    name = module.__spec__.name.removeprefix("training.research.")
+    about = module.__doc__
     title, _, text = about.partition("\n\n")
 
     def run(settings):
+        if settings.smoke:
+            settings = replace(settings, **settings.SMALL)
         record = _record(name, title.rstrip("."), text, settings)
+        words = sys.argv[1:] if arguments is None else arguments
+        record["command"] = command_line(name, words)
         path = Path("runs", *name.split(".")).with_suffix(".json")
         path = settings.json or path
-        found = module.measure(_sizes(settings))
+        found = module.measure(settings)
         if hasattr(module, "tables"):
             record["results"] = results = plain(found)
             found = module.tables(results)
-            module.draw(path.with_suffix(".png"), results)
+            if hasattr(module, "draw"):
+                module.draw(path.with_suffix(".png"), results)
         record["tables"] = []
         for table in found:
             _print(table)
@@ -181,11 +189,6 @@ def run_measurement(module: Any, arguments: list[str] | None = None) -> None:
     run_command(*options, run, arguments)
 
 
-def _name_of(module):
-    """`benchmarks.pooling`, also of the module that Python runs."""
-    return module.__spec__.name.removeprefix("training.research.")
-
-
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """Calls a function in a new process, whose peak of memory is its own.
 
@@ -193,11 +196,6 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
-
-
-def _sizes(settings):
-    """The settings, with `SMALL` in a smoke test."""
-    return replace(settings, **settings.SMALL) if settings.smoke else settings
 
 
 def _print(table):
@@ -211,35 +209,26 @@ def _record(name, title, about, settings):
     return {
         "kind": name.partition("s.")[0],
         "title": title,
-        "command": command_line(name, settings),
         "about": "\n\n".join(one for one in paragraphs if one[:4] != "    "),
-        "settings": asdict(_sizes(settings)),
+        "settings": asdict(settings),
         "environment": environment(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "load": os.getloadavg()[0],
     }
 
 
-def command_line(name: str, settings: Any) -> str:
-    """A command with the options that are not at their defaults.
+def command_line(name: str, words: Iterable[str]) -> str:
+    """A command as it was given, without the place of its record.
 
-    Paths are left out; of a string with a path its last part remains.
+    Of a path its last part remains.
     """
-    words = [f"python -m training.research.{name}"]
-    for one in fields(settings):
-        value = getattr(settings, one.name)
-        default = one.default
-        if one.default_factory is not MISSING:
-            default = one.default_factory()
-        if isinstance(value, Path) or value == default:
-            continue
-        option = one.name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(f"--{option}" if value else f"--no-{option}")
-            continue
-        values = _without_folder(np.ravel(np.array(value, object)).tolist())
-        words += [f"--{option}", *(shlex.quote(str(one)) for one in values)]
-    return " ".join(words)
+    kept, rest = ["python", "-m", f"training.research.{name}"], iter(words)
+    for word in rest:
+        if word == "--json":
+            next(rest, None)
+        elif not word.startswith("--json="):
+            kept.append(_without_folder(word))
+    return shlex.join(kept)
 
 
 def plain(content: Any) -> Any:

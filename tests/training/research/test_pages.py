@@ -81,14 +81,18 @@ def test_every_record_is_read_by_a_page_and_every_picture_shown():
 
 def test_a_study_makes_a_page_a_picture_and_a_row_of_the_index(tmp_path):
     record = study(gap=GAIN, untrained=GAIN | {"low": -0.01})
-    write_record(tmp_path / "emoji.json", record)
-    assert [path.name for path in draw_missing(tmp_path)] == ["emoji.png"]
-    assert (tmp_path / "emoji.png").read_bytes().startswith(b"\x89PNG")
+    write_record(tmp_path / "clutter-pretrained.json", record)
+    (drawn,) = draw_missing(tmp_path)
+    assert drawn.name == "clutter-pretrained.png"
+    assert drawn.read_bytes().startswith(b"\x89PNG")
     changed = {path.name for path in write_pages(tmp_path)}
-    assert changed == {"emoji.md", "index.md"}
-    page = (tmp_path / "emoji.md").read_text()
+    assert changed == {"clutter.md", "index.md"}
+    page = (tmp_path / "clutter.md").read_text()
     assert "25.00 ± 1.00" in page and "memory 50%-100%" in page
-    assert "gap +2.00 [+1.00, +3.00]" in page and "(emoji.png)" in page
+    assert (
+        "gap +2.00 [+1.00, +3.00]" in page
+        and "(clutter-pretrained.png)" in page
+    )
     index = (tmp_path / "index.md").read_text()
     assert "| GSP |  | **+2.00 [+1.00, +3.00]** |" in index
     assert "|  | +2.00 [-1.00, +3.00] |" in index
@@ -96,13 +100,13 @@ def test_a_study_makes_a_page_a_picture_and_a_row_of_the_index(tmp_path):
 
 
 def test_a_new_record_is_drawn_again(tmp_path):
-    source, docs = tmp_path / "emoji.json", tmp_path / "docs"
+    source, docs = tmp_path / "gsp-pays.json", tmp_path / "docs"
     write_record(source, study(gap=GAIN))
     docs.mkdir()
-    (docs / "emoji.png").write_bytes(b"old")
+    (docs / "gsp-pays.png").write_bytes(b"old")
     add_record(source, docs)
     write_pages(docs)
-    assert (docs / "emoji.png").read_bytes() != b"old"
+    assert (docs / "gsp-pays.png").read_bytes() != b"old"
 
 
 def test_what_is_no_record_is_refused(tmp_path):
@@ -134,7 +138,7 @@ def test_a_benchmark_leaves_a_record_of_what_it_measured(tmp_path, capsys):
         yield Table(["count"], [[str(settings.count)]])
         raise RuntimeError("no more")
 
-    options = ["--json", str(path), "--smoke", "--data", "/home/me/birds.zip"]
+    options = ["--smoke", "--json", str(path), "--data", "/home/me/birds.zip"]
     options += ["--no-is-new", "--sizes", "3", "4", "5", "6"]
     about = "Title.\n\n    python -m of.it\n\nMore."
     module = SimpleNamespace(
@@ -150,7 +154,7 @@ def test_a_benchmark_leaves_a_record_of_what_it_measured(tmp_path, capsys):
     assert record["settings"]["count"] == 1
     assert record["about"] == "More."
     assert record["command"].endswith(
-        "x --smoke --no-is-new --sizes 3 4 5 6 --data birds.zip"
+        "x --smoke --data birds.zip --no-is-new --sizes 3 4 5 6"
     )
     assert "| 1 |" in capsys.readouterr().out
     page = pages(path.parent)["x.md"]

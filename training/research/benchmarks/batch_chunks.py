@@ -9,13 +9,11 @@ of its peak over a step of two images a chunk. A chunked step embeds twice,
 which should take about 4/3 of the time of a plain one.
 """
 
-import os
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from tqdm import tqdm
@@ -45,20 +43,21 @@ class Settings(CommandSettings):
     """Width of MobileNetV2."""
     steps: int = 3
     """Timed steps of each measurement."""
-    backends: tuple[str, ...] = ("tensorflow",)
-    """Keras backends: tensorflow, jax."""
 
     SMALL = {"batches": (8,), "chunk": 4, "side": 32, "steps": 1}
 
 
-def make_learner(side: int, width: float, chunks: int) -> Any:
+def make_learner(settings: Settings, chunks: int) -> Any:
     """A compiled learner on MobileNetV2, batch normalization frozen."""
     import keras
 
     import keras_gsp as gsp
 
     network = keras.applications.MobileNetV2(
-        (side, side, 3), alpha=width, include_top=False, weights=None
+        (settings.side, settings.side, 3),
+        alpha=settings.width,
+        include_top=False,
+        weights=None,
     )
     for layer in network.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
@@ -72,12 +71,10 @@ def make_learner(side: int, width: float, chunks: int) -> Any:
     return learner
 
 
-def steps_alone(
-    batch: int, chunks: int, side: int, width: float, steps: int
-) -> dict[str, Any]:
+def steps_alone(batch: int, chunks: int, settings: Settings) -> dict[str, Any]:
     """Seconds of each step and growth of memory, in a process of its own."""
-    learner = make_learner(side, width, chunks)
-    random = np.random.default_rng(0)
+    learner = make_learner(settings, chunks)
+    random, side = np.random.default_rng(0), settings.side
 
     def train(size):
         images = random.random((size, side, side, 3), dtype="float32")
@@ -90,36 +87,31 @@ def steps_alone(
     train(2 * chunks)
     before = peak_memory()
     train(batch)
-    seconds = [train(batch) for _ in range(steps)]
+    seconds = [train(batch) for _ in range(settings.steps)]
     return {
         "seconds": seconds,
         "growth_mb": (peak_memory() - before) / 2**20,
     }
 
 
-def measured(
-    backend: str, batch: int, chunks: int, settings: Settings
-) -> Measurement:
+def measured(batch: int, chunks: int, settings: Settings) -> Measurement:
     """Runs the steps of one batch in a new process."""
-    numbers = batch, chunks, settings.side, settings.width, settings.steps
     name = "plain" if chunks == 1 else f"{chunks} chunks of {batch // chunks}"
-    with mock.patch.dict(os.environ, KERAS_BACKEND=backend):
-        try:
-            found = in_own_process(steps_alone, *numbers)
-        except Exception:  # noqa: BLE001 - each backend has its own
-            # A plain step that does not fit is a result too.
-            found = {"seconds": [float("nan")], "growth_mb": float("nan")}
+    try:
+        found = in_own_process(steps_alone, batch, chunks, settings)
+    except Exception:  # noqa: BLE001 - each backend has its own
+        # A plain step that does not fit is a result too.
+        found = {"seconds": [float("nan")], "growth_mb": float("nan")}
     facts = {"memory grows by": f"{found['growth_mb']:,.0f} MB"}
     return Measurement(name, tuple(found["seconds"]), facts)
 
 
 def measure(settings: Settings) -> Iterator[Table]:
-    """Yields a table for each backend and batch."""
-    cases = [(b, size) for b in settings.backends for size in settings.batches]
-    for backend, batch in tqdm(cases, desc="batches"):
+    """Yields a table for each batch."""
+    for batch in tqdm(settings.batches, desc="batches"):
         counts = dict.fromkeys((1, max(1, batch // settings.chunk)))
-        found = [measured(backend, batch, n, settings) for n in counts]
-        yield ratio_table(found, f"{backend}, {batch:,} images", "step")
+        found = [measured(batch, n, settings) for n in counts]
+        yield ratio_table(found, f"{batch:,} images", "step")
 
 
 if __name__ == "__main__":

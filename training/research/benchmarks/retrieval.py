@@ -46,6 +46,8 @@ GRAPHS = ("FaissIndex HNSW", "faiss HNSW", "MilvusIndex embedded")
 EXACT = ("faiss Flat", "ExactIndex")
 BLOCK = 1_000_000
 """Items that are made, and added, at once."""
+REQUEST = 32
+"""Images in one request."""
 # Finds the positions (queries, k) of the nearest rows.
 Search = Callable[[np.ndarray, int], np.ndarray]
 
@@ -69,12 +71,8 @@ class Settings(CommandSettings):
     """Names of contenders; by default all. Recall compares with faiss Flat,
     or with ExactIndex."""
     serving: bool = True
-    """Whether to serve images too."""
-    model: Path | None = None
-    """Exported retriever to serve images with; by default an untrained
-    MobileNetV2 (0.35, 224 pixels) with GSP and 10,000 items is made."""
-    batch_size: int = 32
-    """Images in one request."""
+    """Whether to serve images too, with an untrained MobileNetV2 (0.35, 224
+    pixels), GSP and 10,000 items."""
 
     SMALL = {
         "sizes": (1000,),
@@ -146,61 +144,41 @@ def faiss_alone(
     return build
 
 
-CLUSTERS = {"factory": "IVF256,Flat", "parameters": "nprobe=32"}
-BIT_CLUSTERS = {"factory": "IVF256,RaBitQ", "parameters": "nprobe=32"}
 GRAPH = {"factory": "HNSW32", "parameters": "efSearch=64"}
-# Name -> index; bytes of each number, and of an item besides: of the engine,
-# whose codes or vectors a search reads, and of the vectors for the exact
-# distances, which `load(path, mmap=True)` leaves on the disk.
-CONTENDERS: dict[str, tuple[Callable[[np.ndarray], Search], tuple]] = {
-    "faiss Flat": (faiss_alone("Flat"), ((4, 0), (0, 0))),
-    "ExactIndex": (indexed("ExactIndex"), ((0, 0), (4, 0))),
-    "ExactIndex float16": (
-        indexed("ExactIndex", storage="float16"),
-        ((0, 0), (2, 0)),
+CONTENDERS: dict[str, Callable[[np.ndarray], Search]] = {
+    "faiss Flat": faiss_alone("Flat"),
+    "ExactIndex": indexed("ExactIndex"),
+    "ExactIndex float16": indexed("ExactIndex", storage="float16"),
+    "ExactIndex int8": indexed("ExactIndex", storage="int8"),
+    "ExactIndex float16 on disk": on_disk,
+    "FaissIndex Flat": indexed("FaissIndex"),
+    "FaissIndex IVF": indexed(
+        "FaissIndex", factory="IVF256,Flat", parameters="nprobe=32"
     ),
-    "ExactIndex int8": (
-        indexed("ExactIndex", storage="int8"),
-        ((0, 0), (1, 4)),
-    ),
-    "ExactIndex float16 on disk": (on_disk, ((0, 0), (2, 0))),
-    "FaissIndex Flat": (indexed("FaissIndex"), ((4, 0), (4, 0))),
-    "FaissIndex IVF": (indexed("FaissIndex", **CLUSTERS), ((4, 8), (4, 0))),
-    "FaissIndex HNSW": (indexed("FaissIndex", **GRAPH), ((4, 256), (4, 0))),
-    "FaissIndex binary": (
-        indexed("FaissIndex", factory="LSHr"),
-        ((1 / 8, 0), (4, 0)),
-    ),
-    "FaissIndex RaBitQ": (
-        indexed("FaissIndex", factory="RaBitQ"),
-        ((1 / 8, 8), (4, 0)),
-    ),
-    "FaissIndex binary, float16": (
-        indexed("FaissIndex", factory="LSHr", storage="float16"),
-        ((1 / 8, 0), (2, 0)),
-    ),
-    "FaissIndex RaBitQ, float16": (
-        indexed("FaissIndex", factory="RaBitQ", storage="float16"),
-        ((1 / 8, 8), (2, 0)),
-    ),
-    "FaissIndex binary, float16, 1000 rescored": (
-        indexed("FaissIndex", factory="LSHr", storage="float16", rescore=1000),
-        ((1 / 8, 0), (2, 0)),
-    ),
-    "FaissIndex RaBitQ, float16, 1000 rescored": (
-        indexed(
-            "FaissIndex", factory="RaBitQ", storage="float16", rescore=1000
-        ),
-        ((1 / 8, 8), (2, 0)),
-    ),
-    "FaissIndex IVF RaBitQ": (
-        indexed("FaissIndex", **BIT_CLUSTERS),
-        ((1 / 8, 16), (4, 0)),
-    ),
-    "faiss HNSW": (faiss_alone(**GRAPH), ((4, 256), (0, 0))),
-    "ScannIndex": (indexed("ScannIndex"), ()),
-    "MilvusIndex embedded": (milvus, ()),
+    "FaissIndex HNSW": indexed("FaissIndex", **GRAPH),
+    **{
+        f"FaissIndex {word}, float16{more}": indexed(
+            "FaissIndex", factory=factory, storage="float16", **options
+        )
+        for word, factory in (("binary", "LSHr"), ("RaBitQ", "RaBitQ"))
+        for more, options in (("", {}), (", 1000 rescored", {"rescore": 1000}))
+    },
+    "faiss HNSW": faiss_alone(**GRAPH),
+    "ScannIndex": indexed("ScannIndex"),
+    "MilvusIndex embedded": milvus,
 }
+# Word in a contender's name -> bytes of each number, and of an item besides: of
+# the engine, whose codes or vectors a search reads, and of the vectors for the
+# exact distances, which `load(path, mmap=True)` leaves on the disk.
+ENGINE_BYTES: dict[str, tuple[float, int]] = {
+    "Flat": (4, 0),
+    "IVF": (4, 8),
+    "HNSW": (4, 256),
+    "binary": (1 / 8, 0),
+    "RaBitQ": (1 / 8, 8),
+}
+VECTOR_BYTES = {"faiss ": (0, 0), "float16": (2, 0), "int8": (1, 4)}
+UNKNOWN_BYTES = ("ScannIndex", "MilvusIndex embedded")
 
 
 class Memory:
@@ -233,7 +211,7 @@ def search_alone(
     """Builds on a small part to load libraries, then on all, and searches."""
     gallery = np.load(f"{folder}/gallery.npy", mmap_mode="r")
     queries = np.load(f"{folder}/queries.npy")
-    build, _ = CONTENDERS[name]
+    build = CONTENDERS[name]
     build(gallery[:1000])(queries[:10], k)
     memory = Memory()
     before = memory.peak
@@ -375,12 +353,10 @@ def serve(settings: Settings) -> list[Measurement]:
     import tensorflow as tf
 
     with tempfile.TemporaryDirectory() as folder:
-        path = settings.model or _untrained(Path(folder) / "model", settings)
-        model = tf.saved_model.load(str(path))
+        model = tf.saved_model.load(_untrained(f"{folder}/model", settings))
         pixels = np.random.default_rng(0).integers(0, 255, (16, 16, 3))
         pixels = np.kron(pixels, np.ones((16, 16, 1))).astype("uint8")
-        image = tf.io.encode_jpeg(pixels)
-        batch = tf.repeat(image[None], settings.batch_size)
+        batch = tf.repeat(tf.io.encode_jpeg(pixels)[None], REQUEST)
         found = []
         for name in ("embed", "search_exact"):
             signature = model.signatures[name]
@@ -390,7 +366,7 @@ def serve(settings: Settings) -> list[Measurement]:
                 start = time.perf_counter()
                 signature(image_bytes=batch)["status"].numpy()
                 seconds.append(time.perf_counter() - start)
-            rate = settings.batch_size / np.median(seconds)
+            rate = REQUEST / np.median(seconds)
             facts = {"images/s": f"{rate:.0f}"}
             found.append(Measurement(name, tuple(seconds), facts))
         return found
@@ -414,7 +390,7 @@ def measure(settings: Settings) -> Iterator[Table]:
     if settings.serving:
         yield ratio_table(
             serve(settings),
-            f"Requests of {settings.batch_size} JPEG images, 256 pixels",
+            f"Requests of {REQUEST} JPEG images, 256 pixels",
             "signature",
         )
 
@@ -465,7 +441,12 @@ def _map_at_r(positions, galleries):
 
 def _bytes(name, size):
     """Bytes of the engine and of the vectors, for example `16 + 512`."""
-    parts = [each * size + more for each, more in CONTENDERS[name][1]]
+    if name in UNKNOWN_BYTES:
+        return ""
+    parts = []
+    for table, default in ((ENGINE_BYTES, (0, 0)), (VECTOR_BYTES, (4, 0))):
+        each, more = next((b for w, b in table.items() if w in name), default)
+        parts.append(each * size + more)
     return " + ".join(f"{part:.0f}" for part in parts)
 
 

@@ -30,7 +30,6 @@ import numpy as np
 
 import keras_gsp as gsp
 from keras_gsp.models.truncated import truncated
-from training.pictures.palette import BLUE, picture
 from training.recipes.batches import training_batches
 from training.recipes.data import load_splits
 from training.recipes.learner import build_learner
@@ -456,25 +455,6 @@ def tables(results: dict) -> list[Table]:
         headings = ["", "MAP@R", "P@1", *names, "gain of MAP@R", "over"]
         found.append(Table(headings, rows, 1, title))
     return found
-
-
-def draw(path: Path, results: dict) -> None:
-    """Draws MAP@R against the embedding's size."""
-    with picture(path, 1, 1, figsize=(7, 5)) as axes:
-        axis = axes[0][0]
-        styles = {"plain": "--", "Matryoshka": "-", "own": ":"}
-        for name, style in styles.items():
-            points = [
-                (int(row["name"].split(":")[0]), 100 * row["map_at_r"])
-                for row in results["sizes"]
-                if f": {name}" in row["name"]
-            ]
-            axis.plot(*zip(*points, strict=True), style, color=BLUE, label=name)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(SIZES, SIZES)
-        axis.set_xlabel("coordinates kept")
-        axis.set_ylabel("MAP@R, %")
-        axis.legend()
 
 
 if __name__ == "__main__":
