@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from training.recipes.named import named, names
 from training.recipes.recipe import OWN_SPLITS, Recipe
 from training.recipes.settings import Dataset, check_fields, positive
-from training.runs.command_line import run_command
+from training.runs.command_line import check_new, run_command
 from training.runs.run_directory import write_json
 
 LISTED = 5
@@ -106,10 +106,7 @@ def _examine(command):
     from training.datasets.inspection import inspect, sampling_facts
     from training.datasets.reading import READERS
 
-    for name in ("json", "review"):
-        path = getattr(command, name)
-        if path is not None and path.exists():
-            raise FileExistsError(f"`{name}` must be new. Received: {path}.")
+    check_new(command, "json", "review")
     if command.dataset not in READERS:
         raise ValueError(
             f"`dataset` must be one of {', '.join(READERS)}, which are read "

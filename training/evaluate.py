@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from training.recipes.settings import Dataset
-from training.runs.command_line import run_command
+from training.runs.command_line import check_new, run_command
 from training.runs.run_directory import RunDirectory, write_json
 from training.runs.scoring import load_encoder, score, score_lines
 
@@ -39,10 +39,7 @@ def _evaluate(command):
     directory = RunDirectory(command.run)
     # The saved encoder has its backbone, even if features were cached.
     recipe = directory.read_recipe().with_(cache_features=False)
-    if command.output is not None and command.output.exists():
-        raise FileExistsError(
-            f"`output` must be new. Received: {command.output}."
-        )
+    check_new(command, "output")
     if command.dataset is not None:
         recipe = recipe.with_(dataset=command.dataset)
     if command.data_dir is not None:

@@ -92,20 +92,6 @@ def single_characters(*, samples: int = 60, seed: int = 0) -> ImageSet:
     )
 
 
-def distractors(count: int, *, seed: int = 0) -> np.ndarray:
-    """Renders canvases that hold four test symbols and no letter.
-
-    Returns (count, 48, 48, 3), uint8, dark on light.
-    """
-    symbols = _sides()["test"][1]
-    generator = np.random.default_rng([seed, 1])
-    blocks = [
-        _canvases(_some_of(symbols, size, 4, generator), 2, generator)[0]
-        for size in np.diff([*range(0, count, BLOCK), count])
-    ]
-    return np.repeat(np.concatenate(blocks)[..., None], 3, axis=-1)
-
-
 def _sides(
     *,
     train_classes=150,

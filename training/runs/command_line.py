@@ -38,6 +38,14 @@ def run_command(
         sys.exit(f"error: {error}")
 
 
+def check_new(command: Any, *names: str) -> None:
+    """Raises `FileExistsError` for a file to write that is there already."""
+    for name in names:
+        path = getattr(command, name)
+        if path is not None and path.exists():
+            raise FileExistsError(f"`{name}` must be new. Received: {path}.")
+
+
 @contextlib.contextmanager
 def printed_notes() -> Iterator[None]:
     """Prints each warning as one line, without the file that raised it."""
