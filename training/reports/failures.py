@@ -10,8 +10,10 @@ from training.pictures.pooling_weights import (
     pooling_layer,
     pooling_weights,
 )
-from training.reports.searched import BATCH, ScoredImages, Searched
+from training.reports.searched import ScoredImages, Searched
 
+BATCH = 64
+"""Pairs that are explained at once."""
 QUERIES = 8
 """Queries in each list."""
 SHOWN = 8

@@ -1,6 +1,5 @@
 """Read the files of runs, and note what is missing."""
 
-import contextlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,9 +50,7 @@ def read_runs(paths: tuple[Path, ...]) -> tuple[list[ReadRun], list[str]]:
             notes.append(f"{path} is left out: {error}")
             continue
         run = ReadRun(path.resolve().name, directory, settings)
-        run.recipe = _recipe(run)
-        run.history = _history(run)
-        run.scores = _scores(run)
+        _read(run)
         run.has_encoder = directory.encoder.exists()
         if not run.has_encoder:
             run.notes.append(
@@ -84,48 +81,25 @@ def settings_rows(runs: list[ReadRun]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: not row["differs"])
 
 
-def _recipe(run):
-    try:
-        return Recipe.from_settings(run.settings["recipe"])
-    except (TypeError, ValueError) as error:
-        run.notes.append(
-            f"The recipe is of another version ({error}), so no image can be "
-            "embedded."
-        )
-        return None
-
-
-def _history(run):
-    file, found, lines = run.directory.history, [], []
-    if file.exists():
-        lines = file.read_text(errors="replace").splitlines()
-    for line in lines:
-        with contextlib.suppress(ValueError):
-            values = json.loads(line)
-            if isinstance(values, dict) and "step" in values:
-                found.append(values)
-    broken = len(lines) - len(found)
-    if broken:
-        run.notes.append(
-            f"{broken} of {len(lines)} lines of {file.name} cannot be read "
-            "and are left out."
-        )
-    return [
-        {k: v for k, v in line.items() if isinstance(v, int | float)}
-        for line in found
-    ]
-
-
-def _scores(run):
-    file = run.directory.scores
-    if not run.directory.is_finished:
-        run.notes.append(
-            f"There is no {file.name}: the run is not finished. The command "
-            "that started it continues it."
-        )
-        return None
-    try:
-        return dict(json.loads(file.read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        run.notes.append(f"{file.name} cannot be read ({error}).")
-        return None
+def _read(run):
+    """Reads the other files of a run; a note for each that cannot be read."""
+    directory = run.directory
+    for name, read, words in (
+        (
+            "recipe",
+            lambda: Recipe.from_settings(run.settings["recipe"]),
+            "The recipe is of another version, so no image can be embedded",
+        ),
+        ("history", directory.read_history, "history.jsonl cannot be read"),
+        ("scores", directory.read_scores, "scores.json cannot be read"),
+    ):
+        if name == "scores" and not directory.is_finished:
+            run.notes.append(
+                "There is no scores.json: the run is not finished. The "
+                "command that started it continues it."
+            )
+            continue
+        try:
+            setattr(run, name, read())
+        except (OSError, TypeError, ValueError) as error:
+            run.notes.append(f"{words} ({error}).")

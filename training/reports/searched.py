@@ -1,7 +1,7 @@
 """Embed the images that runs are scored on, and search them."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,6 @@ from keras_gsp.data import ImageSet
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 
-BATCH = 64
-"""Images at once."""
 NEIGHBORS = 10
 """Neighbors of each query."""
 
@@ -55,37 +53,23 @@ class ScoredImages:
             return [f"test/{i}" for i in range(len(self))]
         return ["/".join(Path(p).parts[-3:]) for p in self.images.paths]
 
-    def batches(
-        self,
-        chosen: Sequence[int] | np.ndarray | None = None,
-        encoder: keras.Model | None = None,
-    ) -> Iterator[np.ndarray]:
-        """Yields pixels as an encoder takes them, in batches.
+    def pixels(self, chosen: Sequence[int]) -> np.ndarray:
+        """Returns images as an encoder takes them, `(chosen, ..., 3)`.
 
-        `chosen` are positions in any order, all by default. An `encoder` that
-        expects another cut than the recipe raises `ValueError`.
+        `chosen` are positions in any order.
         """
         from training.recipes.batches import evaluation_batches
 
-        images = self.images
-        if chosen is not None:
-            rows = np.asarray(chosen, "int64")
-            images = ImageSet(
-                # Labels are not read; `subset` would drop repeated images.
-                np.zeros(len(rows), "int64"),
-                class_names=("",),
-                images=None if images.paths else images.images[rows],
-                paths=images.paths and [images.paths[i] for i in rows],
-            )
-        recipe = self.recipe.with_(cache_features=False)
-        for pixels, _ in evaluation_batches(
-            recipe, images, encoder=encoder, batch_size=BATCH
-        ):
-            yield np.asarray(pixels)
-
-    def pixels(self, chosen: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Returns the pixels of some images, `(chosen, height, width, 3)`."""
-        return np.concatenate(list(self.batches(chosen)))
+        rows, every = np.asarray(chosen, "int64"), self.images
+        images = ImageSet(
+            # Labels are not read; `subset` would drop repeated images.
+            np.zeros(len(rows), "int64"),
+            class_names=("",),
+            images=None if every.paths else every.images[rows],
+            paths=every.paths and [every.paths[i] for i in rows],
+        )
+        batches = evaluation_batches(self.recipe, images)
+        return np.concatenate([np.asarray(pixels) for pixels, _ in batches])
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,14 +148,9 @@ def whole_classes(labels: np.ndarray, max_images: int) -> np.ndarray:
 def search_all(encoder: keras.Model, images: ScoredImages) -> Searched:
     """Embeds images and searches the neighbors of each query."""
     import keras_gsp as gsp
-    from keras_gsp.embeddings.labeled_batches import embedding_of
+    from training.runs.scoring import embed
 
-    embeddings = np.concatenate(
-        [
-            embedding_of(encoder.predict_on_batch(pixels))
-            for pixels in images.batches(encoder=encoder)
-        ]
-    ).astype("float32")
+    embeddings = embed(encoder, images.recipe, images.images)
     queries, start = images.num_queries, images.gallery_start
     positions = np.arange(start, len(images))
     gallery, labels = embeddings[start:], images.labels[start:]
