@@ -9,7 +9,7 @@ import numpy as np
 import keras_gsp as gsp
 from keras_gsp.data import ImageSet, image_folder
 from training.datasets.image_set import RetrievalSplits
-from training.datasets.own_images import merged_sides, shared_sides
+from training.datasets.own_images import merged_sides
 from training.datasets.published import cifar_records, cifar_root
 
 # The super-classes that fill the other cells, as in the thesis' code.
@@ -170,23 +170,6 @@ def load_pictures(
     kept = _first(images.labels, range(images.num_classes), images_per_class)
     images = images.subset(kept)
     return replace(images, images=_resized(images.paths, cell_size), paths=None)
-
-
-def load_sides(
-    data_dir: str | Path, size: int
-) -> tuple[ImageSet, ImageSet] | None:
-    """Loads `train/CLASS` and `test/CLASS` of a folder with the same classes.
-
-    Both in memory, squares of `size` pixels; None for other folders.
-    """
-    sides = shared_sides(image_folder(data_dir))
-    if sides is None:
-        return None
-    known, examined = (
-        replace(side, images=_resized(side.paths, size), paths=None)
-        for side in sides
-    )
-    return known, examined
 
 
 def _resized(images, size):

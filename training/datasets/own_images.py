@@ -49,15 +49,6 @@ def merged_sides(images: ImageSet) -> ImageSet:
     return ImageSet(labels[images.labels], tuple(merged), None, images.paths)
 
 
-def shared_sides(images: ImageSet) -> tuple[ImageSet, ImageSet] | None:
-    """Returns `train` and `test` if they have the same classes."""
-    sides = _named_sides(images)
-    if set(sides) != {"train", "test"}:
-        return None
-    train, test = sides["train"], sides["test"]
-    return (train, test) if train.class_names == test.class_names else None
-
-
 def csv_splits(
     csv_file: str | Path,
     *,

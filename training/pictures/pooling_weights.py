@@ -1,4 +1,4 @@
-"""Compute where a pooling looks: its weights, and each prototype's part."""
+"""Compute where a pooling looks."""
 
 from typing import Any
 
@@ -22,8 +22,19 @@ def pooling_weights(encoder: Any, images: np.ndarray) -> np.ndarray:
     `(images, rows, columns)`, or `(images, tokens)` for tokens without a
     grid; each map sums to 1.
     """
+    import keras
+
+    from keras_gsp.models.encoder import features_before
+
     pooling = pooling_layer(encoder)
-    return _over_batches(encoder, pooling, images, pooling.pooling_weights)
+    features = features_before(encoder, pooling)
+    maps = [
+        pooling.pooling_weights(
+            features(images[start : start + BATCH], training=False)
+        )
+        for start in range(0, len(images), BATCH)
+    ]
+    return np.concatenate([keras.ops.convert_to_numpy(part) for part in maps])
 
 
 def full_weight(weights: np.ndarray, ratio: float | None) -> float:
@@ -36,30 +47,3 @@ def full_weight(weights: np.ndarray, ratio: float | None) -> float:
     if ratio is None:
         return float(weights.max())
     return 1 / (weights[0].size * ratio)
-
-
-def prototype_maps(encoder: Any, images: np.ndarray) -> np.ndarray:
-    """Computes the part of each pooling weight that goes to each prototype.
-
-    `(images, rows, columns, prototypes)`; the maps of an image sum to 1, and
-    over rows and columns to its histogram.
-    """
-    pooling = pooling_layer(encoder)
-
-    def shares(features):
-        return pooling.transport_plan(features) / pooling.ratio
-
-    return _over_batches(encoder, pooling, images, shares)
-
-
-def _over_batches(encoder, pooling, images, maps_of):
-    import keras
-
-    from keras_gsp.models.encoder import features_before
-
-    features = features_before(encoder, pooling)
-    maps = [
-        maps_of(features(images[start : start + BATCH], training=False))
-        for start in range(0, len(images), BATCH)
-    ]
-    return np.concatenate([keras.ops.convert_to_numpy(part) for part in maps])

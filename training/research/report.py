@@ -154,7 +154,8 @@ def run_measurement(module: Any, arguments: list[str] | None = None) -> None:
 
     The module has `Settings`, the options, and `measure`, which yields tables;
     or returns results (numbers, lists and dicts) that `tables` formats and
-    `draw`, if any, draws into a PNG file beside the record. Its docstring is a title,
+    `draw`, if any, draws into a PNG file beside the record, also what
+    `results["drawn"]` keeps for it. Its docstring is a title,
     then the page's text. Without `--json` the record is in `runs/experiments`,
     `benchmarks` or `campaigns`. It is written after each table: an interrupted
     command leaves one.
@@ -174,10 +175,14 @@ def run_measurement(module: Any, arguments: list[str] | None = None) -> None:
         path = settings.json or path
         found = module.measure(settings)
         if hasattr(module, "tables"):
-            record["results"] = results = plain(found)
-            found = module.tables(results)
+            results = found
+            if isinstance(found, dict):
+                # Arrays for the picture alone would fill the record.
+                results = {k: v for k, v in found.items() if k != "drawn"}
+            record["results"] = results = plain(results)
             if hasattr(module, "draw"):
-                module.draw(path.with_suffix(".png"), results)
+                module.draw(path.with_suffix(".png"), found)
+            found = module.tables(results)
         record["tables"] = []
         for table in found:
             _print(table)

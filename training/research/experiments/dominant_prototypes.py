@@ -31,7 +31,6 @@ class's active prototypes on the prototypes' first two principal components
 (thesis, Figures 5.6 and 4.3).
 """
 
-import base64
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,10 +39,9 @@ import numpy as np
 from tqdm import tqdm
 
 import keras_gsp as gsp
+from keras_gsp.models.encoder import features_before
 from keras_gsp.ops.normalization import unit_ball
-from training.pictures.encoding import decoded_image, encoded_image
 from training.pictures.palette import PROTOTYPES, picture
-from training.pictures.pooling_weights import prototype_maps
 from training.research.experiments.few_prototypes import (
     COLORS,
     REGULARIZERS,
@@ -82,6 +80,17 @@ ACTIVE_SHARE = 0.1
 """Of a class's pooled mass: what makes a prototype active."""
 HULL_CLASSES = 6
 IMAGE_CLASSES, IMAGES_OF_CLASS = 4, 2
+
+
+def prototype_maps(encoder: Any, images: Any) -> Any:
+    """The part of each pooling weight that goes to each prototype.
+
+    (images, rows, columns, prototypes); the maps of an image sum to 1, and
+    over rows and columns to its histogram.
+    """
+    pooling = encoder.get_layer("pooling")
+    features = features_before(encoder, pooling).predict(images, verbose=0)
+    return np.asarray(pooling.transport_plan(features) / pooling.ratio)
 
 
 def dominated_mass(maps: Any) -> Any:
@@ -152,12 +161,9 @@ def measure(settings: Settings) -> dict:
         rows.append({"method": method} | over_runs(runs))
     return {
         "rows": rows,
-        "first_seed": {
+        "drawn": {
             "classes": short_names(examined)[:HULL_CLASSES],
-            "images": [
-                base64.b64encode(encoded_image(image, "PNG")).decode()
-                for image in examined.images[_shown(examined.labels)]
-            ],
+            "images": examined.images[_shown(examined.labels)],
             "panels": panels,
         },
     }
@@ -219,7 +225,7 @@ def tables(results: dict) -> list[Table]:
 
 def draw(path: Path, results: dict) -> None:
     """Draws maps, and hulls in a second file."""
-    shown = results["first_seed"]
+    shown = results["drawn"]
     _draw_maps(path, shown)
     _draw_hulls(path.with_stem(f"{path.stem}_hulls"), shown)
 
@@ -231,8 +237,7 @@ def _draw_maps(path, shown):
     """
     from matplotlib.patches import Patch
 
-    images = [decoded_image(base64.b64decode(text)) for text in shown["images"]]
-    panels = shown["panels"]
+    images, panels = shown["images"], shown["panels"]
     size = (1.5 * len(images) + 0.8, 1.55 * (1 + len(panels)) + 0.7)
     with picture(path, 1 + len(panels), len(images), figsize=size) as axes:
         for axis in axes.flat:
@@ -243,12 +248,11 @@ def _draw_maps(path, shown):
             axis.imshow(image)
         for row, (method, panel) in zip(axes[1:], panels.items(), strict=True):
             row[0].set_ylabel(method, color=COLORS[method])
-            weights = np.array(panel["weights"])
-            opacity = weights / weights.max()
+            opacity = panel["weights"] / panel["weights"].max()
             for axis, image, dominant, opaque in zip(
                 row, images, panel["dominant"], opacity, strict=True
             ):
-                _draw_map(axis, image, np.array(dominant), opaque)
+                _draw_map(axis, image, dominant, opaque)
         count = len(next(iter(panels.values()))["places"])
         axes[0, 0].figure.legend(
             handles=[
@@ -298,22 +302,20 @@ def _draw_hulls(path, shown):
 def _draw_plane(axis, panel, classes):
     from matplotlib.colors import to_rgba
 
-    places = np.array(panel["places"])
+    places = panel["places"]
     for number, (active, points) in enumerate(
         zip(panel["active"], panel["points"], strict=True)
     ):
         color = PROTOTYPES[number]
         axis.fill(
-            *convex_hull(places[np.array(active)]).T,
+            *convex_hull(places[active]).T,
             facecolor=to_rgba(color, 0.08),
             edgecolor=color,
             # Hulls of the same prototypes lie inside one another.
             lw=2.0 + 2.0 * (len(panel["active"]) - 1 - number),
             joinstyle="round",
         )
-        axis.plot(
-            *np.array(points).T, "o", ms=5, color=color, label=classes[number]
-        )
+        axis.plot(*points.T, "o", ms=5, color=color, label=classes[number])
     axis.plot(*places.T, "D", ms=8, color="white", mec="black", mew=1.5)
     for number, place in enumerate(places):
         axis.annotate(str(number), place, (6, 6), textcoords="offset points")

@@ -11,7 +11,8 @@ import numpy as np
 
 from keras_gsp.data import ImageSet
 from training.datasets import glyphs
-from training.datasets.collage import load_pictures, load_sides
+from training.datasets.collage import load_pictures
+from training.datasets.layout import images_root
 from training.pictures.palette import METHODS
 from training.recipes.batches import training_batches
 from training.recipes.learner import build_learner, start_from_data
@@ -86,9 +87,13 @@ def known_and_examined(
     if settings.data_dir is None:
         data = glyphs.load(**_sizes(settings))
         return data.train, data.test
-    if sides := load_sides(settings.data_dir, _SIDE):
-        return sides
-    images = load_pictures(settings.data_dir, _SIDE)
+    root = images_root(settings.data_dir)
+    if (root / "train").is_dir() and (root / "test").is_dir():
+        train = load_pictures(root / "train", _SIDE)
+        test = load_pictures(root / "test", _SIDE)
+        if train.class_names == test.class_names:
+            return train, test
+    images = load_pictures(root, _SIDE)
     # Half the images of each class.
     order = np.random.default_rng(0).permutation(len(images))
     order = order[np.argsort(images.labels[order], kind="stable")]

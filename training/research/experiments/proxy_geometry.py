@@ -230,7 +230,7 @@ def measure(settings: Settings) -> dict:
             rows.append(_row(name, reached))
         if number < len(alternating[0]):
             panels[name] = alternating[0][number]
-    return {"steps": mean_and_deviation(steps), "rows": rows, "panels": panels}
+    return {"steps": mean_and_deviation(steps), "rows": rows, "drawn": panels}
 
 
 def _row(name, problems):
@@ -241,7 +241,7 @@ def _row(name, problems):
 
 def draw(path: Path, results: dict) -> None:
     """One panel a problem: samples, converged proxies, next proxies."""
-    panels = results["panels"]
+    panels = results["drawn"]
     columns = math.ceil(len(panels) / 2)
     with picture(path, 2, columns, figsize=(4.4 * columns, 10.4)) as axes:
         for axis, (name, panel) in zip(axes.flat, panels.items(), strict=False):
@@ -263,19 +263,18 @@ def draw(path: Path, results: dict) -> None:
 
 
 def _draw_panel(axis, panel):
-    labels = np.array(panel["labels"])
-    points = np.array(panel["points"])
+    labels, points = panel["labels"], panel["points"]
     for label, color in enumerate(CLASS_COLORS):
         axis.plot(*points[labels == label].T, ".", ms=3, color=color, alpha=0.5)
         axis.plot(
-            *np.array(panel["proxies"][label]).T,
+            *panel["proxies"][label].T,
             "s",
             ms=8,
             color=color,
             mec=BLACK,
         )
         if panel["next_proxies"] is not None:
-            new = np.array(panel["next_proxies"][label])
+            new = panel["next_proxies"][label]
             axis.plot(*new.T, "o", ms=8, mfc="none", mec=color, mew=2)
     axis.set_aspect("equal")
     axis.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))

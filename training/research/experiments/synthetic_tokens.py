@@ -149,13 +149,11 @@ def train(settings: Settings, method: str, margin: float, seed: int) -> dict:
     scores = gsp.metrics.retrieval_scores(embeddings, labels)
     return {
         "scores": {n: scores[n] for n in ("map_at_r", "precision_at_1")},
-        "drawn": {
-            "embeddings": embeddings,
-            "labels": labels,
-            "tokens": keras.ops.convert_to_numpy(
-                model.get_layer("tokens").embeddings
-            ),
-        },
+        "drawn": (
+            embeddings,
+            labels,
+            keras.ops.convert_to_numpy(model.get_layer("tokens").embeddings),
+        ),
     }
 
 
@@ -173,17 +171,17 @@ def measure(settings: Settings) -> dict:
             scores = over_runs([run["scores"] for run in runs])
             rows.append({"method": method, "negative_margin": margin} | scores)
             drawn[method] = runs[0]["drawn"]
-    return {"rows": rows, "last_margin_first_seed": drawn}
+    return {"rows": rows, "drawn": drawn}
 
 
 def draw(path: Path, results: dict) -> None:
     """Draws both embedding spaces."""
     margin = results["rows"][-1]["negative_margin"]
     with picture(path, 1, 2, figsize=(11, 5.4)) as axes:
-        shown = results["last_margin_first_seed"]
-        for axis, (method, space) in zip(axes[0], shown.items(), strict=True):
+        drawn = results["drawn"].items()
+        for axis, (method, space) in zip(axes[0], drawn, strict=True):
             _draw_classes(axis, space)
-            count = len(set(space["labels"]))
+            count = len(set(space[1]))
             axis.set_title(f"{method}: {count} classes, margin {margin:g}")
 
 
@@ -191,9 +189,7 @@ def _draw_classes(axis, shown):
     """Convex hulls of the classes, class tokens, background tokens."""
     from matplotlib import colormaps
 
-    embeddings = np.array(shown["embeddings"])
-    labels = np.array(shown["labels"])
-    tokens = np.array(shown["tokens"])
+    embeddings, labels, tokens = shown
     colors = colormaps["viridis"](np.linspace(0.0, 0.95, labels.max() + 1))
     for label, color in enumerate(colors):
         axis.fill(

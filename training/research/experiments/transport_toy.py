@@ -33,7 +33,9 @@ RED, BLUE_PIXEL = (0.9, 0.1, 0.1), (0.1, 0.1, 0.9)
 GROUND = (0.45, 0.6, 0.4)
 PATCHES = ((RED, 1, 1, 4, 4), (BLUE_PIXEL, 5, 6, 4, 3))
 """Color, row, column, height, width: 28 of 100 pixels."""
+LINEAR = "linear program"
 SHOWN = (1.0, 5.0, 20.0, 100.0, 1000.0)
+"""Inverse temperatures of the entropic problems."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,6 @@ class Settings(ExperimentSettings):
     """Share of the pixels to pool, in (0, 1]; the patches are 0.28."""
     noise: float = 0.08
     """Standard deviation of the colors."""
-    inverse_temperatures: tuple[float, ...] = SHOWN
 
     SMALL = {"seeds": (0, 1)}
 
@@ -109,8 +110,8 @@ def measure(settings: Settings) -> dict:
         costs = costs_to_prototypes(pixels)
         ratio = settings.transport_ratio
         linear = linear_plan(costs, ratio)
-        plans: dict[Any, Any] = {"linear program": linear}
-        for temperature in settings.inverse_temperatures:
+        plans: dict[Any, Any] = {LINEAR: linear}
+        for temperature in SHOWN:
             _, plan = gsp.ops.partial_transport(
                 costs, transport_ratio=ratio, inverse_temperature=temperature
             )
@@ -120,21 +121,19 @@ def measure(settings: Settings) -> dict:
             found.setdefault(name, []).append(numbers)
         shown = shown or {"pixels": pixels, "plans": plans}
     solutions = {name: over_runs(runs) for name, runs in found.items()}
-    return {"solutions": solutions, "first_seed": shown}
+    return {"solutions": solutions, "drawn": shown}
 
 
 def draw(path: Path, results: dict) -> None:
     """Draws the map, and plans in red and blue."""
-    shown = results["first_seed"]
-    plans = shown["plans"]
+    shown = results["drawn"]
     with picture(path, 1, 6, figsize=(16, 3.2)) as axes:
         maps = axes[0]
         maps[0].imshow(shown["pixels"])
         maps[0].set_title("10 x 10 features")
-        names = ["linear program", *(str(t) for t in SHOWN[1:])]
-        for axis, name in zip(maps[1:], names, strict=False):
-            axis.imshow(_colored(np.array(plans[name])))
-            title = name if name[0] == "l" else f"ε = {float(name):g}"
+        for axis, name in zip(maps[1:], [LINEAR, *SHOWN[1:]], strict=False):
+            axis.imshow(_colored(shown["plans"][name]))
+            title = name if name == LINEAR else f"ε = {name:g}"
             axis.set_title(f"pooled: {title}")
         for axis in maps:
             axis.set_xticks([])
@@ -153,7 +152,7 @@ def _colored(plan):
 def tables(results: dict) -> list[Table]:
     """One row a problem."""
     rows = [
-        [name if name[0] == "l" else f"entropic, ε = {float(name):g}"]
+        [name if name == LINEAR else f"entropic, ε = {float(name):g}"]
         + [spread(numbers, digits=3) for numbers in solution.values()]
         for name, solution in results["solutions"].items()
     ]

@@ -186,8 +186,7 @@ def measure(settings: Settings) -> dict:
         scores[method] = over_runs(runs)
     return {
         "scores": scores,
-        "classes": short_names(unseen)[:SHOWN_CLASSES],
-        "first_seed_histograms": shown,
+        "drawn": (short_names(unseen)[:SHOWN_CLASSES], shown),
     }
 
 
@@ -203,7 +202,7 @@ def tables(results: dict) -> list[Table]:
 
 def draw(path: Path, results: dict) -> None:
     """Draws histograms of unseen classes, a panel for each method."""
-    histograms = results["first_seed_histograms"]
+    names, histograms = results["drawn"]
     largest = max(np.max(shown) for shown in histograms.values())
     with picture(path, 1, len(histograms), figsize=(9, 5.6)) as axes:
         panels = zip(axes[0], histograms.items(), strict=True)
@@ -214,7 +213,6 @@ def draw(path: Path, results: dict) -> None:
             axis.set_title(method, color=COLORS[method])
             axis.set_xlabel("prototype")
             axis.set_yticks([])
-        names = results["classes"]
         axes[0, 0].set_yticks(range(len(names)), names)
         axes[0, 0].set_ylabel("class looked at")
         axis.figure.colorbar(image, ax=list(axes[0]), label="mean histogram")
