@@ -89,7 +89,7 @@ def _search(command, folder) -> bool:
     search = ExportSearch(folder, command.data_dir)
     signature = "search_exact"
     if command.ann:
-        known = export_metadata(folder)["signatures"]
+        known = search.metadata["signatures"]
         signature = next(name for name in APPROXIMATE if name in known)
     answer = search.call(signature, image_bytes=contents)
     top = command.top or answer["ids"].shape[1]

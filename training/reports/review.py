@@ -86,18 +86,12 @@ class Review:
         write_text(path, page)
 
     def _wrong(self, item):
-        own, other = self.images.names[item], str(self.found.suggested[item])
-        return {
-            "legend": f"{self._names[item]} is labeled {own}",
-            "pictures": [self._picture(item, "the image")]
-            + self._of_class(own, item)
-            + self._of_class(other, item),
-            "choices": [
-                self._choice("keep", [item]),
-                self._choice("relabel", [item], "relabel as", other),
-                self._choice("drop", [item]),
-            ],
-        }
+        other = str(self.found.suggested[item])
+        card = self._outlier(item)
+        card["pictures"] += self._of_class(other, item)
+        relabel = self._choice("relabel", [item], "relabel as", other)
+        card["choices"].insert(1, relabel)
+        return card
 
     def _double(self, pair):
         one, two = pair

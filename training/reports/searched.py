@@ -42,11 +42,6 @@ class ScoredImages:
         return self.images.labels
 
     @property
-    def gallery_start(self) -> int:
-        """Start of the gallery; 0 where the queries search each other."""
-        return 0 if self.num_queries == len(self) else self.num_queries
-
-    @property
     def names(self) -> list[str]:
         """End of each image's path, or its number in a set without files."""
         if self.images.paths is None:
@@ -151,7 +146,9 @@ def search_all(encoder: keras.Model, images: ScoredImages) -> Searched:
     from training.runs.scoring import embed
 
     embeddings = embed(encoder, images.recipe, images.images)
-    queries, start = images.num_queries, images.gallery_start
+    queries = images.num_queries
+    # Where the queries search each other, the gallery is all images.
+    start = 0 if queries == len(images) else queries
     positions = np.arange(start, len(images))
     gallery, labels = embeddings[start:], images.labels[start:]
     nearest = gsp.retrieval.ExactIndex(gallery, labels, positions).search(
