@@ -106,17 +106,5 @@ class RetrievalSplits:
                 )
 
 
-def split_by_class(
-    images: ImageSet,
-    name: str,
-    *,
-    num_train_classes: int | None = None,
-    seed: int | None = 0,
-) -> RetrievalSplits:
-    """Splits images by class; arguments as for `ImageSet.split`."""
-    train, test = images.split(num_train_classes, seed=seed)
-    return RetrievalSplits(name=name, train=train, test=test)
-
-
 def _size(images):
     return None if images is None else f"{len(images)} images"

@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_gsp.data import ImageSet, image_folder
 from keras_gsp.data.image_folder import csv_rows
-from training.datasets.image_set import RetrievalSplits, split_by_class
+from training.datasets.image_set import RetrievalSplits
 from training.datasets.layout import labeled_images
 
 _SPLITS = ("train", "test", "query", "gallery", "validation")
@@ -35,9 +35,7 @@ def folder_splits(
             return RetrievalSplits(name=name, **named)
         # The same classes on both sides: a classification data set.
         images = merged_sides(images)
-    return split_by_class(
-        images, name, num_train_classes=num_train_classes, seed=seed
-    )
+    return RetrievalSplits(name, *images.split(num_train_classes, seed=seed))
 
 
 def merged_sides(images: ImageSet) -> ImageSet:
@@ -67,8 +65,8 @@ def csv_splits(
     rows = csv_rows(csv_file, on_missing=on_missing, decisions=decisions)
     if "split" not in rows[0]:
         images = labeled_images([(row["path"], row["label"]) for row in rows])
-        return split_by_class(
-            images, name, num_train_classes=num_train_classes, seed=seed
+        return RetrievalSplits(
+            name, *images.split(num_train_classes, seed=seed)
         )
     sides: dict[str, list] = {side: [] for side in _SPLITS}
     for number, row in enumerate(rows, start=2):

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_gsp.data import ImageSet, image_folder
 from keras_gsp.data.archives import is_archive, unpacked
-from training.datasets.image_set import RetrievalSplits, split_by_class
+from training.datasets.image_set import RetrievalSplits
 from training.datasets.layout import (
     check_files,
     find_root,
@@ -63,7 +63,7 @@ def checked_splits(
     data = PUBLISHED[name]
     if isinstance(found, ImageSet):
         wanted = num_train_classes or data.num_train_classes
-        found = split_by_class(found, name, num_train_classes=wanted, seed=None)
+        found = RetrievalSplits(name, *found.split(wanted, seed=None))
     counts: Any = data.counts if expected == "published" else expected or {}
     sizes = {side: len(images) for side, images in found.sides().items()}
     wrong = [

@@ -184,10 +184,10 @@ def class_rows(searched: list[Searched]) -> list[dict[str, Any]]:
 
 
 def _means(searched, chosen):
-    measures = "map_at_r", "precision_at_1"
-    return {one: _mean(searched.by_query[one][chosen]) for one in measures}
-
-
-def _mean(values):
-    values = values[~np.isnan(values)]
-    return float(values.mean()) if len(values) else None
+    """Mean of each measure over the queries with a positive, or None."""
+    found = {}
+    for measure in ("map_at_r", "precision_at_1"):
+        values = searched.by_query[measure][chosen]
+        values = values[~np.isnan(values)]
+        found[measure] = float(values.mean()) if len(values) else None
+    return found

@@ -81,6 +81,15 @@ def settings_rows(runs: list[ReadRun]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: not row["differs"])
 
 
+def _numbers(directory):
+    """The numbers of each evaluation."""
+    return [
+        {k: v for k, v in line.items() if isinstance(v, int | float)}
+        for line in directory.read_history()
+        if "step" in line
+    ]
+
+
 def _read(run):
     """Reads the other files of a run; a note for each that cannot be read."""
     directory = run.directory
@@ -90,7 +99,11 @@ def _read(run):
             lambda: Recipe.from_settings(run.settings["recipe"]),
             "The recipe is of another version, so no image can be embedded",
         ),
-        ("history", directory.read_history, "history.jsonl cannot be read"),
+        (
+            "history",
+            lambda: _numbers(directory),
+            "history.jsonl cannot be read",
+        ),
         ("scores", directory.read_scores, "scores.json cannot be read"),
     ):
         if name == "scores" and not directory.is_finished:
@@ -101,5 +114,5 @@ def _read(run):
             continue
         try:
             setattr(run, name, read())
-        except (OSError, TypeError, ValueError) as error:
+        except (AttributeError, OSError, TypeError, ValueError) as error:
             run.notes.append(f"{words} ({error}).")
