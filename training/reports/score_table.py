@@ -82,13 +82,14 @@ def score_rows(
 
 
 def _sizes(method):
-    """Yields side, runs and cells for each cut of the embedding."""
+    """Yields side, runs and cells of cut embeddings, and beside a teacher."""
     scores = method.runs[0].scores or {}
     for name in scores:
         size = name.removeprefix("map_at_r_")
         if size != name:
             cells = _written_cells(method, f"_{size}")
-            yield f"test, first {size}", len(method.runs), cells
+            side = f"first {size}" if size.isdecimal() else size
+            yield f"test, {side}", len(method.runs), cells
 
 
 def _written_cells(method, ending=""):

@@ -83,7 +83,7 @@ def run(name, seed=0, values=(0.2, 0.4, 0.3), **recipe):
         settings=settings,
         settings_but_seed=str(recipe),
         history=history,
-        scores={"map_at_r": 0.25},
+        scores={"map_at_r": 0.25, "map_at_r_4": 0.2, "map_at_r_teacher": 0.3},
     )
 
 
@@ -91,8 +91,9 @@ def test_the_validation_score_is_the_maximum_of_the_curve():
     runs = [run("a", 1), run("b", 0, [0.1, 0.2])]
     methods = score_table.methods_of(runs)
     assert [method.name for method in methods] == ["b and 1 more"]
-    test, validation = score_table.score_rows(methods, {})
+    test, *cut, validation = score_table.score_rows(methods, {})
     assert (test["side"], validation["side"]) == ("test", "validation")
+    assert [row["side"] for row in cut] == ["test, first 4", "test, teacher"]
     assert test["cells"][0] == {"mean": 0.25, "low": None, "high": None}
     means = [cell["mean"] for cell in validation["cells"]]
     assert means == [pytest.approx(0.3), pytest.approx(0.6), None]
