@@ -100,8 +100,11 @@ PAGES = {
         "Speed of training", ("step_share", "pipeline", "batch_chunks")
     ),
     "robustness": Page(
-        "Kills, damage, load and planted errors",
-        ("kills", "kills_jax", "damage", "fuzz", "load", "planted_errors"),
+        "Kills, damage, load, versions and planted errors",
+        (
+            *("kills", "kills_jax", "damage", "fuzz", "load"),
+            *("versions", "planted_errors"),
+        ),
     ),
 }
 # The table of methods on the index page: record, ending of its rows' names,

@@ -15,6 +15,8 @@ seconds, and the test scores.
 Each start is a new process, forked from one that has imported the packages and
 computed nothing. Rows with `eager` run TensorFlow's functions eagerly; the
 others trace them, which takes most of a start.
+
+Run the command again with the same options to add a stretch to the record.
 """
 
 import io
@@ -29,8 +31,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -43,11 +44,18 @@ from training.research.campaigns.killed_run import (
     error_file,
     train_silently,
 )
-from training.research.report import CommandSettings, Table, run_measurement
+from training.research.report import (
+    CommandSettings,
+    Table,
+    read_record,
+    run_measurement,
+)
+from training.runs.environment import environment
 
 PLACES = {"step": 4, "write": 4, "evaluation": 2, "problem": 2, "any": 0}
 """Where to kill -> largest number of visits before the kill."""
 HEADINGS = "trained with", "runs", "kills", "values compared", "differences"
+STRETCHES = "date", "commit", "minutes", "runs", "kills", "differences"
 # What takes seconds to import, once for all processes.
 IMPORTED = (
     "tensorflow",
@@ -62,6 +70,22 @@ IMPORTED = (
 )
 
 
+@dataclass(frozen=True)
+class KilledRun:
+    """A run that was killed: where, and the values that differ then."""
+
+    recipe: str
+    places: tuple[str, ...]
+    num_values: int
+    differences: tuple[str, ...]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """Rows of `HEADINGS`: one of the recipe, one of all."""
+        counts = 1, len(self.places), self.num_values, len(self.differences)
+        return [[name, *map(str, counts)] for name in (self.recipe, "all")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommandSettings):
     """Number of runs and kills."""
@@ -74,6 +98,8 @@ class Settings(CommandSettings):
     """Keras backend."""
     eager: bool = False
     """Run TensorFlow's functions eagerly, which starts several times faster."""
+    minutes: float | None = None
+    """No run begins later; no limit by default."""
     seed: int = 0
     """Seed of the moments, and of the training."""
 
@@ -81,31 +107,65 @@ class Settings(CommandSettings):
 
 
 def measure(settings: Settings) -> Iterator[Table]:
-    """Yields tables of runs and of moments; fails where a run ends apart."""
-    sums: dict[str, np.ndarray] = {}
-    moments: Counter[str] = Counter()
-    for name, places, num_values, differing in killed_runs(settings):
-        print(name, *places, *differing, sep=" | ", flush=True)
-        counts = 1, len(places), num_values, len(differing)
-        sums[name] = sums.get(name, 0) + np.array(counts)
-        moments.update(place.split()[0] for place in places)
-    sums["all"] = sum(sums.values(), np.zeros(4, int))
-    rows = [[name, *map(str, counts)] for name, counts in sums.items()]
-    yield Table(HEADINGS, rows, title=settings.backend)
-    yield Table(("killed in", "times"), sorted(moments.items()), 1, "Moments")
-    if sums["all"][-1]:
+    """Yields tables of runs, moments and stretches, earlier ones included."""
+    before = earlier_tables(settings)
+    start = time.monotonic()
+    rows, moments = [], []
+    for run in killed_runs(settings, stretch=len(before[2])):
+        print(run.recipe, *run.places, *run.differences, sep=" | ", flush=True)
+        rows += run.rows
+        moments += [[place.split()[0], "1"] for place in run.places]
+    minutes = (time.monotonic() - start) / 60
+    _, num_runs, num_kills, _, num_differences = added([], rows)[-1]
+    stretch = [
+        time.strftime("%Y-%m-%d", time.gmtime()),
+        (environment().get("commit") or "unknown")[:12],
+        f"{minutes:.0f}",
+        *(num_runs, num_kills, num_differences),
+    ]
+    total = added(before[0], rows)
+    yield Table(HEADINGS, total, title=settings.backend)
+    moments = sorted(added(before[1], moments))
+    yield Table(("killed in", "times"), moments, 1, "Moments")
+    yield Table(STRETCHES, [*before[2], stretch], 2, "Stretches")
+    if total[-1][-1] != "0":
         raise ValueError("A run that was killed ended differently.")
 
 
-def killed_runs(
-    settings: Settings,
-) -> Iterator[tuple[str, list[str], int, list[str]]]:
-    """Kills each run until it is finished.
+def earlier_tables(settings: Settings) -> list[list[list[str]]]:
+    """Rows of the three tables of the record that the command adds to."""
+    if settings.json is None or not settings.json.exists():
+        return [[], [], []]
+    record = read_record(settings.json)
+    earlier = {
+        name: record["settings"].get(name) for name in ("backend", "seed")
+    }
+    headings = [tuple(table["headings"]) for table in record["tables"]]
+    is_same = earlier.items() <= vars(settings).items()
+    if not is_same or headings[::2] != [HEADINGS, STRETCHES]:
+        raise ValueError(
+            "`json` must be a new file, or one that this version of the command "
+            "wrote with the same backend and seed. Received: "
+            f"{settings.json} with {earlier}. Name another file."
+        )
+    return [table["rows"] for table in record["tables"]]
 
-    Yields its name, where it was killed, the number of values compared and the
-    names of those that differ.
-    """
-    draw = random.Random(settings.seed)
+
+def added(
+    before: Sequence[Sequence[str]], now: Sequence[Sequence[str]]
+) -> list[list[str]]:
+    """Adds the numbers of rows with the same first cell; `all` comes last."""
+    sums: dict[str, np.ndarray] = {}
+    for name, *numbers in (*before, *now):
+        sums[name] = sums.get(name, 0) + np.array(numbers, int)
+    order = sorted(sums, key=lambda name: name == "all")
+    return [[name, *map(str, sums[name])] for name in order]
+
+
+def killed_runs(settings: Settings, stretch: int = 0) -> Iterator[KilledRun]:
+    """Kills each run until it is finished; each stretch at other moments."""
+    draw = random.Random(f"{settings.seed} {stretch}")
+    start = time.monotonic()
     recipes = [*RECIPES]
     if settings.backend != "jax":
         recipes.remove(TWO_DEVICES)
@@ -116,7 +176,10 @@ def killed_runs(
         alone: dict[str, dict] = {}
         seconds: dict[str, float] = {}
         for number in range(settings.runs):
-            recipe = recipes[number % len(recipes)]
+            minutes = (time.monotonic() - start) / 60
+            if settings.minutes is not None and minutes > settings.minutes:
+                return
+            recipe = recipes[(number + stretch) % len(recipes)]
             if recipe not in alone:
                 # A run remembers its folder's name: the same one for all.
                 whole = Path(folder) / "whole" / recipe
@@ -128,9 +191,13 @@ def killed_runs(
             places = _kill_until_finished(
                 settings, killed, recipe, draw, seconds[recipe]
             )
-            name = f"{recipe}, eager" if settings.eager else recipe
-            differing = differences(alone[recipe], outcome(killed))
-            yield name, places, len(alone[recipe]), differing
+            found = outcome(killed)
+            yield KilledRun(
+                f"{recipe}, eager" if settings.eager else recipe,
+                tuple(places),
+                len(alone[recipe]),
+                tuple(differences(alone[recipe], found)),
+            )
             shutil.rmtree(killed.parent)
 
 

@@ -16,19 +16,22 @@ from training.research.report import run_measurement
 
 
 @pytest.mark.slow
-def test_killed_runs_end_as_those_left_alone(tmp_path, capsys):
+def test_runs_killed_twice_end_as_those_left_alone(tmp_path, capsys):
     record = tmp_path / "kills.json"
-    options = ["--eager", "--runs", "2", "--kills", "2", "--json", str(record)]
-    run_measurement(kills, options)
-    assert "| all | 2 |" in capsys.readouterr().out
-    table, moments = json.loads(record.read_text())["tables"]
-    kills_of_all = int(table["rows"][-1][2])
-    assert sum(count for _, count in moments["rows"]) == kills_of_all > 0
+    options = ["--eager", "--runs", "1", "--kills", "2", "--json", str(record)]
+    for _ in range(2):
+        run_measurement(kills, options)
+    assert "| all | 2 | 4 |" in capsys.readouterr().out
+    table, moments, stretches = json.loads(record.read_text())["tables"]
+    assert sum(int(count) for _, count in moments["rows"]) == 4
+    assert len(stretches["rows"]) == 2
     recipes = [row[0] for row in table["rows"]]
     assert recipes == ["CCP, eager", "CCP, recent pool, eager", "all"]
     column = table["headings"].index("values compared")
     assert int(table["rows"][0][column]) > 300
     assert table["rows"][-1][-1] == "0"
+    with pytest.raises(SystemExit, match="`json` must be a new file"):
+        run_measurement(kills, [*options, "--seed", "3"])
 
 
 @pytest.mark.slow
