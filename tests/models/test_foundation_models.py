@@ -39,6 +39,15 @@ def dino_v3():
     return transformer("DINOV3Backbone", WIDE, num_register_tokens=REGISTERS)
 
 
+def dino_v2():
+    return transformer(
+        "DINOV2Backbone",
+        SQUARE,
+        num_register_tokens=REGISTERS,
+        position_embedding_shape=SQUARE,
+    )
+
+
 def siglip():
     pooled = transformer("SigLIPVisionEncoder", SQUARE)
     # It pools by itself; its tokens are those before.
@@ -58,19 +67,36 @@ def swin():
     )
 
 
+def convnext():
+    return keras.applications.ConvNeXtTiny(
+        include_top=False, weights=None, input_shape=(96, 128, 3)
+    )
+
+
 # Builder, rows and columns, leading tokens, options of `build_encoder`.
-# DINOv2 and CLIP take the paths of ViT. SigLIP only takes square images.
+# DINOv2, CLIP and SigLIP only take square images.
 MODELS = {
     "vit": (lambda: transformer("ViTBackbone", WIDE, "mlp_dim"), (3, 4), 1, {}),
+    "dino-v2": (dino_v2, (4, 4), 1 + REGISTERS, {}),
     # keras-hub states the tokens of a square image,
     "dino-v3": (dino_v3, (3, 4), 1 + REGISTERS, {"grid_shape": (3, 4)}),
+    "clip": (lambda: transformer("CLIPVisionEncoder", SQUARE), (4, 4), 1, {}),
     # and here one token more than the model gives.
     "siglip": (siglip, (4, 4), 0, {"grid_shape": (4, 4)}),
     "swin": (swin, (4, 6), 0, {}),
+    "convnext": (convnext, (3, 4), 0, {}),
 }
+# Others differ from these in no path of the encoder.
+QUICK = "vit", "dino-v3", "swin"
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in MODELS
+    ],
+)
 def test_a_changed_patch_changes_the_feature_in_its_place(name, tmp_path):
     build, grid, prefix_tokens, options = MODELS[name]
     pooling = gsp.layers.GeneralizedSumPooling(4, name="pooling")
@@ -95,6 +121,8 @@ def test_a_changed_patch_changes_the_feature_in_its_place(name, tmp_path):
     weights = np.asarray(pooling.pooling_weights(changed))[0]
     assert weights.shape == grid
     assert weights.argmax() == row * grid[1] + column
+    if name == "convnext":
+        return
     encoder.save(tmp_path / "encoder.keras")
     loaded = keras.saving.load_model(tmp_path / "encoder.keras")
     np.testing.assert_allclose(
@@ -129,3 +157,27 @@ def one_changed_patch(image_shape, grid):
         changed[place] = 2.0 - 3.0 * changed[place]
         images.append(changed)
     return np.stack(images)
+
+
+def test_tokens_before_the_patches_are_appended_as_they_are(tmp_path):
+    backbone = dino_v3()
+    encoder = gsp.models.build_encoder(
+        backbone,
+        embedding_size=16,
+        normalization=None,
+        prefix_tokens=1 + REGISTERS,
+        prefix="concatenate",
+        grid_shape=(3, 4),
+    )
+    encoder.save(tmp_path / "encoder.keras")
+    loaded = keras.saving.load_model(tmp_path / "encoder.keras")
+    images = one_changed_patch(WIDE, (3, 4))[:1]
+    tokens = backbone({"pixel_values": images})
+    tokens = np.asarray(encoder.get_layer("projection")(tokens))
+    found = np.asarray(loaded(images))[0]
+    np.testing.assert_allclose(
+        found[16:], np.ravel(tokens[0, : 1 + REGISTERS]), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        found[:16], np.mean(tokens[0, 1 + REGISTERS :], axis=0), atol=1e-5
+    )
