@@ -10,7 +10,9 @@ stopped goes on when it is given again.
 `--output` gets advice.md, advice.png and advice.json.
 """
 
+import logging
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -89,6 +91,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _advise(command):
+    # TensorFlow warns of many models in one process, which is the idea here.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     from training.datasets.reading import READERS
     from training.recipes.data import check_sources
     from training.runs.trial import MIN_CLASSES, Trial
@@ -138,7 +142,7 @@ def advice_of(command: AdviseCommand, trial: Any) -> dict:
         for step in trial.steps
     ]
     return {
-        "sentence": verdict(trial.steps, best),
+        "sentence": verdict(trial.steps, best, trial.skipped),
         "command": shlex.join(training_command(command, best.recipe)),
         "milliseconds": milliseconds,
         "classes": sum(len({*labels}) for labels in raw.classes),
@@ -150,7 +154,7 @@ def advice_of(command: AdviseCommand, trial: Any) -> dict:
     }
 
 
-def verdict(steps: list, best: Any) -> str:
+def verdict(steps: list, best: Any, skipped: Iterable[str] = ()) -> str:
     """Says what to do, of the scored steps (raw features first) the `best`."""
     raw = steps[0]
     highest = max(step.map_at_r for step in steps)
@@ -184,6 +188,8 @@ def verdict(steps: list, best: Any) -> str:
             f" Still rising when the time was up: {', '.join(rising)}. More "
             "training steps may gain more."
         )
+    if skipped:
+        text += f" No time was left to try {' and '.join(skipped)}."
     return text
 
 

@@ -195,6 +195,8 @@ def test_without_time_only_raw_features_are_scored(tmp_path, weights):
     found = json.loads((tmp_path / "advice" / "advice.json").read_text())
     assert [row["step"] for row in found["rows"]] == ["raw features"]
     assert set(found["skipped"]) >= {"whitening", "head", "LoRA"}
+    assert "No time was left to try whitening and head" in found["sentence"]
+    assert not found["rows"][0]["note"]
 
 
 def test_a_folder_with_few_classes_is_refused(tmp_path, weights):

@@ -170,11 +170,15 @@ class Trial:
         return best
 
     def hints(self) -> dict[str, dict[str, float]]:
-        """Gains of other data, estimated by subsampling and a closer cut."""
+        """Gains of other data, estimated by subsampling and a closer cut.
+
+        In one fold where the time is up.
+        """
         raw, found = self.steps[0], {}
+        folds = 1 if time.monotonic() > self.end else FOLDS
         side = round(raw.recipe.crop_size / CLOSER)
         closer = Step("", raw.recipe.with_(resize=side))
-        self._score(closer, len(raw.scores))
+        self._score(closer, folds)
         found["cutting images closer"] = closer.gain(raw)
         for head in [step for step in self.steps if step.name == "head"]:
             for name, half in (
@@ -182,7 +186,7 @@ class Trial:
                 ("twice the images of a class", _half_of_images),
             ):
                 less = Step("", head.recipe)
-                self._score(less, len(head.scores), half)
+                self._score(less, min(folds, len(head.scores)), half)
                 found[name] = head.gain(less)
         return found
 
@@ -263,7 +267,7 @@ class Trial:
 
     def _add_folds(self, step):
         """Scores the other folds of a step, if there is time."""
-        if step.note.startswith("stopped"):
+        if step.note.startswith("stopped") or len(step.scores) == FOLDS:
             return
         self._seconds.clear()
         self._run(step.recipe, 0)

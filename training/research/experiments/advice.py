@@ -101,7 +101,7 @@ def _row(settings, source, folder):
     chosen, best = advice.best.name, max(ends, key=ends.__getitem__)
     return {
         "data": source.stem,
-        "sentence": verdict(advice.steps, advice.best),
+        "sentence": verdict(advice.steps, advice.best, advice.skipped),
         "advised": chosen,
         "best": best,
         "ends": ends,
