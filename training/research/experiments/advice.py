@@ -134,7 +134,7 @@ def tables(results: list[dict]) -> list[Table]:
     rows = [
         [
             row["data"],
-            row["advised"],
+            "" if row["is_undecided"] else row["advised"],
             *(f"{row['ends'][name]:.1f}" for name in names),
             f"{row['lost']:.1f}",
             _judged(row),
@@ -159,11 +159,12 @@ def draw(path: Path, results: list[dict]) -> None:
     with picture(path, 1, len(results), figsize=size, sharey=True) as axes:
         for axis, row in zip(axes[0], results, strict=True):
             for name, score in row["ends"].items():
-                color = BLUE if name == row["advised"] else "white"
+                is_advised = name == row["advised"] and not row["is_undecided"]
+                color = BLUE if is_advised else "white"
                 axis.barh(name, score, color=color, edgecolor=BLUE)
-            axis.invert_yaxis()
             axis.set_title(row["data"])
             axis.set_xlabel("MAP@R, %")
+        axes[0, 0].invert_yaxis()  # of all: they share it
 
 
 if __name__ == "__main__":
