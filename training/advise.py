@@ -169,8 +169,8 @@ def verdict(steps: list, best: Any, skipped: Iterable[str] = ()) -> str:
     else:
         what = "Whiten" if best.name == "whitening" else f"Train: {best.name}"
         text = (
-            f"{what}, which gains {_interval(best.gain(raw))} points of MAP@R "
-            "over the raw features."
+            f"{what}, which gains {interval_text(best.gain(raw))} points of "
+            "MAP@R over the raw features."
         )
         cheaper = max(
             steps[: steps.index(best)],
@@ -180,12 +180,12 @@ def verdict(steps: list, best: Any, skipped: Iterable[str] = ()) -> str:
         if gain["low"] <= 0:
             text += (
                 " These images cannot tell it for sure from the cheaper "
-                f"{cheaper.name} ({_interval(gain)})."
+                f"{cheaper.name} ({interval_text(gain)})."
             )
     rising = [step.name for step in steps if step.is_rising]
     if rising:
         text += (
-            f" Still rising when the time was up: {', '.join(rising)}. More "
+            f" Scores still rose at the end of: {', '.join(rising)}. More "
             "training steps may gain more."
         )
     if skipped:
@@ -225,7 +225,7 @@ def page_of(advice: dict) -> str:
     ]
     for row in advice["rows"]:
         cells = [row["step"], row["chosen"], f"{row['map_at_r']:.1f}"]
-        gain = _interval(row["gain"]) if row["gain"] else ""
+        gain = interval_text(row["gain"]) if row["gain"] else ""
         note = f" ({row['note']})" if row["note"] else ""
         cells += [gain + note, str(row["folds"]), f"{row['minutes']:.1f}"]
         lines.append(f"| {' | '.join(cells)} |")
@@ -249,7 +249,8 @@ def page_of(advice: dict) -> str:
         "",
     ]
     lines += [
-        f"- {name}: {_interval(gain)}" for name, gain in advice["hints"].items()
+        f"- {name}: {interval_text(gain)}"
+        for name, gain in advice["hints"].items()
     ]
     return "\n".join([*lines, "", "![Gain against minutes](advice.png)", ""])
 
@@ -286,7 +287,8 @@ def _chosen(step, raw):
     return f"{recipe.loss}, {recipe.pooling}, rate {recipe.learning_rate:g}"
 
 
-def _interval(gain):
+def interval_text(gain: dict) -> str:
+    """Formats a gain in points, `+1.3 [+0.5, +2.0]`."""
     return "{difference:+.1f} [{low:+.1f}, {high:+.1f}]".format(**gain)
 
 

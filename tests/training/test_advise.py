@@ -62,7 +62,7 @@ LOW = step("raw features", 1, 2, 3, 4, 5, 6)
         ([RAW, WORSE], RAW, "Do not train"),
         ([RAW, SURE], SURE, "Train: head"),
         ([RAW, SURE, UNSURE], UNSURE, "cannot tell it for sure from the cheap"),
-        ([RAW, SURE, RISING], RISING, "Still rising when the time was up: LoR"),
+        ([RAW, SURE, RISING], RISING, "Scores still rose at the end of: LoRA"),
         ([RAW, SURE, replace(RISING, is_rising=False)], SURE, "Train: head"),
         ([LOW], LOW, "Undecided: MAP@R is 3.5 % at most"),
     ],

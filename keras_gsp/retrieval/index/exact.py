@@ -248,7 +248,8 @@ class GalleryIndex(SearchIndex):
 class ExactIndex(GalleryIndex):
     """Finds the nearest gallery items of a query by comparing with all.
 
-    A search needs about 100 MB beside the gallery.
+    A search needs about 100 MB beside the gallery. `FaissIndex`, `ScannIndex`
+    and `MilvusIndex` search larger galleries.
 
     Args:
         embeddings: (items, size), finite. Default `None`: an empty index.
@@ -257,8 +258,8 @@ class ExactIndex(GalleryIndex):
             the number of items added before.
         attributes: arrays (items,) of numbers or strings by name, to filter
             searches by. Default `None`: none.
-        storage: `"float32"`, `"float16"` (11 bits of each number) or `"int8"`
-            (8 bits); `search_recall` measures the loss. Default `"float32"`.
+        storage: `"float32"`, `"float16"` for half the memory, or `"int8"` for
+            a quarter; `search_recall` measures the loss. Default `"float32"`.
         match: `MatchThreshold` with which searches return `is_match`. Default
             `None`.
 

@@ -36,9 +36,9 @@ def export_encoder(
     It loads with TensorFlow alone. Signatures:
 
     - `serving_default` and `embed`: `image_bytes`, JPEG, PNG, BMP or WebP
-      files as strings -> `embedding`, `status`. Images are cut as by
-      `gsp.data.evaluation_batches`; an unreadable one gets the status
-      "unreadable: ..." and zeros.
+      files as strings -> `embedding`, `status`. Images are turned upright
+      (Exif) and cut as by `gsp.data.evaluation_batches`; an unreadable one
+      gets the status "unreadable: ..." and zeros.
     - `embed_uint8`, `embed_float32`: `images`, pixels in [0, 255] of the
       encoder's size -> `embedding`.
 
@@ -58,7 +58,8 @@ def export_encoder(
             (`gsp.data.preprocessing_of`), or else as the gallery of the index
             was cut; 1.0 if neither is known.
         max_pixels: largest number of pixels of an encoded image; a larger one
-            gets the status "too large: ...". Default 50 million.
+            is not decoded and gets the status "too large: ...". Default 50
+            million.
         truncate_to: number of leading coordinates to serve; see
             `gsp.models.truncate_encoder`. Default `None`: all.
         metadata: JSON values to add to `metadata.json`; the model card shows

@@ -7,9 +7,9 @@ r"""How often is `training.advise` right, and how much time does it save?
 The advice of a few minutes on each set of images, beside every step trained with
 nothing stopped (800 steps for heads, 500 for LoRA and fine-tuning), on the same
 folds of classes. The advice is right if the step that it names has then at most
-one point of MAP@R less than the best one. Glyphs are canvases of letters among
-symbols, and collages of emoji among other emoji, written to folders as a user
-has them.
+one point of MAP@R less than the best one (lost, paired, with 95 % interval).
+Glyphs are canvases of letters among symbols, and collages of emoji among other
+emoji, written to folders as a user has them.
 """
 
 import sys
@@ -19,7 +19,12 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from training.advise import TOO_LOW, AdviseCommand, verdict
+from training.advise import (
+    TOO_LOW,
+    AdviseCommand,
+    interval_text,
+    verdict,
+)
 from training.datasets import glyphs
 from training.datasets.collage import collage_splits
 from training.pictures.palette import BLUE, picture
@@ -100,13 +105,14 @@ def _row(settings, source, folder):
     full = tried("full", inf, -inf, settings.full_steps, settings.full_steps[1])
     ends = {step.name: step.map_at_r for step in full.steps}
     chosen, best = advice.best.name, max(ends, key=ends.__getitem__)
+    steps = {step.name: step for step in full.steps}
     return {
         "data": source.stem,
         "sentence": verdict(advice.steps, advice.best, advice.skipped),
         "advised": chosen,
         "best": best,
         "ends": ends,
-        "lost": ends[best] - ends[chosen],
+        "lost": steps[best].gain(steps[chosen]),
         "is_right": ends[best] - ends[chosen] <= command.worth,
         "is_undecided": max(step.map_at_r for step in advice.steps) < TOO_LOW,
         "minutes": sum(step.minutes for step in advice.steps),
@@ -136,7 +142,9 @@ def tables(results: list[dict]) -> list[Table]:
             row["data"],
             "" if row["is_undecided"] else row["advised"],
             *(f"{row['ends'][name]:.1f}" for name in names),
-            f"{row['lost']:.1f}",
+            interval_text(row["lost"])
+            if row["best"] != row["advised"]
+            else "0",
             _judged(row),
             f"{row['minutes']:.1f}",
             f"{row['full_minutes']:.1f}",
