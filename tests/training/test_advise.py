@@ -10,6 +10,7 @@ from tests.training.datasets import layouts
 from training import advise, train
 from training.recipes.glyph_network import glyph_network
 from training.recipes.recipe import Recipe
+from training.research.experiments import advice as evidence
 from training.runs import trial
 from training.runs.trial import FOLDS, Step
 
@@ -202,3 +203,30 @@ def test_without_time_only_raw_features_are_scored(tmp_path, weights):
 def test_a_folder_with_few_classes_is_refused(tmp_path, weights):
     with pytest.raises(SystemExit, match=r"at least 12 classes.*: 11 classes"):
         advise.main(command(tmp_path, weights, num_classes=11))
+
+
+def test_the_evidence_judges_what_was_advised_by_what_it_loses():
+    def row(advised, lost, is_undecided=False):
+        gain = {"difference": lost, "low": lost - 1, "high": lost + 1}
+        return {
+            "data": "birds",
+            "sentence": "",
+            "advised": advised,
+            "best": "LoRA",
+            "ends": {"head": 30.0, "LoRA": 30.0 + lost},
+            "lost": gain,
+            "is_right": lost <= 1,
+            "is_undecided": is_undecided,
+            "minutes": 8.0,
+            "full_minutes": 20.0,
+        }
+
+    rows = [row("LoRA", 0.0), row("head", 2.0), row("head", 2.0, True)]
+    judged, _ = evidence.tables(rows)
+    column = judged.headings.index("lost")
+    found = [(one[1], *one[column : column + 2]) for one in judged.rows]
+    assert found == [
+        ("LoRA", "0", "yes"),
+        ("head", "+2.0 [+1.0, +3.0]", "no"),
+        ("", "+2.0 [+1.0, +3.0]", "undecided"),
+    ]
