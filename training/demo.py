@@ -46,6 +46,8 @@ RATES = {
 }
 BEST = ("fine-tuned, ProxyNCA++", "GSP+ZSR", 0)
 """The run that is longer and not compared: it is there to be exported."""
+UNTRAINED = ("pretrained", "no training", 0)
+"""The pretrained network's features, averaged: what training starts from."""
 MEASURES = {
     "map_at_r": "MAP@R",
     "precision_at_1": "P@1",
@@ -78,7 +80,8 @@ class DemoCommand:
         """(stage, method, seed) -> recipe."""
         own = SMOKE if self.smoke else {}
         seeds = 1 if self.smoke else self.seeds
-        found = {
+        found = {UNTRAINED: _recipe("frozen", "GAP").with_(steps=0)}
+        found |= {
             (stage, method, seed): _recipe(stage, method).with_(
                 seed=seed, **own
             )
@@ -163,7 +166,9 @@ def best_run(directories: dict[Key, RunDirectory]) -> RunDirectory:
     """The run with the best validation score."""
     return max(
         directories.values(),
-        key=lambda run: max(e["val_map_at_r"] for e in run.read_history()),
+        key=lambda run: max(
+            (e["val_map_at_r"] for e in run.read_history()), default=0.0
+        ),
     )
 
 
@@ -225,9 +230,9 @@ def results_table(directories: dict[Key, RunDirectory]) -> str:
     rows: list[list] = [headings, ["---"] * len(headings)]
     for cell in cells:
         scores = [_scores_of(directories, cell, m) for m in MEASURES]
-        rate = directories[*cell, 0].read_recipe().learning_rate
-        spreads = map(_spread, scores)
-        rows.append([*cell, *spreads, f"{rate:g}", len(scores[0])])
+        recipe = directories[*cell, 0].read_recipe()
+        rate = f"{recipe.learning_rate:g}" if recipe.steps else ""
+        rows.append([*cell, *map(_spread, scores), rate, len(scores[0])])
     return "".join("| " + " | ".join(map(str, r)) + " |\n" for r in rows)
 
 

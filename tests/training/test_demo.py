@@ -33,6 +33,8 @@ def runs(tmp_path):
     for row, key in enumerate(demo.DemoCommand().recipes):
         name = "-".join(map(str, key))
         run = finished(tmp_path / name, 0.1 + 0.02 * key[2], 1 - 0.1 * row)
+        if key == demo.UNTRAINED:
+            run.history.unlink()
         write_json(
             run.settings, {"recipe": demo.DemoCommand().recipes[key].settings}
         )
@@ -44,8 +46,11 @@ def test_the_table_has_mean_and_standard_deviation(runs):
     lines = demo.results_table(runs).splitlines()
     assert lines[0].startswith("| network | method | MAP@R | P@1 | P@R |")
     # Three seeds differ by 0.02: mean of the middle one, deviation 0.02.
-    assert lines[2].startswith("| frozen | GAP | " + "0.120 ± 0.020 | " * 3)
-    assert lines[5].startswith("| fine-tuned | GAP | 0.100 | ")
+    assert (
+        lines[2] == "| pretrained | no training |" + " 0.100 |" * 3 + "  | 1 |"
+    )
+    assert lines[3].startswith("| frozen | GAP | " + "0.120 ± 0.020 | " * 3)
+    assert lines[6].startswith("| fine-tuned | GAP | 0.100 | ")
     # The best run is chosen on validation letters.
     assert demo.best_run(runs) is runs["frozen", "GAP", 0]
 
@@ -99,6 +104,11 @@ def test_runs_of_another_recipe_are_not_taken_for_the_demos(
 ):
     monkeypatch.setattr(data, "check_sources", lambda recipe: None)
     monkeypatch.setattr(data, "load_splits", lambda recipe: None)
+    kept = finished(tmp_path / "pretrained-no-training-0", 0.1, 0.1)
+    write_json(
+        kept.settings,
+        {"recipe": demo.DemoCommand().recipes[demo.UNTRAINED].settings},
+    )
     run = finished(tmp_path / "frozen-gap-0", 0.1, 0.1)
     recipe = demo.DemoCommand(smoke=True).recipes["frozen", "GAP", 0]
     write_json(run.settings, {"recipe": recipe.settings})

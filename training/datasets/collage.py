@@ -19,6 +19,12 @@ BACKGROUNDS = (
     "large_natural_outdoor_scenes",
     "trees",
 )
+# CIFAR-10: classes to learn from and similar ones to test, each with the class
+# that fills the other cells.
+CIFAR10_SIDES = (
+    (("airplane", "automobile", "cat", "deer"), "bird"),
+    (("ship", "truck", "dog", "horse"), "frog"),
+)
 _SHARES = {"train": 2, "validation": 1, "test": 2}
 _CELLS = 4
 
@@ -35,10 +41,12 @@ def collage_splits(
 
     CIFAR-100: 16 super-classes are recognized, each by two of its sub-classes
     in training, one in validation and two in the test; the other four fill the
-    backgrounds, their sub-classes split alike. Image folder: a fifth of the
-    classes fill the backgrounds, each of their images in one split only; the
-    others are split 2 : 1 : 2. With `distilled`, pictures come without
-    distractors: an upper bound.
+    backgrounds, their sub-classes split alike. Folder of CIFAR-10: four
+    classes among birds, and similar ones among frogs in the test; validation
+    has a fifth of the training images, since no class is left for it. Other
+    image folder: a fifth of the classes fill the backgrounds, each of their
+    images in one split only; the others are split 2 : 1 : 2. With `distilled`,
+    pictures come without distractors: an upper bound.
     """
     if canvas_size < 2 or canvas_size % 2:
         raise ValueError(
@@ -51,7 +59,11 @@ def collage_splits(
         root = cifar_root(data_dir, 100)
     except FileNotFoundError:
         images = load_pictures(data_dir, cell_size, images_per_class)
-        parts = folder_parts(images, rng)
+        known = {name for own, one in CIFAR10_SIDES for name in (*own, one)}
+        is_cifar10 = {*images.class_names} == known
+        parts = (
+            _cifar10_parts(images) if is_cifar10 else folder_parts(images, rng)
+        )
     else:
         parts = _cifar100_parts(root, cell_size, images_per_class)
     made = {split: foreground for split, (foreground, _) in parts.items()}
@@ -123,6 +135,28 @@ def _cifar100_parts(root, cell_size, images_per_class):
         )
         parts[split] = foreground, np.concatenate(backgrounds)
     return parts
+
+
+def _cifar10_parts(images):
+    """What `folder_parts` returns, for the ten classes of CIFAR-10."""
+
+    def of(*names):
+        return images.of_classes([images.class_names.index(n) for n in names])
+
+    (learned, background), test = (
+        (of(*own), of(one).images) for own, one in CIFAR10_SIDES
+    )
+    parts = []
+    for chosen in (lambda place: place % 5 < 4, lambda place: place % 5 == 4):
+        own, others = (
+            np.flatnonzero(chosen(np.arange(len(side))))
+            for side in (learned, background)
+        )
+        parts.append((learned.subset(own), background[others]))
+    train, (seen, others) = parts
+    names = tuple(f"{name}, held out" for name in seen.class_names)
+    validation = replace(seen, class_names=names), others
+    return dict(zip(_SHARES, (train, validation, test), strict=True))
 
 
 def folder_parts(images: ImageSet, rng: np.random.Generator) -> dict:

@@ -5,6 +5,7 @@ from pathlib import Path
 import keras
 from tqdm import tqdm
 
+from keras_gsp.data import ImageSet
 from keras_gsp.data.archives import cache_folder
 from keras_gsp.storage.whole import whole_file
 
@@ -17,6 +18,9 @@ LAYERS: dict[str, tuple[tuple[int, int], ...]] = {
     "glyph-cnn-local": ((16, 2), (32, 1), (64, 2), (96, 1)),
 }
 LAYERS["glyph-cnn-global"] = (*LAYERS["glyph-cnn"], *((96, 1),) * 4)
+# For collages of 64 pixels: widths and strides of a ResNet with one block a
+# stage. Features see 25 pixels.
+LAYERS["picture-cnn"] = (*((16, 1),) * 3, (32, 2), (32, 1), (64, 2), (64, 1))
 # Training takes some hundred steps; with Keras's 0.99 the averages that scoring
 # uses would be a hundred steps old.
 MOMENTUM = 0.9
@@ -52,7 +56,9 @@ def character_weights(backbone: str) -> Path:
     """
     file = cache_folder() / f"{backbone}-characters.weights.h5"
     if not file.exists():
-        model = _classifier(backbone)
+        from training.datasets.glyphs import single_characters
+
+        model = train_classifier(backbone, single_characters(), EPOCHS)
         with whole_file(file) as aside:
             # Keras wants its own ending.
             weights = aside.with_name(f"{aside.name}.weights.h5")
@@ -61,38 +67,43 @@ def character_weights(backbone: str) -> Path:
     return file
 
 
-def _classifier(backbone):
-    from training.datasets.glyphs import single_characters
+def train_classifier(
+    backbone: str, images: ImageSet, epochs: int
+) -> keras.Model:
+    """Trains a network of `LAYERS`, averaging and a dense layer on classes.
 
+    Returns the `keras.Model` from pixels to logits (batch, num_classes); its
+    layer `glyph_cnn` is the network.
+    """
     # Not before the seed of a recipe: it would draw other weights then.
     keras.utils.set_random_seed(0)
-    characters = single_characters()
+    shape = images.images.shape[1:]
     model = keras.Sequential(
         [
-            keras.Input(characters.images.shape[1:]),
+            keras.Input(shape),
             keras.layers.Rescaling(**PIXELS),
-            glyph_network(characters.images.shape[1:], backbone),
+            glyph_network(shape, backbone),
             keras.layers.GlobalAveragePooling2D(),
-            keras.layers.Dense(characters.num_classes),
+            keras.layers.Dense(images.num_classes),
         ]
     )
     batch = 64
-    steps = len(characters) // batch * EPOCHS
+    steps = len(images) // batch * epochs
     model.compile(
         keras.optimizers.Adam(
             keras.optimizers.schedules.CosineDecay(2e-3, steps)
         ),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    with tqdm(total=EPOCHS, desc="pretraining on characters") as bar:
+    with tqdm(total=epochs, desc="pretraining on single pictures") as bar:
         step = keras.callbacks.LambdaCallback(
             on_epoch_end=lambda epoch, logs: bar.update()
         )
         model.fit(
-            characters.images,
-            characters.labels,
+            images.images,
+            images.labels,
             batch_size=batch,
-            epochs=EPOCHS,
+            epochs=epochs,
             verbose=0,
             callbacks=[step],
         )

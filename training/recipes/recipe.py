@@ -16,7 +16,7 @@ from training.recipes.settings import (
 )
 
 BACKBONES = (
-    *("glyph-cnn", "glyph-cnn-local", "glyph-cnn-global"),
+    *("glyph-cnn", "glyph-cnn-local", "glyph-cnn-global", "picture-cnn"),
     *("mobilenet-v2", "resnet20"),
     *("resnet20-v2", "resnet50", "bn-inception"),
 )

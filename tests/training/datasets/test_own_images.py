@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from tests.training.datasets import layouts
-from training.datasets.collage import collage_splits, compose_collages
+from training.datasets.collage import (
+    CIFAR10_SIDES,
+    collage_splits,
+    compose_collages,
+)
 from training.datasets.own_images import csv_splits, folder_splits
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -130,6 +134,25 @@ def test_collages_of_larger_cells_and_without_distractors(tmp_path):
     for size in (0, 63):
         with pytest.raises(ValueError, match=f"canvas_size={size}"):
             collage_splits(tmp_path, canvas_size=size)
+
+
+def test_collages_of_cifar10_learn_one_class_and_test_its_sibling(tmp_path):
+    (learned, bird), (tested, frog) = CIFAR10_SIDES
+    for number, name in enumerate((*learned, bird, *tested, frog)):
+        for image in range(15):
+            file = tmp_path / name / f"{image}.jpg"
+            layouts.picture(file, seed=100 * number + image)
+    splits = collage_splits(tmp_path, canvas_size=16)
+    assert splits.train.class_names == tuple(sorted(learned))
+    assert splits.test.class_names == tuple(sorted(tested))
+    assert [len(side) for side in splits.sides().values()] == [48, 60, 12]
+    # A fifth of the training images, none of them learned.
+    alone = collage_splits(tmp_path, canvas_size=16, distilled=True)
+    seen, held_out = (
+        {image.tobytes() for image in side.images}
+        for side in (alone.train, alone.validation)
+    )
+    assert len(held_out) == 12 and not seen & held_out
 
 
 def test_any_image_folder_makes_collages(tmp_path):
