@@ -1,17 +1,19 @@
 """Trains a table of methods: `python -m training.research.study glyphs`.
 
 Each cell of the table first chooses its learning rate: five rates, a factor 3
-apart, are trained with one seed and compared on the validation classes. A best
-rate at an end of the grid adds rates beyond it. Then every seed is trained at
-the chosen rate, and its best weights are scored on the test classes once. A
-run is a folder, `runs/STUDY/ROW.METHOD/RUN`; finished runs are not repeated,
-killed ones resume, and several processes may train one study.
+apart, are trained with one seed, on every fold where a study has folds, and
+compared on the validation classes. A best rate at an end of the grid adds rates
+beyond it. Then every seed is trained at the chosen rate, and its best weights
+are scored on the test classes once. A run is a folder,
+`runs/STUDY/ROW.METHOD/RUN`; finished runs are not repeated, killed ones resume,
+and several processes may train one study.
 """
 
 import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -142,7 +144,7 @@ class Cell:
     """The runs of one recipe of a study, in the cell's folder.
 
     The recipe's learning rate is the middle of the grid. The first seed
-    searches; with `num_folds`, every seed trains one model a fold.
+    searches; with `num_folds`, it and every seed train one model a fold.
     """
 
     def __init__(
@@ -151,70 +153,80 @@ class Cell:
         self.folder, self.recipe = folder, recipe
         self.seeds, self.num_folds = seeds, num_folds
 
-    def rates(self) -> dict[float, float]:
-        """Learning rate -> best validation score, of the finished searches."""
-        runs = [self._search(step) for step in self._steps()]
-        return {
-            run.recipe.learning_rate: run.validation_score()
-            for run in runs
-            if run.is_finished
-        }
-
     def chosen_rate(self) -> float | None:
         """The best rate of a search that is complete; else None."""
         if self.recipe.steps == 0:
             return self.recipe.learning_rate
         steps = self._steps()
-        if not all(self._search(step).is_finished for step in steps):
+        if not all(map(self._is_searched, steps)):
             return None
-        return self._search(self._best(steps)).recipe.learning_rate
+        return self._rate(max(steps, key=self._score))
 
     def runs(self) -> list[Run]:
         """The runs at the chosen rate, seed by seed; none while it is open."""
         rate = self.chosen_rate()
         if rate is None:
             return []
-        seeds = self.seeds
-        if self.recipe.steps == 0 and self.recipe.frozen != "none":
-            seeds = seeds[:1]  # Pretrained features depend on no seed.
-        folds = range(self.num_folds) if self.recipe.steps else range(0)
+        if not self.recipe.steps:
+            seeds = self.seeds
+            if self.recipe.frozen != "none":
+                seeds = seeds[:1]  # Pretrained features depend on no seed.
+            return [self._run(rate, seed, None) for seed in seeds]
         runs = [
             self._run(rate, seed, fold)
-            for seed in seeds
-            for fold in folds or [None]
+            for seed in self.seeds
+            for fold in self._folds
         ]
-        search = self.folder / f"search-rate{rate:g}"
-        return [replace(runs[0], search=search), *runs[1:]]
+        paths = [one.path for one in self._searches(rate)]
+        return [
+            replace(run, search=path) for run, path in zip_longest(runs, paths)
+        ]
 
     def missing(self) -> list[Run]:
         """Runs that can be trained now: searches first, then all seeds."""
-        if self.chosen_rate() is None:
-            searches = map(self._search, self._steps())
-            return [run for run in searches if not run.is_finished]
-        return [run for run in self.runs() if not run.is_finished]
+        runs = self.runs()
+        if not runs:
+            rates = map(self._rate, self._steps())
+            runs = [run for rate in rates for run in self._searches(rate)]
+        return [run for run in runs if not run.is_finished]
+
+    @property
+    def _folds(self):
+        return [*range(self.num_folds)] or [None]
 
     def _steps(self):
         """Exponents of the grid, with those that a best end has added."""
         low, high = -(NUM_RATES // 2), NUM_RATES // 2
         while high - low + 1 < LARGEST_GRID:
             steps = range(low, high + 1)
-            if not all(self._search(step).is_finished for step in steps):
+            if not all(map(self._is_searched, steps)):
                 return steps
-            best = self._best(steps)
+            best = max(steps, key=self._score)
             if best not in (low, high):
                 return steps
             low, high = low - (best == low), high + (best == high)
         return range(low, high + 1)
 
-    def _best(self, steps):
-        return max(steps, key=lambda s: self._search(s).validation_score())
+    def _rate(self, step):
+        return float(f"{self.recipe.learning_rate * FACTOR**step:.3g}")
 
-    def _search(self, step):
-        rate = float(f"{self.recipe.learning_rate * FACTOR**step:.3g}")
-        fold = 0 if self.num_folds else None
-        run = self._run(rate, self.seeds[0], fold)
-        path = self.folder / f"search-rate{rate:g}"
-        return Run(path, run.recipe, fold, is_search=True)
+    def _is_searched(self, step):
+        return all(run.is_finished for run in self._searches(self._rate(step)))
+
+    def _score(self, step):
+        """The validation score of a rate, the mean over folds."""
+        runs = self._searches(self._rate(step))
+        return float(np.mean([run.validation_score() for run in runs]))
+
+    def _searches(self, rate):
+        """The search of a rate: the first seed, each fold."""
+        found = []
+        for fold in self._folds:
+            run = self._run(rate, self.seeds[0], fold)
+            ending = f"-fold{fold}" if fold else ""
+            path = self.folder / f"search-rate{rate:g}{ending}"
+            found.append(Run(path, run.recipe, fold, is_search=True))
+        return found
 
     def _run(self, rate, seed, fold):
         name = f"seed{seed}" if fold is None else f"seed{seed}-fold{fold}"

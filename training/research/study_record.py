@@ -170,14 +170,15 @@ def _has_data_of_baseline(recipe, folder):
 
 
 def _rates(folder):
-    """Learning rate -> best validation score of the search."""
-    found = {}
+    """Learning rate -> best validation score of the search, mean over folds."""
+    found: dict[float, list] = {}
     for path in folder.glob("search-rate*/scores.json"):
         run = RunDirectory(path.parent)
         recipe = run.read_recipe()
         best = best_evaluation(run.read_history(), recipe.chosen_by)
-        found[recipe.learning_rate] = best.get(f"val_{recipe.chosen_by}")
-    return {f"{rate:g}": found[rate] for rate in sorted(found)}
+        score = best.get(f"val_{recipe.chosen_by}", 0.0)
+        found.setdefault(recipe.learning_rate, []).append(score)
+    return {f"{rate:g}": float(np.mean(found[rate])) for rate in sorted(found)}
 
 
 def _difference(words, other, loss, queries):

@@ -46,7 +46,8 @@ class Trainer:
         directory.path.mkdir(parents=True, exist_ok=True)
         with run_lock(directory.path):
             self.done.append(f"{method} {directory.path.name}")
-        wanted = 1e-4 * self.peak.get(method, 1.0)
+        fold = directory.path.name.partition("-")[2].partition("-")[2]
+        wanted = 1e-4 * self.peak.get(method, 1.0) * self.peak.get(fold, 1.0)
         score = 0.5 - 0.01 * abs(np.log(recipe.learning_rate / wanted))
         if recipe.steps:
             line = {"step": 10, "val_map_at_r": score, "seconds": 6.0}
@@ -186,6 +187,17 @@ def test_models_of_all_folds_are_scored_together(trainer, tmp_path):
         expected["map_at_r"]
     )
     assert "folds together" in study_table(study_record(folder)).markdown()
+
+
+def test_folds_choose_a_rate_together(trainer, tmp_path):
+    # The first fold alone would choose 1e-3.
+    trainer.peak = {"gap": 10.0, "fold1": 3.0, "fold2": 3.0, "fold3": 3.0}
+    folder = run_study(command(tmp_path, "birds50-frozen", seeds=1))
+    searches = [one for one in trainer.done if "search" in one]
+    assert len(searches) == len(set(searches)) == 5 * 4
+    row = study_record(folder)["rows"][1]
+    assert row["learning_rate"] == pytest.approx(3e-3)
+    assert row["rates"]["0.003"] == pytest.approx(0.5 - 0.01 * np.log(3) / 4)
 
 
 def test_a_record_has_paired_differences_and_activity(trainer, tmp_path):
