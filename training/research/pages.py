@@ -292,7 +292,7 @@ def _about_study(record):
         f"{words} steps; the weights with the best validation MAP@R are scored "
         f"once on the test classes. {rate} Percentages, mean ± standard "
         "deviation; differences are paired, query by query, with 95 % "
-        "intervals over classes and models."
+        f"intervals over {record.get('over', 'classes')} and models."
     )
 
 

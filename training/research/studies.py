@@ -86,6 +86,9 @@ class Study:
     perhaps with other settings."""
     about: str = ""
     seeds: int = 3
+    over: str = "classes"
+    """What intervals generalize to beside other models: other `classes`, or
+    other `images` of the test classes where these are all there are."""
     num_folds: int = 0
     """With 2 or more, each seed trains one model a fold of the training
     classes, and these are scored alone and together, as in "A Metric Learning
@@ -478,6 +481,7 @@ STUDIES: dict[str, Study] = {
             "weight 0.5, at scale 1 and 9.5, as the papers have them. "
             "`c2-alone` has no distractors: an upper bound."
         ),
+        over="images",
     ),
     "gsp-settings": grid(
         "GSP's settings on glyphs, a network pretrained on single characters",

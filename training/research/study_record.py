@@ -59,7 +59,7 @@ def study_record(folder: Path) -> dict[str, Any]:
             f"{folder}. Train one with `python -m training.research.study`."
         )
     words = sorted(cells, key=lambda one: _place(study, *one))
-    queries = {one: _queries(cells[one]) for one in words}
+    queries = {one: _queries(cells[one], study.over) for one in words}
     first = cells[words[0]][0]
     return {
         "kind": "study",
@@ -68,6 +68,7 @@ def study_record(folder: Path) -> dict[str, Any]:
         "about": study.about,
         "command": study_command(name),
         "dataset": first.read_recipe().dataset,
+        "over": study.over,
         "environment": first.read_settings()["environment"],
         "rows": [_row(folder, one, cells[one], queries) for one in words],
     }
@@ -110,12 +111,16 @@ def _place(study, row, method):
     )
 
 
-def _queries(runs):
-    """Run -> scores of its queries."""
+def _queries(runs, over):
+    """Run -> scores of its queries, and `groups` that intervals resample."""
     found = {}
     for run in runs:
         with np.load(run.path / QUERIES) as arrays:
-            found[run.path.name] = dict(arrays)
+            scores = dict(arrays)
+        groups = scores["labels"]
+        if over == "images":
+            groups = np.arange(len(groups))
+        found[run.path.name] = scores | {"groups": groups}
     return found
 
 
@@ -200,7 +205,7 @@ def _difference(words, other, loss, queries):
     found = gsp.metrics.paired_difference(
         [ours[run]["map_at_r"] for run in shared],
         [theirs[run]["map_at_r"] for run in shared],
-        [ours[run]["labels"] for run in shared],
+        [ours[run]["groups"] for run in shared],
     )
     names = ("difference", "low", "high", "num_seeds")
     return {name: found[name] for name in names}

@@ -32,7 +32,7 @@ def image_set(name, num_classes):
 
 SPLITS = RetrievalSplits("x", image_set("train", 48), image_set("test", 6))
 # Error of the stand-in models by method.
-NOISE = {"untrained": 3.0, "gap": 1.0, "single": 0.6, "ccp": 0.3}
+NOISE = {"untrained": 3.0, "gap": 1.0, "gsp": 0.8, "single": 0.6, "ccp": 0.3}
 
 
 class Trainer:
@@ -187,6 +187,25 @@ def test_models_of_all_folds_are_scored_together(trainer, tmp_path):
         expected["map_at_r"]
     )
     assert "folds together" in study_table(study_record(folder)).markdown()
+
+
+def test_intervals_are_over_images_where_the_classes_are_all(trainer, tmp_path):
+    folder = run_study(command(tmp_path, "cifar-collage", ("gap", "gsp")))
+    (row,) = (r for r in study_record(folder)["rows"] if r["method"] == "gsp")
+    ours, theirs = (
+        [
+            np.load(folder / f"c2.{method}" / f"seed{n}" / study.QUERIES)
+            for n in (0, 1)
+        ]
+        for method in ("gsp", "gap")
+    )
+    expected = gsp.metrics.paired_difference(
+        [one["map_at_r"] for one in ours],
+        [one["map_at_r"] for one in theirs],
+        np.arange(len(SPLITS.test)),
+    )
+    found = row["differences"]["gap"]
+    assert {**expected, **found} == expected
 
 
 def test_folds_choose_a_rate_together(trainer, tmp_path):
