@@ -42,21 +42,19 @@ class Page:
 
     title: str
     records: tuple[str, ...]
-    about: str = ""
     gains: bool = False
     """Whether to draw the first record's gains over average pooling."""
     costs: bool = False
     """Whether to draw them against the time of the poolings."""
 
 
-UNTUNED = (
-    "Rows of a table without a column of rates share one learning rate. A rate "
-    "chosen for each row could change differences of about a point."
-)
 PAGES = {
     "clutter": Page(
         "Objects among distractors: GSP, every pooling, fine-tuning",
-        ("clutter-pretrained", "collages"),
+        (
+            *("clutter-pretrained", "cifar-collage", "cifar_classifier"),
+            "collages",
+        ),
         gains=True,
         costs=True,
     ),
@@ -67,18 +65,15 @@ PAGES = {
     ),
     "birds": Page(
         "Photographs of birds, 25 classes to learn from",
-        ("birds50-frozen", "birds50"),
-        UNTUNED,
+        ("birds50-frozen",),
     ),
     "emoji": Page(
         "Many classes with few images: emoji",
         ("emoji-frozen", "emoji"),
-        UNTUNED,
     ),
     "glyphs": Page(
         "Letters among symbols, from random weights",
         ("glyphs",),
-        UNTUNED,
     ),
     "proxies": Page(
         "One set of sampled proxies, or several problems: CCP", ("ccp",)
@@ -112,13 +107,14 @@ PAGES = {
 DATA = (
     ("clutter-pretrained", "", "clutter", "letters among symbols, frozen"),
     ("clutter-pretrained", "-tuned", "clutter", "the same, fine-tuned"),
-    ("glyphs", "", "glyphs", "the same, from random weights*"),
+    ("glyphs", "", "glyphs", "the same, from random weights"),
+    ("cifar-collage", "-frozen", "clutter", "CIFAR-10 among birds, frozen"),
+    ("cifar-collage", "", "clutter", "the same, fine-tuned"),
     ("collages", "", "clutter", "emoji among other emoji, frozen"),
     ("birds50-frozen", "", "birds", "birds, frozen"),
     ("ccp", "", "proxies", "birds, frozen, constant rate"),
-    ("birds50", "", "birds", "birds, fine-tuned*"),
     ("emoji-frozen", "", "emoji", "emoji, frozen"),
-    ("emoji", "", "emoji", "emoji, fine-tuned*"),
+    ("emoji", "", "emoji", "emoji, fine-tuned"),
 )
 METHODS = {
     "gap": "averaging, over the untrained network",
@@ -147,8 +143,8 @@ METHOD_TABLE = (
     "classes and seeds (on frozen birds, folds), bold where the interval "
     "excludes zero. The first row of a data set is the gain of the loss over "
     "the untrained network. Each row has its own learning rate, chosen on "
-    "validation classes; with *, an older study, all rows share one. With so "
-    "many intervals, one in twenty excludes zero by chance."
+    "validation classes. With so many intervals, one in twenty excludes zero "
+    "by chance."
 )
 
 
@@ -209,7 +205,7 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
     records = _records(folder)
     made, titles = {}, {}
     for name, page in _pages_of(records).items():
-        parts = [MADE, f"# {page.title}", page.about]
+        parts = [MADE, f"# {page.title}"]
         for one in page.records:
             heading = f"## {records[one]['title']}"
             parts += [heading if len(page.records) > 1 else ""]
@@ -282,15 +278,10 @@ def _section(name, record, folder):
 def _about_study(record):
     steps = sorted({row["steps"] for row in record["rows"]} - {0})
     words = " or ".join(f"{one:,}" for one in steps)
-    rate = "One learning rate for all rows."
-    if any(row.get("rates") for row in record["rows"]):
-        rate = (
-            "Each row's learning rate is the best of its grid on the "
-            "validation classes."
-        )
     return (
         f"{words} steps; the weights with the best validation MAP@R are scored "
-        f"once on the test classes. {rate} Percentages, mean ± standard "
+        "once on the test classes. Each row's learning rate is the best of its "
+        "grid on the validation classes. Percentages, mean ± standard "
         "deviation; differences are paired, query by query, with 95 % "
         f"intervals over {record.get('over', 'classes')} and models."
     )
