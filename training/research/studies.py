@@ -445,7 +445,8 @@ STUDIES: dict[str, Study] = {
             "A drawing fills a quarter of a canvas of 192 pixels, emoji of "
             "other classes the rest; they differ between training and test. "
             "`c2-alone` has no distractors: an upper bound. GSP has transport "
-            "ratio 0.1 and inverse temperature 80."
+            "ratio 0.1 and inverse temperature 80. The papers' numbers are of "
+            "CIFAR-100."
         ),
     ),
     "cifar-collage": grid(
@@ -479,7 +480,8 @@ STUDIES: dict[str, Study] = {
             "the network on single pictures. 4 x 16 images a batch, GSP with "
             "128 prototypes, ratio 0.2 and inverse temperature 10, ZSR with "
             "weight 0.5, at scale 1 and 9.5, as the papers have them. "
-            "`c2-alone` has no distractors: an upper bound."
+            "`c2-alone` has no distractors: an upper bound. The papers' "
+            "numbers are of CIFAR-100."
         ),
         over="images",
     ),
