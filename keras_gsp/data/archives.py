@@ -80,26 +80,29 @@ def _unpack(archive, folder):
             members = packed.infolist()
             _check_size(archive, sum(m.file_size for m in members), limit)
             for info in members:
-                _check_member(archive, folder, info.filename)
-                if stat.S_ISLNK(info.external_attr >> 16):
-                    raise ValueError(
-                        f"{archive} must hold files and folders only. "
-                        f"Received: the link {info.filename!r}."
-                    )
+                is_link = stat.S_ISLNK(info.external_attr >> 16)
+                _check_member(archive, folder, info.filename, is_link)
             packed.extractall(folder)
         return
     # A compressed tar is read once: its sizes are only known on the way.
     with tarfile.open(archive) as content:
+        # Python 3.11.4 has the filter; the checks here do not depend on it.
+        content.extraction_filter = getattr(tarfile, "data_filter", None)
         total = 0
         for member in content:
-            _check_member(archive, folder, member.name)
+            is_plain = member.isfile() or member.isdir()
+            _check_member(archive, folder, member.name, not is_plain)
             total += member.size
             _check_size(archive, total, limit)
-            # This filter refuses links that lead out, by their name.
-            content.extract(member, folder, filter="data")
+            content.extract(member, folder)
 
 
-def _check_member(archive, folder, name):
+def _check_member(archive, folder, name, is_link):
+    if is_link:
+        raise ValueError(
+            f"{archive} must hold files and folders only. "
+            f"Received: the link {name!r}."
+        )
     if not (folder / name).resolve().is_relative_to(folder.resolve()):
         raise ValueError(
             f"{archive} must hold no path that leads out of it. "
