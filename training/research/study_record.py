@@ -183,7 +183,11 @@ def _rates(folder):
         best = best_evaluation(run.read_history(), recipe.chosen_by)
         score = best.get(f"val_{recipe.chosen_by}", 0.0)
         found.setdefault(recipe.learning_rate, []).append(score)
-    return {f"{rate:g}": float(np.mean(found[rate])) for rate in sorted(found)}
+    # A run that diverged has no score.
+    return {
+        f"{rate:g}": float(np.mean(np.nan_to_num(found[rate])))
+        for rate in sorted(found)
+    }
 
 
 def _difference(words, other, loss, queries):
