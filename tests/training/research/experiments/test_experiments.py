@@ -9,10 +9,13 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("experiments train on TensorFlow", allow_module_level=True)
 
+from tests.training.datasets import layouts
+from training.recipes.backbone import build_backbone
 from training.recipes.data import load_splits
-from training.research.experiments import adapt
+from training.research.experiments import adapt, cifar_classifier
 from training.research.pages import pages
 from training.research.report import Table, read_record, run_measurement
+from training.research.studies import CIFAR_COLLAGES
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = """
@@ -58,6 +61,31 @@ def test_planted_errors_are_found_in_noise(tmp_path):
     assert planted_errors.KINDS.keys() == {row[0] for row in table["rows"]}
     page = pages(path.parent)["robustness.md"]
     assert "| copy, encoded again | whitened |" in page
+
+
+def test_the_classifier_of_pictures_pretrains_the_network(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
+    layouts.folder(tmp_path / "images", list("abcd"), images=20)
+    path, weights = (
+        tmp_path / "cifar_classifier.json",
+        tmp_path / "x.weights.h5",
+    )
+    arguments = ["--smoke", "--json", str(path), "--weights", str(weights)]
+    arguments += ["--data-dir", str(tmp_path / "images")]
+    run_measurement(cifar_classifier, arguments)
+    assert read_record(path)["results"]["held_out"] == 8
+    recipe = CIFAR_COLLAGES.with_(backbone_weights=str(weights))
+    one, same, random = (
+        build_backbone(own, (64, 64, 3))
+        for own in (recipe, recipe, CIFAR_COLLAGES)
+    )
+    assert one.output_shape == (None, 16, 16, 64)
+    images = np.full((1, 64, 64, 3), 90, "uint8")
+    found = one.predict(images, verbose=0)
+    np.testing.assert_array_equal(found, same.predict(images, verbose=0))
+    assert np.abs(found - random.predict(images, verbose=0)).max() > 1e-3
 
 
 def test_the_ways_to_adapt_run_on_a_folder(tmp_path, monkeypatch):
