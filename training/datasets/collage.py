@@ -41,12 +41,13 @@ def collage_splits(
 
     CIFAR-100: 16 super-classes are recognized, each by two of its sub-classes
     in training, one in validation and two in the test; the other four fill the
-    backgrounds, their sub-classes split alike. Folder of CIFAR-10: four
-    classes among birds, and similar ones among frogs in the test; validation
-    has a fifth of the training images, since no class is left for it. Other
-    image folder: a fifth of the classes fill the backgrounds, each of their
-    images in one split only; the others are split 2 : 1 : 2. With `distilled`,
-    pictures come without distractors: an upper bound.
+    backgrounds, their sub-classes split alike. Folders `KIND/CLASS` with a kind
+    `background`: the same, the classes of a kind drawn 2 : 1 : 2. Folder of
+    CIFAR-10: four classes among birds, and similar ones among frogs in the
+    test; validation has a fifth of the training images, since no class is left
+    for it. Other image folder: a fifth of the classes fill the backgrounds,
+    each of their images in one split only; the others are split 2 : 1 : 2. With
+    `distilled`, pictures come without distractors: an upper bound.
     """
     if canvas_size < 2 or canvas_size % 2:
         raise ValueError(
@@ -60,12 +61,15 @@ def collage_splits(
     except FileNotFoundError:
         images = load_pictures(data_dir, cell_size, images_per_class)
         known = {name for own, one in CIFAR10_SIDES for name in (*own, one)}
-        is_cifar10 = {*images.class_names} == known
-        parts = (
-            _cifar10_parts(images) if is_cifar10 else folder_parts(images, rng)
-        )
+        if {*images.class_names} == known:
+            parts = _cifar10_parts(images)
+        elif any(name.startswith("background/") for name in images.class_names):
+            parts = _kind_parts(images, ("background",), rng)
+        else:
+            parts = folder_parts(images, rng)
     else:
-        parts = _cifar100_parts(root, cell_size, images_per_class)
+        images = _cifar100(root, cell_size, images_per_class)
+        parts = _kind_parts(images, BACKGROUNDS)
     made = {split: foreground for split, (foreground, _) in parts.items()}
     if not distilled:
         for split, (foreground, background) in parts.items():
@@ -107,33 +111,54 @@ def _dealt(size, rows, columns, rng):
     return np.concatenate(decks)[:rows]
 
 
-def _cifar100_parts(root, cell_size, images_per_class):
+def _cifar100(root, cell_size, images_per_class):
+    """All images, in classes `SUPER-CLASS/CLASS`."""
     names = (root / "fine_label_names.txt").read_text().split()
     super_names = (root / "coarse_label_names.txt").read_text().split()
     files = [cifar_records(root / f"{p}.bin", 2) for p in ("train", "test")]
     coarse, fine = np.concatenate([labels for labels, _ in files]).T
     images = np.concatenate([images for _, images in files])
     kept = _first(fine, np.unique(fine), images_per_class)
-    coarse, fine = coarse[kept], fine[kept]
-    images = _resized(images[kept], cell_size)
-    parts = {}
+    supers = dict(zip(fine, coarse, strict=True))
+    return ImageSet(
+        fine[kept],
+        tuple(f"{super_names[supers[i]]}/{n}" for i, n in enumerate(names)),
+        images=_resized(images[kept], cell_size),
+    )
+
+
+def _kind_parts(images, backgrounds, rng=None):
+    """What `folder_parts` returns, of classes `KIND/CLASS`.
+
+    Kinds are recognized, those of `backgrounds` distract; each split has other
+    classes of every kind, in order or drawn.
+    """
+    kinds = np.array([name.partition("/")[0] for name in images.class_names])
+    splits = np.empty(len(kinds), "int64")
+    for kind in np.unique(kinds):
+        own = np.flatnonzero(kinds == kind)
+        if len(own) < 3:
+            raise ValueError(
+                "Each kind must have 3 or more classes, one for each split. "
+                f"Received: {len(own)} in {kind}."
+            )
+        own = own if rng is None else rng.permutation(own)
+        for number, run in enumerate(_runs(len(own))):
+            splits[own[run]] = number
+    distracts, parts = np.isin(kinds, backgrounds), {}
     for number, split in enumerate(_SHARES):
-        targets, backgrounds = {}, []
-        for label, super_name in enumerate(super_names):
-            subs = np.unique(fine[coarse == label])
-            subs = subs[_runs(len(subs))[number]]
-            found = images[_first(fine, subs, None)]
-            if super_name in BACKGROUNDS:
-                backgrounds.append(found)
-            else:
-                sub_names = "+".join(names[sub] for sub in subs)
-                targets[f"{super_name}: {sub_names}"] = found
-        foreground = ImageSet(
-            np.repeat(np.arange(len(targets)), [*map(len, targets.values())]),
-            class_names=tuple(targets),
-            images=np.concatenate([*targets.values()]),
+        own, others = (
+            images.of_classes(np.flatnonzero((splits == number) & chosen))
+            for chosen in (~distracts, distracts)
         )
-        parts[split] = foreground, np.concatenate(backgrounds)
+        names, labels = np.unique(
+            [name.partition("/")[0] for name in own.names], return_inverse=True
+        )
+        titles = tuple(f"{name}, {split}" for name in names)
+        parts[split] = (
+            ImageSet(labels, titles, images=own.images),
+            others.images,
+        )
     return parts
 
 

@@ -110,8 +110,10 @@ def test_cifar100_collages_follow_the_thesis(tmp_path):
     parts = [splits.train, splits.validation, splits.test]
     assert [part.num_classes for part in parts] == [16] * 3
     assert [len(part) for part in parts] == [64, 32, 64]
-    assert splits.train.class_names[0] == "super0: sub0+sub1"
-    assert splits.test.class_names[0] == "super0: sub3+sub4"
+    assert splits.train.class_names[0].endswith(", train")
+    for part, subs in zip(parts, ({0, 1}, {2}, {3, 4}), strict=True):
+        held = part.images[part.labels == 0]
+        assert {*np.unique(held[held < 80])} == subs
     assert splits.train.images.shape[1:] == (64, 64, 3)
     # Pixels are sub-class numbers, 80 and above are backgrounds.
     found = [set(np.unique(part.images)) for part in parts]
@@ -153,6 +155,26 @@ def test_collages_of_cifar10_learn_one_class_and_test_its_sibling(tmp_path):
         for side in (alone.train, alone.validation)
     )
     assert len(held_out) == 12 and not seen & held_out
+
+
+def test_folders_of_kinds_make_collages_that_recognize_the_kind(tmp_path):
+    for number, kind in enumerate(("animals", "background", "food")):
+        for image in range(20):
+            file = tmp_path / kind / f"{kind}{image // 4}" / f"{image}.jpg"
+            layouts.picture(file, seed=100 * number + image)
+    alone = collage_splits(tmp_path, canvas_size=16, distilled=True)
+    assert alone.train.class_names == ("animals, train", "food, train")
+    sides = [alone.train, alone.validation, alone.test]
+    assert [side.class_sizes.tolist() for side in sides] == [
+        *([8, 8], [4, 4], [8, 8])
+    ]
+    pixels = [{image.tobytes() for image in side.images} for side in sides]
+    assert len(set().union(*pixels)) == 40
+    splits = collage_splits(tmp_path, canvas_size=16)
+    assert splits.test.images.shape == (16, 16, 16, 3)
+    layouts.folder(tmp_path / "plants", ["fern", "moss"])
+    with pytest.raises(ValueError, match="3 or more classes.*2 in plants"):
+        collage_splits(tmp_path)
 
 
 def test_any_image_folder_makes_collages(tmp_path):

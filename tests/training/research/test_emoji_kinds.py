@@ -1,0 +1,60 @@
+"""Emoji sorted by the groups of Unicode's list."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from training.research.emoji_kinds import kinds_of, sort_archive
+
+LISTING = """# emoji-test.txt
+# group: Animals & Nature
+
+# subgroup: animal-mammal
+1F435 ; fully-qualified # 🐵 E0.6 monkey face
+1F412 ; fully-qualified # 🐒 E0.6 monkey
+
+# group: Travel & Places
+1F55B ; fully-qualified # 🕛 E0.6 twelve o’clock
+
+# group: Objects
+1F4A1 ; fully-qualified # 💡 E0.6 light bulb
+"""
+
+
+def test_a_group_of_the_list_is_the_kind_of_its_emoji():
+    assert kinds_of(LISTING) == {
+        "monkey-face": "animals-nature",
+        "monkey": "animals-nature",
+        "twelve-oclock": "travel-places",
+        "light-bulb": "background",
+    }
+
+
+def test_drawings_are_sorted_and_unknown_ones_left_out(tmp_path):
+    source, target = tmp_path / "emoji.zip", tmp_path / "kinds.zip"
+    listing = tmp_path / "emoji-test.txt"
+    listing.write_text(LISTING, "utf-8")
+    with zipfile.ZipFile(source, "w") as made:
+        for name in (
+            "monkey/noto.jpg",
+            "light-bulb/noto.jpg",
+            "x-ray/noto.jpg",
+        ):
+            made.writestr(name, name.encode())
+    assert sort_archive(source, listing, target) == 2
+    with zipfile.ZipFile(target) as found:
+        assert {name: found.read(name) for name in found.namelist()} == {
+            "animals-nature/monkey/noto.jpg": b"monkey/noto.jpg",
+            "background/light-bulb/noto.jpg": b"light-bulb/noto.jpg",
+        }
+
+
+def test_a_text_without_groups_is_refused(tmp_path):
+    source, listing = tmp_path / "emoji.zip", Path(tmp_path, "list.txt")
+    with zipfile.ZipFile(source, "w") as made:
+        made.writestr("monkey/noto.jpg", b"")
+    listing.write_text("# nothing\n")
+    with pytest.raises(ValueError, match="no emoji with a group"):
+        sort_archive(source, listing, tmp_path / "kinds.zip")
+    assert not (tmp_path / "kinds.zip").exists()

@@ -1,0 +1,56 @@
+"""Sorts drawings of emoji by kind, for the study `emoji-kinds`.
+
+    python -m training.research.emoji_kinds emoji.zip emoji-test.txt kinds.zip
+
+`emoji-test.txt` is Unicode's list of emoji (of version 14 for the published
+numbers), whose groups are the kinds: `SLUG/SET.jpg` becomes `KIND/SLUG/SET.jpg`.
+Objects, symbols and flags become the kind `background`. Emoji whose slug is no
+name of the list are left out.
+"""
+
+import re
+import sys
+import zipfile
+from pathlib import Path
+
+BACKGROUNDS = ("objects", "symbols", "flags")
+
+
+def kinds_of(listing: str) -> dict[str, str]:
+    """Slug -> kind of each emoji in the text of `emoji-test.txt`."""
+    kinds, kind = {}, ""
+    for line in listing.splitlines():
+        if line.startswith("# group: "):
+            kind = _slug(line.removeprefix("# group: "))
+        elif found := re.search(r" # \S+ E\d+\.\d+ (.+)", line):
+            kinds.setdefault(_slug(found[1]), kind)
+    if not any(kinds.values()):
+        raise ValueError(
+            "The list must have emoji in groups, as `emoji-test.txt` has. "
+            "Received: no emoji with a group."
+        )
+    return {
+        slug: "background" if kind in BACKGROUNDS else kind
+        for slug, kind in kinds.items()
+    }
+
+
+def sort_archive(source: Path, listing: Path, target: Path) -> int:
+    """Writes the archive of kinds; returns how many emoji it has."""
+    kinds, found = kinds_of(listing.read_text("utf-8")), set()
+    with zipfile.ZipFile(source) as own, zipfile.ZipFile(target, "w") as made:
+        for name in own.namelist():
+            slug = name.partition("/")[0]
+            if slug in kinds and not name.endswith("/"):
+                made.writestr(f"{kinds[slug]}/{name}", own.read(name))
+                found.add(slug)
+    return len(found)
+
+
+def _slug(name):
+    name = name.lower().replace("’", "")
+    return re.sub("[^a-z0-9]+", "-", name).strip("-")
+
+
+if __name__ == "__main__":
+    print(f"{sort_archive(*map(Path, sys.argv[1:]))} emoji in {sys.argv[-1]}")
