@@ -18,7 +18,8 @@ BACKGROUNDS = ("objects", "symbols", "flags")
 
 def kinds_of(listing: str) -> dict[str, str]:
     """Slug -> kind of each emoji in the text of `emoji-test.txt`."""
-    kinds, kind = {}, ""
+    kinds: dict[str, str] = {}
+    kind = ""
     for line in listing.splitlines():
         if line.startswith("# group: "):
             kind = _slug(line.removeprefix("# group: "))
