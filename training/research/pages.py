@@ -80,8 +80,12 @@ PAGES = {
     ),
     "advice": Page("Is the advice to train, or not, right?", ("advice",)),
     "zero_shot_prediction": Page(
-        "Do prototypes transfer to unseen classes?",
+        "Do regularized prototypes transfer to classes never seen?",
         ("zero_shot_prediction_seen", "zero_shot_prediction"),
+    ),
+    "dominant_prototypes": Page(
+        "What do prototypes represent: classes, or parts that classes share?",
+        ("dominant_prototypes", "dominant_prototypes_seen"),
     ),
     "pooling": Page("What a pooling costs", ("pooling", "pooling_jax")),
     "retrieval": Page(
@@ -205,11 +209,18 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
     records = _records(folder)
     made, titles = {}, {}
     for name, page in _pages_of(records).items():
-        parts = [MADE, f"# {page.title}"]
+        parts, known = [MADE, f"# {page.title}"], set()
         for one in page.records:
-            heading = f"## {records[one]['title']}"
-            parts += [heading if len(page.records) > 1 else ""]
-            parts += _section(one, records[one], folder)
+            record = records[one]
+            settings = record.get("settings", {})
+            if record["title"] in known and "data_dir" in settings:
+                # The same measurement on other data.
+                data = settings["data_dir"] or "glyphs"
+                record = {**record, "title": f"The same on {data}", "about": ""}
+            known.add(record["title"])
+            if len(page.records) > 1 and record["title"] != page.title:
+                parts.append(f"## {record['title']}")
+            parts += _section(one, record, folder)
         if page.costs and (folder / f"{name}.png").exists():
             parts.append(f"![Gain against cost]({name}.png)")
         made[f"{name}.md"] = "\n\n".join(filter(None, parts)) + "\n"
