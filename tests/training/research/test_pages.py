@@ -99,6 +99,17 @@ def test_a_study_makes_a_page_a_picture_and_a_row_of_the_index(tmp_path):
     assert write_pages(tmp_path) == []
 
 
+def test_the_same_measurement_on_other_data_is_explained_once(tmp_path):
+    seen = study() | {"title": "Transfer?", "about": "It is measured so."}
+    seen["settings"] = {"data_dir": "cifar.zip"}
+    unseen = seen | {"settings": {"data_dir": None}}
+    write_record(tmp_path / "zero_shot_prediction_seen.json", seen)
+    write_record(tmp_path / "zero_shot_prediction.json", unseen)
+    page = pages(tmp_path)["zero_shot_prediction.md"]
+    assert page.count("It is measured so.") == 1
+    assert page.index("## Transfer?") < page.index("## The same on glyphs")
+
+
 def test_a_new_record_is_drawn_again(tmp_path):
     source, docs = tmp_path / "gsp-pays.json", tmp_path / "docs"
     write_record(source, study(gap=GAIN))
