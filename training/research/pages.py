@@ -52,8 +52,8 @@ PAGES = {
     "clutter": Page(
         "Objects among distractors: GSP, every pooling, fine-tuning",
         (
-            *("clutter-pretrained", "cifar-collage", "cifar_classifier"),
-            "collages",
+            *("clutter-pretrained", "emoji-kinds", "emoji-kinds-wide"),
+            *("cifar-collage", "cifar_classifier", "collages"),
         ),
         gains=True,
         costs=True,
@@ -112,6 +112,8 @@ DATA = (
     ("clutter-pretrained", "", "clutter", "letters among symbols, frozen"),
     ("clutter-pretrained", "-tuned", "clutter", "the same, fine-tuned"),
     ("glyphs", "", "glyphs", "the same, from random weights"),
+    ("emoji-kinds", "-frozen", "clutter", "kinds of emoji, frozen"),
+    ("emoji-kinds", "", "clutter", "the same, fine-tuned"),
     ("cifar-collage", "-frozen", "clutter", "CIFAR-10 among birds, frozen"),
     ("cifar-collage", "", "clutter", "the same, fine-tuned"),
     ("collages", "", "clutter", "emoji among other emoji, frozen"),
@@ -126,6 +128,7 @@ METHODS = {
     "gsp-affine": "GSP, affine costs",
     "gsp-zsr": "GSP + ZSR",
     "delf": "DELF",
+    "solar": "SOLAR",
     "netvlad-large": "NetVLAD, 64 clusters",
     "xml": "XML",
     "xbm": "memory (XBM)",
