@@ -9,9 +9,14 @@ name of the list are left out.
 """
 
 import re
-import sys
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from training.runs.command_line import check_new, run_command
 
 BACKGROUNDS = ("objects", "symbols", "flags")
 
@@ -36,15 +41,32 @@ def kinds_of(listing: str) -> dict[str, str]:
     }
 
 
-def sort_archive(source: Path, listing: Path, target: Path) -> int:
+@dataclass(frozen=True)
+class Command:
+    """Sorts drawings of emoji by kind."""
+
+    source: Annotated[Path, tyro.conf.Positional]
+    """Archive of drawings, `SLUG/SET.jpg`."""
+    listing: Annotated[Path, tyro.conf.Positional]
+    """Unicode's `emoji-test.txt`."""
+    target: Annotated[Path, tyro.conf.Positional]
+    """Archive to write."""
+
+
+def sort_archive(command: Command) -> int:
     """Writes the archive of kinds; returns how many emoji it has."""
-    kinds, found = kinds_of(listing.read_text("utf-8")), set()
-    with zipfile.ZipFile(source) as own, zipfile.ZipFile(target, "w") as made:
+    check_new(command, "target")
+    kinds, found = kinds_of(command.listing.read_text("utf-8")), set()
+    with (
+        zipfile.ZipFile(command.source) as own,
+        zipfile.ZipFile(command.target, "w") as made,
+    ):
         for name in own.namelist():
             slug = name.partition("/")[0]
             if slug in kinds and not name.endswith("/"):
                 made.writestr(f"{kinds[slug]}/{name}", own.read(name))
                 found.add(slug)
+    print(f"{len(found)} emoji in {command.target}")
     return len(found)
 
 
@@ -54,4 +76,4 @@ def _slug(name):
 
 
 if __name__ == "__main__":
-    print(f"{sort_archive(*map(Path, sys.argv[1:]))} emoji in {sys.argv[-1]}")
+    run_command("research.emoji_kinds", __doc__, Command, sort_archive, None)

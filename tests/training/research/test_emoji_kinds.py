@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from training.research.emoji_kinds import kinds_of, sort_archive
+from training.research.emoji_kinds import Command, kinds_of, sort_archive
 
 LISTING = """# emoji-test.txt
 # group: Animals & Nature
@@ -42,12 +42,14 @@ def test_drawings_are_sorted_and_unknown_ones_left_out(tmp_path):
             "x-ray/noto.jpg",
         ):
             made.writestr(name, name.encode())
-    assert sort_archive(source, listing, target) == 2
+    assert sort_archive(Command(source, listing, target)) == 2
     with zipfile.ZipFile(target) as found:
         assert {name: found.read(name) for name in found.namelist()} == {
             "animals-nature/monkey/noto.jpg": b"monkey/noto.jpg",
             "background/light-bulb/noto.jpg": b"light-bulb/noto.jpg",
         }
+    with pytest.raises(FileExistsError, match="`target` must be new"):
+        sort_archive(Command(source, listing, target))
 
 
 def test_a_text_without_groups_is_refused(tmp_path):
@@ -56,5 +58,5 @@ def test_a_text_without_groups_is_refused(tmp_path):
         made.writestr("monkey/noto.jpg", b"")
     listing.write_text("# nothing\n")
     with pytest.raises(ValueError, match="no emoji with a group"):
-        sort_archive(source, listing, tmp_path / "kinds.zip")
+        sort_archive(Command(source, listing, tmp_path / "kinds.zip"))
     assert not (tmp_path / "kinds.zip").exists()
