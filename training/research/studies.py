@@ -348,11 +348,13 @@ STUDIES: dict[str, Study] = {
         FEATURES.with_(steps=400, steps_per_evaluation=10),
         [
             (("c2",), ("gap", "gsp", "gsp-affine")),
+            (("c2-20",), ("gsp",)),
             (("c2-sharp",), ("gsp", "gsp-zsr")),
             (("ms",), ("gap", "gsp")),
             (("c2", "ms"), ("xml", "xbm")),
         ],
         rows={
+            "c2-20": {"loss": "c2", "inverse_temperature": 20.0},
             "c2-sharp": {
                 "loss": "c2",
                 "num_prototypes": 16,
@@ -364,7 +366,7 @@ STUDIES: dict[str, Study] = {
         num_folds=4,
         about=(
             "GSP has transport ratio 0.3 and inverse temperature 5; in "
-            "`c2-sharp` inverse temperature 20 with 16 prototypes."
+            "`c2-20` 20, in `c2-sharp` 20 with 16 prototypes."
         ),
     ),
     "ccp": grid(
