@@ -360,7 +360,7 @@ STUDIES: dict[str, Study] = {
                 "num_prototypes": 16,
                 "inverse_temperature": 20.0,
                 "regularizer_weight": 0.5,
-            }
+            },
         },
         seeds=1,
         num_folds=4,
