@@ -16,6 +16,7 @@ from typing import Annotated
 
 import tyro
 
+from keras_gsp.data.archives import unpacked
 from training.runs.command_line import check_new, run_command
 
 BACKGROUNDS = ("objects", "symbols", "flags")
@@ -57,14 +58,12 @@ def sort_archive(command: Command) -> int:
     """Writes the archive of kinds; returns how many emoji it has."""
     check_new(command, "target")
     kinds, found = kinds_of(command.listing.read_text("utf-8")), set()
-    with (
-        zipfile.ZipFile(command.source) as own,
-        zipfile.ZipFile(command.target, "w") as made,
-    ):
-        for name in own.namelist():
-            slug = name.partition("/")[0]
-            if slug in kinds and not name.endswith("/"):
-                made.writestr(f"{kinds[slug]}/{name}", own.read(name))
+    drawings = sorted(unpacked(command.source).glob("*/*"))
+    with zipfile.ZipFile(command.target, "w") as made:
+        for path in drawings:
+            slug = path.parent.name
+            if slug in kinds:
+                made.write(path, f"{kinds[slug]}/{slug}/{path.name}")
                 found.add(slug)
     print(f"{len(found)} emoji in {command.target}")
     return len(found)

@@ -60,3 +60,12 @@ def test_a_text_without_groups_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no emoji with a group"):
         sort_archive(Command(source, listing, tmp_path / "kinds.zip"))
     assert not (tmp_path / "kinds.zip").exists()
+
+
+def test_a_damaged_archive_is_refused(tmp_path):
+    source, listing = tmp_path / "emoji.zip", tmp_path / "emoji-test.txt"
+    source.write_bytes(b"PK\x03\x04")
+    listing.write_text(LISTING, "utf-8")
+    with pytest.raises(ValueError, match="must be a whole zip or tar file"):
+        sort_archive(Command(source, listing, tmp_path / "kinds.zip"))
+    assert not (tmp_path / "kinds.zip").exists()
