@@ -29,7 +29,7 @@ class PrototypeHistogram(ConfiguredLayer):
     Args:
         num_prototypes: int, at least 1. Default 64.
         inverse_temperature: float, positive. Default 10.0, as in the XML
-            paper, for dot products in [-1, 1]. GSP's default of 5.0 is for
+            paper, for dot products in [-1, 1]. GSP has another default, for
             distances in [0, 2].
         affinity: `"dot"` (default), as in the paper, or `"l2"`. Lemma 2.1 of
             the paper needs `"l2"` or prototypes of equal norm.

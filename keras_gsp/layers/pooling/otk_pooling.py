@@ -46,7 +46,7 @@ class OTKPooling(FeaturePooling):
             bias; replaces the channels. Default `None`: no map. The GSP paper
             compares 8 references with size 16 and 64 with size 128.
         inverse_temperature: epsilon, positive and finite. Default 2.0, as in
-            that paper's code. GSP's 5.0 is for another problem, with costs in
+            that paper's code. GSP's is for another problem, with costs in
             the unit ball.
         num_iterations: Sinkhorn iterations, at least 1. Default 10, as in
             that code.

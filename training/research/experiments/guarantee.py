@@ -92,7 +92,10 @@ def _spaces(settings: Settings, features: Features) -> Iterator[Any]:
         yield "raw", features.labels, raw @ directions, features.styles
         return
     known = features.split()
-    poolings = {"gap": None, "gsp": gsp.layers.GeneralizedSumPooling(64, 0.3)}
+    poolings = {
+        "gap": None,
+        "gsp": gsp.layers.GeneralizedSumPooling(64, 0.3, 5.0),
+    }
     for name, pooling in poolings.items():
         encoder = trained_encoder(
             features, known, steps=settings.steps, pooling=pooling
