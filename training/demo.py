@@ -25,6 +25,7 @@ from training.recipes.recipe import Recipe
 from training.recipes.settings import positive
 from training.runs.command_line import run_command
 from training.runs.run_directory import RunDirectory, write_text
+from training.runs.scoring import embed, load_encoder
 from training.runs.train_run import train_run
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -151,7 +152,7 @@ def run_demo(command: DemoCommand) -> None:
     print(
         f"\n{len(images.test)} images of {images.test.num_classes} unseen "
         "letters among unseen symbols; mean and standard deviation over "
-        f"seeds:\n\n{table}\n{_conclusion(directories)}\n"
+        f"seeds:\n\n{table}\n{_conclusion(directories, images.test)}\n"
     )
     best = best_run(directories)
     export_and_search(best, images.test, folder)
@@ -242,23 +243,47 @@ def _scores_of(directories, cell, measure):
     return [run.read_scores()[measure] for run in runs]
 
 
-def _conclusion(directories):
+def _conclusion(directories, images):
     """What GSP changes on each stage, in one sentence a stage."""
+    import keras_gsp as gsp
+
     lines = []
     for stage in STAGES:
-        gap, gsp = (
-            np.mean(_scores_of(directories, (stage, method), "map_at_r"))
+        average, ours = (
+            [
+                _query_scores(run, images)
+                for key, run in directories.items()
+                if key[:2] == (stage, method)
+            ]
             for method in ("GAP", "GSP")
         )
+        labels = [images.labels] * len(ours)
+        found = gsp.metrics.paired_difference(ours, average, labels)
+        middle, low, high = (
+            f"{100 * found[end]:+.1f}" for end in ("difference", "low", "high")
+        )
+        times = np.mean(ours) / np.mean(average)
         lines.append(
-            f"{stage}: GSP {100 * (gsp - gap):+.1f} points of MAP@R over "
-            f"average pooling, {gsp / gap:.1f} times as much."
+            f"{stage}: GSP {middle} points of MAP@R over average pooling "
+            f"[{low}, {high}], {times:.1f} times as much."
         )
     lines.append(
+        "Brackets: 95 % interval over letters, and over trainings where there "
+        "are several.\ndocs/results/clutter.md has three trainings of each.\n"
         "From random weights, trained long enough, the two are level: see "
         "docs/results/glyphs.md."
     )
     return "\n".join(lines)
+
+
+def _query_scores(directory, images):
+    """MAP@R of each image that a run's encoder searches with."""
+    import keras_gsp as gsp
+
+    encoder = load_encoder(directory)
+    found = embed(encoder, directory.read_recipe(), images)
+    scores = gsp.metrics.retrieval_scores(found, images.labels, per_query=True)
+    return scores["per_query"]["map_at_r"]
 
 
 def _spread(values):

@@ -82,6 +82,11 @@ def test_the_demo_trains_exports_searches_and_reports(
     printed = capfd.readouterr().out
     folder = tmp_path / "smoke"
     assert "| GSP+ZSR |" in printed
+    gap, gsp = (
+        RunDirectory(folder / f"frozen-{one}-0").read_scores()["map_at_r"]
+        for one in ("gap", "gsp")
+    )
+    assert f"frozen: GSP {100 * (gsp - gap):+.1f} points of MAP@R" in printed
     assert "   1    0.0000" in printed, "each query finds itself first"
     page = (folder / "report.html").read_text()
     assert f"{folder / 'report.html'}: the report" in printed
