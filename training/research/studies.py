@@ -534,8 +534,8 @@ STUDIES: dict[str, Study] = {
             "128 prototypes, ratio 0.2 and inverse temperature 10, ZSR with "
             "weight 0.5, at scale 1 and 9.5, as the papers have them. "
             "`c2-alone` has no distractors: an upper bound. `c2-again` starts "
-            "from a second pretraining of the network (76.7 %), with the "
-            "rates of `c2`. The papers' numbers are of CIFAR-100."
+            "from a second pretraining of the network, with the rates of "
+            "`c2` but for scale 9.5. The papers' numbers are of CIFAR-100."
         ),
         over="images",
     ),

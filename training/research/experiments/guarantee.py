@@ -94,7 +94,9 @@ def _spaces(settings: Settings, features: Features) -> Iterator[Any]:
     known = features.split()
     poolings = {
         "gap": None,
-        "gsp": gsp.layers.GeneralizedSumPooling(64, 0.3, 5.0),
+        "gsp": gsp.layers.GeneralizedSumPooling(
+            64, 0.3, inverse_temperature=5.0
+        ),
     }
     for name, pooling in poolings.items():
         encoder = trained_encoder(
