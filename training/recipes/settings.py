@@ -254,7 +254,7 @@ class Method:
     last."""
     ccp_rollback: bool = False
     """Reset the network to a problem's best weights when the next problem
-    starts; off, as Algorithm 1 prints it."""
+    starts; off, as Algorithm 1 prints it. Use a constant learning rate."""
     in_batch_weight: Annotated[float | None, not_negative] = None
     """Weight of the loss within the batch beside the one against proxies or
     memory; None: 1."""

@@ -91,7 +91,9 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             Default 0.
         restore_anchors: whether each problem ends at its best-validated
             snapshot, which becomes the anchor and to which the encoder is
-            reset. Default `False`: neither the paper nor its code resets.
+            reset. Default `False`: neither the paper nor its code resets. A
+            learning-rate schedule counts the undone steps too: keep the rate
+            constant.
         max_problems: number of converged problems after which training ends,
             at least 1. Default `None`: never.
         stop_after: number of problems in a row without a new best score after
