@@ -147,7 +147,7 @@ LOSSES = {
 METHOD_TABLE = (
     "What each method adds to the same loss with average pooling, in points of "
     "MAP@R on unseen classes: paired differences with their 95 % interval over "
-    "classes and seeds (on frozen birds, folds), bold where the interval "
+    "classes and seeds (on birds, folds too), bold where the interval "
     "excludes zero. The first row of a data set is the gain of the loss over "
     "the untrained network. Each row has its own learning rate, chosen on "
     "validation classes. With so many intervals, one in twenty excludes zero "

@@ -28,6 +28,7 @@ HEADINGS = {
 # Column of the history that shows a method at work -> how evaluations join.
 ACTIVITY: dict[str, Callable[[list], Any]] = {
     "ccp_problem": max,
+    "ccp_covering_radius": lambda values: values[-1],
     "memory_fill": max,
     "regularizer_share": lambda values: float(np.mean(values)),
     "transport_ratio": lambda values: values[-1],
@@ -35,6 +36,7 @@ ACTIVITY: dict[str, Callable[[list], Any]] = {
 AT_WORK = {
     "ccp_problem": ("problems", "{:.0f}"),
     "ccp_scored": ("scored in", "{:.0f}"),
+    "ccp_covering_radius": ("covering radius", "{:.2f}"),
     "memory_fill": ("memory", "{:.0%}"),
     "regularizer_share": ("share", "{:.2g}"),
     "transport_ratio": ("ratio", "{:.2f}"),
