@@ -425,9 +425,14 @@ def draw_costs(
             if row["row"] == "c2" and found and method in ratios:
                 place, ends = [100 * found["difference"]], _ends([found])
                 axis.errorbar(ratios[method], place, ends, fmt="o", lw=1)
-                axis.annotate(method, (ratios[method], *place), fontsize=8)
+                axis.annotate(
+                    f"  {method}", (ratios[method], *place), fontsize=8
+                )
         axis.axhline(0.0, color="0.6", lw=1)
         axis.set_xscale("log")
+        ticks = [1, 2, 4, 8, 16]
+        axis.set_xticks(ticks, map(str, ticks), minor=False)
+        axis.set_xticks([], minor=True)
         axis.set_title(study["title"].partition(":")[0], fontsize=10)
         axis.set_xlabel("time of the head, to a 1 x 1 convolution")
         axis.set_ylabel("gain over averaging, C2, points of MAP@R")
