@@ -54,8 +54,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "ccp-rollback": {"ccp": "on", "ccp_rollback": True},
     "ccp-unanchored": {"ccp": "on", "anchor_weight": 0.0},
     "ccp-strong": {"ccp": "on", "anchor_weight": 0.02},
-    "ccp-one": {"ccp": "on"},
-    "ccp-one-unanchored": {"ccp": "on", "anchor_weight": 0.0},
+    "ccp-one": {"ccp": "on", "proxies_per_class": 1},
+    "ccp-one-unanchored": {
+        "ccp": "on",
+        "proxies_per_class": 1,
+        "anchor_weight": 0.0,
+    },
 }
 # Methods that each method is compared with: what it adds one thing to.
 BASELINES: dict[str, tuple[str, ...]] = {
@@ -397,7 +401,7 @@ STUDIES: dict[str, Study] = {
             ),
         ],
         methods={
-            word: {**own, "proxies_per_class": 1 if "one" in word else 8}
+            word: {"proxies_per_class": 8, **own, **METHODS[word]}
             for word, own in _pools(12, ccp_patience=3).items()
         },
         num_folds=4,
