@@ -9,6 +9,8 @@ from keras_gsp.ops.tensor import Tensor
 
 def concrete_value(tensor: Tensor) -> np.ndarray | None:
     """Returns a tensor as a NumPy array, or `None` while it is being traced."""
+    if isinstance(tensor, bool | np.ndarray | np.generic):
+        return np.asarray(tensor)
     tensor = ops.convert_to_tensor(tensor)
     if keras.backend.backend() == "tensorflow":
         is_traced = not hasattr(tensor, "numpy")
