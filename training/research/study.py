@@ -29,7 +29,7 @@ from training.research.studies import STUDIES, UNTRAINED, Study
 from training.runs.command_line import run_command
 from training.runs.progress import best_evaluation
 from training.runs.run_directory import RunDirectory
-from training.runs.run_lock import RunTakenError
+from training.runs.run_lock import RunTakenError, run_lock
 from training.runs.scoring import FILE as EMBEDDINGS
 from training.runs.scoring import load_test_embeddings
 from training.runs.train_run import train_run
@@ -114,7 +114,10 @@ class Run:
                 keep_embeddings=not self.is_search,
             )
         if not self.is_search:
-            _score_queries(self.path, splits)
+            # Two processes may find it trained and not scored.
+            with run_lock(self.path):
+                if not self.is_finished:
+                    _score_queries(self.path, splits)
 
     def validation_score(self) -> float:
         """The best validation score; -inf where training diverged or had none."""

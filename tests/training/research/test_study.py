@@ -164,6 +164,16 @@ def test_a_run_of_another_process_is_left_to_it(trainer, tmp_path, capsys):
     assert "gap seed1" in trainer.done
 
 
+def test_a_trained_run_is_scored_by_one_process(trainer, tmp_path, capsys):
+    run_study(command(tmp_path))
+    run = tmp_path / "emoji" / "c2.gap" / "seed0"
+    (run / study.QUERIES).unlink()
+    with run_lock(run):
+        run_study(command(tmp_path))
+    assert "runs left to other processes: 1" in capsys.readouterr().out
+    assert not (run / study.QUERIES).exists()
+
+
 def test_another_error_of_a_run_stops_the_study(trainer, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise FileExistsError("no run's folder")
