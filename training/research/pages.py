@@ -402,7 +402,7 @@ def draw_gains(path: Path, record: Mapping[str, Any]) -> None:
         row["row"] if is_one else f"{row['row']}, {row['method']}"
         for row in rows
     ]
-    size = (7.0, 0.8 + 0.25 * len(rows))
+    size = (7.0, 0.8 + 0.22 * len(rows))
     with picture(path, 1, 1, figsize=size) as axes:
         axis = axes[0, 0]
         middle = [100 * one["difference"] for one in gains]
@@ -418,19 +418,27 @@ def draw_costs(
 ) -> None:
     """Draws each pooling's gain over averaging against the time of its head."""
     ratios = head_ratios(costs)
+    found = {
+        row["method"]: row["differences"]["gap"]
+        for row in study["rows"]
+        if row["row"] == "c2"
+        and row["method"] in ratios
+        and row["differences"].get("gap")
+    }
+    places = [(ratios[m], 100 * one["difference"]) for m, one in found.items()]
     with picture(path, 1, 1, figsize=(5.5, 5.5)) as axes:
         axis = axes[0, 0]
-        for row in study["rows"]:
-            method, found = row["method"], row["differences"].get("gap")
-            if row["row"] == "c2" and found and method in ratios:
-                place, ends = [100 * found["difference"]], _ends([found])
-                axis.errorbar(ratios[method], place, ends, fmt="o", lw=1)
-                axis.annotate(
-                    f"  {method}", (ratios[method], *place), fontsize=8
-                )
+        for (method, one), (x, y) in zip(found.items(), places, strict=True):
+            color = "C1" if "gsp" in method else "0.4"
+            ends = _ends([one])
+            axis.errorbar(x, [y], ends, fmt="o", lw=1, color=color)
+            # The left of two names that would meet goes to the left.
+            meets = any(x < a < 1.6 * x and abs(y - b) < 1.5 for a, b in places)
+            side = "right" if meets else "left"
+            axis.annotate(f"  {method}  ", (x, y), fontsize=8, ha=side)
         axis.axhline(0.0, color="0.6", lw=1)
         axis.set_xscale("log")
-        ticks = [1, 2, 4, 8, 16]
+        ticks = [0.5, 1, 2, 4, 8, 16]
         axis.set_xticks(ticks, map(str, ticks), minor=False)
         axis.set_xticks([], minor=True)
         axis.set_title(study["title"].partition(":")[0], fontsize=10)

@@ -430,17 +430,14 @@ STUDIES: dict[str, Study] = {
         "glyphs, a network pretrained on single characters",
         CHARACTERS,
         [
-            ((*PAIRS, *PROXIES), ("gap", "gsp", "gsp-affine")),
-            (("c2", "ms", "proxy-nca"), ("gsp-zsr",)),
+            ((*PAIRS, *PROXIES), ("gap", "gsp", "gsp-affine", "gsp-zsr")),
+            ((*PAIRS, *PROXIES), ("xml", "gsp-xml", "ccp", "ccp-gsp")),
+            (PAIRS, ("xbm",)),
             (("ms", "proxy-nca"), ("delf",)),
             (("libc",), ("gap", "gsp", "xml")),
             (("c2-tuned",), ("gap", "gsp", "gsp-affine", "gsp-zsr", "delf")),
             (("c2-alone",), ("gap",)),
-            (("c2",), POOLINGS),
-            (
-                ("c2",),
-                ("xml", "gsp-xml", "single", "ccp", "ccp-gsp", "xbm"),
-            ),
+            (("c2",), (*POOLINGS, "single")),
         ],
         rows={
             "ms": GLYPH_ROWS["ms"],
