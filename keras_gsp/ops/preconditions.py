@@ -9,7 +9,7 @@ from keras_gsp.ops.tensor import Tensor
 
 def concrete_value(tensor: Tensor) -> np.ndarray | None:
     """Returns a tensor as a NumPy array, or `None` while it is being traced."""
-    if isinstance(tensor, bool | np.ndarray | np.generic):
+    if isinstance(tensor, bool | int | float | np.ndarray | np.generic):
         return np.asarray(tensor)
     tensor = ops.convert_to_tensor(tensor)
     if keras.backend.backend() == "tensorflow":
@@ -28,10 +28,11 @@ def require(
 ) -> Tensor:
     """Returns a value if a condition holds, else raises `ValueError`.
 
-    In a TensorFlow graph the condition becomes an assertion that raises
+    A condition that is known, as one of shapes is, raises while tracing too. In
+    a TensorFlow graph another becomes an assertion that raises
     `tf.errors.InvalidArgumentError` when the graph runs; what is computed
     from the returned value waits for it. Under XLA (`jit_compile=True`, JAX)
-    nothing can be raised: the check is left out, and the caller must return
+    it cannot be raised: the check is left out, and the caller must return
     finite values anyway. `expectation` is the sentence "`x` must be ...", which
     is followed by what was `received`.
     """

@@ -88,6 +88,16 @@ def test_compiled_by_xla_nothing_is_raised():
     np.testing.assert_array_equal(np.asarray(found), [2, -4])
 
 
+def test_a_known_condition_raises_while_tracing():
+    def three(rows):
+        count = rows.shape[0]
+        message = "`rows` must be three."
+        return require(rows, count == 3, message, count=count)
+
+    with pytest.raises(ValueError, match=r"be three. Received: count=2\."):
+        compiled(three)(np.ones(2))
+
+
 @on_tensorflow
 def test_in_a_graph_what_is_computed_waits_for_the_condition():
     import tensorflow as tf
