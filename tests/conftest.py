@@ -6,6 +6,14 @@ import gc
 import keras
 import pytest
 
+# Sizes of the tests in `tests/endurance`.
+SIZES = {"--kills": 2, "--damages": 9, "--requests": 120}
+
+
+def pytest_addoption(parser):
+    for name, default in SIZES.items():
+        parser.addoption(name, type=int, default=default)
+
 
 def pytest_collection_modifyitems(items):
     """Commands first: their files take longest, and workers end together."""

@@ -8,8 +8,6 @@ BENCHMARKS = (
     "evaluation",
     "losses",
     "retrieval",
-    "pipeline",
-    "batch_chunks",
     "step_share",
 )
 

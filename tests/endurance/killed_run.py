@@ -1,15 +1,9 @@
-"""A small training run that kills its own process at a given place.
+"""A small training run that kills its own process at a given position."""
 
-`campaigns.kills` starts it again and again with the same folder, each time in
-a new process, until the run is finished.
-"""
-
-import gc
 import itertools
 import os
 import pkgutil
 import signal
-import sys
 import tempfile
 import traceback
 from pathlib import Path
@@ -59,7 +53,7 @@ CALLS = {
     "evaluation": "keras_gsp.callbacks.retrieval_evaluation.retrieval_scores",
     "problem": f"{PROXIES}.greedy_k_center",
 }
-"""Place -> the function whose call is that place."""
+"""Name -> the function whose call is that moment."""
 
 
 def kill_now() -> None:
@@ -161,26 +155,15 @@ def train_and_die(
     )
 
 
-def train_silently(folder: str, *arguments: Any) -> None:
-    """`train_and_die` without output.
-
-    An error is written to `error.txt` beside the run's folder.
-    """
-    # What the process was forked with need not be searched for garbage.
-    gc.freeze()
+def train_in_process(folder: str, *arguments: Any) -> None:
+    """`train_and_die`; an error is written to `error.txt` beside the folder."""
     # TensorFlow's generated files; a killed process leaves them.
-    Path(folder).parent.mkdir(parents=True, exist_ok=True)
     tempfile.tempdir = str(Path(folder).parent)
-    before = sys.stdout, sys.stderr
-    with open(os.devnull, "w") as nowhere:
-        sys.stdout = sys.stderr = nowhere
-        try:
-            train_and_die(folder, *arguments)
-        except Exception:
-            error_file(folder).write_text(traceback.format_exc())
-            raise
-        finally:
-            sys.stdout, sys.stderr = before
+    try:
+        train_and_die(folder, *arguments)
+    except Exception:
+        error_file(folder).write_text(traceback.format_exc())
+        raise
 
 
 def error_file(folder: str | Path) -> Path:

@@ -1,1 +1,0 @@
-"""Long runs that try to break what is served and saved."""
