@@ -1,11 +1,13 @@
 """What a pooling costs, forward and backward, beside a 1x1 convolution.
 
     python -m training.research.benchmarks.pooling --json poolings.json
-    KERAS_BACKEND=jax python -m training.research.benchmarks.pooling
+    KERAS_BACKEND=jax python -m training.research.benchmarks.pooling  # or torch
 
 One table for each size, dtype and compiler. The unit is a 1x1 convolution to
 as many kernels as GSP has prototypes, the least cost of comparing features
-with prototypes. Poolings have their names in recipes. Memory is what XLA plans
+with prototypes. Poolings have their names in recipes. `to the floor` compares with
+three passes over the features at the speed of a copy: one forward, and one reading
+and one writing backward. Memory is what XLA plans
 beside inputs and outputs (JAX only, which always compiles with XLA). Aims with
 XLA at (32, 7, 7, 128) and 64 prototypes: at most 1.5 times the unit, and never
 slower than 100 rounds of the paper's iteration.
@@ -180,6 +182,8 @@ def step_of(
     upstream = ops.convert_to_tensor(upstream, dtype=layer(features).dtype)
     if keras.backend.backend() == "jax":
         return _jax_step(layer, features, upstream)
+    if keras.backend.backend() == "torch":
+        return _torch_step(layer, features, upstream)
     return _tensorflow_step(layer, features, upstream, use_xla)
 
 
@@ -228,6 +232,29 @@ def _tensorflow_step(layer, features, upstream, use_xla):
     return run, None
 
 
+def _torch_step(layer, features, upstream):
+    import torch
+
+    features = features.detach().requires_grad_()
+    weights = [variable.value for variable in layer.trainable_variables]
+
+    def run():
+        outputs = layer(features)
+        torch.autograd.grad(outputs, [features, *weights], upstream)
+        if features.is_cuda:
+            torch.cuda.synchronize()
+
+    return run, None
+
+
+class Copy(keras.layers.Layer):
+    """Twice the features: its step makes four passes over them."""
+
+    def call(self, inputs: Any) -> Any:
+        """Returns the features times two."""
+        return 2 * inputs
+
+
 def compare(
     size: Sequence[int], dtype: str, use_xla: bool, settings: Settings
 ) -> list[Measurement]:
@@ -247,6 +274,8 @@ def compare(
             layers = contenders(settings.poolings, size, settings.num_rounds)
     finally:
         keras.config.set_dtype_policy(former)
+    copy, _ = step_of(Copy(), features, use_xla, generator)
+    floor = 0.75 * _timed(copy, _calls(copy, settings.seconds))
     steps, memory = {}, {}
     for name, layer in layers.items():
         made = step_of(layer, features, use_xla, generator)
@@ -261,6 +290,7 @@ def compare(
     for name, found in seconds.items():
         facts = {
             "to the paper's": f"{np.median(found) / paper:.2f}",
+            "to the floor": f"{np.median(found) / floor:.1f}",
             "memory": _times(memory[name], memory[UNIT]),
             "parameters": str(layers[name].count_params()),
         }
@@ -296,7 +326,9 @@ def measure(settings: Settings) -> Iterator[Table]:
         (size, dtype, use_xla)
         for size in (*settings.sizes, *settings.heads)
         for dtype in settings.dtypes
-        for use_xla in ((True,) if backend == "jax" else settings.xla)
+        for use_xla in {"jax": (True,), "torch": (False,)}.get(
+            backend, settings.xla
+        )
     ]
     for size, dtype, use_xla in tqdm(cases, desc="poolings"):
         rows = compare(size, dtype, use_xla, settings)

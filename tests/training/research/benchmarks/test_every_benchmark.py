@@ -12,24 +12,15 @@ if keras.backend.backend() != "tensorflow":
 
 import keras_gsp as gsp
 from training.research import report
-from training.research.benchmarks import (
-    encoder_files,
-    evaluation,
-    pipeline,
-    pooling,
-    retrieval,
-    step_share,
-)
+from training.research.benchmarks import pooling, search, step_share
 from training.research.benchmarks.__main__ import BENCHMARKS
 from training.research.pages import pages
 from training.research.report import run_measurement
 
 RUNS = {
-    evaluation: ["plain product and top_k", "keras_gsp", "separate gallery"],
-    retrieval: ["ExactIndex", "ExactIndex int8"],
+    search: ["faiss Flat", "ExactIndex", "plain product", "separate gallery"],
     pooling: [pooling.UNIT, "gap", pooling.OURS, "paper's 3 rounds"],
     step_share: ["ResNet50", "GSP, compiled by XLA", "ZSR", "XML"],
-    pipeline: ["batches, mlrc-area", "step, gsp", "batches and step, gap"],
 }
 
 
@@ -62,27 +53,8 @@ def test_a_smoke_run_has_a_page(module, tmp_path, monkeypatch, capsys):
     assert str(tmp_path) not in path.read_text()
 
 
-@pytest.mark.slow
-def test_files_of_a_run_have_their_loss_on_a_page(tiny, tmp_path):
-    path = tmp_path / "encoder_files.json"
-    options = ["--runs", str(tiny.run()), "--formats", "litert"]
-    run_measurement(encoder_files, [*options, "--json", str(path)])
-    (table,) = json.loads(path.read_text())["tables"]
-    assert [row[1] for row in table["rows"]] == ["float32", "float16", "int8"]
-    assert all(float(row[2]) > 0 for row in table["rows"])
-    assert "| litert | int8 |" in pages(tmp_path)["retrieval.md"]
-    assert str(tiny.folder) not in path.read_text()
-
-
 def test_every_benchmark_is_run_by_make_bench():
     assert {name_of(module) for module in RUNS} <= set(BENCHMARKS)
-
-
-def test_the_rival_of_scoring_finds_the_nearest():
-    rows = np.random.default_rng(0).normal(size=(60, 8)).astype("float32")
-    distances = np.linalg.norm(rows[:, None] - rows, axis=2)
-    found = evaluation.search(rows, 5)
-    assert (found == np.argsort(distances, axis=1)[:, :5]).all()
 
 
 def test_every_pooling_of_a_recipe_is_a_contender():
