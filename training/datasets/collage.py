@@ -44,8 +44,8 @@ def collage_splits(
     backgrounds, their sub-classes split alike. Folders `KIND/CLASS` with a kind
     `background`: the same, the classes of a kind drawn 2 : 1 : 2. Folder of
     CIFAR-10: four classes among birds, and similar ones among frogs in the
-    test; validation has a fifth of the training images, since no class is left
-    for it. Other image folder: a fifth of the classes fill the backgrounds,
+    test, of `train/` and `test/` where the folder has these; validation has a
+    fifth of the training images, since no class is left for it. Other image folder: a fifth of the classes fill the backgrounds,
     each of their images in one split only; the others are split 2 : 1 : 2. With
     `distilled`, pictures come without distractors: an upper bound.
     """
@@ -62,7 +62,12 @@ def collage_splits(
         images = load_pictures(data_dir, cell_size, images_per_class)
         known = {name for own, one in CIFAR10_SIDES for name in (*own, one)}
         if {*images.class_names} == known:
-            parts = _cifar10_parts(images)
+            # A network may have learned the pictures of `train`.
+            sides = (
+                load_pictures(data_dir, cell_size, images_per_class, side=side)
+                for side in ("train", "test")
+            )
+            parts = _cifar10_parts(*sides)
         elif any(name.startswith("background/") for name in images.class_names):
             parts = _kind_parts(images, ("background",), rng)
         else:
@@ -162,14 +167,13 @@ def _kind_parts(images, backgrounds, rng=None):
     return parts
 
 
-def _cifar10_parts(images):
+def _cifar10_parts(train_images, test_images):
     """What `folder_parts` returns, for the ten classes of CIFAR-10."""
-
-    def of(*names):
-        return images.of_classes([images.class_names.index(n) for n in names])
-
     (learned, background), test = (
-        (of(*own), of(one).images) for own, one in CIFAR10_SIDES
+        (_named(images, *own), _named(images, one).images)
+        for images, (own, one) in zip(
+            (train_images, test_images), CIFAR10_SIDES, strict=True
+        )
     )
     parts = []
     for chosen in (lambda place: place % 5 < 4, lambda place: place % 5 == 4):
@@ -182,6 +186,10 @@ def _cifar10_parts(images):
     names = tuple(f"{name}, held out" for name in seen.class_names)
     validation = replace(seen, class_names=names), others
     return dict(zip(_SHARES, (train, validation, test), strict=True))
+
+
+def _named(images, *names):
+    return images.of_classes([images.class_names.index(n) for n in names])
 
 
 def folder_parts(images: ImageSet, rng: np.random.Generator) -> dict:
@@ -221,10 +229,23 @@ def _first(labels, classes, count):
 
 
 def load_pictures(
-    data_dir: str | Path, cell_size: int, images_per_class: int | None = None
+    data_dir: str | Path,
+    cell_size: int,
+    images_per_class: int | None = None,
+    side: str | None = None,
 ) -> ImageSet:
-    """The images of a folder in memory, squares of `cell_size` pixels."""
-    images = merged_sides(image_folder(data_dir))
+    """The images of a folder in memory, squares of `cell_size` pixels.
+
+    `side` keeps `train/CLASS` or `test/CLASS`, where a folder has these.
+    """
+    images = image_folder(data_dir)
+    sides = np.array([name.partition("/")[0] for name in images.names])
+    if side is not None and {*sides} == {"train", "test"}:
+        images = images.subset(np.flatnonzero(sides == side))
+        names = [name.partition("/")[2] for name in images.names]
+        own, labels = np.unique(names, return_inverse=True)
+        images = ImageSet(labels, tuple(own), None, images.paths)
+    images = merged_sides(images)
     # In the order of classes, which the drawn backgrounds depend on.
     kept = _first(images.labels, range(images.num_classes), images_per_class)
     images = images.subset(kept)

@@ -46,7 +46,8 @@ def test_the_classifier_of_pictures_pretrains_the_network(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
-    layouts.folder(tmp_path / "images", list("abcd"), images=20)
+    for side, count in (("train", 20), ("test", 5)):
+        layouts.folder(tmp_path / "images" / side, list("abcd"), images=count)
     path, weights = (
         tmp_path / "cifar_classifier.json",
         tmp_path / "x.weights.h5",
@@ -54,7 +55,7 @@ def test_the_classifier_of_pictures_pretrains_the_network(
     arguments = ["--smoke", "--json", str(path), "--weights", str(weights)]
     arguments += ["--data-dir", str(tmp_path / "images")]
     run_measurement(cifar_classifier, arguments)
-    assert read_record(path)["results"]["held_out"] == 8
+    assert read_record(path)["results"]["held_out"] == 20
     recipe = CIFAR_COLLAGES.with_(backbone_weights=str(weights))
     one, same, random = (
         build_backbone(own, (64, 64, 3))
