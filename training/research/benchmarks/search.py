@@ -54,8 +54,8 @@ class Settings(CommandSettings):
     num_queries: int = 1000
     neighbors: int = 10
     repeats: int = 3
-    graphs: bool = True
-    """Whether to build graphs (HNSW), the longest work."""
+    indexes: tuple[str, ...] = ()
+    """Names of indexes, the first one the unit; all by default."""
     pml_python: Path | None = None
     """Interpreter that has torch and pytorch-metric-learning."""
 
@@ -66,7 +66,7 @@ class Settings(CommandSettings):
         "num_queries": 20,
         "neighbors": 5,
         "repeats": 1,
-        "graphs": False,
+        "indexes": ("faiss Flat", "ExactIndex"),
     }
 
 
@@ -164,14 +164,14 @@ def compared_indexes(count: int, settings: Settings) -> list[Measurement]:
         gallery, _ = clustered(count, size, 1)
         queries, _ = clustered(settings.num_queries, size, 2)
         np.savez(path, gallery=gallery, queries=queries)
-        names = [n for n in INDEXES if settings.graphs or "HNSW" not in n]
         runs: dict[str, dict] = {}
-        for name in tqdm(names, desc=f"{count} items"):
+        for name in tqdm(settings.indexes or INDEXES, desc=f"{count} items"):
             try:
                 runs[name] = in_own_process(timed_search, name, path, settings)
             except ImportError as error:
                 tqdm.write(f"{name}: left out: {error}")
-    true = runs.get("faiss Flat", runs["ExactIndex"])["found"]
+    exact = "faiss Flat" if "faiss Flat" in runs else "ExactIndex"
+    true = runs[exact]["found"]
     found = []
     for name, run in runs.items():
         pairs = zip(run["found"], true, strict=True)
