@@ -45,9 +45,10 @@ def collage_splits(
     `background`: the same, the classes of a kind drawn 2 : 1 : 2. Folder of
     CIFAR-10: four classes among birds, and similar ones among frogs in the
     test, of `train/` and `test/` where the folder has these; validation has a
-    fifth of the training images, since no class is left for it. Other image folder: a fifth of the classes fill the backgrounds,
-    each of their images in one split only; the others are split 2 : 1 : 2. With
-    `distilled`, pictures come without distractors: an upper bound.
+    fifth of the training images, since no class is left for it. Other image
+    folder: a fifth of the classes fill the backgrounds, each of their images in
+    one split only; the others are split 2 : 1 : 2. With `distilled`, pictures
+    come without distractors: an upper bound.
     """
     if canvas_size < 2 or canvas_size % 2:
         raise ValueError(
