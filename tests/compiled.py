@@ -16,11 +16,16 @@ def first_on_jax(rows):
 
 
 def compiled(function):
-    """Returns the function under `jit_compile=True` or `jax.jit`."""
+    """Returns the function under `jit_compile=True` or `jax.jit`.
+
+    On PyTorch the function itself: nothing is compiled there.
+    """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         return tf.function(function, jit_compile=True)
+    if keras.backend.backend() == "torch":
+        return function
     import jax
 
     return jax.jit(function)

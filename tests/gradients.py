@@ -1,7 +1,22 @@
 """Gradients of a scalar function on any backend, and their checks."""
 
+import contextlib
+
 import keras
 import numpy as np
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def values_without_a_tape():
+    """Lets NumPy read what PyTorch computes; `gradients` records a tape."""
+    scope = contextlib.nullcontext()
+    if keras.backend.backend() == "torch":
+        import torch
+
+        scope = torch.no_grad()
+    with scope:
+        yield
 
 
 def gradients(function, *arrays):
@@ -15,6 +30,17 @@ def gradients(function, *arrays):
                 tape.watch(tensor)
             value = function(*tensors)
         return [np.asarray(g) for g in tape.gradient(value, tensors)]
+    if keras.backend.backend() == "torch":
+        import torch
+
+        with torch.enable_grad():
+            tensors = [tensor.detach().requires_grad_() for tensor in tensors]
+            value = function(*tensors)
+        found = torch.autograd.grad(value, tensors, allow_unused=True)
+        return [
+            np.zeros(tensor.shape, "float32") if g is None else g.numpy()
+            for g, tensor in zip(found, tensors, strict=True)
+        ]
     import jax
 
     # Compiled: JAX would compile each operation by itself.

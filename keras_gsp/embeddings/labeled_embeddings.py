@@ -1,9 +1,15 @@
-"""Checks of embeddings and class labels, and centering for exact distances."""
+"""Checks of embeddings and their labels, and centering for exact distances."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
+
+from keras_gsp.embeddings.label_codes import (
+    checked_labels,
+    joined_labels,
+    label_type,
+)
 
 
 class SearchedSides(NamedTuple):
@@ -119,71 +125,16 @@ def _class_codes(labels, length, gallery_labels, gallery_length):
         gallery_labels = checked_labels(
             gallery_labels, gallery_length, "gallery_labels"
         )
-        if _kind(labels) != _kind(gallery_labels):
+        if label_type(labels) != label_type(gallery_labels):
             raise TypeError(
-                "`labels` and `gallery_labels` must be of one kind. Received: "
+                "`labels` and `gallery_labels` must be of one type. Received: "
                 f"dtypes {labels.dtype} and {gallery_labels.dtype}."
             )
-        together = np.concatenate([labels, gallery_labels])
+        together = joined_labels(labels, gallery_labels)
     classes, codes = np.unique(together, return_inverse=True)
     own = codes[:length]
     others = own if gallery_labels is None else codes[length:]
     return own, others, classes.tolist()
-
-
-def checked_labels(
-    labels: Any, length: int | None, name: str = "labels"
-) -> np.ndarray:
-    """Returns labels, (items,) or (items, 1), as a flat array.
-
-    Raises:
-        TypeError: neither numbers nor strings.
-        ValueError: another shape or length, or NaN.
-    """
-    labels = np.asarray(labels)
-    if labels.dtype == object:
-        labels = _plain_strings(labels, name)
-    if labels.dtype.kind == "S":
-        # TensorFlow's strings are bytes; bytes that are no UTF-8 stay distinct.
-        labels = np.char.decode(labels, "utf-8", "surrogateescape")
-    if _kind(labels) is None:
-        raise TypeError(
-            f"`{name}` must be numbers or strings. "
-            f"Received: dtype {labels.dtype}."
-        )
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.shape != (length,):
-        raise ValueError(
-            f"`{name}` must have one entry for each item, ({length},) or "
-            f"({length}, 1). Received: shape {tuple(labels.shape)}."
-        )
-    if labels.dtype == "uint64":
-        # NumPy promotes int64 and uint64 to float64, where large ids collide.
-        labels = labels.view("int64")
-    if labels.dtype.kind == "f" and np.isnan(labels).any():
-        raise ValueError(
-            f"`{name}` must not be NaN. Received: {np.isnan(labels).sum()} NaN "
-            f"of {length}."
-        )
-    return labels
-
-
-def _kind(labels):
-    kinds = {"b": int, "i": int, "u": int, "f": float, "U": str}
-    return kinds.get(labels.dtype.kind)
-
-
-def _plain_strings(labels, name):
-    """TensorFlow and pandas return strings as arrays of objects."""
-    kinds = {type(label) for label in labels.reshape(-1)}
-    if kinds == {bytes} or kinds == {str}:
-        return labels.astype("S" if kinds == {bytes} else "U")
-    names = sorted(kind.__name__ for kind in kinds)
-    raise TypeError(
-        f"`{name}` must be numbers or strings, all of one type. "
-        f"Received: objects of types {names}."
-    )
 
 
 def nearby_origin(low: np.ndarray, high: np.ndarray) -> np.ndarray:

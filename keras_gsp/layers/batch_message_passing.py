@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_gsp.layers.configured_layer import ConfiguredLayer, known_size
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.precision import at_least_float32, full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -156,13 +156,13 @@ class BatchMessagePassing(ConfiguredLayer):
             self._heads(ops.matmul(embeddings, weights[f"{name}_kernel"]))
             for name in ("query", "key", "value")
         )
-        scores = ops.matmul(queries, ops.swapaxes(keys, 1, 2))
+        scores = full_matmul(queries, ops.swapaxes(keys, 1, 2))
         scores = scores * queries.shape[-1] ** -0.5
         if is_same is not None:
             # A sample attends to itself: no row is without a score.
             scores = ops.where(is_same, scores, -float("inf"))
         shares = ops.softmax(scores, axis=-1)
-        mixed = ops.swapaxes(ops.matmul(shares, values), 0, 1)
+        mixed = ops.swapaxes(full_matmul(shares, values), 0, 1)
         mixed = ops.reshape(mixed, (-1, embeddings.shape[-1]))
         return ops.matmul(mixed, weights["message_kernel"])
 

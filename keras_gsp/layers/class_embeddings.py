@@ -6,7 +6,7 @@ import keras
 
 from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.labels import class_indices, rows_of
+from keras_gsp.ops.labels import class_indices, numeric_labels, rows_of
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -82,6 +82,10 @@ class ClassEmbeddings(ConfiguredLayer):
         )
         # The shape needs no input: the table exists before any call.
         self.build()
+
+    def __call__(self, labels: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Calls the layer; host labels are checked before Keras cuts them."""
+        return super().__call__(numeric_labels(labels), *args, **kwargs)
 
     def build(self, input_shape: tuple | None = None) -> None:
         """Creates the table, (num_classes, embedding_size)."""

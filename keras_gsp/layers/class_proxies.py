@@ -9,6 +9,7 @@ from keras import ops
 from keras_gsp.layers.configured_layer import ConfiguredLayer, known_size
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.normalization import unit_sphere
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -98,7 +99,7 @@ class ClassProxies(ConfiguredLayer):
             embeddings, proxies = embeddings[:, :size], proxies[:, :size]
         embeddings = unit_sphere(embeddings)
         proxies = ops.cast(unit_sphere(proxies), embeddings.dtype)
-        cosines = ops.matmul(embeddings, ops.transpose(proxies))
+        cosines = full_matmul(embeddings, ops.transpose(proxies))
         return ops.reshape(
             cosines, (-1, self.num_classes, self.proxies_per_class)
         )

@@ -1,22 +1,62 @@
-"""Layers whose config is the list of their arguments."""
+"""Layers and losses whose config is the list of their arguments."""
 
 import inspect
-from typing import Any
+from typing import Any, Self
 
 import keras
 
 
-class ConfiguredLayer(keras.layers.Layer):
-    """A layer that keeps each argument in an attribute of the same name."""
+class Configured:
+    """Something that keeps each argument in an attribute of the same name."""
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = super().get_config()
-        for name in inspect.signature(type(self).__init__).parameters:
-            if name not in ("self", "kwargs"):
-                value = getattr(self, name)
-                config[name] = keras.saving.serialize_keras_object(value)
+        """Returns the constructor's arguments, read from their attributes.
+
+        The arguments are those of `__init__` and, if it passes on
+        `**kwargs`, of the base's `__init__`.
+
+        Raises:
+            AttributeError: an argument without its attribute.
+        """
+        is_layer = isinstance(self, keras.layers.Layer)
+        config = super().get_config() if is_layer else {}  # type: ignore[misc]
+        for name in _arguments_of(type(self)):
+            if not hasattr(self, name):
+                raise AttributeError(
+                    f"`{type(self).__name__}` must keep its argument `{name}` "
+                    "in an attribute of that name. Received: no attribute."
+                )
+            value = getattr(self, name)
+            config[name] = keras.saving.serialize_keras_object(value)
         return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Returns what `get_config` described."""
+        read = keras.saving.deserialize_keras_object
+        return cls(**{name: read(value) for name, value in config.items()})
+
+
+def _arguments_of(kind: type) -> list[str]:
+    names: list[str] = []
+    for base in kind.__mro__:
+        if base is keras.layers.Layer:  # Its own config has the others.
+            break
+        if "__init__" in vars(base):
+            known = inspect.signature(vars(base)["__init__"]).parameters
+            is_rest = {one.kind == one.VAR_KEYWORD for one in known.values()}
+            names += [
+                name
+                for name, one in known.items()
+                if name != "self" and one.kind != one.VAR_KEYWORD
+            ]
+            if True not in is_rest:
+                break
+    return names
+
+
+class ConfiguredLayer(Configured, keras.layers.Layer):
+    """A layer that keeps each argument in an attribute of the same name."""
 
     def full_precision_weight(
         self,

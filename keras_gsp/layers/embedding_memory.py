@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_gsp.layers.configured_layer import ConfiguredLayer, known_size
 from keras_gsp.ops.arguments import check_count, check_integer
-from keras_gsp.ops.labels import check_same_length, flat_labels
+from keras_gsp.ops.labels import check_same_length, flat_labels, numeric_labels
 from keras_gsp.ops.preconditions import require
 from keras_gsp.ops.tensor import Tensor
 
@@ -88,6 +88,14 @@ class EmbeddingMemory(ConfiguredLayer):
         check_integer(least=0, warmup_steps=warmup_steps)
         self.capacity = capacity
         self.warmup_steps = warmup_steps
+
+    def __call__(
+        self, embeddings: Tensor, labels: Tensor = None, **kwargs: Any
+    ) -> Any:
+        """Calls the layer; host labels are checked before Keras cuts them."""
+        if labels is not None:
+            labels = numeric_labels(labels)
+        return super().__call__(embeddings, labels, **kwargs)
 
     def build(
         self, embeddings_shape: tuple, labels_shape: tuple | None = None

@@ -7,7 +7,12 @@ from keras import ops
 
 from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.arguments import check_count, check_positive
-from keras_gsp.ops.labels import class_indices, flat_labels, rows_of
+from keras_gsp.ops.labels import (
+    class_indices,
+    flat_labels,
+    numeric_labels,
+    rows_of,
+)
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -74,6 +79,10 @@ class LearnedBoundary(ConfiguredLayer):
         self.num_classes = num_classes
         self.initial_boundary = initial_boundary
         self.boundary_regularizer = keras.regularizers.get(boundary_regularizer)
+
+    def __call__(self, labels: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Calls the layer; host labels are checked before Keras cuts them."""
+        return super().__call__(numeric_labels(labels), *args, **kwargs)
 
     def build(self, input_shape: tuple | None = None) -> None:
         """Creates the boundaries, (num_classes,) or (1,)."""

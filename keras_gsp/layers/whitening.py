@@ -13,7 +13,7 @@ from keras_gsp.embeddings.labeled_embeddings import (
 from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.arguments import check_count, check_interval
 from keras_gsp.ops.normalization import check_normalization, normalize
-from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.precision import at_least_float32, full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -119,7 +119,7 @@ class Whitening(ConfiguredLayer):
         embeddings = at_least_float32(embeddings)
         centered = embeddings - ops.cast(self.mean, embeddings.dtype)
         kernel = ops.cast(self.kernel, embeddings.dtype)
-        return normalize(ops.matmul(centered, kernel), self.normalization)
+        return normalize(full_matmul(centered, kernel), self.normalization)
 
     def adapt(
         self,

@@ -7,7 +7,6 @@ from keras_gsp.losses.contrastive import ContrastiveLoss
 from keras_gsp.losses.cosface import CosFaceLoss
 from keras_gsp.losses.cosine_contrastive import CosineContrastiveLoss
 from keras_gsp.losses.cross_batch import CrossBatchLoss
-from keras_gsp.losses.distillation import DistillationLoss
 from keras_gsp.losses.intra_batch import IntraBatchLoss
 from keras_gsp.losses.lifted_structure import LiftedStructureLoss
 from keras_gsp.losses.list_wise import ListLoss
@@ -38,7 +37,6 @@ __all__ = [
     "CosFaceLoss",
     "CosineContrastiveLoss",
     "CrossBatchLoss",
-    "DistillationLoss",
     "IntraBatchLoss",
     "LiftedStructureLoss",
     "ListLoss",

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_gsp.layers.configured_layer import Configured
 from keras_gsp.ops.arguments import check_not_negative
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.normalization import unit_sphere
@@ -10,7 +11,7 @@ from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class CenterRegularizer(keras.regularizers.Regularizer):
+class CenterRegularizer(Configured, keras.regularizers.Regularizer):
     """Penalizes the distances between the proxies of one class.
 
     `weight / (C K (K - 1)) sum_c sum_{s < t} |w_cs - w_ct|`
@@ -76,7 +77,3 @@ class CenterRegularizer(keras.regularizers.Regularizer):
         distances = ops.sum(pairwise_distances(centers, centers))
         pairs = num_classes * per_class * (per_class - 1)
         return self.weight * distances / (2.0 * pairs)
-
-    def get_config(self) -> dict[str, float]:
-        """Returns the constructor's arguments."""
-        return {"weight": self.weight}

@@ -8,6 +8,7 @@ from keras import ops
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_interval, check_positive
 from keras_gsp.ops.pairs import shares_of_mean_over, weighted_logsumexp
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -65,7 +66,7 @@ class CircleLoss(PairLoss):
         negative: Tensor,
     ) -> Tensor:
         """Returns each anchor's logarithm."""
-        cosines = ops.matmul(embeddings, ops.transpose(references))
+        cosines = full_matmul(embeddings, ops.transpose(references))
         fixed = ops.stop_gradient(cosines)
         pull = ops.relu(1.0 + self.margin - fixed)
         push = ops.relu(fixed + self.margin)

@@ -8,6 +8,7 @@ from keras import ops
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_not_negative
 from keras_gsp.ops.pairs import shares_of_mean_anchor
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 # A positive pair this close to cosine 1 is one image twice, up to rounding.
@@ -66,7 +67,7 @@ class CosineContrastiveLoss(PairLoss):
         negative: Tensor,
     ) -> Tensor:
         """Returns each anchor's sum of hinges."""
-        cosines = ops.matmul(embeddings, ops.transpose(references))
+        cosines = full_matmul(embeddings, ops.transpose(references))
         hinges = positive * ops.relu(
             1.0 - _IDENTICAL - cosines
         ) + negative * ops.relu(cosines - self.margin)

@@ -6,7 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.losses.metric_loss import Configured, StepParts
+from keras_gsp.layers.configured_layer import Configured
+from keras_gsp.losses.metric_loss import StepParts
 from keras_gsp.losses.pairwise import nan_if_unlabeled
 from keras_gsp.ops.arguments import (
     check_not_negative,
@@ -18,6 +19,7 @@ from keras_gsp.ops.labels import (
     check_same_length,
     first_occurrences,
     flat_labels,
+    host_codes,
 )
 from keras_gsp.ops.precision import at_least_float32, exact_mean
 from keras_gsp.ops.ridge import cross_half_prediction
@@ -134,7 +136,8 @@ class CrossBatchLoss(Configured):
                 "`MetricLearner` or `express`. Received: "
                 f"pair_loss={self.pair_loss!r}."
             )
-        embeddings = nan_if_unlabeled(embeddings, flat_labels(labels))
+        labels = flat_labels(*host_codes(labels))
+        embeddings = nan_if_unlabeled(embeddings, labels)
         labels = first_occurrences(labels)
         first_half = given_or_drawn_halves(labels, first_half, self.seed)
         parts = StepParts(labels=labels, embeddings=embeddings)

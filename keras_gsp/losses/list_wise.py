@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.pairs import shares_of_mean_over
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -68,7 +69,7 @@ class ListLoss(PairLoss):
         negative: Tensor,
     ) -> Tensor:
         """Returns terms whose mean is that over anchors with a positive."""
-        similarities = ops.matmul(embeddings, ops.transpose(references))
+        similarities = full_matmul(embeddings, ops.transpose(references))
         counted = ops.cast(positive + negative > 0.0, similarities.dtype)
         has_positive = ops.any(positive > 0.0, axis=1)
         if self.counts_query:

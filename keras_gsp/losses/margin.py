@@ -1,6 +1,5 @@
 """Margin loss with a fixed or learned boundary."""
 
-import copy
 from typing import Any
 
 import keras
@@ -73,19 +72,19 @@ class MarginLoss(PairLoss):
         self.learn_beta = learn_beta
         self.needs = ("loss_layer",) if learn_beta else ()
 
-    def training_loss(self, parts: StepParts) -> Tensor:
-        """Returns the loss, with each anchor's own boundary if learned."""
-        return super(MarginLoss, self._bounded(parts)).training_loss(parts)
+    def step_options(
+        self, parts: StepParts, is_training: bool = True
+    ) -> dict[str, Any]:
+        """Returns each anchor's own boundary if learned, else nothing.
 
-    def validation_loss(self, parts: StepParts) -> Tensor:
-        """Returns the loss within the batch, with one boundary for all."""
-        bounded = self._bounded(parts, is_training=False)
-        return super(MarginLoss, bounded).validation_loss(parts)
-
-    def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
-        """Returns the loss of some samples of a batch, as if they were all."""
-        bounded = self._bounded(parts)
-        return super(MarginLoss, bounded).inside_loss(parts, is_inside)
+        Outside training one boundary serves all.
+        """
+        if not self.learn_beta:
+            return {}
+        layer = parts.loss_layer
+        if not is_training:
+            return {"boundary": layer.mean_boundary()}
+        return {"boundary": layer(parts.labels)[:, None]}
 
     def anchor_terms(
         self,
@@ -93,16 +92,18 @@ class MarginLoss(PairLoss):
         references: Tensor,
         positive: Tensor,
         negative: Tensor,
+        boundary: float | Tensor | None = None,
     ) -> Tensor:
         """Returns each anchor's sum of hinges, divided by their number."""
-        if self.learn_beta:
+        if boundary is None and self.learn_beta:
             raise RuntimeError(
                 "`learn_beta=True` needs the layer that holds the boundary: "
                 "train with `MetricLearner(encoder, "
                 "loss_layer=LearnedBoundary())`. Received: a call without it."
             )
+        boundary = self.beta if boundary is None else boundary
         distances = pairwise_distances(embeddings, references)
-        beta = ops.convert_to_tensor(self.beta, distances.dtype)
+        beta = ops.convert_to_tensor(boundary, distances.dtype)
         too_far = ops.relu(distances - beta + self.margin)
         too_near = ops.relu(beta - distances + self.margin)
         if self.miner is None:
@@ -115,14 +116,3 @@ class MarginLoss(PairLoss):
         active += negative * ops.cast(too_near > 0.0, distances.dtype)
         sums = ops.sum(positive * too_far + negative * too_near, axis=1)
         return anchor_shares(sums, ops.sum(active))
-
-    def _bounded(self, parts, is_training=True):
-        """A copy of this loss whose `beta` is the output of the layer."""
-        if not self.learn_beta:
-            return self
-        bounded, layer = copy.copy(self), parts.loss_layer
-        bounded.learn_beta = False
-        bounded.beta = layer.mean_boundary()
-        if is_training:
-            bounded.beta = layer(parts.labels)[:, None]
-        return bounded

@@ -1,50 +1,16 @@
 """The interface between a loss and the training step of `MetricLearner`."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_gsp.layers.configured_layer import Configured
 from keras_gsp.ops.labels import flat_labels
 from keras_gsp.ops.precision import exact_mean
 from keras_gsp.ops.tensor import Tensor
-
-
-class Configured:
-    """Something whose config is the list of its constructor's arguments."""
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, read from their attributes.
-
-        The arguments are those of `__init__` and, if it passes on
-        `**kwargs`, of the base's `__init__`.
-        """
-        config = {
-            name: getattr(self, name)
-            for name in _arguments_of(type(self))
-            if hasattr(self, name)
-        }
-        return {
-            name: keras.saving.serialize_keras_object(value)
-            if callable(value)
-            else value
-            for name, value in config.items()
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Returns what `get_config` described."""
-        return cls(
-            **{
-                name: keras.saving.deserialize_keras_object(value)
-                if isinstance(value, dict)
-                else value
-                for name, value in config.items()
-            }
-        )
 
 
 @dataclass(frozen=True)
@@ -85,8 +51,6 @@ class StepParts:
         proxies: the `ClassProxies`: embeddings to similarities.
         class_embeddings: the `ClassEmbeddings`.
         loss_layer: the layer that holds the weights of a loss.
-        teacher: (batch, embedding_size), what a teacher embeds the same
-            images to.
         first_half: boolean (batch,), halves without a common class.
         references: proxies and memory, if there are any.
         in_batch_weight: weight of the pairs within the batch when there are
@@ -117,7 +81,7 @@ class MetricLoss(Configured, keras.losses.Loss):
     Attributes:
         needs: names among `"proxies"`, `"memory"`, `"class_embeddings"`,
             `"loss_layer"`, `"histograms"`, `"first_half"`.
-        takes: names among these and `"in_batch_weight"`, `"teacher"`.
+        takes: names among these and `"in_batch_weight"`.
 
     Example:
 
@@ -156,17 +120,6 @@ class MetricLoss(Configured, keras.losses.Loss):
     def validation_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss outside training, a scalar."""
         return exact_mean(self.call(parts.labels, parts.embeddings))
-
-
-def _arguments_of(kind: type) -> list[str]:
-    names: list[str] = []
-    for base in kind.__mro__:
-        if "__init__" in vars(base):
-            known = inspect.signature(vars(base)["__init__"]).parameters
-            names += list(known)
-            if all(one.kind != one.VAR_KEYWORD for one in known.values()):
-                break
-    return names
 
 
 def check_not_empty(tensor: Tensor, name: str) -> None:

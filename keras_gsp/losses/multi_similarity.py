@@ -13,6 +13,7 @@ from keras_gsp.ops.pairs import (
     shares_of_mean_anchor,
     weighted_logsumexp,
 )
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -86,7 +87,7 @@ class MultiSimilarityLoss(PairLoss):
         negative: Tensor,
     ) -> Tensor:
         """Returns both logarithms of each anchor."""
-        cosines = ops.matmul(embeddings, ops.transpose(references))
+        cosines = full_matmul(embeddings, ops.transpose(references))
         kept = weights = PairWeights(positive, negative)
         if self.mining_margin is not None:
             kept = multi_similarity_pairs(

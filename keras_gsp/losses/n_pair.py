@@ -9,6 +9,7 @@ from keras_gsp.ops.pairs import (
     shares_of_mean_over,
     weighted_logsumexp,
 )
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -55,7 +56,7 @@ class NPairLoss(PairLoss):
     ) -> Tensor:
         """Returns each anchor's logarithm."""
         chosen, is_anchor = _first_positive(positive)
-        products = ops.matmul(
+        products = full_matmul(
             embeddings, ops.transpose(ops.take(references, chosen, axis=0))
         )
         # A positive that several anchors chose counts once.
@@ -75,9 +76,9 @@ class NPairLoss(PairLoss):
             ops.softplus(rivals - ops.diagonal(products)), is_anchor
         )
 
-    def _pairs_within(self, labels, embeddings):
+    def _pairs_within(self, labels, embeddings, ignored):
         """The pairs of a batch: the first sample of a class is the anchor."""
-        positive, negative = super()._pairs_within(labels, embeddings)
+        positive, negative = super()._pairs_within(labels, embeddings, ignored)
         first, has_positive = _first_positive(positive)
         positions = ops.arange(ops.shape(positive)[0])
         is_first = ops.logical_and(has_positive, first > positions)

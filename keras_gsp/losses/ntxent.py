@@ -8,6 +8,7 @@ from keras import ops
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.pairs import anchor_shares, weighted_logsumexp
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -62,7 +63,7 @@ class NTXentLoss(PairLoss):
         negative: Tensor,
     ) -> Tensor:
         """Returns each anchor's sum over its positives, over their number."""
-        cosines = ops.matmul(embeddings, ops.transpose(references))
+        cosines = full_matmul(embeddings, ops.transpose(references))
         logits = cosines / self.temperature
         rivals = weighted_logsumexp(logits, negative)[:, None]
         sums = ops.sum(positive * ops.softplus(rivals - logits), axis=1)

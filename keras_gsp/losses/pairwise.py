@@ -7,9 +7,19 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.losses.metric_loss import MetricLoss, StepParts, check_not_empty
+from keras_gsp.losses.metric_loss import (
+    MetricLoss,
+    References,
+    StepParts,
+    check_not_empty,
+)
 from keras_gsp.ops.arguments import check_choice, check_integer, check_seed
-from keras_gsp.ops.labels import check_same_length
+from keras_gsp.ops.labels import (
+    check_same_length,
+    class_indices,
+    host_codes,
+    nan_without_row,
+)
 from keras_gsp.ops.mining import MINERS
 from keras_gsp.ops.normalization import check_normalization, normalize
 from keras_gsp.ops.pairs import (
@@ -135,9 +145,8 @@ class PairLoss(MetricLoss):
                 NaN label in a TensorFlow graph is an
                 `InvalidArgumentError`; under XLA the loss is NaN.
         """
-        labels, embeddings = self._checked(labels, embeddings)
         # Keras casts labels to float32, where large ids would collide.
-        pairs = self._pairs_within(labels, embeddings)
+        pairs, embeddings = self._checked_pairs(labels, embeddings)
         return super().__call__(pairs, embeddings, sample_weight)
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
@@ -147,8 +156,7 @@ class PairLoss(MetricLoss):
         is the loss.
         """
         if not isinstance(labels, PairWeights):
-            labels, embeddings = self._checked(labels, embeddings)
-            labels = self._pairs_within(labels, embeddings)
+            labels, embeddings = self._checked_pairs(labels, embeddings)
         embeddings = normalize(embeddings, self.normalization)
         return self._terms(embeddings, embeddings, labels)
 
@@ -182,6 +190,11 @@ class PairLoss(MetricLoss):
             TypeError: labels that are strings.
             ValueError: as in `__call__`.
         """
+        ignored = self.ignored_label
+        if self.label_kind == "class":
+            labels, reference_labels, ignored = host_codes(
+                labels, reference_labels, ignored
+            )
         labels, embeddings = self._checked(labels, embeddings)
         references = _checked_embeddings(
             reference_embeddings, "reference_embeddings"
@@ -193,12 +206,8 @@ class PairLoss(MetricLoss):
             names = ("reference_labels", "reference_embeddings")
             check_same_length(reference_labels, references, names)
         _check_sizes(embeddings, references, excluded)
-        pairs = self._pairs(labels, reference_labels, references)
-        if excluded is not None:
-            pairs = pairs.without(ops.cast(excluded, "bool"))
-        embeddings = normalize(embeddings, self.normalization)
-        references = normalize(references, self.normalization)
-        return exact_mean(self._terms(embeddings, references, pairs))
+        known = References(reference_labels, references, excluded)
+        return self._against(known, labels, embeddings, ignored)
 
     def checked_labels(self, labels: Tensor) -> Tensor:
         """Returns labels in the format of `label_kind`, checked."""
@@ -211,37 +220,54 @@ class PairLoss(MetricLoss):
         references the loss within the batch alone. While references warm up,
         its weight is at least 1.
         """
-        if not parts.references:
-            return self.validation_loss(parts)
-        weight = parts.in_batch_weight
+        options = self.step_options(parts)
+        labels, embeddings = parts.labels, self._known_embeddings(parts)
 
         def against(references):
-            return self.between(
-                parts.labels,
-                parts.embeddings,
-                references.labels,
-                references.embeddings,
-                excluded=references.excluded,
+            ignored = self.ignored_label
+            return self._against(
+                references, labels, embeddings, ignored, **options
             )
 
-        def within():
-            return max(0.0, 1.0 - weight) * self.validation_loss(parts)
+        def within(weight=1.0):
+            return weight * self._within(labels, embeddings, **options)
 
-        loss = weight * self.validation_loss(parts) if weight > 0.0 else 0.0
+        if not parts.references:
+            return within()
+        weight = parts.in_batch_weight
+        loss = within(weight) if weight > 0.0 else 0.0
         for references in parts.references:
-            loss += references.once_warm(partial(against, references), within)
+            loss += references.once_warm(
+                partial(against, references),
+                partial(within, max(0.0, 1.0 - weight)),
+            )
         return loss
+
+    def validation_loss(self, parts: StepParts) -> Tensor:
+        """Returns the loss within the batch."""
+        options = self.step_options(parts, is_training=False)
+        embeddings = self._unless_nan(parts.labels, parts.embeddings)
+        return self._within(parts.labels, embeddings, **options)
 
     def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
         """Returns the loss of some samples of a batch, as if they were all."""
         is_pair = is_inside[:, None] & is_inside[None, :]
-        return self.between(
-            parts.labels,
-            parts.embeddings,
-            parts.labels,
-            parts.embeddings,
-            excluded=~is_pair | _is_self(parts.embeddings),
+        excluded = ~is_pair | _is_self(parts.embeddings)
+        labels = parts.labels
+        embeddings = self._unless_nan(labels, parts.embeddings)
+        return self._against(
+            References(labels, embeddings, excluded),
+            labels,
+            embeddings,
+            self.ignored_label,
+            **self.step_options(parts),
         )
+
+    def step_options(
+        self, parts: StepParts, is_training: bool = True
+    ) -> dict[str, Any]:
+        """Returns further arguments of `anchor_terms` in a step; here none."""
+        return {}
 
     def anchor_terms(
         self,
@@ -268,30 +294,74 @@ class PairLoss(MetricLoss):
             f"{type(self).__name__} must define `anchor_terms`."
         )
 
+    def _checked_pairs(self, labels, embeddings):
+        """The pairs of a batch of unchecked labels, and its embeddings."""
+        ignored = self.ignored_label
+        if self.label_kind == "class":
+            labels, ignored = host_codes(labels, ignored)
+        labels, embeddings = self._checked(labels, embeddings)
+        return self._pairs_within(labels, embeddings, ignored), embeddings
+
     def _checked(self, labels, embeddings):
         labels = checked_pair_labels(labels, self.label_kind)
         embeddings = _checked_embeddings(embeddings, "embeddings")
         check_same_length(labels, embeddings)
         check_not_empty(embeddings, "embeddings")
-        if self.label_kind == "class":
-            embeddings = nan_if_unlabeled(embeddings, labels)
-        return labels, embeddings
+        return labels, self._unless_nan(labels, embeddings)
 
-    def _pairs_within(self, labels, embeddings):
-        pairs = self._pairs(labels, labels, embeddings)
+    def _unless_nan(self, labels, embeddings):
+        if self.label_kind == "class":
+            return nan_if_unlabeled(embeddings, labels)
+        return embeddings
+
+    def _known_embeddings(self, parts):
+        """Embeddings, of which each has proxies of its class if any has."""
+        embeddings = self._unless_nan(parts.labels, parts.embeddings)
+        is_class = self.label_kind == "class" and len(parts.labels.shape) == 1
+        if parts.proxies is None or not is_class:
+            return embeddings
+        labels = parts.labels
+        if self.ignored_label is not None:
+            labels = ops.where(labels == self.ignored_label, 0, labels)
+        # `Matryoshka` gives a function of the proxies.
+        proxies = getattr(parts.proxies, "func", parts.proxies)
+        rows = class_indices(labels, proxies.num_classes)
+        return nan_without_row(embeddings, rows[:, None])
+
+    def _within(self, labels, embeddings, **options):
+        """The loss of a batch of checked labels."""
+        pairs = self._pairs_within(labels, embeddings, self.ignored_label)
+        embeddings = normalize(embeddings, self.normalization)
+        return exact_mean(self._terms(embeddings, embeddings, pairs, **options))
+
+    def _against(self, references, labels, embeddings, ignored, **options):
+        """The loss of a batch of checked labels against references."""
+        pairs = self._pairs(
+            labels, references.labels, references.embeddings, ignored
+        )
+        if references.excluded is not None:
+            pairs = pairs.without(ops.cast(references.excluded, "bool"))
+        embeddings, others = (
+            normalize(vectors, self.normalization)
+            for vectors in (embeddings, references.embeddings)
+        )
+        return exact_mean(self._terms(embeddings, others, pairs, **options))
+
+    def _pairs_within(self, labels, embeddings, ignored):
+        pairs = self._pairs(labels, labels, embeddings, ignored)
         return pairs.without(_is_self(embeddings))
 
-    def _pairs(self, labels, reference_labels, references):
+    def _pairs(self, labels, reference_labels, references, ignored):
         if len(labels.shape) == 2 and self.label_kind != "multi_hot":
             labels = _checked_matrix(labels, references)
         return pair_weights(
             labels,
             reference_labels,
             kind=self.label_kind,
-            ignored_label=self.ignored_label,
+            ignored_label=ignored,
         )
 
-    def _terms(self, embeddings, references, pairs):
+    def _terms(self, embeddings, references, pairs, **options):
         """The terms of the anchors over the pairs that the miner keeps."""
         references = ops.cast(references, embeddings.dtype)
         pairs = pairs.cast(embeddings.dtype)
@@ -299,7 +369,7 @@ class PairLoss(MetricLoss):
             mine = MINERS.get(self.miner, self.miner)
             mined = mine(embeddings, references, pairs, self.seed)
             pairs = PairWeights(*map(ops.stop_gradient, mined))
-        return self.anchor_terms(embeddings, references, *pairs)
+        return self.anchor_terms(embeddings, references, *pairs, **options)
 
 
 def nan_if_unlabeled(embeddings: Tensor, labels: Tensor) -> Tensor:

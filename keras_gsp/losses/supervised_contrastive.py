@@ -8,6 +8,7 @@ from keras import ops
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.pairs import shares_of_mean_over, weighted_logsumexp
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -59,7 +60,7 @@ class SupConLoss(PairLoss):
         negative: Tensor,
     ) -> Tensor:
         """Returns the mean of each anchor's positives."""
-        cosines = ops.matmul(embeddings, ops.transpose(references))
+        cosines = full_matmul(embeddings, ops.transpose(references))
         logits = cosines / self.temperature
         everyone = weighted_logsumexp(logits, positive + negative)
         sums = ops.sum(positive * (everyone[:, None] - logits), axis=1)

@@ -3,11 +3,12 @@
 import keras
 from keras import ops
 
-from keras_gsp.losses.metric_loss import Configured, StepParts
+from keras_gsp.layers.configured_layer import Configured
+from keras_gsp.losses.metric_loss import StepParts
 from keras_gsp.ops.arguments import check_positive, check_seed
 from keras_gsp.ops.halves import given_or_drawn_halves
 from keras_gsp.ops.labels import check_same_length, class_indices, rows_of
-from keras_gsp.ops.precision import at_least_float32, exact_mean
+from keras_gsp.ops.precision import at_least_float32, exact_mean, full_matmul
 from keras_gsp.ops.ridge import cross_half_prediction
 from keras_gsp.ops.tensor import Tensor
 
@@ -109,7 +110,7 @@ class ZeroShotLoss(Configured):
         predicted = cross_half_prediction(
             histograms, rows_of(table, indices), first_half, ridge=self.ridge
         )
-        logits = self.scale * ops.matmul(predicted, ops.transpose(table))
+        logits = self.scale * full_matmul(predicted, ops.transpose(table))
         log_probabilities = ops.log_softmax(logits, axis=-1)
         true_class = ops.take_along_axis(
             log_probabilities, ops.maximum(indices, 0)[:, None], axis=1

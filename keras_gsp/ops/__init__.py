@@ -3,7 +3,6 @@
 from keras_gsp.ops.covering import greedy_k_center
 from keras_gsp.ops.halves import class_disjoint_halves
 from keras_gsp.ops.pairs import PairWeights
-from keras_gsp.ops.recursive_prototypes import recursive_prototypes
 from keras_gsp.ops.transport import partial_transport
 
 __all__ = [
@@ -11,5 +10,4 @@ __all__ = [
     "class_disjoint_halves",
     "greedy_k_center",
     "partial_transport",
-    "recursive_prototypes",
 ]

@@ -3,7 +3,7 @@
 from keras import ops
 
 from keras_gsp.ops.normalization import unit_ball
-from keras_gsp.ops.precision import at_least_float32, unit_roundoff
+from keras_gsp.ops.precision import at_least_float32, full_matmul, unit_roundoff
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -19,7 +19,7 @@ def pairwise_distances(vectors: Tensor, references: Tensor) -> Tensor:
     references = ops.cast(at_least_float32(references), vectors.dtype)
     sizes = ops.sum(ops.square(vectors), axis=-1)[..., :, None]
     reference_sizes = ops.sum(ops.square(references), axis=-1)[..., None, :]
-    products = ops.matmul(vectors, ops.swapaxes(references, -1, -2))
+    products = full_matmul(vectors, ops.swapaxes(references, -1, -2))
     return _safe_sqrt(_above_noise(sizes + reference_sizes, 2.0 * products))
 
 
@@ -37,7 +37,7 @@ def ball_distances(vectors: Tensor, references: Tensor) -> Tensor:
     shrink = 1.0 / ops.sqrt(ops.maximum(squares, 1.0))
     sizes = ops.minimum(squares, 1.0)
     reference_sizes = ops.sum(ops.square(references), axis=-1)[None, :]
-    products = shrink * ops.matmul(vectors, ops.transpose(references))
+    products = shrink * full_matmul(vectors, ops.transpose(references))
     return _safe_sqrt(_above_noise(sizes + reference_sizes, 2.0 * products))
 
 

@@ -9,6 +9,7 @@ from keras_gsp.ops.labels import (
     check_same_length,
     first_occurrences,
     flat_labels,
+    host_codes,
 )
 from keras_gsp.ops.preconditions import require
 from keras_gsp.ops.tensor import Tensor
@@ -53,7 +54,7 @@ def class_disjoint_halves(labels: Tensor, seed: Seed) -> Tensor:
     # True for the four samples of two classes, False for the other four
     ```
     """
-    labels = flat_labels(labels)
+    labels = flat_labels(*host_codes(labels))
     first = first_occurrences(labels)
     first = require(
         first,

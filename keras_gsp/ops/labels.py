@@ -1,5 +1,7 @@
 """Check, flatten and compare class labels, or turn them into row numbers."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -25,9 +27,15 @@ def flat_labels(labels: Tensor) -> Tensor:
 
 
 def numeric_labels(labels: Tensor) -> Tensor:
-    """Returns labels as a tensor; raises `TypeError` for strings, objects."""
-    dtype = getattr(labels, "dtype", None) or np.asarray(labels).dtype
-    name = str(getattr(dtype, "name", dtype))
+    """Returns labels as a tensor that holds them exactly.
+
+    Raises `TypeError` for strings and objects, `ValueError` for host labels
+    that the backend would cut.
+    """
+    is_host = _is_host(labels)
+    if is_host:
+        labels = np.asarray(labels)
+    name = str(getattr(labels.dtype, "name", labels.dtype))
     if name.startswith(("str", "bytes", "object")):
         raise TypeError(
             "`labels` must be numbers, one per class. Received: dtype "
@@ -35,7 +43,61 @@ def numeric_labels(labels: Tensor) -> Tensor:
             "`numpy.unique(names, return_inverse=True)` or "
             "`keras.layers.StringLookup`."
         )
-    return ops.convert_to_tensor(labels)
+    if not is_host:
+        # Keras compares unsigned labels of 64 bits as float32.
+        is_unsigned = keras.backend.standardize_dtype(labels.dtype) == "uint64"
+        return ops.cast(labels, "int64") if is_unsigned else labels
+    held = _held(labels)
+    if not _is_flat(labels) and labels.dtype.kind == "f":
+        pass  # Weights of pairs, which may be rounded.
+    elif not np.array_equal(held, labels, equal_nan=labels.dtype.kind == "f"):
+        raise ValueError(
+            f"`labels` of dtype {name} must fit into {held.dtype} here. "
+            f"Received: {labels[held != labels][:3].tolist()}. Number the "
+            "classes first, for example with "
+            "`numpy.unique(labels, return_inverse=True)`."
+        )
+    return ops.convert_to_tensor(held)
+
+
+def host_codes(*labels: Any) -> tuple[Any, ...]:
+    """Numbers host labels alike where the backend cannot hold them.
+
+    Returns the labels unchanged if it holds all of them, if one is a tensor or
+    if one is no list of class labels. `None` stays `None`.
+    """
+    given = [one for one in labels if one is not None]
+    if not all(map(_is_host, given)):
+        return labels
+    arrays = [np.asarray(one) for one in given]
+    if not all(one.dtype.kind in "iuf" and _is_flat(one) for one in arrays):
+        return labels
+    if all(np.array_equal(_held(array), array) for array in arrays):
+        return labels
+    if any((array != array).any() for array in arrays):  # NaN.
+        return labels
+    # Python's numbers compare exactly, int64 with uint64 and with floats.
+    together = np.concatenate([one.astype(object).ravel() for one in arrays])
+    codes = np.unique(together, return_inverse=True)[1].astype("int32")
+    ends = np.cumsum([array.size for array in arrays])[:-1]
+    parts = iter(np.split(codes, ends))
+    return tuple(None if one is None else next(parts) for one in labels)
+
+
+def _is_host(labels):
+    is_symbolic = isinstance(labels, keras.KerasTensor | keras.Variable)
+    return not (is_symbolic or ops.is_tensor(labels))
+
+
+def _is_flat(labels):
+    return labels.size == max((1, *labels.shape[:1]))
+
+
+def _held(labels):
+    """Host labels in the dtype that the backend has for theirs."""
+    dtype = "int64" if labels.dtype == "uint64" else labels.dtype
+    backend = ops.convert_to_tensor(np.zeros((), dtype)).dtype
+    return labels.astype(keras.backend.standardize_dtype(backend))
 
 
 def class_indices(labels: Tensor, num_classes: int) -> Tensor:
@@ -76,10 +138,19 @@ def same_class(labels: Tensor, reference_labels: Tensor) -> Tensor:
     """Compares labels with reference labels: boolean (batch, references)."""
     labels = flat_labels(labels)
     reference_labels = flat_labels(reference_labels)
-    # The wider dtype of both, so that 64-bit ids do not wrap.
-    dtype = keras.backend.result_type(labels.dtype, reference_labels.dtype)
-    labels = ops.cast(labels, dtype)[:, None]
-    return labels == ops.cast(reference_labels, dtype)[None, :]
+    dtypes = [
+        keras.backend.standardize_dtype(one.dtype)
+        for one in (labels, reference_labels)
+    ]
+    if dtypes[0] != dtypes[1]:
+        # Keras's common dtype of int64 is int32 on PyTorch.
+        known = (wide for wide in ("float64", "int64") if wide in dtypes)
+        dtype = next(known, None) or keras.backend.result_type(*dtypes)
+        if dtype == "int64" and "float" in "".join(dtypes):
+            dtype = "float32"
+        labels = ops.cast(labels, dtype)
+        reference_labels = ops.cast(reference_labels, dtype)
+    return labels[:, None] == reference_labels[None, :]
 
 
 def first_occurrences(labels: Tensor) -> Tensor:

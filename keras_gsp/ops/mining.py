@@ -15,6 +15,7 @@ from keras import ops
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.halves import Seed
 from keras_gsp.ops.pairs import PairWeights, chosen_entries, fold_positives
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 # Distance-weighted sampling: distances are raised to at least the first, and
@@ -162,7 +163,7 @@ def multi_similarity_pairs(
     """
     del seed
     similarities = ops.stop_gradient(
-        ops.matmul(embeddings, ops.transpose(references))
+        full_matmul(embeddings, ops.transpose(references))
     )
     is_positive, is_negative, _ = _both_kinds(weights)
     hardest_positive = ops.min(

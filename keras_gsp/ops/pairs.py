@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_gsp.ops.labels import flat_labels, numeric_labels, same_class
-from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.precision import at_least_float32, full_matmul
 from keras_gsp.ops.preconditions import known_to_differ
 from keras_gsp.ops.tensor import Tensor
 
@@ -224,4 +224,4 @@ def _share_a_class(labels, reference_labels):
         ops.cast(ops.cast(side, "float32") > 0.0, "float32")
         for side in (labels, reference_labels)
     )
-    return ops.matmul(one_side, ops.transpose(other_side)) > 0.0
+    return full_matmul(one_side, ops.transpose(other_side)) > 0.0

@@ -10,7 +10,7 @@ from keras_gsp.ops.masked_reductions import (
     zero_where_empty,
     zero_where_masked,
 )
-from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.precision import at_least_float32, full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -46,7 +46,7 @@ def soft_histogram(
     if affinity == "l2":
         affinities = -pairwise_distances(features, prototypes)
     else:
-        affinities = ops.matmul(features, ops.transpose(prototypes))
+        affinities = full_matmul(features, ops.transpose(prototypes))
     shares = ops.softmax(inverse_temperature * affinities, axis=-1)
     if mask is not None:
         mask = ops.reshape(mask, ops.shape(shares)[:2])

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.labels import check_same_length
-from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.precision import at_least_float32, full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -45,18 +45,41 @@ def cross_half_prediction(
     same_half = ops.cast(
         first_half[:, None] == first_half[None, :], histograms.dtype
     )
-    similarities = ops.matmul(histograms, ops.transpose(histograms))
+    similarities = full_matmul(histograms, ops.transpose(histograms))
     identity = ops.eye(ops.shape(histograms)[0], dtype=histograms.dtype)
     mixing = solve_positive_definite(
         same_half * similarities + ridge * identity,
         (1.0 - same_half) * similarities,
     )
-    return ops.matmul(ops.transpose(mixing), targets)
+    return full_matmul(ops.transpose(mixing), targets)
 
 
 def solve_positive_definite(matrix: Tensor, right_hand_side: Tensor) -> Tensor:
-    """Solves `matrix @ x = right_hand_side` by a Cholesky factorization."""
-    factor = ops.cholesky(matrix)
+    """Solves `matrix @ x = right_hand_side` by a Cholesky factorization.
+
+    For an upstream gradient g of x, the right-hand side receives
+    `h = matrix^-1 g` and the matrix `-h x'`: solves and products in full
+    precision, where automatic derivatives of a factorization have others.
+    """
+
+    @ops.custom_gradient
+    def solve(matrix, right_hand_side):
+        factor = ops.cholesky(matrix)
+        solution = _solved(factor, right_hand_side)
+
+        def gradient(*inputs, upstream=None):
+            if upstream is None:
+                (upstream,) = inputs
+            pulled = _solved(factor, upstream)
+            turned = ops.swapaxes(solution, -1, -2)
+            return -full_matmul(pulled, turned), pulled
+
+        return solution, gradient
+
+    return solve(matrix, right_hand_side)
+
+
+def _solved(factor, right_hand_side):
     half_solved = ops.solve_triangular(factor, right_hand_side, lower=True)
     return ops.solve_triangular(
         ops.swapaxes(factor, -1, -2), half_solved, lower=False

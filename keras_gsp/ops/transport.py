@@ -28,7 +28,6 @@ from keras import ops
 
 from keras_gsp.ops.arguments import check_interval, check_positive
 from keras_gsp.ops.distances import ball_distances
-from keras_gsp.ops.normalization import unit_ball
 from keras_gsp.ops.precision import (
     at_least_float32,
     smallest_normal,
@@ -157,16 +156,13 @@ def ball_transport(
     inverse_temperature: float,
     mask: Tensor | None = None,
     log_odds: Tensor | None = None,
-    leaving_direction: Tensor | None = None,
 ) -> BallTransport:
     """Solves partial transport with distances in the unit ball as costs.
 
     Features (batch, num_features, channels) and prototypes (num_prototypes,
     channels) are projected onto the unit ball, which bounds their distances by
     2 and spares the solver a sort. `log_odds` is a learned ratio in the form
-    that has more digits. With a `leaving_direction` (channels,), leaving a unit
-    of a feature's mass behind costs the dot product of the feature and this
-    vector, both in the unit ball.
+    that has more digits.
     """
     shape = ops.shape(features)
     # One flat product: a batched one would copy the prototypes per image.
@@ -175,16 +171,11 @@ def ball_transport(
     log_affinities, assignment = affinities(
         -inverse_temperature * costs, axis=-1
     )
-    spread = _DIAMETER
-    if leaving_direction is not None:
-        leaving = _ball_products(flat, leaving_direction)
-        log_affinities = log_affinities + inverse_temperature * leaving
-        spread = 2.0 * _DIAMETER
     chosen, refused = selection_probabilities(
         ops.reshape(log_affinities, (-1, shape[1])),
         transport_ratio,
         mask=mask,
-        spread_bound=spread * inverse_temperature,
+        spread_bound=_DIAMETER * inverse_temperature,
         log_odds=log_odds,
     )
     count = kept_features(chosen, mask)
@@ -213,15 +204,6 @@ def kept_features(weights: Tensor, mask: Tensor | None) -> Tensor:
         return ops.cast(ops.shape(weights)[-1], weights.dtype)
     kept = ops.sum(ops.cast(mask, weights.dtype), axis=-1, keepdims=True)
     return ops.maximum(kept, 1.0)
-
-
-def _ball_products(vectors, direction):
-    """Dot products of (n, size) with one vector, all in the unit ball."""
-    vectors = at_least_float32(vectors)
-    direction = unit_ball(ops.cast(direction, vectors.dtype))
-    squares = ops.sum(ops.square(vectors), axis=-1)
-    products = ops.matmul(vectors, direction[:, None])[:, 0]
-    return products / ops.sqrt(ops.maximum(squares, 1.0))
 
 
 def check_transport_ratio(transport_ratio: float | Tensor) -> float | Tensor:

@@ -1,6 +1,7 @@
 """Laws of every loss, and each in a model, a learner and a file."""
 
 import inspect
+import json
 import re
 
 import keras
@@ -317,3 +318,25 @@ def test_arguments_out_of_range_are_refused(loss):
                 getattr(gsp.losses, loss)(**{name: value})
     with pytest.raises(ValueError, match="`k` must be .*Received: k=0"):
         gsp.losses.RecallAtKLoss((1, 0))
+
+
+def test_an_argument_without_its_attribute_is_named():
+    class Forgetful(gsp.losses.ContrastiveLoss):
+        def __init__(self, factor=2.0, **kwargs):
+            super().__init__(**kwargs)
+
+    with pytest.raises(
+        AttributeError, match="`Forgetful` .* argument `factor`"
+    ):
+        Forgetful().get_config()
+
+
+def test_a_dict_among_the_arguments_stays_a_dict():
+    class WithDict(gsp.losses.ContrastiveLoss):
+        def __init__(self, factors=None, **kwargs):
+            super().__init__(**kwargs)
+            self.factors = factors
+
+    loss = WithDict({"name": 0.5, "sizes": (2, 1)})
+    config = json.loads(json.dumps(loss.get_config()))
+    assert WithDict.from_config(config).factors == loss.factors

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.losses.metric_loss import References, StepParts
 from tests.compiled import compiled, on_tensorflow
 from tests.gradients import central_differences, gradients
 from tests.losses import pair_oracle
@@ -55,7 +56,10 @@ def compiled_losses():
 
 def value_and_gradients(function, *arrays):
     """The vector of values, and the gradients of its sum."""
-    if keras.backend.backend() != "tensorflow":
+    if keras.backend.backend() == "torch":
+        found = function(*map(keras.ops.convert_to_tensor, arrays))
+        return found, gradients(lambda *x: function(*x).sum(), *arrays)
+    if keras.backend.backend() == "jax":
         import jax
 
         def total(*arrays):
@@ -159,3 +163,73 @@ def test_half_precision_is_computed_in_float32(case):
             found.append(loss.between(labels, half, labels, half))
         for value in found:
             assert keras.backend.standardize_dtype(value.dtype) == "float32"
+
+
+LARGE = 2**32 + 1
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([1, 1, LARGE, LARGE]),
+        np.array([[1], [1], [LARGE], [LARGE]], "uint64"),
+        np.array([1, 1, 2**63 + 5, 2**63 + 5], "uint64"),
+        np.array([1.0, 1.0, LARGE, LARGE]),
+        [1, 1, LARGE, LARGE],
+        [0.1, 0.1, 0.1 + 1e-12, 0.1 + 1e-12],
+    ],
+)
+def test_host_labels_of_any_width_are_told_apart(labels):
+    """Also beside references, an ignored label, and halves."""
+    random = np.random.default_rng(0)
+    embeddings = random.normal(size=(4, 8)).astype("float32")
+    histograms = random.dirichlet(np.ones(3), 4)
+    ignored = np.ravel(labels).tolist()[-1]
+
+    def values(labels, ignored):
+        loss = gsp.losses.ContrastiveLoss()
+        given = labels, embeddings, labels, embeddings
+        regularizer = gsp.losses.CrossBatchLoss(loss, seed=0)
+        halves = gsp.ops.class_disjoint_halves(labels, seed=0)
+        yield loss(labels, embeddings)
+        yield loss.between(*given, excluded=np.eye(4, dtype=bool))
+        if isinstance(ignored, int):
+            skipping = gsp.losses.ContrastiveLoss(ignored_label=ignored)
+            yield skipping(labels, embeddings)
+            yield skipping.between(*given)
+        yield regularizer.compute(labels, histograms, embeddings)
+        yield halves[0] != halves[-1]
+
+    is_whole = isinstance(ignored, int)
+    found = [float(one) for one in values(labels, ignored)]
+    small = np.array([0, 0, 5, 5])
+    expected = values(small, 5 if is_whole else None)
+    expected = [float(one) for one in expected]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_labels_without_proxies_are_refused_or_nan():
+    proxies = gsp.layers.ClassProxies(3)
+    embeddings = np.random.default_rng(0).normal(size=(4, 8)).astype("float32")
+    proxies.build((None, 8))
+    known = References(proxies.proxy_labels, proxies.flat_proxies())
+
+    def value(loss, labels, embeddings):
+        labels = keras.ops.convert_to_tensor(labels)
+        parts = StepParts(
+            labels, embeddings, proxies=proxies, references=(known,)
+        )
+        return loss.training_loss(parts)
+
+    contrastive = gsp.losses.ContrastiveLoss()
+    nested = gsp.losses.Matryoshka(contrastive, sizes=(8, 4))
+    for loss in (contrastive, nested, gsp.losses.ProxyNCALoss()):
+        assert np.isfinite(float(value(loss, [0, 0, 1, 2], embeddings)))
+        with pytest.raises(ValueError, match=r"whole numbers in \[0, 3\)"):
+            value(loss, [1, 1, 2, 3], embeddings)
+        if keras.backend.backend() != "torch":  # XLA cannot raise.
+            traced = compiled(lambda x, loss=loss: value(loss, x, embeddings))
+            labels = keras.ops.convert_to_tensor([1, 1, 2, 3])
+            assert np.isnan(float(traced(labels)))
+    skipping = gsp.losses.ContrastiveLoss(ignored_label=-1)
+    assert np.isfinite(float(value(skipping, [0, 1, 1, -1], embeddings)))

@@ -1,8 +1,10 @@
 """Labels are checked, flattened and compared without losing digits."""
 
+import keras
 import numpy as np
 import pytest
 
+import keras_gsp as gsp
 from keras_gsp.ops.labels import (
     check_same_length,
     class_indices,
@@ -47,3 +49,17 @@ def test_compiled_labels_without_a_row_give_nan_rows():
     found = rows(np.array([2, 3, -1, 0], "int32"))
     nothing = [np.nan, np.nan]
     np.testing.assert_array_equal(found, [[4, 5], nothing, nothing, [0, 1]])
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="64-bit labels")
+def test_labels_that_the_backend_would_cut_are_refused():
+    labels, rows = np.array([1, 2**32 + 1]), np.ones((2, 3), "float32")
+    for call in (
+        lambda: flat_labels(labels),
+        lambda: flat_labels(labels.astype("float64")),
+        lambda: gsp.layers.EmbeddingMemory(4)(rows, labels),
+        lambda: gsp.layers.ClassEmbeddings(3, 2)(labels),
+        lambda: gsp.layers.LearnedBoundary(3)(labels),
+    ):
+        with pytest.raises(ValueError, match="must fit into .*4294967297"):
+            call()

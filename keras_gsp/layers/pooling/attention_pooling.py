@@ -14,6 +14,7 @@ from keras_gsp.layers.pooling.feature_pooling import (
 )
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.masked_reductions import masked_softmax, zero_where_empty
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -97,7 +98,8 @@ class AttentionPooling(FeaturePooling):
         parts = ops.reshape(
             values, (-1, ops.shape(values)[1], self.num_queries, size)
         )
-        pooled = ops.einsum("bmn,bnms->bms", shares, parts)
+        parts = ops.swapaxes(parts, 1, 2)
+        pooled = full_matmul(shares[:, :, None, :], parts)
         return ops.reshape(pooled, (-1, channels))
 
     def pooling_weights(
@@ -119,5 +121,5 @@ class AttentionPooling(FeaturePooling):
         )
 
     def _shares(self, features, kept):
-        scores = ops.matmul(features, ops.transpose(self.queries))
+        scores = full_matmul(features, ops.transpose(self.queries))
         return masked_softmax(ops.swapaxes(scores, 1, 2), kept)

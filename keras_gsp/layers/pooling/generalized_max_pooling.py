@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from keras_gsp.ops.arguments import check_positive
-from keras_gsp.ops.precision import unit_roundoff
+from keras_gsp.ops.precision import full_matmul, unit_roundoff
 from keras_gsp.ops.ridge import solve_positive_definite
 from keras_gsp.ops.tensor import Tensor
 
@@ -66,12 +66,12 @@ class GeneralizedMaxPooling(FeaturePooling):
         count, channels = features.shape[1], features.shape[2]
         turned = ops.swapaxes(features, 1, 2)
         if count is not None and count < channels:
-            gram = ops.matmul(features, turned)
+            gram = full_matmul(features, turned)
             ones = ops.ones_like(features[..., :1])
             shares = self._solve(gram, ones, count)
-            return ops.matmul(turned, shares)[..., 0]
+            return full_matmul(turned, shares)[..., 0]
         total = ops.sum(features, axis=1)[..., None]
-        return self._solve(ops.matmul(turned, features), total, channels)[
+        return self._solve(full_matmul(turned, features), total, channels)[
             ..., 0
         ]
 

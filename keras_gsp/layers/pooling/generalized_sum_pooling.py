@@ -17,7 +17,7 @@ from keras_gsp.layers.pooling.learned_power import (
     checked_power,
     power_of,
 )
-from keras_gsp.ops.arguments import check_choice, check_count, check_positive
+from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.covering import prototype_cover
 from keras_gsp.ops.masked_reductions import (
     generalized_mean,
@@ -26,7 +26,7 @@ from keras_gsp.ops.masked_reductions import (
     zero_where_empty,
     zero_where_masked,
 )
-from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.precision import at_least_float32, full_matmul
 from keras_gsp.ops.preconditions import known_to_differ
 from keras_gsp.ops.tensor import Tensor
 from keras_gsp.ops.transport import (
@@ -76,16 +76,9 @@ class GeneralizedSumPooling(FeaturePooling):
             `False`.
         add_max: whether to add each channel's maximum over all features,
             "GMP + GSP". Default `False`.
-        prototype_role: `"subject"` (default), or `"background"`: the features
-            close to the prototypes are dropped and the residual is pooled,
-            with weights :math:`\rho_j / (1 - \mu)`. Needs a ratio below 1.
         learn_ratio: whether to learn the ratio by a weight, `ratio_logit` =
             log(ratio / (1 - ratio)), that starts at `transport_ratio` (below
             1). Default `False`.
-        use_unary_costs: whether leaving a feature behind has a cost, the dot
-            product of the feature and a learned vector, `leaving_direction`,
-            both in the unit ball. The vector starts at zero, where it has no
-            effect. Default `False`.
         use_affine_costs: whether a learned affine map precedes the costs:
             features are matched as :math:`A f_j + b`, of the same size, and
             pooled as they are. Default `False`.
@@ -131,9 +124,8 @@ class GeneralizedSumPooling(FeaturePooling):
 
     Reference:
         Generalized Sum Pooling for Metric Learning, (P2), (4.2), (4.3);
-        GeM + GSP and GMP + GSP: supplement 1.2; the background's role:
-        supplement B.2. The reference code stops after a number of
-        projections; here the weights always sum to 1.
+        GeM + GSP and GMP + GSP: supplement 1.2. The reference code stops
+        after a number of projections; here the weights always sum to 1.
     """
 
     # A call accepts `values`.
@@ -149,9 +141,7 @@ class GeneralizedSumPooling(FeaturePooling):
         learn_power: bool = False,
         return_histogram: bool = False,
         add_max: bool = False,
-        prototype_role: str = "subject",
         learn_ratio: bool = False,
-        use_unary_costs: bool = False,
         use_affine_costs: bool = False,
         prototype_initializer: Any = "glorot_uniform",
         prototype_regularizer: Any = None,
@@ -167,9 +157,7 @@ class GeneralizedSumPooling(FeaturePooling):
         self.learn_power = learn_power
         self.return_histogram = return_histogram
         self.add_max = add_max
-        self.prototype_role = prototype_role
         self.learn_ratio = learn_ratio
-        self.use_unary_costs = use_unary_costs
         self.use_affine_costs = use_affine_costs
         self.prototype_initializer = keras.initializers.get(
             prototype_initializer
@@ -177,7 +165,11 @@ class GeneralizedSumPooling(FeaturePooling):
         self.prototype_regularizer = keras.regularizers.get(
             prototype_regularizer
         )
-        self._check_roles()
+        if learn_ratio and transport_ratio == 1.0:
+            raise ValueError(
+                "`transport_ratio` must be below 1 with learn_ratio=True. "
+                f"Received: transport_ratio={transport_ratio}."
+            )
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates the prototypes, (num_prototypes, channels)."""
@@ -194,10 +186,6 @@ class GeneralizedSumPooling(FeaturePooling):
             start = math.log(ratio) - math.log1p(-ratio)
             self.ratio_logit = self.full_precision_weight(
                 "ratio_logit", (), keras.initializers.Constant(start)
-            )
-        if self.use_unary_costs:
-            self.leaving_direction = self.full_precision_weight(
-                "leaving_direction", (channels,), "zeros"
             )
         if self.use_affine_costs:
             self.create_dense("matching", channels, channels)
@@ -219,12 +207,12 @@ class GeneralizedSumPooling(FeaturePooling):
             mask = _in_both(features_mask, values_mask)
         transport = self._transport(features, mask)
         flat = zero_where_masked(at_least_float32(flat_features(values)), mask)
-        pooled = self._pool(flat, self._weights(transport), mask)
+        pooled = self._pool(flat, transport.weights, mask)
         pooled = ops.cast(pooled, self.compute_dtype)
         if not self.return_histogram:
             return pooled
         # z_i = sum_j pi_ij / mu, with pi_ij = mu v_j a_ij.
-        histogram = ops.matmul(
+        histogram = full_matmul(
             ops.expand_dims(transport.weights, 1), transport.assignment
         )[:, 0]
         return pooled, histogram
@@ -237,7 +225,7 @@ class GeneralizedSumPooling(FeaturePooling):
         (batch, height, width) or (batch, tokens); each map sums to 1.
         """
         features = self._as_features(features)
-        weights = self._weights(self._transport(features, mask))
+        weights = self._transport(features, mask).weights
         return ops.reshape(weights, (-1, *spatial_shape(features)))
 
     def residual(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -317,28 +305,11 @@ class GeneralizedSumPooling(FeaturePooling):
             self.build(features.shape)
         return features
 
-    def _check_roles(self):
-        check_choice(
-            "subject", "background", prototype_role=self.prototype_role
-        )
-        for name, is_set in (
-            ("learn_ratio", self.learn_ratio),
-            ("prototype_role", self.prototype_role == "background"),
-        ):
-            if is_set and self.transport_ratio == 1.0:
-                raise ValueError(
-                    "`transport_ratio` must be below 1 with "
-                    f"{name}={getattr(self, name)!r}. Received: "
-                    f"transport_ratio={self.transport_ratio}."
-                )
-
     def _transport(self, features, mask) -> BallTransport:
         check_mask(features, mask)
-        logit = direction = None
+        logit = None
         if self.learn_ratio:
             logit = ops.convert_to_tensor(self.ratio_logit)
-        if self.use_unary_costs:
-            direction = ops.convert_to_tensor(self.leaving_direction)
         flat = zero_where_masked(flat_features(features), mask)
         return ball_transport(
             self._matched(flat),
@@ -347,31 +318,23 @@ class GeneralizedSumPooling(FeaturePooling):
             inverse_temperature=self.inverse_temperature,
             mask=mask,
             log_odds=logit,
-            leaving_direction=direction,
         )
 
     def _matched(self, features):
         """What is compared with the prototypes."""
         if not self.use_affine_costs:
             return features
-        return self.dense("matching", at_least_float32(features))
-
-    def _weights(self, transport):
-        """v_j = (1 / n - rho_j) / mu, or rho_j / (1 - mu) of the background."""
-        if self.prototype_role == "subject":
-            return transport.weights
-        if not self.learn_ratio:
-            return transport.residual / (1.0 - self.transport_ratio)
-        # sigmoid(-x) is 1 - ratio to full precision.
-        return transport.residual / ops.sigmoid(
-            -ops.convert_to_tensor(self.ratio_logit)
-        )
+        # Not folded into the prototypes: |A f + b| would need a product of the
+        # same size, and lose digits.
+        kernel = ops.convert_to_tensor(self.matching_kernel)
+        mapped = full_matmul(at_least_float32(features), kernel)
+        return mapped + self.matching_bias
 
     def _pool(self, flat, weights, mask):
         """sum_j v_j f_j, or the generalized mean of n v_j f_j."""
         kept = kept_from_mask(mask, flat.dtype)
         if self.power == 1.0:
-            pooled = ops.matmul(ops.expand_dims(weights, 1), flat)[:, 0]
+            pooled = full_matmul(ops.expand_dims(weights, 1), flat)[:, 0]
         else:
             count = kept_features(weights, mask)
             scaled = ops.expand_dims(weights * count, -1) * flat

@@ -8,6 +8,7 @@ from keras import ops
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.masked_reductions import masked_mean, num_kept
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 # As in the reference code. With Keras's 0.99 the moving averages still hold a
@@ -96,13 +97,15 @@ class GSoPPooling(FeaturePooling):
         centered = reduced - masked_mean(reduced, kept)[:, None]
         if kept is not None:
             centered = kept[..., None] * centered
-        sums = ops.matmul(ops.swapaxes(centered, 1, 2), centered)
+        sums = full_matmul(ops.swapaxes(centered, 1, 2), centered)
         covariances = sums / ops.reshape(num_kept(features, kept), (-1, 1, 1))
-        rows = ops.einsum(
-            "brt,rts->brs",
-            self.row_normalization(covariances, mask=has_any),
+        normalized = self.row_normalization(covariances, mask=has_any)
+        # Row r of each image meets filters r: rows first, then images.
+        rows = full_matmul(
+            ops.swapaxes(normalized, 0, 1),
             ops.convert_to_tensor(self.row_filters),
         )
+        rows = ops.swapaxes(rows, 0, 1)
         size = self._FILTERS * self.attention_size
         weights = self.dense("expand", ops.reshape(rows, (-1, size)))
         return ops.sigmoid(weights) * masked_mean(features, kept)

@@ -8,6 +8,7 @@ from keras import ops
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.normalization import unit_sphere
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -83,7 +84,7 @@ class NetVLADPooling(FeaturePooling):
         if kept is not None:
             shares = kept[..., None] * shares
         # sum_j a_jk (f_j - c_k), without storing a residual for each pair.
-        sums = ops.matmul(ops.swapaxes(shares, 1, 2), features)
+        sums = full_matmul(ops.swapaxes(shares, 1, 2), features)
         masses = ops.sum(shares, axis=1)[..., None]
         residuals = sums - masses * ops.convert_to_tensor(self.centers)
         size = self.num_clusters * features.shape[-1]

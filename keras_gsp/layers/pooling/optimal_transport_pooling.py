@@ -12,6 +12,7 @@ from keras_gsp.layers.pooling.feature_pooling import (
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.masked_reductions import num_kept
 from keras_gsp.ops.normalization import unit_sphere
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.preconditions import require
 from keras_gsp.ops.sinkhorn import sinkhorn_plan
 from keras_gsp.ops.tensor import Tensor
@@ -114,7 +115,7 @@ class OptimalTransportPooling(FeaturePooling):
         plan = self._plan(features, kept)
         if self.projection_size is not None:
             features = ops.matmul(features, self.projection)
-        received = ops.matmul(plan, features)
+        received = full_matmul(plan, features)
         size = self.num_clusters * features.shape[-1]
         return ops.reshape(unit_sphere(received), (-1, size))
 

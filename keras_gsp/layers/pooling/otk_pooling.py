@@ -15,7 +15,7 @@ from keras_gsp.ops.covering import prototype_cover
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.masked_reductions import num_kept
 from keras_gsp.ops.normalization import unit_sphere
-from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.precision import at_least_float32, full_matmul
 from keras_gsp.ops.sinkhorn import sinkhorn_plan
 from keras_gsp.ops.tensor import Tensor
 
@@ -126,7 +126,7 @@ class OTKPooling(FeaturePooling):
             log_masses,
             num_iterations=self.num_iterations,
         )
-        received = ops.matmul(plan, features) * self.num_references**0.5
+        received = full_matmul(plan, features) * self.num_references**0.5
         size = self.num_references * features.shape[-1]
         return ops.reshape(received, (-1, size))
 

@@ -11,6 +11,7 @@ from keras_gsp.ops.masked_reductions import (
     masked_mean,
     masked_softmax,
 )
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 # Lower bound of the values: the slope of a power at 0 may be infinite.
@@ -71,7 +72,7 @@ class SimPooling(FeaturePooling):
         normalized = self.normalization(features)
         query = self.dense("query", masked_mean(features, kept))
         keys = self.dense("key", normalized)
-        scores = ops.matmul(keys, query[..., None])[..., 0]
+        scores = full_matmul(keys, query[..., None])[..., 0]
         shares = masked_softmax(scores * keys.shape[-1] ** -0.5, kept)
         real = normalized
         if kept is not None:

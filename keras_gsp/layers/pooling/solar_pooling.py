@@ -12,6 +12,7 @@ from keras_gsp.ops.masked_reductions import (
     generalized_mean,
     masked_softmax,
 )
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 # As in the reference code; see `GSoPPooling`.
@@ -98,8 +99,8 @@ class SOLARPooling(FeaturePooling):
         keys = self.dense("key", features)
         keys = ops.relu(self.key_normalization(keys, mask=mask))
         scale = keys.shape[-1] ** -0.5
-        scores = scale * ops.matmul(queries, ops.swapaxes(keys, 1, 2))
+        scores = scale * full_matmul(queries, ops.swapaxes(keys, 1, 2))
         values = self.dense("value", features)
-        seen = ops.matmul(masked_softmax(scores, kept), values)
+        seen = full_matmul(masked_softmax(scores, kept), values)
         enriched = features + self.dense("output", seen)
         return generalized_mean(enriched, self.power, kept=kept)

@@ -230,19 +230,6 @@ def test_adapt_covers_the_features():
 
 
 @on_tensorflow
-def test_background_prototypes_pool_what_they_do_not_take():
-    features = features_of(SHAPES[0])
-    layer = GeneralizedSumPooling(7, 0.3, 8.0, prototype_role="background")
-    pooled = layer(features)
-    weights = np.asarray(layer.residual(features)) / 0.7
-    np.testing.assert_allclose(
-        layer.pooling_weights(features), weights, rtol=1e-5
-    )
-    expected = np.einsum("bhw,bhwc->bc", weights, features)
-    np.testing.assert_allclose(pooled, expected, atol=1e-5)
-
-
-@on_tensorflow
 def test_learned_ratio_starts_where_it_was_set():
     features = features_of((2, 6, 3))
     layer = GeneralizedSumPooling(4, 0.3, 6.0, learn_ratio=True)
@@ -252,25 +239,6 @@ def test_learned_ratio_starts_where_it_was_set():
     plain.prototypes.assign(layer.prototypes)
     np.testing.assert_allclose(layer(features), plain(features), rtol=1e-5)
     assert abs(float(layer.ratio) - 0.3) < 1e-7
-
-
-@on_tensorflow
-def test_unary_costs_are_those_of_the_transport_problem():
-    features = features_of((2, 20, 6)).astype("float64")
-    layer = GeneralizedSumPooling(7, 0.3, 8.0, use_unary_costs=True)
-    layer.build(features.shape)
-    direction = np.random.default_rng(2).normal(size=6) / 4
-    layer.leaving_direction.assign(direction)
-    weights = np.asarray(layer.pooling_weights(features.astype("float32")))
-    prototypes = np.asarray(layer.prototypes, "float64")
-    prototypes /= np.maximum(1, np.linalg.norm(prototypes, axis=1))[:, None]
-    for sample, found in zip(features, weights, strict=True):
-        inside = sample / np.maximum(1, np.linalg.norm(sample, axis=1))[:, None]
-        costs = np.linalg.norm(prototypes[:, None] - inside, axis=-1)
-        # rho_j pays for leaving: the same plan as if moving it saved that.
-        costs = costs - (inside @ direction)[None]
-        residual, _ = oracle.partial_transport(costs, 0.3, 8.0)
-        np.testing.assert_allclose(found, (1 / 20 - residual) / 0.3, atol=1e-5)
 
 
 @on_tensorflow

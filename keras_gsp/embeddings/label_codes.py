@@ -1,0 +1,164 @@
+"""Class codes of labels of any type, and NumPy arrays of any library's."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+
+def label_codes(
+    labels: Any, name: str = "labels"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers class labels from 0, in the order of the sorted labels.
+
+    A backend may cut 64-bit labels or take no strings; it takes the codes.
+
+    Args:
+        labels: (items,) or (items, 1): integers of any width, whole floats,
+            strings or UTF-8 bytes, in a list, a NumPy or pandas array or a
+            tensor of any library.
+        name: name of the labels in errors.
+
+    Returns:
+        (codes, values): int32 (items,), and the sorted labels of the codes,
+        `values[codes] == labels`.
+
+    Raises:
+        TypeError: labels that are neither numbers nor strings, or mixed.
+        ValueError: another shape; NaN; fractions; floats too large to tell
+            neighboring whole numbers apart.
+    """
+    labels = as_host_array(labels, name)
+    labels = checked_labels(labels, len(labels) if labels.ndim else None, name)
+    if labels.dtype.kind == "f":
+        labels = _whole(labels, name)
+    values, codes = np.unique(labels, return_inverse=True)
+    return codes.astype("int32"), values
+
+
+def as_host_array(values: Any, name: str = "values") -> np.ndarray:
+    """Returns the array of any library as a NumPy array, without loss.
+
+    Lists, tuples, pandas columns, and tensors of TensorFlow, JAX or PyTorch.
+    Strings, bytes and paths become NumPy strings.
+
+    Raises:
+        TypeError: strings mixed with numbers or missing entries; objects.
+    """
+    if isinstance(values, np.ndarray):
+        array = values
+    elif hasattr(values, "detach"):  # PyTorch, perhaps with a gradient.
+        array = values.detach().cpu().numpy()
+    else:
+        array = np.asarray(values)
+    is_listed = isinstance(values, list | tuple)
+    if is_listed and array.dtype.kind in "USf":
+        # NumPy writes 1 as "1" beside strings; 2**63 beside -1 as a float.
+        objects = np.asarray(values, object)
+        if array.dtype.kind != "f" or any(map(_is_int, objects.flat)):
+            array = objects
+    if array.dtype.kind in "OT":  # T: NumPy's strings of variable width.
+        array = _typed(array.astype(object), name)
+    if array.dtype.kind == "S":
+        # TensorFlow's strings are bytes; bytes that are no UTF-8 stay distinct.
+        array = np.char.decode(array, "utf-8", "surrogateescape")
+    return array
+
+
+def checked_labels(
+    labels: Any, length: int | None, name: str = "labels"
+) -> np.ndarray:
+    """Returns labels, (items,) or (items, 1), as a flat array.
+
+    Unsigned integers become int64 where that holds them.
+
+    Raises:
+        TypeError: neither numbers nor strings.
+        ValueError: another shape or length, or NaN.
+    """
+    labels = as_host_array(labels, name)
+    if label_type(labels) is None:
+        raise TypeError(
+            f"`{name}` must be numbers or strings. "
+            f"Received: dtype {labels.dtype}."
+        )
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.shape != (length,):
+        raise ValueError(
+            f"`{name}` must have one entry for each item, ({length},) or "
+            f"({length}, 1). Received: shape {tuple(labels.shape)}."
+        )
+    if labels.dtype.kind == "u" and labels.max(initial=0) < 2**63:
+        labels = labels.astype("int64")
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise ValueError(
+            f"`{name}` must not be NaN. Received: {np.isnan(labels).sum()} NaN "
+            f"of {length}."
+        )
+    return labels
+
+
+def joined_labels(*parts: np.ndarray) -> np.ndarray:
+    """Concatenates checked labels without loss.
+
+    NumPy promotes int64 beside uint64 to float64, where large ids collide.
+    """
+    if {"int64", "uint64"} <= {part.dtype.name for part in parts}:
+        return np.concatenate([part.astype(object) for part in parts])
+    return np.concatenate(parts)
+
+
+def label_type(labels: np.ndarray) -> type | None:
+    """Returns int, float or str; None for anything else."""
+    types = {"b": int, "i": int, "u": int, "f": float, "U": str}
+    if labels.dtype == object:  # Integers that no integer type holds.
+        return int if labels.size and all(map(_is_int, labels.flat)) else None
+    return types.get(labels.dtype.kind)
+
+
+def _is_int(value):
+    return isinstance(value, int | np.integer)
+
+
+def _typed(objects, name):
+    """An array of objects of one type, as that type."""
+    types = {type(value) for value in objects.flat}
+    for kind, dtype in ((str, "U"), (bytes, "S")):
+        if types and all(issubclass(one, kind) for one in types):
+            return objects.astype(dtype)
+    if types and all(issubclass(one, os.PathLike) for one in types):
+        paths = [os.fspath(path) for path in objects.flat]
+        return np.array(paths).reshape(objects.shape)
+    if types and all(issubclass(one, int | np.integer) for one in types):
+        for dtype in ("int64", "uint64"):
+            bounds = np.iinfo(dtype)
+            if bounds.min <= objects.min() and objects.max() <= bounds.max:
+                return objects.astype(dtype)
+        return objects
+    numbers = int | float | np.integer | np.floating
+    if types and all(issubclass(one, numbers) for one in types):
+        return objects.astype("float64")
+    names = sorted(one.__name__ for one in types)
+    raise TypeError(
+        f"`{name}` must be numbers or strings, all of one type and none "
+        f"missing. Received: objects of types {names}."
+    )
+
+
+def _whole(labels, name):
+    """Whole floats as int64."""
+    if (labels != np.floor(labels)).any() or np.isinf(labels).any():
+        wrong = labels[(labels != np.floor(labels)) | np.isinf(labels)]
+        raise ValueError(
+            f"`{name}` must be whole numbers. Received: {wrong[:3].tolist()}."
+        )
+    # Beyond, neighboring whole numbers are one float: ids have been lost.
+    bound = 2.0 ** (np.finfo(labels.dtype).nmant + 1)
+    if (np.abs(labels) >= bound).any():
+        raise ValueError(
+            f"`{name}` as {labels.dtype} must be below {bound:.0f}, where "
+            "whole numbers are told apart; pass integers or strings. "
+            f"Received: {np.abs(labels).max():.0f}."
+        )
+    return labels.astype("int64")

@@ -1,0 +1,101 @@
+"""Codes of labels of every type, and arrays of every library."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pandas as pd
+import pytest
+
+from keras_gsp.embeddings.label_codes import (
+    checked_labels,
+    joined_labels,
+    label_codes,
+)
+
+LARGE = 2**63 + 5
+IDS = np.array([7, 2**32 + 1, 7, 1])
+NAMES = ["cat", "ant", "cat", "bee"]
+
+
+def as_tensor(values):
+    return keras.ops.convert_to_tensor(values)
+
+
+@pytest.mark.parametrize(
+    "labels, values",
+    [
+        ([3, 1, 3, 2], [1, 2, 3]),
+        ((3, 1, 3, 2), [1, 2, 3]),
+        (np.array([3, 1, 3, 2], "int8"), [1, 2, 3]),
+        (np.array([3.0, 1.0, 3.0, 2.0], "float32"), [1, 2, 3]),
+        (np.array([[3], [1], [3], [2]]), [1, 2, 3]),
+        (as_tensor([3, 1, 3, 2]), [1, 2, 3]),
+        (pd.Series([3, 1, 3, 2], index=[9, 8, 7, 6]), [1, 2, 3]),
+        (pd.array([3, 1, 3, 2], dtype="Int64"), [1, 2, 3]),
+        (pd.array([3, 1, 3, 2], dtype="int64[pyarrow]"), [1, 2, 3]),
+        ([True, False, True, True], [False, True]),
+        ([-1, -(2**63), -1, 0], [-(2**63), -1, 0]),
+        ([LARGE, 1, LARGE, LARGE - 1], [1, LARGE - 1, LARGE]),
+        ([LARGE, -1, LARGE, LARGE - 1], [-1, LARGE - 1, LARGE]),
+        (np.array([LARGE, 1, LARGE, LARGE - 1], "uint64"), None),
+        ([2**64, 2**64 + 1, 2**64, 0], [0, 2**64, 2**64 + 1]),
+        (IDS, [1, 7, 2**32 + 1]),
+        (IDS.astype("float64"), [1, 7, 2**32 + 1]),
+        (NAMES, ["ant", "bee", "cat"]),
+        (np.array(NAMES), ["ant", "bee", "cat"]),
+        (np.array(NAMES, object), ["ant", "bee", "cat"]),
+        (np.array(NAMES, np.dtypes.StringDType()), ["ant", "bee", "cat"]),
+        ([name.encode() for name in NAMES], ["ant", "bee", "cat"]),
+        (pd.Series(NAMES), ["ant", "bee", "cat"]),
+        (pd.Series(NAMES, dtype="string"), ["ant", "bee", "cat"]),
+        (pd.Series(NAMES, dtype=object), ["ant", "bee", "cat"]),
+        (pd.Categorical(NAMES), ["ant", "bee", "cat"]),
+        ([pathlib.PurePath(n) for n in NAMES], ["ant", "bee", "cat"]),
+        ([b"\xff", b"\xfe", b"\xff", b"a"], None),
+    ],
+)
+def test_codes_are_exact_and_numbered_by_the_sorted_labels(labels, values):
+    codes, known = label_codes(labels)
+    assert codes.dtype == "int32" and codes.shape == (4,)
+    assert known.tolist() == sorted(known.tolist())
+    assert known[codes].tolist() == checked_labels(labels, 4).tolist()
+    assert values is None or known.tolist() == values
+
+
+@pytest.mark.parametrize(
+    "labels, error, message",
+    [
+        ([1.0, np.nan], ValueError, "`labels` must not be NaN"),
+        (pd.Series([1, None]), ValueError, "must not be NaN"),
+        (pd.array([1, None], dtype="Int64"), ValueError, "must not be NaN"),
+        ([1.0, 2.5], ValueError, r"must be whole numbers. Received: \[2.5\]"),
+        (
+            [1.0, np.inf],
+            ValueError,
+            r"must be whole numbers. Received: \[inf\]",
+        ),
+        ([2.0**53, 1.0], ValueError, "Received: 9007199254740992"),
+        (np.array([2.0**24], "float32"), ValueError, "pass integers"),
+        ([2**64, 0.5], ValueError, "must be whole numbers"),
+        ([1, "a"], TypeError, r"objects of types \['int', 'str'\]"),
+        (["a", np.nan], TypeError, r"\['float', 'str'\]"),
+        (["a", b"a"], TypeError, r"\['bytes', 'str'\]"),
+        (pd.Series(["a", None]), TypeError, "none missing"),
+        ([None, None], TypeError, r"\['NoneType'\]"),
+        (np.array(["2026-01-01"], "datetime64[D]"), TypeError, "datetime64"),
+        (5, ValueError, r"Received: shape \(\)"),
+        (np.zeros((2, 3), int), ValueError, r"Received: shape \(2, 3\)"),
+    ],
+)
+def test_labels_without_a_code_are_refused_by_name(labels, error, message):
+    with pytest.raises(error, match=message):
+        label_codes(labels)
+
+
+def test_large_unsigned_ids_join_signed_ones_without_loss():
+    signed, unsigned = np.array([-1, 2**53 + 1]), np.array([LARGE], "uint64")
+    joined = joined_labels(signed, checked_labels(unsigned, 1))
+    assert label_codes(joined)[1].tolist() == [-1, 2**53 + 1, LARGE]
+    small = checked_labels(np.array([5], "uint64"), 1)
+    assert joined_labels(signed, small).dtype == "int64"
