@@ -7,6 +7,7 @@ import pytest
 import keras_gsp as gsp
 from keras_gsp.metrics import rankings
 from keras_gsp.metrics.retrieval import retrieval_scores
+from keras_gsp.ops import neighbors
 
 NAMES = ["precision_at_1", "precision_at_r", "map_at_r"]
 
@@ -88,17 +89,22 @@ def scores_of_loops(points, labels, *, recall_at=(1, 2), **options):
 
 # How a ranking is made depends on sizes; these reach each way with few items.
 WAYS = {
-    "exact bounds": {"SAMPLE_ITEMS": 10**6, "DEEP_SHARE": 1},
-    "guessed bounds": {"SAMPLE_ITEMS": 16, "DEEP_SHARE": 1},
-    "many equals": {"SAMPLE_ITEMS": 16, "DEEP_SHARE": 1, "CROWD": -5000},
-    "sorted": {"DEEP_SHARE": 10**6},
+    "on the host": {"rankings.DEEP_SHARE": 1},
+    "on an accelerator": {
+        "rankings.DEEP_SHARE": 1,
+        "neighbors.has_accelerator": lambda: True,
+        "neighbors.DEVICE_LEAST_WORK": 0,
+    },
+    "sorted": {"rankings.DEEP_SHARE": 10**6},
 }
 
 
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
     for name, value in WAYS[request.param].items():
-        monkeypatch.setattr(rankings, name, value)
+        room, name = name.split(".")
+        module = {"rankings": rankings, "neighbors": neighbors}[room]
+        monkeypatch.setattr(module, name, value)
     return request.param
 
 
@@ -145,27 +151,6 @@ def test_every_way_to_rank_orders_equals_by_position(way):
     assert scores["map_at_500"] == scores["mean_average_precision"]
     far = retrieval_scores(points + 4096.0, labels, recall_at=(1, 2), **options)
     assert far == pytest.approx(scores, abs=1e-12)
-
-
-@pytest.mark.parametrize("rank", [1, 2])
-def test_a_query_with_too_few_candidates_is_searched_again(rank, monkeypatch):
-    def bounds(self, rows):
-        nearness = self.left[rows] @ self.sample.T
-        return rankings._nth_largest(nearness, rank) - self.slack
-
-    monkeypatch.setattr(rankings, "SAMPLE_ITEMS", 16)
-    monkeypatch.setattr(rankings, "DEEP_SHARE", 1)
-    monkeypatch.setattr(rankings._Search, "_sampled_bounds", bounds)
-    given = random_set(0, count=130, classes=12)
-    scores_of_loops(*given, recall_at=(8,))
-
-
-def test_queries_with_many_equal_items_are_sorted_whole(monkeypatch):
-    monkeypatch.setattr(rankings, "SAMPLE_ITEMS", 16)
-    monkeypatch.setattr(rankings, "CROWD", -200)
-    points, labels = random_set(0, count=240, classes=60, size=2)
-    points[::2] = points[0]
-    scores_of_loops(points, labels)
 
 
 @pytest.mark.parametrize("has_gallery", [True, False])
