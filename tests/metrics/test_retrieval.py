@@ -1,5 +1,7 @@
 """retrieval_scores against explicit loops over queries and ranks."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -170,6 +172,18 @@ def test_distractors_are_found_and_never_right(way):
     distractors = random_set(7, count=50)[0]
     scores = scores_of_loops(*given, distractor_embeddings=distractors)
     assert scores["map_at_r"] < retrieval_scores(*given)["map_at_r"]
+
+
+def test_queries_that_are_in_the_gallery_are_counted_in_a_warning():
+    points, labels = random_set(0)
+    others, more = random_set(1, count=20)
+    both = gallery(np.vstack([others, points[:7]]), np.append(more, labels[:7]))
+    with pytest.warns(UserWarning, match="7 of 60 queries are at distance 0"):
+        retrieval_scores(points, labels, **both)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        retrieval_scores(points, labels, **gallery(others, more))
+        scores_of_loops(points, labels)
 
 
 def test_distractors_stand_behind_equal_gallery_items():
