@@ -1,11 +1,12 @@
 """Batches of P classes with K samples each, a function of seed and step."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 
 from keras_gsp.data.untuned import untuned
-from keras_gsp.embeddings.labeled_embeddings import checked_labels
+from keras_gsp.embeddings.label_codes import as_host_array, checked_labels
 from keras_gsp.ops.arguments import check_count, check_integer
 from keras_gsp.ops.tensor import Tensor
 
@@ -17,7 +18,7 @@ def class_table(labels: Tensor) -> tuple[Any, Any]:
         `order` (items,), int64, positions in `labels`, class after class, and
         `counts` (classes,), int64, how many of them each class has.
     """
-    labels = np.asarray(labels)
+    labels = as_host_array(labels, "labels")
     if labels.ndim == 0 or len(labels) == 0:
         raise ValueError(
             "`labels` must hold the class of at least one item. "
@@ -51,7 +52,8 @@ def class_balanced_batches(
     new random order, each once; if P does not divide their number, the
     cycle's first classes fill its last batch. No class is twice in a batch.
     The K samples of a class are drawn without replacement; a class with fewer
-    than K repeats them in order from a random start.
+    than K repeats them in order from a random start. A class of one item makes
+    no pair and is left out, with a warning, unless K is 1.
 
     Batch number `step` depends on `seed` and `step` alone: `first_step`
     resumes a run exactly.
@@ -101,16 +103,18 @@ def class_balanced_batches(
     import tensorflow as tf
 
     order, counts = class_table(labels)
-    num_classes = len(counts)
     check_count(
         classes_per_batch=classes_per_batch, samples_per_class=samples_per_class
     )
+    if samples_per_class > 1 and neighbors is None:
+        order, counts = _with_pairs(order, counts)
+    num_classes = len(counts)
     check_integer(least=0, first_step=first_step)
     check_integer(seed=seed)
     if num_classes < classes_per_batch:
         raise ValueError(
-            "`labels` must have at least `classes_per_batch` classes. "
-            f"Received: {num_classes} classes and "
+            "`labels` must have at least `classes_per_batch` classes, of two "
+            f"images or more. Received: {num_classes} classes and "
             f"classes_per_batch={classes_per_batch}."
         )
     if neighbors is not None:
@@ -143,6 +147,18 @@ def class_balanced_batches(
     first_cycle, inside = divmod(int(first_step), steps_per_cycle)
     cycles = tf.data.Dataset.range(first_cycle, np.iinfo("int64").max)
     return _endless(cycles.map(cycle_batches).unbatch().skip(inside))
+
+
+def _with_pairs(order, counts):
+    """Leaves out classes of one image, which would be its own positive."""
+    is_pair = counts > 1
+    if not is_pair.all():
+        warnings.warn(
+            f"{int((~is_pair).sum()):,} of {len(counts):,} classes have one "
+            "image, which makes no pair; they are left out of the batches.",
+            stacklevel=3,
+        )
+    return order[np.repeat(is_pair, counts)], counts[is_pair]
 
 
 def _endless(batches):

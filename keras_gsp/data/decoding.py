@@ -7,6 +7,9 @@ tensors are TensorFlow operations, for tf.data and inside a SavedModel.
 Byte positions: JPEG (ITU T.81, B.1), Exif 2.3 (4.5.4 and 4.6.2), PNG (W3C,
 sections 5 and 11.2), the Windows bitmap header, the WebP container. GIF files
 are refused: TensorFlow unpacks every frame before it returns the first.
+
+Transparent pixels have a color that nobody sees: they are drawn on a plain
+background, white by default, and the hidden color decides nothing.
 """
 
 import functools
@@ -19,6 +22,9 @@ from keras_gsp.ops.tensor import Tensor
 
 MAX_PIXELS = 50_000_000
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+
+# What transparent pixels are drawn on: red, green, blue.
+WHITE = (255, 255, 255)
 
 JPEG, PNG, BMP, WEBP, UNKNOWN = range(5)
 # The word before the Exif data, by format.
@@ -58,13 +64,18 @@ def image_size(contents: bytes) -> tuple[int, int]:
 
 
 def decode_image(
-    contents: bytes, *, max_pixels: int = MAX_PIXELS
+    contents: bytes,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    background: tuple[int, int, int] = WHITE,
 ) -> np.ndarray:
     """Decodes a whole image, upright, unless it is too large.
 
     Args:
         contents: bytes of a JPEG, PNG, BMP or WebP file.
         max_pixels: largest number of pixels to decode. Default 50 million.
+        background: color behind transparent pixels, red, green and blue in
+            [0, 255]. Default white.
 
     Returns:
         (height, width, 3), uint8.
@@ -88,7 +99,7 @@ def decode_image(
     height, width, orientation = _read_header(contents)
     check_num_pixels(height, width, max_pixels)
     try:
-        pixels = _decoder(3)(tf.constant(contents))
+        pixels = _decoder(3)(tf.constant(contents), tf.constant(background))
         return _upright(pixels, tf.constant(orientation)).numpy()
     except tf.errors.OpError as error:
         raise ValueError(
@@ -149,14 +160,15 @@ def cut_encoded(
     *,
     channels: int = 3,
     max_pixels: int = MAX_PIXELS,
+    background: tuple[int, int, int] = WHITE,
 ) -> Any:
     """Decodes a window of an encoded image and resizes it.
 
     `window` maps the upright image's height and width to (top, left, height,
     width), in pixels. Only the window of a JPEG is decoded. Gray, palette, CMYK
-    and transparent files come out with three channels, or one, uint8. A damaged
-    or too large image, another format and an animated WebP file are an
-    `InvalidArgumentError` when it runs.
+    and transparent files, these on a background, come out with three channels,
+    or one, uint8. A damaged or too large image, another format and an animated
+    WebP file are an `InvalidArgumentError` when it runs.
     """
     import tensorflow as tf
 
@@ -186,7 +198,9 @@ def cut_encoded(
             lambda: tf.image.decode_and_crop_jpeg(
                 checked, place, channels=channels
             ),
-            lambda: _slice(_decoder(channels)(checked), place),
+            lambda: _slice(
+                _decoder(channels)(checked, tf.constant(background)), place
+            ),
         )
         return _upright(pixels, orientation)
 
@@ -283,30 +297,78 @@ def _header_function():
 
 @functools.cache
 def _decoder(channels):
-    """Returns a traced function from bytes to all pixels as stored."""
+    """Returns a traced function from bytes to all pixels as stored.
+
+    Its second argument is the color behind transparent pixels, int32 (3,).
+    """
     import tensorflow as tf
 
     def decode(contents, num_channels):
-        # Never 0 or 4 channels: with them TensorFlow 2.20 takes animated WebP
-        # files too, and writes outside its memory.
         image = tf.io.decode_image(
             contents, channels=num_channels, expand_animations=False
         )
         return tf.ensure_shape(image, [None, None, num_channels])
 
-    @_own_function
-    def decoded(contents):
-        kind = _image_kind(contents)
-        if channels == 3:
-            return decode(contents, 3)
-        # Only JPEG and PNG decode to gray values themselves.
+    def gray(pixels):
+        return tf.image.rgb_to_grayscale(pixels) if channels == 1 else pixels
+
+    def shown(contents, background, is_decoded):
+        """A file that may be transparent."""
+        pixels = decode(contents, 4)
+        color, alpha = pixels[..., :3], tf.cast(pixels[..., 3:], "int32")
         return tf.cond(
-            (kind == JPEG) | (kind == PNG),
-            lambda: decode(contents, 1),
-            lambda: tf.image.rgb_to_grayscale(_decoder(3)(contents)),
+            tf.reduce_min(alpha) == 255,
+            # Only JPEG and PNG decode to gray values themselves.
+            lambda: decode(contents, 1) if is_decoded else gray(color),
+            lambda: gray(_drawn(color, alpha, background)),
         )
 
-    return decoded.get_concrete_function(tf.TensorSpec([], "string"))
+    @_own_function
+    def decoded(contents, background):
+        kind = _image_kind(contents)
+        # With 4 channels TensorFlow 2.20 takes animated WebP files too, and
+        # writes outside its memory.
+        branches = [
+            (kind == PNG, lambda: shown(contents, background, channels == 1)),
+            (
+                (kind == WEBP) & _is_clear_webp(contents),
+                lambda: shown(contents, background, False),
+            ),
+        ]
+        if channels == 1:
+            branches.append((kind == JPEG, lambda: decode(contents, 1)))
+        return tf.case(branches, default=lambda: gray(decode(contents, 3)))
+
+    return decoded.get_concrete_function(
+        tf.TensorSpec([], "string"), tf.TensorSpec([3], "int32")
+    )
+
+
+def _drawn(color, alpha, background):
+    """Draws partly transparent pixels on a background, rounded to uint8."""
+    import tensorflow as tf
+
+    mixed = tf.cast(color, "int32") * alpha + background * (255 - alpha)
+    return tf.cast((mixed + 127) // 255, "uint8")
+
+
+def _is_clear_webp(contents):
+    """Whether a WebP file is one image that may be transparent.
+
+    TensorFlow refuses four channels where it says that it is not.
+    """
+    import tensorflow as tf
+
+    def bits(at):
+        return tf.cast(
+            tf.io.decode_raw(_bytes(contents, at, 1), "uint8"), "int32"
+        )
+
+    word = _bytes(contents, 12, 4)
+    # Flags of an extended file: 2 for an animation, 16 for transparency.
+    is_extended = (word == b"VP8X") & (bits(20)[0] // 2 % 2 == 0)
+    is_extended &= bits(20)[0] // 16 % 2 == 1
+    return is_extended | ((word == b"VP8L") & (bits(24)[0] // 16 % 2 == 1))
 
 
 def _own_function(function):

@@ -16,6 +16,7 @@ from keras_gsp.ops.arguments import check_count
 
 _NAMED = 5
 DECISIONS = "keep", "relabel", "drop"
+BOX = "x", "y", "width", "height"
 
 
 def image_folder(
@@ -87,6 +88,12 @@ def image_folder(
             f"{path} must hold images ({', '.join(IMAGE_ENDINGS)}) in one "
             "folder per class. Received: no image at any depth."
         )
+    if loose := sum(file.parent == root for file in images):
+        warnings.warn(
+            f"{loose:,} of {len(images):,} images lie in {root} itself and not "
+            'in the folder of a class. Their class is ".".',
+            stacklevel=2,
+        )
     rows = [
         {
             "path": str(file),
@@ -109,9 +116,10 @@ def csv_list(
     """Lists the images that a CSV file names, with their labels.
 
     Args:
-        path: the file, with a header line that has the columns `path` and
-            `label`. Image paths are relative to its folder, or absolute.
-            Labels may be any text.
+        path: the file in UTF-8, with a header line that has the columns `path`
+            and `label`. Image paths are relative to its folder, or absolute.
+            Labels may be any text. With the columns `x`, `y`, `width` and
+            `height`, each row has a box, in pixels; see `evaluation_batches`.
         images_per_class: as for `image_folder`.
         on_missing: `"raise"`: every image must exist; `"skip"`: those that
             do not exist stay in the list, for `readable_images` to name.
@@ -123,8 +131,8 @@ def csv_list(
 
     Raises:
         FileNotFoundError: no such file, or images that do not exist.
-        ValueError: missing columns, no row, or a row without path or label;
-            decisions as for `image_folder`.
+        ValueError: missing columns, no row, a row without path, label or box,
+            or text that is not UTF-8; decisions as for `image_folder`.
     """
     check_count(is_optional=True, images_per_class=images_per_class)
     rows = csv_rows(path, on_missing=on_missing, decisions=decisions)
@@ -240,9 +248,15 @@ def _table(
             f"`{name}` must be a CSV file. Received: {name}={str(path)!r}, "
             "which is no file."
         )
-    with file.open(newline="", encoding="utf-8-sig") as lines:
-        reader = csv.DictReader(lines)
-        found, rows = reader.fieldnames or [], list(reader)
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
+            reader = csv.DictReader(lines)
+            found, rows = reader.fieldnames or [], list(reader)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{file} must be text in UTF-8. Received: {error.reason} at byte "
+            f'{error.start}. Spreadsheets save it as "CSV UTF-8".'
+        ) from error
     if not set(columns) <= set(found):
         words = f"{', '.join(columns[:-1])} and {columns[-1]}"
         raise ValueError(
@@ -253,8 +267,28 @@ def _table(
 
 def _image_set(rows, images_per_class):
     names, labels = np.unique([r["label"] for r in rows], return_inverse=True)
-    whole = ImageSet(labels, tuple(names), paths=[row["path"] for row in rows])
+    whole = ImageSet(
+        labels,
+        tuple(names),
+        paths=[row["path"] for row in rows],
+        boxes=_boxes(rows),
+    )
     return whole.of_each_class(images_per_class)
+
+
+def _boxes(rows):
+    """The boxes of rows that have all columns of one, else `None`."""
+    given = [name for name in BOX if name in rows[0]]
+    if not given:
+        return None
+    try:
+        boxes = [[int(float(row[name])) for name in BOX] for row in rows]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"Every row must have a number in the columns {', '.join(BOX)}. "
+            f"Received: columns {', '.join(given)}; {error}."
+        ) from error
+    return np.array(boxes)
 
 
 def _is_visible(file, root):

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_gsp.embeddings.label_codes import as_host_array
+
 _DTYPES = np.uint8, np.float16
 
 
@@ -24,6 +26,8 @@ class ImageSet:
             (num_images, height, width, channels), float16; or `None`.
         paths: one file for each image, or `None`. Exactly one of `images`
             and `paths` is given.
+        boxes: (num_images, 4), the part of each image that shows the item: x,
+            y, width and height in pixels, for `evaluation_batches`; or `None`.
 
     Raises:
         ValueError: lengths differ, a label has no class name, a class has no
@@ -46,9 +50,10 @@ class ImageSet:
     class_names: tuple[str, ...]
     images: Any = None
     paths: Any = None
+    boxes: Any = None
 
     def __post_init__(self) -> None:
-        _set(self, "labels", np.asarray(self.labels, dtype="int64"))
+        _set(self, "labels", as_host_array(self.labels).astype("int64"))
         _set(self, "class_names", tuple(str(n) for n in self.class_names))
         if (self.images is None) == (self.paths is None):
             raise ValueError(
@@ -57,6 +62,8 @@ class ImageSet:
             )
         if self.paths is not None:
             _set(self, "paths", tuple(str(path) for path in self.paths))
+            if self.boxes is not None:
+                _set(self, "boxes", np.asarray(self.boxes, "int64"))
         elif self.images.ndim != 4 or self.images.dtype not in _DTYPES:
             raise ValueError(
                 "`images` must be uint8, or float16 features, of shape "
@@ -96,6 +103,7 @@ class ImageSet:
             class_names=tuple(self.class_names[label] for label in kept),
             images=None if self.images is None else self.images[places],
             paths=self.paths and tuple(self.paths[i] for i in places),
+            boxes=None if self.boxes is None else self.boxes[places],
         )
 
     def of_classes(self, classes: Sequence[int] | np.ndarray) -> "ImageSet":

@@ -1,5 +1,6 @@
 """Image batches for training and scoring: read, crop, resize, flip."""
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -8,9 +9,14 @@ import numpy as np
 
 from keras_gsp.data import crops
 from keras_gsp.data.decoding import MAX_PIXELS
+from keras_gsp.data.image_folder import names_below
 from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.data.untuned import untuned
-from keras_gsp.embeddings.labeled_embeddings import checked_labels
+from keras_gsp.embeddings.label_codes import (
+    as_host_array,
+    checked_labels,
+    label_codes,
+)
 from keras_gsp.ops.arguments import check_choice
 
 if TYPE_CHECKING:
@@ -42,8 +48,8 @@ def augmented_batches(
     Args:
         images: file names, a sequence or array of strings; or pixels
             (num_images, height, width, channels), uint8.
-        labels: (num_images,), integers, or strings. Strings become the
-            integers 0, 1, ... in their sorted order.
+        labels: (num_images,), integers or strings. Strings, and integers that
+            32 bits do not hold, become 0, 1, ... in their sorted order.
         index_batches: `tf.data.Dataset` of (batch,) integers of one known
             length, such as `class_balanced_batches` returns.
         size: side of the result in pixels, at most `resize`. Default 227.
@@ -103,13 +109,10 @@ def augmented_batches(
             "it. Received: resize=None."
         )
     source = _source(images)
-    labels = _checked_labels(images, labels)
-    if labels.dtype.kind == "U":
-        labels = np.unique(labels, return_inverse=True)[1].reshape(-1)
-    labels = tf.constant(labels, "int64")
+    labels = tf.constant(_codes(labels, len(source))[0], "int64")
     places = _checked_positions(positions, index_batches)
 
-    def prepare(step, place, image):
+    def prepare(step, place, _, image):
         position = tf.gather(tf.constant(places, "int64"), place)
         drawn = tf.random.experimental.stateless_fold_in(
             tf.random.experimental.stateless_fold_in([seed, 0], step), position
@@ -138,34 +141,44 @@ def evaluation_batches(
     *,
     preprocessing: Preprocessing | None = None,
     size: int = 227,
-    resize: int | None = 256,
+    resize: int | None = None,
+    boxes: Any = None,
     batch_size: int = 64,
     max_pixels: int = MAX_PIXELS,
 ) -> "tf.data.Dataset":
-    """Turns images into batches as the published numbers are scored.
+    """Turns images into batches to score, to index or to embed.
 
     Args:
         images: file names, a sequence or array of strings; or pixels
             (num_images, height, width, channels), uint8.
         labels: (num_images,), integers or strings, or `None`.
         preprocessing: how images are cropped and resized. Default `None`:
-            `Preprocessing(size, resize, max_pixels=max_pixels)`.
+            `Preprocessing(size, resize, max_pixels=max_pixels)`. The published
+            numbers are scored with `Preprocessing()`, which crops.
         size: side of the result in pixels, at most `resize`. Default 227.
-        resize: length of the shorter side before the crop, in pixels; `None`
-            resizes the whole image. Default 256.
+        resize: length of the shorter side before the crop, in pixels. Default
+            `None`: the whole image.
+        boxes: (num_images, 4), the part of each upright image to take: x and
+            y of its upper left corner, width and height, in pixels. Default
+            `None`: the image.
         batch_size: images per batch; the last batch may be shorter.
         max_pixels: as for `augmented_batches`.
 
     Returns:
         `tf.data.Dataset` of images, (batch, size, size, channels) uint8, in
-        the order given; of (images, labels) if labels are given, int64 or
-        strings. A file that cannot be read ends the iteration with an error
-        that names it.
+        the order given; of (images, labels) if labels are given, int64. Labels
+        that are strings, or integers that 32 bits do not hold, become codes,
+        which every backend takes; `class_names`, an attribute of the data set,
+        has the label of each code, else it is `None`. The attribute `ids` has
+        the path of each file below the folder that all share, or is `None` for
+        pixels and for a file that is there twice. A file that cannot be read
+        ends the iteration with an error that names it.
 
     Raises:
         TypeError: labels that are neither integers nor strings.
-        ValueError: `size` above `resize`, unequal lengths, or a `size` or
-            `resize` that contradicts `preprocessing`.
+        ValueError: `size` above `resize`, unequal lengths, a `size` or
+            `resize` that contradicts `preprocessing`, or a box outside of
+            its image (of a file, in the iteration).
 
     Example:
 
@@ -183,25 +196,83 @@ def evaluation_batches(
     given = Preprocessing(size, resize, max_pixels=max_pixels)
     if preprocessing is None:
         preprocessing = given
-    elif given not in (Preprocessing(), preprocessing):
+    elif given not in (Preprocessing(resize=None), preprocessing):
         raise ValueError(
             "`size`, `resize` and `max_pixels` must not contradict "
             f"`preprocessing`. Received: {given} and {preprocessing}."
         )
-    source = _source(images)
+    source, class_names = _source(images), None
     if labels is not None:
-        labels = tf.constant(_checked_labels(images, labels))
+        labels, class_names = _codes(labels, len(source))
+        labels = tf.constant(labels, "int64")
+    window_of = lambda _: None  # noqa: E731
+    if boxes is not None:
+        window_of = _windows(_checked_boxes(boxes, source), preprocessing)
     batches = _mapped(
-        tf.data.Dataset.range(len(images)).batch(batch_size).enumerate(),
-        lambda step, place, image: _cut(image, preprocessing),
+        tf.data.Dataset.range(len(source)).batch(batch_size).enumerate(),
+        lambda step, place, index, image: _cut(
+            image, preprocessing, window_of(index)
+        ),
         source,
         labels,
         batch_size,
         preprocessing,
     )
-    # Indexes compare it with what their encoder expects.
+    # Indexes compare it with what their encoder expects, and name the images.
     batches.preprocessing = preprocessing
+    batches.class_names = class_names
+    batches.ids = _ids(source)
     return batches
+
+
+def _windows(boxes, preprocessing):
+    """Returns the function from an image's index to its window."""
+    import tensorflow as tf
+
+    boxes = tf.constant(boxes, "int32")
+    inside = crops.evaluation_window(preprocessing.crop_fraction)
+
+    def window_of(index):
+        x, y, width, height = tf.unstack(tf.gather(boxes, index))
+
+        def window(image_height, image_width):
+            holds = (x + width <= image_width) & (y + height <= image_height)
+            with tf.control_dependencies([tf.debugging.Assert(holds, ["box"])]):
+                return inside(height, width) + tf.stack([y, x, 0, 0])
+
+        return window
+
+    return window_of
+
+
+def _checked_boxes(boxes, source):
+    boxes = as_host_array(boxes, "boxes")
+    if boxes.shape != (len(source), 4) or boxes.dtype.kind not in "iuf":
+        raise ValueError(
+            f"`boxes` must be ({len(source)}, 4) numbers: x, y, width and "
+            f"height. Received: {boxes.dtype} of shape {boxes.shape}."
+        )
+    is_bad = ~(boxes >= [0, 0, 1, 1]).all(axis=1)
+    if source.dtype != "string":
+        height, width = source.shape[1:3]
+        is_bad |= (boxes[:, :2] + boxes[:, 2:] > [width, height]).any(axis=1)
+    if is_bad.any():
+        first = int(np.argmax(is_bad))
+        raise ValueError(
+            "`boxes` must lie in their images: x and y at least 0, width and "
+            f"height at least 1. Received: {int(is_bad.sum())} outside, the "
+            f"first of image {first}: {boxes[first].tolist()}."
+        )
+    return np.floor(boxes)
+
+
+def _ids(source):
+    if source.dtype != "string":
+        return None
+    names = [name.decode("utf-8", "surrogateescape") for name in source.numpy()]
+    if len(set(names)) < len(names):
+        return None
+    return names_below(names, os.path.dirname(os.path.abspath(names[0])))
 
 
 def _mapped(batches, prepare, source, labels, length, preprocessing):
@@ -223,7 +294,12 @@ def _mapped(batches, prepare, source, labels, length, preprocessing):
         image = tf.cond(
             place < 0,
             lambda: tf.zeros(shape, "uint8"),
-            lambda: prepare(step, place, tf.gather(source, indices[place])),
+            lambda: prepare(
+                step,
+                place,
+                indices[place],
+                tf.gather(source, indices[place]),
+            ),
         )
         return tf.ensure_shape(image, shape), place, indices
 
@@ -280,7 +356,8 @@ def _all_read(names, places, max_pixels):
     )
     message = (
         f"Each file must be an image of at most max_pixels={max_pixels} "
-        "pixels; `gsp.data.readable_images` names the reason. Received:"
+        "pixels that holds its box, if it has one; "
+        "`gsp.data.readable_images` names the reason. Received:"
     )
     unread = tf.boolean_mask(names, is_read == 0)
     return tf.debugging.Assert(
@@ -299,29 +376,32 @@ def _cut(image, preprocessing, window=None):
 def _source(images):
     import tensorflow as tf
 
-    is_array = hasattr(images, "shape")
-    if not is_array or np.dtype(images.dtype).kind in "OSU":
-        names = [n if isinstance(n, bytes) else str(n) for n in images]
+    if isinstance(images, list | tuple):
+        images = [
+            os.fspath(one) if isinstance(one, os.PathLike) else one
+            for one in images
+        ]
+    images = as_host_array(images, "images")
+    if images.dtype.kind == "U" and images.ndim == 1:
+        # A name that is no UTF-8 keeps its bytes.
+        names = np.char.encode(images, "utf-8", "surrogateescape")
         return tf.constant(names, "string")
-    if len(images.shape) != 4 or np.dtype(images.dtype) != np.uint8:
+    if images.ndim != 4 or images.dtype != np.uint8:
         raise ValueError(
             "`images` must be file names or uint8 of shape (num_images, "
             f"height, width, channels). Received: {images.dtype} of shape "
-            f"{tuple(images.shape)}."
+            f"{images.shape}."
         )
     with tf.device("CPU"):
         return tf.convert_to_tensor(images)
 
 
-def _checked_labels(images, labels):
-    """Returns int64 or strings, one for each image."""
-    labels = checked_labels(labels, len(images))
-    if labels.dtype.kind not in "biuU":
-        raise TypeError(
-            "`labels` must be integers or strings. "
-            f"Received: dtype {labels.dtype}."
-        )
-    return labels if labels.dtype.kind == "U" else labels.astype("int64")
+def _codes(labels, length):
+    """Returns integers that every backend holds, and the names of codes."""
+    labels = checked_labels(labels, length)
+    if labels.dtype.kind in "bi" and (labels == labels.astype("int32")).all():
+        return labels, None
+    return label_codes(labels)
 
 
 def _checked_positions(positions, index_batches):

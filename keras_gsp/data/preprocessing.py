@@ -6,12 +6,17 @@ from typing import Any
 import keras
 
 from keras_gsp.data import crops
-from keras_gsp.data.decoding import MAX_PIXELS, cut_array, cut_encoded
+from keras_gsp.data.decoding import (
+    MAX_PIXELS,
+    WHITE,
+    cut_array,
+    cut_encoded,
+)
 from keras_gsp.ops.arguments import check_count, is_integer
 from keras_gsp.ops.tensor import Tensor
 
-# What decides which part of an image is kept, and at which size.
-CUT = "height", "width", "crop_fraction"
+# What decides which pixels an encoder sees.
+CUT = "height", "width", "crop_fraction", "background"
 
 
 @keras.saving.register_keras_serializable("keras_gsp")
@@ -34,6 +39,8 @@ class Preprocessing:
         channels: 3, or 1 for gray values. Default 3.
         max_pixels: largest number of pixels of a file to decode. Default 50
             million.
+        background: color behind transparent pixels of a file: red, green and
+            blue in [0, 255]. Default white.
 
     Raises:
         ValueError: a size above `resize`, or a number out of its range.
@@ -56,10 +63,12 @@ class Preprocessing:
     _: dataclasses.KW_ONLY
     channels: int = 3
     max_pixels: int = MAX_PIXELS
+    background: tuple[int, int, int] = WHITE
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, list):  # as JSON keeps a tuple
-            object.__setattr__(self, "size", tuple(self.size))
+        for name in ("size", "background"):
+            if isinstance(getattr(self, name), list):  # as JSON keeps a tuple
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         sides = self._sides()
         if len(sides) != 2 or not all(is_integer(s, least=1) for s in sides):
             raise ValueError(
@@ -78,6 +87,14 @@ class Preprocessing:
                 f"Received: channels={self.channels}."
             )
         check_count(max_pixels=self.max_pixels)
+        if len(self.background) != 3 or not all(
+            is_integer(value, least=0) and value < 256
+            for value in self.background
+        ):
+            raise ValueError(
+                "`background` must be three integers in [0, 255]. "
+                f"Received: background={self.background}."
+            )
 
     @property
     def height(self) -> int:
@@ -120,6 +137,7 @@ class Preprocessing:
             window or crops.evaluation_window(self.crop_fraction),
             channels=self.channels,
             max_pixels=self.max_pixels,
+            background=self.background,
         )
 
     def cut(self, image: Tensor, window: Any = None) -> Tensor:

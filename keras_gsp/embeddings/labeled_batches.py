@@ -72,6 +72,10 @@ class LabeledBatches:
                 )
             images, labels = batch
             labels = np.asarray(labels)
+            # `evaluation_batches` yields codes of names.
+            names = getattr(self.dataset, "class_names", None)
+            if names is not None:
+                labels = names[labels]
             yield images, checked_labels(labels, len(labels), self.name)
             num_batches += 1
         if not num_batches:

@@ -1,4 +1,4 @@
-"""Query expansion and k-reciprocal re-ranking of embeddings.
+"""k-reciprocal re-ranking of embeddings.
 
 | symbol | name | meaning |
 | --- | --- | --- |
@@ -14,93 +14,8 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
-from keras_gsp.ops.arguments import (
-    check_count,
-    check_interval,
-    check_not_negative,
-)
-
-# Similarities of one block of rows with all items: 64 MB in float32.
-BLOCK_NUMBERS = 2**24
-
-
-def alpha_query_expansion(
-    embeddings: Any,
-    gallery_embeddings: Any = None,
-    *,
-    num_neighbors: int = 10,
-    alpha: float = 3.0,
-) -> np.ndarray:
-    """Expands queries with their nearest gallery items (alpha-QE).
-
-    ```
-    q' = q + sum over the num_neighbors nearest g of max(0, q . g)^alpha g
-    ```
-
-    of l2-normalized embeddings, normalized again. Search the gallery with the
-    result instead of the queries. It improves a good ranking and worsens a
-    bad one: report it beside the plain score.
-
-    Args:
-        embeddings: (queries, size), finite.
-        gallery_embeddings: (gallery, size), finite. Default `None`: the
-            queries are their own gallery; a query is not its own neighbor.
-        num_neighbors: neighbors to add, at least 1; all of a smaller
-            gallery. Default 10.
-        alpha: exponent of their cosine, at least 0; 0 is plain average query
-            expansion. Default 3.
-
-    Returns:
-        (queries, size), rows of length 1, float32 or float64.
-
-    Raises:
-        ValueError: embeddings that are not finite or of different sizes, a
-            row of zeros, or a number out of its range.
-
-    Example:
-
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
-
-    labels = np.repeat(np.arange(8), 6)
-    rng = np.random.default_rng(0)
-    embeddings = np.eye(8)[labels] + 0.3 * rng.normal(size=(48, 8))
-    expanded = gsp.metrics.alpha_query_expansion(embeddings, num_neighbors=3)
-    assert expanded.shape == embeddings.shape
-    ```
-
-    Reference: Radenovic et al., "Fine-tuning CNN image retrieval with no
-    human annotation", 2018, section 3.3.
-    """
-    check_count(num_neighbors=num_neighbors)
-    check_not_negative(alpha=alpha)
-    queries, gallery, is_own = _unit_sides(embeddings, gallery_embeddings)
-    return expanded_queries(queries, gallery, is_own, num_neighbors, alpha)
-
-
-def expanded_queries(
-    queries: np.ndarray,
-    gallery: np.ndarray,
-    is_own: bool,
-    num_neighbors: int = 10,
-    alpha: float = 3.0,
-) -> np.ndarray:
-    """Returns `alpha_query_expansion` of rows of length 1.
-
-    `is_own` says whether query i is gallery item i.
-    """
-    expanded = np.empty_like(queries)
-    for rows, nearest, cosines in _nearest(
-        queries, gallery, num_neighbors + is_own
-    ):
-        weights = np.maximum(cosines, 0) ** alpha
-        if is_own:
-            # The query itself is added below with weight 1.
-            weights[nearest == np.arange(rows.start, rows.stop)[:, None]] = 0
-        expanded[rows] = queries[rows]
-        expanded[rows] += np.einsum("qk,qkd->qd", weights, gallery[nearest])
-    return expanded / np.linalg.norm(expanded, axis=1, keepdims=True)
+from keras_gsp.ops.arguments import check_count, check_interval
+from keras_gsp.ops.neighbors import array_items
 
 
 def k_reciprocal(
@@ -138,7 +53,8 @@ def k_reciprocal(
         (queries, gallery), float32; smaller is nearer.
 
     Raises:
-        ValueError: as `alpha_query_expansion`.
+        ValueError: embeddings that are not finite or of different sizes, a
+            row of zeros, or a number out of its range.
 
     Example:
 
@@ -200,9 +116,7 @@ def reciprocal_distances(
 def _encoding(points, num_neighbors, num_expanded):
     """Returns V of every item, a dict from member to weight."""
     depth = max(num_neighbors, num_expanded - 1) + 1
-    nearest = np.concatenate(
-        [found for _, found, _ in _nearest(points, points, depth)]
-    )
+    nearest = array_items(points)(points, min(depth, len(points)))
     half = max(1, int(np.around(num_neighbors / 2)))
     reciprocal = _reciprocal(nearest, num_neighbors + 1)
     of_half = _reciprocal(nearest, half + 1)
@@ -242,23 +156,6 @@ def _squared_distances(point, points):
     """Returns distances from one item to all, divided by the largest."""
     distances = np.maximum(2 - 2 * (points @ point).astype("float64"), 0)
     return distances / max(float(distances.max()), 1e-12)
-
-
-def _nearest(
-    queries: np.ndarray, gallery: np.ndarray, count: int
-) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Yields blocks of queries, their nearest items and the cosines."""
-    count = min(count, len(gallery))
-    size = max(1, BLOCK_NUMBERS // len(gallery))
-    for start in range(0, len(queries), size):
-        rows = slice(start, min(start + size, len(queries)))
-        cosines = queries[rows] @ gallery.T
-        found = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
-        found.sort(axis=1)
-        values = np.take_along_axis(cosines, found, axis=1)
-        order = np.argsort(-values, axis=1, kind="stable")
-        found = np.take_along_axis(found, order, axis=1)
-        yield rows, found, np.take_along_axis(values, order, axis=1)
 
 
 def _unit_sides(embeddings, gallery_embeddings):

@@ -1,5 +1,6 @@
 """Retrieval scores: how many nearest neighbors are of the query's class."""
 
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -12,14 +13,10 @@ from keras_gsp.embeddings.labeled_embeddings import (
 )
 from keras_gsp.metrics.rankings import positive_ranks, ranks_by_distance
 from keras_gsp.metrics.relevance import Relevance, group_codes
-from keras_gsp.metrics.reranking import (
-    expanded_queries,
-    reciprocal_distances,
-    unit_rows,
-)
+from keras_gsp.metrics.reranking import reciprocal_distances, unit_rows
 from keras_gsp.ops.arguments import check_count, is_integer
 
-RERANKINGS = "alpha_query_expansion", "k_reciprocal"
+RERANKINGS = ("k_reciprocal",)
 
 
 def retrieval_scores(
@@ -59,6 +56,7 @@ def retrieval_scores(
     the GSP paper prints it. Recall@k is the cumulative matching
     characteristic (CMC) of re-identification.
 
+    A gallery that holds copies of queries is scored as it is, with a warning.
     Without a gallery the queries search each other, and each is removed from
     its own ranking by its position: an identical copy elsewhere stays in.
     Equal distances are ordered by position in the gallery, and identical
@@ -92,8 +90,7 @@ def retrieval_scores(
         average_precision: whether to rank the whole gallery for the mAP,
             which takes several times as long. Default `False`.
         reranking: other rankings to score too, with their defaults:
-            `"alpha_query_expansion"`, `"k_reciprocal"`; see the functions of
-            these names. Default none.
+            `("k_reciprocal",)`; see the function of this name. Default none.
         per_class: whether to return the scores of each class too. Default
             `False`.
         per_query: whether to return the scores of each query too, for
@@ -143,7 +140,7 @@ def retrieval_scores(
     check_count(is_optional=True, block_size=block_size)
     if not set(reranking) <= set(RERANKINGS):
         raise ValueError(
-            f"`reranking` must hold names of {RERANKINGS}. "
+            f"`reranking` must be {RERANKINGS} or empty. "
             f"Received: reranking={tuple(reranking)}."
         )
     sides = searched_sides(
@@ -153,6 +150,8 @@ def retrieval_scores(
         gallery_labels,
         may_be_multiple=True,
     )
+    if not sides.is_own_gallery and query_groups is None:
+        _warn_of_copies(sides.embeddings, sides.gallery)
     gallery, relevance = _gallery_and_relevance(
         sides, query_groups, gallery_groups, distractor_embeddings
     )
@@ -168,15 +167,31 @@ def retrieval_scores(
     rows = rows_of(ranked(sides.embeddings, gallery))
     scores = _means(rows, counts)
     if reranking:
-        hits = _reranked_hits(sides, gallery, relevance, ranked)
-        scores["reranked"] = {
-            name: _means(rows_of(hits[name]()), counts) for name in reranking
-        }
+        hits = _reranked_hits(sides, gallery, relevance)
+        scores["reranked"] = {"k_reciprocal": _means(rows_of(hits), counts)}
     if per_class:
         scores["per_class"] = _means_of_classes(sides, rows, counts)
     if per_query:
         scores["per_query"] = rows
     return scores
+
+
+def _warn_of_copies(queries, gallery):
+    """Warns of queries that find themselves: the same rows on both sides."""
+    dtype = np.result_type(queries, gallery)
+    known, own = (
+        [hash(row.tobytes()) for row in rows.astype(dtype) + 0.0]
+        for rows in (gallery, queries)
+    )
+    count = sum(map(set(known).__contains__, own))
+    if count:
+        warnings.warn(
+            f"{count:,} of {len(own):,} queries are at distance 0 to a gallery "
+            "item. Images that are on both sides find themselves: leave them "
+            "out of the gallery, or give no gallery, and each query is removed "
+            "from its own ranking.",
+            stacklevel=3,
+        )
 
 
 def _means_of_classes(sides, rows, counts):
@@ -190,24 +205,14 @@ def _means_of_classes(sides, rows, counts):
     return found
 
 
-def _reranked_hits(sides, gallery, relevance, ranked):
-    """For each re-ranking a function that returns its hits."""
+def _reranked_hits(sides, gallery, relevance):
+    """Yields the hits of k-reciprocal distances."""
     queries = unit_rows(sides.embeddings, "embeddings")
     items = unit_rows(gallery, "gallery_embeddings")
-    is_own = sides.is_own_gallery
-
-    def reciprocal():
-        rows = reciprocal_distances(queries, items, is_own)
-        for query, row in enumerate(rows):
-            if relevance.num_positives[query] > 0:
-                yield ranks_by_distance(row[None], np.array([query]), relevance)
-
-    return {
-        "alpha_query_expansion": lambda: ranked(
-            expanded_queries(queries, items, is_own), items
-        ),
-        "k_reciprocal": reciprocal,
-    }
+    rows = reciprocal_distances(queries, items, sides.is_own_gallery)
+    for query, row in enumerate(rows):
+        if relevance.num_positives[query] > 0:
+            yield ranks_by_distance(row[None], np.array([query]), relevance)
 
 
 def _gallery_and_relevance(sides, query_groups, gallery_groups, distractors):

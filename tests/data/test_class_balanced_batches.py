@@ -51,7 +51,15 @@ def test_classes_and_samples_of_a_batch_are_distinct_and_stand_together():
         assert len(set(batch)) == 28
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_class_of_one_image_is_left_out_of_pairs():
+    labels = labels_of([1, 3, 3])
+    with pytest.warns(UserWarning, match="1 of 3 classes have one image"):
+        batches = drawn(5, labels, 2, 2)
+    assert 0 not in labels[batches]
+    assert 0 in labels[drawn(5, labels, 2, 1)]
+
+
+@pytest.mark.parametrize("count", [2, 3])
 def test_a_small_class_goes_round(count):
     labels = labels_of([count, 8])
     for batch in drawn(20, labels, 2, 7):
@@ -71,7 +79,7 @@ def test_every_set_of_samples_is_equally_likely():
 
 @pytest.mark.parametrize("first_step", [1, 3, 4, 11])
 def test_a_run_goes_on_exactly_at_any_step(first_step):
-    labels = labels_of([2, 3, 4, 5, 6, 7, 1, 2, 3, 4])
+    labels = labels_of([2, 3, 4, 5, 6, 7, 2, 2, 3, 4])
     whole = drawn(20, labels, 3, 2, seed=5)
     rest = drawn(5, labels, 3, 2, seed=5, first_step=first_step)
     np.testing.assert_array_equal(rest, whole[first_step : first_step + 5])
@@ -108,7 +116,7 @@ def test_the_data_set_is_infinite_and_of_known_shape():
 @pytest.mark.parametrize(
     ("labels", "changes", "error", "message"),
     [
-        ([0, 1, 1], {"classes_per_batch": 3}, ValueError, "2 classes.*=3"),
+        ([0, 1] * 2, {"classes_per_batch": 3}, ValueError, "2 classes.*=3"),
         ([], {}, ValueError, r"shape \(0,\)"),
         (np.eye(3), {}, ValueError, r"shape \(3, 3\)"),
         ([0, None], {}, TypeError, "NoneType"),

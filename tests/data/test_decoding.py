@@ -151,13 +151,61 @@ def test_gif_is_refused_with_the_formats_that_are_read(tmp_path):
         gsp.data.decode_image(contents)
 
 
+def clear_pictures():
+    """Files with hidden colors, and what an eye sees on white."""
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 30, 4), "uint8")
+    pixels[:8, :, 3], pixels[8:16, :, 3] = 0, 255
+    clear = Image.fromarray(pixels)
+    color, gray = clear.convert("RGB"), clear.convert("L")
+    palette = gray.convert("P")
+    hidden = tuple(pixels[0, 0, :3].tolist())
+    yield "PNG", encoded(clear, "PNG")
+    yield "gray and alpha", encoded(clear.convert("LA"), "PNG")
+    yield "a palette", encoded(palette, "PNG", transparency=7)
+    yield "one clear color", encoded(color, "PNG", transparency=hidden)
+    yield "turned", encoded(clear, "PNG", orientation=6)
+    yield (
+        "animated",
+        encoded(clear, "PNG", save_all=True, append_images=[clear.rotate(180)]),
+    )
+    yield "lossless WebP", encoded(clear, "WEBP", lossless=True, exact=True)
+    yield "WebP", encoded(clear, "WEBP")
+    yield "opaque lossless WebP", encoded(color, "WEBP", lossless=True)
+    yield "opaque WebP", encoded(color, "WEBP")
+    yield "opaque gray", encoded(gray, "PNG")
+
+
+@pytest.mark.parametrize("background", [(255, 255, 255), (10, 200, 30)])
+def test_hidden_colors_of_transparent_pictures_decide_nothing(background):
+    for name, contents in clear_pictures():
+        picture = ImageOps.exif_transpose(Image.open(io.BytesIO(contents)))
+        picture = picture.convert("RGBA")
+        behind = Image.new("RGBA", picture.size, (*background, 255))
+        expected = Image.alpha_composite(behind, picture).convert("RGB")
+        found = gsp.data.decode_image(contents, background=background)
+        difference = np.abs(found - np.asarray(expected).astype(int))
+        assert difference.max() <= 1, name
+        height, width = found.shape[:2]
+        for channels in (3, 1):
+            cut = gsp.data.Preprocessing(
+                (height, width), None, channels=channels, background=background
+            )
+            read = cut.decode(contents).numpy().astype(int)
+            shown = expected.convert("RGB" if channels == 3 else "L")
+            shown = np.asarray(shown).reshape(read.shape)
+            assert np.abs(read - shown).max() <= 1, (name, channels)
+
+
 def test_an_animated_webp_is_refused():
     # TensorFlow's decoder writes outside its memory with other channels.
     contents = encoded(
         blocks(), "WEBP", save_all=True, append_images=[blocks().rotate(180)]
     )
-    with pytest.raises(ValueError, match="whole image"):
-        gsp.data.decode_image(contents)
+    # One that does not say so is refused too.
+    quiet = contents[:20] + bytes([contents[20] & ~2]) + contents[21:]
+    for one in (contents, quiet):
+        with pytest.raises(ValueError, match="whole image"):
+            gsp.data.decode_image(one)
 
 
 @pytest.mark.parametrize(

@@ -91,11 +91,30 @@ def test_missing_files_of_a_list_are_an_error_or_kept(tmp_path):
         (["file,label", "a/0.jpg,a"], "columns path and label"),
         (["path,label"], "0 rows"),
         (["path,label", "a/0.jpg,"], "line 2"),
+        (["path,label,x", "a/0.jpg,a,1"], "x, y, width, height.*columns x"),
+        (["path,label,x,y,width,height", "a/0.jpg,a,1,2,3,"], "a number in"),
     ],
 )
 def test_bad_lists_are_refused(tmp_path, lines, message):
     with pytest.raises(ValueError, match=message):
         gsp.data.csv_list(write_csv(tmp_path, *lines))
+
+
+def test_a_list_has_boxes_and_says_which_encoding_it_needs(tmp_path):
+    lines = "a/0.jpg,a,1,2,3,4", "b/0.jpg,b,0,0,8,6"
+    file = write_csv(tmp_path, "path,label,x,y,width,height", *lines)
+    found = gsp.data.csv_list(file)
+    assert found.boxes.tolist() == [[1, 2, 3, 4], [0, 0, 8, 6]]
+    assert found.subset([1]).boxes.tolist() == [[0, 0, 8, 6]]
+    file.write_bytes("path,label\na/0.jpg,Häher\n".encode("cp1252"))
+    with pytest.raises(ValueError, match="must be text in UTF-8.*at byte"):
+        gsp.data.csv_list(file)
+
+
+def test_images_outside_of_a_class_folder_are_counted(tmp_path):
+    folder(tmp_path, ["."])
+    with pytest.warns(UserWarning, match="2 of 2 images lie in"):
+        assert gsp.data.image_folder(tmp_path).class_names == (".",)
 
 
 def listed(path, *rows):

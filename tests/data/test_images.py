@@ -1,5 +1,7 @@
 """Training and evaluation images: the same pixels for the same seed."""
 
+import pathlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +9,8 @@ from PIL import Image
 
 import keras_gsp as gsp
 from keras_gsp.data import crops
+from keras_gsp.data.class_balanced_batches import class_table
+from keras_gsp.data.images import _codes, _source
 
 
 def smooth_image(height, width, seed=0):
@@ -104,18 +108,93 @@ def test_labels_follow_their_images():
     batches = gsp.data.augmented_batches(
         pixels, [7, 10**12, 9], index_batches([1, 2]), size=8
     )
-    assert next(iter(batches))[1].numpy().tolist() == [10**12, 9]
+    # Codes, because no backend but TensorFlow's holds 10**12.
+    assert next(iter(batches))[1].numpy().tolist() == [2, 1]
 
 
 def test_evaluation_is_resize_then_center_crop():
     image = smooth_image(50, 80)
-    ours = next(iter(gsp.data.evaluation_batches(image[None])))[0]
+    cut = gsp.data.Preprocessing()
+    batches = gsp.data.evaluation_batches(image[None], preprocessing=cut)
+    ours = next(iter(batches))[0]
     resized = tf.image.resize(image, (256, round(256 * 80 / 50)))
     left = (resized.shape[1] - 227) // 2
     theirs = resized[14 : 14 + 227, left : left + 227]
     # One interpolation instead of two, and the window is whole pixels.
     error = np.abs(tf.cast(ours, "float32") - theirs)
     assert error.mean() < 2
+
+
+def test_a_picture_of_ones_own_is_not_cropped():
+    image = smooth_image(50, 80)[None]
+    (ours,) = gsp.data.evaluation_batches(image, size=20).as_numpy_iterator()
+    whole = gsp.data.Preprocessing(20, None).cut(image[0])
+    np.testing.assert_array_equal(ours[0], whole)
+
+
+@pytest.mark.parametrize("resize", [None, 30])
+def test_boxes_are_cropped_like_pictures_of_their_own(tmp_path, resize):
+    image = smooth_image(60, 80)
+    Image.fromarray(image).save(tmp_path / "a.png")
+    boxes = [[10, 20, 40, 30], [0, 0, 80, 60]]
+    cut = gsp.data.Preprocessing(24, resize)
+    expected = [cut.cut(image[y : y + h, x : x + w]) for x, y, w, h in boxes]
+    for images in ([tmp_path / "a.png"] * 2, np.stack([image] * 2)):
+        (found,) = gsp.data.evaluation_batches(
+            images, preprocessing=cut, boxes=boxes
+        ).as_numpy_iterator()
+        np.testing.assert_array_equal(found, np.stack(expected))
+
+
+def test_a_box_outside_its_picture_is_refused_by_name(files):
+    boxes = [[0, 0, 80, 60], [50, 0, 31, 60]]
+    with pytest.raises(ValueError, match=r"first of image 1: \[50, 0, 31"):
+        gsp.data.evaluation_batches(
+            np.zeros((2, 60, 80, 3), "uint8"), boxes=boxes
+        )
+    batches = gsp.data.evaluation_batches(files[:2], boxes=boxes)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="box.*gray.jpg"):
+        list(batches)
+    for wrong in ([[0, 0, 9]] * 2, [[0, 0, 0, 9]] * 2, [[-1, 0, 9, 9]] * 2):
+        with pytest.raises(ValueError, match="`boxes` must"):
+            gsp.data.evaluation_batches(files[:2], boxes=wrong)
+
+
+def test_batches_carry_the_paths_of_their_files(files, tmp_path):
+    batches = gsp.data.evaluation_batches(files[:2])
+    assert batches.ids == ["color.jpg", "gray.jpg"]
+    assert gsp.data.evaluation_batches(files[:1] * 2).ids is None
+    assert gsp.data.evaluation_batches(np.zeros((1, 4, 4, 3), "u1")).ids is None
+
+
+def foreign(values):
+    """The same column in the types of other libraries."""
+    pandas = pytest.importorskip("pandas")
+    yield from (list(values), tuple(values), np.array(values))
+    yield np.array(values, object)
+    yield pandas.Series(values, index=range(7, 7 + len(values)))
+    yield tf.constant(values)
+    if isinstance(values[0], str):
+        yield pandas.Series(values, dtype="string")
+        yield pandas.Series(values, dtype="category")
+        yield np.array(values).astype("S")
+        return
+    for dtype in ("uint8", "int32", "uint64", "float64"):
+        yield np.array(values, dtype)
+
+
+def test_paths_and_labels_of_every_library_are_read_alike(files):
+    # What the entry points do with them first; a pipeline each takes long.
+    for paths in (*foreign(files), [*map(pathlib.Path, files)]):
+        found = _source(paths).numpy().tolist()
+        assert found == [file.encode() for file in files], type(paths)
+    expected = [1, 0, 1, 0, 0, 0, 0]
+    for labels in (*foreign([*"dcdcccc"]), *foreign(expected)):
+        codes, _ = _codes(labels, 7)
+        assert codes.tolist() == expected, type(labels)
+        order, counts = class_table(labels)
+        assert counts.tolist() == [5, 2], type(labels)
+        assert order.tolist() == [1, 3, 4, 5, 6, 0, 2], type(labels)
 
 
 def test_evaluation_keeps_order_and_the_short_last_batch():
@@ -194,8 +273,8 @@ def test_labels_may_be_strings_and_paths_an_array(files):
     evaluated = gsp.data.evaluation_batches(
         np.array(files), names.tolist(), size=8, resize=8
     )
-    (found,) = [labels for _, labels in evaluated]
-    assert [name.decode() for name in found.numpy()] == names.tolist()
+    (found,) = [labels.numpy() for _, labels in evaluated]
+    assert evaluated.class_names[found].tolist() == names.tolist()
     trained = gsp.data.augmented_batches(
         np.array(files, object), names, index_batches([0, 6, 1]), size=8
     )
@@ -252,5 +331,5 @@ def test_batches_have_known_shapes_and_a_known_number():
 
 @pytest.mark.parametrize("labels", [[0.5, 1.0], [None, 1]])
 def test_labels_of_another_kind_are_refused(labels):
-    with pytest.raises(TypeError, match="`labels` must be"):
+    with pytest.raises((TypeError, ValueError), match="`labels` must be"):
         gsp.data.evaluation_batches(np.zeros((2, 8, 8, 3), "uint8"), labels)

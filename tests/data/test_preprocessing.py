@@ -71,6 +71,7 @@ def test_gray_values_have_one_channel():
         ({"size": 300}, "size=300, resize=256"),
         ({"channels": 4}, "channels=4"),
         ({"max_pixels": 0}, "max_pixels=0"),
+        ({"background": (0, 0, 256)}, r"background=\(0, 0, 256\)"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):

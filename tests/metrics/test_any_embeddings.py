@@ -71,12 +71,8 @@ def test_verification_scores_are_shares_and_reranking_is_finite(kind):
         for name, value in (found or {}).items():
             assert np.isfinite(value), name
             assert name.startswith("num") or 0.0 <= value <= 1.0, name
-        for rerank in (
-            gsp.metrics.alpha_query_expansion,
-            gsp.metrics.k_reciprocal,
-        ):
-            found = refused_or(lambda r=rows, rerank=rerank: rerank(r))
-            assert found is None or not np.isnan(found).any()
+        found = refused_or(lambda r=rows: gsp.metrics.k_reciprocal(r))
+        assert found is None or not np.isnan(found).any()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +80,6 @@ def test_verification_scores_are_shares_and_reranking_is_finite(kind):
     [
         gsp.metrics.retrieval_scores,
         gsp.metrics.verification_scores,
-        lambda rows, labels: gsp.metrics.alpha_query_expansion(rows),
         lambda rows, labels: gsp.metrics.k_reciprocal(rows),
     ],
 )

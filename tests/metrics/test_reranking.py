@@ -1,14 +1,9 @@
-"""Query expansion and k-reciprocal re-ranking against slow loops."""
+"""k-reciprocal re-ranking against slow loops."""
 
 import numpy as np
 import pytest
 
-from keras_gsp.metrics import (
-    alpha_query_expansion,
-    k_reciprocal,
-    reranking,
-    retrieval_scores,
-)
+from keras_gsp.metrics import k_reciprocal, retrieval_scores
 
 
 def noisy_set(seed, count=40, classes=6, size=8, noise=0.35):
@@ -20,25 +15,6 @@ def noisy_set(seed, count=40, classes=6, size=8, noise=0.35):
 
 def unit(points):
     return points / np.linalg.norm(points, axis=1, keepdims=True)
-
-
-@pytest.mark.parametrize("has_gallery", [True, False])
-@pytest.mark.parametrize("alpha", [0.0, 3.0])
-def test_expansion_equals_the_loop_over_neighbors(has_gallery, alpha):
-    points, _ = noisy_set(0)
-    gallery = noisy_set(1)[0] if has_gallery else None
-    found = alpha_query_expansion(points, gallery, num_neighbors=4, alpha=alpha)
-    queries, others = unit(points), unit(gallery if has_gallery else points)
-    for i, query in enumerate(queries):
-        cosines = [
-            -np.inf if not has_gallery and i == j else query @ other
-            for j, other in enumerate(others)
-        ]
-        total = query.copy()
-        for j in np.argsort(cosines)[::-1][:4]:
-            total += max(cosines[j], 0) ** alpha * others[j]
-        expected = total / np.linalg.norm(total)
-        np.testing.assert_allclose(found[i], expected, atol=1e-12)
 
 
 def slow_k_reciprocal(points, k1, k2, weight):
@@ -94,15 +70,6 @@ def test_k_reciprocal_equals_the_sets_and_sums(k2, weight):
     np.testing.assert_allclose(apart, expected[:10, 10:], atol=1e-6)
 
 
-def test_blocks_change_nothing(monkeypatch):
-    points, _ = noisy_set(3)
-    expected = alpha_query_expansion(points), k_reciprocal(points)
-    monkeypatch.setattr(reranking, "BLOCK_NUMBERS", 100)
-    found = alpha_query_expansion(points), k_reciprocal(points)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
-
-
 @pytest.mark.parametrize("has_gallery", [True, False])
 def test_reranked_scores_are_those_of_the_functions(has_gallery):
     points, labels = noisy_set(0, count=50)
@@ -111,7 +78,7 @@ def test_reranked_scores_are_those_of_the_functions(has_gallery):
     if has_gallery:
         gallery = {"gallery_embeddings": others, "gallery_labels": other_labels}
         functions = (points, others)
-    names = "k_reciprocal", "alpha_query_expansion"
+    names = ("k_reciprocal",)
     found = retrieval_scores(points, labels, reranking=names, **gallery)
     reranked = found.pop("reranked")
     # Beside the plain scores and not instead.
@@ -124,37 +91,23 @@ def test_reranked_scores_are_those_of_the_functions(has_gallery):
     hits = searched[distances.argmin(axis=1)] == labels
     scores = reranked["k_reciprocal"]
     assert scores["precision_at_1"] == pytest.approx(np.mean(hits))
-    if has_gallery:
-        expected = retrieval_scores(
-            alpha_query_expansion(points, others),
-            labels,
-            gallery_embeddings=unit(others),
-            gallery_labels=other_labels,
-        )
-        assert reranked["alpha_query_expansion"] == expected
 
 
 POINTS = np.eye(4)
 
 
 @pytest.mark.parametrize(
-    ("function", "options", "message"),
+    ("options", "message"),
     [
-        (alpha_query_expansion, {"num_neighbors": 0}, "num_neighbors=0"),
-        (alpha_query_expansion, {"alpha": -1.0}, "alpha=-1.0"),
-        (k_reciprocal, {"num_neighbors": 0}, "num_neighbors=0"),
-        (k_reciprocal, {"num_expanded": 0}, "num_expanded=0"),
-        (k_reciprocal, {"distance_weight": 1.5}, "distance_weight=1.5"),
-        (k_reciprocal, {"gallery_embeddings": POINTS[:, :3]}, "4 and 3"),
-        (
-            alpha_query_expansion,
-            {"gallery_embeddings": 0 * POINTS},
-            "4 rows of zeros",
-        ),
+        ({"num_neighbors": 0}, "num_neighbors=0"),
+        ({"num_expanded": 0}, "num_expanded=0"),
+        ({"distance_weight": 1.5}, "distance_weight=1.5"),
+        ({"gallery_embeddings": POINTS[:, :3]}, "4 and 3"),
+        ({"gallery_embeddings": 0 * POINTS}, "4 rows of zeros"),
     ],
 )
-def test_bad_input_is_refused(function, options, message):
+def test_bad_input_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        function(POINTS, **options)
+        k_reciprocal(POINTS, **options)
     with pytest.raises(ValueError, match="qe"):
         retrieval_scores(POINTS, [0, 0, 1, 1], reranking=("qe",))

@@ -1,5 +1,7 @@
 """retrieval_scores against explicit loops over queries and ranks."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 import keras_gsp as gsp
 from keras_gsp.metrics import rankings
 from keras_gsp.metrics.retrieval import retrieval_scores
+from keras_gsp.ops import neighbors
 
 NAMES = ["precision_at_1", "precision_at_r", "map_at_r"]
 
@@ -88,17 +91,22 @@ def scores_of_loops(points, labels, *, recall_at=(1, 2), **options):
 
 # How a ranking is made depends on sizes; these reach each way with few items.
 WAYS = {
-    "exact bounds": {"SAMPLE_ITEMS": 10**6, "DEEP_SHARE": 1},
-    "guessed bounds": {"SAMPLE_ITEMS": 16, "DEEP_SHARE": 1},
-    "many equals": {"SAMPLE_ITEMS": 16, "DEEP_SHARE": 1, "CROWD": -5000},
-    "sorted": {"DEEP_SHARE": 10**6},
+    "on the host": {"rankings.DEEP_SHARE": 1},
+    "on an accelerator": {
+        "rankings.DEEP_SHARE": 1,
+        "neighbors.has_accelerator": lambda: True,
+        "neighbors.DEVICE_LEAST_WORK": 0,
+    },
+    "sorted": {"rankings.DEEP_SHARE": 10**6},
 }
 
 
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
     for name, value in WAYS[request.param].items():
-        monkeypatch.setattr(rankings, name, value)
+        room, name = name.split(".")
+        module = {"rankings": rankings, "neighbors": neighbors}[room]
+        monkeypatch.setattr(module, name, value)
     return request.param
 
 
@@ -147,27 +155,6 @@ def test_every_way_to_rank_orders_equals_by_position(way):
     assert far == pytest.approx(scores, abs=1e-12)
 
 
-@pytest.mark.parametrize("rank", [1, 2])
-def test_a_query_with_too_few_candidates_is_searched_again(rank, monkeypatch):
-    def bounds(self, rows):
-        nearness = self.left[rows] @ self.sample.T
-        return rankings._nth_largest(nearness, rank) - self.slack
-
-    monkeypatch.setattr(rankings, "SAMPLE_ITEMS", 16)
-    monkeypatch.setattr(rankings, "DEEP_SHARE", 1)
-    monkeypatch.setattr(rankings._Search, "_sampled_bounds", bounds)
-    given = random_set(0, count=130, classes=12)
-    scores_of_loops(*given, recall_at=(8,))
-
-
-def test_queries_with_many_equal_items_are_sorted_whole(monkeypatch):
-    monkeypatch.setattr(rankings, "SAMPLE_ITEMS", 16)
-    monkeypatch.setattr(rankings, "CROWD", -200)
-    points, labels = random_set(0, count=240, classes=60, size=2)
-    points[::2] = points[0]
-    scores_of_loops(points, labels)
-
-
 @pytest.mark.parametrize("has_gallery", [True, False])
 def test_items_of_the_query_and_its_camera_are_left_out(way, has_gallery):
     given = random_set(0, count=110, classes=15)
@@ -185,6 +172,18 @@ def test_distractors_are_found_and_never_right(way):
     distractors = random_set(7, count=50)[0]
     scores = scores_of_loops(*given, distractor_embeddings=distractors)
     assert scores["map_at_r"] < retrieval_scores(*given)["map_at_r"]
+
+
+def test_queries_that_are_in_the_gallery_are_counted_in_a_warning():
+    points, labels = random_set(0)
+    others, more = random_set(1, count=20)
+    both = gallery(np.vstack([others, points[:7]]), np.append(more, labels[:7]))
+    with pytest.warns(UserWarning, match="7 of 60 queries are at distance 0"):
+        retrieval_scores(points, labels, **both)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        retrieval_scores(points, labels, **gallery(others, more))
+        scores_of_loops(points, labels)
 
 
 def test_distractors_stand_behind_equal_gallery_items():

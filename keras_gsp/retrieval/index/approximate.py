@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.retrieval.index.exact import GalleryIndex
-from keras_gsp.retrieval.index.nearest import (
+from keras_gsp.ops.neighbors import (
+    PRODUCT_NUMBERS,
     SPARE_CANDIDATES,
-    VECTOR_NUMBERS,
 )
+from keras_gsp.retrieval.index.exact import GalleryIndex
 
 # A filter that passes at most this many items is searched exactly.
 FEW_SELECTED = 50_000
@@ -52,7 +52,7 @@ class ApproximateIndex(GalleryIndex):
         needed = max(shown + 1 + SPARE_CANDIDATES, self._num_rescored(shown))
         needed = min(needed, num_passing)
         asked = -(-needed * self._num_rows // num_passing)
-        step = max(1, VECTOR_NUMBERS // asked)
+        step = max(1, PRODUCT_NUMBERS // asked)
         parts = [
             self._passing(queries[i : i + step], asked, needed, places, options)
             for i in range(0, len(queries), step)

@@ -11,14 +11,12 @@ from keras_gsp.data.images import evaluation_batches
 from keras_gsp.data.preprocessing import Preprocessing, agreed, preprocessing_of
 from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.models.truncated import truncate_encoder
-from keras_gsp.retrieval.index.gallery import Gallery, checked_items
-from keras_gsp.retrieval.index.nearest import (
-    SPARE_CANDIDATES,
-    VECTOR_NUMBERS,
-    block_rows,
-    nearest_rows,
+from keras_gsp.ops.neighbors import (
+    PRODUCT_NUMBERS,
+    NearestItems,
     ordered_exactly,
 )
+from keras_gsp.retrieval.index.gallery import Gallery, checked_items
 from keras_gsp.retrieval.index.saved_gallery import (
     read_gallery,
     save_gallery,
@@ -196,10 +194,14 @@ class GalleryIndex(SearchIndex):
     def _found(self, queries, k, excluded, where):
         gallery = self.gallery
         # One more than asked for, because one item may be excluded.
-        num_kept = min(k + 1 + SPARE_CANDIDATES, len(gallery))
-        rows = block_rows(len(queries))
-        blocks = gallery.centered_blocks(rows, gallery.selected(where))
-        candidates = nearest_rows(queries - gallery.origin, blocks, num_kept)
+        num_kept = min(k + 1, len(gallery))
+        selected = gallery.selected(where)
+        nearest = NearestItems(
+            lambda rows: gallery.centered_blocks(rows, selected),
+            gallery.vectors,
+            gallery.origin,
+        )
+        candidates = nearest(queries, num_kept)
         distances, indices = self._ranked(queries, candidates, excluded)
         return self._neighbors_at(distances, indices, k)
 
@@ -214,7 +216,7 @@ class GalleryIndex(SearchIndex):
         places = self.gallery.positions_of(excluded)
         places = np.where(places < 0, -2, places)  # -1 is no candidate
         numbers = candidates.shape[1] * queries.shape[1]
-        step = max(1, VECTOR_NUMBERS // numbers)
+        step = max(1, PRODUCT_NUMBERS // numbers)
         parts = []
         for start in range(0, len(queries), step):
             some = slice(start, start + step)

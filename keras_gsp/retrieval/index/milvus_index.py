@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.ops.extras import needed
+from keras_gsp.ops.neighbors import SPARE_CANDIDATES
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.gallery import check_fits, checked_ids
-from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES
 from keras_gsp.retrieval.index.search_index import (
     KEPT,
     Items,
@@ -319,7 +319,7 @@ class MilvusIndex(SearchIndex):
 def _ranked(query, hits, excluded):
     """Sorts a query's hits: tuples (exact distance, id, label)."""
     hits = [hit for hit in hits if hit["id"] != excluded]
-    rows = np.array([hit["entity"]["embedding"] for hit in hits], "float32")
+    rows = np.array([hit["entity"]["embedding"] for hit in hits], "float64")
     differences = rows.reshape(len(hits), len(query)) - query
     squares = np.einsum("hs,hs->h", differences, differences)
     return sorted(

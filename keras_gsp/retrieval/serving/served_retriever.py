@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from keras_gsp.data.crops import evaluation_window
 from keras_gsp.data.decoding import cut_encoded, num_pixels
+from keras_gsp.ops.neighbors import SPARE_CANDIDATES, rows_alike
 from keras_gsp.ops.tensor import Tensor
 from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import GalleryIndex
-from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES, rows_alike
 from keras_gsp.retrieval.index.scann_index import ScannIndex, import_scann
 from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.retrieval.serving.binary_codes import BinaryCodes

@@ -4,8 +4,9 @@ import keras
 import numpy as np
 import pytest
 
+from keras_gsp.ops import neighbors
 from keras_gsp.retrieval import ExactIndex
-from keras_gsp.retrieval.index import exact, nearest, saved_gallery
+from keras_gsp.retrieval.index import exact, saved_gallery
 from tests.retrieval.index.test_indexes import (
     filled,
     is_sorted,
@@ -17,9 +18,9 @@ from tests.retrieval.index.test_indexes import (
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(exact, "block_rows", lambda _: 17)
-    monkeypatch.setattr(exact, "VECTOR_NUMBERS", 1000)
-    monkeypatch.setattr(nearest, "QUERY_ROWS", 4)
+    monkeypatch.setattr(neighbors, "_block_rows", lambda _: 17)
+    monkeypatch.setattr(exact, "PRODUCT_NUMBERS", 1000)
+    monkeypatch.setattr(neighbors, "QUERY_ROWS", 4)
 
 
 @pytest.mark.parametrize("num_parts", [1, 3])
@@ -37,7 +38,7 @@ def test_blocks_give_what_sorting_all_gives(num_parts, small_blocks):
 @pytest.mark.parametrize("block", [50, 4096])
 @pytest.mark.parametrize("step", [1, 3])
 def test_ties_across_blocks_are_in_order(block, step, monkeypatch):
-    monkeypatch.setattr(exact, "block_rows", lambda _: block)
+    monkeypatch.setattr(neighbors, "_block_rows", lambda _: block)
     rng = np.random.default_rng(0)
     distinct = rng.normal(size=(4, 33)).astype("float32")
     rows = distinct[rng.integers(4, size=903)]

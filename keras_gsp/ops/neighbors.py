@@ -1,0 +1,338 @@
+"""Exact nearest neighbors in bounded memory, on the host or an accelerator.
+
+Products in float32 propose candidates: all items whose nearness is within the
+rounding of the last wanted one. Distances in float64 order those that rounding
+might confuse, equal ones by position. So the result does not depend on where
+and in which blocks the products were computed.
+
+| symbol | name | meaning |
+| --- | --- | --- |
+| q.r - |r|^2 / 2 | `nearness` | larger is nearer, for one query |
+| 3/2 eps (d + 4) (|q| + D)^2 | `slack` | twice its rounding, D the distance |
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+# Rows of the gallery, half their squared lengths and their rising positions.
+Block = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+# Queries compared at once, and numbers of one product (64 MB in float32) or of
+# the vectors in float64 that are compared exactly.
+QUERY_ROWS = 512
+PRODUCT_NUMBERS = 2**24
+# On an accelerator; a smaller search (in multiplications) or a larger gallery
+# (in numbers) stays on the host.
+DEVICE_QUERIES = 4096
+DEVICE_ROWS = 2**16
+DEVICE_LEAST_WORK = 2**33
+DEVICE_MOST_NUMBERS = 2**31
+# Candidates kept beyond those wanted where a search only keeps a fixed number.
+SPARE_CANDIDATES = 16
+# Items in a group whose nearest member counts for the bound.
+GROUP_ITEMS = 16
+# Queries with more than CROWD candidates per wanted item (ties) wait.
+CROWD = 32
+# BLAS multiplies several rows at once and the last few one by one, which rounds
+# differently; an export, which keeps few candidates, pads its gallery.
+ROWS_ALIKE = 64
+
+
+class NearestItems:
+    """Finds the nearest gallery items of queries exactly.
+
+    Args:
+        blocks: function from a number of rows to an iterable of blocks of at
+            most so many: rows (rows, size) from `origin`, float32, half their
+            squared lengths, and their positions, which rise.
+        vectors: function from positions to the items' vectors, which decide.
+        origin: (size,), subtracted from queries before products; the middle
+            of the data keeps rounding small. Default `None`: zeros.
+    """
+
+    def __init__(
+        self,
+        blocks: Callable[[int], Iterable[Block]],
+        vectors: Callable[[np.ndarray], np.ndarray],
+        origin: np.ndarray | None = None,
+    ) -> None:
+        self._blocks, self._vectors, self._origin = blocks, vectors, origin
+        self._on_device: list[tuple[Any, ...]] | None = None
+        self._num_numbers = 0
+
+    def __call__(self, queries: np.ndarray, count: int) -> np.ndarray:
+        """Returns positions (queries, count), the nearest first.
+
+        Equal distances are ordered by position; -1 where there are no more
+        items.
+        """
+        found = np.full((len(queries), count), -1)
+        uses_device = self._uses_device(queries)
+        step = DEVICE_QUERIES if uses_device else QUERY_ROWS
+        for start in range(0, len(queries), step):
+            some = slice(start, start + step)
+            rows = np.arange(len(queries))[some]
+            if uses_device:
+                rows = self._of_device(queries, rows, count, found)
+            for first in range(0, len(rows), QUERY_ROWS):
+                self._of_host(
+                    queries, rows[first : first + QUERY_ROWS], count, found
+                )
+        return found
+
+    def _of_host(self, queries, rows, count, found):
+        """Writes the items of some queries into `found`."""
+        own, lengths = self._centered(queries[rows])
+        # The nearest members of disjoint groups: the last of them bounds the
+        # last wanted item, whatever the groups are.
+        best = np.full((len(rows), count), -np.inf, "float32")
+        totals = np.zeros(len(rows), "int64")
+        limit = CROWD * count + 1024
+        parts = []
+        for block, halves, positions in self._blocks(_block_rows(len(rows))):
+            nearness = own @ block.T
+            nearness -= halves
+            best = _largest(best, _nearest_of_groups(nearness, count))
+            bounds = _bounds(best[:, -1], lengths, own.shape[1])
+            is_near = nearness >= bounds[:, None]
+            totals += np.count_nonzero(is_near, axis=1)
+            is_near[totals > limit] = False
+            # Many times faster than `nonzero` of two axes.
+            flat = np.flatnonzero(is_near)
+            owners, columns = np.divmod(flat, nearness.shape[1])
+            values = nearness.reshape(-1)[flat]
+            parts.append((owners, positions[columns], values))
+        if not parts:
+            return
+        bounds = _bounds(best[:, -1], lengths, own.shape[1])
+        is_crowded = totals > limit
+        owners, items, values = map(np.concatenate, zip(*parts, strict=True))
+        kept = (values >= bounds[owners]) & ~is_crowded[owners]
+        self._order(
+            queries, rows, owners[kept], items[kept], values[kept], found
+        )
+        crowded = np.flatnonzero(is_crowded)
+        step = max(1, PRODUCT_NUMBERS // max(1, totals.max()) // 4)
+        for start in range(0, len(crowded), step):
+            some = crowded[start : start + step]
+            self._order_crowd(
+                queries, rows[some], own[some], bounds[some], found
+            )
+
+    def _order(self, queries, rows, owners, items, values, found):
+        """Orders candidates: by nearness where rounding cannot confuse them."""
+        own, lengths = self._centered(queries[rows])
+        order = np.lexsort((-values, owners))
+        owners, items, values = owners[order], items[order], values[order]
+        slack = values - _bounds(values, lengths[owners], own.shape[1])
+        is_near = np.diff(values, append=-np.inf) >= -slack
+        is_near &= np.diff(owners, append=-1) == 0
+        is_measured = np.zeros(len(rows), bool)
+        is_measured[owners[is_near]] = True
+        measured = np.flatnonzero(is_measured[owners])
+        keys = -values.astype("float64")
+        keys[measured] = self._squares(
+            queries, rows[owners[measured]], items[measured]
+        )
+        order = np.lexsort((items, keys, owners))
+        owners, items = owners[order], items[order]
+        ranks = np.arange(len(owners)) - np.searchsorted(owners, owners)
+        wanted = ranks < found.shape[1]
+        found[rows[owners[wanted]], ranks[wanted]] = items[wanted]
+
+    def _order_crowd(self, queries, rows, own, bounds, found):
+        """Orders very many candidates, which are often copies of few."""
+        items = []
+        for block, halves, positions in self._blocks(_block_rows(len(rows))):
+            nearness = own @ block.T
+            nearness -= halves
+            items.append(positions[(nearness >= bounds[:, None]).any(axis=0)])
+        items = np.concatenate(items)
+        first, copies = distinct_rows(self._vectors(items))
+        for row in rows:
+            pairs = np.broadcast_to(row, first.shape), items[first]
+            squares = self._squares(queries, *pairs)[copies]
+            order = np.argsort(squares, kind="stable")[: found.shape[1]]
+            found[row, : len(order)] = items[order]
+
+    def _squares(self, queries, rows, items):
+        """Squared distances of pairs in float64."""
+        squares = np.empty(len(items))
+        step = max(1, PRODUCT_NUMBERS // 8 // queries.shape[1])
+        for start in range(0, len(items), step):
+            some = slice(start, start + step)
+            vectors = self._vectors(items[some])
+            squares[some] = _squared_gaps(queries[rows[some]], vectors)
+        return squares
+
+    def _centered(self, queries):
+        """Queries from the origin in float32, and their lengths."""
+        if self._origin is not None:
+            queries = queries - self._origin
+        own = queries.astype("float32", copy=False)
+        return own, np.linalg.norm(own.astype("float64"), axis=1)
+
+    def _uses_device(self, queries):
+        """Whether an accelerator holds the gallery and the search is large."""
+        if not has_accelerator():
+            return False
+        if self._on_device is None:
+            self._on_device = []
+            for block, halves, positions in self._blocks(DEVICE_ROWS):
+                self._num_numbers += block.size
+                if self._num_numbers > DEVICE_MOST_NUMBERS:
+                    self._on_device = []
+                    break
+                held = block, halves, positions.astype("int32")
+                self._on_device.append(tuple(map(ops.convert_to_tensor, held)))
+        work = len(queries) * self._num_numbers
+        return bool(self._on_device) and work >= DEVICE_LEAST_WORK
+
+    def _of_device(self, queries, rows, count, found):
+        """As `_of_host`; returns the queries that may have more candidates."""
+        own, lengths = self._centered(queries[rows])
+        # Few different numbers, because each is compiled.
+        num_kept = 1 << int(count + SPARE_CANDIDATES - 1).bit_length()
+        left = ops.convert_to_tensor(own)
+        values = items = None
+        held, total = self._on_device, 0
+        for block, halves, positions in held:
+            total += len(positions)
+            nearness = ops.matmul(left, ops.transpose(block)) - halves
+            top = ops.top_k(nearness, min(num_kept, nearness.shape[1]))
+            places = ops.take(positions, top[1])
+            if values is not None:
+                values = ops.concatenate([values, top[0]], axis=1)
+                places = ops.concatenate([items, places], axis=1)
+                top = ops.top_k(values, min(num_kept, values.shape[1]))
+                places = ops.take_along_axis(places, top[1], axis=1)
+            values, items = top[0], places
+        values, items = map(ops.convert_to_numpy, (values, items))
+        last = values[:, min(count, total) - 1]
+        bounds = _bounds(last, lengths, own.shape[1])
+        is_open = (values[:, -1] >= bounds) & (num_kept < total)
+        owners, columns = np.nonzero(values >= bounds[:, None])
+        kept = ~is_open[owners]
+        owners, columns = owners[kept], columns[kept]
+        places = items[owners, columns].astype("int64")
+        self._order(
+            queries, rows, owners, places, values[owners, columns], found
+        )
+        return rows[is_open]
+
+
+def array_items(gallery: np.ndarray) -> NearestItems:
+    """Returns the search in a gallery (items, size) that is an array.
+
+    Its values are near 1 in size, and their middle is near the origin.
+    """
+    squares = np.einsum("rs,rs->r", gallery, gallery, dtype="float64")
+    halves = (squares / 2).astype("float32")
+
+    def blocks(num_rows):
+        for start in range(0, len(gallery), num_rows):
+            some = slice(start, start + num_rows)
+            rows = gallery[some].astype("float32", copy=False)
+            yield rows, halves[some], np.arange(start, start + len(rows))
+
+    return NearestItems(blocks, gallery.__getitem__)
+
+
+def has_accelerator() -> bool:
+    """Whether Keras's backend computes on something else than the CPU."""
+    match keras.backend.backend():
+        case "jax":
+            import jax
+
+            return jax.default_backend() != "cpu"
+        case "tensorflow":
+            import tensorflow as tf
+
+            return bool(tf.config.list_logical_devices("GPU"))
+        case "torch":
+            import torch
+
+            return torch.cuda.is_available()
+    return False
+
+
+def ordered_exactly(
+    queries: np.ndarray,
+    vectors: np.ndarray,
+    indices: np.ndarray,
+    excluded: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Orders candidates by exact distance, then by index.
+
+    `vectors` (queries, candidates, size) are those of `indices`, -1 for none;
+    `excluded` is one index to leave out for each query. Returns distances in
+    float32 and indices, infinity and -1 for none.
+    """
+    indices = np.where(indices == excluded[:, None], -1, indices)
+    squares = _squared_gaps(queries[:, None, :], vectors)
+    distances = np.where(indices < 0, np.inf, np.sqrt(squares))
+    order = np.lexsort((indices, distances), axis=1)
+    return (
+        np.take_along_axis(distances, order, axis=1).astype("float32"),
+        np.take_along_axis(indices, order, axis=1),
+    )
+
+
+def distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns positions of the distinct rows, and which of them each row is."""
+    rows = np.ascontiguousarray(rows + 0.0)  # -0.0 becomes 0.0
+    whole = rows.view(np.dtype((np.void, rows.strides[0]))).reshape(-1)
+    _, first, places = np.unique(whole, return_index=True, return_inverse=True)
+    return first, places.reshape(-1)
+
+
+def rows_alike(
+    rows: np.ndarray, half_squares: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pads to a multiple of `ROWS_ALIKE` rows, infinitely far away."""
+    added = -len(rows) % ROWS_ALIKE
+    return (
+        np.pad(rows, ((0, added), (0, 0))),
+        np.pad(half_squares, (0, added), constant_values=np.inf),
+    )
+
+
+def _block_rows(num_queries):
+    return min(PRODUCT_NUMBERS // num_queries, 2**16)
+
+
+def _bounds(values, lengths, size):
+    """The nearness that rounding may have made of one that is as large."""
+    squares = np.maximum(np.square(lengths) - 2.0 * values, 0)
+    reach = lengths + np.sqrt(squares)
+    slack = 1.5 * np.finfo("float32").eps * (size + 4) * np.square(reach)
+    bounds = values - np.where(np.isfinite(slack), slack, 0)
+    return np.nextafter(bounds.astype("float32"), np.float32(-np.inf))
+
+
+def _nearest_of_groups(nearness, count):
+    """The largest of each group of columns, (queries, groups)."""
+    num_columns = nearness.shape[1]
+    # Many more groups than wanted items: few have two of them. A group's
+    # columns lie far apart, for galleries in the order of their classes.
+    size = max(1, min(GROUP_ITEMS, num_columns // (4 * count)))
+    num_groups = num_columns // size
+    grouped = nearness[:, : num_groups * size]
+    return grouped.reshape(len(nearness), size, num_groups).max(axis=1)
+
+
+def _largest(best, values):
+    """The largest of both, as many as `best` has columns, the least last."""
+    count = best.shape[1]
+    both = np.concatenate([best, values], axis=1)
+    place = both.shape[1] - count
+    return np.partition(both, place, axis=1)[:, place:][:, ::-1]
+
+
+def _squared_gaps(points, others):
+    gaps = others.astype("float64") - points
+    return np.einsum("...s,...s->...", gaps, gaps)
