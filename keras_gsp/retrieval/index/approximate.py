@@ -1,15 +1,15 @@
 """Approximate search: an engine proposes candidates, exact distances rank."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from keras_gsp.ops.neighbors import (
-    PRODUCT_NUMBERS,
-    SPARE_CANDIDATES,
-)
-from keras_gsp.retrieval.index.exact import GalleryIndex
+from keras_gsp.ops.neighbors import PRODUCT_NUMBERS, SPARE_CANDIDATES
+from keras_gsp.retrieval.index.exact import GalleryIndex, ranked
+from keras_gsp.retrieval.index.gallery import Gallery
+from keras_gsp.retrieval.index.search_recall import own_recall, warn_below
 
 # A filter that passes at most this many items is searched exactly.
 FEW_SELECTED = 50_000
@@ -21,102 +21,150 @@ class ApproximateIndex(GalleryIndex):
     The engine numbers its rows in the order of their arrival. It keeps
     deleted items, which a search skips, until it is built again: when they
     are the majority, or when the index is saved. Clusters and codes that were
-    learned from the first items also stay until then.
+    learned from the first items also stay until then. An engine that has too
+    few items to learn from is left out: the search is exact, with a warning.
+
+    Readers see gallery, rows and engine of one moment.
     """
 
+    # What to do about a low recall.
+    remedy: str
+    _engine: Any = None
     # Row in the engine of each item of the gallery, rising.
     _rows: np.ndarray = np.zeros(0, "int64")
-    _num_rows = 0
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the index; builds it again first if items were deleted."""
-        if self._num_rows != len(self):
-            self._rebuild()
-        super().save(path, overwrite=overwrite)
-
-    def _found(self, queries, k, excluded, where, **options):
+    def _found(self, queries, k, excluded, where, column=None, **options):
         """Compares all items that pass a filter if they are few.
 
         Otherwise asks the engine for candidates until enough of them pass.
         """
-        selected = self.gallery.selected(where)
-        shown = min(k, len(self))
-        num_passing = len(self) if selected is None else int(selected.sum())
-        if selected is not None and num_passing <= max(FEW_SELECTED, shown):
-            return super()._found(queries, k, excluded, where)
-        # Position of each row of the engine; -1 for one that must not be
-        # returned.
-        places = np.full(self._num_rows, -1)
-        is_kept = slice(None) if selected is None else selected
-        places[self._rows[is_kept]] = np.arange(len(self))[is_kept]
-        needed = max(shown + 1 + SPARE_CANDIDATES, self._num_rescored(shown))
-        needed = min(needed, num_passing)
-        asked = -(-needed * self._num_rows // num_passing)
-        step = max(1, PRODUCT_NUMBERS // asked)
-        parts = [
-            self._passing(queries[i : i + step], asked, needed, places, options)
-            for i in range(0, len(queries), step)
-        ]
-        candidates = np.concatenate(parts)
-        distances, indices = self._ranked(queries, candidates, excluded)
-        is_tied = distances[:, -1] == distances[:, shown - 1]
-        tied = np.flatnonzero(is_tied & (indices[:, -1] >= 0))
-        distances, indices = distances[:, :shown], indices[:, :shown]
-        if len(tied) and shown < needed < num_passing:
-            # More items are equally near than the engine was asked for.
-            ids = [excluded[row] for row in tied]
-            exact = super()._found(queries[tied], k, ids, where)
-            distances[tied], indices[tied] = exact.distances, exact.indices
-        return self._neighbors_at(distances, indices, shown)
+        with self._threads.reading():
+            gallery = self.gallery
+            selected = gallery.selected(where)
+            shown = min(k, len(gallery))
+            num_passing = len(gallery)
+            if selected is not None:
+                num_passing = int(selected.sum())
+            is_few = num_passing <= max(FEW_SELECTED, shown)
+            if self._engine is None or (selected is not None and is_few):
+                return super()._found(queries, k, excluded, where, column)
+            num_rows = self._num_rows()
+            # Position of each row of the engine; -1 for one that must not be
+            # returned.
+            places = np.full(num_rows, -1)
+            is_kept = slice(None) if selected is None else selected
+            places[self._rows[is_kept]] = np.arange(len(gallery))[is_kept]
+            needed = max(
+                shown + 1 + SPARE_CANDIDATES, self._num_rescored(shown)
+            )
+            needed = min(needed, num_passing)
+            asked = -(-needed * num_rows // num_passing)
+            step = max(1, PRODUCT_NUMBERS // asked)
+            parts = [
+                self._passing(
+                    queries[i : i + step], asked, needed, places, options
+                )
+                for i in range(0, len(queries), step)
+            ]
+            candidates = np.concatenate(parts)
+            distances, indices = ranked(gallery, queries, candidates, excluded)
+            is_tied = distances[:, -1] == distances[:, shown - 1]
+            tied = np.flatnonzero(is_tied & (indices[:, -1] >= 0))
+            distances, indices = distances[:, :shown], indices[:, :shown]
+            if len(tied) and shown < needed < num_passing:
+                # More items are equally near than the engine was asked for.
+                ids = [excluded[row] for row in tied]
+                exact = super()._found(queries[tied], k, ids, where)
+                distances[tied], indices[tied] = exact.distances, exact.indices
+            return self._neighbors_at(
+                distances, indices, shown, gallery, column
+            )
 
     def _passing(self, queries, asked, needed, places, options):
         """Positions of the first candidates that pass, (queries, needed)."""
+        num_rows = len(places)
         while True:
             rows = self._proposed(queries, asked, **options)
             found = np.where(rows < 0, -1, places[rows])
             counts = (found >= 0).sum(axis=1)
             # Fewer than asked for: the engine has no more.
             is_done = (counts >= needed) | (rows < 0).any(axis=1)
-            if is_done.all() or asked >= self._num_rows:
+            if is_done.all() or asked >= num_rows:
                 break
-            asked = min(4 * asked, self._num_rows)
+            asked = min(4 * asked, num_rows)
         order = np.argsort(found < 0, axis=1, kind="stable")[:, :needed]
         found = np.take_along_axis(found, order, axis=1)
         missing = needed - found.shape[1]
         return np.pad(found, ((0, 0), (0, missing)), constant_values=-1)
 
-    def _changed(self, removed):
-        self._rows = np.delete(self._rows, removed)
-        added = np.arange(len(self._rows), len(self))
-        if self._num_rows and len(added):
-            self._append(self.gallery.vectors(added))
-            rows = self._num_rows + np.arange(len(added))
-            self._rows = np.append(self._rows, rows)
-            self._num_rows += len(added)
-        if not self._num_rows or 2 * len(self._rows) < self._num_rows:
-            self._rebuild()
+    def _publish(self, gallery, removed):
+        rows = np.delete(self._rows, removed)
+        added = np.arange(len(rows), len(gallery))
+        num_rows = 0 if self._engine is None else self._num_rows()
+        if not num_rows or 2 * len(rows) < num_rows:
+            self._rebuild(gallery)
+            return
+        vectors = gallery.vectors(added)
+        with self._threads.alone():
+            if len(added):
+                self._append(vectors)
+            rows = np.append(rows, num_rows + np.arange(len(added)))
+            self.gallery, self._rows = gallery, rows
 
-    def _rebuild(self):
-        self._count_rows(len(self))
-        if len(self):
-            self._build()
+    def _rebuild(self, gallery):
+        """Builds an engine while others search, then replaces the old one."""
+        engine, was_built = None, self._engine is not None
+        try:
+            engine = self._built(gallery) if len(gallery) else None
+        except RuntimeError as error:
+            if was_built or not len(self.gallery):
+                warnings.warn(
+                    f"{len(gallery)} items are too few to train the index of "
+                    f"kind {self.kind!r}: searches compare with all of them "
+                    f"until there are enough. {reason_of(error)}",
+                    stacklevel=4,
+                )
+        with self._threads.alone():
+            self.gallery, self._engine = gallery, engine
+            self._rows = np.arange(len(gallery))
+        if engine is not None and not self._finds_all():
+            warn_below(own_recall(self), self.remedy)
 
-    def _count_rows(self, num_rows: int) -> None:
-        """Notes that the engine holds the items of the gallery in order."""
-        if num_rows != len(self):
-            raise ValueError(
-                "The engine's file must fit its gallery. Received: "
-                f"{num_rows} and {len(self)} items."
-            )
-        self._num_rows = num_rows
-        self._rows = np.arange(num_rows)
+    def _read_engine(self, folder, facts):
+        if facts.get("is_trained", True):
+            self._engine = self._read(folder, facts)
+            if self._num_rows() != len(self):
+                raise ValueError(
+                    "The engine's file must fit its gallery. Received: "
+                    f"{self._num_rows()} and {len(self)} items."
+                )
+            self._rows = np.arange(len(self))
 
-    def _build(self) -> None:
-        """Builds the engine's index of the gallery, which is not empty."""
+    def _write_engine(self, folder):
+        if self._engine is not None and self._num_rows() != len(self):
+            self._rebuild(self.gallery)
+        if self._engine is None:
+            return {"is_trained": False}
+        return self._write(folder)
+
+    def _built(self, gallery: Gallery) -> Any:
+        """An engine of a gallery that is not empty.
+
+        Raises:
+            RuntimeError: too few items to train it.
+        """
+        raise NotImplementedError
+
+    def _num_rows(self) -> int:
+        """Number of rows in the engine."""
         raise NotImplementedError
 
     def _append(self, vectors: np.ndarray) -> None:
-        """Adds rows (rows, size), float32, to the engine's index."""
+        """Adds rows (rows, size), float32, to the engine."""
+        raise NotImplementedError
+
+    def _finds_all(self) -> bool:
+        """Whether the engine compares with all items."""
         raise NotImplementedError
 
     def _num_rescored(self, k: int) -> int:
@@ -128,3 +176,16 @@ class ApproximateIndex(GalleryIndex):
     ) -> np.ndarray:
         """Rows of the engine near each query, (queries, asked), -1 for none."""
         raise NotImplementedError
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        """Writes the engine; returns more values of `index.json`."""
+        raise NotImplementedError
+
+    def _read(self, folder: Path, facts: dict[str, Any]) -> Any:
+        """Reads an engine."""
+        raise NotImplementedError
+
+
+def reason_of(error: Exception) -> str:
+    """The last part of an engine's message, without its source line."""
+    return str(error).rsplit(": ", 1)[-1].strip()

@@ -16,7 +16,9 @@ from keras_gsp.ops.neighbors import (
     NearestItems,
     ordered_exactly,
 )
-from keras_gsp.retrieval.index.gallery import Gallery, checked_items
+from keras_gsp.retrieval.index.columns import checked_items
+from keras_gsp.retrieval.index.gallery import Gallery
+from keras_gsp.retrieval.index.one_writer import OneWriter
 from keras_gsp.retrieval.index.saved_gallery import (
     read_gallery,
     save_gallery,
@@ -24,7 +26,6 @@ from keras_gsp.retrieval.index.saved_gallery import (
 )
 from keras_gsp.retrieval.index.search_index import (
     Items,
-    Neighbors,
     SearchIndex,
 )
 from keras_gsp.retrieval.index.where import Where, as_list
@@ -36,8 +37,9 @@ from keras_gsp.storage.whole import whole_folder
 class GalleryIndex(SearchIndex):
     """Base of the indexes that hold a `Gallery` in memory; searches exactly.
 
-    An engine overrides `_found` and the hooks at the end. `saved_options` are
-    the names of its constructor's own arguments.
+    An engine overrides `_found`, `_publish` and the hooks at the end.
+    `saved_options` are the names of its constructor's own arguments. A reader
+    takes `gallery` once, which never changes; a writer replaces it as a whole.
     """
 
     # How the images were cut, if `from_encoder` knows it.
@@ -55,10 +57,10 @@ class GalleryIndex(SearchIndex):
         match: MatchThreshold | None = None,
     ) -> None:
         self.gallery = Gallery(storage)
+        self._threads = OneWriter()
         self._match = checked_match(match)
         if embeddings is not None:
-            items = self._new_items(embeddings, labels, ids, attributes)
-            self.gallery.add(*items, replaces=False)
+            self.add(embeddings, labels, ids, attributes)
 
     @classmethod
     def from_encoder(
@@ -110,19 +112,21 @@ class GalleryIndex(SearchIndex):
 
     def count(self, where: Where | None = None) -> int:
         """Returns the number of items that pass a filter."""
-        selected = self.gallery.selected(where)
-        return len(self.gallery) if selected is None else int(selected.sum())
+        gallery = self.gallery
+        selected = gallery.selected(where)
+        return len(gallery) if selected is None else int(selected.sum())
 
     def ids(self) -> np.ndarray:
         """Returns the ids of all items, in the order of the gallery."""
-        return self.gallery.ids
+        return self.gallery.ids.copy()
 
     def items(self, ids: Any) -> Items:
         """Returns items as `upsert` takes them; see `SearchIndex.items`."""
-        places = self.gallery.positions_of(list(ids))
+        gallery = self.gallery
+        places = gallery.positions_of(as_list(ids))
         places = places[places >= 0]
-        columns = {k: v[places] for k, v in self.gallery.columns.items()}
-        embeddings = self.gallery.vectors(places)
+        columns = {k: v[places] for k, v in gallery.columns.items()}
+        embeddings = gallery.vectors(places)
         return embeddings, columns.pop("label"), columns.pop("id"), columns
 
     def add(
@@ -133,13 +137,19 @@ class GalleryIndex(SearchIndex):
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         """Adds items; the arguments are those of the class."""
-        items = self._new_items(embeddings, labels, ids, attributes)
-        self._changed(self.gallery.add(*items, replaces=False))
+        with self._threads.changing:
+            if ids is None:
+                count = np.shape(embeddings)[:1]
+                ids = self.gallery.num_added + np.arange(*count or (0,))
+            items = checked_items(embeddings, labels, ids, attributes)
+            self._publish(*self.gallery.with_items(*items, replaces=False))
 
     def delete(self, ids: Any) -> int:
         """Removes items and returns their number; unknown ids are ignored."""
-        positions = self.gallery.positions_of(as_list(ids))
-        self._changed(removed := self.gallery.remove(positions))
+        with self._threads.changing:
+            positions = self.gallery.positions_of(as_list(ids))
+            gallery, removed = self.gallery.without(positions)
+            self._publish(gallery, removed)
         return len(removed)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -155,7 +165,10 @@ class GalleryIndex(SearchIndex):
         """
         self._check_filled()
         facts = {name: getattr(self, name) for name in self.saved_options}
-        with whole_folder(path, overwrite=overwrite) as folder:
+        with (
+            self._threads.changing,
+            whole_folder(path, overwrite=overwrite) as folder,
+        ):
             facts |= self._write_engine(folder)
             save_gallery(self, folder, {"kind": self.kind, **facts})
 
@@ -182,16 +195,16 @@ class GalleryIndex(SearchIndex):
         index._read_engine(folder, facts)
         return index
 
-    def _new_items(self, embeddings, labels, ids, attributes):
-        if ids is None:
-            count = np.shape(embeddings)[:1]
-            ids = self.gallery.num_added + np.arange(*count or (0,))
-        return checked_items(embeddings, labels, ids, attributes)
+    @property
+    def _dtypes(self):
+        return self.gallery.dtypes
 
     def _put(self, rows, columns):
-        self._changed(self.gallery.add(rows, columns, replaces=True))
+        with self._threads.changing:
+            gallery = self.gallery.with_items(rows, columns, replaces=True)
+            self._publish(*gallery)
 
-    def _found(self, queries, k, excluded, where):
+    def _found(self, queries, k, excluded, where, column=None):
         gallery = self.gallery
         # One more than asked for, because one item may be excluded.
         num_kept = min(k + 1, len(gallery))
@@ -202,42 +215,27 @@ class GalleryIndex(SearchIndex):
             gallery.origin,
         )
         candidates = nearest(queries, num_kept)
-        distances, indices = self._ranked(queries, candidates, excluded)
-        return self._neighbors_at(distances, indices, k)
+        found = ranked(gallery, queries, candidates, excluded)
+        return self._neighbors_at(*found, k, gallery, column)
 
     def _found_exactly(self, queries, k):
         nobody = [None] * len(queries)
         return GalleryIndex._found(self, queries, k, nobody, None)
 
-    def _ranked(
-        self, queries: np.ndarray, candidates: np.ndarray, excluded: list[Any]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Orders candidates exactly, without one excluded id each."""
-        places = self.gallery.positions_of(excluded)
-        places = np.where(places < 0, -2, places)  # -1 is no candidate
-        numbers = candidates.shape[1] * queries.shape[1]
-        step = max(1, PRODUCT_NUMBERS // numbers)
-        parts = []
-        for start in range(0, len(queries), step):
-            some = slice(start, start + step)
-            found = candidates[some]
-            vectors = self.gallery.vectors(found)
-            parts.append(
-                ordered_exactly(queries[some], vectors, found, places[some])
-            )
-        distances, indices = map(np.concatenate, zip(*parts, strict=True))
-        return distances, indices
-
-    def _neighbors_at(
-        self, distances: np.ndarray, indices: np.ndarray, k: int
-    ) -> Neighbors:
+    def _neighbors_at(self, distances, indices, k, gallery=None, column=None):
         """Looks up the first k items; an index of -1 is no neighbor."""
+        gallery = self.gallery if gallery is None else gallery
         indices = indices[:, :k]
-        ids, labels = self.gallery.ids[indices], self.gallery.labels[indices]
-        return self._neighbors(distances[:, :k], ids, labels, indices)
+        ids, labels = gallery.ids[indices], gallery.labels[indices]
+        groups = None if column is None else gallery.columns[column][indices]
+        return self._neighbors(distances[:, :k], ids, labels, indices, groups)
 
-    def _changed(self, removed: np.ndarray) -> None:
-        """Called after a change; new items are the last ones."""
+    def _publish(self, gallery: Gallery, removed: np.ndarray) -> None:
+        """Replaces the gallery; `removed` are positions in the old one.
+
+        New items are the last ones. One thread at a time calls it.
+        """
+        self.gallery = gallery
 
     def _write_engine(self, folder: Path) -> dict[str, Any]:
         """Writes the engine's files; returns more values of `index.json`."""
@@ -245,6 +243,29 @@ class GalleryIndex(SearchIndex):
 
     def _read_engine(self, folder: Path, facts: dict[str, Any]) -> None:
         """Reads the engine's files."""
+
+
+def ranked(
+    gallery: Gallery,
+    queries: np.ndarray,
+    candidates: np.ndarray,
+    excluded: list[Any],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Orders candidates exactly, without one excluded id each."""
+    places = gallery.positions_of(excluded)
+    places = np.where(places < 0, -2, places)  # -1 is no candidate
+    numbers = candidates.shape[1] * queries.shape[1]
+    step = max(1, PRODUCT_NUMBERS // max(1, numbers))
+    parts = []
+    for start in range(0, len(queries), step):
+        some = slice(start, start + step)
+        found = candidates[some]
+        vectors = gallery.vectors(found)
+        parts.append(
+            ordered_exactly(queries[some], vectors, found, places[some])
+        )
+    distances, indices = map(np.concatenate, zip(*parts, strict=True))
+    return distances, indices
 
 
 class ExactIndex(GalleryIndex):
@@ -260,8 +281,8 @@ class ExactIndex(GalleryIndex):
             the number of items added before.
         attributes: arrays (items,) of numbers or strings by name, to filter
             searches by. Default `None`: none.
-        storage: `"float32"`, `"float16"` for half the memory, or `"int8"` for
-            a quarter; `search_recall` measures the loss. Default `"float32"`.
+        storage: `"float32"`, or `"float16"` for half the memory;
+            `search_recall` measures the loss. Default `"float32"`.
         match: `MatchThreshold` with which searches return `is_match`. Default
             `None`.
 

@@ -1,18 +1,30 @@
 """Nearest-neighbor search with faiss: graphs, clusters and compact codes."""
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.extras import needed
-from keras_gsp.retrieval.index.approximate import ApproximateIndex
+from keras_gsp.retrieval.index.approximate import ApproximateIndex, reason_of
 
 import_faiss = partial(needed, "faiss", "FaissIndex", "'keras-gsp[faiss]'")
 FILE = "faiss.index"
 # Default number of candidates to rescore: for each neighbor, and at least.
 RESCORED_PER_NEIGHBOR, LEAST_RESCORED = 10, 100
+
+
+# Default width of a graph search, at least: faiss's own 16 misses one in six of
+# 100 neighbors among 3,000 items.
+LEAST_WIDTH = 64
+
+
+class Engine(NamedTuple):
+    """faiss's index of rows from an origin."""
+
+    index: Any
+    origin: np.ndarray
 
 
 class FaissIndex(ApproximateIndex):
@@ -31,7 +43,10 @@ class FaissIndex(ApproximateIndex):
     | `"IVF256,RaBitQ"` | the same codes inside clusters | size / 8 + 16 |
     | `"SQ8"`, `"PQ16"`, ... | scalar and product quantization | as named |
 
-    With `load(path, mmap=True)` only faiss's own rows or codes are in memory.
+    Too few items to train a factory on are searched exactly, with a warning. A
+    recall below .98 of the index's own items, tried when it is built, is warned
+    of too. With `load(path, mmap=True)` only faiss's own rows or codes are in
+    memory.
 
     Args:
         embeddings: as for `ExactIndex`, also the next two.
@@ -40,7 +55,8 @@ class FaissIndex(ApproximateIndex):
         factory: faiss's factory string. Default `"Flat"`.
         parameters: faiss's search parameters, for example `"nprobe=16"`
             (clusters to look into), `"efSearch=64"` (width of the graph
-            search) or both, separated by commas. Default `None`: faiss's own.
+            search) or both, separated by commas. Default `None`: faiss's own,
+            and for graphs twice the number of candidates, at least 64.
         rescore: candidates of a code to compare exactly, at least 1. Default
             `None`: ten times k, at least 100.
         **options: `attributes`, `storage` and `match`, as for `ExactIndex`.
@@ -49,8 +65,8 @@ class FaissIndex(ApproximateIndex):
         ImportError: faiss is not installed.
         TypeError: labels or ids that are neither numbers nor strings.
         ValueError: what `ExactIndex` refuses; an unknown factory or
-            parameter; too few items to train the factory on; `rescore` with a
-            factory that keeps the vectors themselves.
+            parameter; `rescore` with a factory that keeps the vectors
+            themselves.
 
     Example:
 
@@ -69,6 +85,7 @@ class FaissIndex(ApproximateIndex):
 
     kind = "faiss"
     saved_options = "factory", "parameters", "rescore"
+    remedy = "Raise `nprobe`, `efSearch` or `rescore`, or take another factory"
 
     def __init__(
         self,
@@ -82,10 +99,10 @@ class FaissIndex(ApproximateIndex):
         **options: Any,
     ) -> None:
         import_faiss()
-        super().__init__(embeddings, labels, ids, **options)
         check_count(is_optional=True, rescore=rescore)
         self.factory, self.parameters = factory, parameters
         self.rescore = rescore
+        super().__init__(embeddings, labels, ids, **options)
         # Errors are raised before the first items are added.
         engine = _made(self.embedding_size, factory)
         if rescore is not None and not _has_codes(engine):
@@ -96,57 +113,63 @@ class FaissIndex(ApproximateIndex):
                 "and 'PQ16'."
             )
         _set_parameters(engine, parameters)
-        self._rebuild()
+
+    def _built(self, gallery):
+        rows = gallery.embeddings
+        # Products of numbers around zero round less.
+        origin = gallery.origin
+        faiss_index = _made(rows.shape[1], self.factory)
+        _set_parameters(faiss_index, self.parameters)
+        rows = np.ascontiguousarray(rows - origin)
+        faiss_index.train(rows)
+        faiss_index.add(rows)
+        return Engine(faiss_index, origin)
+
+    def _num_rows(self):
+        return self._engine.index.ntotal
+
+    def _append(self, vectors):
+        rows = np.ascontiguousarray(vectors - self._engine.origin)
+        self._engine.index.add(rows)
+
+    def _finds_all(self):
+        return self.factory == "Flat"
 
     def _num_rescored(self, k):
-        if not _has_codes(self._engine):
+        if not _has_codes(self._engine.index):
             return 0
         return self.rescore or max(RESCORED_PER_NEIGHBOR * k, LEAST_RESCORED)
 
-    def _build(self):
-        rows = self.gallery.embeddings
-        # Products of numbers around zero round less.
-        self._origin = self.gallery.origin
-        self._engine = _made(rows.shape[1], self.factory)
-        _set_parameters(self._engine, self.parameters)
-        rows = np.ascontiguousarray(rows - self._origin)
-        try:
-            self._engine.train(rows)
-            self._engine.add(rows)
-        except RuntimeError as error:
-            raise ValueError(
-                "`embeddings` must hold enough items to train "
-                f"factory={self.factory!r}, as many as it has clusters or "
-                f"codes. Received: {len(rows)} items. {_reason(error)}"
-            ) from error
-
-    def _append(self, vectors):
-        self._engine.add(np.ascontiguousarray(vectors - self._origin))
-
     def _proposed(self, queries, asked, **options):
-        queries = np.ascontiguousarray(queries - self._origin)
-        return self._engine.search(queries, asked, **options)[1]
+        faiss, engine = import_faiss(), self._engine
+        own = faiss.downcast_index(engine.index)
+        is_graph = isinstance(own, faiss.IndexHNSW)
+        if is_graph and "efSearch" not in (self.parameters or ""):
+            width = max(LEAST_WIDTH, 2 * asked)
+            params = faiss.SearchParametersHNSW(efSearch=width)
+            options = {"params": params} | options
+        queries = np.ascontiguousarray(queries - engine.origin)
+        return engine.index.search(queries, asked, **options)[1]
 
-    def _write_engine(self, folder):
-        import_faiss().write_index(self._engine, str(folder / FILE))
-        return {"origin": self._origin.tolist()}
+    def _write(self, folder):
+        import_faiss().write_index(self._engine.index, str(folder / FILE))
+        return {"origin": self._engine.origin.tolist()}
 
-    def _read_engine(self, folder, facts):
-        self._origin = np.array(facts["origin"], "float32")
+    def _read(self, folder, facts):
         try:
-            self._engine = import_faiss().read_index(str(folder / FILE))
+            faiss_index = import_faiss().read_index(str(folder / FILE))
         except RuntimeError as error:
             raise ValueError(
                 f"{FILE} must be the file that faiss wrote. Received: "
-                f"{str(folder / FILE)!r}: {_reason(error)}"
+                f"{str(folder / FILE)!r}: {reason_of(error)}"
             ) from error
-        if self._engine.d != self.embedding_size:
+        if faiss_index.d != self.embedding_size:
             raise ValueError(
                 f"{str(folder / FILE)!r} must have the size of the gallery, "
-                f"{self.embedding_size}. Received: {self._engine.d}."
+                f"{self.embedding_size}. Received: {faiss_index.d}."
             )
-        _set_parameters(self._engine, self.parameters)
-        self._count_rows(self._engine.ntotal)
+        _set_parameters(faiss_index, self.parameters)
+        return Engine(faiss_index, np.array(facts["origin"], "float32"))
 
 
 def _made(size, factory):
@@ -161,7 +184,7 @@ def _made(size, factory):
     raise ValueError(
         "`factory` must be a factory string that faiss knows, such as "
         "'Flat', 'HNSW32', 'IVF256,Flat' or 'RaBitQ', for embeddings of "
-        f"size {size}. Received: factory={factory!r}: {_reason(reason)}"
+        f"size {size}. Received: factory={factory!r}: {reason_of(reason)}"
     ) from reason
 
 
@@ -184,10 +207,5 @@ def _set_parameters(engine, parameters):
         raise ValueError(
             "`parameters` must name search parameters of the factory, such as "
             "'nprobe=16' for clusters or 'efSearch=64' for graphs. "
-            f"Received: parameters={parameters!r}: {_reason(error)}"
+            f"Received: parameters={parameters!r}: {reason_of(error)}"
         ) from error
-
-
-def _reason(error):
-    """The last part of faiss's message, without its source line."""
-    return str(error).rsplit(": ", 1)[-1].strip()

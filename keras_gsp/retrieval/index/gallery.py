@@ -1,50 +1,111 @@
 """Embeddings with labels, ids and attributes, as an index keeps them."""
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labeled_embeddings import (
-    checked_embeddings,
-    checked_labels,
-    nearby_origin,
-)
+from keras_gsp.embeddings.labeled_embeddings import nearby_origin
 from keras_gsp.ops.arguments import check_choice
-from keras_gsp.retrieval.index.stored_vectors import STORAGES, StoredVectors
+from keras_gsp.retrieval.index.columns import (
+    INT64,
+    RESERVED,
+    check_fits,
+    check_kind,
+    checked_ids,
+    joined,
+    refuse_repeated,
+)
 from keras_gsp.retrieval.index.where import Where, is_selected
 
 # Rows whose squared lengths are computed at once; they fit a cache.
 SQUARE_ROWS = 4096
-RESERVED = {"id", "label", "embedding", "embeddings", "distance"}
+STORAGES = "float32", "float16"
 
 
+def no_columns() -> dict[str, np.ndarray]:
+    """Columns of an empty gallery."""
+    return {"id": np.zeros(0, "int64"), "label": np.zeros(0, "U1")}
+
+
+class StoredVectors:
+    """Rows of one part of a gallery, in memory or on disk; never changed.
+
+    `values` (rows, size) may be memory-mapped and are then never copied as a
+    whole; `places` are the rows that were not deleted, rising, `None` for all.
+    """
+
+    def __init__(
+        self, values: np.ndarray, places: np.ndarray | None = None
+    ) -> None:
+        values.flags.writeable = False
+        self.values, self.places = values, places
+
+    def __len__(self) -> int:
+        return len(self.values if self.places is None else self.places)
+
+    def stored(self, selection: Any) -> np.ndarray:
+        """Returns some rows as stored, not counting deleted ones."""
+        if self.places is not None:
+            selection = self.places[selection]
+        return self.values[selection]
+
+    def rows(self, selection: Any) -> np.ndarray:
+        """Returns some rows, (selected, size), float32."""
+        rows = np.asarray(self.stored(selection))
+        return rows.astype("float32", copy=False)
+
+    def only(self, is_left: np.ndarray) -> "StoredVectors":
+        """Returns the rows of a mask; a memory-mapped file is not copied."""
+        left = np.flatnonzero(is_left)
+        if self.places is None and not isinstance(self.values, np.memmap):
+            return StoredVectors(self.values[left])
+        places = left if self.places is None else self.places[left]
+        return StoredVectors(self.values, places)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Gallery:
     """Embeddings in parts, and columns: ids, labels and attributes.
 
-    Every `add` makes a part, which later ones do not copy. A refused call
-    changes nothing.
+    A gallery never changes: a change returns another one, which shares the
+    parts that stay. Threads may go on reading the old one.
+
+    Attributes:
+        storage: dtype of the embeddings.
+        parts: one for each `with_items`, which later ones do not copy.
+        columns: "id", "label" and the attributes, (items,), read-only.
+        low: smallest value of each coordinate so far, (size,).
+        high: largest value.
+        num_added: items added so far.
+        by_id: positions in the order of their ids, for looking ids up.
     """
 
-    def __init__(self, storage: str = "float32") -> None:
-        check_choice(*STORAGES, storage=storage)
-        self.storage = storage
-        self.parts: list[StoredVectors] = []
-        # "id", "label" and the attributes, (items,).
-        self.columns = {"id": np.zeros(0, "int64"), "label": np.zeros(0, "U1")}
-        self.num_added = 0
-        # Smallest and largest value of each coordinate so far, (size,).
-        self.low = self.high = np.zeros(0, "float32")
-        # Positions in the order of their ids, for looking ids up.
-        self._by_id = np.zeros(0, "int64")
-        self._half_squares: np.ndarray | None = None
+    storage: str = "float32"
+    parts: tuple[StoredVectors, ...] = ()
+    columns: dict[str, np.ndarray] = dataclasses.field(
+        default_factory=no_columns
+    )
+    low: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    high: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    num_added: int = 0
+    by_id: np.ndarray = dataclasses.field(
+        default_factory=lambda: np.zeros(0, "int64")
+    )
+
+    def __post_init__(self) -> None:
+        check_choice(*STORAGES, storage=self.storage)
+        for values in self.columns.values():
+            values.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def ids(self) -> np.ndarray:
-        """Ids of the items, (items,), int64 or strings."""
+        """Ids of the items, (items,), integers or strings."""
         return self.columns["id"]
 
     @property
@@ -59,8 +120,13 @@ class Gallery:
         return {name: self.columns[name] for name in names}
 
     @property
+    def dtypes(self) -> dict[str, np.dtype]:
+        """The dtype of each column."""
+        return {name: values.dtype for name, values in self.columns.items()}
+
+    @property
     def embedding_size(self) -> int | None:
-        """Size of the embeddings, `None` before the first `add`."""
+        """Size of the embeddings, `None` before the first items."""
         return self.parts[0].values.shape[1] if self.parts else None
 
     @property
@@ -78,49 +144,86 @@ class Gallery:
         """Returns which items pass a filter, `None` without a filter."""
         return is_selected(where, self.columns)
 
-    def add(
+    def with_items(
         self,
         rows: np.ndarray,
         columns: dict[str, np.ndarray],
         *,
         replaces: bool,
-    ) -> np.ndarray:
-        """Adds `checked_items`; returns the positions of those replaced."""
+    ) -> tuple["Gallery", np.ndarray]:
+        """Adds `checked_items`; also returns the positions of those replaced.
+
+        The rows are kept as they are; nobody else may change them.
+        """
         if self.parts:
-            kinds = {name: is_text(old) for name, old in self.columns.items()}
-            check_fits(rows, columns, self.embedding_size, kinds)
+            check_fits(rows, columns, self.embedding_size, self.dtypes)
         old = self._places_of(columns["id"])
         if not replaces:
-            _refuse_repeated(columns["id"][old >= 0])
-        part = StoredVectors.encoded(rows, self.storage)
-        removed = self.remove(old)
-        self.append(part, columns, rows.min(axis=0), rows.max(axis=0))
-        return removed
+            refuse_repeated(columns["id"][old >= 0])
+        if self.storage == "float16":
+            with np.errstate(over="ignore"):
+                values = rows.astype("float16")
+            if not np.isfinite(values).all():
+                raise ValueError(
+                    '`embeddings` must be within 65504 for storage="float16". '
+                    f"Received: {np.abs(rows).max():g}."
+                )
+        else:
+            values = rows
+        left, removed = self.without(old)
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        part = StoredVectors(values)
+        return left.appended(part, columns, low, high), removed
 
-    def append(
+    def appended(
         self,
         part: StoredVectors,
         columns: dict[str, np.ndarray],
         low: np.ndarray,
         high: np.ndarray,
-    ) -> None:
+    ) -> "Gallery":
         """Adds checked items, whose coordinates lie in [low, high]."""
-        self._half_squares = None
-        ids, start = columns["id"], len(self)
-        by_id = np.argsort(ids, kind="stable")
+        start, added = len(self), columns["id"]
+        by_id = np.argsort(added, kind="stable")
         if start:
-            places = np.searchsorted(self.ids, ids[by_id], sorter=self._by_id)
-            by_id = np.insert(self._by_id, places, by_id + start)
             columns = {
-                name: np.concatenate([old, columns[name]])
+                name: joined(old, columns[name], name)
                 for name, old in self.columns.items()
             }
-        self._by_id, self.columns = by_id, columns
+            ids, added = np.split(columns["id"], [start])
+            places = np.searchsorted(ids, added[by_id], sorter=self.by_id)
+            by_id = np.insert(self.by_id, places, by_id + start)
         if len(self.low):
             low, high = np.minimum(low, self.low), np.maximum(high, self.high)
-        self.low, self.high = low, high
-        self.parts = [*(one for one in self.parts if len(one)), part]
-        self.num_added += len(ids)
+        parts = *(one for one in self.parts if len(one)), part
+        num_added = self.num_added + len(added)
+        return Gallery(
+            self.storage, parts, columns, low, high, num_added, by_id
+        )
+
+    def without(self, positions: np.ndarray) -> tuple["Gallery", np.ndarray]:
+        """Removes items; also returns their positions, rising, without -1."""
+        positions = np.unique(positions[positions >= 0])
+        if not len(positions):
+            return self, positions
+        left = np.ones(len(self), bool)
+        left[positions] = False
+        start, parts = 0, []
+        for part in self.parts:
+            inside = left[start : start + len(part)]
+            start += len(part)
+            parts.append(part if inside.all() else part.only(inside))
+        columns = {name: values[left] for name, values in self.columns.items()}
+        # An empty part keeps the size.
+        kept = [part for part in parts if len(part)] or parts[:1]
+        moved = np.cumsum(left) - 1
+        changed = dataclasses.replace(
+            self,
+            parts=tuple(kept),
+            columns=columns,
+            by_id=moved[self.by_id[left[self.by_id]]],
+        )
+        return changed, positions
 
     def positions_of(self, ids: list[Any]) -> np.ndarray:
         """Returns the position of each id, -1 for `None` and unknown ids."""
@@ -129,7 +232,7 @@ class Gallery:
         if is_given.any() and len(self):
             given = [one for one in ids if one is not None]
             checked = checked_ids(given, len(given))
-            _check_kind("ids", checked, is_text(self.ids))
+            check_kind("id", checked, self.ids.dtype)
             positions[is_given] = self._places_of(checked)
         return positions
 
@@ -156,18 +259,21 @@ class Gallery:
                 yield rows - origin if origin.any() else rows, start + places
             start += len(part)
 
+    @cached_property
+    def half_squares(self) -> np.ndarray:
+        """Half the squared lengths of the rows from the origin, (items,)."""
+        halves = np.empty(len(self), "float32")
+        for rows, positions in self.blocks(SQUARE_ROWS):
+            halves[positions] = np.einsum("rs,rs->r", rows, rows) / 2
+        return halves
+
     def centered_blocks(
         self, num_rows: int, selected: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yields rows from the origin, half their squares and positions."""
-        # Kept until the gallery changes: they take as long as one search.
-        if self._half_squares is None:
-            self._half_squares = np.empty(len(self), "float32")
-            for rows, positions in self.blocks(SQUARE_ROWS):
-                squares = np.einsum("rs,rs->r", rows, rows)
-                self._half_squares[positions] = squares / 2
+        halves = self.half_squares  # they take as long as one search
         for rows, positions in self.blocks(num_rows, selected):
-            yield rows, self._half_squares[positions], positions
+            yield rows, halves[positions], positions
 
     def vectors(self, positions: np.ndarray) -> np.ndarray:
         """Returns embeddings by position, zeros for a negative one."""
@@ -179,124 +285,15 @@ class Gallery:
             start += len(part)
         return vectors
 
-    def remove(self, positions: np.ndarray) -> np.ndarray:
-        """Removes items; returns their positions, rising, without -1."""
-        positions = np.unique(positions[positions >= 0])
-        if not len(positions):
-            return positions
-        self._half_squares = None
-        left = np.ones(len(self), bool)
-        left[positions] = False
-        start, parts = 0, []
-        for part in self.parts:
-            inside = left[start : start + len(part)]
-            start += len(part)
-            parts.append(part if inside.all() else part.only(inside))
-        # An empty part keeps the size.
-        self.parts = [part for part in parts if len(part)] or parts[:1]
-        moved = np.cumsum(left) - 1
-        self._by_id = moved[self._by_id[left[self._by_id]]]
-        self.columns = {
-            name: values[left] for name, values in self.columns.items()
-        }
-        return positions
-
     def _places_of(self, ids):
         """Positions of ids of the gallery's kind, -1 for unknown ones."""
         if not len(self):
             return np.full(len(ids), -1)
-        places = np.searchsorted(self.ids, ids, sorter=self._by_id)
-        found = self._by_id[np.minimum(places, len(self) - 1)]
-        return np.where(self.ids[found] == ids, found, -1)
-
-
-def checked_items(
-    embeddings: Any, labels: Any, ids: Any, attributes: Any
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Returns embeddings in float32, and ids, labels and attributes by name.
-
-    The errors are those of `SearchIndex.upsert`.
-    """
-    embeddings = checked_rows(embeddings, "embeddings")
-    count = len(embeddings)
-    attributes = attributes or {}
-    for name in attributes:
-        if not str(name).isidentifier() or name in RESERVED:
-            raise ValueError(
-                "Names of `attributes` must be words that are not one of "
-                f"{sorted(RESERVED)}. Received: {name!r}."
-            )
-    ids = checked_ids(ids, count)
-    values, counts = np.unique(ids, return_counts=True)
-    _refuse_repeated(values[counts > 1])
-    labels = np.zeros(count, "U1") if labels is None else labels
-    columns = {"id": ids, "label": checked_labels(labels, count)}
-    for name, values in attributes.items():
-        columns[name] = checked_labels(values, count, name)
-    return embeddings, columns
-
-
-def checked_rows(rows: Any, name: str) -> np.ndarray:
-    """Returns embeddings (items, size) in float32, finite there too."""
-    with np.errstate(over="ignore"):
-        rows = np.asarray(rows).astype("float32", copy=False)
-    return checked_embeddings(rows, name)
-
-
-def check_fits(
-    embeddings: np.ndarray,
-    columns: Mapping[str, np.ndarray],
-    size: int | None,
-    kinds: Mapping[str, bool],
-) -> None:
-    """Raises unless items fit a gallery.
-
-    `kinds` says by name whether a column of the gallery holds strings.
-    """
-    if embeddings.shape[1] != size:
-        raise ValueError(
-            "`embeddings` must have the size of the gallery. Received: "
-            f"{embeddings.shape[1]}, the gallery has {size}."
-        )
-    if set(columns) != set(kinds):
-        raise ValueError(
-            "`attributes` must be those of the gallery, "
-            f"{sorted(set(kinds) - RESERVED)}. "
-            f"Received: {sorted(set(columns) - RESERVED)}."
-        )
-    for name, values in columns.items():
-        shown = {"id": "ids", "label": "labels"}.get(name, name)
-        _check_kind(shown, values, kinds[name])
-
-
-def checked_ids(ids: Any, count: int) -> np.ndarray:
-    """Returns ids as int64 or strings, (count,)."""
-    ids = checked_labels(ids, count, "ids")
-    if ids.dtype.kind == "f":
-        raise TypeError(
-            f"`ids` must be integers or strings. Received: dtype {ids.dtype}."
-        )
-    return ids.astype("int64") if ids.dtype.kind in "biu" else ids
-
-
-def is_text(values: np.ndarray) -> bool:
-    """Whether a column holds strings."""
-    return values.dtype.kind == "U"
-
-
-def _refuse_repeated(ids):
-    if len(ids):
-        raise ValueError(
-            "`ids` must all be different. Received: "
-            f"{len(ids)} of them twice, for example {ids[0].item()!r}."
-        )
-
-
-def _check_kind(name, values, needs_text):
-    """Raises `TypeError` for strings among numbers, or the reverse."""
-    if is_text(values) != needs_text:
-        kinds = ("numbers", "strings") if needs_text else ("strings", "numbers")
-        raise TypeError(
-            f"`{name}` must be {kinds[1]}, as in the gallery. "
-            f"Received: {kinds[0]}."
-        )
+        is_known = np.ones(len(ids), bool)
+        if ids.dtype.kind in "iu" and ids.dtype != self.ids.dtype:
+            # int64 beside uint64: no float64, where large ids collide.
+            is_known = ids >= 0 if ids.dtype.kind == "i" else ids <= INT64.max
+            ids = np.where(is_known, ids, 0).astype(self.ids.dtype)
+        places = np.searchsorted(self.ids, ids, sorter=self.by_id)
+        found = self.by_id[np.minimum(places, len(self) - 1)]
+        return np.where(is_known & (self.ids[found] == ids), found, -1)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -11,8 +12,14 @@ import numpy as np
 
 from keras_gsp.ops.extras import needed
 from keras_gsp.ops.neighbors import SPARE_CANDIDATES
+from keras_gsp.retrieval.index.columns import (
+    check_fits,
+    checked_ids,
+    is_whole,
+    shown,
+)
 from keras_gsp.retrieval.index.exact import ExactIndex
-from keras_gsp.retrieval.index.gallery import check_fits, checked_ids
+from keras_gsp.retrieval.index.one_writer import OneWriter
 from keras_gsp.retrieval.index.search_index import (
     KEPT,
     Items,
@@ -20,6 +27,7 @@ from keras_gsp.retrieval.index.search_index import (
     blocks_of,
     nearest_of,
 )
+from keras_gsp.retrieval.index.search_recall import own_recall, warn_below
 from keras_gsp.retrieval.index.where import Where, as_list, milvus_expression
 
 _milvus = partial(needed, user="MilvusIndex", install="'keras-gsp[milvus]'")
@@ -31,9 +39,11 @@ READ_ROWS = 4096
 MAX_TEXT, MAX_NEIGHBORS = 65_535, 16_384
 HNSW = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
 FLAT: dict[str, Any] = {"index_type": "FLAT", "params": {}}
-# Milvus's type of a column by the kind of a NumPy array, and what pads it.
-TYPES = {"U": "VARCHAR", "i": "INT64", "f": "DOUBLE"}
-PADDING = {"VARCHAR": "", "INT64": -1, "DOUBLE": -1.0}
+# Milvus's type of a column by the kind of a NumPy array, and back.
+TYPES = {"U": "VARCHAR", "i": "INT64", "u": "INT64", "f": "DOUBLE"}
+DTYPES = {"VARCHAR": "U", "INT64": "int64", "DOUBLE": "float64"}
+# Words of Milvus's filters, which no attribute can have as its name.
+WORDS = "and or not in like is null exists iso interval true false"
 
 
 class MilvusIndex(SearchIndex):
@@ -43,8 +53,9 @@ class MilvusIndex(SearchIndex):
     embedded in this process, which no other process can open at the same
     time; `http://host:19530` is a server or cluster.
 
-    Milvus finds most of the nearest items with an HNSW graph once `build` was
-    called; before, it compares with all items.
+    Milvus compares with all items until `build` was called. A server then finds
+    most of the nearest items with an HNSW graph; the embedded engine goes on
+    comparing with all, because its graph misses items beside many equal ones.
 
     Args:
         uri: path ending in `.db`, or `http://...` or `https://...`.
@@ -82,6 +93,7 @@ class MilvusIndex(SearchIndex):
     """
 
     kind = "milvus"
+    max_neighbors = MAX_NEIGHBORS - 1 - SPARE_CANDIDATES
 
     def __init__(
         self,
@@ -91,76 +103,78 @@ class MilvusIndex(SearchIndex):
         token: str | None = None,
         timeout: float = 30.0,
     ) -> None:
-        if not collection.isidentifier() or not collection.isascii():
+        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", str(collection)):
             raise ValueError(
                 "`collection` must be letters, digits and underscores. "
                 f"Received: collection={collection!r}."
             )
         self.uri, self.collection = os.fspath(uri), collection
         self._client = _connected(self.uri, token, timeout)
-        # Milvus's types of the columns by name.
-        self._fields: dict[str, str] = {}
-        self._size: int | None = None
+        self._threads = OneWriter()
+        # Size of the embeddings, and Milvus's types of the columns by name.
+        self._schema: tuple[int | None, dict[str, str]] = None, {}
         self._read_schema()
 
     @property
     def embedding_size(self) -> int | None:
         """Size of the embeddings, `None` before the first `upsert`."""
-        return self._size
+        return self._schema[0]
 
     def build(self, settings: Mapping[str, Any] | None = None) -> None:
-        """Builds the graph over all items.
+        """Builds Milvus's index over all items, and tries it on its own.
 
         Call it once the first items are in. A server adds later items to the
-        graph; the embedded engine needs `build` again.
+        graph; the embedded engine needs `build` again. Searches of other
+        threads wait. A recall below .98, of the 10 nearest of 100 items, is
+        warned of.
 
         Args:
-            settings: Milvus's `index_type` and `params`. Default `None`:
-                HNSW with 32 links for each item.
+            settings: Milvus's `index_type` and `params`. Default `None`: HNSW
+                with 32 links for each item on a server, and FLAT (compares
+                with all) in the embedded engine.
         """
         self._check_filled()
-        self._build(settings or HNSW)
+        settings = settings or (FLAT if _is_path(self.uri) else HNSW)
+        with self._threads.changing:
+            with self._threads.alone():
+                self._build(settings)
+            if settings["index_type"] != "FLAT":
+                warn_below(own_recall(self), "Take FLAT, or a larger `ef`")
 
     def delete(self, ids: Any) -> int:
         """Removes items and returns their number; unknown ids are ignored."""
         ids = as_list(ids)
-        if self._size is None or not ids:
+        if self.embedding_size is None or not ids:
             return 0
         ids = checked_ids(ids, len(ids)).tolist()
-        num_known = self.count({"id": ids})
-        self._call("delete", ids=ids)
+        num_known = 0
+        with self._threads.changing:
+            for some in blocks_of(ids, READ_ROWS):
+                num_known += self.count({"id": some})
+                self._call("delete", filter=self._expression({"id": some}))
         return num_known
 
     def count(self, where: Where | None = None) -> int:
         """Returns the number of items that pass a filter."""
-        if self._size is None:
+        if self.embedding_size is None:
             return 0
         return int(self._rows(where, ["count(*)"])[0]["count(*)"])
 
     def ids(self) -> np.ndarray:
         """Returns the ids of all items, in rising order."""
-        found: list[Any] = []
-        if self._size is not None:
-            options = {"batch_size": READ_ROWS, "output_fields": ["id"]}
-            iterator = self._call("query_iterator", filter="", **options)
-            while rows := iterator.next():
-                found += [row["id"] for row in rows]
-            iterator.close()
+        found = [row["id"] for rows in self._all(["id"]) for row in rows]
         return np.sort(np.array(found, None if found else "int64"))
 
     def items(self, ids: Any) -> Items:
         """Returns items as `upsert` takes them; see `SearchIndex.items`."""
         self._check_filled()
+        ids = as_list(ids)
         wanted = checked_ids(ids, len(ids)).tolist()
         rows: dict[Any, Any] = {}
         for some in blocks_of(wanted, READ_ROWS):
-            found = self._rows({"id": some}, [*self._fields, "embedding"])
+            found = self._rows({"id": some}, [*self._dtypes, "embedding"])
             rows |= {row["id"]: row for row in found}
-        kept = [rows[one] for one in wanted if one in rows]
-        columns = {n: np.array([r[n] for r in kept]) for n in self._fields}
-        embeddings = np.array([row["embedding"] for row in kept], "float32")
-        embeddings = embeddings.reshape(len(kept), self._size or 0)
-        return embeddings, columns.pop("label"), columns.pop("id"), columns
+        return self._items([rows[one] for one in wanted if one in rows])
 
     def close(self) -> None:
         """Closes the database, so that another process can open it."""
@@ -170,78 +184,129 @@ class MilvusIndex(SearchIndex):
 
             server_manager_instance.release_server(self.uri)
 
-    def _put(self, rows, columns):
-        if self._size is None:
-            self._create(columns, rows.shape[1])
-        check_fits(rows, columns, self._size, self._is_text)
-        for name, values in columns.items():
-            if (_type(values), self._fields[name]) == ("DOUBLE", "INT64"):
-                raise TypeError(
-                    f"`{name}` must be integers, as in the gallery. "
-                    f"Received: {values.dtype}."
-                )
-        step = max(1, BATCH_NUMBERS // rows.shape[1])
-        for start in range(0, len(rows), step):
-            some = slice(start, start + step)
-            lists = [column[some].tolist() for column in columns.values()]
-            data = [
-                dict(zip((*columns, "embedding"), row, strict=True))
-                for row in zip(*lists, list(rows[some]), strict=True)
-            ]
-            self._call("upsert", data=data)
+    @property
+    def _dtypes(self):
+        types = self._schema[1]
+        return {name: np.dtype(DTYPES[one]) for name, one in types.items()}
 
-    def _found(self, queries, k, excluded, where, ef=None):
-        # A few more, so that ties at the end can be broken by id.
-        asked = k + 1 + SPARE_CANDIDATES
-        if asked > MAX_NEIGHBORS:
+    def _put(self, rows, columns):
+        _check_storable(columns)
+        with self._threads.changing:
+            if self.embedding_size is None:
+                self._read_schema()  # Another process may have made it.
+            is_new = self.embedding_size is None
+            if is_new:
+                self._create(columns, rows.shape[1])
+            check_fits(rows, columns, self.embedding_size, self._dtypes)
+            columns = {
+                name: _as_stored(values, self._dtypes[name], name)
+                for name, values in columns.items()
+            }
+            step = max(1, BATCH_NUMBERS // rows.shape[1])
+            for start in range(0, len(rows), step):
+                some = slice(start, start + step)
+                lists = [column[some].tolist() for column in columns.values()]
+                data = [
+                    dict(zip((*columns, "embedding"), row, strict=True))
+                    for row in zip(*lists, list(rows[some]), strict=True)
+                ]
+                try:
+                    self._call("upsert", data=data)
+                except RuntimeError:
+                    if is_new and not start:
+                        self._drop()
+                    raise
+
+    def _found(self, queries, k, excluded, where, column=None, ef=None):
+        if k > self.max_neighbors:
             raise ValueError(
-                f"`k` must be at most {MAX_NEIGHBORS - 1 - SPARE_CANDIDATES}, "
-                f"Milvus's limit. Received: k={k}."
+                f"`k` must be at most {self.max_neighbors}, Milvus's limit. "
+                f"Received: k={k}."
             )
+        # A few more, so that ties at the end can be broken by id.
+        asked, shown = k + 1 + SPARE_CANDIDATES, min(k, len(self))
         width = max(ef or max(64, 4 * k), asked)
+        extra = [column] if column else []
+        names = list(dict.fromkeys(["id", "label", *extra]))
         options = {
             "anns_field": "embedding",
             "limit": asked,
             "search_params": {"metric_type": "L2", "params": {"ef": width}},
-            **self._selection(where, ["label", "embedding"]),
+            **self._selection(where, [*names[1:], "embedding"]),
         }
-        shown = min(k, len(self))
-        nothing = [PADDING[self._fields[name]] for name in ("id", "label")]
+        dtypes = self._dtypes
+        nothing = ["" if dtypes[one].kind == "U" else -1 for one in names]
         rows = []
-        numbers = asked * (queries.shape[1] + len(self._fields))
-        step = max(1, BATCH_NUMBERS // numbers)
+        step = max(
+            1, BATCH_NUMBERS // (asked * (queries.shape[1] + len(names)))
+        )
         for start in range(0, len(queries), step):
             some = slice(start, start + step)
-            found = self._call("search", data=list(queries[some]), **options)
-            near = map(_ranked, queries[some], found, excluded[some])
-            padding = [(np.inf, *nothing)] * shown
-            rows += [[*row, *padding][:shown] for row in near]
+            with self._threads.reading():
+                found = self._call(
+                    "search", data=list(queries[some]), **options
+                )
+            for query, hits, gone in zip(
+                queries[some], found, excluded[some], strict=True
+            ):
+                near = _ranked(query, hits, gone, names)
+                rows.append([*near, *[(np.inf, *nothing)] * shown][:shown])
         columns = zip(*(zip(*row, strict=True) for row in rows), strict=True)
-        return self._neighbors(*map(np.array, columns))
+        distances, *values = map(np.array, columns)
+        by_name = dict(zip(names, values, strict=True))
+        return self._neighbors(
+            distances,
+            by_name["id"],
+            by_name["label"],
+            groups=by_name[column] if column else None,
+        )
 
     def _found_exactly(self, queries, k):
         """Reads all items in bounded memory."""
         near: list[Any] = []
-        for some in blocks_of(self.ids(), READ_ROWS):
-            embeddings, labels, ids, _ = self.items(some)
+        for rows in self._all([*self._dtypes, "embedding"]):
+            embeddings, labels, ids, _ = self._items(
+                sorted(rows, key=lambda row: row["id"])
+            )
             found = ExactIndex(embeddings, labels, ids).search(queries, k)
             near.append((found.distances, found.ids, found.labels))
             near = [nearest_of(near, k)]
         return self._neighbors(*near[0])
 
-    @property
-    def _is_text(self):
-        return {name: t == "VARCHAR" for name, t in self._fields.items()}
+    def _all(self, fields):
+        """Yields all items in blocks, in the order of their ids."""
+        if (size := self.embedding_size) is None:
+            return
+        step = max(1, min(READ_ROWS, BATCH_NUMBERS // size))
+        options = {"batch_size": step, "output_fields": fields}
+        with self._threads.reading():
+            iterator = self._call("query_iterator", filter="", **options)
+            while rows := iterator.next():
+                yield rows
+            iterator.close()
+
+    def _items(self, rows):
+        columns = {
+            name: np.array([row[name] for row in rows], dtype)
+            for name, dtype in self._dtypes.items()
+        }
+        embeddings = np.array([row["embedding"] for row in rows], "float32")
+        embeddings = embeddings.reshape(len(rows), self.embedding_size or 0)
+        return embeddings, columns.pop("label"), columns.pop("id"), columns
+
+    def _expression(self, where):
+        return milvus_expression(where, self._dtypes)
 
     def _selection(self, where, fields):
         return {
-            "filter": milvus_expression(where, self._is_text),
+            "filter": self._expression(where),
             "output_fields": fields,
             "consistency_level": "Strong",
         }
 
     def _rows(self, where, fields):
-        return self._call("query", **self._selection(where, fields))
+        with self._threads.reading():
+            return self._call("query", **self._selection(where, fields))
 
     def _call(self, name, **arguments):
         from pymilvus.exceptions import MilvusException
@@ -255,12 +320,12 @@ class MilvusIndex(SearchIndex):
             ) from error
 
     def _keep(self, name, value):
-        if self._size is not None:
+        if self.embedding_size is not None:
             kept = {KEPT[name][0]: json.dumps(value and value.get_config())}
             self._call("alter_collection_properties", properties=kept)
 
     def _check_filled(self):
-        if self._size is None:
+        if self.embedding_size is None:
             self._read_schema()  # Another process may have made it.
         super()._check_filled()
 
@@ -268,15 +333,18 @@ class MilvusIndex(SearchIndex):
         if not self._call("has_collection"):
             return
         description = self._call("describe_collection")
+        size, types = None, {}
         for field in description["fields"]:
             if field["name"] == "embedding":
-                self._size = int(field["params"]["dim"])
+                size = int(field["params"]["dim"])
             else:
-                self._fields[field["name"]] = field["type"].name
-        if self._size is None or not {"id", "label"} <= set(self._fields):
+                types[field["name"]] = field["type"].name
+        is_known = set(types.values()) <= set(DTYPES)
+        if size is None or not {"id", "label"} <= set(types) or not is_known:
             raise ValueError(
-                "`collection` must have the fields id, label and embedding. "
-                f"Received: {self.collection!r} with {sorted(self._fields)}."
+                "`collection` must have the fields id, label and embedding, "
+                f"and columns of {sorted(DTYPES)}. "
+                f"Received: {self.collection!r} with {types}."
             )
         properties = description.get("properties", {})
         for name, (key, kind) in KEPT.items():
@@ -284,6 +352,7 @@ class MilvusIndex(SearchIndex):
                 setattr(self, f"_{name}", kind.from_config(config))
         if self._call("list_indexes"):
             self._call("load_collection")
+        self._schema = size, types
 
     def _create(self, columns, size):
         from pymilvus import DataType
@@ -292,18 +361,27 @@ class MilvusIndex(SearchIndex):
             auto_id=False, enable_dynamic_field=False
         )
         for name, values in columns.items():
-            type_ = _type(values)
+            type_ = TYPES[values.dtype.kind]
             options = {"max_length": MAX_TEXT} if type_ == "VARCHAR" else {}
             options["is_primary"] = name == "id"
             schema.add_field(name, getattr(DataType, type_), **options)
         schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=size)
         self._call("create_collection", schema=schema)
-        self._read_schema()
-        for name in KEPT:
-            self._keep(name, getattr(self, name))
-        # Searchable from the first item on. The embedded engine never builds a
-        # graph of an empty collection.
-        self._build(FLAT)
+        try:
+            self._read_schema()
+            for name in KEPT:
+                self._keep(name, getattr(self, name))
+            # Searchable from the first item on. The embedded engine never
+            # builds a graph of an empty collection.
+            self._build(FLAT)
+        except RuntimeError:
+            self._drop()
+            raise
+
+    def _drop(self):
+        """Forgets the collection that a refused `upsert` made."""
+        self._call("drop_collection")
+        self._schema = None, {}
 
     def _build(self, settings):
         self._call("flush")
@@ -316,16 +394,59 @@ class MilvusIndex(SearchIndex):
         self._call("load_collection")
 
 
-def _ranked(query, hits, excluded):
-    """Sorts a query's hits: tuples (exact distance, id, label)."""
+def _ranked(query, hits, excluded, names):
+    """Sorts a query's hits: tuples of exact distance, id, label, ..."""
     hits = [hit for hit in hits if hit["id"] != excluded]
     rows = np.array([hit["entity"]["embedding"] for hit in hits], "float64")
     differences = rows.reshape(len(hits), len(query)) - query
     squares = np.einsum("hs,hs->h", differences, differences)
     return sorted(
-        (distance, hit["id"], hit["entity"]["label"])
+        (distance, hit["id"], *(hit["entity"][one] for one in names[1:]))
         for distance, hit in zip(np.sqrt(squares), hits, strict=True)
     )
+
+
+def _as_stored(values, dtype, name):
+    """Whole floats as the integers of an INT64 field."""
+    if (values.dtype.kind, dtype.kind) != ("f", "i"):
+        return values
+    if not is_whole(values):
+        raise TypeError(
+            f"`{shown(name)}` must be integers, as in the gallery. "
+            f"Received: {values.dtype}."
+        )
+    return values.astype("int64")
+
+
+def _check_storable(columns):
+    """Raises for what Milvus would refuse or change."""
+    for name, values in columns.items():
+        is_word = re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,254}", name)
+        if not is_word or name.lower() in WORDS.split():
+            raise ValueError(
+                "Names of `attributes` must be letters, digits and underscores "
+                f"in Milvus, and none of: {WORDS}. Received: {name!r}."
+            )
+        if values.dtype == "uint64":
+            raise ValueError(
+                f"`{shown(name)}` must be below 2**63 in Milvus; strings have "
+                f"no limit. Received: {values.max()}."
+            )
+        if values.dtype.kind != "U":
+            continue
+        letters = np.ascontiguousarray(values).view("uint32")
+        if ((letters >= 0xD800) & (letters < 0xE000)).any():
+            raise ValueError(
+                f"`{shown(name)}` must be valid Unicode in Milvus. "
+                "Received: bytes that are not UTF-8."
+            )
+        if values.dtype.itemsize > MAX_TEXT:
+            longest = max(len(one.encode()) for one in values.tolist())
+            if longest > MAX_TEXT:
+                raise ValueError(
+                    f"`{shown(name)}` must have at most {MAX_TEXT} bytes in "
+                    f"Milvus. Received: {longest}."
+                )
 
 
 def _connected(uri, token, timeout):
@@ -352,7 +473,3 @@ def _connected(uri, token, timeout):
 
 def _is_path(uri):
     return not uri.startswith(("http://", "https://"))
-
-
-def _type(column):
-    return TYPES.get(column.dtype.kind, "INT64")

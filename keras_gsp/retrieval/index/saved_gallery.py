@@ -1,5 +1,6 @@
 """Saving and loading a gallery: plain arrays, JSON and checksums."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.data.preprocessing import Preprocessing
-from keras_gsp.embeddings.labeled_embeddings import checked_labels
-from keras_gsp.retrieval.index.gallery import Gallery, checked_items
+from keras_gsp.retrieval.index.columns import checked_items
+from keras_gsp.retrieval.index.gallery import Gallery, StoredVectors
 from keras_gsp.retrieval.index.search_index import KEPT
-from keras_gsp.retrieval.index.stored_vectors import StoredVectors
 from keras_gsp.retrieval.verification import INDEX, verify
 from keras_gsp.storage.checksums import write_checksums
 
@@ -96,9 +96,6 @@ def _read(folder, facts, is_mapped):
             f"embeddings must be {expected} {facts['storage']}, "
             f"not {values.shape} {values.dtype}"
         )
-    scales = loaded("scales") if gallery.storage == "int8" else None
-    if scales is not None:
-        checked_labels(scales, count, "scales")
     low, high = (np.array(facts[name], "f4") for name in ("low", "high"))
     if low.shape != (size,) or high.shape != (size,):
         raise ValueError(f"bounds must have {size} numbers")
@@ -109,9 +106,8 @@ def _read(folder, facts, is_mapped):
         loaded("ids"),
         {name: loaded(f"attribute.{name}") for name in names},
     )
-    gallery.append(StoredVectors(values, scales), columns, low, high)
-    gallery.num_added = int(facts["added"])
-    return gallery
+    gallery = gallery.appended(StoredVectors(values), columns, low, high)
+    return dataclasses.replace(gallery, num_added=int(facts["added"]))
 
 
 def _write_vectors(gallery, folder):
@@ -121,13 +117,9 @@ def _write_vectors(gallery, folder):
         "fortran_order": False,
         "descr": np.dtype(gallery.storage).str,
     }
-    scales = []
     with open(folder / "embeddings.npy", "wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         for part in gallery.parts:
             for start in range(0, len(part), WRITTEN_ROWS):
-                values, scale = part.stored(slice(start, start + WRITTEN_ROWS))
+                values = part.stored(slice(start, start + WRITTEN_ROWS))
                 file.write(np.ascontiguousarray(values).data)
-                scales.append(scale)
-    if gallery.storage == "int8":
-        np.save(folder / "scales.npy", np.concatenate(scales))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.extras import needed
 from keras_gsp.retrieval.index.approximate import ApproximateIndex
+from keras_gsp.retrieval.index.gallery import Gallery
 
 import_scann = partial(
     needed,
@@ -72,7 +74,7 @@ class ScannIndex(ApproximateIndex):
 
     kind = "scann"
     saved_options = "num_neighbors", "settings"
-    _searcher: Any
+    remedy = "Search more leaves, or reorder more neighbors, in `settings`"
 
     def __init__(
         self,
@@ -85,7 +87,6 @@ class ScannIndex(ApproximateIndex):
         **options: Any,
     ) -> None:
         import_scann()
-        super().__init__(embeddings, labels, ids, **options)
         check_count(num_neighbors=num_neighbors)
         unknown = sorted(set(settings or {}) - set(STEPS))
         if unknown:
@@ -94,8 +95,8 @@ class ScannIndex(ApproximateIndex):
                 f"Received: {unknown}."
             )
         self.num_neighbors = int(num_neighbors)
-        self.settings = None if settings is None else dict(settings)
-        self._rebuild()
+        self.settings = None if settings is None else deepcopy(dict(settings))
+        super().__init__(embeddings, labels, ids, **options)
 
     def num_candidates(self, k: int, wanted: int | None = None) -> int | None:
         """Candidates to reorder for k neighbors, `None` without reordering."""
@@ -104,35 +105,41 @@ class ScannIndex(ApproximateIndex):
             return None
         return max(wanted or reorder["reordering_num_neighbors"], k)
 
-    def built_with(self, builder: Any) -> Any:
+    def built_with(self, builder: Any, gallery: Gallery | None = None) -> Any:
         """Builds a searcher of this gallery.
 
         `builder` is `scann.scann_ops_pybind.builder`, or
         `scann.scann_ops.builder` for a TensorFlow graph.
         """
+        gallery = self.gallery if gallery is None else gallery
         if self.settings is None:
-            self.settings = automatic_settings(len(self), self.num_neighbors)
-        shown = min(self.num_neighbors, len(self.gallery))
-        builder = builder(self.gallery.embeddings, shown, "squared_l2")
+            self.settings = automatic_settings(len(gallery), self.num_neighbors)
+        shown = min(self.num_neighbors, len(gallery))
+        builder = builder(gallery.embeddings, shown, "squared_l2")
         builder.set_n_training_threads(0)  # one for each core
         for step in STEPS:
             if step in self.settings:
                 builder = getattr(builder, step)(**self.settings[step])
         return builder.build()
 
-    def _build(self):
-        self._searcher = self.built_with(
-            import_scann().scann_ops_pybind.builder
-        )
+    def _built(self, gallery):
+        builder = import_scann().scann_ops_pybind.builder
+        return self.built_with(builder, gallery)
+
+    def _num_rows(self):
+        return self._engine.size()
 
     def _append(self, vectors):
         rows = np.ascontiguousarray(vectors)
         # ScaNN appends rows without a number.
-        self._searcher.searcher.upsert([None] * len(rows), rows, len(rows))
+        self._engine.searcher.upsert([None] * len(rows), rows, len(rows))
+
+    def _finds_all(self):
+        return list(self.settings or ()) == ["score_brute_force"]
 
     def _proposed(self, queries, asked, **options):
         wanted = options.pop("pre_reorder_num_neighbors", None)
-        rows, distances = self._searcher.search_batched_parallel(
+        rows, distances = self._engine.search_batched_parallel(
             np.ascontiguousarray(queries),
             final_num_neighbors=asked,
             pre_reorder_num_neighbors=self.num_candidates(asked, wanted),
@@ -141,22 +148,21 @@ class ScannIndex(ApproximateIndex):
         is_missing = np.isnan(np.asarray(distances))
         return np.where(is_missing, -1, np.asarray(rows).astype("int64"))
 
-    def _write_engine(self, folder):
+    def _write(self, folder):
         (folder / "scann").mkdir()
-        self._searcher.serialize(str(folder / "scann"), relative_path=True)
+        self._engine.serialize(str(folder / "scann"), relative_path=True)
         return {}
 
-    def _read_engine(self, folder, facts):
+    def _read(self, folder, facts):
         pickles = sorted(folder.rglob("*.pkl"))
         if pickles:
             raise ValueError(
                 "A saved index must not hold pickled ids: pickled objects can "
                 f"run code and are never loaded. Received: {str(pickles[0])!r}."
             )
-        self._searcher = import_scann().scann_ops_pybind.load_searcher(
+        return import_scann().scann_ops_pybind.load_searcher(
             str(folder / "scann")
         )
-        self._count_rows(self._searcher.size())
 
 
 def automatic_settings(

@@ -1,14 +1,25 @@
-"""What all indexes share, and what a search returns."""
+"""What all indexes share: search, filters, groups, updates."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.retrieval.index.gallery import checked_items, checked_rows
-from keras_gsp.retrieval.index.where import Where, as_list
+from keras_gsp.retrieval.index.columns import (
+    as_rows,
+    checked_items,
+    checked_rows,
+    plain_ids,
+)
+from keras_gsp.retrieval.index.neighbors import (
+    Neighbors,
+    nearest_groups,
+    nearest_of,
+    nearest_to_any,
+    padding_of,
+)
+from keras_gsp.retrieval.index.where import Where, as_list, check_columns
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 from keras_gsp.retrieval.space import SpaceFingerprint
 
@@ -17,37 +28,9 @@ KEPT: dict[str, tuple[str, Any]] = {
     "match": ("match_threshold", MatchThreshold),
     "space": ("space", SpaceFingerprint),
 }
+__all__ = ["Neighbors", "SearchIndex", "nearest_of"]
 # Embeddings, labels, ids and attributes.
 Items = tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Neighbors:
-    """The nearest gallery items of each query, nearest first.
-
-    Arrays are (queries, k), k at most the number of items. Row i holds
-    `counts[i]` neighbors and padding after them: index -1, distance infinity,
-    id and label -1 or the empty string.
-
-    Attributes:
-        ids: ids of the gallery items.
-        labels: their labels.
-        distances: Euclidean distances, float32.
-        indices: positions in the gallery; -1 for `MilvusIndex`.
-        counts: (queries,), number of neighbors found.
-        is_match: whether each is within the index's threshold `match`; `None`
-            without one.
-    """
-
-    ids: np.ndarray
-    labels: np.ndarray
-    distances: np.ndarray
-    indices: np.ndarray
-    counts: np.ndarray
-    is_match: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.counts)
 
 
 class SearchIndex:
@@ -57,11 +40,17 @@ class SearchIndex:
     ones are ordered by position in the gallery (by id in `MilvusIndex`). An
     engine may miss neighbors: `search_recall` measures how many.
 
+    Threads of one process may search while one of them changes the index: a
+    search answers as before a change or as after it, never in between. Arrays
+    that are given are copied, and arrays that are returned are copies.
+
     Attributes:
         kind: name of the engine.
+        max_neighbors: most items that one search returns; `None`: all.
     """
 
     kind: str
+    max_neighbors: int | None = None
     _match: MatchThreshold | None = None
     _space: SpaceFingerprint | None = None
 
@@ -106,12 +95,16 @@ class SearchIndex:
         *,
         exclude_ids: Any = None,
         where: Where | None = None,
+        group_by: str | None = None,
         **options: Any,
     ) -> Neighbors:
         """Finds the nearest items of each query, or most of them.
 
         Args:
-            queries: (queries, size), or (size,) for a single one.
+            queries: (queries, size), or (size,) for a single one. Several
+                photographs of each thing are (things, photographs, size): an
+                item is as near as the nearest of them. For their mean instead,
+                give `queries.mean(axis=1)`.
             k: number of neighbors, at least 1; at most 16,367 in Milvus.
                 Default 10.
             exclude_ids: one id for each query that must not be returned, such
@@ -121,6 +114,11 @@ class SearchIndex:
                 attribute to a value, to a list of values of which one must
                 hold, or to a slice (`slice(2, 5)` is `2 <= value < 5`). All
                 conditions must hold. Default `None`.
+            group_by: `"label"` or the name of an attribute, such as a product:
+                finds k different groups, the nearest item of each, and
+                `group_counts`. Asks for four times k items, and then for more
+                until there are k groups, or no more items (16,367 in Milvus).
+                Default `None`.
             **options: of the engine: `params` for faiss; `leaves_to_search`
                 and `pre_reorder_num_neighbors` for ScaNN; `ef` for Milvus, the
                 width of the graph search, by default the larger of 64 and 4 k.
@@ -134,19 +132,38 @@ class SearchIndex:
             ValueError: NaN or infinity, a wrong size, k below 1, another
                 number of ids than of queries, an unknown column.
         """
-        queries = self._checked(queries, k)
-        nobody = [None] * len(queries)
-        excluded = nobody if exclude_ids is None else as_list(exclude_ids)
-        if len(excluded) != len(queries):
+        queries, photographs = self._checked(queries, k)
+        num_things = len(queries) // photographs
+        excluded = [None] * num_things
+        if exclude_ids is not None:
+            excluded = plain_ids(as_list(exclude_ids))
+        if len(excluded) != num_things:
             raise ValueError(
                 "`exclude_ids` must hold one id for each query. Received: "
-                f"{len(excluded)} ids for {len(queries)} queries."
+                f"{len(excluded)} ids for {num_things} queries."
             )
-        return self._found(queries, int(k), excluded, where, **options)
+        if group_by is not None:
+            check_columns([group_by], self._dtypes, "group_by")
+            options["column"] = group_by
+
+        def found(things, asked):
+            rows = queries[things]
+            ids = [excluded[i] for i in things for _ in range(photographs)]
+            rows = rows.reshape(-1, rows.shape[-1])
+            near = self._found(rows, asked, ids, where, **options)
+            if photographs == 1:
+                return near
+            return nearest_to_any(near, photographs, asked)
+
+        queries = queries.reshape(num_things, photographs, -1)
+        if group_by is None:
+            return found(np.arange(num_things), int(k))
+        most = min(len(self), self.max_neighbors or len(self))
+        return nearest_groups(found, num_things, int(k), most)
 
     def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
         """Finds the nearest items of each query by comparing with all."""
-        return self._found_exactly(self._checked(queries, k), int(k))
+        return self._found_exactly(self._checked(queries, k)[0], int(k))
 
     def upsert(
         self,
@@ -195,6 +212,11 @@ class SearchIndex:
         """
         raise NotImplementedError
 
+    @property
+    def _dtypes(self) -> Mapping[str, np.dtype]:
+        """The dtype of each column: id, label and attributes."""
+        raise NotImplementedError
+
     def _found(
         self,
         queries: np.ndarray,
@@ -202,7 +224,10 @@ class SearchIndex:
         excluded: list[Any],
         where: Where | None,
     ) -> Neighbors:
-        """Searches with checked arguments, one excluded id for each query."""
+        """Searches with checked arguments, one excluded id for each query.
+
+        With a keyword `column`, `groups` are its values.
+        """
         raise NotImplementedError
 
     def _found_exactly(self, queries: np.ndarray, k: int) -> Neighbors:
@@ -222,44 +247,39 @@ class SearchIndex:
             )
 
     def _checked(self, queries, k):
+        """Rows of all queries, and the number of photographs of each."""
         self._check_filled()
         check_count(k=k)
-        queries = checked_rows(np.atleast_2d(queries), "queries")
+        queries = np.atleast_2d(as_rows(queries, "queries"))
+        shape = queries.shape
+        if len(shape) == 3:
+            queries = queries.reshape(-1, shape[2])
+        queries = checked_rows(queries, "queries")
         if queries.shape[1] != self.embedding_size:
             raise ValueError(
                 "`queries` must have the size of the gallery's embeddings, "
-                f"{self.embedding_size}. Received: shape {queries.shape}."
+                f"{self.embedding_size}. Received: shape {shape}."
             )
-        return queries
+        return queries, shape[1] if len(shape) == 3 else 1
 
-    def _neighbors(self, distances, ids, labels, indices=None):
+    def _neighbors(self, distances, ids, labels, indices=None, groups=None):
         """`Neighbors` of arrays (queries, k); pads where nothing was found."""
         is_found = np.isfinite(distances) if indices is None else indices >= 0
         distances = np.where(is_found, distances, np.inf).astype("float32")
         match = self.match
+
+        def padded(values):
+            return np.where(is_found, values, padding_of(values))
+
         return Neighbors(
-            ids=np.where(is_found, ids, _padding(ids)),
-            labels=np.where(is_found, labels, _padding(labels)),
+            ids=padded(ids),
+            labels=padded(labels),
             distances=distances,
             indices=np.full(ids.shape, -1) if indices is None else indices,
             counts=is_found.sum(axis=1),
             is_match=None if match is None else match.is_match(distances),
+            groups=None if groups is None else padded(groups),
         )
-
-
-def nearest_of(parts: list[Any], k: int) -> list[np.ndarray]:
-    """Returns the k nearest of several answers, the earlier of equals.
-
-    Each is a tuple of arrays (queries, any), distances first.
-    """
-    both = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
-    order = np.argsort(both[0], axis=1, kind="stable")[:, :k]
-    return [np.take_along_axis(part, order, axis=1) for part in both]
-
-
-def _padding(values):
-    """What stands for no id or label: -1 or the empty string."""
-    return np.array("" if values.dtype.kind == "U" else -1, values.dtype)
 
 
 def blocks_of(ids: Any, size: int = 4096) -> list[Any]:

@@ -1,5 +1,6 @@
 """Recall of an approximate index, measured on held-out queries."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,9 @@ from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.metrics.retrieval import ranked_scores
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.search_index import Neighbors, SearchIndex
+
+# Own items that a new index is tried with, and the least share to be found.
+OWN_QUERIES, LEAST_RECALL = 100, 0.98
 
 
 def search_recall(
@@ -26,7 +30,7 @@ def search_recall(
         labels: (queries,), their classes, of the gallery's kind.
         k: number of neighbors of which the recall is measured. Default 10.
         reference: an index of the same items to compare with, such as float32
-            beside int8. Default `None`: the index itself, searched exactly.
+            beside float16. Default `None`: the index itself, searched exactly.
 
     Returns:
         A dict: `k`, `num_queries`, `recall` (share of the k true neighbors
@@ -45,7 +49,7 @@ def search_recall(
 
     rows = np.random.default_rng(0).normal(size=(200, 16))
     labels = np.arange(200) % 20
-    small = gsp.retrieval.ExactIndex(rows[20:], labels[20:], storage="int8")
+    small = gsp.retrieval.ExactIndex(rows[20:], labels[20:], storage="float16")
     whole = gsp.retrieval.ExactIndex(rows[20:], labels[20:])
     measured = gsp.retrieval.search_recall(
         small, rows[:20], labels[:20], k=5, reference=whole
@@ -66,6 +70,31 @@ def search_recall(
         num_positives,
         int(k),
     )
+
+
+def own_recall(index: SearchIndex, k: int = 10) -> float:
+    """Returns the share of the k nearest that some own items find.
+
+    Equally near items count alike.
+    """
+    ids = index.ids()
+    step = max(1, len(ids) // OWN_QUERIES)
+    rows = index.items(ids[::step][:OWN_QUERIES])[0]
+    exact = index.search_exactly(rows, k).distances
+    found = index.search(rows, k).distances
+    last = np.where(np.isfinite(exact), exact, -1.0).max(axis=1, keepdims=True)
+    is_near = (found <= last) & np.isfinite(found)
+    return float(is_near.sum() / np.isfinite(exact).sum())
+
+
+def warn_below(recall: float, remedy: str) -> None:
+    """Warns of an index that misses too many of its own neighbors."""
+    if recall < LEAST_RECALL:
+        warnings.warn(
+            f"The index finds {recall:.0%} of the 10 nearest neighbors of a "
+            f"sample of its own items. {remedy}; `search_recall` measures it.",
+            stacklevel=2,
+        )
 
 
 def compared(

@@ -1,20 +1,28 @@
 """Filters of a search by label, id and attributes: `SearchIndex.search`."""
 
 import json
+import math
+import os
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
 
+from keras_gsp.embeddings.label_codes import as_host_array
+
 Where = Mapping[str, Any]
+# What Milvus's filters read in a string.
+ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def as_list(values: Any) -> list[Any]:
     """Returns one value or several as a list."""
-    if isinstance(values, Set):
+    if isinstance(values, str | bytes | os.PathLike):
+        return [values]
+    if isinstance(values, list | tuple | Set | range):
         return list(values)
-    is_one = isinstance(values, str | bytes) or np.ndim(values) == 0
-    return [values] if is_one else list(values)
+    array = np.atleast_1d(as_host_array(values))
+    return (array[:, 0] if array.shape[1:] == (1,) else array).tolist()
 
 
 def is_selected(
@@ -23,41 +31,59 @@ def is_selected(
     """Returns which items pass, (items,) booleans; `None` without a filter."""
     if not where:
         return None
-    is_text = {name: one.dtype.kind == "U" for name, one in columns.items()}
+    dtypes = {name: column.dtype for name, column in columns.items()}
     passed = np.ones(len(columns["id"]), bool)
-    for name, test, value in _conditions(where, is_text):
+    for name, test, value in _conditions(where, dtypes):
         column = columns[name]
         if test == "in":
-            passed &= np.isin(column, value) if value else False
+            # A text dtype has the length of its longest string.
+            dtype = "U" if column.dtype.kind == "U" else column.dtype
+            passed &= np.isin(column, np.array(value, dtype))
         else:
             passed &= column >= value if test == ">=" else column < value
     return passed
 
 
-def milvus_expression(where: Where | None, is_text: Mapping[str, bool]) -> str:
+def milvus_expression(
+    where: Where | None, dtypes: Mapping[str, np.dtype]
+) -> str:
     """Returns a filter as an expression of Milvus, `""` without a filter.
 
-    `is_text` says by name whether a column holds strings.
+    No value can end its own string: all of Milvus's escapes are written.
     """
-    # Milvus has the lists, booleans and escapes of JSON.
     terms = [
-        f"{name} {test} {json.dumps(value, ensure_ascii=False)}"
-        for name, test, value in _conditions(where or {}, is_text)
+        f"{name} {test} {_written(value)}"
+        for name, test, value in _conditions(where or {}, dtypes)
     ]
     return " and ".join(terms)
 
 
-def _conditions(
-    where: Where, is_text: Mapping[str, bool]
-) -> Iterator[tuple[str, str, Any]]:
-    """Yields name, "in" or ">=" or "<", and Python's own values."""
-    unknown = sorted(set(where) - set(is_text))
+def check_columns(names: Any, known: Mapping[str, Any], argument: str) -> None:
+    """Raises unless a gallery has these columns."""
+    unknown = sorted(set(map(str, names)) - set(known))
     if unknown:
         raise ValueError(
-            f"`where` must name columns of the gallery, {sorted(is_text)}. "
+            f"`{argument}` must name columns of the gallery, {sorted(known)}. "
             f"Received: {unknown}."
         )
+
+
+def _written(value):
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    if isinstance(value, str):
+        text = "".join(ESCAPES.get(letter, letter) for letter in value)
+        return f'"{text}"'
+    return json.dumps(value)
+
+
+def _conditions(
+    where: Where, dtypes: Mapping[str, np.dtype]
+) -> Iterator[tuple[str, str, Any]]:
+    """Yields name, "in" or ">=" or "<", and values that the column can hold."""
+    check_columns(where, dtypes, "where")
     for name, condition in where.items():
+        dtype = dtypes[name]
         if isinstance(condition, slice):
             if condition.step is not None:
                 raise ValueError(
@@ -66,21 +92,47 @@ def _conditions(
                 )
             for test, end in ((">=", condition.start), ("<", condition.stop)):
                 if end is not None:
-                    yield name, test, _plain(name, end, is_text[name])
+                    yield name, *_bound(test, _checked(name, end, dtype), dtype)
             continue
-        values = [
-            _plain(name, one, is_text[name]) for one in as_list(condition)
-        ]
+        values = [_checked(name, one, dtype) for one in as_list(condition)]
+        if dtype.kind in "iu":
+            limits = np.iinfo(dtype)
+            values = [
+                int(one)
+                for one in values
+                if one == int(one) and limits.min <= one <= limits.max
+            ]
+        elif dtype.kind == "f":
+            values = [one for one in values if float(one) == one]
         yield name, "in", values
 
 
-def _plain(name, value, is_text):
-    if isinstance(value, bytes):
-        value = value.decode("utf-8")
-    value = value.item() if isinstance(value, np.generic) else value
-    if not isinstance(value, str if is_text else bool | int | float):
-        kind = "strings" if is_text else "numbers"
-        raise TypeError(
-            f"`where` must compare {name!r} with {kind}. Received: {value!r}."
-        )
-    return value
+def _bound(test, end, dtype):
+    """Column >= end or column < end, exact for integers of any size."""
+    if dtype.kind not in "iu":
+        return test, end
+    end, limits = math.ceil(end), np.iinfo(dtype)
+    if end <= limits.max:
+        return test, max(end, int(limits.min))
+    # Beyond the last integer: nothing is above it, everything is below it.
+    return ("in", []) if test == ">=" else (">=", int(limits.min))
+
+
+def _checked(name, value, dtype):
+    if not isinstance(value, bool | int | float | str):
+        value = as_host_array(value, "where")
+        value = value.item() if value.size == 1 else value
+    if dtype.kind == "U":
+        if isinstance(value, str):
+            return str(value)
+    elif isinstance(value, bool | int | float):
+        if not math.isfinite(value):
+            raise ValueError(
+                f"`where` must compare {name!r} with finite numbers. "
+                f"Received: {value!r}; slice(2, None) has no end."
+            )
+        return value if isinstance(value, float) else int(value)
+    kind = "strings" if dtype.kind == "U" else "numbers"
+    raise TypeError(
+        f"`where` must compare {name!r} with {kind}. Received: {value!r}."
+    )

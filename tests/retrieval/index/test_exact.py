@@ -1,6 +1,5 @@
 """ExactIndex: blocks, storage, memory maps."""
 
-import keras
 import numpy as np
 import pytest
 
@@ -11,7 +10,6 @@ from tests.retrieval.index.test_indexes import (
     filled,
     is_sorted,
     random_rows,
-    same,
     slow_search,
 )
 
@@ -76,16 +74,9 @@ def test_near_duplicates_far_from_the_origin_keep_their_order():
     assert (found.distances[:, 0] == 0.0).all()
 
 
-def test_tensors_and_lists_are_accepted():
-    rows = random_rows(10)
-    index = ExactIndex(keras.ops.convert_to_tensor(rows))
-    for query in (rows[2].tolist(), keras.ops.array(rows[2])):
-        same(index.search(query, 2), index.search(rows[2:3], 2))
-
-
 @pytest.mark.parametrize(
     ("storage", "error", "nbytes"),
-    [("float32", 0.0, 24), ("float16", 5e-4, 12), ("int8", 4e-3, 6)],
+    [("float32", 0.0, 24), ("float16", 5e-4, 12)],
 )
 def test_storage_trades_digits_for_memory(storage, error, nbytes):
     rows = random_rows(300, 6) * np.logspace(-3, 3, 300)[:, None]
@@ -102,8 +93,8 @@ def test_storage_trades_digits_for_memory(storage, error, nbytes):
 def test_bad_options_and_numbers_beyond_float16_are_refused():
     with pytest.raises(ValueError, match="65504"):
         ExactIndex(np.full((2, 3), 1e5), storage="float16")
-    with pytest.raises(ValueError, match="storage='float8'"):
-        ExactIndex(storage="float8")
+    with pytest.raises(ValueError, match="storage='int8'"):
+        ExactIndex(storage="int8")
     with pytest.raises(TypeError, match="match=0.5"):
         ExactIndex(np.eye(3), match=0.5)
 

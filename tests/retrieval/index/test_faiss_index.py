@@ -1,6 +1,7 @@
 """FaissIndex: factories, codes with exact re-scoring, errors."""
 
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -58,12 +59,38 @@ def test_factories_find_most_neighbors_with_exact_distances(
         assert 7 not in one.search(ROWS[:1] + 90, 20).ids
 
 
-def test_more_rescoring_finds_more():
+def test_more_rescoring_finds_more_and_a_low_recall_is_warned_of():
     def recall(rescore):
         index = FaissIndex(ROWS, LABELS, factory="LSH", rescore=rescore)
         return search_recall(index, QUERIES, CLASSES)["recall"]
 
-    assert recall(30) < recall(300) < recall(1500) == 1.0
+    with pytest.warns(UserWarning, match="finds .*Raise `nprobe`"):
+        low = recall(30)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        high = recall(1500)
+    assert low < 0.98 < high == 1.0
+
+
+@pytest.mark.parametrize("factory", ["IVF256,Flat", "IVF256,RaBitQ"])
+def test_too_few_items_to_train_are_searched_exactly(factory, tmp_path):
+    index = FaissIndex(ROWS[:1000], factory=factory, parameters=None)
+    exact = ExactIndex(ROWS[:1000])
+    with pytest.warns(UserWarning, match="200 items are too few.*clusters"):
+        for one in (index, exact):
+            assert one.delete(range(800)) == 800
+    same(index.search(QUERIES, 5), exact.search(QUERIES, 5))
+    index.save(tmp_path / "index")
+    loaded = FaissIndex.load(tmp_path / "index")
+    for one in (index, loaded, exact):
+        one.add(ROWS[:20], ids=range(2000, 2020))
+    for one in (index, loaded):
+        same(one.search(QUERIES, 5), exact.search(QUERIES, 5))
+    # Enough again: the engine is back, and saved.
+    loaded.add(ROWS[:700], ids=range(3000, 3700))
+    assert loaded._engine.index.ntotal == 920
+    loaded.save(tmp_path / "index", overwrite=True)
+    assert len(FaissIndex.load(tmp_path / "index")) == 920
 
 
 @pytest.mark.parametrize("factory", ["Flat", "RaBitQ", "IVF16,Flat"])
@@ -80,13 +107,27 @@ def test_a_filtered_search_continues_until_enough_pass(factory, monkeypatch):
     assert share(found, expected) > 0.9
 
 
+def test_a_graph_finds_many_neighbors_or_warns():
+    rows = np.random.default_rng(0).normal(size=(2000, 32)).astype("float32")
+    index = FaissIndex(rows, factory="HNSW32")
+    exact = index.search_exactly(rows[:100], 100)
+    assert share(index.search(rows[:100], 100), exact) > 0.98
+    rows[500:1100] = rows[500]  # graphs over equal items lose others
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        index = FaissIndex(rows, factory="HNSW32")
+    exact = index.search_exactly(rows[:500:5], 10)
+    found = share(index.search(rows[:500:5], 10), exact)
+    assert found > 0.95 or any("finds" in str(one.message) for one in caught)
+
+
 def test_deleted_rows_leave_when_they_are_the_majority():
     index = FaissIndex(ROWS, LABELS, factory="HNSW32")
     index.delete(range(700))
-    assert index._engine.ntotal == 1500
+    assert index._engine.index.ntotal == 1500
     same(index.search(QUERIES[:5], 3), index.search_exactly(QUERIES[:5], 3))
     index.delete(range(700, 800))
-    assert index._engine.ntotal == 700
+    assert index._engine.index.ntotal == 700
     same(index.search(QUERIES[:5], 3), index.search_exactly(QUERIES[:5], 3))
 
 
@@ -101,7 +142,6 @@ def test_bad_options_are_refused():
     for options, message in [
         ({"factory": "Forest"}, "factory='Forest'.*could not parse"),
         ({"factory": None}, "factory=None"),
-        ({"factory": "IVF2000,Flat"}, "enough items.*1500 items"),
         ({"rescore": 50}, "rescore=50, factory='Flat'"),
         ({"factory": "IVF4,Flat", "rescore": 50}, "`rescore` must be None"),
         ({"factory": "RaBitQ", "rescore": 0}, "rescore=0"),

@@ -204,7 +204,7 @@ def test_a_filter_limits_the_search(kind, few, tmp_path, monkeypatch):
 
 
 @every_engine
-@pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("storage", ["float32", "float16"])
 @pytest.mark.parametrize("is_mapped", [False, True])
 def test_changed_items_are_found_in_every_storage(
     kind, storage, is_mapped, tmp_path
@@ -350,14 +350,14 @@ def test_a_saved_index_answers_alike_and_can_be_changed(kind, mmap, tmp_path):
 @every_engine_in_memory
 def test_a_damaged_byte_in_any_file_is_noticed(kind, tmp_path):
     rows, labels, ids, attributes = columns(60)
-    index = kind(rows, labels, ids, attributes=attributes, storage="int8")
+    index = kind(rows, labels, ids, attributes=attributes)
     index.save(tmp_path / "index")
     count = 0
     for _ in damaged_in_turn(tmp_path / "index"):
         count += 1
         with pytest.raises(ValueError, match="damaged|changed|missing"):
             kind.load(tmp_path / "index")
-    assert count >= 8
+    assert count >= 6
     assert len(kind.load(tmp_path / "index")) == 60
 
 

@@ -1,6 +1,7 @@
 """MilvusIndex on the embedded engine: graph, restarts, errors."""
 
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -104,8 +105,53 @@ def test_an_empty_index_is_refused(index):
     index.upsert(np.eye(3), None, [1, 2, 3])
     with pytest.raises(ValueError, match="at most 16367"):
         index.search(np.eye(3), 16_384)
-    with pytest.raises(TypeError, match="`ids` must be integers or strings"):
-        index.upsert(np.eye(3), None, [0.5, 1, 2])
+
+
+def test_a_refused_upsert_makes_no_collection(index, monkeypatch):
+    rows, ids = np.eye(2), [1, 2]
+    text = ["x", "x" * 70_000]
+    for labels, these, attributes, message in [
+        (ids, [1, 2**63], None, r"`ids` must be below 2\*\*63"),
+        (text, ids, None, "`labels` must have at most 65535 bytes"),
+        ([b"a", b"\xff"], ids, None, "`labels` must be valid Unicode"),
+        (ids, ids, {"größe": ids}, "letters, digits.*'größe'"),
+        (ids, ids, {"Not": ids}, "none of: and or not.*'Not'"),
+        (ids, ids, {"x" * 256: ids}, "letters, digits"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            index.upsert(rows, labels, these, attributes)
+
+    def fails(*_, **__):
+        raise pymilvus.exceptions.MilvusException(1, "disk full")
+
+    for name in "upsert", "create_index", "create_collection":
+        with monkeypatch.context() as patch:
+            patch.setattr(index._client, name, fails)
+            with pytest.raises(RuntimeError, match="disk full"):
+                index.upsert(rows, ids, ids)
+        assert index.embedding_size is None
+        assert not index._client.has_collection("things")
+    index.upsert(np.eye(3), ["a", "b", "c"], ["a", "b", "c"], {"x": [1, 2, 3]})
+    with pytest.raises(TypeError, match="`x` must be integers"):
+        index.upsert(np.eye(3), ["a"] * 3, ["a", "b", "d"], {"x": [1.5, 2, 3]})
+    assert len(index) == 3
+
+
+def test_equal_items_hide_no_others_by_default(index):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(1000, 16)).astype("float32")
+    rows[300:600] = rows[300]
+    index.upsert(rows, None, np.arange(1000))
+    others = np.r_[0:100, 900:1000]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        index.build()
+    found = index.search(rows[others], 1)
+    np.testing.assert_array_equal(found.ids[:, 0], others)
+    # A graph of few links misses items, and says so.
+    poor = {"M": 2, "efConstruction": 2}
+    with pytest.warns(UserWarning, match="finds .*Take FLAT"):
+        index.build({"index_type": "HNSW", "params": poor})
 
 
 def test_a_database_that_is_open_elsewhere_is_refused(tmp_path):

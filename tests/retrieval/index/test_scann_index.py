@@ -81,6 +81,18 @@ def test_a_search_may_look_into_more_leaves():
         index.search(QUERIES, leaves=3)
 
 
+@needs_scann
+def test_too_few_items_for_a_tree_are_searched_exactly(tmp_path):
+    wide = SETTINGS | {"tree": {"num_leaves": 200, "num_leaves_to_search": 150}}
+    index, exact = ScannIndex(ROWS, settings=wide), ExactIndex(ROWS)
+    with pytest.warns(UserWarning, match="100 items are too few.*clusters"):
+        for one in (index, exact):
+            assert one.delete(range(900)) == 900
+    index.save(tmp_path / "index")
+    for one in (index, ScannIndex.load(tmp_path / "index")):
+        same(one.search(QUERIES, 5), exact.search(QUERIES, 5))
+
+
 def test_without_scann_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "scann", None)
     with pytest.raises(ImportError, match=r"keras-gsp\[ann\]"):

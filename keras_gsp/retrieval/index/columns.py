@@ -1,0 +1,208 @@
+"""Embeddings and columns of a gallery, exact, from arrays of any library.
+
+A column is int64, uint64 (numbers above 2**63), float or strings. It is a
+copy: what happens to the caller's array later does not matter.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_gsp.embeddings.label_codes import checked_labels
+from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
+
+RESERVED = {"id", "label", "embedding", "embeddings", "distance"}
+INT64 = np.iinfo("int64")
+# Whole floats up to here are the integers that they stand for.
+LARGEST_WHOLE = 2**53
+
+
+def as_rows(rows: Any, name: str) -> np.ndarray:
+    """Returns embeddings of any library as an array of real numbers."""
+    _refuse_masked(rows, name)
+    if hasattr(rows, "detach"):  # of PyTorch: on a device, in bfloat16
+        rows = rows.detach().cpu().float()
+    try:
+        rows = np.asarray(rows)
+    except ValueError as error:
+        message = f"`{name}` must be an array. Received: {error}"
+        raise ValueError(message) from error
+    # bfloat16 has a kind of its own; text and complex numbers would be cast.
+    is_half = rows.dtype.kind == "V" and rows.dtype.fields is None
+    if rows.dtype.kind not in "biuf" and not is_half:
+        raise TypeError(
+            f"`{name}` must be real numbers. Received: dtype {rows.dtype}."
+        )
+    return rows
+
+
+def checked_rows(rows: Any, name: str) -> np.ndarray:
+    """Returns a copy of embeddings (items, size) in float32, all finite."""
+    with np.errstate(over="ignore"):
+        return checked_embeddings(as_rows(rows, name).astype("float32"), name)
+
+
+def checked_column(values: Any, count: int, name: str) -> np.ndarray:
+    """Returns one number or string for each item, (count,), as a copy.
+
+    Raises:
+        TypeError: neither numbers nor strings, several types, or integers
+            that no NumPy type holds exactly.
+        ValueError: another length, NaN, masked entries, or a NUL at the end
+            of a string, which NumPy drops.
+    """
+    _refuse_masked(values, name)
+    is_listed = isinstance(values, list | tuple)
+    if is_listed and any(map(_ends_with_nul, values)):
+        raise ValueError(
+            f"`{name}` must not end with a NUL character. Received: one that "
+            "does."
+        )
+    column = checked_labels(values, count, name)
+    if column.dtype == object:
+        raise TypeError(
+            f"`{name}` must be integers that int64 or uint64 holds. "
+            f"Received: from {column.min()} to {column.max()}."
+        )
+    if column.dtype.kind in "bi":
+        return column.astype("int64")
+    return column.copy()
+
+
+def checked_ids(ids: Any, count: int) -> np.ndarray:
+    """Returns ids as integers or strings; whole floats are integers."""
+    ids = checked_column(ids, count, "ids")
+    if ids.dtype.kind == "f":
+        if not is_whole(ids):
+            raise TypeError(
+                "`ids` must be integers or strings. Received: dtype "
+                f"{ids.dtype}, with fractions or beyond 2**53."
+            )
+        ids = ids.astype("int64")
+    return ids
+
+
+def plain_ids(ids: list[Any]) -> list[Any]:
+    """Returns ids as Python's numbers or strings; `None` stays."""
+    given = [one for one in ids if one is not None]
+    plain = iter(checked_ids(given, len(given)).tolist() if given else ())
+    return [one if one is None else next(plain) for one in ids]
+
+
+def is_whole(values: np.ndarray) -> bool:
+    """Whether floats are integers, small enough to be told apart."""
+    is_small = np.abs(values) <= LARGEST_WHOLE
+    return bool((is_small & (values == np.rint(values))).all())
+
+
+def checked_items(
+    embeddings: Any, labels: Any, ids: Any, attributes: Any
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Returns embeddings in float32, and ids, labels and attributes by name.
+
+    The errors are those of `SearchIndex.upsert`.
+    """
+    embeddings = checked_rows(embeddings, "embeddings")
+    count = len(embeddings)
+    attributes = {} if attributes is None else attributes
+    if not isinstance(attributes, Mapping):
+        if not hasattr(attributes, "columns"):
+            raise TypeError(
+                "`attributes` must be a dict from names to arrays, or a table. "
+                f"Received: {type(attributes).__name__}."
+            )
+        attributes = {name: attributes[name] for name in attributes.columns}
+    for name in attributes:
+        if not str(name).isidentifier() or name in RESERVED:
+            raise ValueError(
+                "Names of `attributes` must be words that are not one of "
+                f"{sorted(RESERVED)}. Received: {name!r}."
+            )
+    ids = checked_ids(ids, count)
+    values, counts = np.unique(ids, return_counts=True)
+    refuse_repeated(values[counts > 1])
+    labels = np.zeros(count, "U1") if labels is None else labels
+    columns = {"id": ids, "label": checked_column(labels, count, "labels")}
+    for name, values in attributes.items():
+        columns[str(name)] = checked_column(values, count, name)
+    return embeddings, columns
+
+
+def check_fits(
+    embeddings: np.ndarray,
+    columns: Mapping[str, np.ndarray],
+    size: int | None,
+    dtypes: Mapping[str, np.dtype],
+) -> None:
+    """Raises unless items fit a gallery, whose columns have `dtypes`."""
+    if embeddings.shape[1] != size:
+        raise ValueError(
+            "`embeddings` must have the size of the gallery. Received: "
+            f"{embeddings.shape[1]}, the gallery has {size}."
+        )
+    if set(columns) != set(dtypes):
+        raise ValueError(
+            "`attributes` must be those of the gallery, "
+            f"{sorted(set(dtypes) - RESERVED)}. "
+            f"Received: {sorted(set(columns) - RESERVED)}."
+        )
+    for name, values in columns.items():
+        check_kind(name, values, dtypes[name])
+
+
+def check_kind(name: str, values: np.ndarray, dtype: np.dtype) -> None:
+    """Raises `TypeError` for strings among numbers, or the reverse."""
+    if (values.dtype.kind == "U") != (dtype.kind == "U"):
+        kinds = "numbers", "strings"
+        needed, received = kinds if dtype.kind != "U" else kinds[::-1]
+        raise TypeError(
+            f"`{shown(name)}` must be {needed}, as in the gallery. "
+            f"Received: {received}."
+        )
+
+
+def joined(old: np.ndarray, new: np.ndarray, name: str) -> np.ndarray:
+    """Concatenates two columns of one kind, exactly or not at all."""
+    dtype = np.result_type(old, new)
+    if dtype.kind == "f" and {old.dtype.kind, new.dtype.kind} == {"i", "u"}:
+        dtype = np.dtype("uint64")  # NumPy would take float64
+    parts = [part.astype(dtype) for part in (old, new)]
+    for part, kept in zip((old, new), parts, strict=True):
+        is_wrong = (part < 0).any() if dtype == "uint64" else False
+        if part.dtype.kind in "iu" and dtype.kind == "f":
+            with np.errstate(invalid="ignore"):
+                is_wrong = (kept.astype(part.dtype) != part).any()
+        if is_wrong:
+            raise TypeError(
+                f"`{shown(name)}` must have a NumPy type that holds all of "
+                f"them exactly. Received: {new.dtype}, the gallery has "
+                f"{old.dtype}."
+            )
+    return np.concatenate(parts)
+
+
+def shown(name: str) -> str:
+    """The argument that a column comes from."""
+    return {"id": "ids", "label": "labels"}.get(name, name)
+
+
+def refuse_repeated(ids: np.ndarray) -> None:
+    """Raises if there are any."""
+    if len(ids):
+        raise ValueError(
+            "`ids` must all be different. Received: "
+            f"{len(ids)} of them twice, for example {ids[0].item()!r}."
+        )
+
+
+def _refuse_masked(values, name):
+    if np.ma.is_masked(values):
+        raise ValueError(
+            f"`{name}` must not have masked entries. Received: "
+            f"{np.ma.count_masked(values)} of them."
+        )
+
+
+def _ends_with_nul(value):
+    return isinstance(value, str) and value.endswith("\0")

@@ -1,0 +1,268 @@
+"""Ids, labels and attributes of any library stay exact in every index."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+from keras_gsp.retrieval import ExactIndex, MilvusIndex
+from tests.retrieval.index.test_indexes import (
+    every_engine,
+    every_engine_in_memory,
+    random_rows,
+)
+
+WORDS = [
+    "it's",
+    "x'] or id not in ['x",
+    'a"b',
+    '"] or id != "',
+    "back\\slash",
+    "\\",
+    '\\" or true or "',
+    "line\nfeed\r\ttab",
+    "\x01\x7f",
+    "日本 é 😀",
+    "{id} % _ $",
+    "",
+]
+
+
+class Detached:
+    """What a tensor of PyTorch offers, with a gradient."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+        self.dtype, self.shape = "torch.float32", self.values.shape
+        self.ndim = self.values.ndim
+
+    def __array__(self, *_, **__):
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return self
+
+    def numpy(self):
+        return self.values
+
+    def float(self):
+        return self.values.astype("float32")
+
+
+def pandas():
+    return pytest.importorskip("pandas")
+
+
+NUMBERS = {
+    "list": list,
+    "tuple": tuple,
+    "list of NumPy numbers": lambda a: [np.int32(one) for one in a],
+    "int8": lambda a: np.array(a, "int8"),
+    "uint64": lambda a: np.array(a, "uint64"),
+    "whole floats": lambda a: np.array(a, "float64"),
+    "column": lambda a: np.array(a)[:, None],
+    "objects": lambda a: np.array(a, object),
+    "not contiguous": lambda a: np.repeat(a, 2)[::2],
+    "masked without a mask": np.ma.masked_array,
+    "tensor": keras.ops.convert_to_tensor,
+    "PyTorch": Detached,
+    "pandas": lambda a: pandas().Series(a, index=[9, 9, 9]),
+    "pandas Int64": lambda a: pandas().Series(a, dtype="Int64"),
+    "pandas with floats": lambda a: pandas().Series([*a, None])[:3],
+}
+STRINGS = {
+    "list": list,
+    "NumPy": np.array,
+    "objects": lambda a: np.array(a, object),
+    "variable width": lambda a: np.array(a, np.dtypes.StringDType()),
+    "bytes": lambda a: np.array([one.encode() for one in a]),
+    "list of bytes": lambda a: [one.encode() for one in a],
+    "paths": lambda a: [pathlib.PurePosixPath(one) for one in a],
+    "pandas": lambda a: pandas().Series(a),
+    "pandas objects": lambda a: pandas().Series(a, dtype=object),
+    "pandas categories": lambda a: pandas().Series(a, dtype="category"),
+}
+VECTORS = {
+    "list": lambda a: a.tolist(),
+    "list of rows": list,
+    "float64": lambda a: a.astype("float64"),
+    "columns first": np.asfortranarray,
+    "tensor": keras.ops.convert_to_tensor,
+    "PyTorch": Detached,
+    "pandas": lambda a: pandas().DataFrame(a),
+}
+
+
+def empty(kind, folder):
+    if kind is MilvusIndex:
+        return MilvusIndex(folder / "gallery.db", "things")
+    return kind()
+
+
+@every_engine
+def test_arrays_of_every_library_are_taken(kind, tmp_path):
+    index, rows = empty(kind, tmp_path), random_rows(3)
+    total = 0
+    for made in NUMBERS.values():
+        ids = [total, total + 1, total + 2]
+        columns = made(ids), made([1, 0, 1])
+        index.upsert(rows, columns[1], columns[0], {"year": columns[1]})
+        total += 3
+        assert index.items(made(ids))[2].tolist() == ids
+        assert index.count({"id": made(ids), "year": made([1, 1, 1])}) == 2
+        excluded = index.search(
+            rows, 1, exclude_ids=made(ids), where={"id": ids}
+        )
+        assert (excluded.ids[:, 0] != ids).all()
+    assert index.delete(made(ids)) == 3 and len(index) == total - 3
+    for made in VECTORS.values():
+        index.upsert(made(rows), [5] * 3, [0, 1, 2], {"year": [7] * 3})
+        found = index.search(made(rows), 1, where={"year": 7})
+        assert found.ids[:, 0].tolist() == [0, 1, 2]
+        np.testing.assert_array_equal(index.items([2])[0][0], rows[2])
+
+
+@every_engine
+def test_strings_of_every_library_are_taken(kind, tmp_path):
+    index, rows = empty(kind, tmp_path), random_rows(3)
+    words = ["a/b.jpg", "é", "c"]
+    for made in STRINGS.values():
+        given = made(words)
+        index.upsert(rows, given, given, {"path": given})
+        assert index.items(given)[1].tolist() == words
+        assert index.count({"path": given, "label": "é"}) == 1
+    assert len(index) == 3 and index.delete(made(words)) == 3
+
+
+@every_engine
+def test_no_word_leaves_its_string(kind, tmp_path):
+    count = len(WORDS)
+    rows, index = random_rows(count), empty(kind, tmp_path)
+    index.upsert(rows, WORDS, WORDS, {"word": WORDS})
+    for at, word in enumerate(WORDS):
+        for name in "id", "label", "word":
+            assert index.count({name: word}) == 1
+            assert index.count({name: slice(word, word)}) == 0
+        found = index.search(rows[at], 1, where={"word": [word]})
+        assert found.ids.tolist() == found.labels.tolist() == [[word]]
+        assert index.items([word])[2].tolist() == [word]
+    assert index.delete(['x\'] or id not in ["x"]']) == 0
+    for at, word in enumerate(WORDS):
+        assert index.delete([word]) == 1 and len(index) == count - at - 1
+
+
+@every_engine_in_memory
+def test_large_ids_are_exact_and_stay_so_in_files(kind, tmp_path):
+    large = [2**63 + 5, 7, 2**64 - 2, 2**53 + 1, 2**53]
+    for ids in (np.array(large, "uint64"), large):
+        index = kind(random_rows(5), ids, ids, attributes={"number": ids})
+        index.save(tmp_path / "index", overwrite=True)
+        for one in (index, kind.load(tmp_path / "index")):
+            found = one.search(random_rows(5), 1)
+            assert found.ids[:, 0].tolist() == large
+            assert found.labels[:, 0].tolist() == large
+            assert one.items([2**64 - 2, 6])[2].tolist() == [2**64 - 2]
+            for name in "id", "label", "number":
+                assert one.count({name: 2**63 + 5}) == 1
+                assert one.count({name: [2**63 + 4, -1, 7.0, 6.5]}) == 1
+                assert one.count({name: slice(2**53 + 1, 2**64)}) == 3
+            assert one.delete([2**53]) == 1 and one.delete(2**63 + 4) == 0
+            left = one.items(large)[2].tolist()
+            assert left == large[:4]
+    # Small numbers first, large ones later.
+    index = kind(random_rows(2), ids=[1, 2**53 + 1])
+    assert index.delete([2**64 - 1]) == 0
+    index.upsert(random_rows(1), None, [2**63])
+    assert index.ids().tolist() == [1, 2**53 + 1, 2**63]
+
+
+@every_engine
+def test_what_cannot_be_exact_is_refused_and_changes_nothing(kind, tmp_path):
+    rows, index = random_rows(2), empty(kind, tmp_path)
+    good = [1, 2]
+    masked = np.ma.masked_array([1, 2], [True, False])
+    for labels, ids, attributes, error, message in [
+        ([1, "a"], good, None, TypeError, "`labels`.*one type"),
+        (good, [1, "1"], None, TypeError, "`ids`.*one type"),
+        (good, [1, None], None, TypeError, "`ids`.*NoneType"),
+        (good, [1, 2**64], None, TypeError, "`ids`.*int64 or uint64"),
+        (good, [-1, 2**63], None, TypeError, "`ids`.*int64 or uint64"),
+        (good, [1.0, 2.0**53 + 2], None, TypeError, "beyond 2"),
+        (good, [1.5, 2], None, TypeError, "fractions"),
+        ([1, np.nan], good, None, ValueError, "`labels` must not be NaN"),
+        (good, good, {"a": ["x", np.nan]}, TypeError, "`a`.*float"),
+        (masked, good, None, ValueError, "masked"),
+        (good, ["a", "a\0"], None, ValueError, "NUL"),
+        (np.array(["2020", "2021"], "M8[D]"), good, None, TypeError, "dateti"),
+        (good, good, [1, 2], TypeError, "`attributes` must be a dict"),
+        (good, good, {"a-b": good}, ValueError, "be words"),
+    ]:
+        with pytest.raises(error, match=message):
+            index.upsert(rows, labels, ids, attributes)
+        assert len(index) == 0 and index.embedding_size is None
+    for wrong, error in (
+        (rows * 1j, TypeError),
+        (rows.astype("U"), TypeError),
+        ([[1.0, 2.0], [1.0]], ValueError),
+        (np.ma.masked_array(rows, rows > 0), ValueError),
+    ):
+        with pytest.raises(error, match="`embeddings` must"):
+            index.upsert(wrong, good, good)
+    assert len(index) == 0
+    # Neither kinds nor size were taken from a refused call.
+    index.upsert(rows[:, :3], ["x", "y"], ["a", "b"], {"size": [0.5, 2.0]})
+    for where, error, message in [
+        ({"size": slice(0, np.inf)}, ValueError, "finite.*no end"),
+        ({"size": np.nan}, ValueError, "finite"),
+        ({"id": 1}, TypeError, "strings"),
+    ]:
+        with pytest.raises(error, match=message):
+            index.count(where)
+
+
+def test_columns_that_no_type_holds_exactly_are_not_joined():
+    index = ExactIndex(random_rows(1), [2**53 + 1], [-1])
+    for labels, ids, message in (
+        ([0.5], [3], "`labels`.*float64, the gallery has int64"),
+        ([1], [2**63], "`ids`.*uint64, the gallery has int64"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            index.add(random_rows(1), labels, ids)
+    assert index.ids().tolist() == [-1]
+
+
+@every_engine
+def test_the_arrays_of_the_caller_are_not_kept(kind, tmp_path):
+    index, rows = empty(kind, tmp_path), random_rows(6)
+    buffer, ids = np.empty((2, 8), "float32"), np.empty(2, "int64")
+    labels, words = np.empty(2, "int64"), np.empty(2, "U3")
+    for batch in range(3):
+        buffer[:], ids[:] = rows[2 * batch : 2 * batch + 2], [batch, batch + 3]
+        labels[:], words[:] = batch, [f"w{batch}", f"v{batch}"]
+        index.upsert(buffer, labels, ids, {"word": words})
+    buffer[:], ids[:], labels[:], words[:] = 9, 9, 9, "no"
+
+    def check():
+        found = index.search(rows, 1)
+        assert found.ids[:, 0].tolist() == [0, 3, 1, 4, 2, 5]
+        assert found.labels[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
+        assert (found.distances < 1e-6).all()
+        assert index.count({"word": "w1"}) == 1
+        return found
+
+    found = check()
+    returned = [index.ids(), *index.items([0, 1])[:3]]
+    for values in (*returned, found.ids, found.labels, found.distances):
+        values[:] = 7
+    check()
+    if kind is not MilvusIndex:
+        for values in (
+            *index.gallery.columns.values(),
+            index.gallery.parts[-1].values,
+        ):
+            with pytest.raises(ValueError, match="read-only"):
+                values[:] = values[0]

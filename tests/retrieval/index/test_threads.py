@@ -1,0 +1,134 @@
+"""Threads that search while one changes the index read whole states."""
+
+import copy
+import pickle
+import threading
+import time
+
+import numpy as np
+
+from keras_gsp.retrieval import ExactIndex, MilvusIndex
+from keras_gsp.retrieval.index.one_writer import OneWriter
+from tests.retrieval.index.test_indexes import (
+    every_engine,
+    made,
+    random_rows,
+    same,
+)
+
+
+def in_threads(work, count):
+    """Runs work(number) in threads; raises what one of them raised."""
+    errors = []
+
+    def guarded(number):
+        try:
+            work(number)
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=guarded, args=(i,)) for i in range(count)
+    ]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    if errors:
+        raise errors[0]
+
+
+def test_the_first_searches_of_several_threads_are_right():
+    rows = random_rows(50_000) * np.linspace(0.5, 5, 50_000)[:, None]
+    for _ in range(3):
+        index, found = ExactIndex(rows), {}
+
+        def ask(number, index=index, found=found):
+            found[number] = index.search(rows[:50], 1).ids[:, 0]
+
+        in_threads(ask, 4)
+        for ids in found.values():
+            np.testing.assert_array_equal(ids, np.arange(50))
+
+
+@every_engine
+def test_readers_beside_a_writer_see_whole_states(kind, tmp_path):
+    """Every state has 40 items of one label; positions and rows move."""
+    count = 40
+    rows = random_rows(count)
+    labels = np.zeros(count, int)
+    index = made(kind, tmp_path, rows, labels, np.arange(count))
+    is_over = threading.Event()
+
+    def work(number):
+        if number:
+            while not is_over.is_set():
+                found = index.search(rows[:10], 3)
+                # An id stays with its row, before a change and after it.
+                assert (found.ids[:, 0] % count == np.arange(10)).all()
+                assert (found.distances[:, 0] == 0).all()
+                assert (found.counts == 3).all()
+                assert (found.labels == found.ids // count).all()
+            return
+        try:
+            for turn in range(1, 8):
+                ids = np.arange(count) + count * turn
+                index.upsert(rows, labels + turn, ids)
+                if kind is MilvusIndex and turn == 3:
+                    index.build()
+                assert index.delete(ids - count) == count
+        finally:
+            is_over.set()
+
+    in_threads(work, 3)
+    assert len(index) == count
+
+
+@every_engine
+def test_several_writers_lose_nothing(kind, tmp_path):
+    rows = random_rows(40)
+    index = made(kind, tmp_path, rows[:1], [0], [1000])
+
+    def write(number):
+        for i in range(number, 40, 4):
+            index.upsert(rows[i : i + 1], [i], [i])
+        assert index.delete([number]) == 1
+
+    in_threads(write, 4)
+    assert sorted(index.ids().tolist()) == [*range(4, 40), 1000]
+    expected = ExactIndex(rows[4:], np.arange(4, 40), np.arange(4, 40))
+    index.delete([1000])
+    same(index.search(rows, 1), expected.search(rows, 1))
+
+
+def test_a_writer_waits_for_readers_and_they_for_it():
+    order, threads = [], OneWriter()
+    has_begun = threading.Event()
+
+    def work(number):
+        if number == 0:
+            with threads.reading():
+                has_begun.set()
+                time.sleep(0.05)
+                order.append("first reader")
+        elif number == 1:
+            has_begun.wait()
+            with threads.alone():
+                order.append("writer")
+        else:
+            has_begun.wait()
+            while not threads._is_taken and "writer" not in order:
+                time.sleep(0.001)
+            with threads.reading():
+                order.append("second reader")
+
+    in_threads(work, 3)
+    assert order == ["first reader", "writer", "second reader"]
+
+
+def test_an_index_can_be_copied_to_another_process():
+    index = ExactIndex(random_rows(5), list("abcde"))
+    for one in (pickle.loads(pickle.dumps(index)), copy.deepcopy(index)):
+        one.delete([0])
+        assert len(index) == 5 and len(one) == 4
+        assert one.search(random_rows(5)[1], 1).labels.tolist() == [["b"]]
