@@ -140,7 +140,9 @@ def _outputs(model, images, count, seed) -> Iterator[np.ndarray]:
     predict = predictor(model)
     for batch in batches_of(dataset, BATCH_SIZE, order):
         inputs = batch[0] if isinstance(batch, tuple | list) else batch
-        inputs = keras.tree.map_structure(lambda x: x[:count], inputs)
+        inputs = keras.tree.map_structure(
+            lambda x, most=count: x[:most], inputs
+        )
         length = len(keras.tree.flatten(inputs)[0])
         # Under tf.distribute every replica returns the whole batch.
         yield np.asarray(predict(inputs))[:length]

@@ -176,6 +176,12 @@ def test_saved_and_loaded_it_answers_alike(tmp_path, own_second):
     assert len(loaded.weights) == len(looks.weights)
     assert loaded.preprocessing == looks.preprocessing
     np.testing.assert_allclose(loaded(images), looks(images), atol=1e-6)
+    truncated = gsp.models.truncate_encoder(looks, 4)
+    truncated.save(tmp_path / "truncated.keras")
+    loaded = keras.saving.load_model(tmp_path / "truncated.keras")
+    expected = np.asarray(looks(images))[:, :4]
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(loaded(images), expected, atol=1e-6)
 
 
 def test_attention_looks_with_the_mean_of_its_queries():
