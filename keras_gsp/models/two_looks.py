@@ -130,8 +130,9 @@ class TwoLooks(keras.Model):
         self.mass = mass
         self.combine = combine
         self.preprocessing = preprocessing
-        # The bound method: Keras would track and save the model once more.
-        self._looks = keras.Model(images, [boxes, crops]).predict
+        # Bound methods: Keras would track and save the models once more.
+        self._boxes_of = keras.Model(images, boxes).predict
+        self._crops_of = keras.Model(images, crops).predict
 
     def boxes(self, images: Any) -> np.ndarray:
         """Returns the box of each image, shares of its height and width.
@@ -139,11 +140,11 @@ class TwoLooks(keras.Model):
         (batch, 4): top, left, bottom, right, in [0, 1]. `images` are those of
         a call or, as in `predict`, a data set of them.
         """
-        return self._looks(images, verbose=0)[0]
+        return self._boxes_of(images, verbose=0)
 
     def crops(self, images: Any) -> np.ndarray:
         """Returns what the second encoder sees of each image, float32."""
-        return self._looks(images, verbose=0)[1]
+        return self._crops_of(images, verbose=0)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, encoders included."""

@@ -306,7 +306,15 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "name",
+    ["adam"]
+    + [
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in OPTIMIZERS
+        if name != "adam"
+    ],
+)
 def test_new_proxies_take_steps_as_long_as_old_ones(name):
     """The optimizer's state stays: Adam's second moments above all."""
     learner = build_learner()
