@@ -180,7 +180,7 @@ def test_saved_and_loaded_it_answers_alike(tmp_path, own_second):
     truncated.save(tmp_path / "truncated.keras")
     loaded = keras.saving.load_model(tmp_path / "truncated.keras")
     expected = np.asarray(looks(images))[:, :4]
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(loaded(images), expected, atol=1e-6)
 
 
