@@ -4,14 +4,10 @@ from keras_gsp.callbacks.chance_constrained.programming import (
     ChanceConstrainedProgramming,
 )
 from keras_gsp.callbacks.exact_resume.exact_resume import ExactResume
-from keras_gsp.callbacks.hard_classes import HardClasses
-from keras_gsp.callbacks.memory_drift import MemoryDrift
 from keras_gsp.callbacks.retrieval_evaluation import RetrievalEvaluation
 
 __all__ = [
     "ChanceConstrainedProgramming",
     "ExactResume",
-    "HardClasses",
-    "MemoryDrift",
     "RetrievalEvaluation",
 ]

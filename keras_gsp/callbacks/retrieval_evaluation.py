@@ -1,15 +1,18 @@
 """Retrieval scores in the logs of `fit`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
+from keras import tree
 
 from keras_gsp.embeddings.labeled_batches import (
     LabeledBatches,
     encoded,
     encoded_batches,
 )
+from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.embeddings.processes import from_first_process
 from keras_gsp.metrics.retrieval import retrieval_scores
 from keras_gsp.models.truncated import normalization_of, truncated
@@ -33,7 +36,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             `keras.utils.PyDataset` of (images, labels) batches, or a tuple of
             two arrays.
         name: prefix of the logs. Default `"val"`.
-        gallery: the images searched in, of the same kinds. Default `None`:
+        gallery: the images searched in, of the same types. Default `None`:
             `dataset` searches itself, without each query's own image.
         every_epochs: epochs from one evaluation to the next, at least 1.
             Default 1. The epochs between have no scores, as with
@@ -42,8 +45,13 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             least 1; these scores are in `history`. Default `None`: at the end
             of epochs only.
         recall_at: the k of each Recall@k. Default `(1, 2, 4, 8)`.
+        max_classes: number of classes to score, at least 1, drawn once: of
+            many classes a part is enough to compare steps. Scores on fewer
+            classes are higher. Only arrays save reading the other classes.
+            Default `None`: all.
+        seed: integer seed of that draw. Default 0.
         truncate_to: sizes of leading parts of the embedding to score too,
-            normalized anew, for `gsp.losses.Matryoshka`: `val_map_at_r_64`
+            normalized again, for `gsp.losses.Matryoshka`: `val_map_at_r_64`
             and so on. Default none.
         batch_size: images embedded at once when arrays are given. Default 64.
         block_size: see `gsp.metrics.retrieval_scores`.
@@ -89,18 +97,24 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         every_epochs: int = 1,
         every_steps: int | None = None,
         recall_at: Sequence[int] = (1, 2, 4, 8),
+        max_classes: int | None = None,
+        seed: int = 0,
         truncate_to: Sequence[int] = (),
         batch_size: int = 64,
         block_size: int | None = None,
     ) -> None:
         super().__init__()
         check_count(every_epochs=every_epochs, batch_size=batch_size)
-        check_count(is_optional=True, every_steps=every_steps)
+        check_count(
+            is_optional=True, every_steps=every_steps, max_classes=max_classes
+        )
         self.dataset = dataset
         self.name = name
         self.gallery = gallery
         self.every_epochs = every_epochs
         self.every_steps = every_steps
+        self.max_classes = max_classes
+        self.seed = seed
         self.recall_at = tuple(recall_at)
         for size in truncate_to:
             check_count(truncate_to=size)
@@ -111,13 +125,15 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self.history: list[dict[str, Any]] = []
         self._steps = 0
         self._queries = LabeledBatches(dataset, "dataset", batch_size)
-        self._gallery = None
+        self._gallery: LabeledBatches | None = None
+        self._classes: np.ndarray | None = None
         if gallery is not None:
             self._gallery = LabeledBatches(gallery, "gallery", batch_size)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Checks data sets and encoder before the first step."""
         self._steps = 0
+        self._choose_classes()
         self._queries.check_has_pair(self._gallery)
         next(encoded_batches(self._encoder(), self._queries))
 
@@ -144,6 +160,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         Returns:
             The dict of `gsp.metrics.retrieval_scores`.
         """
+        self._choose_classes()
         encoder = self._encoder()
         sides: dict[str, Any] = {}
         sides["embeddings"], labels = encoded(encoder, self._queries)
@@ -171,6 +188,17 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self.history.append({"step": self._step()} | self.scores)
         return self.scores
 
+    def _choose_classes(self):
+        """Limits queries and gallery to the classes that are drawn, once."""
+        if self.max_classes is None or self._classes is not None:
+            return
+        found = np.unique(np.concatenate([own for _, own in self._queries]))
+        drawn = np.random.default_rng(self.seed).permutation(len(found))
+        self._classes = found[np.sort(drawn[: self.max_classes])]
+        self._queries = _SomeClasses(self._queries, self._classes)
+        if self._gallery is not None:
+            self._gallery = _SomeClasses(self._gallery, self._classes)
+
     def _step(self):
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is None:
@@ -180,3 +208,38 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     def _encoder(self):
         encoder = getattr(self.model, "encoder", None)
         return encoder if isinstance(encoder, keras.Model) else self.model
+
+
+class _SomeClasses(LabeledBatches):
+    """The samples of some classes, in batches of the old size."""
+
+    def __init__(self, batches: LabeledBatches, classes: np.ndarray) -> None:
+        super().__init__(batches.dataset, batches.name, batches.batch_size)
+        self.classes = classes
+
+    def __iter__(self) -> Iterator[tuple[Any, np.ndarray]]:
+        size = self.batch_size
+        if isinstance(self.dataset, tuple):
+            images, labels = self.dataset[0], np.asarray(self.dataset[1])
+            labels = checked_labels(labels, len(labels), self.name)
+            rows = np.flatnonzero(np.isin(labels, self.classes))
+            for start in range(0, len(rows), size):
+                part = rows[start : start + size]
+                yield images[part], labels[part]
+            return
+        waiting: list[Any] = []
+        for images, labels in super().__iter__():
+            is_chosen = np.isin(labels, self.classes)
+            rows = [np.asarray(x)[is_chosen] for x in tree.flatten(images)]
+            rows.append(labels[is_chosen])
+            if waiting:
+                rows = list(
+                    map(np.concatenate, zip(waiting, rows, strict=True))
+                )
+            while len(rows[-1]) >= size:
+                *first, own = (array[:size] for array in rows)
+                yield tree.pack_sequence_as(images, first), own
+                rows = [array[size:] for array in rows]
+            waiting = rows
+        if waiting and len(waiting[-1]):
+            yield tree.pack_sequence_as(images, waiting[:-1]), waiting[-1]

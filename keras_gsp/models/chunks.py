@@ -22,7 +22,6 @@ from typing import Any
 import keras
 from keras import ops, tree
 
-from keras_gsp.models.problems import moving_variables
 from keras_gsp.ops.preconditions import require
 
 
@@ -65,8 +64,14 @@ def changing_variables(encoder: keras.Model) -> list:
     Moving statistics of layers that are not frozen, and random generators.
     """
     weights = {id(weight) for weight in encoder.weights}
+    found = {
+        id(weight): weight
+        for layer in _leaves(encoder)
+        if layer.trainable
+        for weight in layer.non_trainable_weights
+    }
     return [
-        *(v for v in moving_variables(encoder) if not v.trainable),
+        *found.values(),
         *(v for v in encoder.variables if id(v) not in weights),
     ]
 
@@ -165,14 +170,14 @@ class ChunksOnTensorFlow:
         # Moving statistics move once, and dropout drops the same again.
         for variable, value in zip(self.changing, self.before, strict=True):
             variable.assign(value)
-        cut = [
+        split = [
             split_into_chunks(tree.flatten(gradient), self.num_chunks)
             for gradient in of_outputs
         ]
 
         def add(sums, chunk_and_gradients):
             chunk, gradients = chunk_and_gradients
-            with tf.GradientTape(persistent=len(cut) > 1) as tape:
+            with tf.GradientTape(persistent=len(split) > 1) as tape:
                 outputs = tree.flatten(self.encoder(chunk, training=True))
             found = [
                 tape.gradient(
@@ -191,7 +196,7 @@ class ChunksOnTensorFlow:
 
         return tf.foldl(
             add,
-            (self.chunks, cut),
+            (self.chunks, split),
             [[ops.zeros_like(v) for v in targets] for targets in variables],
             parallel_iterations=1,
         )
@@ -222,3 +227,9 @@ def check_no_activity_losses(encoder: keras.Model, batch_chunks: int) -> None:
                 f"layer {layer.name!r}."
             )
         layers += getattr(layer, "layers", [])
+
+
+def _leaves(layer):
+    if not isinstance(layer, keras.Model):
+        return [layer]
+    return [leaf for part in layer.layers for leaf in _leaves(part)]

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_gsp.embeddings.compat import mask_of
 from keras_gsp.embeddings.model_input import input_of
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
@@ -17,7 +18,7 @@ from keras_gsp.ops.normalization import check_normalization
 def build_encoder(
     backbone: keras.Model,
     *,
-    embedding_size: int = 128,
+    embedding_size: int | None = 128,
     pooling: keras.layers.Layer | None = None,
     normalization: str | None = "l2",
     histogram: keras.layers.Layer | None = None,
@@ -38,6 +39,8 @@ def build_encoder(
             and pooling, or an image backbone of keras-hub.
         embedding_size: size of the projected features and, with most
             poolings, of the embedding, at least 1. Default 128.
+            `start_projection` starts the projection from data, not at random.
+            `None`: no projection; the backbone's own features are pooled.
         pooling: layer from features to (batch, size), for example
             `GeneralizedSumPooling`. Default `None`: average pooling.
         normalization: `"l2"` (default), `"ball"` or `None`; see
@@ -64,7 +67,7 @@ def build_encoder(
             `GeneralizedSumPooling` matches projected features and pools the
             backbone's: GeM + GSP of its paper.
         preprocessing: `gsp.data.Preprocessing` of the images, saved with the
-            encoder; indexes and exports then cut images alike. Default
+            encoder; indexes and exports then crop images alike. Default
             `None`: unknown.
         lora_rank: rank of low-rank factors (LoRA) that are trained in place of
             the backbone's weights, at least 1, for example 8. Changes
@@ -114,7 +117,7 @@ def build_encoder(
     ```
     """
     check_normalization(normalization)
-    check_count(embedding_size=embedding_size)
+    check_count(is_optional=True, embedding_size=embedding_size)
     inputs, features = _feature_output(backbone)
     _check_prefix(features, prefix_tokens, prefix, grid_shape)
     if preprocessing is not None:
@@ -124,7 +127,11 @@ def build_encoder(
         )
     if lora_rank is not None:
         enable_lora(backbone, lora_rank)
-    project = _projection(features, embedding_size, pool_first)
+    project = None
+    if embedding_size is None:
+        pool_first = True
+    else:
+        project = _projection(features, embedding_size, pool_first)
     tokens = features if pool_first else project(features)
     features = tokens
     if len(tokens.shape) == 3 and prefix != "keep":
@@ -133,8 +140,8 @@ def build_encoder(
     pooled, histograms, described = _pool(features, pooling, histogram, last)
     if prefix == "concatenate":
         first = _prefix(tokens, prefix_tokens)
-        if pool_first:
-            first = project(first)
+        if last is not None:
+            first = last(first)
         first = keras.layers.Flatten(name="flat_prefix")(first)
         pooled = keras.layers.Concatenate(name="with_prefix")([pooled, first])
     embedding = EmbeddingNormalization(
@@ -200,11 +207,11 @@ def _check_prefix(features, prefix_tokens, prefix, grid_shape):
 
 
 def _check_size(inputs, preprocessing):
-    """Raises `ValueError` unless images have the size they are cut to."""
+    """Raises `ValueError` unless images have the size they are cropped to."""
     size = preprocessing.height, preprocessing.width
     for shape in [x.shape[1:3] for x in inputs if len(x.shape) == 4]:
         if any(
-            own not in (None, cut) for own, cut in zip(shape, size, strict=True)
+            own not in (None, new) for own, new in zip(shape, size, strict=True)
         ):
             raise ValueError(
                 "`backbone` must take images of the size of `preprocessing`. "
@@ -226,7 +233,7 @@ def _feature_output(backbone):
             "`backbone` must have one output, a feature map (batch, height, "
             "width, channels) or tokens (batch, tokens, channels). Received: "
             f"{[tuple(output.shape) for output in backbone.outputs]}. Build "
-            "it without its top and its pooling, or cut it before them: "
+            "it without its top and its pooling, or end it before them: "
             "keras.Model(backbone.inputs, backbone.get_layer(...).output)."
         )
     if type(backbone).__name__ in ("Functional", "Sequential"):
@@ -241,7 +248,7 @@ def _feature_output(backbone):
 
 def _patches(inputs, tokens, prefix_tokens, grid_shape):
     """The tokens after the prefix, as a map if they have a grid."""
-    if grid_shape is None and getattr(tokens, "_keras_mask", None) is None:
+    if grid_shape is None and mask_of(tokens) is None:
         grid_shape = _patch_grid(inputs, tokens, prefix_tokens)
     if grid_shape is not None:
         return TokenGrid(

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_gsp.embeddings.compat import layers_at_any_depth
 from keras_gsp.embeddings.processes import as_numpy
 from keras_gsp.ops.arguments import check_count
 
@@ -32,7 +33,7 @@ def enable_lora(backbone: keras.Model, rank: int) -> None:
             f"{len(lora_layers(backbone))} layers with it. Load it again, or "
             "take `gsp.models.merge_lora(backbone)`."
         )
-    layers = list(backbone._flatten_layers())
+    layers = list(layers_at_any_depth(backbone))
     for layer in layers:
         # A model of frozen layers that were trainable would be saved as
         # frozen, and load with frozen factors.
@@ -57,8 +58,8 @@ def enable_lora(backbone: keras.Model, rank: int) -> None:
 
 def lora_layers(model: keras.Model) -> list:
     """Returns the layers of a model, at any depth, that have factors."""
-    flatten = getattr(model, "_flatten_layers", tuple)
-    return [one for one in flatten() if getattr(one, "lora_enabled", False)]
+    layers = layers_at_any_depth(model)
+    return [one for one in layers if getattr(one, "lora_enabled", False)]
 
 
 def merge_lora(model: keras.Model) -> keras.Model:

@@ -20,6 +20,10 @@ from keras_gsp.models.chunks import (
     check_no_activity_losses,
     encode_chunks_on_jax,
 )
+from keras_gsp.models.class_labels import (
+    check_data_set,
+    labels_for_backend,
+)
 from keras_gsp.models.lora import restart_factors
 from keras_gsp.models.problems import AnchoredWeights, ProblemProgress
 from keras_gsp.models.regularizer_share import (
@@ -30,7 +34,11 @@ from keras_gsp.models.regularizer_share import (
 from keras_gsp.models.replicas import gather_replicas, share_of_replica
 from keras_gsp.ops.arguments import check_count, check_interval
 from keras_gsp.ops.halves import class_disjoint_halves
-from keras_gsp.ops.labels import check_same_length
+from keras_gsp.ops.labels import (
+    check_same_length,
+    class_indices,
+    nan_without_row,
+)
 from keras_gsp.ops.tensor import Tensor
 
 # Parts that a loss or regularizer may need, and what to give for them.
@@ -107,13 +115,10 @@ class MetricLearner(keras.Model):
             alternation.
         class_embeddings: `ClassEmbeddings`, needed by `ZeroShotLoss`.
         in_batch_weight: weight of the loss within the batch beside proxies or
-            memory, at least 0. Default `None`: 1, the reference code's value
-            beside a memory; beside proxies the paper has 0 and its code 0.1.
-        anchor_decay: factor on lambda from problem to problem, in (0, 1].
-            Default 1.
+            memory, at least 0. Default `None`, the reference code's values:
+            0.1 beside sampled proxies (those of a learner with anchors; the
+            paper has 0), otherwise 1.
         seed: integer, seed of the split into class-disjoint halves.
-        recent: optional `EmbeddingMemory` outside the loss: the samples of
-            `ChanceConstrainedProgramming(pool="recent")`.
         loss_layer: optional layer with the weights of a loss that has some.
         batch_chunks: n, at least 1, divides the batch. Above 1 a step takes
             the gradient of the whole batch with the memory of one n-th of it
@@ -179,9 +184,7 @@ class MetricLearner(keras.Model):
         anchor_weight: float | None = None,
         class_embeddings: ClassEmbeddings | None = None,
         in_batch_weight: float | None = None,
-        anchor_decay: float = 1.0,
         seed: int | None = None,
-        recent: EmbeddingMemory | None = None,
         loss_layer: keras.layers.Layer | None = None,
         batch_chunks: int = 1,
         log_regularizer_share: bool = False,
@@ -197,9 +200,7 @@ class MetricLearner(keras.Model):
         self.anchor_weight = anchor_weight
         self.class_embeddings = class_embeddings
         self.in_batch_weight = in_batch_weight
-        self.anchor_decay = anchor_decay
         self.seed = seed
-        self.recent = recent
         self.loss_layer = loss_layer
         self.batch_chunks = batch_chunks
         self.log_regularizer_share = log_regularizer_share
@@ -211,9 +212,7 @@ class MetricLearner(keras.Model):
         self.halves_seed = keras.random.SeedGenerator(seed)
         self.anchored = self.progress = None
         if anchor_weight is not None:
-            self.anchored = AnchoredWeights(
-                anchor_weight, decay=anchor_decay, name="anchored"
-            )
+            self.anchored = AnchoredWeights(anchor_weight, name="anchored")
             if proxies is not None:
                 self.progress = ProblemProgress(name="progress")
         if encoder.built:
@@ -227,7 +226,7 @@ class MetricLearner(keras.Model):
             self.encoder.build(input_shape)
         outputs = self.encoder.compute_output_shape(input_shape)
         shape = (None, embedding_of(outputs)[-1])
-        for part in (self.proxies, self.memory, self.recent, self.loss_layer):
+        for part in (self.proxies, self.memory, self.loss_layer):
             if part is not None and not part.built:
                 part.build(shape)
         classes = self.class_embeddings
@@ -237,10 +236,8 @@ class MetricLearner(keras.Model):
             self.anchored.build_for(self.encoder.trainable_variables)
         if self.batch_chunks > 1:
             check_no_activity_losses(self.encoder, self.batch_chunks)
-        progress, proxies = self.progress, self.proxies
-        if progress is not None and proxies is not None:
-            if not progress.built:
-                progress.build_for(self.encoder, proxies.proxies)
+        if self.progress is not None and not self.progress.built:
+            self.progress.build()
         self.built = True
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Any:
@@ -266,17 +263,47 @@ class MetricLearner(keras.Model):
         self._check_loss(loss)
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
-    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def fit(
+        self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
         """Trains as `keras.Model.fit`; never shuffles a tf.data.Dataset.
 
-        The factors of LoRA in a loaded learner, merged when it was saved,
-        start anew.
+        Labels of arrays may be integers of any size, whole floats or strings;
+        they become codes, except that proxies and class embeddings need class
+        numbers from 0. The factors of LoRA in a loaded learner, merged when it
+        was saved, start again.
+
+        Raises:
+            TypeError: a data set whose labels are strings.
+            ValueError: labels that are no class number, with proxies.
         """
         restart_factors(self.encoder)
+        y = self._checked_input(x, y, self._num_classes())
+        given = kwargs.get("validation_data")
+        if isinstance(given, tuple) and len(given) == 2:
+            kwargs["validation_data"] = given[0], self._checked_input(*given)
+        elif given is not None:
+            self._checked_input(given, None)
         # Keras would warn that it ignores its own default.
-        if hasattr(x, "element_spec") and len(args) < 8:
+        if hasattr(x, "element_spec") and len(args) < 7:
             kwargs.setdefault("shuffle", False)
-        return super().fit(x, *args, **kwargs)
+        return super().fit(x, y, *args, **kwargs)
+
+    def evaluate(
+        self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Evaluates as `keras.Model.evaluate`; labels are those of `fit`."""
+        # `fit` has checked what it validates on, and calls this every epoch.
+        if not kwargs.get("_use_cached_eval_dataset"):
+            y = self._checked_input(x, y)
+        return super().evaluate(x, y, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Embeds as `keras.Model.predict`; labels of a tf.data set are left."""
+        spec = getattr(x, "element_spec", None)
+        if isinstance(spec, tuple) and len(spec) > 1:
+            x = x.map(lambda images, *_: images)
+        return super().predict(x, *args, **kwargs)
 
     if _ON_TENSORFLOW:
 
@@ -376,6 +403,7 @@ class MetricLearner(keras.Model):
             metric = self.loss.validation_loss(parts)
         else:
             metric = self.loss.training_loss(parts)
+            metric = self._checked_loss(metric, parts.labels)
             if self.regularizer is not None:
                 weight = self.regularizer_weight
                 metric = (1.0 - weight) * metric
@@ -419,10 +447,6 @@ class MetricLearner(keras.Model):
 
     def _step_parts(self, labels, outputs, training):
         """Returns what a loss may use, gathered from the replicas."""
-        teacher = None
-        if isinstance(labels, dict) and "teacher" in self.loss.takes:
-            labels, teacher = labels["label"], labels["teacher"]
-            teacher = gather_replicas(ops.convert_to_tensor(teacher))
         labels = self.loss.checked_labels(labels)
         if training and len(labels.shape) > 1:
             self._check_takes_matrix(labels)
@@ -433,15 +457,12 @@ class MetricLearner(keras.Model):
         always = {
             "labels": labels,
             "embeddings": embeddings,
-            "teacher": teacher,
             "proxies": self.proxies,
             "class_embeddings": self.class_embeddings,
             "loss_layer": self.loss_layer,
         }
         if not training:
             return StepParts(**always)
-        if self.recent is not None:
-            self.recent(embeddings, labels, training=True)
         needs = getattr(self.regularizer, "needs", ()) + self.loss.needs
         histograms = pooled = first_half = None
         if "histograms" in needs:
@@ -453,13 +474,15 @@ class MetricLearner(keras.Model):
             # run splits as an uninterrupted one.
             first_half = class_disjoint_halves(labels, self.halves_seed)
         weight = self.in_batch_weight
+        if weight is None:
+            weight = 1.0 if self.progress is None else 0.1
         return StepParts(
             **always,
             histograms=histograms,
             pooled=pooled,
             first_half=first_half,
             references=tuple(self._references(labels, embeddings)),
-            in_batch_weight=1.0 if weight is None else weight,
+            in_batch_weight=weight,
         )
 
     def _references(self, labels, embeddings):
@@ -481,8 +504,36 @@ class MetricLearner(keras.Model):
             is_warm = self.memory.is_warm if warms_up else None
             yield References(remembered, references, excluded, is_warm)
 
+    def _checked_input(self, x, y, num_classes=None):
+        """Labels for the backend; checks a data set, which has its own."""
+        ignored = getattr(self.loss, "ignored_label", None)
+        if y is None:
+            check_data_set(x, num_classes, ignored)
+            return None
+        return labels_for_backend(y, num_classes, ignored)
+
+    def _num_classes(self):
+        """Classes that have proxies or class embeddings, `None` without."""
+        for part in (self.proxies, self.class_embeddings):
+            if part is not None:
+                return part.num_classes
+        return None
+
+    def _checked_loss(self, loss, labels):
+        """The loss; raises, or is NaN on JAX, for a label without proxies."""
+        num_classes = self._num_classes()
+        if num_classes is None or len(labels.shape) != 1:
+            return loss
+        ignored = getattr(self.loss, "ignored_label", None)
+        if ignored is not None:
+            is_ignored = ops.equal(labels, ops.cast(ignored, labels.dtype))
+            labels = ops.where(is_ignored, ops.zeros_like(labels), labels)
+        return nan_without_row(
+            loss, ops.min(class_indices(labels, num_classes))
+        )
+
     def _check_takes_matrix(self, labels):
-        for name in ("memory", "recent", "regularizer"):
+        for name in ("memory", "regularizer"):
             if getattr(self, name) is not None:
                 raise ValueError(
                     f"`{name}` needs one class per sample, labels of shape "
@@ -494,7 +545,6 @@ class MetricLearner(keras.Model):
 
     def _check_weights(self):
         check_interval("[0, 1]", regularizer_weight=self.regularizer_weight)
-        check_interval("(0, 1]", anchor_decay=self.anchor_decay)
         if self.anchor_weight is not None:
             check_interval("[0, inf)", anchor_weight=self.anchor_weight)
         weight = self.in_batch_weight

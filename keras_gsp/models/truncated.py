@@ -1,4 +1,4 @@
-"""Encoders cut to the first coordinates of their embedding."""
+"""Encoders truncated to the first coordinates of their embedding."""
 
 from typing import Any
 
@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_gsp.embeddings.compat import operation_of
+from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.embeddings.model_input import embedding_tensor, input_of
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.ops.arguments import check_integer
@@ -13,7 +15,7 @@ from keras_gsp.ops.normalization import normalize
 
 
 def truncate_encoder(encoder: keras.Model, size: int | None) -> keras.Model:
-    """Returns an encoder to the first coordinates, normalized anew.
+    """Returns an encoder to the first coordinates, normalized again.
 
     An encoder that was trained with `gsp.losses.Matryoshka` loses little; of
     any other (but `Whitening` in PCA's order) coordinates are in no order.
@@ -55,22 +57,27 @@ def truncate_encoder(encoder: keras.Model, size: int | None) -> keras.Model:
             "`truncate_to` must be at most the embedding size, "
             f"{embedding.shape[-1]}. Received: truncate_to={size}."
         )
+    inputs = input_of(encoder)
+    if type(encoder).__name__ not in ("Functional", "Sequential"):
+        # A subclass, as `TwoLooks`, can only be saved as a whole.
+        inputs = keras.tree.map_structure(
+            lambda x: keras.Input(batch_shape=x.shape, dtype=x.dtype), inputs
+        )
+        embedding = embedding_of(encoder(inputs))
     last = EmbeddingNormalization(
         normalization_of(encoder), name="normalized_part", dtype=embedding.dtype
     )
-    return keras.Model(
-        input_of(encoder), last(embedding[:, :size]), name=encoder.name
-    )
+    return keras.Model(inputs, last(embedding[:, :size]), name=encoder.name)
 
 
 def normalization_of(encoder: keras.Model) -> Any:
     """Returns how an encoder normalizes its embeddings; `"l2"` if unknown."""
     if not encoder.built:
         return "l2"
-    last = embedding_tensor(encoder)._keras_history.operation
+    last = operation_of(embedding_tensor(encoder))
     return getattr(last, "normalization", "l2")
 
 
 def truncated(embeddings: Any, size: int, normalization: Any) -> np.ndarray:
-    """Returns the first coordinates of embeddings, normalized anew."""
+    """Returns the first coordinates of embeddings, normalized again."""
     return ops.convert_to_numpy(normalize(embeddings[:, :size], normalization))

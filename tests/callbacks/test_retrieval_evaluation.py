@@ -195,3 +195,31 @@ def test_a_nan_embedding_is_refused_by_name():
     model.layers[-1].kernel.assign(np.full((16, 3), np.nan))
     with pytest.raises(ValueError, match="`embeddings` must be finite"):
         fit(model, gsp.callbacks.RetrievalEvaluation((IMAGES, LABELS)))
+
+
+@pytest.mark.parametrize("kind", ["arrays", "tf", "py"])
+def test_some_classes_are_drawn_once_and_scored(kind):
+    images, labels = small_set(classes=6)
+    data = {
+        "arrays": lambda: (images, labels),
+        "tf": lambda: as_tf_dataset(images, labels),
+        "py": lambda: Batches(images, labels),
+    }[kind]()
+    evaluation = RetrievalEvaluation(
+        data, max_classes=2, seed=1, batch_size=5, gallery=data
+    )
+    model = plain_model()
+    evaluation.set_model(model)
+    evaluation.on_train_begin()
+    found = [evaluation.evaluate() for _ in range(2)]
+    chosen = np.sort(np.random.default_rng(1).permutation(6)[:2])
+    rows = np.isin(labels, chosen)
+    embeddings = model.predict(images[rows], verbose=0)
+    expected = retrieval_scores(
+        embeddings,
+        labels[rows],
+        gallery_embeddings=embeddings,
+        gallery_labels=labels[rows],
+    )
+    for scores in found:
+        assert scores == pytest.approx(expected)

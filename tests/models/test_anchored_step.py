@@ -66,17 +66,6 @@ def test_nothing_pulls_in_the_first_problem():
     np.testing.assert_array_equal(train(quadratic_learner(0.3)), plain)
 
 
-def test_the_pull_decays_from_problem_to_problem():
-    learner = quadratic_learner(0.4, anchor_decay=0.5)
-    for expected in (0.4, 0.2, 0.1):
-        learner.anchored.start_problem([ANCHOR])
-        before = learner.encoder.get_weights()[0]
-        pull = before - train(learner) - (before - TARGET)
-        np.testing.assert_allclose(
-            pull, expected * (before - ANCHOR), atol=1e-5
-        )
-
-
 class ThroughTheLoss(gsp.models.MetricLearner):
     """Takes Keras's own step: the pull is the gradient of the penalty."""
 

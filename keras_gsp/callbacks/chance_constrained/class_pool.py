@@ -7,12 +7,6 @@ import keras
 import numpy as np
 
 from keras_gsp.embeddings.labeled_batches import batches_of
-from keras_gsp.embeddings.processes import as_numpy
-from keras_gsp.layers.embedding_memory import EmbeddingMemory
-from keras_gsp.models.problems import scalar
-
-# Instead of a data set: the embeddings of the last training steps.
-RECENT = "recent"
 
 # Reading of endless data stops after this many samples that no class needs,
 # or 20 a class.
@@ -21,17 +15,14 @@ FRUITLESS_SAMPLES = 10_000
 
 def check_pool(pool: Any) -> Any:
     """Returns a pool; `TypeError` unless it can be read several times."""
-    if isinstance(pool, str):
-        is_pool = pool == RECENT
-    else:
-        is_pool = isinstance(pool, keras.utils.PyDataset) or callable(pool)
-        is_pool |= hasattr(pool, "__iter__") and not hasattr(pool, "__next__")
-    if not is_pool:
+    is_iterable = hasattr(pool, "__iter__") and not hasattr(pool, "__next__")
+    is_known = isinstance(pool, keras.utils.PyDataset) or callable(pool)
+    if isinstance(pool, str) or not (is_iterable or is_known):
         raise TypeError(
             "`pool` must be a data set of (images, labels) batches that can "
-            "be read again, thus no iterator; a tuple of two arrays; a "
-            "function (classes, problem) that returns one of these; or "
-            f'"{RECENT}". Received: pool={pool!r}.'
+            "be read again, thus no iterator; a tuple of two arrays; or a "
+            "function (classes, problem) that returns one of these. "
+            f"Received: pool={pool!r}."
         )
     return pool
 
@@ -86,28 +77,6 @@ def embed_class_pool(
     return pool, np.arange(pool_size) < counts[:, None]
 
 
-def recent_class_pool(
-    memory: EmbeddingMemory, num_classes: int, pool_size: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the newest embeddings of each class in a memory.
-
-    As `embed_class_pool`, but a class may have no sample.
-    """
-    embeddings = as_numpy(memory.embeddings)
-    labels = as_numpy(memory.labels)
-    age = np.arange(scalar(memory.num_filled))
-    newest_first = (scalar(memory.position) - 1 - age) % memory.capacity
-    _check_labels(labels[newest_first], num_classes)
-    pool = np.zeros((num_classes, pool_size, embeddings.shape[1]), "float32")
-    counts = np.zeros(num_classes, "int64")
-    for label in range(num_classes):
-        own = newest_first[labels[newest_first] == label][:pool_size]
-        pool[label, : len(own)] = embeddings[own]
-        counts[label] = len(own)
-    _check_finite(pool)
-    return pool, np.arange(pool_size) < counts[:, None]
-
-
 def _wanted(draw, counts, pool_size, min_size):
     """Yields (image, label) of the pool's samples, and counts them."""
     while True:
@@ -121,8 +90,7 @@ def _wanted(draw, counts, pool_size, min_size):
                     f"Received: {type(batch).__name__}."
                 )
             images, labels = map(np.asarray, batch)
-            labels = labels.reshape(-1).astype("int64")
-            _check_labels(labels, len(counts))
+            labels = _checked_labels(labels, len(counts))
             fruitless += len(labels)
             for image, label in zip(images, labels, strict=True):
                 if counts[label] < pool_size:
@@ -144,13 +112,24 @@ def _check_finite(embeddings):
         )
 
 
-def _check_labels(labels, num_classes):
-    wrong = labels[(labels < 0) | (labels >= num_classes)]
+def _checked_labels(labels, num_classes):
+    """Labels as int64, one class for each sample."""
+    if labels.dtype.kind not in "iuf" or labels.size != len(labels):
+        raise ValueError(
+            "The labels of `pool` must be whole numbers, one class for each "
+            f"sample. Received: {labels.dtype} of shape {labels.shape}. For "
+            "one-hot labels take their argmax."
+        )
+    labels = labels.reshape(-1)
+    wrong = labels[
+        ~((labels >= 0) & (labels < num_classes) & (labels == np.trunc(labels)))
+    ]
     if len(wrong):
         raise ValueError(
-            "The labels of `pool` must be in [0, num_classes="
+            "The labels of `pool` must be whole numbers in [0, num_classes="
             f"{num_classes}), as the proxies are. Received: {wrong[0]}."
         )
+    return labels.astype("int64")
 
 
 def _check_complete(counts):

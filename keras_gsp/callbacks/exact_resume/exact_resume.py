@@ -20,6 +20,7 @@ from keras_gsp.callbacks.exact_resume.checkpoints import (
     newest_checkpoint,
     save_checkpoint,
 )
+from keras_gsp.embeddings.compat import set_initial_epoch
 from keras_gsp.embeddings.processes import as_numpy, from_first_process
 from keras_gsp.ops.arguments import check_count
 
@@ -173,9 +174,9 @@ class ExactResume(keras.callbacks.Callback):
             pairs = zip(self.callbacks, self._callback_states, strict=True)
             for callback, state in pairs:
                 set_callback_state(callback, state)
-        # As in `BackupAndRestore`; there is no public way.
-        self.model._initial_epoch = (
-            self.params["epochs"] if self._is_stopped else self.epoch
+        epochs = self.params["epochs"]
+        set_initial_epoch(
+            self.model, epochs if self._is_stopped else self.epoch
         )
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
@@ -199,7 +200,7 @@ class ExactResume(keras.callbacks.Callback):
 
     def on_train_end(self, logs: dict | None = None) -> None:
         """Lets a later `fit` begin at its first epoch."""
-        self.model._initial_epoch = 0
+        set_initial_epoch(self.model, 0)
         self._restored_model = None
 
     def _save(self):

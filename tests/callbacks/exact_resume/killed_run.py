@@ -91,12 +91,10 @@ def callbacks(arguments, folder):
     watched = [
         gsp.callbacks.RetrievalEvaluation((IMAGES, LABELS)),
         gsp.callbacks.ChanceConstrainedProgramming(
-            # No gain is large enough: a new problem every third epoch.
             pool,
             pool_size=5,
-            patience=2,
+            refresh_epochs=3,
             warmup_epochs=1,
-            min_delta=1.0,
         ),
         keras.callbacks.ReduceLROnPlateau(
             "loss", mode="min", patience=2, min_delta=0.01

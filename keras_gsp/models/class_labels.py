@@ -1,0 +1,115 @@
+"""Class labels on their way to the backend: checked, and as small integers.
+
+Keras hands labels to the backend, where JAX cuts 64-bit integers to 32 bits,
+floats above 2**24 meet, and strings cannot go: on JAX they end a step in which
+the model has already given its weights away.
+"""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_gsp.embeddings.label_codes import as_host_array, label_codes
+
+_SMALL = np.iinfo("int32")
+
+
+def labels_for_backend(
+    labels: Any, num_classes: int | None, ignored: int | None
+) -> Any:
+    """Returns the labels of arrays that were given to `fit`, as int32.
+
+    Labels of any integer, whole floats and strings become codes in the order
+    of the sorted labels; integers of 32 bits stay as they are, as do matrices
+    (pairs, several classes) and fractions. With `num_classes` labels are class
+    numbers, and must be in [0, num_classes). `ignored` stays as it is.
+    """
+    array = as_host_array(labels)
+    is_one_class = array.ndim == 1 or array.shape[1:] == (1,)
+    if not is_one_class:
+        return labels
+    if num_classes is not None:
+        return _class_numbers(array, num_classes, ignored)
+    is_fraction = array.dtype.kind == "f" and (array != np.trunc(array)).any()
+    if array.dtype.kind == "b" or is_fraction or _are_small(array):
+        return array
+    codes, values = label_codes(array)
+    if ignored is not None:
+        codes = np.where(values[codes] == ignored, ignored, codes)
+    return codes.astype("int32")
+
+
+def check_data_set(
+    dataset: Any, num_classes: int | None, ignored: int | None
+) -> None:
+    """Raises for labels of a data set that would fail inside a step.
+
+    `TypeError` for strings. On JAX, which cannot raise in a step, the first
+    batch is read: `ValueError` for labels that are no class number, or that 32
+    bits do not hold.
+    """
+    spec = getattr(dataset, "element_spec", None)
+    if isinstance(spec, tuple | list) and len(spec) > 1:
+        for one in keras.tree.flatten(spec[1]):
+            _check_not_strings(getattr(one, "dtype", None))
+    is_py_dataset = isinstance(dataset, keras.utils.PyDataset)
+    if spec is None and not is_py_dataset:
+        return
+    if not is_py_dataset and keras.backend.backend() != "jax":
+        return
+    batch = dataset[0] if is_py_dataset else next(iter(dataset), None)
+    if not isinstance(batch, tuple | list) or len(batch) < 2:
+        return
+    labels = batch[1]
+    if isinstance(labels, dict):
+        return
+    labels = as_host_array(labels)
+    _check_not_strings(labels.dtype)
+    if labels.ndim > 1 and labels.shape[1:] != (1,):
+        return
+    if num_classes is not None:
+        _class_numbers(labels, num_classes, ignored)
+    elif labels.dtype.kind in "iu" and not _are_small(labels):
+        raise ValueError(
+            "Labels of a data set must fit into 32 bits on JAX. Received: "
+            f"{labels.max()}. Replace them by codes, for example with "
+            "`numpy.unique(labels, return_inverse=True)`."
+        )
+
+
+def _are_small(labels):
+    """Whether integers fit into int32."""
+    if labels.dtype.kind not in "iu":
+        return False
+    return not labels.size or (
+        labels.min() >= _SMALL.min and labels.max() <= _SMALL.max
+    )
+
+
+def _class_numbers(labels, num_classes, ignored):
+    is_number = labels.dtype.kind in "iuf"
+    right = np.zeros(labels.shape, bool)
+    if is_number:
+        right = (labels >= 0) & (labels < num_classes)
+        right &= labels == np.trunc(labels)
+        if ignored is not None:
+            right |= labels == ignored
+    if not right.all():
+        raise ValueError(
+            "With proxies or class embeddings, labels must be whole numbers in "
+            f"[0, num_classes={num_classes}), the rows of these. Received: "
+            f"{labels[~right].reshape(-1)[0]!r}. Map other labels first, with "
+            "`numpy.unique(labels, return_inverse=True)`."
+        )
+    return labels.astype("int32")
+
+
+def _check_not_strings(dtype):
+    name = str(getattr(dtype, "name", dtype))
+    if name.startswith(("str", "bytes", "object", "<U", "|S")):
+        raise TypeError(
+            "Labels of a data set must be numbers. Received: strings. Replace "
+            "them by codes, with `numpy.unique(names, return_inverse=True)`, "
+            "and keep the names beside the data set."
+        )

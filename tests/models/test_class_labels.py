@@ -1,0 +1,113 @@
+"""Labels of any kind reach the backend as numbers that it can compare."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+
+IMAGES = np.random.default_rng(0).normal(size=(8, 5)).astype("float32")
+CODES = np.repeat(np.arange(4), 2)
+ON_JAX = keras.backend.backend() == "jax"
+
+LABELS = {
+    "int64": CODES * 2**32 + 1,
+    "uint64": CODES.astype("uint64") * 2**33 + 2**63,
+    "float64": CODES * 2.0**30 + 2.0**40,
+    "strings": np.array(["ant", "bee", "cat", "dog"])[CODES],
+    "bytes": np.array([b"ant", b"bee", b"cat", b"dog"])[CODES],
+    "list": CODES.tolist(),
+    "column": CODES[:, None] + 2**40,
+}
+
+
+def learner_of(loss=None, **parts):
+    keras.utils.set_random_seed(0)
+    encoder = keras.Sequential([keras.Input((5,)), keras.layers.Dense(4)])
+    learner = gsp.models.MetricLearner(encoder, **parts)
+    loss = loss or gsp.losses.ContrastiveLoss()
+    learner.compile(keras.optimizers.SGD(0.1), loss=loss, run_eagerly=True)
+    return learner
+
+
+def fit(labels, learner=None, **options):
+    learner = learner or learner_of()
+    options = {"batch_size": 8, "verbose": 0, "shuffle": False} | options
+    return learner.fit(IMAGES, labels, **options).history["loss"][0]
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_of_any_kind_train_as_their_codes(kind):
+    labels = LABELS[kind]
+    expected = fit(CODES)
+    assert expected > 0.0
+    assert fit(labels) == pytest.approx(expected, rel=1e-6)
+    learner = learner_of()
+    found = learner.evaluate(IMAGES, labels, 8, verbose=0)
+    assert found == pytest.approx(expected, rel=1e-6)
+    validated = learner.fit(
+        IMAGES, CODES, validation_data=(IMAGES, labels), verbose=0
+    )
+    assert np.isfinite(validated.history["val_loss"]).all()
+
+
+def test_an_ignored_label_stays_ignored():
+    loss = gsp.losses.ContrastiveLoss(ignored_label=-1)
+    labels = np.where(CODES == 2, -1, CODES)
+    expected = fit(labels, learner_of(loss))
+    large = np.where(CODES == 2, -1, CODES + 2**40)
+    assert fit(large, learner_of(loss)) == pytest.approx(expected, rel=1e-6)
+
+
+def proxied():
+    return learner_of(proxies=gsp.layers.ClassProxies(4))
+
+
+@pytest.mark.parametrize(
+    "labels, received",
+    [
+        (CODES + 1, "4"),
+        (CODES - 1, "-1"),
+        (CODES + 0.5, "0.5"),
+        (LABELS["strings"], "'ant'"),
+        (LABELS["int64"], str(LABELS["int64"][2])),
+    ],
+)
+def test_labels_without_proxies_are_refused_before_training(labels, received):
+    learner = proxied()
+    before = learner.get_weights()
+    match = rf"num_classes=4.*Received: .*{received}"
+    with pytest.raises(ValueError, match=match):
+        fit(labels, learner)
+    np.testing.assert_equal(learner.get_weights(), before)
+
+
+def batches(labels):
+    tf = pytest.importorskip("tensorflow")
+    return tf.data.Dataset.from_tensors((IMAGES, labels))
+
+
+def test_labels_of_a_data_set_without_proxies_are_refused_at_the_first_step():
+    assert fit(CODES, proxied()) > 0.0
+    learner = proxied()
+    with pytest.raises((ValueError, RuntimeError), match=r"\[0, "):
+        learner.fit(batches(CODES + 1), verbose=0)
+    assert all(np.isfinite(weight).all() for weight in learner.get_weights())
+    # Unseen classes may be validated.
+    learner.evaluate(batches(CODES + 100), verbose=0)
+
+
+def test_a_data_set_of_names_leaves_the_weights_alone():
+    learner = learner_of()
+    names = batches(LABELS["strings"])
+    for use in (learner.fit, learner.evaluate):
+        with pytest.raises(TypeError, match="Received: strings"):
+            use(names, verbose=0)
+    assert learner.predict(names, verbose=0).shape == (8, 4)
+    assert all(np.isfinite(weight).all() for weight in learner.get_weights())
+
+
+@pytest.mark.skipif(not ON_JAX, reason="JAX has labels of 32 bits")
+def test_a_data_set_of_large_labels_is_refused_on_jax():
+    with pytest.raises(ValueError, match="32 bits"):
+        learner_of().fit(batches(CODES + 2**40), verbose=0)
