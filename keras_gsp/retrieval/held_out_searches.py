@@ -107,6 +107,8 @@ def widened(index: Any) -> str | None:
 
 
 def _labels(gallery):
+    if hasattr(gallery, "gallery"):
+        return gallery.gallery.labels
     ids = gallery.ids()
     blocks = range(0, len(ids), 4096)
     return np.concatenate([gallery.items(ids[i : i + 4096])[1] for i in blocks])

@@ -1,6 +1,7 @@
 """A folder of photographs, searched by photographs."""
 
 import json
+import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -267,7 +268,12 @@ class Retriever:
             FileNotFoundError: nothing saved there.
             ValueError: damaged files, by name.
         """
-        options = verify(path)["options"]
+        options = verify(path).get("options")
+        if options is None:
+            raise FileNotFoundError(
+                "`path` must hold what `Retriever.save` wrote. "
+                f"Received: {str(path)!r}."
+            )
         encoder = keras.saving.load_model(Path(path) / ENCODER, compile=False)
         saved = Path(path) / GALLERY
         kind = json.loads((saved / INDEX).read_text(encoding="utf-8"))["kind"]
@@ -295,12 +301,12 @@ class Retriever:
 
     def _id(self, file):
         """The path below the folder, or as it is given."""
-        file = Path(file)
         if self.folder is not None:
-            root, place = self.folder.resolve(), file.resolve()
+            place = Path(os.path.abspath(file))
+            root = os.path.abspath(self.folder)
             if place.is_relative_to(root):
                 return place.relative_to(root).as_posix()
-        return file.as_posix()
+        return Path(file).as_posix()
 
     def _embedded(self, images, box=None):
         """Embeddings and status of each image, a block at a time."""

@@ -44,8 +44,9 @@ def export_encoder(
             `"embedding"`).
         path: folder to make.
         **options: the options of all exports:
-            `image_size`, side of the encoder's images in pixels, or (height,
-            width); default `None`: as the encoder's input.
+            `image_size`, side of the images in pixels, or (height,
+            width); default `None`: as the encoder's input or
+            preprocessing. A `TwoLooks` looks twice at images of this size.
             `crop_fraction`, side of the centered square to crop, as a
             fraction of the image's shorter side, in (0, 1]; `None` resizes
             the whole image; default `"auto"`: as the encoder expects

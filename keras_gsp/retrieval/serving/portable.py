@@ -103,7 +103,11 @@ def export_onnx(
     needed(package, "export_onnx", package if is_jax else "'keras-gsp[onnx]'")
 
     def convert(model, file):
-        model.export(str(file), format="onnx", verbose=False)
+        (images,) = model.inputs
+        spec = keras.InputSpec(images.dtype, images.shape, name="images")
+        model.export(
+            str(file), format="onnx", input_signature=[spec], verbose=False
+        )
         if quantization is not None:
             quantize = _onnx("onnxruntime.quantization").quantize_dynamic
             quantize(file, file)

@@ -153,6 +153,9 @@ def _image_shape(encoder, image_size):
             f"Received: inputs of shape {shapes}."
         )
     _, *own, channels = shapes[0]
+    known = preprocessing_of(encoder)
+    if image_size is None and known is not None and None in own:
+        image_size = known.height, known.width
     if isinstance(image_size, int):
         image_size = (image_size, image_size)
     sizes = tuple(own if image_size is None else image_size)
