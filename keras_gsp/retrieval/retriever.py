@@ -103,17 +103,11 @@ class Retriever:
         index: SearchIndex | None = None,
         **options: Any,
     ) -> Self:
-        """Embeds all images below a folder, once.
+        """Embeds all images below a folder, at any depth, once.
 
-        Args:
-            path: the folder, images at any depth.
-            encoder: as for the class.
-            index: an empty index to fill. Default `None`: `ExactIndex()`.
-            **options: as for the class.
-
-        Raises:
-            FileNotFoundError: no such folder, or no image in it.
-            ValueError: no image that can be read.
+        `index` is an empty one to fill, by default `ExactIndex()`; `options`
+        are those of the class. A folder without an image is a
+        `FileNotFoundError`.
         """
         index = ExactIndex() if index is None else index
         retriever = cls(encoder, index, folder=path, **options)
@@ -228,17 +222,10 @@ class Retriever:
         return self.index.delete(ids)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes encoder, index and canaries into a folder.
+        """Writes encoder, index and canaries, not the photographs.
 
-        The photographs stay where they are.
-
-        Args:
-            path: folder to make.
-            overwrite: whether to replace an existing one. Default `False`.
-
-        Raises:
-            FileExistsError: `path` exists and `overwrite` is `False`.
-            TypeError: an index that lives elsewhere, such as `MilvusIndex`.
+        `path` must be new, unless `overwrite` is `True`. A `MilvusIndex`, which
+        lives elsewhere, is a `TypeError`.
         """
         index = self.index
         if not isinstance(index, GalleryIndex):
@@ -258,15 +245,10 @@ class Retriever:
     def load(
         cls, path: str | Path, *, folder: str | Path | None = None
     ) -> Self:
-        """Reads what `save` wrote.
+        """Reads what `save` wrote; `folder` is where the photographs are.
 
-        Args:
-            path: the folder.
-            folder: where the photographs are. Default `None`: unknown.
-
-        Raises:
-            FileNotFoundError: nothing saved there.
-            ValueError: damaged files, by name.
+        Nothing saved at `path` is a `FileNotFoundError`, damaged files are a
+        `ValueError` that names them.
         """
         options = verify(path).get("options")
         if options is None:
@@ -283,9 +265,7 @@ class Retriever:
     def export(self, path: str | Path, **options: Any) -> None:
         """Writes a SavedModel that searches, with canaries.
 
-        Args:
-            path: folder to make.
-            **options: as for `export_retriever`.
+        `options` are those of `export_retriever`.
         """
         options = {"canaries": self._canaries(), **self._options, **options}
         export_retriever(self.encoder, self.index, path, **options)

@@ -112,19 +112,12 @@ def export_onnx(
             quantize = _onnx("onnxruntime.quantization").quantize_dynamic
             quantize(file, file)
 
-    backends = "tensorflow", "jax"
-    served = ServedEncoder(encoder, index, backends=backends, **options)
-    facts = {"format": "onnx", "quantization": quantization}
-    _write(
-        path,
-        ONNX,
-        convert,
-        served,
-        index,
-        sample_images,
-        facts,
-        largest_distance,
+    served = ServedEncoder(
+        encoder, index, backends=("tensorflow", "jax"), **options
     )
+    pictures = _pictures(served, sample_images, quantization)
+    facts = {"format": "onnx", "quantization": quantization}
+    _write(path, convert, served, index, pictures, facts, largest_distance)
 
 
 def export_litert(
@@ -173,17 +166,9 @@ def export_litert(
         model.export(str(file), format="litert", verbose=False, **settings)
 
     served = ServedEncoder(encoder, index, **options)
+    pictures = _pictures(served, sample_images, quantization)
     facts = {"format": "litert", "quantization": quantization}
-    _write(
-        path,
-        LITERT,
-        convert,
-        served,
-        index,
-        sample_images,
-        facts,
-        largest_distance,
-    )
+    _write(path, convert, served, index, pictures, facts, largest_distance)
 
 
 class PortableEncoder:
@@ -229,25 +214,31 @@ class PortableEncoder:
         return self._embed(images.astype(self.facts["input_dtype"]))
 
 
-def _write(path, name, convert, served, index, images, facts, bound):
-    """Writes a folder unless the file's embeddings leave those of Keras."""
-    shape, quantization = served.image_shape, facts["quantization"]
+def _pictures(served, images, quantization):
+    """Images of the encoder's size and dtype to compare a file on."""
     if images is None:
         if quantization is not None:
             raise ValueError(
                 "`sample_images` must be pictures to compare a quantized file "
-                f"on. Received: sample_images=None, {quantization=!s}."
+                "on. Received: sample_images=None, "
+                f"quantization={quantization!r}."
             )
-        images = np.random.default_rng(0).integers(0, 256, (4, *shape))
+        noise = np.random.default_rng(0)
+        images = noise.integers(0, 256, (4, *served.image_shape))
     images = np.asarray(images).astype(served.dtype)
-    _check_shape(images, shape, "sample_images", least=1)
+    _check_shape(images, served.image_shape, "sample_images", least=1)
+    return images
+
+
+def _write(path, convert, served, index, images, facts, bound):
+    """Writes a folder unless the file's embeddings leave those of Keras."""
     if index is not None:
         index._check_filled()
-    expected = np.asarray(
-        embedding_of(served.encoder.predict_on_batch(images)), "float32"
-    )
+    bound = BOUNDS[facts["quantization"]] if bound is None else bound
+    name = ONNX if facts["format"] == "onnx" else LITERT
+    outputs = served.encoder.predict_on_batch(images)
+    expected = np.asarray(embedding_of(outputs), "float32")
     numbers = [str(i) for i in range(len(images))]
-    bound = BOUNDS[quantization] if bound is None else bound
     with whole_folder(path, overwrite=served.options.overwrite) as folder:
         _convert(convert, served, folder / name)
         embed = _RUNNERS[name](folder / name)
