@@ -48,7 +48,8 @@ class WithSpace:
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments as JSON values, without an unknown space."""
         config = dataclasses.asdict(self)  # type: ignore[call-overload]
-        return {k: value for k, value in config.items() if value is not None}
+        config = json.loads(json.dumps(config))  # lists for tuples
+        return {k: v for k, v in config.items() if v not in (None, [])}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

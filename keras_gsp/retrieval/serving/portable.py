@@ -251,8 +251,10 @@ def _write(path, convert, served, index, images, facts, bound):
             "largest_difference": every.check(found, bound),
             "compared_images": len(images),
         }
-        carried = numbers[:MOST], images[:MOST], found[:MOST]
-        Canaries(*carried, served.space).save(folder)
+        # Dynamic quantization depends on the batch: as `verify_export` does.
+        some = images[:MOST]
+        carried = numbers[:MOST], some, embed(some), served.space
+        Canaries(*carried).save(folder)
         if index is not None:
             (folder / GALLERY).mkdir()
             save_gallery(index, folder / GALLERY, {"kind": ExactIndex.kind})
