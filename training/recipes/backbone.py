@@ -55,10 +55,6 @@ def _network(recipe, image_shape, pixels):
         if weights is not None:
             gsp.models.load_bn_inception_weights(network, weights)
         return network, pixels
-    if name in ("resnet20", "resnet20-v2"):
-        version = 2 if name.endswith("v2") else 1
-        network = gsp.models.resnet20(image_shape, version=version)
-        return _filled(network, weights), pixels
     if name == "mobilenet-v2":
         width = {"alpha": recipe.backbone_width}
         build = partial(keras.applications.MobileNetV2, **width)

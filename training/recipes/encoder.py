@@ -13,9 +13,12 @@ from training.recipes.choices import (
     FEW,
     POOLED_FIRST,
     is_gsp,
-    poolings,
+    make_pooling,
 )
 from training.recipes.recipe import Recipe
+
+# Share of the mean variance in the covariance that is whitened.
+SHRINKAGE = 0.1
 
 
 def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
@@ -53,7 +56,7 @@ def _raw_encoder(recipe, backbone):
     if recipe.whitening != "none":
         outputs = gsp.layers.Whitening(
             recipe.embedding_size,
-            shrinkage=recipe.whitening_shrinkage,
+            shrinkage=SHRINKAGE,
             normalization=recipe.normalization,
             name="whitening",
         )(outputs)
@@ -66,14 +69,15 @@ def build_pooling(recipe: Recipe) -> keras.layers.Layer:
     GSP returns its histogram too if a regularizer needs one.
     """
     word = recipe.pooling
-    chosen = dict(vars(recipe.pooling_arguments))
+    chosen = dict(recipe.pooling_arguments)
     if is_gsp(word):
         shared = "num_prototypes", "transport_ratio", "inverse_temperature"
         chosen |= {name: getattr(recipe, name) for name in shared}
         chosen["return_histogram"] = recipe.regularizer != "none"
-    if word in DIVIDED and chosen["projection_size"] is None:
-        chosen["projection_size"] = max(1, recipe.embedding_size // FEW)
-    return poolings()[word](name="pooling", **chosen)
+    if word in DIVIDED:
+        size = max(1, recipe.embedding_size // FEW)
+        chosen = {"projection_size": size} | chosen
+    return make_pooling(word, name="pooling", **chosen)
 
 
 def build_histogram(recipe: Recipe) -> keras.layers.Layer | None:

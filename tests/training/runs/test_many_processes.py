@@ -138,14 +138,3 @@ def test_processes_that_cannot_meet_are_refused(monkeypatch, number, addresses):
     with pytest.raises(ValueError, match=f"ID={number}"):
         with Distribution("data").together():
             pass
-
-
-def test_a_first_process_that_is_not_there_is_an_error(monkeypatch):
-    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
-    monkeypatch.setenv(distribution.NUM_PROCESSES, "2")
-    monkeypatch.setenv(distribution.PROCESS_ID, "1")
-    monkeypatch.setenv(distribution.PATIENCE, "0.1")
-    monkeypatch.setenv(distribution.ADDRESSES, f"localhost:{free_port()}")
-    with pytest.raises(ConnectionError, match="same command there with"):
-        with Distribution("data").together():
-            pass

@@ -1,5 +1,7 @@
 """Progress of a run, what it logs, and which evaluation is its best."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from training.recipes.learner import build_learner
 from training.recipes.named import named
 from training.runs.callbacks import LearnedRatio
+from training.runs import progress
 from training.runs.progress import (
     ProgressBar,
     best_evaluation,
@@ -22,6 +25,7 @@ class Score(keras.callbacks.Callback):
 def test_in_a_log_an_evaluation_is_a_line(capfd, monkeypatch):
     # The bar decides by the stream, whatever the environment says of bars.
     monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    monkeypatch.setattr(progress, "FIRST_LINE", 0.0)
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     model.fit(
@@ -33,7 +37,8 @@ def test_in_a_log_an_evaluation_is_a_line(capfd, monkeypatch):
         callbacks=[Score(), ProgressBar("try", 10)],
     )
     out, err = capfd.readouterr()
-    *lines, last = out.splitlines()
+    pace, *lines, last = out.splitlines()
+    assert re.fullmatch(r"try: step 2 of 20, \S+ s a step, 0.\d min left", pace)
     facts = "try: 3 of 3 parameters trained, peak memory "
     assert last.startswith(facts) and last.endswith(" MB")
     assert lines == [
@@ -41,6 +46,14 @@ def test_in_a_log_an_evaluation_is_a_line(capfd, monkeypatch):
         "try: step 20, loss 0.000, val_map_at_r 0.250, best 0.500",
     ]
     assert "try" not in err
+    model.fit(
+        np.zeros((2, 2)),
+        np.zeros(2),
+        epochs=0,
+        verbose=0,
+        callbacks=[ProgressBar("try", 10)],
+    )
+    assert capfd.readouterr().out == "try: nothing trained, 0 steps\n"
 
 
 def history(*scores, problems):
