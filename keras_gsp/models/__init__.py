@@ -8,16 +8,20 @@ from keras_gsp.models.backbones.resnet20 import resnet20
 from keras_gsp.models.encoder import build_encoder
 from keras_gsp.models.lora import merge_lora
 from keras_gsp.models.metric_learner import MetricLearner
+from keras_gsp.models.projection_start import start_projection
 from keras_gsp.models.proxy_optimizer import proxy_optimizer
 from keras_gsp.models.truncated import truncate_encoder
+from keras_gsp.models.two_looks import TwoLooks
 
 __all__ = [
     "MetricLearner",
+    "TwoLooks",
     "bn_inception",
     "build_encoder",
     "load_bn_inception_weights",
     "merge_lora",
     "proxy_optimizer",
     "resnet20",
+    "start_projection",
     "truncate_encoder",
 ]

@@ -17,7 +17,7 @@ from keras_gsp.ops.normalization import check_normalization
 def build_encoder(
     backbone: keras.Model,
     *,
-    embedding_size: int = 128,
+    embedding_size: int | None = 128,
     pooling: keras.layers.Layer | None = None,
     normalization: str | None = "l2",
     histogram: keras.layers.Layer | None = None,
@@ -38,6 +38,8 @@ def build_encoder(
             and pooling, or an image backbone of keras-hub.
         embedding_size: size of the projected features and, with most
             poolings, of the embedding, at least 1. Default 128.
+            `start_projection` starts the projection from data, not at random.
+            `None`: no projection; the backbone's own features are pooled.
         pooling: layer from features to (batch, size), for example
             `GeneralizedSumPooling`. Default `None`: average pooling.
         normalization: `"l2"` (default), `"ball"` or `None`; see
@@ -114,7 +116,7 @@ def build_encoder(
     ```
     """
     check_normalization(normalization)
-    check_count(embedding_size=embedding_size)
+    check_count(is_optional=True, embedding_size=embedding_size)
     inputs, features = _feature_output(backbone)
     _check_prefix(features, prefix_tokens, prefix, grid_shape)
     if preprocessing is not None:
@@ -124,7 +126,11 @@ def build_encoder(
         )
     if lora_rank is not None:
         enable_lora(backbone, lora_rank)
-    project = _projection(features, embedding_size, pool_first)
+    project = None
+    if embedding_size is None:
+        pool_first = True
+    else:
+        project = _projection(features, embedding_size, pool_first)
     tokens = features if pool_first else project(features)
     features = tokens
     if len(tokens.shape) == 3 and prefix != "keep":
@@ -133,8 +139,8 @@ def build_encoder(
     pooled, histograms, described = _pool(features, pooling, histogram, last)
     if prefix == "concatenate":
         first = _prefix(tokens, prefix_tokens)
-        if pool_first:
-            first = project(first)
+        if last is not None:
+            first = last(first)
         first = keras.layers.Flatten(name="flat_prefix")(first)
         pooled = keras.layers.Concatenate(name="with_prefix")([pooled, first])
     embedding = EmbeddingNormalization(

@@ -1,0 +1,355 @@
+"""An encoder that finds the subject, and looks at it again from close up."""
+
+import inspect
+from typing import Any, Self
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_gsp.embeddings.labeled_batches import embedding_of
+from keras_gsp.embeddings.model_input import embedding_tensor, input_of
+from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
+from keras_gsp.ops.arguments import check_choice, check_interval
+from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class TwoLooks(keras.Model):
+    r"""Embeds an image, then the box where its pooling found the subject.
+
+    The pooling weights of an encoder say which positions of an image count:
+    learned from class labels alone, they are a detector. This model resizes
+    an image for the `first` encoder, places a box around the pooled mass,
+    crops the box out of the image as given, and embeds the crop with the
+    `second` encoder. Give it images with more pixels than the encoders take,
+    so that the second look sees more than the first. It costs two passes.
+
+    Two rules place the box:
+
+    - `window=None`: along each axis the central share `mass` of the pooled
+      mass, plus half a cell of the feature map on either side; then the
+      square around it, moved into the image. Mass that is spread over
+      everything gives the whole image.
+    - `window` w: of all boxes with w times the height and the width of the
+      image, the one with most pooled mass. For subjects of one known size.
+
+    Boxes get no gradient; both looks do, so the model can be trained like any
+    encoder. For a second encoder of its own, train the first, train the
+    second on `.crops(images)`, and combine both here. A first encoder for few
+    pixels finds at less cost.
+
+    Args:
+        first: encoder with one pooling that has `pooling_weights`, such as
+            `GeneralizedSumPooling` or `AttentionPooling`, on a feature map,
+            for images of a known size.
+        second: encoder of the crops, for images of a known size. Default
+            `None`: `first`.
+        window: side of the box as a share of the image's, in (0, 1]. Default
+            `None`: the box follows the pooled mass.
+        mass: share of the pooled mass between the box's sides along each
+            axis, in (0, 1]; used without `window`. Default 0.8.
+        combine: `"sum"` (default) of the two l2-normalized embeddings,
+            `"concatenate"`, `"first"` or `"second"`. The result is
+            l2-normalized.
+        preprocessing: `gsp.data.Preprocessing` of the images that this model
+            receives, saved with it, usually with more pixels than that of the
+            encoders. Default `None`: theirs.
+        name: name of the model. Default `"two_looks"`.
+
+    Input shape:
+        (batch, height, width, channels), of any height and width.
+
+    Output shape:
+        (batch, embedding_size), float32; the sizes of both embeddings added
+        for `"concatenate"`.
+
+    Raises:
+        ValueError: an argument outside its range; an encoder for images of
+            unknown size; a first encoder with no pooling that has weights, or
+            several, or one that pools a sequence; a sum of different sizes.
+
+    Example:
+
+    ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
+    backbone = keras.Sequential(
+        [keras.Input((32, 32, 3)), keras.layers.Conv2D(8, 3, strides=4)]
+    )
+    encoder = gsp.models.build_encoder(
+        backbone,
+        embedding_size=4,
+        pooling=gsp.layers.GeneralizedSumPooling(5, transport_ratio=0.1),
+    )
+    looks = gsp.models.TwoLooks(encoder)
+    images = np.random.default_rng(0).random((2, 96, 64, 3))
+    assert looks(images).shape == (2, 4)
+    assert looks.boxes(images).shape == (2, 4)
+    assert looks.crops(images).shape == (2, 32, 32, 3)
+    ```
+
+    Reference:
+        The pooling in place of the attention of Fu et al., "Look Closer to
+        See Better", CVPR 2017, and Hu et al., "See Better Before Looking
+        Closer" (WS-DAN), arXiv 1901.09891.
+    """
+
+    def __init__(
+        self,
+        first: keras.Model,
+        second: keras.Model | None = None,
+        *,
+        window: float | None = None,
+        mass: float = 0.8,
+        combine: str = "sum",
+        preprocessing: Any = None,
+        name: str = "two_looks",
+    ) -> None:
+        check_choice("first", "second", "sum", "concatenate", combine=combine)
+        check_interval("(0, 1]", mass=mass)
+        if window is not None:
+            check_interval("(0, 1]", window=window)
+        second_or_first = first if second is None else second
+        images = keras.Input((None, None, input_of(first).shape[-1]))
+        whole = Crop(_image_size("first", first), name="whole")(images)
+        embedding, weights = _with_weights(first)(whole)
+        boxes = Boxes(window, mass, name="boxes")([images, weights])
+        crops = Crop(_image_size("second", second_or_first), name="crops")(
+            [images, boxes]
+        )
+        looks = [embedding, embedding_of(second_or_first(crops))]
+        combined = _combined(looks, combine)
+        super().__init__(images, combined, name=name)
+        self.first = first
+        self.second = second
+        self.window = window
+        self.mass = mass
+        self.combine = combine
+        self.preprocessing = preprocessing
+        # The bound method: Keras would track and save the model once more.
+        self._looks = keras.Model(images, [boxes, crops]).predict
+
+    def boxes(self, images: Any) -> np.ndarray:
+        """Returns the box of each image, shares of its height and width.
+
+        (batch, 4): top, left, bottom, right, in [0, 1]. `images` are those of
+        a call or, as in `predict`, a data set of them.
+        """
+        return self._looks(images, verbose=0)[0]
+
+    def crops(self, images: Any) -> np.ndarray:
+        """Returns what the second encoder sees of each image, float32."""
+        return self._looks(images, verbose=0)[1]
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments, encoders included."""
+        names = list(inspect.signature(type(self).__init__).parameters)[1:]
+        return {
+            name: keras.saving.serialize_keras_object(getattr(self, name))
+            for name in names
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Any = None
+    ) -> Self:
+        """Rebuilds a model from `get_config`."""
+        del custom_objects
+        parts = {
+            name: keras.saving.deserialize_keras_object(value)
+            for name, value in config.items()
+        }
+        return cls(**parts)
+
+
+class Boxes(keras.layers.Layer):
+    """Places one box on each of `images`, given maps of weights."""
+
+    def __init__(self, window: float | None, mass: float, name: str) -> None:
+        super().__init__(name=name, dtype="float32")
+        self.window = window
+        self.mass = mass
+
+    def call(self, inputs: list) -> Tensor:
+        """Returns boxes (batch, 4)."""
+        images, weights = inputs
+        weights = ops.stop_gradient(weights)
+        if self.window is None:
+            return _boxes_around(weights, ops.shape(images)[1:3], self.mass)
+        return _windows(weights, self.window)
+
+    def compute_output_shape(self, shapes: list) -> tuple:
+        """Returns (batch, 4)."""
+        return shapes[0][0], 4
+
+
+class Crop(keras.layers.Layer):
+    """Cuts boxes out of images, or takes the whole, and resizes them.
+
+    Bilinear with the filter of Pillow's `resize(..., box=...)`, which is
+    wider where pixels are merged, as two matrix products.
+    """
+
+    def __init__(self, size: tuple[int, int], name: str) -> None:
+        super().__init__(name=name, dtype="float32")
+        self.size = size
+
+    def call(self, inputs: Any) -> Tensor:
+        """Returns images (batch, height, width, channels) of one size."""
+        whole = [[0.0, 0.0, 1.0, 1.0]]
+        images, boxes = inputs if isinstance(inputs, list) else (inputs, whole)
+        boxes = ops.convert_to_tensor(boxes, "float32")
+        height, width = ops.shape(images)[1:3]
+        rows = _resizing(boxes[:, 0], boxes[:, 2], height, self.size[0])
+        columns = _resizing(boxes[:, 1], boxes[:, 3], width, self.size[1])
+        planes = ops.transpose(images, (0, 3, 1, 2))
+        planes = ops.matmul(rows[:, None], planes)
+        planes = ops.matmul(planes, ops.swapaxes(columns, 1, 2)[:, None])
+        return ops.transpose(planes, (0, 2, 3, 1))
+
+    def compute_output_shape(self, shapes: Any) -> tuple:
+        """Returns (batch, *size, channels)."""
+        shape = shapes[0] if isinstance(shapes, list) else shapes
+        return shape[0], *self.size, shape[-1]
+
+
+class _PoolingWeights(keras.layers.Layer):
+    """The weights of a pooling as a map; the mean of several queries."""
+
+    def __init__(self, pooling: keras.layers.Layer) -> None:
+        super().__init__(name="pooling_weights", dtype="float32")
+        self.pooling = pooling
+
+    def call(self, features: Tensor) -> Tensor:
+        weights = at_least_float32(self.pooling.pooling_weights(features))
+        if len(weights.shape) == 4:
+            weights = ops.mean(weights, axis=-1)
+        return ops.cast(weights, "float32")
+
+    def compute_output_shape(self, shape: tuple) -> tuple:
+        return shape[:-1]
+
+
+def _boxes_around(weights, image_size, mass):
+    """Squares around the central share of the mass along both axes."""
+    low, high = zip(
+        _central(ops.sum(weights, axis=2), mass),
+        _central(ops.sum(weights, axis=1), mass),
+        strict=True,
+    )
+    size = ops.cast(ops.stack(image_size), "float32")
+    low, high = ops.stack(low, axis=-1), ops.stack(high, axis=-1)
+    side = ops.max((high - low) * size, axis=-1, keepdims=True)
+    sides = ops.minimum(side / size, 1.0)
+    start = (low + high - sides) / 2.0
+    start = ops.clip(start, 0.0, 1.0 - sides)
+    return ops.concatenate([start, start + sides], axis=-1)
+
+
+def _central(masses, share):
+    """Where the central share of masses (batch, cells) begins and ends.
+
+    The box is as long as its share of evenly spread mass would need, plus
+    half a cell at either end.
+    """
+    masses = masses / ops.sum(masses, axis=1, keepdims=True)
+    before = ops.cumsum(masses, axis=1) - masses
+    cells = masses.shape[1]
+
+    def quantile(level):
+        part = (level - before) / ops.maximum(masses, 1e-12)
+        return ops.sum(ops.clip(part, 0.0, 1.0), axis=1) / cells
+
+    low, high = quantile((1.0 - share) / 2.0), quantile((1.0 + share) / 2.0)
+    margin = (high - low) * (1.0 / share - 1.0) / 2.0 + 0.5 / cells
+    return low - margin, high + margin
+
+
+def _windows(weights, window):
+    """The boxes of one size that hold most mass."""
+    rows, columns = weights.shape[1:]
+    tops, of_rows = _window_starts(rows, window)
+    lefts, of_columns = _window_starts(columns, window)
+    held = ops.matmul(ops.matmul(of_rows, weights), of_columns.T)
+    best = ops.argmax(ops.reshape(held, (-1, len(tops) * len(lefts))), axis=1)
+    top = ops.take(ops.convert_to_tensor(tops), best // len(lefts))
+    left = ops.take(ops.convert_to_tensor(lefts), best % len(lefts))
+    return ops.stack([top, left, top + window, left + window], axis=-1)
+
+
+def _window_starts(cells, window):
+    """Starts of windows, one of which is best, and the cells they hold.
+
+    The mass of a window is linear between the positions where one of its
+    ends meets the border of a cell.
+    """
+    width = window * cells
+    borders = np.arange(cells + 1.0)
+    starts = np.concatenate([borders, borders - width])
+    starts = np.unique(np.clip(starts, 0.0, cells - width).round(6))
+    ends = np.minimum(starts[:, None] + width, borders[1:])
+    held = np.maximum(ends - np.maximum(starts[:, None], borders[:-1]), 0.0)
+    return (starts / cells).astype("float32"), held.astype("float32")
+
+
+def _resizing(low, high, pixels, size):
+    """Matrices (batch, size, pixels) that resize between two shares."""
+    count = ops.cast(pixels, "float32")
+    scale = ((high - low) * count / size)[:, None]
+    centers = (low * count)[:, None] + (np.arange(size) + 0.5) * scale
+    positions = ops.arange(pixels, dtype="float32") + 0.5
+    distances = ops.abs(positions - centers[..., None])
+    weights = ops.relu(1.0 - distances / ops.maximum(scale, 1.0)[..., None])
+    return weights / ops.sum(weights, axis=-1, keepdims=True)
+
+
+def _combined(looks, combine):
+    unit = EmbeddingNormalization("l2", dtype="float32", name="unit")
+    last = EmbeddingNormalization("l2", dtype="float32", name="normalization")
+    if combine in ("first", "second"):
+        return last(looks[combine == "second"])
+    looks = [unit(look) for look in looks]
+    if combine == "concatenate":
+        return last(keras.layers.Concatenate(name="looks")(looks))
+    sizes = [look.shape[-1] for look in looks]
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            "`first` and `second` must have one embedding size with combine="
+            f'"sum". Received: sizes {sizes}. Take combine="concatenate".'
+        )
+    return last(keras.layers.Add(name="looks")(looks))
+
+
+def _image_size(name, encoder):
+    """Height and width of the images of an encoder."""
+    shape = getattr(input_of(encoder), "shape", ())
+    if len(shape) != 4 or None in shape[1:]:
+        raise ValueError(
+            f"`{name}` must take images of a known size. Received: an encoder "
+            f"of inputs of shape {tuple(shape)}."
+        )
+    return shape[1:3]
+
+
+def _with_weights(encoder):
+    """The model from images to the embedding and the pooling's weights."""
+    found = [one for one in encoder.layers if hasattr(one, "pooling_weights")]
+    if len(found) != 1:
+        raise ValueError(
+            "`first` must have one pooling with `pooling_weights`, such as "
+            "GeneralizedSumPooling: they say where to look. Received: "
+            f"{len(found)} among the layers "
+            f"{[type(layer).__name__ for layer in encoder.layers]}."
+        )
+    features = keras.tree.flatten(found[0].input)[0]
+    if len(features.shape) != 4:
+        raise ValueError(
+            "`first` must pool a feature map. Received: features of shape "
+            f"{tuple(features.shape)}. Build it with `grid_shape`."
+        )
+    weights = _PoolingWeights(found[0])(features)
+    return keras.Model(input_of(encoder), [embedding_tensor(encoder), weights])

@@ -1,0 +1,144 @@
+"""A projection starts from PCA or whitening of the features."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+
+CHANNELS, SIZE = 6, 3
+
+
+def pictures(count=40):
+    """Images whose three colors vary unequally around means."""
+    rng = np.random.default_rng(0)
+    spread = rng.normal(size=(count, 1, 1, 3)) * [3.0, 1.0, 0.3]
+    return rng.normal(size=(count, 8, 8, 3)) * 0.2 + spread + [1.0, 5.0, -2.0]
+
+
+def build(**options):
+    keras.utils.set_random_seed(0)
+    backbone = keras.Sequential(
+        [keras.Input((8, 8, 3)), keras.layers.Conv2D(CHANNELS, 2, strides=2)]
+    )
+    options = {"embedding_size": SIZE, "normalization": None} | options
+    return backbone, gsp.models.build_encoder(backbone, **options)
+
+
+def principal(vectors, shrinkage=None):
+    """Leading eigenvectors by a loop of outer products, and the mean."""
+    mean = np.mean(vectors, axis=0)
+    covariance = np.zeros((CHANNELS, CHANNELS))
+    for vector in vectors:
+        covariance += np.outer(vector - mean, vector - mean) / len(vectors)
+    average = np.trace(covariance) / CHANNELS
+    if shrinkage is not None:
+        noise = 0.0
+        for vector in vectors:
+            outer = np.outer(vector - mean, vector - mean)
+            noise += ((outer - covariance) ** 2).sum() / len(vectors) ** 2
+        target = average * np.eye(CHANNELS)
+        shrinkage.append(noise / ((covariance - target) ** 2).sum())
+        covariance = (1 - shrinkage[0]) * covariance + shrinkage[0] * target
+    values, directions = np.linalg.eigh(covariance)
+    kernel = directions[:, ::-1][:, :SIZE]
+    if shrinkage is not None:
+        kernel = kernel / np.sqrt(values[::-1][:SIZE])
+    return mean, kernel
+
+
+@pytest.mark.parametrize("pool_first", [False, True])
+@pytest.mark.parametrize("whiten", [False, True])
+def test_embeddings_are_principal_components(pool_first, whiten):
+    backbone, encoder = build(pool_first=pool_first)
+    images = pictures()
+    gsp.models.start_projection(encoder, images, whiten=whiten)
+    features = np.asarray(backbone(images), "float64").mean(axis=(1, 2))
+    shrinkage = [] if whiten else None
+    mean, kernel = principal(features, shrinkage)
+    if whiten:
+        assert 0.0 < shrinkage[0] < 1.0
+    # A projection of pooled vectors has no bias.
+    expected = (features - (0.0 if pool_first else mean)) @ kernel
+    found = np.asarray(encoder(images))
+    signs = np.sign((found * expected).sum(axis=0))
+    np.testing.assert_allclose(found * signs, expected, atol=1e-4)
+
+
+def test_prototypes_are_projected_features_of_the_images():
+    backbone, encoder = build(
+        pooling=gsp.layers.GeneralizedSumPooling(5, name="pooling")
+    )
+    images = pictures()
+    gsp.models.start_projection(encoder, images)
+    local = np.asarray(encoder.get_layer("projection")(backbone(images)))
+    local = local.reshape(-1, SIZE)
+    norms = np.linalg.norm(local, axis=1, keepdims=True)
+    inside = local / np.maximum(norms, 1.0)
+    prototypes = np.asarray(encoder.get_layer("pooling").prototypes)
+    away = np.abs(prototypes[:, None] - inside[None]).sum(-1).min(axis=1)
+    assert away.max() < 1e-5
+
+
+def test_without_a_projection_only_prototypes_are_chosen():
+    _, encoder = build(
+        embedding_size=None,
+        pooling=gsp.layers.GeneralizedSumPooling(5, name="pooling"),
+    )
+    assert encoder.output_shape == (None, CHANNELS)
+    before = np.asarray(encoder.get_layer("pooling").prototypes)
+    gsp.models.start_projection(encoder, pictures())
+    after = np.asarray(encoder.get_layer("pooling").prototypes)
+    assert np.abs(after - before).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["batches", "labeled", "tuple", "tensor"])
+def test_data_sets_give_the_start_of_the_array(kind):
+    images, labels = pictures(), np.zeros(40)
+    _, encoder = build()
+    gsp.models.start_projection(encoder, images)
+    expected = encoder.get_layer("projection").get_weights()
+    given = {
+        "batches": [images[:25], images[25:]],
+        "labeled": [(images[:25], labels[:25]), (images[25:], labels[25:])],
+        "tuple": (images, labels),
+        "tensor": keras.ops.convert_to_tensor(images),
+    }[kind]
+    _, encoder = build()
+    gsp.models.start_projection(encoder, given)
+    found = encoder.get_layer("projection").get_weights()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+def test_the_first_images_of_a_data_set_count():
+    images = pictures()
+    _, encoder = build()
+    gsp.models.start_projection(encoder, images[:10])
+    expected = encoder.get_layer("projection").get_weights()
+    gsp.models.start_projection(encoder, [images], max_images=10)
+    found = encoder.get_layer("projection").get_weights()
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-5)
+
+
+def unprojected():
+    return build(embedding_size=None)[1]
+
+
+@pytest.mark.parametrize(
+    "arguments, match",
+    [
+        ((lambda: build()[1], pictures(), {"max_images": 0}), "max_images=0"),
+        ((unprojected, pictures(), {}), "layers named"),
+        (
+            (lambda: build(embedding_size=7)[1], pictures(), {}),
+            "7 dimensions, 6 channels, 40 images",
+        ),
+        ((lambda: build()[1], pictures(3), {}), "3 images"),
+        ((lambda: build()[1], pictures() * np.nan, {}), "Received: NaN"),
+    ],
+)
+def test_refusals(arguments, match):
+    encoder, images, options = arguments
+    with pytest.raises(ValueError, match=match):
+        gsp.models.start_projection(encoder(), images, **options)
