@@ -18,6 +18,7 @@ from training.datasets import glyphs
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.named import named
 from training.runs.progress import ProgressBar
+from training.runs.raw_baseline import raw_scores, verdict
 from training.runs.run_directory import RunDirectory
 from training.runs.scoring import embed, score
 from training.runs.train_run import train_run
@@ -82,6 +83,14 @@ def test_a_run_leaves_everything_in_its_directory(finished):
     assert list(finished.tensorboard.iterdir())
     assert finished.read_recipe() == RECIPE
     assert finished.read_scores()["num_queries"] == 12
+
+
+def test_a_run_names_what_it_gained_over_the_raw_features(finished):
+    scores, (first, *_) = finished.read_scores(), finished.read_history()
+    assert scores["raw"] == raw_scores(RECIPE, SPLITS)
+    assert first["step"] == 0
+    assert scores["untrained"]["val_map_at_r"] == first["val_map_at_r"]
+    assert scores["verdict"] == verdict(scores, RECIPE)
 
 
 def test_the_saved_encoder_has_the_best_weights_and_their_scores(finished):

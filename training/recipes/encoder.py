@@ -24,11 +24,27 @@ SHRINKAGE = 0.1
 def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
     """Builds the encoder of a recipe, untrained, for uint8 images.
 
-    Without steps it ends in the backbone's own features, averaged,
-    normalized and perhaps whitened.
+    Without steps it has the backbone's own features, pooled, normalized and
+    perhaps whitened.
     """
     backbone = build_backbone(recipe, image_shape)
-    return (build_head if recipe.steps else _raw_encoder)(recipe, backbone)
+    if recipe.steps:
+        return build_head(recipe, backbone)
+    raw = gsp.models.build_encoder(
+        backbone,
+        embedding_size=None,
+        pooling=build_pooling(recipe.with_(regularizer="none")),
+        preprocessing=preprocessing_of(recipe),
+    )
+    if recipe.whitening == "none":
+        return raw
+    whitening = gsp.layers.Whitening(
+        recipe.embedding_size,
+        shrinkage=SHRINKAGE,
+        normalization=recipe.normalization,
+        name="whitening",
+    )
+    return keras.Model(input_of(raw), whitening(raw.output), name="encoder")
 
 
 def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
@@ -43,24 +59,6 @@ def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
         preprocessing=preprocessing_of(recipe),
         lora_rank=recipe.lora_rank,
     )
-
-
-def _raw_encoder(recipe, backbone):
-    pooled = keras.layers.GlobalAveragePooling2D(name="pooling")
-    normalized = gsp.layers.EmbeddingNormalization("l2", name="normalization")
-    features = backbone.output
-    if (cut := preprocessing_of(recipe)) is not None:
-        known = gsp.layers.ExpectedPreprocessing(cut, name="preprocessing")
-        features = known(features)
-    outputs = normalized(pooled(features))
-    if recipe.whitening != "none":
-        outputs = gsp.layers.Whitening(
-            recipe.embedding_size,
-            shrinkage=SHRINKAGE,
-            normalization=recipe.normalization,
-            name="whitening",
-        )(outputs)
-    return keras.Model(input_of(backbone), outputs, name="encoder")
 
 
 def build_pooling(recipe: Recipe) -> keras.layers.Layer:

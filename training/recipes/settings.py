@@ -292,7 +292,7 @@ class Optimization:
     batch_chunks: Annotated[int, positive] = 1
     """Parts in which a batch is embedded: same gradient, less memory."""
     steps: Annotated[int, not_negative] = 900
-    """Training steps; 0 scores the backbone's own features, averaged."""
+    """Training steps; 0 scores the backbone's own features, pooled."""
     warmup_steps: Annotated[int, not_negative] = 0
     """First steps, in which the backbone is not trained."""
     learning_rate: Annotated[float, positive] = 1e-3

@@ -8,8 +8,8 @@ import pytest
 
 from training.recipes.learner import build_learner
 from training.recipes.named import named
-from training.runs.callbacks import LearnedRatio
 from training.runs import progress
+from training.runs.callbacks import LearnedRatio
 from training.runs.progress import (
     ProgressBar,
     best_evaluation,

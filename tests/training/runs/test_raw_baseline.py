@@ -1,7 +1,5 @@
 """Every run is measured against its backbone's own features."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -12,8 +10,6 @@ from training.recipes.backbone import build_backbone
 from training.runs import raw_baseline
 from training.runs.callbacks import BestWeights
 from training.runs.raw_baseline import POOLINGS, pooled, raw_scores, verdict
-from training.runs.run_directory import RunDirectory
-from training.runs.train_run import train_run
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -43,17 +39,6 @@ def test_scores_are_those_of_the_pooled_features_and_kept(monkeypatch):
     assert found["best"] == best
     monkeypatch.setattr(raw_baseline, "_scores", None)
     assert raw_scores(RECIPE, SPLITS) == found
-
-
-def test_a_run_names_what_it_gained(tmp_path):
-    run = RunDirectory(tmp_path / "run")
-    scores = train_run(RECIPE, SPLITS, run)
-    assert scores["raw"] == raw_scores(RECIPE, SPLITS)
-    (first, *_) = run.read_history()
-    assert first["step"] == 0
-    assert scores["untrained"]["val_map_at_r"] == first["val_map_at_r"]
-    assert scores["verdict"] == verdict(scores, RECIPE)
-    assert json.loads(run.scores.read_text()) == scores
 
 
 @pytest.mark.parametrize(
