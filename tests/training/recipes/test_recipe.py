@@ -151,7 +151,12 @@ def test_choices_imply_their_settings():
     ms = named("glyphs", loss="ms", pooling="gsp", regularizer="zsr")
     # Soft enough for a network with random weights.
     assert ms.loss_arguments == {"beta": 10.0}
-    assert named("folder", loss="ms").loss_arguments == {}
+    # A head that starts from PCA, with a tenth of a random one's rate.
+    own = named("folder")
+    assert (own.loss, own.loss_arguments) == ("ms", {})
+    assert (own.projection_start, own.learning_rate) == ("pca", 1e-4)
+    margins = named("folder", loss="c2").loss_arguments
+    assert margins == {"negative_margin": 0.3841}
     # Own images start from ImageNet where Keras has its weights.
     for name in ("folder", "folder-features", "csv"):
         assert named(name).backbone_weights == "imagenet"
