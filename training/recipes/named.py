@@ -84,7 +84,7 @@ def named(name: str, **choices: str) -> Recipe:
         chosen |= {"protocol": "fair", "backbone": "bn-inception"}
         choices = VARIANTS.get(name.partition("-")[2], {}) | choices
     elif dataset in ("folder", "csv"):
-        chosen |= {"backbone": "mobilenet-v2", "loss": "ms"}
+        chosen |= {"backbone": "mobilenet-v2", "loss": "ms", "pooling": "gem"}
     chosen |= {**choices, "recipe": name, "dataset": dataset}
     check_word("loss", chosen["loss"], losses())
     if is_pair_loss(chosen["loss"]):

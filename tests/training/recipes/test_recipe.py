@@ -153,7 +153,8 @@ def test_choices_imply_their_settings():
     assert ms.loss_arguments == {"beta": 10.0}
     # A head that starts from PCA, with a tenth of a random one's rate.
     own = named("folder")
-    assert (own.loss, own.loss_arguments) == ("ms", {})
+    assert (own.loss, own.pooling, own.loss_arguments) == ("ms", "gem", {})
+    assert named("folder", pooling="gap").pooling == "gap"
     assert (own.projection_start, own.learning_rate) == ("pca", 1e-4)
     margins = named("folder", loss="c2").loss_arguments
     assert margins == {"negative_margin": 0.3841}
