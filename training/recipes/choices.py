@@ -50,7 +50,6 @@ POOLINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "gsop": ("GSoPPooling", {}),
     "gsp": (GSP, {}),
     "gsp-affine": (GSP, {"use_affine_costs": True}),
-    "gsp-learned": (GSP, {"learn_ratio": True}),
     "netvlad": ("NetVLADPooling", {"num_clusters": FEW}),
     "netvlad-large": ("NetVLADPooling", {"num_clusters": MANY}),
     "ot-aggregation": ("OptimalTransportPooling", {"num_clusters": FEW}),

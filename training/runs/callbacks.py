@@ -29,15 +29,14 @@ def build_callbacks(
         evaluation_batches(recipe, splits.validation),
         truncate_to=recipe.matryoshka_sizes[1:],
     )
-    patience = recipe.patience or max(recipe.evaluations, 1)
+    # One more than all: step 0 may stay the best.
+    patience = recipe.patience or recipe.evaluations + 1
     callbacks = [scores, BestWeights(scores, monitor, patience)]
     if recipe.schedule == "plateau":
         waiting = recipe.plateau_patience, recipe.plateau_factor
         callbacks.append(RateOnPlateau(monitor, *waiting))
     if recipe.samples_proxies:
         callbacks.append(_alternation(recipe, splits.train, monitor))
-    if recipe.pooling == "gsp-learned":
-        callbacks.append(LearnedRatio())
     callbacks.append(History(directory, every, scores))
     return [*callbacks, ProgressBar(label, every)]
 
@@ -74,13 +73,3 @@ class BestWeights(keras.callbacks.EarlyStopping):
             found = self.scores.evaluate()
             self.best = found[self.monitor.removeprefix("val_")]
             self.best_weights = self.model.get_weights()
-
-
-class LearnedRatio(keras.callbacks.Callback):
-    """Logs the transport ratio that GSP learns."""
-
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Adds `transport_ratio`, in (0, 1)."""
-        ratio = self.model.encoder.get_layer("pooling").ratio
-        logs = {} if logs is None else logs
-        logs["transport_ratio"] = float(keras.ops.convert_to_numpy(ratio))

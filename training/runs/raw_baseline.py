@@ -42,6 +42,7 @@ def raw_scores(recipe: Recipe, splits: RetrievalSplits) -> dict[str, Any]:
         and (side != "test" or splits.query is None)
     }
     keras.utils.set_random_seed(recipe.seed)
+    keras.config.set_dtype_policy(recipe.precision)
     network = build_backbone(recipe, image_shape(recipe, splits.test))
     digest = hashlib.sha256()
     for images in sides.values():
