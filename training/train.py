@@ -5,32 +5,20 @@ import shlex
 import sys
 import textwrap
 from argparse import ArgumentParser
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, get_type_hints
 
 import tyro
 
 from training.recipes.named import CHOICES, named, names
 from training.recipes.recipe import Recipe
 from training.recipes.settings import GROUPS, Settings
-from training.runs.command_line import printed_notes
+from training.runs.command_line import run_command
 from training.runs.distribution import Distribution, Kind
 from training.runs.run_directory import RunDirectory
 from training.runs.scoring import score_lines
-from training.runs.train_run import ERRORS, run_settings, train_run
-
-PROGRAM = "python -m training.train"
-# Options that --help shows; --help-all shows the others too.
-SHOWN = (
-    *("data_dir", "crop_size", "backbone", "backbone_weights"),
-    *("frozen", "pooling", "embedding_size"),
-    *("loss", "loss_arguments", "pooling_arguments"),
-    *("regularizer", "memory", "ccp", "classes_per_batch"),
-    *("samples_per_class", "steps", "learning_rate", "seed"),
-    *("name", "runs"),
-)
+from training.runs.train_run import run_settings, train_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +30,8 @@ class TrainCommand(Settings):
     runs: Path = Path("runs")
     """Folder of the runs."""
     distribution: Kind = "none"
-    """Devices of this host to train on: one; all on JAX, with copies (data)
-    or with proxies cut by class (model); all on TensorFlow (mirrored)."""
-    model_devices: int = 2
-    """model: parts that proxies and class embeddings are cut into."""
+    """On JAX: use all devices, with copies of the weights (data) or with
+    proxies split by class (model)."""
 
     @property
     def recipe(self) -> Recipe:
@@ -55,22 +41,24 @@ class TrainCommand(Settings):
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    try:
-        base, command = _parse(arguments)
-        recipe = command.recipe
-        distribution = Distribution(command.distribution, command.model_devices)
-        from training.recipes.data import check_sources, fitted_to_classes
+    given = sys.argv[1:] if arguments is None else arguments
+    name, *options = given or [""]
+    if name in ("", "-h", "--help"):
+        print(listing())
+        sys.exit(0 if name else 2)
 
-        check_sources(recipe)
-        with printed_notes(), distribution.together():
-            _, implied = _implied(base, recipe)
-            if recipe.classes_per_batch == implied.classes_per_batch:
-                recipe = fitted_to_classes(recipe)
-            name = command.name or run_name(base, recipe)
-            directory = RunDirectory(command.runs / name)
-            _train(recipe, directory, distribution)
-    except ERRORS as error:
-        sys.exit(f"error: {error}")
+    def command():
+        base = _base(name, options)
+        groups = {group: getattr(base, group) for group in GROUPS}
+        return tyro.conf.OmitArgPrefixes[TrainCommand], TrainCommand(**groups)
+
+    run_command(
+        f"train {name}",
+        TrainCommand.__doc__,
+        command,
+        lambda command: _train(name, command),
+        options,
+    )
 
 
 def run_name(name: str, recipe: Recipe) -> str:
@@ -88,7 +76,7 @@ def run_name(name: str, recipe: Recipe) -> str:
             parts += [
                 f"{option}.{key}={one}"
                 for key, one in value.items()
-                if before[key] != one
+                if before.get(key) != one
             ]
         elif setting not in ("seed", "data_dir", *choices):
             if value != before:
@@ -97,21 +85,13 @@ def run_name(name: str, recipe: Recipe) -> str:
     return ",".join([*parts, f"seed={recipe.seed}"])
 
 
-def _implied(name, recipe):
-    """The choices of a recipe, and the recipe that they make of a name."""
-    plain = named(name)
-    found = {choice: getattr(recipe, choice) for choice in CHOICES}
-    choices = {k: v for k, v in found.items() if v != getattr(plain, k)}
-    return choices, named(name, **choices)
-
-
 def listing() -> str:
     """Lists the names of all recipes, a paragraph for each data set."""
     lines = [
-        f"usage: {PROGRAM} RECIPE [options]",
+        "usage: python -m training.train RECIPE [options]",
         "",
         "Recipes by data set; each has --help. Options change them:",
-        f"  {PROGRAM} glyphs --loss ms --pooling gsp --regularizer zsr",
+        "  python -m training.train glyphs --loss ms --pooling gsp",
     ]
     known = names()
     for dataset, group in groupby(known, known.__getitem__):
@@ -126,75 +106,8 @@ def listing() -> str:
     return "\n".join(lines)
 
 
-def _parse(arguments):
-    """The recipe's name and the command."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if not arguments or arguments[0] in ("-h", "--help", "--help-all"):
-        print(listing())
-        sys.exit(0 if arguments else 2)
-    name, *options = arguments
-    if name not in names():
-        similar = difflib.get_close_matches(name, names(), n=5, cutoff=0.4)
-        hint = f" Similar: {', '.join(similar)}." if similar else ""
-        raise ValueError(
-            "The first argument must name a recipe; --help lists them. "
-            f"Received: {name}.{hint}"
-        )
-    first = ArgumentParser(add_help=False, allow_abbrev=False)
-    for choice in CHOICES:
-        first.add_argument(f"--{choice}", default=None)
-    choices = vars(first.parse_known_args(options)[0])
-    base = named(name, **{k: v for k, v in choices.items() if v is not None})
-    groups = {group: getattr(base, group) for group in GROUPS}
-    kind: Any = TrainCommand
-    if "--help-all" in options:
-        options = ["--help"]
-    elif "--help" in options or "-h" in options:
-        kind = _brief(TrainCommand)
-        groups = {k: _brief(type(v))(**vars(v)) for k, v in groups.items()}
-    command = tyro.cli(
-        kind,
-        default=kind(**groups),
-        prog=f"{PROGRAM} {name}",
-        description=f"{TrainCommand.__doc__} --help-all shows every option.",
-        args=options,
-        config=(tyro.conf.OmitArgPrefixes,),
-    )
-    return name, command
-
-
-def _brief(kind: Any) -> Any:
-    """A dataclass with all but the most used fields left out of --help."""
-    hide: Any = tyro.conf.Suppress
-    hidden = [
-        (name, hide[hint], getattr(kind, name))
-        for name, hint in get_type_hints(kind, include_extras=True).items()
-        if name not in (*SHOWN, *GROUPS)
-    ]
-    return make_dataclass(
-        kind.__name__,
-        hidden,
-        bases=(kind,),
-        frozen=True,
-        kw_only=True,
-        namespace={"__doc__": kind.__doc__},
-    )
-
-
-def _train(recipe, directory, distribution):
-    from training.recipes.data import load_splits
-
-    if distribution.num_processes == 1:
-        directory.check(run_settings(recipe))
-    distribution.check(recipe)
-    splits = load_splits(recipe)
-    scores = train_run(recipe, splits, directory, distribution=distribution)
-    if distribution.is_first:
-        print(run_report(directory, scores))
-
-
 def run_report(directory: RunDirectory, scores: dict) -> str:
-    """Formats the scores of a finished run and the next commands."""
+    """Formats the scores of a finished run, next commands and the verdict."""
     path = directory.path
     word = shlex.quote(str(path))
     lines = [
@@ -204,8 +117,58 @@ def run_report(directory: RunDirectory, scores: dict) -> str:
         f"  python -m training.report {word}",
         f"  python -m training.evaluate {word} --split all",
         f"  python -m training.export {word} --index exact",
+        f"\n{scores['verdict']}",
     ]
     return "\n".join(lines)
+
+
+def _base(name, options):
+    """The named recipe with all that its choices among the options imply."""
+    if name not in names():
+        similar = difflib.get_close_matches(name, names(), n=5, cutoff=0.4)
+        hint = f" Similar: {', '.join(similar)}." if similar else ""
+        raise ValueError(
+            "The first argument must name a recipe; --help lists them. "
+            f"Received: {name}.{hint}"
+        )
+    first = ArgumentParser(add_help=False, allow_abbrev=False)
+    for choice in CHOICES:
+        first.add_argument(f"--{choice}")
+    choices = vars(first.parse_known_args(options)[0])
+    return named(name, **{k: v for k, v in choices.items() if v is not None})
+
+
+def _implied(name, recipe):
+    """The choices of a recipe, and the recipe that they make of a name."""
+    plain = named(name)
+    found = {choice: getattr(recipe, choice) for choice in CHOICES}
+    choices = {k: v for k, v in found.items() if v != getattr(plain, k)}
+    return choices, named(name, **choices)
+
+
+def _train(base, command):
+    recipe, distribution = command.recipe, Distribution(command.distribution)
+    # Keras takes seconds to import: not for an error or for --help.
+    from training.recipes.data import (
+        check_sources,
+        fitted_to_classes,
+        load_splits,
+    )
+
+    check_sources(recipe)
+    with distribution.together():
+        _, implied = _implied(base, recipe)
+        if recipe.classes_per_batch == implied.classes_per_batch:
+            recipe = fitted_to_classes(recipe)
+        name = command.name or run_name(base, recipe)
+        directory = RunDirectory(command.runs / name)
+        if distribution.num_processes == 1:
+            directory.check(run_settings(recipe))
+        distribution.check(recipe)
+        splits = load_splits(recipe)
+        scores = train_run(recipe, splits, directory, distribution=distribution)
+        if distribution.is_first:
+            print(run_report(directory, scores))
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ class Tiny:
             dataset="folder",
             data_dir=str(self.images),
             crop_size=SIZE,
+            resize=27,
             pooling=pooling,
             classes_per_batch=2,
             samples_per_class=2,

@@ -1,5 +1,6 @@
 """The backbone of a recipe: uint8 images to a feature map."""
 
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -55,10 +56,6 @@ def _network(recipe, image_shape, pixels):
         if weights is not None:
             gsp.models.load_bn_inception_weights(network, weights)
         return network, pixels
-    if name in ("resnet20", "resnet20-v2"):
-        version = 2 if name.endswith("v2") else 1
-        network = gsp.models.resnet20(image_shape, version=version)
-        return _filled(network, weights), pixels
     if name == "mobilenet-v2":
         width = {"alpha": recipe.backbone_width}
         build = partial(keras.applications.MobileNetV2, **width)
@@ -113,7 +110,10 @@ def _application(build, image_shape, weights):
 
 
 def _filled(network, weights):
-    if weights is not None:
+    if weights is None:
+        return network
+    # Keras warns of each layer that a wrong file does not fill.
+    with warnings.catch_warnings(record=True) as notes:
         try:
             network.load_weights(weights)
         except ValueError as error:
@@ -122,4 +122,6 @@ def _filled(network, weights):
                 "`backbone_width` too and without its top. Received: "
                 f"{weights}, which does not fit {network.name}."
             ) from error
+    for note in notes:
+        warnings.warn(note.message, note.category, stacklevel=2)
     return network

@@ -21,16 +21,12 @@ def training_batches(
     *,
     first_step: int = 0,
     positions: np.ndarray | None = None,
-    neighbors: Any = None,
-    teacher: np.ndarray | None = None,
 ) -> Any:
     """Returns endless class-balanced batches, a function of (seed, step).
 
     A `tf.data.Dataset` of (images, labels), uint8 and int64, from `first_step`
     on. `positions` are the rows of each batch to return, for one of several
-    processes, `neighbors` those of `class_balanced_batches`. With the
-    embeddings of a `teacher`, (images, size), labels are a dictionary of
-    `label` and `teacher`.
+    processes.
     """
     indices = gsp.data.class_balanced_batches(
         images.labels,
@@ -38,31 +34,9 @@ def training_batches(
         samples_per_class=recipe.samples_per_class,
         seed=recipe.seed,
         first_step=first_step,
-        neighbors=neighbors,
     )
-    rows = images
-    if teacher is not None:
-        # Each image as a class of its own: labels are positions.
-        rows = replace(
-            images,
-            labels=np.arange(len(images)),
-            class_names=tuple(map(str, range(len(images)))),
-        )
     start = {"first_step": first_step, "positions": positions}
-    batches = _augmented(recipe, rows, indices, seed=recipe.seed, **start)
-    return batches if teacher is None else _taught(batches, images, teacher)
-
-
-def _taught(batches, images, teacher):
-    import tensorflow as tf
-
-    known = {"label": images.labels, "teacher": teacher}
-    known = {name: tf.constant(values) for name, values in known.items()}
-
-    def teach(pixels, rows):
-        return pixels, {k: tf.gather(v, rows) for k, v in known.items()}
-
-    return untuned(batches.map(teach))
+    return _augmented(recipe, images, indices, seed=recipe.seed, **start)
 
 
 def pool_of(recipe: Recipe, images: ImageSet) -> Any:

@@ -1,87 +1,66 @@
-"""Every loss of `gsp.losses` and pooling of `gsp.layers`, by a word.
+"""The words of losses and poolings, and the classes that they stand for.
 
-Exported classes are found automatically: the word is the class's name, or its
-short name in papers, listed here.
+Tables alone: Keras is imported when a class is asked for.
 """
 
-import inspect
-import re
-import types
-from collections.abc import Sequence
-from dataclasses import field, make_dataclass
-from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any
 
-import docstring_parser
-import keras
-import tyro
-
-import keras_gsp as gsp
-from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from training.recipes.settings import Arguments
-
-LOSS_ALIASES = {
-    "CosineContrastiveLoss": "c1",
-    "ContrastiveLoss": "c2",
-    "MultiSimilarityLoss": "ms",
-    "SupConLoss": "supcon",
-    "NTXentLoss": "ntxent",
-    "LiftedStructureLoss": "lifted",
-    "ArcFaceLoss": "arcface",
-    "CosFaceLoss": "cosface",
-    "IntraBatchLoss": "libc",
+PAIR_LOSSES = {
+    "c1": "CosineContrastiveLoss",
+    "c2": "ContrastiveLoss",
+    "circle": "CircleLoss",
+    "lifted": "LiftedStructureLoss",
+    "margin": "MarginLoss",
+    "ms": "MultiSimilarityLoss",
+    "n-pair": "NPairLoss",
+    "ntxent": "NTXentLoss",
+    "potential-field": "PotentialFieldLoss",
+    "supcon": "SupConLoss",
+    "triplet": "TripletLoss",
 }
-# Bases, and losses that are settings of their own.
-KINDS = (
-    gsp.losses.MetricLoss,
-    gsp.losses.DistillationLoss,
-    gsp.losses.Matryoshka,
-    gsp.losses.PairLoss,
-    gsp.losses.ListLoss,
-    gsp.losses.ProxyLoss,
-)
-
-
-POOLING_ALIASES = {
-    "GeneralizedSumPooling": "gsp",
-    "GeneralizedMeanPooling": "gem",
-    "GeneralizedMaxPooling": "gemax",
-    "AverageMaxPooling": "gap-gmp",
-    "CroWPooling": "crow",
-    "GSoPPooling": "gsop",
-    "NetVLADPooling": "netvlad",
-    "OptimalTransportPooling": "ot-aggregation",
-    "SimPooling": "sim-pool",
-    "SmoothedMatchKernelPooling": "smk",
+# Pair losses of whole rankings: no miner chooses their pairs.
+LIST_LOSSES = {"recall-at-k": "RecallAtKLoss", "smooth-ap": "SmoothAPLoss"}
+PROXY_LOSSES = {
+    "arcface": "ArcFaceLoss",
+    "cosface": "CosFaceLoss",
+    "normalized-softmax": "NormalizedSoftmaxLoss",
+    "proxy-anchor": "ProxyAnchorLoss",
+    "proxy-nca": "ProxyNCALoss",
+    "soft-triple": "SoftTripleLoss",
 }
-# Numbers of vectors in the papers' comparison: `few` make up the width of the
-# embedding together, `large` have this width each.
+LOSSES = PAIR_LOSSES | LIST_LOSSES | PROXY_LOSSES | {"libc": "IntraBatchLoss"}
+# Word -> class and the arguments that differ from its defaults. Numbers of
+# vectors are those of the GSP paper's comparison: 8 that make up the width of
+# the embedding together, or 64 that have this width each.
 FEW, MANY = 8, 64
-# Defaults of this project's comparison, and further words for a class.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "gem": {"learn_power": True},
-    # Its values are the encoder's projection.
-    "attention": {"use_value_projection": False},
-    # As in the papers' comparison.
-    "cbam": {"kernel_size": 3},
-    "sim-pool": {"power": 2.0},
-    "netvlad": {"num_clusters": FEW},
-    "netvlad-large": {"num_clusters": MANY},
-    "ot-aggregation": {"num_clusters": FEW},
-    "otk": {"num_references": FEW},
-    "otk-large": {"num_references": MANY},
-    "gem-gsp": {"power": 3.0, "learn_power": True},
-    "gmp-gsp": {"add_max": True},
-    "gsp-affine": {"use_affine_costs": True},
-    "gsp-background": {"prototype_role": "background"},
-    "gsp-learned": {"learn_ratio": True},
-    "gsp-unary": {"use_unary_costs": True},
+GSP = "GeneralizedSumPooling"
+POOLINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    # The values are the encoder's projection.
+    "attention": ("AttentionPooling", {"use_value_projection": False}),
+    "cbam": ("CBAMPooling", {"kernel_size": 3}),
+    "crow": ("CroWPooling", {}),
+    "delf": ("DELFPooling", {}),
+    "gap": ("GlobalAveragePooling2D", {}),
+    "gap-gmp": ("AverageMaxPooling", {}),
+    "gem": ("GeneralizedMeanPooling", {"learn_power": True}),
+    "gem-gsp": (GSP, {"power": 3.0, "learn_power": True}),
+    "gemax": ("GeneralizedMaxPooling", {}),
+    "gmp": ("GlobalMaxPooling2D", {}),
+    "gmp-gsp": (GSP, {"add_max": True}),
+    "gsop": ("GSoPPooling", {}),
+    "gsp": (GSP, {}),
+    "gsp-affine": (GSP, {"use_affine_costs": True}),
+    "netvlad": ("NetVLADPooling", {"num_clusters": FEW}),
+    "netvlad-large": ("NetVLADPooling", {"num_clusters": MANY}),
+    "ot-aggregation": ("OptimalTransportPooling", {"num_clusters": FEW}),
+    "otk": ("OTKPooling", {"num_references": FEW}),
+    "otk-large": ("OTKPooling", {"num_references": MANY}),
+    "sim-pool": ("SimPooling", {"power": 2.0}),
+    "smk": ("SmoothedMatchKernelPooling", {}),
+    "solar": ("SOLARPooling", {}),
+    "weldon": ("WELDONPooling", {}),
 }
-FORMS = {
-    "netvlad-large": "netvlad",
-    "otk-large": "otk",
-    **{word: "gsp" for word in DEFAULTS if "gsp" in word},
-}
+# Vectors of these make up the width of the embedding together.
 DIVIDED = ("netvlad", "ot-aggregation", "otk")
 # Poolings that see the backbone's own features in the papers' comparison, and
 # SimPooling, which projects what it pooled. The others see projected ones.
@@ -89,124 +68,55 @@ POOLED_FIRST = (
     *("gmp", "gem", "gem-gsp", "gap-gmp", "cbam", "crow"),
     *("delf", "gemax", "sim-pool", "smk", "solar"),
 )
-# Settings of a recipe, because regularizers use them too.
-_ELSEWHERE = (
-    *("num_prototypes", "transport_ratio", "inverse_temperature"),
-    "return_histogram",
-)
 
 
-@cache
-def losses() -> dict[str, type]:
-    """Maps words to classes, for every loss that `gsp.losses` exports."""
-    classes = {name: getattr(gsp.losses, name) for name in gsp.losses.__all__}
-    return {
-        LOSS_ALIASES.get(name, word_of(name, "Loss")): kind
-        for name, kind in classes.items()
-        if issubclass(kind, gsp.losses.MetricLoss) and kind not in KINDS
-    }
+def losses() -> tuple[str, ...]:
+    """Returns the words of all losses."""
+    return tuple(sorted(LOSSES))
+
+
+def poolings() -> tuple[str, ...]:
+    """Returns the words of all poolings."""
+    return tuple(POOLINGS)
 
 
 def is_pair_loss(word: str) -> bool:
     """Whether a loss compares samples with each other."""
-    return issubclass(losses()[word], gsp.losses.PairLoss)
-
-
-def is_list_loss(word: str) -> bool:
-    """Whether a loss looks at whole rankings."""
-    return issubclass(losses()[word], gsp.losses.ListLoss)
+    return word in PAIR_LOSSES or word in LIST_LOSSES
 
 
 def is_proxy_loss(word: str) -> bool:
     """Whether a loss compares samples with proxies only."""
-    return issubclass(losses()[word], gsp.losses.ProxyLoss)
-
-
-def loss_arguments(word: str) -> Arguments:
-    """Returns a loss's own arguments with their defaults."""
-    # Arguments of every pair loss are settings of a recipe.
-    shared = tuple(arguments_of(gsp.losses.PairLoss, "loss").__annotations__)
-    return arguments_of(losses()[word], "loss", shared)()
-
-
-@cache
-def poolings() -> dict[str, type]:
-    """Maps words to classes, for every pooling of `gsp.layers`."""
-    found: dict[str, type] = {
-        "gap": keras.layers.GlobalAveragePooling2D,
-        "gmp": keras.layers.GlobalMaxPooling2D,
-    }
-    for name in gsp.layers.__all__:
-        kind = getattr(gsp.layers, name)
-        if issubclass(kind, FeaturePooling):
-            found[POOLING_ALIASES.get(name, word_of(name, "Pooling"))] = kind
-    return found | {word: found[other] for word, other in FORMS.items()}
+    return word in PROXY_LOSSES
 
 
 def is_gsp(word: str) -> bool:
     """Whether a pooling has prototypes whose histogram regularizers take."""
-    return issubclass(poolings()[word], gsp.layers.GeneralizedSumPooling)
+    return POOLINGS[word][0] == GSP
 
 
-def pooling_arguments(word: str) -> Arguments:
-    """Returns a pooling's own arguments with their defaults."""
-    kind: Any = poolings()[word]
-    if not issubclass(kind, FeaturePooling):
-        return Arguments()
-    hidden = _ELSEWHERE if is_gsp(word) else ()
-    return arguments_of(kind, "pooling", hidden)(**DEFAULTS.get(word, {}))
+def make_loss(word: str, **arguments: Any) -> Any:
+    """Returns the loss of a word; its class checks the arguments."""
+    from keras_gsp import losses as package
+
+    return _made(getattr(package, LOSSES[word]), arguments)
 
 
-@cache
-def arguments_of(
-    kind: Any, prefix: str, hidden: tuple[str, ...] = ()
-) -> type[Arguments]:
-    """Makes the dataclass of a class's own arguments but the `hidden` ones.
+def make_pooling(word: str, **arguments: Any) -> Any:
+    """Returns the pooling layer of a word; its class checks the arguments."""
+    import keras
 
-    Numbers, flags and texts are arguments, also in sequences, with the
-    defaults of the class; what it passes on as `**kwargs` is not. The class
-    checks ranges. Options are named `--PREFIX.NAME`.
-    """
-    described = docstring_parser.parse(kind.__doc__ or "").params
-    help_of = {one.arg_name: one.description for one in described}
-    chosen = []
-    for name, one in inspect.signature(kind, eval_str=True).parameters.items():
-        if name in hidden or not _is_simple(one):
-            continue
-        option = tyro.conf.arg(
-            name=f"{prefix}.{name.replace('_', '-')}",
-            help=_first_sentence(help_of.get(name) or ""),
-        )
-        default = field(default=one.default)
-        chosen.append((name, Annotated[one.annotation, option], default))
-    return make_dataclass(
-        f"{kind.__name__}Arguments",
-        chosen,
-        bases=(Arguments,),
-        frozen=True,
-        kw_only=True,
-        namespace={"__doc__": f"Arguments of {kind.__name__}."},
-    )
+    from keras_gsp import layers as package
+
+    name, own = POOLINGS[word]
+    kind = getattr(package, name, None) or getattr(keras.layers, name)
+    return _made(kind, own | arguments)
 
 
-def word_of(name: str, ending: str) -> str:
-    """Turns a class's name into an option's word: `NPairLoss` -> `n-pair`."""
-    plain = name.removesuffix(ending)
-    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", plain)
-    return parts.lower()
-
-
-def _is_simple(parameter):
-    """Whether an argument with a default is a number, flag, text or list."""
-    annotation = parameter.annotation
-    is_union = get_origin(annotation) in (Union, types.UnionType)
-    parts = get_args(annotation) if is_union else (annotation,)
-    return parameter.default is not parameter.empty and all(
-        part in (int, float, bool, str, types.NoneType)
-        or get_origin(part) in (Sequence, tuple)
-        for part in parts
-    )
-
-
-def _first_sentence(text):
-    return re.split(r"\.\s", " ".join(text.split()))[0].rstrip(".") + "."
+def _made(kind, arguments):
+    try:
+        return kind(**arguments)
+    except TypeError as error:
+        raise ValueError(
+            f"Arguments must be those of {kind.__name__}. Received: {error}."
+        ) from error

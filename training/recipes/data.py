@@ -127,9 +127,15 @@ def needed_sources(recipe: Recipe) -> tuple[str, ...]:
 def check_sources(recipe: Recipe) -> None:
     """Checks that images and weights are there, before any image is read.
 
-    Downloads ImageNet's weights, or pretrains on characters, if necessary.
+    Their classes check the arguments of loss and pooling. Downloads ImageNet's
+    weights, or pretrains on characters, if necessary.
     """
     _check_settings(recipe)
+    from training.recipes.encoder import build_pooling
+    from training.recipes.learner import build_loss
+
+    build_loss(recipe)
+    build_pooling(recipe)
     if recipe.hub_preset and importlib.util.find_spec("keras_hub") is None:
         raise ValueError(
             '`backbone` must be one that is installed: pip install "keras-gsp'

@@ -13,19 +13,38 @@ from training.recipes.choices import (
     FEW,
     POOLED_FIRST,
     is_gsp,
-    poolings,
+    make_pooling,
 )
 from training.recipes.recipe import Recipe
+
+# Share of the mean variance in the covariance that is whitened.
+SHRINKAGE = 0.1
 
 
 def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
     """Builds the encoder of a recipe, untrained, for uint8 images.
 
-    Without steps it ends in the backbone's own features, averaged,
-    normalized and perhaps whitened.
+    Without steps it has the backbone's own features, pooled, normalized and
+    perhaps whitened.
     """
     backbone = build_backbone(recipe, image_shape)
-    return (build_head if recipe.steps else _raw_encoder)(recipe, backbone)
+    if recipe.steps:
+        return build_head(recipe, backbone)
+    raw = gsp.models.build_encoder(
+        backbone,
+        embedding_size=None,
+        pooling=build_pooling(recipe.with_(regularizer="none")),
+        preprocessing=preprocessing_of(recipe),
+    )
+    if recipe.whitening == "none":
+        return raw
+    whitening = gsp.layers.Whitening(
+        recipe.embedding_size,
+        shrinkage=SHRINKAGE,
+        normalization=recipe.normalization,
+        name="whitening",
+    )
+    return keras.Model(input_of(raw), whitening(raw.output), name="encoder")
 
 
 def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
@@ -42,38 +61,21 @@ def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
     )
 
 
-def _raw_encoder(recipe, backbone):
-    pooled = keras.layers.GlobalAveragePooling2D(name="pooling")
-    normalized = gsp.layers.EmbeddingNormalization("l2", name="normalization")
-    features = backbone.output
-    if (cut := preprocessing_of(recipe)) is not None:
-        known = gsp.layers.ExpectedPreprocessing(cut, name="preprocessing")
-        features = known(features)
-    outputs = normalized(pooled(features))
-    if recipe.whitening != "none":
-        outputs = gsp.layers.Whitening(
-            recipe.embedding_size,
-            shrinkage=recipe.whitening_shrinkage,
-            normalization=recipe.normalization,
-            name="whitening",
-        )(outputs)
-    return keras.Model(input_of(backbone), outputs, name="encoder")
-
-
 def build_pooling(recipe: Recipe) -> keras.layers.Layer:
     """Returns the pooling layer of a recipe.
 
     GSP returns its histogram too if a regularizer needs one.
     """
     word = recipe.pooling
-    chosen = dict(vars(recipe.pooling_arguments))
+    chosen = dict(recipe.pooling_arguments)
     if is_gsp(word):
         shared = "num_prototypes", "transport_ratio", "inverse_temperature"
         chosen |= {name: getattr(recipe, name) for name in shared}
         chosen["return_histogram"] = recipe.regularizer != "none"
-    if word in DIVIDED and chosen["projection_size"] is None:
-        chosen["projection_size"] = max(1, recipe.embedding_size // FEW)
-    return poolings()[word](name="pooling", **chosen)
+    if word in DIVIDED:
+        size = max(1, recipe.embedding_size // FEW)
+        chosen = {"projection_size": size} | chosen
+    return make_pooling(word, name="pooling", **chosen)
 
 
 def build_histogram(recipe: Recipe) -> keras.layers.Layer | None:

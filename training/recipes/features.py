@@ -37,7 +37,7 @@ def image_features(recipe: Recipe, images: ImageSet) -> ImageSet:
     # A backbone without a weights file has the same random weights each time.
     keras.utils.set_random_seed(recipe.seed)
     backbone = build_backbone(recipe, image_shape(recipe, images))
-    name = f"{_fingerprint(recipe, backbone, images)}.npy"
+    name = f"{fingerprint(recipe, backbone, images)}.npy"
     file = cache_folder() / "features" / name
     if not file.exists():
         found = _computed(recipe, backbone, images)
@@ -67,6 +67,19 @@ def complete_encoder(recipe: Recipe, encoder: Any) -> Any:
     return complete
 
 
+def fingerprint(recipe: Recipe, backbone: Any, images: ImageSet) -> str:
+    """Returns a name for a backbone's features of images, in a cache."""
+    words = recipe.backbone, recipe.crop_size, recipe.shorter_side
+    digest = hashlib.sha256(f"{words}".encode())
+    for weights in backbone.get_weights():
+        digest.update(weights.tobytes())
+    if images.paths is None:
+        digest.update(np.ascontiguousarray(images.images))
+    else:
+        digest.update(files_digest(images.paths).encode())
+    return digest.hexdigest()[:24]
+
+
 def _computed(recipe, backbone, images):
     batches = evaluation_batches(recipe, images)
     parts, predict = [], predictor(backbone)
@@ -76,15 +89,3 @@ def _computed(recipe, backbone, images):
             parts.append(features.astype("float16"))
             bar.update(len(features))
     return np.concatenate(parts)
-
-
-def _fingerprint(recipe, backbone, images):
-    words = recipe.backbone, recipe.crop_size, recipe.resize
-    digest = hashlib.sha256(f"{words}".encode())
-    for weights in backbone.get_weights():
-        digest.update(weights.tobytes())
-    if images.paths is None:
-        digest.update(images.images.tobytes())
-    else:
-        digest.update(files_digest(images.paths).encode())
-    return digest.hexdigest()[:24]

@@ -1,24 +1,28 @@
 """The compiled learner of a recipe."""
 
+import warnings
 from typing import Any
 
 import keras
 import numpy as np
 
 import keras_gsp as gsp
+from keras_gsp.data import ImageSet
 from keras_gsp.embeddings.labeled_batches import encoded
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.models.encoder import features_before
-from training.recipes.choices import losses
+from training.recipes.batches import evaluation_batches, training_batches
+from training.recipes.choices import make_loss
 from training.recipes.encoder import build_recipe_encoder
 from training.recipes.optimizer import build_optimizer
 from training.recipes.recipe import Recipe
 
 # The papers' shares of the loss.
 REGULARIZER_WEIGHTS = {"none": 0.0, "zsr": 0.1, "xml": 0.01}
-# Training batches from which statistics and prototypes start, and how many
-# images of each update the statistics.
-START_BATCHES, SETTLED = 32, 64
+IN_BATCH_WEIGHT = 0.1
+# Training batches from which statistics and prototypes start, how many images
+# of each update the statistics, and at most how many start the projection.
+START_BATCHES, SETTLED, PROJECTED = 32, 64, 2048
 
 
 def build_learner(
@@ -41,21 +45,12 @@ def build_learner(
         regularizer=build_regularizer(recipe),
         regularizer_weight=weight,
         anchor_weight=recipe.anchor_weight if recipe.samples_proxies else None,
-        anchor_decay=recipe.anchor_decay,
-        in_batch_weight=recipe.in_batch_weight,
+        in_batch_weight=in_batch_weight(recipe),
         seed=recipe.seed,
         batch_chunks=recipe.batch_chunks,
         log_regularizer_share=recipe.log_regularizer_share,
     )
     loss = build_loss(recipe)
-    if recipe.teacher is not None:
-        arguments: dict[str, dict[str, Any]] = {
-            "metric": {"loss": loss},
-            "regression": {"regression": 1.0, "relational": 0.0},
-            "relational": {"regression": 0.0, "relational": 1.0},
-        }
-        chosen = arguments[recipe.distillation]
-        loss = gsp.losses.DistillationLoss(**chosen)
     if recipe.matryoshka_size is not None:
         loss = gsp.losses.Matryoshka(loss, recipe.matryoshka_sizes)
     learner.compile(
@@ -64,6 +59,17 @@ def build_learner(
         jit_compile=recipe.jit_compile,
     )
     return learner
+
+
+def in_batch_weight(recipe: Recipe) -> float | None:
+    """Returns the weight of the pairs of a batch; None: the learner's own.
+
+    Beside sampled proxies 0.1, as in the code of the papers, which print 0.
+    """
+    is_sampled = recipe.samples_proxies and recipe.uses_pairs
+    if recipe.in_batch_weight is None and is_sampled:
+        return IN_BATCH_WEIGHT
+    return recipe.in_batch_weight
 
 
 def _layers(recipe, num_classes):
@@ -77,6 +83,7 @@ def _layers(recipe, num_classes):
             num_classes,
             proxies_per_class=recipe.proxies_per_class,
             proxies_regularizer=regularizer,
+            trainable=not recipe.freeze_proxies,
             name="class_proxies",
         )
     if recipe.memory != "none":
@@ -87,34 +94,29 @@ def _layers(recipe, num_classes):
         found["class_embeddings"] = gsp.layers.ClassEmbeddings(
             num_classes, recipe.embedding_size, name="class_embeddings"
         )
-    if recipe.uses_recent_samples:
-        # About a pool of samples of each class.
-        capacity = num_classes * recipe.ccp_pool_size
-        found["recent"] = gsp.layers.EmbeddingMemory(
-            max(capacity, recipe.batch_size)
-        )
     found["loss_layer"] = build_loss_layer(recipe, num_classes)
     return found
 
 
 def build_loss(recipe: Recipe) -> Any:
     """Returns the loss of a recipe."""
-    chosen = dict(vars(recipe.loss_arguments))
+    chosen = dict(recipe.loss_arguments)
     if recipe.uses_pairs:
         chosen["normalization"] = recipe.normalization
     if recipe.miner != "none":
         miner = recipe.miner.replace("-", "_")
         chosen |= {"miner": miner, "seed": recipe.seed}
-    return losses()[recipe.loss](**chosen)
+    return make_loss(recipe.loss, **chosen)
 
 
 def build_loss_layer(recipe: Recipe, num_classes: int) -> Any:
     """Returns the layer that holds a loss's own weights, or None."""
     if recipe.loss == "libc":
         return gsp.layers.IntraBatchClassifier(num_classes)
-    own = recipe.loss_arguments
-    if recipe.loss == "margin" and own.learn_beta:
-        return gsp.layers.LearnedBoundary(initial_boundary=own.beta)
+    if recipe.loss == "margin":
+        loss = build_loss(recipe)
+        if loss.learn_beta:
+            return gsp.layers.LearnedBoundary(initial_boundary=loss.beta)
     return None
 
 
@@ -146,14 +148,44 @@ def fit_whitening(recipe: Recipe, learner: Any, batches: Any) -> None:
     layer.adapt(embeddings, labels if recipe.whitening == "learned" else None)
 
 
-def start_from_data(recipe: Recipe, learner: Any, batches: Any) -> None:
-    """Starts statistics and prototypes from batches of training images.
+def start_from_data(recipe: Recipe, learner: Any, images: ImageSet) -> None:
+    """Starts statistics, projection and prototypes from training images.
 
     A run that resumes has them already.
     """
-    batches = batches.take(START_BATCHES)
+    batches = training_batches(recipe, images).take(START_BATCHES)
     settle_statistics(recipe, learner, batches)
+    start_projection(recipe, learner, images)
     start_prototypes(recipe, learner, batches)
+
+
+def start_projection(recipe: Recipe, learner: Any, images: ImageSet) -> None:
+    """Starts the projection with the main directions of pooled features.
+
+    Of at most 2,048 training images. Warns where there are fewer features or
+    images than the embedding has numbers: the projection stays random.
+    """
+    layers = {layer.name: layer for layer in learner.encoder.layers}
+    layer = layers.get("projection")
+    if layer is None or recipe.projection_start == "random":
+        return
+    count = min(len(images), PROJECTED)
+    most = min(layer.kernel.shape[-2], count - 1)
+    if recipe.embedding_size > most:
+        warnings.warn(
+            f"The projection starts at random: embedding_size="
+            f"{recipe.embedding_size} is above {most}, the directions of "
+            f"{layer.kernel.shape[-2]} features of {count} images.",
+            stacklevel=2,
+        )
+        return
+    rows = np.linspace(0, len(images) - 1, count).astype(int)
+    gsp.models.start_projection(
+        learner.encoder,
+        evaluation_batches(recipe, images.subset(rows)),
+        whiten=recipe.projection_start == "whitening",
+        seed=recipe.seed,
+    )
 
 
 def settle_statistics(recipe: Recipe, learner: Any, batches: Any) -> None:
@@ -182,7 +214,8 @@ def start_prototypes(recipe: Recipe, learner: Any, batches: Any) -> None:
     """Starts the prototypes from features of training images.
 
     Local features, or the average of each image with `prototype_start=pooled`.
-    Does nothing if no layer has prototypes, or with `prototype_start=random`.
+    Does nothing if no layer has prototypes, or with `prototype_start=random`
+    (and a random projection).
     """
     layers = {layer.name: layer for layer in learner.encoder.layers}
     layer = layers.get("histogram") or layers["pooling"]

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from training.recipes.choices import is_pair_loss, is_proxy_loss, losses
 from training.recipes.recipe import Recipe, check_word
 
 PUBLISHED = ("cub", "cars", "sop", "inshop")
@@ -71,8 +72,6 @@ def named(name: str, **choices: str) -> Recipe:
     weights file: the papers start from ImageNet weights, given as
     `backbone_weights`.
     """
-    from training.recipes.choices import is_pair_loss, is_proxy_loss, losses
-
     if name not in names():
         raise ValueError(
             f"`name` must be one of {', '.join(names())}. Received: {name}."
@@ -85,7 +84,7 @@ def named(name: str, **choices: str) -> Recipe:
         chosen |= {"protocol": "fair", "backbone": "bn-inception"}
         choices = VARIANTS.get(name.partition("-")[2], {}) | choices
     elif dataset in ("folder", "csv"):
-        chosen["backbone"] = "mobilenet-v2"
+        chosen |= {"backbone": "mobilenet-v2", "loss": "ms", "pooling": "gem"}
     chosen |= {**choices, "recipe": name, "dataset": dataset}
     check_word("loss", chosen["loss"], losses())
     if is_pair_loss(chosen["loss"]):

@@ -139,7 +139,7 @@ def build_optimizer(recipe: Recipe, learner: Any) -> Any:
     Proxies have another rate, the backbone may; it starts after the warm-up.
     """
     rates = {}
-    if recipe.uses_proxies:
+    if recipe.uses_proxies and not recipe.freeze_proxies:
         peak = recipe.learning_rate * recipe.proxy_learning_rate_multiplier
         rates["proxies"] = _rate(recipe, peak)
     factor = recipe.backbone_learning_rate_multiplier

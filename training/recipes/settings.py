@@ -1,8 +1,9 @@
 """The settings of a training run, in six groups, with the range of each."""
 
+import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
@@ -14,6 +15,8 @@ from typing import (
     get_origin,
     get_type_hints,
 )
+
+import tyro
 
 Dataset = Literal[
     "glyphs",
@@ -108,9 +111,33 @@ def _annotations(
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Arguments of a loss or of a pooling, named as its class names them."""
+def _arguments_of(words):
+    """The dictionary of words like `beta=20`."""
+    found = {}
+    for name, is_given, text in (word.partition("=") for word in words):
+        if not is_given:
+            raise ValueError(f"must be like beta=20. Received: {name}")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        found[name] = tuple(value) if isinstance(value, list) else value
+    return found
+
+
+# Arguments of a class by name; on the command line `beta=20 alpha=2`.
+Arguments = Annotated[
+    dict[str, Any],
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="NAME=VALUE",
+        instance_from_str=_arguments_of,
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda arguments: [
+            f"{name}={json.dumps(value)}" for name, value in arguments.items()
+        ],
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +169,8 @@ class Data:
     crop_size: Annotated[int | None, positive] = None
     """Side of the square crop, pixels; None keeps images as they are."""
     resize: Annotated[int | None, positive] = None
-    """Shorter side from which crops are cut, pixels; None: 256/227 of the
-    crop, as in the papers; the crop's size keeps square images whole."""
+    """Shorter side from which crops are cut, pixels; None: the crop's size,
+    which keeps square images whole."""
     cache_images: bool = False
     """Keep cropped images in memory, without augmentation."""
 
@@ -168,7 +195,11 @@ class Encoder:
     """Compute the frozen backbone's features once, without augmentation."""
     pooling: str = "gap"
     """gap, gmp, gem, gsp, or another of `gsp.layers`."""
-    pooling_arguments: Arguments = Arguments()
+    pooling_arguments: Arguments = field(default_factory=dict)
+    """Arguments of its class that differ from the defaults: power=3."""
+    projection_start: Literal["pca", "whitening", "random"] = "random"
+    """Start of the projection to `embedding_size`: the principal components
+    of the backbone's pooled features, the same whitened, or at random."""
     num_prototypes: Annotated[int, positive] = 64
     """gsp, zsr, xml: number of prototypes."""
     prototype_start: Literal["data", "pooled", "random"] = "data"
@@ -186,8 +217,6 @@ class Encoder:
     whitening: Literal["none", "pca", "learned"] = "none"
     """steps=0: whiten the backbone's features to `embedding_size`, fitted to
     the training images; `learned` uses their classes."""
-    whitening_shrinkage: Annotated[float, share] = 0.1
-    """Share of the mean variance in the covariance that is whitened."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,15 +225,10 @@ class Objective:
 
     loss: str = "c2"
     """c1, c2, triplet, ms, proxy-nca, or another of `gsp.losses`."""
-    loss_arguments: Arguments = Arguments()
+    loss_arguments: Arguments = field(default_factory=dict)
+    """Arguments of its class that differ from the defaults: beta=20."""
     miner: Miner = "none"
     """Pairs that a pair loss uses; not for losses on whole lists."""
-    teacher: str | None = None
-    """Run, or encoder.keras, whose embeddings of the training images are
-    learned instead of classes; None: no teacher."""
-    distillation: Literal["regression", "relational", "metric"] = "regression"
-    """What is learned of the teacher: its embeddings, their distances, or its
-    embeddings and the loss against its gallery."""
     matryoshka_size: Annotated[int | None, positive] = None
     """Add the loss on the first half of the embedding, of that half, ... down
     to this size; None: on the whole embedding only."""
@@ -234,6 +258,8 @@ class Method:
     """Steps before the memory is used."""
     ccp: Literal["off", "learned", "single", "on"] = "off"
     """Proxies beside pairs: learned, from samples once, or alternating."""
+    freeze_proxies: bool = False
+    """Keep sampled proxies where they are until the next ones are sampled."""
     proxies_per_class: Annotated[int, positive] = 1
     """Proxies (soft-triple: centers) of a class."""
     center_weight: Annotated[float, not_negative] = 0.2
@@ -247,17 +273,12 @@ class Method:
     needs some."""
     anchor_weight: Annotated[float, not_negative] = 2e-4
     """Pull of the weights towards the last problem's solution."""
-    anchor_decay: Annotated[float, up_to_one] = 1.0
-    """Factor on that pull from problem to problem, in (0, 1]."""
-    ccp_pool: Literal["data", "recent"] = "data"
-    """Embed samples for every problem, or take those that training embedded
-    last."""
     ccp_rollback: bool = False
     """Reset the network to a problem's best weights when the next problem
     starts; off, as Algorithm 1 prints it. Use a constant learning rate."""
     in_batch_weight: Annotated[float | None, not_negative] = None
-    """Weight of the loss within the batch beside the one against proxies or
-    memory; None: 1."""
+    """Weight of the loss within the batch beside the one against sampled
+    proxies (None: 0.1) or memory (None: 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,14 +289,10 @@ class Optimization:
     """Classes in a batch."""
     samples_per_class: Annotated[int, positive] = 4
     """Images of each class; pair losses need 2."""
-    neighbor_classes: Annotated[int | None, positive] = None
-    """Fill half of a batch with classes among so many that are nearest to
-    each class of the other half, searched in the whole training set at every
-    evaluation; None: all classes at random."""
     batch_chunks: Annotated[int, positive] = 1
     """Parts in which a batch is embedded: same gradient, less memory."""
     steps: Annotated[int, not_negative] = 900
-    """Training steps; 0 scores the backbone's own features, averaged."""
+    """Training steps; 0 scores the backbone's own features, pooled."""
     warmup_steps: Annotated[int, not_negative] = 0
     """First steps, in which the backbone is not trained."""
     learning_rate: Annotated[float, positive] = 1e-3

@@ -3,7 +3,6 @@
 from typing import Any
 
 import keras
-import numpy as np
 
 import keras_gsp as gsp
 from training.datasets.image_set import RetrievalSplits
@@ -25,48 +24,26 @@ def build_callbacks(
     The scores come first, because the others read them. `label` is the text
     before the progress bar.
     """
-    monitor = f"val_{recipe.chosen_by}"
-    callbacks: list[Any] = [
-        gsp.callbacks.RetrievalEvaluation(
-            evaluation_batches(recipe, splits.validation),
-            truncate_to=recipe.matryoshka_sizes[1:],
-        ),
-        keras.callbacks.EarlyStopping(
-            monitor,
-            mode="max",
-            patience=recipe.patience or recipe.evaluations,
-            restore_best_weights=True,
-        ),
-    ]
+    monitor, every = f"val_{recipe.chosen_by}", recipe.interval
+    scores = gsp.callbacks.RetrievalEvaluation(
+        evaluation_batches(recipe, splits.validation),
+        truncate_to=recipe.matryoshka_sizes[1:],
+    )
+    # One more than all: step 0 may stay the best.
+    patience = recipe.patience or recipe.evaluations + 1
+    callbacks = [scores, BestWeights(scores, monitor, patience)]
     if recipe.schedule == "plateau":
         waiting = recipe.plateau_patience, recipe.plateau_factor
         callbacks.append(RateOnPlateau(monitor, *waiting))
     if recipe.samples_proxies:
         callbacks.append(_alternation(recipe, splits.train, monitor))
-    if recipe.neighbor_classes is not None:
-        callbacks.append(
-            gsp.callbacks.HardClasses(
-                evaluation_batches(recipe, splits.train),
-                num_neighbors=recipe.neighbor_classes,
-            )
-        )
-    if recipe.memory != "none":
-        rows = np.linspace(0, len(splits.train) - 1, 128).astype(int)
-        sample = splits.train.subset(np.unique(rows))
-        batches = evaluation_batches(recipe, sample)
-        callbacks.append(gsp.callbacks.MemoryDrift(batches))
-    if getattr(recipe.pooling_arguments, "learn_ratio", False):
-        callbacks.append(LearnedRatio())
-    every = recipe.interval
-    return [*callbacks, History(directory, every), ProgressBar(label, every)]
+    callbacks.append(History(directory, every, scores))
+    return [*callbacks, ProgressBar(label, every)]
 
 
 def _alternation(recipe, images, monitor):
-    pool = pool_of(recipe, images)
-    is_recent = recipe.uses_recent_samples
     return gsp.callbacks.ChanceConstrainedProgramming(
-        "recent" if is_recent else pool,
-        first_pool=pool if is_recent else None,
+        pool_of(recipe, images),
         pool_size=recipe.ccp_pool_size,
         # A single problem never converges; its proxies are samples too.
         patience=recipe.ccp_patience if recipe.ccp == "on" else None,
@@ -77,11 +54,22 @@ def _alternation(recipe, images, monitor):
     )
 
 
-class LearnedRatio(keras.callbacks.Callback):
-    """Logs the transport ratio that GSP learns."""
+class BestWeights(keras.callbacks.EarlyStopping):
+    """Keeps the weights with the best score, those before step 1 included.
 
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Adds `transport_ratio`, in (0, 1)."""
-        ratio = self.model.encoder.get_layer("pooling").ratio
-        logs = {} if logs is None else logs
-        logs["transport_ratio"] = float(keras.ops.convert_to_numpy(ratio))
+    `scores` evaluates them then, so that no training ends below its start.
+    """
+
+    def __init__(self, scores: Any, monitor: str, patience: int) -> None:
+        super().__init__(
+            monitor, mode="max", patience=patience, restore_best_weights=True
+        )
+        self.scores = scores
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        """Scores the untrained network, unless a run resumes."""
+        super().on_train_begin(logs)
+        if int(self.model.optimizer.iterations) == 0:
+            found = self.scores.evaluate()
+            self.best = found[self.monitor.removeprefix("val_")]
+            self.best_weights = self.model.get_weights()

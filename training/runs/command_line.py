@@ -10,30 +10,48 @@ import tyro
 
 from training.recipes.settings import check_fields
 
+# Module -> extra of the package that installs it.
+EXTRAS = {
+    "tensorflow": "tf-cpu",
+    "pyarrow": "parquet",
+    "keras_hub": "hub",
+    "tensorflow_datasets": "datasets",
+    **dict.fromkeys(("ray", "faiss", "jax"), ""),
+}
+
 
 def run_command(
     name: str,
     about: str | None,
-    kind: type,
+    kind: type | Callable[[], tuple[Any, Any]],
     action: Callable[[Any], Any],
     arguments: list[str] | None,
 ) -> Any:
     """Parses the options of a command, runs it and returns its result.
 
     `kind` is the dataclass of the options, checked by `check_fields`, which
-    `action` takes. A wrong option, or an error about files or settings, ends
-    the process.
+    `action` takes, or a function that returns it and its defaults. A wrong
+    option, or an error about files or settings, ends the process; a missing
+    module is named with the extra that installs it.
     """
     try:
+        given: dict[str, Any] = {}
+        if not isinstance(kind, type):
+            kind, given["default"] = kind()
         command: Any = tyro.cli(
             kind,
             prog=f"python -m training.{name}",
             description=about,
             args=arguments,
+            **given,
         )
         check_fields(command)
         with printed_notes():
             return action(command)
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        extra = EXTRAS.get(module, "training") or module
+        sys.exit(f'error: {error}. Run pip install "keras-gsp[{extra}]".')
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         sys.exit(f"error: {error}")
 

@@ -15,11 +15,15 @@ from keras_gsp.embeddings.processes import is_first_process
 from training.runs.environment import peak_memory
 from training.runs.run_directory import RunDirectory, write_text
 
+# Seconds until the first line on a run's pace, and between two of them.
+FIRST_LINE, NEXT_LINE = 5.0, 60.0
+
 
 class ProgressBar(keras.callbacks.Callback):
     """One line for the whole run: steps, loss and best validation score.
 
-    Prints a line for each evaluation if standard error is no terminal.
+    If standard error is no terminal, prints a line for each evaluation and,
+    from the first seconds on, how long the rest takes.
     """
 
     def __init__(self, name: str, steps_per_epoch: int) -> None:
@@ -28,6 +32,9 @@ class ProgressBar(keras.callbacks.Callback):
         self._steps_per_epoch = steps_per_epoch
         self._bar: Any = None
         self._best = float("-inf")
+        # Steps and time after the first, which compiles; time of a next line.
+        self._first: tuple[int, float] | None = None
+        self._next = 0.0
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Shows the bar."""
@@ -46,6 +53,21 @@ class ProgressBar(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Counts a step."""
         self._bar.update()
+        if not self._bar.disable or not is_first_process():
+            return
+        step, now = int(self.model.optimizer.iterations), time.monotonic()
+        if self._first is None:
+            self._first, self._next = (step, now), now + FIRST_LINE
+        elif now >= self._next:
+            self._next = now + NEXT_LINE
+            seconds = (now - self._first[1]) / (step - self._first[0])
+            total = self.params["epochs"] * self._steps_per_epoch
+            left = seconds * (total - step) / 60
+            print(
+                f"{self._name}: step {step} of {total}, {seconds:.2g} s a "
+                f"step, {left:.1f} min left",
+                flush=True,
+            )
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Shows loss and score."""
@@ -65,7 +87,9 @@ class ProgressBar(keras.callbacks.Callback):
     def on_train_end(self, logs: dict | None = None) -> None:
         """Leaves the bar, and shows what was trained and the memory taken."""
         self._bar.close()
-        if is_first_process():
+        if is_first_process() and not self.params["epochs"]:
+            print(f"{self._name}: nothing trained, 0 steps")
+        elif is_first_process():
             model = self.model
             trained, every = (
                 sum(math.prod(weight.shape) for weight in weights)
@@ -83,16 +107,24 @@ class History(keras.callbacks.Callback):
     A resumed run drops lines that were written after its checkpoint.
     """
 
-    def __init__(self, directory: RunDirectory, steps_per_epoch: int) -> None:
+    def __init__(
+        self, directory: RunDirectory, steps_per_epoch: int, scores: Any
+    ) -> None:
         super().__init__()
         self._directory = directory
+        self._scores = scores
         self._steps_per_epoch = steps_per_epoch
         self._writer: Any = None
         self._since = 0.0
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Opens TensorBoard's log, if TensorFlow is installed."""
+        """Writes the scores of step 0, opens TensorBoard's log if it can."""
         self._since = time.monotonic()
+        found = self._scores.scores
+        if int(self.model.optimizer.iterations) == 0 and found is not None:
+            logs = {f"val_{name}": value for name, value in found.items()}
+            logs = {k: v for k, v in logs.items() if "val_num_" not in k}
+            self._write(0, logs)
         is_there = importlib.util.find_spec("tensorflow") is not None
         if not is_there or not is_first_process():
             return
@@ -103,11 +135,13 @@ class History(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Adds a line."""
+        self._write((epoch + 1) * self._steps_per_epoch, logs or {})
+
+    def _write(self, step, logs):
         if not is_first_process():
             return
         self._directory.check_is_there()
-        step = (epoch + 1) * self._steps_per_epoch
-        scalars = {name: float(value) for name, value in (logs or {}).items()}
+        scalars = {name: float(value) for name, value in logs.items()}
         lines = self._directory.read_history()
         lines = [line for line in lines if line["step"] < step]
         # Seconds of training, without the time before it was resumed.

@@ -26,9 +26,7 @@ def score(
 
     `images` search themselves, unless `query` searches `gallery`. With
     `lower_map_at_r` and `upper_map_at_r`, its 95 % interval over classes, and
-    scores of each Matryoshka size (`map_at_r_64`), of a teacher
-    (`map_at_r_teacher`) and of the search of its gallery
-    (`map_at_r_asymmetric`).
+    scores of each Matryoshka size (`map_at_r_64`).
     """
     import keras_gsp as gsp
     from keras_gsp.models.truncated import truncated
@@ -55,36 +53,19 @@ def score(
         }
         found = gsp.metrics.retrieval_scores(**cut, **labels)
         scores |= {f"{one}_{size}": found[one] for one in OF_EACH_SIZE}
-    if recipe.teacher is not None and gallery is None:
-        scores |= _with_teacher(recipe, images, embeddings["embeddings"])
     return {
         name: int(value) if name.startswith("num_") else float(value)
         for name, value in scores.items()
     }
 
 
-def _with_teacher(recipe, images, embeddings):
-    """Scores of the teacher, and of the student in the teacher's gallery."""
-    import keras_gsp as gsp
-
-    gallery = embed(load_encoder(Path(recipe.teacher)), recipe, images)
-    own = np.arange(len(images))
-    # An image does not find itself.
-    sides = {"gallery_labels": images.labels, "query_groups": own}
-    sides |= {"gallery_embeddings": gallery, "gallery_groups": own}
-    found: dict[str, float] = {}
-    for name, queries in (("teacher", gallery), ("asymmetric", embeddings)):
-        scores = gsp.metrics.retrieval_scores(queries, images.labels, **sides)
-        found |= {f"{one}_{name}": scores[one] for one in OF_EACH_SIZE}
-    return found
-
-
 def score_lines(scores: dict) -> list[str]:
-    """Formats scores as lines, counts as integers."""
-    width = max(16, *map(len, scores))
+    """Formats scores as lines, counts as integers, and the verdict."""
+    numbers = {k: v for k, v in scores.items() if isinstance(v, int | float)}
+    width = max(16, *map(len, numbers))
     texts = {
         name: str(value) if name.startswith("num_") else f"{value:.4f}"
-        for name, value in scores.items()
+        for name, value in numbers.items()
     }
     return [f"{name:>{width}}  {text}" for name, text in texts.items()]
 
@@ -96,24 +77,6 @@ def embed(encoder: Any, recipe: Recipe, images: Any) -> Any:
 
     batches = evaluation_batches(recipe, images, encoder=encoder)
     return encoded(encoder, batches)[0]
-
-
-def teacher_embeddings(recipe: Recipe, images: Any, encoder: Any) -> Any:
-    """Returns what a recipe's teacher embeds images to, None without one.
-
-    Raises `ValueError` if its size is not that of the `encoder` it teaches.
-    """
-    if recipe.teacher is None:
-        return None
-    found = embed(load_encoder(Path(recipe.teacher)), recipe, images)
-    size = encoder.output_shape[-1]
-    if found.shape[1] != size:
-        raise ValueError(
-            "`teacher` must have the embedding size of the recipe. Received: "
-            f"teacher={recipe.teacher} with {found.shape[1]}, and {size}. Set "
-            f"--embedding-size {found.shape[1]}."
-        )
-    return found
 
 
 def encoder_file(path: Path) -> Path:

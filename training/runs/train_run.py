@@ -34,6 +34,7 @@ def train_run(
     import keras
 
     from keras_gsp.embeddings.processes import from_first_process
+    from training.runs.raw_baseline import raw_scores
 
     keras.backend.clear_session()
     with (
@@ -42,6 +43,7 @@ def train_run(
         contextlib.ExitStack() as held,
     ):
         from_first_process(lambda: _begin(directory, settings, held))
+        raw = raw_scores(recipe, splits)
         encoder = _train(
             recipe,
             splits,
@@ -49,7 +51,7 @@ def train_run(
             label or directory.path.name,
             distribution,
         )
-        return _score(recipe, splits, directory, encoder, keep_embeddings)
+        return _score(recipe, splits, directory, encoder, raw, keep_embeddings)
 
 
 def run_settings(recipe: Recipe, distribution: Distribution = NONE) -> dict:
@@ -81,7 +83,6 @@ def _train(recipe, splits, directory, label, distribution):
         start_from_data,
     )
     from training.runs.callbacks import build_callbacks
-    from training.runs.scoring import teacher_embeddings
 
     train = splits.train
     learner = build_learner(
@@ -97,20 +98,14 @@ def _train(recipe, splits, directory, label, distribution):
     )
     first_step = resume.restore(learner)
     if not first_step:
-        start_from_data(
-            recipe, learner, batches.training_batches(recipe, train)
-        )
+        start_from_data(recipe, learner, train)
         every = batches.evaluation_batches(recipe, train)
         fit_whitening(recipe, learner, every)
-    kind = gsp.callbacks.HardClasses
-    hard = [one for one in callbacks if isinstance(one, kind)]
     learner.fit(
         batches.training_batches(
             recipe,
             train,
             first_step=first_step,
-            neighbors=next(iter(hard), None),
-            teacher=teacher_embeddings(recipe, train, learner.encoder),
             positions=distribution.positions(recipe.batch_size),
         ),
         epochs=recipe.evaluations,
@@ -129,10 +124,11 @@ def _train(recipe, splits, directory, label, distribution):
     return learner.encoder
 
 
-def _score(recipe, splits, directory, encoder, keep_embeddings):
+def _score(recipe, splits, directory, encoder, raw, keep_embeddings):
     """Scores the test classes and writes `scores.json`."""
     from keras_gsp.embeddings.processes import from_first_process
     from training.runs.progress import solved_problems
+    from training.runs.raw_baseline import verdict
     from training.runs.scoring import save_test_embeddings, score
 
     if keep_embeddings:
@@ -140,10 +136,17 @@ def _score(recipe, splits, directory, encoder, keep_embeddings):
     scores = score(encoder, recipe, splits.test, splits.query, splits.gallery)
 
     def finish():
+        history = directory.read_history()
         if recipe.samples_proxies:
             # The weights may be those of an earlier problem.
-            history = directory.read_history()
             scores.update(solved_problems(history, recipe.chosen_by))
+        scores["raw"] = raw
+        scores["untrained"] = {
+            name: value
+            for name, value in history[0].items()
+            if name.startswith("val_")
+        }
+        scores["verdict"] = verdict(scores, recipe)
         directory.check_is_there()
         write_json(directory.scores, scores)
         return scores

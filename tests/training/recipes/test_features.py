@@ -7,6 +7,7 @@ from keras_gsp.data import ImageSet
 from training.datasets.image_set import RetrievalSplits
 from training.recipes import features
 from training.recipes.backbone import build_backbone
+from training.recipes.batches import evaluation_batches
 from training.recipes.learner import build_learner
 from training.recipes.recipe import Recipe
 
@@ -16,13 +17,20 @@ pytestmark = pytest.mark.usefixtures("cache")
 @pytest.fixture
 def recipe(tmp_path):
     recipe = Recipe.of(
-        backbone="resnet20", frozen="all", crop_size=16, embedding_size=8
+        backbone="glyph-cnn", frozen="all", crop_size=16, embedding_size=8
     )
     weights = tmp_path / "backbone.weights.h5"
-    build_backbone(recipe, (16, 16, 3)).get_layer("resnet20").save_weights(
+    build_backbone(recipe, (16, 16, 3)).get_layer("glyph_cnn").save_weights(
         weights
     )
     return recipe.with_(backbone_weights=str(weights), cache_features=True)
+
+
+def evaluation_pixels(recipe, images):
+    plain = recipe.with_(cache_features=False)
+    return [
+        np.asarray(pixels) for pixels, _ in evaluation_batches(plain, images)
+    ]
 
 
 def image_set(name):
@@ -34,10 +42,10 @@ def image_set(name):
 def test_a_head_on_features_is_completed_by_its_backbone(recipe):
     splits = RetrievalSplits("x", image_set("a"), image_set("b"))
     cached = features.with_features(recipe, splits)
-    assert cached.train.images.shape == (4, 4, 4, 64)
-    learner = build_learner(recipe, num_classes=2, image_shape=(4, 4, 64))
+    assert cached.train.images.shape == (4, 2, 2, 96)
+    learner = build_learner(recipe, num_classes=2, image_shape=(2, 2, 96))
     encoder = features.complete_encoder(recipe, learner.encoder)
-    cut = splits.train.images[:, 2:18, 2:18]  # 20 pixels less 16 / 18, rounded
+    (cut,) = evaluation_pixels(recipe, splits.train)
     assert encoder.input_shape == (None, 16, 16, 3)
     assert encoder(cut).shape == (4, 8)
     backbone = build_backbone(recipe.with_(cache_features=False), (16, 16, 3))

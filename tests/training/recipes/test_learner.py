@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_gsp.data import ImageSet
 from keras_gsp.models.encoder import features_before
 from training.recipes.learner import (
     build_learner,
     settle_statistics,
+    start_projection,
     start_prototypes,
 )
 from training.recipes.named import named
@@ -66,6 +68,8 @@ def test_every_method_has_a_finite_loss(choices):
         ({"memory": "xbm"}, "in_batch_weight", None),
         ({"memory": "xbm", "in_batch_weight": 0.25}, "in_batch_weight", 0.25),
         ({"ccp": "on", "in_batch_weight": 0.1}, "in_batch_weight", 0.1),
+        # As the papers' code has it beside sampled proxies.
+        ({"ccp": "on"}, "in_batch_weight", 0.1),
         ({"ccp": "learned"}, "anchor_weight", None),
         ({"ccp": "single"}, "anchor_weight", 2e-4),
         ({"ccp": "on", "anchor_weight": 0.0}, "anchor_weight", 0.0),
@@ -75,14 +79,29 @@ def test_weights_of_the_loss_are_those_that_are_set(settings, name, value):
     assert getattr(learner_of(GAP.with_(**settings)), name) == value
 
 
-def test_ccp_has_problems_without_an_anchor_and_recent_samples():
-    recipe = named("glyphs", ccp="on").with_(
-        anchor_weight=0.0, ccp_pool="recent", ccp_pool_size=20
-    )
+def test_proxies_may_stay_where_they_were_sampled():
+    recipe = named("glyphs", ccp="on").with_(freeze_proxies=True)
+    learner = learner_of(recipe.with_(anchor_weight=0.0))
+    assert learner.progress is not None and learner.memory is None
+    images, labels = batch()
+    before = np.array(learner.proxies.proxies)
+    learner.train_on_batch(images, labels)
+    np.testing.assert_array_equal(before, learner.proxies.proxies)
+
+
+def test_a_projection_starts_with_the_main_directions():
+    images, labels = batch(classes=6)
+    images = ImageSet(labels, tuple("abcdef"), images=images)
+    recipe = GAP.with_(**SMALL, projection_start="pca")
     learner = learner_of(recipe)
-    assert learner.progress is not None
-    assert learner.memory is None
-    assert learner.recent.capacity == 6 * 20
+    start_projection(recipe, learner, images)
+    kernel = np.array(learner.encoder.get_layer("projection").kernel)
+    kernel = kernel.reshape(-1, 8)
+    np.testing.assert_allclose(kernel.T @ kernel, np.eye(8), atol=1e-5)
+    wide = recipe.with_(embedding_size=12)
+    learner = build_learner(wide, num_classes=6, image_shape=SHAPE)
+    with pytest.warns(UserWarning, match="starts at random.*=12 is above 11"):
+        start_projection(wide, learner, images)
 
 
 def test_the_same_seed_gives_the_same_weights():

@@ -54,7 +54,7 @@ FAIR = [
     (SMALL, ANY, "gap gsp", "GSP 1.1.4", {"patience": 15}),
     (LARGE, ANY, "gap gsp", "GSP 1.1.4", {"patience": 10}),
     (ALL, ANY, "gap", "GSP 1.1.3", {"chosen_by": "map_at_r"}),
-    (ALL, ANY, "gap gsp", "GSP 1.1.1", {"crop_size": 227}),
+    (ALL, ANY, "gap gsp", "GSP 1.1.1", {"crop_size": 227, "resize": 256}),
     # Sides of 40 to 256 pixels.
     (ALL, ANY, "gap gsp", "GSP 1.1.1", {"augmentation": "mlrc"}),
     (ALL, PAIRS, CCP, "CCP A.2", {"augmentation": "mlrc"}),
@@ -98,7 +98,8 @@ FAIR = [
         soft_triple(100, 1 / 47.9, 0.3145, 0.2),
     ),
     (SMALL, "soft-triple", "gap", "CCP 5.3", {"proxies_per_class": 10}),
-    (LARGE, "soft-triple", "gap", "CCP 5.3", {"proxies_per_class": 4}),
+    # "S" in the CCP paper's table 2.
+    (LARGE, "soft-triple", "gap", "CCP 5.3", {"proxies_per_class": 1}),
     # Methods.
     (ALL, ANY, GSP, "GSP 4.4", {"pooling": "gsp", "transport_ratio": 0.3}),
     (ALL, PAIRS, GSP, "GSP 4.4", {"inverse_temperature": 5.0}),
@@ -177,7 +178,7 @@ def recipe_of(dataset, method, loss, protocol):
 
 def value_of(recipe, name):
     if name.startswith("loss."):
-        return getattr(recipe.loss_arguments, name.removeprefix("loss."))
+        return recipe.loss_arguments[name.removeprefix("loss.")]
     return getattr(recipe, name)
 
 

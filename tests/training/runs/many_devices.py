@@ -1,5 +1,6 @@
 """The same steps on one device and on several; see test_distribution.py."""
 
+import functools
 import json
 import pathlib
 import sys
@@ -60,7 +61,7 @@ CASES = {
     ),
 }
 MIRRORED_NORM = ("multi_similarity", True)
-CUT_BY_CLASS = ("proxy_anchor", "zsr", "ccp")
+SPLIT_BY_CLASS = ("proxy_anchor", "zsr", "ccp")
 
 
 def encoder(batch_norm=True):
@@ -90,6 +91,21 @@ class Losses(keras.callbacks.Callback):
         self.means.append(float(logs["loss"]))
 
 
+@functools.cache
+def mirrored():
+    """One for each process: two would mix their reductions."""
+    import tensorflow as tf
+
+    devices = [one.name for one in tf.config.list_logical_devices("CPU")]
+    return tf.distribute.MirroredStrategy(devices)
+
+
+def scope(kind):
+    if kind == "mirrored":
+        return mirrored().scope()
+    return Distribution(kind).scope()
+
+
 def steps(case, kind, num_steps=3, batch_norm=True):
     """Losses, weights by path, and the shares that a device holds."""
     keras.utils.clear_session()
@@ -97,11 +113,7 @@ def steps(case, kind, num_steps=3, batch_norm=True):
     random = np.random.default_rng(0)
     images = random.normal(size=(num_steps, 16, 6)).astype("float32")
     labels = np.tile(np.repeat(np.arange(NUM_CLASSES), 4), (num_steps, 1))
-    distribution = Distribution(kind)
-    with distribution.scope():
-        mine = distribution.positions(16)
-        if mine is not None:
-            images, labels = images[:, mine], labels[:, mine]
+    with scope(kind):
         loss, parts = CASES[case]()
         learner = gsp.models.MetricLearner(encoder(batch_norm), seed=0, **parts)
         learner.compile(keras.optimizers.SGD(0.02, momentum=0.9), loss=loss)
@@ -171,7 +183,7 @@ def on_jax():
     for case in CASES:
         one = steps(case, "none")
         yield f"data/{case}", difference(steps(case, "data"), one)
-        if case in CUT_BY_CLASS:
+        if case in SPLIT_BY_CLASS:
             yield f"model/{case}", difference(steps(case, "model"), one)
 
 

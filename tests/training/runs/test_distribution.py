@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.runs.many_devices import CASES, CUT_BY_CLASS
+from tests.training.runs.many_devices import CASES, SPLIT_BY_CLASS
 from training import train
 from training.recipes.named import named
 from training.runs import distribution
@@ -20,79 +20,47 @@ RECIPE = named("glyphs", pooling="gsp", regularizer="zsr").with_(
     classes_per_batch=4
 )
 ROOT = Path(__file__).parents[3]
+ODD = "an even number of devices. Received: device:0"
+# Engine, sentence, number of devices, recipe, training classes.
+REFUSED = [
+    ("data", ODD, 1, {}, None),
+    ("model", ODD, 3, {}, None),
+    ("data", "a multiple of 6: devices", 6, {"classes_per_batch": 5}, None),
+    ("data", "batch_chunks=8. Rec", 4, {"batch_chunks": 8}, None),
+    ("model", "training classes. Received: 9.", 4, {}, 9),
+    ("model", "a recipe with neither", 4, {"regularizer": "none"}, None),
+]
 
 
 @pytest.fixture
-def engine(monkeypatch):
-    """Mocks a backend with devices."""
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    monkeypatch.delenv("KERAS_DISTRIBUTION_NUM_PROCESSES", raising=False)
+def devices(monkeypatch):
+    """Mocks JAX with devices."""
 
-    def use(kind, num_devices=4):
-        backend = distribution.BACKENDS[kind]
-        monkeypatch.setattr("keras.backend.backend", lambda: backend)
-        devices = [f"device:{number}" for number in range(num_devices)]
-        monkeypatch.setattr(distribution, "devices_of", lambda kind: devices)
+    def use(count):
+        monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+        found = [f"device:{number}" for number in range(count)]
+        monkeypatch.setattr(distribution, "devices_here", lambda: found)
 
     return use
 
 
-@pytest.mark.parametrize("kind", ["data", "model", "mirrored"])
+@pytest.mark.parametrize("row", REFUSED, ids=str)
+def test_what_cannot_be_split_is_refused(devices, row):
+    kind, reason, count, settings, num_classes = row
+    devices(count)
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        Distribution(kind).check(RECIPE.with_(**settings), num_classes)
+
+
 def test_what_can_work_passes_and_another_backend_is_refused(
-    engine, monkeypatch, kind
+    devices, monkeypatch, tmp_path
 ):
-    engine(kind)
-    Distribution(kind).check(RECIPE, num_classes=18)
-    # One device is never refused.
-    monkeypatch.setenv("KERAS_DISTRIBUTION_NUM_PROCESSES", "2")
-    Distribution().check(RECIPE)
+    devices(4)
+    for kind in ("none", "data", "model"):
+        Distribution(kind).check(RECIPE, num_classes=18)
     assert Distribution().settings == {}
     monkeypatch.setattr("keras.backend.backend", lambda: "other")
-    with pytest.raises(ValueError, match="other. Set KERAS_BACKEND="):
-        Distribution(kind).check(RECIPE)
-
-
-SINGLE = "needs 2 devices or more. Received: device:0."
-MESH = "divide the 4 devices. Received: model_devices={}."
-# Engine, sentence, number of devices, recipe, environment, arguments.
-REFUSED = [
-    *((kind, SINGLE, 1, {}, {}, {}) for kind in ("data", "model", "mirrored")),
-    ("data", "cut evenly by 3 devices", 3, {}, {}, {}),
-    ("mirrored", "cut evenly by 3 devices", 3, {}, {}, {}),
-    ("data", "4 devices and its chunks", 4, {"batch_chunks": 8}, {}, {}),
-    *(
-        ("model", MESH.format(n), 4, {}, {}, {"model_devices": n})
-        for n in (0, 1, 3)
-    ),
-    ("model", "training classes, 9.", 4, {}, {}, {"num_classes": 9}),
-    ("model", "a recipe with neither", 4, {"regularizer": "none"}, {}, {}),
-    ("mirrored", "jit_compile=True.", 4, {"jit_compile": True}, {}, {}),
-    *(
-        ("mirrored", f"Received: {name}=2. Unset it", 4, {}, {name: "2"}, {})
-        for name in ("TF_CONFIG", "KERAS_DISTRIBUTION_NUM_PROCESSES")
-    ),
-    (
-        *("mirrored", "log_regularizer_share=True.", 4),
-        *({"log_regularizer_share": True}, {}, {}),
-    ),
-]
-
-
-@pytest.mark.parametrize("row", REFUSED, ids=str)
-def test_what_an_engine_cannot_do_is_refused(engine, monkeypatch, row):
-    kind, reason, num_devices, settings, environment, arguments = row
-    engine(kind, num_devices)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    num_classes = arguments.get("num_classes")
-    with pytest.raises(ValueError, match=re.escape(reason)):
-        cut = {k: v for k, v in arguments.items() if k != "num_classes"}
-        Distribution(kind, **cut).check(RECIPE.with_(**settings), num_classes)
-
-
-def test_the_command_refuses_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras.backend.backend", lambda: "other")
-    with pytest.raises(SystemExit, match="needs the backend jax"):
+    with pytest.raises(SystemExit, match="other. Set KERAS_BACKEND=jax"):
         train.main(["glyphs", f"--runs={tmp_path}", "--distribution", "data"])
     assert not list(tmp_path.iterdir())
 
@@ -131,14 +99,14 @@ def test_several_devices_take_the_steps_of_one(found_on, backend, kind, case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CUT_BY_CLASS)
-def test_classes_cut_in_two_take_the_steps_of_one_device(found_on, case):
+@pytest.mark.parametrize("case", SPLIT_BY_CLASS)
+def test_classes_split_in_two_take_the_steps_of_one_device(found_on, case):
     found = found_on("jax")[f"model/{case}"]
     assert_same_steps(found)
-    cut = {path: share for path, share in found["shares"].items() if share < 1}
+    split = [share for share in found["shares"].values() if share < 1]
     # The weight and its momentum, half of each on a device; nothing else.
-    assert set(cut.values()) == {0.5}
-    assert len(cut) == (3 if case == "ccp" else 2)
+    assert set(split) == {0.5}
+    assert len(split) == (3 if case == "ccp" else 2)
 
 
 @pytest.mark.slow

@@ -1,12 +1,12 @@
 """Progress of a run, what it logs, and which evaluation is its best."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
 
-from training.recipes.learner import build_learner
-from training.recipes.named import named
-from training.runs.callbacks import LearnedRatio
+from training.runs import progress
 from training.runs.progress import (
     ProgressBar,
     best_evaluation,
@@ -22,6 +22,7 @@ class Score(keras.callbacks.Callback):
 def test_in_a_log_an_evaluation_is_a_line(capfd, monkeypatch):
     # The bar decides by the stream, whatever the environment says of bars.
     monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    monkeypatch.setattr(progress, "FIRST_LINE", 0.0)
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     model.fit(
@@ -33,7 +34,8 @@ def test_in_a_log_an_evaluation_is_a_line(capfd, monkeypatch):
         callbacks=[Score(), ProgressBar("try", 10)],
     )
     out, err = capfd.readouterr()
-    *lines, last = out.splitlines()
+    pace, *lines, last = out.splitlines()
+    assert re.fullmatch(r"try: step 2 of 20, \S+ s a step, 0.\d min left", pace)
     facts = "try: 3 of 3 parameters trained, peak memory "
     assert last.startswith(facts) and last.endswith(" MB")
     assert lines == [
@@ -41,6 +43,14 @@ def test_in_a_log_an_evaluation_is_a_line(capfd, monkeypatch):
         "try: step 20, loss 0.000, val_map_at_r 0.250, best 0.500",
     ]
     assert "try" not in err
+    model.fit(
+        np.zeros((2, 2)),
+        np.zeros(2),
+        epochs=0,
+        verbose=0,
+        callbacks=[ProgressBar("try", 10)],
+    )
+    assert capfd.readouterr().out == "try: nothing trained, 0 steps\n"
 
 
 def history(*scores, problems):
@@ -68,21 +78,3 @@ def test_the_first_of_the_best_is_kept_and_its_problem(scores, step, scored):
         "num_problems": len(scores) - 1,
         "scored_problem": scored,
     }
-
-
-def test_a_ratio_that_is_learned_is_logged_as_it_moves():
-    recipe = named("glyphs", pooling="gsp-learned").with_(
-        embedding_size=8,
-        num_prototypes=8,
-        transport_ratio=0.3,
-        learning_rate=0.1,
-    )
-    learner = build_learner(recipe, num_classes=4, image_shape=(16, 16, 3))
-    images = np.random.default_rng(0).integers(0, 255, (8, 16, 16, 3), "uint8")
-    callback, logs = LearnedRatio(), {}
-    callback.set_model(learner)
-    callback.on_epoch_end(0, logs)
-    assert logs == {"transport_ratio": pytest.approx(0.3, abs=1e-6)}
-    learner.train_on_batch(images, np.repeat(np.arange(4), 2))
-    callback.on_epoch_end(1, logs)
-    assert abs(logs["transport_ratio"] - 0.3) > 1e-3
