@@ -15,7 +15,7 @@ import pytest
 
 from training import embed
 from training.embedding.collection import read_embeddings
-from training.embedding.sources import read_shard, shards_of
+from training.embedding.sources import content, listed
 
 pq = pytest.importorskip("pyarrow.parquet")
 NUM_IMAGES = 11
@@ -160,9 +160,24 @@ def test_no_id_is_an_absolute_path(images, tmp_path, ending):
         else:
             table = pa.table({"path": [str(file) for file in files]})
             pq.write_table(table, path, row_group_size=5)
-        read = [read_shard(shard) for shard in shards_of(path, 4)]
-        ids = [id_ for rows in read for id_, _, content, _ in rows if content]
+        rows = listed(path)
+        assert [content(row) for row in rows] == [
+            (file.read_bytes(), None) for file in files
+        ]
+        ids = [row["id"] for row in rows]
         assert ids == [file.relative_to(where).as_posix() for file in files]
+
+
+def test_a_table_of_bytes_alone_numbers_its_images(tmp_path):
+    import pyarrow as pa
+
+    path = tmp_path / "table.parquet"
+    pq.write_table(pa.table({"bytes": [b"0", b"1", None]}), path)
+    rows = listed(path)
+    assert [row["id"] for row in rows] == ["0", "1", "2"]
+    found = [content(row) for row in rows]
+    assert found[:2] == [(b"0", None), (b"1", None)]
+    assert found[2] == (b"", "unreadable: no content")
 
 
 def test_a_missing_file_has_a_row_with_its_error(encoder, images, tmp_path):
@@ -216,7 +231,7 @@ def test_bad_sources_outputs_and_engines_are_refused(
     monkeypatch.setitem(sys.modules, "ray", None)
     for source, target, options, message in (
         (tmp_path / "nothing", out, [], "does not exist"),
-        (encoder.parent, out, [], "which has none"),
+        (encoder.parent, out, [], "must hold images"),
         (header, out, [], "column path"),
         (twice, out, [], "'a.png' twice"),
         (images, images, [], "holds other files"),

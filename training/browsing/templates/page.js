@@ -16,6 +16,8 @@ const page = (() => {
     element.append(...children.filter((child) => child !== null));
     return element;
   }
+  // Lines break in names only after their signs.
+  const breakable = (text) => text.split(/(?<=[-_,=/])(?=\S)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
   function say(words) {
     find("said").textContent = "";
     setTimeout(() => { find("said").textContent = words; }, 30);
@@ -137,5 +139,5 @@ const page = (() => {
   for (const query of ["(prefers-color-scheme: dark)", "(max-width: 700px)"]) {
     matchMedia(query).addEventListener("change", () => redraws.forEach((redraw) => redraw()));
   }
-  return { make, find, say, color, isDark, overlay, redraws, applyTheme, showWhy };
+  return { make, find, say, color, isDark, overlay, redraws, applyTheme, showWhy, breakable };
 })();
