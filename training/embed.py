@@ -18,8 +18,13 @@ import numpy as np
 import tyro
 from tqdm import tqdm
 
-from training.embedding.collection import OK, begin, finish, shard_name
-from training.embedding.collection import write_shard
+from training.embedding.collection import (
+    OK,
+    begin,
+    finish,
+    shard_name,
+    write_shard,
+)
 from training.embedding.sources import content, listed
 from training.recipes.settings import positive
 from training.runs.command_line import run_command

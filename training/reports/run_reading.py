@@ -123,6 +123,9 @@ def changed_in_words(before: dict[str, Any], now: dict[str, Any]) -> str:
     changed = []
     for name in dict.fromkeys([*now, *before]):
         one, other = before.get(name), now.get(name)
+        stem = name.removesuffix("_arguments")
+        if stem != name and before.get(stem) != now.get(stem):
+            continue  # All arguments of another class differ.
         if isinstance(one, dict) and isinstance(other, dict):
             other = {k: v for k, v in other.items() if one.get(k) != v} or other
         if name != "seed" and one != other:

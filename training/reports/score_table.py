@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -89,9 +90,7 @@ def _same_network(method, methods):
         return sum(method.recipe.get(n) != other.recipe.get(n) for n in names)
 
     def is_same(other):
-        return all(
-            method.recipe.get(n) == other.recipe.get(n) for n in SHARED
-        )
+        return all(method.recipe.get(n) == other.recipe.get(n) for n in SHARED)
 
     others = [one for one in methods if one.averages and is_same(one)]
     return None if method.averages else min(others, key=distance, default=None)
@@ -127,9 +126,10 @@ def comparison_rows(
 
 
 def _gains(method, base, searched, notes):
-    pairs = list(
-        zip(method.searches(searched), base.searches(searched), strict=False)
-    )
+    own, others = method.searches(searched), base.searches(searched)
+    # Fewer trainings of one are each compared with several of the other.
+    count = max(len(own), len(others)) if own and others else 0
+    pairs = list(islice(zip(cycle(own), cycle(others), strict=False), count))
     if not all(_is_same_search(one, other) for one, other in pairs):
         notes.append(
             f"{method.name} and {base.name} are scored on different images, "

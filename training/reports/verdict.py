@@ -81,9 +81,7 @@ def _gain(row, methods):
     )
 
 
-def compared(
-    methods: Sequence[Method], searched: dict[str, Searched]
-) -> str:
+def compared(methods: Sequence[Method], searched: dict[str, Searched]) -> str:
     """Says how many methods and runs there are, and what they search."""
     runs = sum(len(method.runs) for method in methods)
     words = f"{_count(len(methods), 'method')} in {_count(runs, 'run')}"

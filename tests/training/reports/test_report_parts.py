@@ -61,7 +61,10 @@ def test_lists_have_one_query_of_each_class():
     assert best["parts"] == [("", [3, 0, 4])]
     assert worst["parts"] == [("", [5, 2, 0])]
     # With three classes all are found well; none is shown twice.
-    assert first["parts"] == [("Found well", [3, 0, 4]), ("Found badly", [5, 2])]
+    assert first["parts"] == [
+        ("Found well", [3, 0, 4]),
+        ("Found badly", [5, 2]),
+    ]
     better = searched(ONE.neighbors, [0.5, 0.5, 0.4, 0.5, 0.5, 0.3])
     *_, gain, loss = failures.query_lists({"x": ONE, "y": better})
     assert gain["title"] == "largest gain over x"
@@ -145,8 +148,9 @@ def test_the_verdict_is_first_and_compares_with_the_raw_features():
     found = said(run("a", scores=own))
     assert found == ["Raw features .3, this run .25: try LoRA."]
     start = run("b", steps=0, scores={"map_at_r": 0.1})
-    assert "the raw features reach a MAP@R of 10.0 %" in (
-        said(start, run("a", steps=5, pooling="gsp"))[0]
+    assert (
+        "the raw features reach a MAP@R of 10.0 %"
+        in (said(start, run("a", steps=5, pooling="gsp"))[0])
     )
     assert said(run("a", scores={"map_at_r": None})) == [
         "There are no test scores yet."

@@ -42,7 +42,7 @@ def colors(tmp_path):
 
 def options(folder):
     return [
-        *("--data-dir", str(folder / "photos"), "--classes-per-batch", "2"),
+        *("--data-dir", str(folder / "photos")),
         *("--encoder", str(folder / "encoder.keras")),
         *("--review", str(folder / "review.html")),
     ]
@@ -56,7 +56,8 @@ def test_a_wrong_label_is_on_the_page_and_in_the_list(colors, capsys):
     found = json.loads((colors / "found.json").read_text())
     assert found["suspects"]["wrong_labels"] == ["blue/3.png: red?"]
     page = (colors / "review.html").read_text()
-    assert "blue/3.png is labeled blue" in page and "sun <1>" not in page
+    assert "blue/<wbr>3.png is labeled blue. Is it red?" in page
+    assert "no leakage" in page and "sun <1>" not in page
     assert "http" not in page.replace("http-equiv", "")
     with pytest.raises(SystemExit, match="`review` must be new"):
         doctor.main(options(colors))
@@ -92,6 +93,9 @@ def test_the_page_saves_a_list_in_a_browser(colors):
         driver.get((colors / "review.html").as_uri())
         first, _, _ = browser.finders(driver)
         first("input[value=relabel]").click()
+        browser.keep_screenshot(driver, "review")
+        field = first("label.check input[type=search]")
+        assert field.size["width"] > 150
         assert "1 to relabel" in first("#status").text
         saved = driver.execute_script("return page.decisions()")
         assert '"blue/3.png","relabel","red"' in saved
