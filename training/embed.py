@@ -37,8 +37,8 @@ class EmbedCommand:
     run: Annotated[Path, tyro.conf.Positional]
     """Run directory, or the file of an encoder that ends in .keras."""
     images: Path
-    """A folder; a CSV file with the column path, or a Parquet file with path
-    or image, and perhaps label and id."""
+    """A folder, or a CSV file with the column path, and perhaps label and
+    id."""
     output: Path = Path("embeddings")
     """Folder to write."""
     engine: Literal["local", "ray"] = "local"

@@ -111,7 +111,10 @@ def draw_explanation(
     strongest = np.argsort(-np.abs(contributions))
     columns = 3 + len(strongest[:NUM_PROTOTYPES])
     with picture(path, 2, columns, figsize=(2.1 * columns, 4.8)) as axes:
-        sides = (("query", query, "query"), ("neighbor", neighbor, _short(name)))
+        sides = (
+            ("query", query, "query"),
+            ("neighbor", neighbor, _short(name)),
+        )
         for row, (side, contents, title) in zip(axes, sides, strict=True):
             maps = shares[f"{side}_maps"][0]
             parts = [

@@ -149,34 +149,18 @@ def _gains(method, base, searched, notes):
 def score_rows(
     methods: list[Method], searched: dict[str, Searched]
 ) -> list[dict[str, Any]]:
-    """Returns one row for each method and side of its data set.
+    """Returns the test scores of each method that has any.
 
-    Test scores have a 95 % interval over classes and seeds for runs in
-    `searched`, which maps a run's name to its search. Validation scores are
-    the best of the learning curve. Rows are dicts with `method`, `number` (of
-    the method), `side`, `runs`, and `cells`: for each measure a dict of
-    `mean`, `low` and `high`, each perhaps None.
+    Dicts with `name`, `number`, `runs`, and `cells`: for each measure a dict
+    of `mean`, `low` and `high`, the 95 % interval over classes and seeds,
+    which is None without a search.
     """
     rows = []
     for number, method in enumerate(methods):
-        found = len(method.searches(searched)) or len(method.runs)
-        best = [
-            max(run.history, key=lambda line: line.get("val_map_at_r", -1.0))
-            for run in method.runs
-            if run.history
-        ]
-        curves = [
-            _mean_alone([line.get(f"val_{measure}") for line in best])
-            for measure in MEASURES
-        ]
-        for side, count, cells in (
-            ("test", found, _test_cells(method, searched)),
-            *_sizes(method),
-            ("validation", len(best), curves),
-        ):
-            if any(cell["mean"] is not None for cell in cells):
-                row = {"method": method.name, "number": number, "side": side}
-                rows.append(row | {"runs": count, "cells": cells})
+        cells = _test_cells(method, searched)
+        if any(cell["mean"] is not None for cell in cells):
+            row = {"name": method.name, "number": number, "cells": cells}
+            rows.append(row | {"runs": len(method.runs)})
     return rows
 
 
@@ -184,25 +168,10 @@ def _test_cells(method, searched):
     """Mean and interval of each measure; of `scores.json` without a search."""
     found = method.searches(searched)
     if not found:
-        return _written_cells(method)
+        means = [method.mean(measure) for measure in MEASURES]
+        return [{"mean": mean, "low": None, "high": None} for mean in means]
     return [
         _interval([one.by_query[measure] for one in found], found)
-        for measure in MEASURES
-    ]
-
-
-def _sizes(method):
-    """Yields side, runs and cells of the parts of an embedding."""
-    for name in method.runs[0].scores or {}:
-        size = name.removeprefix("map_at_r_")
-        if size.isdecimal():
-            cells = _written_cells(method, f"_{size}")
-            yield f"test, first {size}", len(method.runs), cells
-
-
-def _written_cells(method, ending=""):
-    return [
-        {"mean": method.mean(measure + ending), "low": None, "high": None}
         for measure in MEASURES
     ]
 

@@ -33,8 +33,10 @@ def verdict(
     method = next(one for one in methods if one.name == name)
     said = (method.runs[0].scores or {}).get("verdict")
     raw = _raw(method, methods)
-    if said:
-        sentences = [f"{str(said)[:1].upper()}{str(said)[1:].rstrip('.')}."]
+    if isinstance(said, str):
+        if len(methods) > 1:
+            said = said.replace("this run", name)
+        sentences = [f"{said[:1].upper()}{said[1:].rstrip('.')}."]
     elif raw is None:
         sentences = [
             f"{name} reaches a MAP@R of {_percent(own)} on classes that were "

@@ -71,30 +71,22 @@ def test_lists_have_one_query_of_each_class():
     assert gain["parts"][0][1][0] == 5 and loss["parts"][0][1][0] == 3
 
 
-def run(name, seed=0, values=(0.2, 0.4, 0.3), scores=None, **recipe):
-    history = [
-        {"step": i, "val_map_at_r": value, "val_precision_at_1": 2 * value}
-        for i, value in enumerate(values)
-    ]
+def run(name, seed=0, scores=None, **recipe):
     return SimpleNamespace(
         name=name,
         settings={"recipe": recipe | {"seed": seed}},
         settings_but_seed=str(recipe),
-        history=history,
-        scores={"map_at_r": 0.25, "map_at_r_4": 0.2} | (scores or {}),
+        scores={"map_at_r": 0.25} | (scores or {}),
     )
 
 
-def test_the_validation_score_is_the_maximum_of_the_curve():
-    runs = [run("a-12", 1), run("a-11", 0, [0.1, 0.2])]
+def test_runs_of_several_seeds_are_one_method():
+    runs = [run("a-12", 1), run("a-11", 0, scores={"map_at_r": 0.35})]
     methods = score_table.methods_of(runs)
     assert [method.name for method in methods] == ["a"]
-    test, cut, validation = score_table.score_rows(methods, {})
-    assert (test["side"], validation["side"]) == ("test", "validation")
-    assert cut["side"] == "test, first 4"
-    assert test["cells"][0] == {"mean": 0.25, "low": None, "high": None}
-    means = [cell["mean"] for cell in validation["cells"]]
-    assert means == [pytest.approx(0.3), pytest.approx(0.6), None]
+    (row,) = score_table.score_rows(methods, {})
+    assert row["runs"] == 2 and row["cells"][1]["mean"] is None
+    assert row["cells"][0] == {"mean": 0.3, "low": None, "high": None}
 
 
 def test_a_run_is_compared_with_its_own_network_with_average_pooling():
