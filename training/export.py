@@ -49,9 +49,9 @@ class Export:
     images_per_class: Annotated[int | None, positive] = None
     """Maximum number of images of each class in the gallery."""
     false_accept_rate: Annotated[float | None, between_zero_and_one] = None
-    """With a gallery: store the distance threshold of this false accept rate,
-    calibrated on the run's validation classes; the searches of a SavedModel
-    then return `is_match` too."""
+    """With a gallery: store the distance threshold at which this share of the
+    searches for an unknown class has a match, calibrated on the run's
+    validation classes; the searches of a SavedModel return `is_match` too."""
     coverage: Annotated[float | None, between_zero_and_one] = None
     """saved_model: store the shortlist that holds an item of the right class
     with this probability, calibrated on the run's validation classes; searches
@@ -262,9 +262,11 @@ def _index(export, recipe, encoder, splits, gallery):
         # Validation classes: no weight was trained on them.
         index.match = gsp.retrieval.MatchThreshold.calibrated(
             embed(encoder, recipe, splits.validation),
-            splits.validation.labels,
+            splits.validation.names,
+            gallery=index,
             false_accept_rate=export.false_accept_rate,
         )
+        print(index.match.table())
     return index
 
 
