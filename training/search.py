@@ -7,7 +7,11 @@ from typing import Annotated
 
 import tyro
 
-from training.browsing.exports import export_metadata, exported_folder
+from training.browsing.exports import (
+    as_text,
+    export_metadata,
+    exported_folder,
+)
 from training.recipes.settings import positive
 from training.runs.command_line import run_command
 
@@ -119,8 +123,8 @@ def _print_neighbors(path, answer, row, top):
     print(path)
     count = min(top, int(answer["counts"][row]))
     for rank in range(count):
-        label = answer["labels"][row][rank].decode()
-        id_ = answer["ids"][row][rank].decode()
+        label = as_text(answer["labels"][row][rank])
+        id_ = as_text(answer["ids"][row][rank])
         distance = answer["distances"][row][rank]
         line = f"{rank + 1:4}  {distance:8.4f}  {label:20}  {id_}"
         if "is_match" in answer and not answer["is_match"][row][rank]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from training.browsing.exports import (
+    as_text,
     export_metadata,
     gallery_bytes,
     gallery_root,
@@ -41,8 +42,8 @@ class ExportSearch:
         # The signatures live only as long as the model.
         self._model = load_export(self.folder)
         gallery = self._model.gallery_variables
-        self.labels = np.array([_text(x) for x in gallery["labels"].numpy()])
-        self.ids = [_text(one) for one in gallery["ids"].numpy()]
+        self.labels = np.array([as_text(x) for x in gallery["labels"].numpy()])
+        self.ids = [as_text(one) for one in gallery["ids"].numpy()]
         # Exports pad the rows of the gallery.
         rows = gallery["rows"].numpy()[: len(self.ids)]
         self._index = gsp.retrieval.ExactIndex(
@@ -140,11 +141,6 @@ class ExportSearch:
         _check_read(answer["query_status"])
         _check_read(answer["neighbor_status"])
         return answer
-
-
-def _text(value):
-    """A label or an id; an export may keep integers."""
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _check_read(statuses):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from training.browsing.export_search import ExportSearch
+from training.browsing.exports import as_text
 from training.pictures.encoding import decoded_image
 from training.pictures.palette import BLACK, BLUE, VERMILION, picture
 
@@ -59,7 +60,7 @@ def draw_search_results(
             _draw(upper[0], query, None, title, BLACK, 3)
             for rank in range(min(columns - 1, int(answer["counts"][row]))):
                 name, is_match = _fact(answer, row, rank, label)
-                found = search.image(answer["ids"][row][rank].decode())
+                found = search.image(as_text(answer["ids"][row][rank]))
                 color = {None: GRAY, True: BLUE, False: VERMILION}[is_match]
                 distance = answer["distances"][row][rank]
                 words = f"{_short(name)}\n{distance:.3f}"
@@ -78,8 +79,7 @@ def draw_search_results(
 
 def _fact(answer, row, rank, label):
     """Class of a neighbor, and whether it is a match or None if unknown."""
-    name = answer["labels"][row][rank]
-    name = name.decode() if isinstance(name, bytes) else str(name)
+    name = as_text(answer["labels"][row][rank])
     if label is not None:
         return name, name == label
     known = answer.get("is_match")
@@ -131,7 +131,7 @@ def draw_explanation(
 
 def _first_other(search, query, answer):
     for rank in range(int(answer["counts"][0])):
-        id_ = answer["ids"][0][rank].decode()
+        id_ = as_text(answer["ids"][0][rank])
         contents = search.image(id_)
         # Compared by pixels: one image in two files has different bytes.
         if contents is not None and not np.array_equal(

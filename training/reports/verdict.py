@@ -62,6 +62,7 @@ def _raw(method, methods):
             one.mean("map_at_r")
             for one in methods
             if one.averages and one.recipe.get("steps") == 0
+            if one is not method
         ),
         None,
     )
