@@ -126,9 +126,9 @@ def test_images_in_memory_are_compared_too():
 
 def test_a_copy_of_a_query_in_the_gallery_is_a_leak(folder, tmp_path):
     files = sorted(folder.rglob("*.jpg"))
-    (folder / "test/d/8.jpg").write_bytes(files[6].read_bytes())
-    splits = ["train"] * 6 + ["query"] * 3 + ["gallery"] * 3
-    labels = [*"aaabbb", *"xxxxxx"]
+    (folder / "test/d/8.jpg").write_bytes(files[0].read_bytes())
+    splits = ["query"] * 3 + ["gallery"] * 3 + ["train"] * 6
+    labels = [*"xxxxxx", *"aaabbb"]
     rows = [*zip(files, labels, splits, strict=True)]
     rows.append((folder / "test/d/8.jpg", "x", "gallery"))
     lines = [",".join(map(str, row)) for row in rows]
