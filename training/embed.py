@@ -157,7 +157,7 @@ def embed(command: EmbedCommand) -> tuple[dict, int]:
         "shard_size": size,
         "batch_size": command.batch_size,
     }
-    items = [
+    items: list[dict[str, Any]] = [
         {"number": number, "rows": shards[number]}
         for number in begin(command.output, plan)
     ]

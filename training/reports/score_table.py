@@ -118,9 +118,9 @@ def comparison_rows(
         if base is not None:
             row["words"] = changed_in_words(base.recipe, method.recipe)
             row["gains"] = _gains(method, base, searched, notes)
-        if row["gains"]:
-            row["against"] = base.name
-            row["base"] = _test_cells(base, searched)[0]["mean"]
+            if row["gains"]:
+                row["against"] = base.name
+                row["base"] = _test_cells(base, searched)[0]["mean"]
         rows.append(row)
     return sorted(rows, key=lambda row: not row["gains"])
 
