@@ -1,7 +1,8 @@
 """Examines a data set: `python -m training.doctor --data-dir images.zip`.
 
-Exits with 1 if an image, or nearly the same one, is on two sides of the class
-split: the scores of unseen classes would then be wrong.
+Lists images that cannot be read or are too small, copies, and class sizes.
+Exits with 1 if an image, or nearly the same one, is in two splits: the scores
+of unseen classes would then be wrong.
 
 With `--review review.html` and an encoder (or embeddings), it also looks for
 wrong labels, near duplicates, outliers and classes that are one, and writes a
@@ -16,8 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from training.recipes.named import named, names
-from training.recipes.recipe import OWN_SPLITS, Recipe
+from training.recipes.recipe import OWN_SPLITS
 from training.recipes.settings import Dataset, check_fields, positive
 from training.runs.command_line import check_new, run_command
 from training.runs.run_directory import write_json
@@ -44,12 +44,8 @@ class DoctorCommand:
     train_classes: Annotated[int | None, positive] = None
     """Classes to train with; by default half of them. For folders and lists
     of your own."""
-    classes_per_batch: Annotated[int | None, positive] = None
-    """Classes in a batch; by default as training.train has them."""
-    samples_per_class: Annotated[int | None, positive] = None
-    """Images of a class in a batch; by default as training.train has them."""
     min_side: Annotated[int | None, positive] = None
-    """Images with a shorter side of fewer pixels are called tiny; by default
+    """Images with a shorter side of fewer pixels are too small; by default
     32, or what `encoder` expects."""
     encoder: Path | None = None
     """Run directory or .keras file of an encoder that the images are for."""
@@ -86,13 +82,6 @@ class DoctorCommand:
                 "Received: review=None."
             )
 
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe that trains on the data set by default."""
-        if self.dataset in names():
-            return named(self.dataset)
-        return Recipe.of(dataset=self.dataset)
-
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
@@ -103,7 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _examine(command):
     from tqdm import tqdm
 
-    from training.datasets.inspection import inspect, sampling_facts
+    from training.datasets.inspection import inspect
     from training.datasets.reading import READERS
 
     check_new(command, "json", "review")
@@ -121,31 +110,18 @@ def _examine(command):
     splits = READERS[command.dataset](command.data_dir, **own)
     progress = partial(tqdm, desc="Looking at images")
     found = inspect(splits, progress=progress, **limits)
-    recipe = command.recipe
-    folds, train = recipe.validation_folds, splits.train
-    if splits.validation is None and train.num_classes >= folds:
-        train = splits.with_validation(folds, recipe.validation_fold).train
-    classes = recipe.classes_per_batch
-    if recipe.dataset in OWN_SPLITS:
-        # As training.train does.
-        classes = min(classes, train.num_classes)
-    sampling = sampling_facts(
-        train,
-        command.classes_per_batch or classes,
-        command.samples_per_class or recipe.samples_per_class,
-    )
-    for line in _report(found, sampling, limits["min_side"]):
-        print(line)
-    facts = asdict(found) | {"sampling": sampling, "has_leak": found.has_leak}
+    lines = list(_report(found, limits["min_side"]))
+    print(*lines, sep="\n")
+    facts = asdict(found) | {"has_leak": found.has_leak}
     if command.review is not None:
-        facts["suspects"] = _review(command)
+        facts["suspects"] = _review(command, lines)
     if command.json is not None:
         write_json(command.json, facts)
-    print(f"Next: {_next(command, found, sampling)}")
+    print(f"Next: {_next(command, found)}")
     return found.has_leak
 
 
-def _review(command):
+def _review(command, lines):
     """Writes the page to decide on; prints and returns what was found."""
     import keras_gsp as gsp
     from training.datasets.layout import images_root
@@ -161,12 +137,11 @@ def _review(command):
     images = images.subset(places)
     found = gsp.retrieval.suspects(embeddings, images.names)
     review = Review(images, embeddings, found, root)
-    review.write(command.review, Path(command.data_dir).name)
+    review.write(command.review, Path(command.data_dir).name, lines)
     listed = review.listed()
     for kind, found_names in listed.items():
-        for line in _listed(
-            found_names, f"of {kind.replace('_', ' ')}, suspected"
-        ):
+        what = f"of {kind.replace('_', ' ')}, suspected"
+        for line in _listed(found_names, what):
             print(line)
     print(f"{command.review}: written; open it and decide")
     return listed
@@ -219,7 +194,7 @@ def _limits(command):
     expected = load_preprocessing(command.encoder)
     if expected is None:
         raise ValueError(
-            "`encoder` must know how its images are cut, by "
+            "`encoder` must know how its images are prepared, by "
             "`build_encoder(..., preprocessing=...)`. Received: "
             f"{command.encoder}, which does not."
         )
@@ -232,7 +207,7 @@ def _limits(command):
     return {"min_side": side, "max_pixels": expected.max_pixels}
 
 
-def _next(command, found, sampling):
+def _next(command, found):
     """Returns the command that trains, or what to do before it."""
     if found.has_leak:
         return (
@@ -244,15 +219,10 @@ def _next(command, found, sampling):
             f"decide on {command.review}, save decisions.csv, then give this "
             "command and training.train --decisions decisions.csv"
         )
-    classes = command.classes_per_batch
-    if not sampling["is_possible"]:
-        classes = sampling["num_classes"]
     given = {
         "--data-dir": command.data_dir,
         "--decisions": command.decisions,
         "--train-classes": command.train_classes,
-        "--classes-per-batch": classes,
-        "--samples-per-class": command.samples_per_class,
         "--corrupt-images": "skip" if found.unreadable else None,
     }
     words = ["python", "-m", "training.train", command.dataset]
@@ -262,11 +232,11 @@ def _next(command, found, sampling):
     return f"{shlex.join(words)}\n{AMONG_CLUTTER}"
 
 
-def _report(found, sampling, min_side):
-    """Yields the lines that are printed."""
-    for side, facts in found.sides.items():
+def _report(found, min_side):
+    """Yields the lines that are printed, and shown on the page."""
+    for split, facts in found.splits.items():
         yield (
-            f"{side}: {facts['num_images']:,} images of "
+            f"{split}: {facts['num_images']:,} images of "
             f"{facts['num_classes']:,} classes, {facts['smallest']} to "
             f"{facts['largest']} a class (median {facts['median']:g})"
         )
@@ -274,45 +244,19 @@ def _report(found, sampling, min_side):
         yield from _listed(facts["classes_with_one_image"], what)
     unreadable = [f"{name}: {why}" for name, why in found.unreadable.items()]
     yield from _listed(unreadable, "unreadable image(s)")
-    tiny = f"image(s) of fewer than {min_side} pixels a side"
-    yield from _listed(found.tiny, tiny)
+    small = f"image(s) of fewer than {min_side} pixels a side"
+    yield from _listed(found.tiny, small)
     yield from _listed(found.blank, "blank image(s)")
-    yield from _listed(found.turned, "photograph(s) that EXIF turns")
     for kind, words in (("exact", "identical"), ("near", "nearly identical")):
         for place, where in (
             ("in_a_class", "in one class"),
-            ("in_two_classes", "in two classes of one side"),
+            ("in_two_classes", "in two classes of one split"),
             ("leaks", "across the class split: LEAKAGE"),
         ):
             pairs = map(" = ".join, getattr(found, f"{kind}_{place}"))
             what = f"pair(s) of {words} images {where}"
             yield from _listed([*pairs], what)
-    yield from _sampling_lines(sampling)
     yield "leakage" if found.has_leak else "no leakage"
-
-
-def _sampling_lines(sampling):
-    wanted = sampling["classes_per_batch"]
-    if not sampling["is_possible"]:
-        yield (
-            f"sampler: a batch of {wanted} classes is impossible with "
-            f"{sampling['num_classes']} to train with; choose a smaller "
-            "--classes-per-batch"
-        )
-        return
-    yield (
-        f"sampler: every class once in {sampling['steps_per_cycle']:,} "
-        f"batches, {sampling['images_per_cycle']:,} images; an image of the "
-        f"smallest class comes {sampling['oversampling']:.3g} times as often "
-        "as one of the largest"
-    )
-    repeating = sampling["num_repeating_classes"]
-    if repeating:
-        yield (
-            f"sampler: {repeating:,} class(es) have fewer than "
-            f"{sampling['samples_per_class']} images: these come twice in a "
-            "batch"
-        )
 
 
 def _listed(names, what):

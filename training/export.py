@@ -1,16 +1,11 @@
 """Exports a run: `python -m training.export runs/NAME --index exact`.
 
-With `--codes binary` it also searches by short codes; `--format onnx
---quantization int8` writes small weights; with `--license apache-2.0` the model
-card names the license, as hubs expect.
+`--format onnx --quantization int8` writes small weights for other engines;
+with `--license apache-2.0` the model card names the license, as hubs expect.
 """
 
-import contextlib
-import os
 import shlex
-import sys
 import time
-import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,7 +20,7 @@ from training.runs.run_directory import RunDirectory
 
 between_zero_and_one = Range("in (0, 1)", lambda number: 0 < number < 1)
 HELD_OUT = 0.1
-"""Fraction of a gallery without queries that measures ScaNN or codes."""
+"""Fraction of a gallery without queries that measures ScaNN."""
 SAMPLES = 32
 """Images on which an ONNX or LiteRT file is compared with Keras."""
 TIMED = 20
@@ -45,21 +40,18 @@ class Export:
     """onnx, litert: smaller weights; their MAP@R is measured and written."""
     index: Literal["exact", "scann", "none"] = "exact"
     """How the gallery is searched; none exports the encoder alone."""
-    codes: Literal["binary"] | None = None
-    """exact: also search by binary codes and score the nearest exactly; the
-    recall is measured as for scann."""
     output: Path | None = None
     """Folder to make; by default saved_models/NAME, of another format
     saved_models/NAME-FORMAT."""
     split: Literal["test", "validation", "train"] = "test"
-    """Side of the run's data set that becomes the gallery; of test, the
+    """Split of the run's data set that becomes the gallery; of test, the
     gallery where the data set has one."""
     images_per_class: Annotated[int | None, positive] = None
     """Maximum number of images of each class in the gallery."""
     false_accept_rate: Annotated[float | None, between_zero_and_one] = None
-    """With a gallery: store the distance threshold of this false accept rate,
-    calibrated on the run's validation classes; the searches of a SavedModel
-    then return `is_match` too."""
+    """With a gallery: store the distance threshold at which this share of the
+    searches for an unknown class has a match, calibrated on the run's
+    validation classes; the searches of a SavedModel return `is_match` too."""
     coverage: Annotated[float | None, between_zero_and_one] = None
     """saved_model: store the shortlist that holds an item of the right class
     with this probability, calibrated on the run's validation classes; searches
@@ -72,8 +64,8 @@ class Export:
     neighbors: Annotated[int, positive] = 10
     """Neighbors that a search returns."""
     minimum_recall: Annotated[float, share] = 0.95
-    """scann, codes: fraction of the true neighbors to be found, measured on
-    the data set's queries, else on a tenth of the gallery; 0 accepts any."""
+    """scann: fraction of the true neighbors to be found, measured on the data
+    set's queries, else on a tenth of the gallery; 0 accepts any."""
     license: str | None = None
     """License of the model, as hubs name it: apache-2.0, cc-by-4.0, ...; for
     the model card."""
@@ -85,11 +77,6 @@ class Export:
         is_model, index = self.format == "saved_model", self.index
         for name, is_wrong, expectation in (
             ("quantization", is_model, "is for format=onnx and litert"),
-            (
-                "codes",
-                not is_model or index != "exact",
-                "needs format=saved_model and index=exact",
-            ),
             ("false_accept_rate", index == "none", "needs a gallery"),
             (
                 "coverage",
@@ -110,20 +97,15 @@ class Export:
             )
 
     @property
-    def is_approximate(self) -> bool:
-        """Whether a search may miss neighbors, so that it is measured."""
-        return self.index == "scann" or self.codes is not None
-
-    @property
     def command(self) -> str:
         """The command line that makes this export again from its run."""
-        options = " ".join(
-            f"--{field.name.replace('_', '-')} {getattr(self, field.name)}"
-            for field in fields(self)
-            if field.name not in ("run", "overwrite", "data_dir", "output")
-            and getattr(self, field.name) != field.default
-        )
-        return f"python -m training.export runs/{self.run.name} {options}"
+        words = ["python", "-m", "training.export", f"runs/{self.run.name}"]
+        for field in fields(self):
+            value = getattr(self, field.name)
+            own = ("run", "overwrite", "data_dir", "output")
+            if field.name not in own and value != field.default:
+                words += [f"--{field.name.replace('_', '-')}", str(value)]
+        return shlex.join(words)
 
     @property
     def target(self) -> Path:
@@ -175,42 +157,59 @@ def export_run(export: Export) -> None:
     whole = load_encoder(directory)
     encoder = gsp.models.truncate_encoder(whole, export.truncate_to)
     expected = expected_preprocessing(recipe, encoder)
-    metadata: dict[str, Any] = {
-        "run": directory.path.name,
-        **directory.read_settings(),
-        "command": export.command,
-    }
-    if export.license is not None:
-        metadata["license"] = export.license
-    if directory.is_finished:
-        metadata["scores"] = directory.read_scores()
+    metadata = _facts(export, directory)
     options: dict[str, Any] = {
         "crop_fraction": 1.0 if expected is None else expected.crop_fraction,
         "metadata": metadata,
         "overwrite": export.overwrite,
     }
-    is_alone = export.index == "none"
-    is_model = export.format == "saved_model"
+    is_model, is_alone = export.format == "saved_model", export.index == "none"
     splits: Any = None
-    if export.truncate_to is not None or not (is_alone and is_model):
+    if not (is_model and is_alone) or export.truncate_to is not None:
         splits = load_splits(recipe)
     if export.truncate_to is not None:
-        metadata["truncation"] = _truncation(export, recipe, whole, splits)
+        scored = getattr(splits, export.split)
+        metadata["truncation"] = _truncation(export, recipe, whole, scored)
+    index = gallery = None
     if not is_alone:
-        _export_with_gallery(export, recipe, encoder, options, splits)
-    elif is_model:
+        gallery, held_out = _gallery(export, splits)
+        index = _index(export, recipe, encoder, splits, gallery)
+    if not is_model:
+        scored = getattr(splits, export.split)
+        _write_portable(export, recipe, encoder, options, scored, index)
+    elif index is None:
         gsp.retrieval.export_encoder(encoder, export.target, **options)
     else:
-        _export_portable(export, recipe, encoder, options, splits)
+        if export.coverage is not None:
+            options["guarantee"] = gsp.retrieval.RetrievalGuarantee.calibrate(
+                *(encoder, index),
+                _named_batches(recipe, splits.validation),
+                export.coverage,
+            )
+        if held_out is not None and export.index == "scann":
+            options["held_out"] = _named_batches(recipe, held_out)
+            options["minimum_recall"] = export.minimum_recall
+        options["neighbors"] = export.neighbors
+        _write_model(export, encoder, options, gallery, index)
 
 
-def _truncation(export, recipe, encoder, splits):
-    """Certifies a cut: MAP@R of the whole embedding and of the part."""
+def _facts(export, directory):
+    """What the model card says of a run."""
+    facts = {"run": directory.path.name, **directory.read_settings()}
+    facts["command"] = export.command
+    if export.license is not None:
+        facts["license"] = export.license
+    if directory.is_finished:
+        facts["scores"] = directory.read_scores()
+    return facts
+
+
+def _truncation(export, recipe, encoder, images):
+    """MAP@R of the whole embedding and of its leading part."""
     import keras_gsp as gsp
     from keras_gsp.models.truncated import normalization_of, truncated
     from training.runs.scoring import embed
 
-    images = getattr(splits, export.split)
     whole = embed(encoder, recipe, images)
     part = truncated(whole, export.truncate_to, normalization_of(encoder))
     scores = [
@@ -226,53 +225,6 @@ def _truncation(export, recipe, encoder, splits):
     }
 
 
-def _export_with_gallery(export, recipe, encoder, options, splits):
-    import keras_gsp as gsp
-    from keras_gsp.data.image_folder import names_below
-    from keras_gsp.storage.checksums import write_checksums
-    from keras_gsp.storage.whole import whole_folder
-    from training.datasets.layout import images_root
-    from training.runs.scoring import embed
-
-    gallery, held_out = _gallery(export, splits)
-    index_class: Any = gsp.retrieval.ExactIndex
-    if export.index == "scann":
-        index_class = gsp.retrieval.ScannIndex
-    if held_out is not None and export.is_approximate:
-        options["held_out"] = _named_batches(recipe, held_out)
-        options["minimum_recall"] = export.minimum_recall
-    names = [f"{export.split}/{i}" for i in range(len(gallery))]
-    if gallery.paths:
-        # Nobody who gets the export learns where the images are kept.
-        names = names_below(gallery.paths, images_root(recipe.data_dir or "."))
-    ids, rows = np.array(names), embed(encoder, recipe, gallery)
-    index = index_class(rows, gallery.names, ids)
-    if export.false_accept_rate is not None:
-        # Validation classes: no weight was trained on them.
-        index.match = gsp.retrieval.MatchThreshold.calibrated(
-            embed(encoder, recipe, splits.validation),
-            splits.validation.labels,
-            false_accept_rate=export.false_accept_rate,
-        )
-    if export.coverage is not None:
-        options["guarantee"] = gsp.retrieval.RetrievalGuarantee.calibrate(
-            encoder,
-            index,
-            _named_batches(recipe, splits.validation),
-            export.coverage,
-        )
-    if export.format != "saved_model":
-        _export_portable(export, recipe, encoder, options, splits, index)
-        return
-    options |= {"neighbors": export.neighbors, "codes": export.codes}
-    options["overwrite"] = True
-    with whole_folder(export.target, overwrite=export.overwrite) as folder:
-        gsp.retrieval.export_retriever(encoder, index, folder, **options)
-        if gallery.images is not None:
-            write_gallery_images(folder, gallery.images, ids)
-            write_checksums(folder)
-
-
 def _gallery(export, splits):
     """Returns the gallery, and images to measure an approximate search with."""
     gallery, held_out = getattr(splits, export.split), None
@@ -280,7 +232,7 @@ def _gallery(export, splits):
         gallery, held_out = splits.gallery, splits.query
     if export.images_per_class is not None:
         gallery = gallery.of_each_class(export.images_per_class)
-    if export.is_approximate and held_out is None:
+    if export.index == "scann" and held_out is None:
         # The same images every time.
         order = np.random.default_rng(0).permutation(len(gallery))
         count = max(1, round(HELD_OUT * len(gallery)))
@@ -289,14 +241,55 @@ def _gallery(export, splits):
     return gallery, held_out
 
 
-def _export_portable(export, recipe, encoder, options, splits, index=None):
+def _index(export, recipe, encoder, splits, gallery):
+    """Embeds the gallery; its threshold is that of the validation classes."""
+    import keras_gsp as gsp
+    from keras_gsp.data.image_folder import names_below
+    from training.datasets.layout import images_root
+    from training.runs.scoring import embed
+
+    names = [f"{export.split}/{i}" for i in range(len(gallery))]
+    if gallery.paths:
+        # Nobody who gets the export learns where the images are kept.
+        names = names_below(gallery.paths, images_root(recipe.data_dir or "."))
+    kinds: dict[str, Any] = {
+        "exact": gsp.retrieval.ExactIndex,
+        "scann": gsp.retrieval.ScannIndex,
+    }
+    rows = embed(encoder, recipe, gallery)
+    index = kinds[export.index](rows, gallery.names, np.array(names))
+    if export.false_accept_rate is not None:
+        # Validation classes: no weight was trained on them.
+        index.match = gsp.retrieval.MatchThreshold.calibrated(
+            embed(encoder, recipe, splits.validation),
+            splits.validation.names,
+            gallery=index,
+            false_accept_rate=export.false_accept_rate,
+        )
+        print(index.match.table())
+    return index
+
+
+def _write_model(export, encoder, options, gallery, index):
+    import keras_gsp as gsp
+    from keras_gsp.storage.checksums import write_checksums
+    from keras_gsp.storage.whole import whole_folder
+
+    options["overwrite"] = True
+    with whole_folder(export.target, overwrite=export.overwrite) as folder:
+        gsp.retrieval.export_retriever(encoder, index, folder, **options)
+        if gallery.images is not None:
+            write_gallery_images(folder, gallery.images, index.ids())
+            write_checksums(folder)
+
+
+def _write_portable(export, recipe, encoder, options, images, index):
     """Writes ONNX or LiteRT, with the MAP@R of Keras and of the file."""
     import keras_gsp as gsp
     from keras_gsp.embeddings.labeled_batches import embedding_of
     from keras_gsp.retrieval.serving.artefact_facts import write_facts
     from training.recipes.batches import evaluation_batches
 
-    images = getattr(splits, export.split)
     batches = [
         pixels.numpy()
         for pixels, _ in evaluation_batches(recipe, images, encoder=encoder)
@@ -304,30 +297,27 @@ def _export_portable(export, recipe, encoder, options, splits, index=None):
     write = getattr(gsp.retrieval, f"export_{export.format}")
     options |= {"quantization": export.quantization, "index": index}
     options["sample_images"] = batches[0][:SAMPLES]
-
-    def map_at_r(embed):
-        embeddings = np.concatenate([embed(pixels) for pixels in batches])
-        scores = gsp.metrics.retrieval_scores(
-            embeddings, images.labels, per_query=True
-        )
-        return np.asarray(scores["per_query"]["map_at_r"])
+    write(encoder, export.target, **options)
+    portable = gsp.retrieval.PortableEncoder(export.target)
 
     def by_keras(pixels):
         return embedding_of(encoder.predict_on_batch(pixels))
 
-    with _converters_silent():
-        write(encoder, export.target, **options)
-        portable = gsp.retrieval.PortableEncoder(export.target)
-        each = map_at_r(by_keras), map_at_r(portable.embed)
-        scores: dict[str, Any] = {
-            "map_at_r_of_keras": float(np.nanmean(each[0])),
-            "map_at_r_of_format": float(np.nanmean(each[1])),
-            "milliseconds_of_keras": _milliseconds(by_keras, batches[0]),
-            "milliseconds_of_format": _milliseconds(portable.embed, batches[0]),
-        }
+    scores: dict[str, Any] = {}
+    each = []
+    for name, embed in (("keras", by_keras), ("format", portable.embed)):
+        embeddings = np.concatenate([embed(pixels) for pixels in batches])
+        found = gsp.metrics.retrieval_scores(
+            embeddings, images.labels, per_query=True
+        )
+        each.append(np.asarray(found["per_query"]["map_at_r"]))
+        scores[f"map_at_r_of_{name}"] = float(np.nanmean(each[-1]))
+        scores[f"milliseconds_of_{name}"] = _milliseconds(embed, batches[0])
     if images.num_classes > 1:
-        lost = gsp.metrics.paired_difference(*each, images.labels)
-        scores["map_at_r_lost"] = lost
+        labels = images.labels
+        scores["map_at_r_lost"] = gsp.metrics.paired_difference(
+            each[0], each[1], labels
+        )
     write_facts(export.target, portable.facts | scores)
 
 
@@ -339,31 +329,6 @@ def _milliseconds(embed, images):
         embed(image[None])
         times.append(1e3 * (time.perf_counter() - start))
     return float(np.median(times[1:]))
-
-
-@contextlib.contextmanager
-def _converters_silent():
-    """Hides what the converters write to standard error, past Python.
-
-    TF_CPP_MIN_LOG_LEVEL does not reach it; any other level than 3, the
-    default of the commands, shows it.
-    """
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "3":
-        yield
-        return
-    sys.stderr.flush()
-    with (
-        os.fdopen(os.dup(2), "w", buffering=1) as own,
-        open(os.devnull, "w") as nowhere,
-        warnings.catch_warnings(),
-        contextlib.redirect_stderr(own),
-    ):
-        warnings.filterwarnings("ignore", r"\s*Warning: tf.lite.Interpreter")
-        os.dup2(nowhere.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(own.fileno(), 2)
 
 
 def _named_batches(recipe, images):

@@ -1,12 +1,13 @@
 """Shows runs in the browser: `python -m training.report runs/NAME`.
 
-Writes one file that opens from disk, without network: scores with intervals,
-paired differences of several runs, learning curves, the worst queries with
-their neighbors and pooling weights, a map and classes.
+Writes one file that opens from disk, without network. It begins with the
+verdict, one table and three good and three bad queries; below are all scores,
+learning curves, a map of the embeddings, classes and settings.
 """
 
 import datetime
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from tqdm import tqdm
 from training.browsing.page_parts import rendered_page
 from training.pictures.encoding import data_address
 from training.recipes.settings import at_least_two
-from training.reports.run_reading import read_runs, settings_rows
+from training.reports.run_reading import read_runs, settings_tables
 from training.runs.command_line import run_command
 from training.runs.run_directory import write_text
 
@@ -31,8 +32,6 @@ MAP_POINTS = 2_000
 """About how many images are on the map."""
 THUMBNAIL_SIDE = 48
 """Side of the images on the map, pixels."""
-DETAILED = 3
-"""Runs whose neighbors and maps are shown."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +39,14 @@ class ReportCommand:
     """Writes one HTML file about one run, or several side by side."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run directories; those that differ only in their seed are one method,
-    the others are compared with the first."""
+    """Run directories; those that differ only in their seed are one method.
+    Each method is compared with the same network with average pooling, if it
+    is among them, otherwise with the first."""
     output: Path | None = None
     """HTML file; by default report.html in the run's folder, of several
     runs beside the first one's."""
     map: Literal["pca", "tsne"] = "pca"
-    """How embeddings are laid out; tsne adds a second map beside PCA."""
+    """How embeddings are laid out; with tsne, PCA is the second choice."""
     images: Annotated[int, at_least_two] = 10_000
     """About how many images are searched; of more, whole classes chosen at
     random."""
@@ -77,7 +77,8 @@ def _report(command):
         )
     for note in notes:
         print(f"note: {note}")
-    print(f"{command.target}: written\nNext: open it in a browser")
+    word = shlex.quote(command.target.absolute().as_uri())
+    print(f"{command.target}: written\nNext: python -m webbrowser {word}")
 
 
 def write_report(
@@ -98,29 +99,37 @@ def write_report(
         )
     from training.reports.score_table import (
         MEASURES,
-        difference_rows,
+        comparison_rows,
         methods_of,
         score_rows,
     )
+    from training.reports.verdict import compared, headline, verdict
 
     methods = methods_of(runs)
     searched = _searches(runs, command, say)
-    detailed = _detailed(methods, searched, notes)
-    data: dict[str, Any] = {"runs": list(detailed), "curves": _curves(methods)}
+    rows = comparison_rows(methods, searched, notes)
+    shown = _shown(methods, headline(rows), searched)
+    data: dict[str, Any] = {
+        "runs": list(shown),
+        "methods": [method.name for method in methods],
+        "curves": _curves(methods),
+    }
     page: dict[str, Any] = {
-        "title": " · ".join(method.name for method in methods),
+        "verdict": verdict(methods, rows),
+        "compared": compared(methods, searched),
         "made": datetime.datetime.now().isoformat(" ", "minutes"),
         "runs": runs,
-        "settings": settings_rows(runs),
+        "methods": methods,
+        "settings": settings_tables([method.recipe for method in methods]),
         "data_sets": _data_sets(searched),
-        "measures": list(MEASURES.values()),
+        "measures": MEASURES,
+        "rows": rows,
         "scores": score_rows(methods, searched),
-        "differences": difference_rows(methods, searched, notes),
-        "detailed": list(detailed),
+        "shown": list(shown),
     }
-    if detailed:
+    if shown:
         say("neighbors and maps")
-        page |= _details(detailed, command, data, notes, runs)
+        page |= _details(shown, command, data, notes)
     page["notes"] = notes + [
         f"{run.name}: {note}" for run in runs for note in run.notes
     ]
@@ -187,29 +196,14 @@ def _check_scores(run, searched):
         )
 
 
-def _detailed(methods, searched, notes):
-    """Returns the first run of each method that searches the same images."""
-    kept: dict[str, Any] = {}
-    for method in methods:
-        names = [run.name for run in method.runs if run.name in searched]
-        for name in names[:1]:
-            first = searched[next(iter(kept), name)].images
-            if searched[name].images.names != first.names:
-                notes.append(
-                    f"{name} is scored on other images than the first run: "
-                    "its neighbors and map need their own report."
-                )
-            elif len(kept) == DETAILED:
-                notes.append(
-                    f"Neighbors and map of {name} are left out: the page "
-                    f"shows those of {DETAILED} runs."
-                )
-            else:
-                kept[name] = searched[name]
-    return kept
+def _shown(methods, row, searched):
+    """Searches whose queries are shown: the baseline's, then the method's."""
+    names = [] if row is None else [row["against"], row["name"]]
+    found = {one.name: one.searches(searched) for one in methods}
+    return {name: found[name][0] for name in names if found.get(name)}
 
 
-def _details(detailed, command, data, notes, runs):
+def _details(shown, command, data, notes):
     """Adds to `data` what needs images; returns the page's tables."""
     from training.reports.failures import (
         class_rows,
@@ -218,14 +212,15 @@ def _details(detailed, command, data, notes, runs):
     )
     from training.reports.searched import whole_classes
 
-    images = next(iter(detailed.values())).images
-    notes_of = {run.name: run.notes for run in runs}
-    data["lists"] = query_lists(detailed)
-    queries = sorted({q for one in data["lists"] for q in one["queries"]})
-    data["searches"] = [
-        shown_search(one, queries, notes_of[name])
-        for name, one in detailed.items()
-    ]
+    images = next(iter(shown.values())).images
+    data["lists"] = query_lists(shown)
+    parts = [part for one in data["lists"] for part in one["parts"]]
+    queries = sorted({query for _, some in parts for query in some})
+    data["searches"] = []
+    for name, one in shown.items():
+        own: list[str] = []
+        data["searches"].append(shown_search(one, queries, own))
+        notes += [f"{name}: {note}" for note in own]
     points = whole_classes(images.labels, MAP_POINTS)[:MAP_POINTS]
     if len(points) < len(images):
         notes.append(
@@ -238,25 +233,25 @@ def _details(detailed, command, data, notes, runs):
             "method": method,
             "layouts": [
                 embedding_map(one.embeddings[points], method)
-                for one in detailed.values()
+                for one in shown.values()
             ],
         }
-        for method in dict.fromkeys(("pca", command.map))
+        for method in dict.fromkeys((command.map, "pca"))
     ]
     data["thumbnails"] = _addresses(images, data["points"], THUMBNAIL_SIDE)
-    shown = set(queries)
+    pictured = set(queries)
     for search in data["searches"]:
         for answer in search["queries"].values():
-            shown.update(answer["neighbors"])
-    data["pictures"] = _addresses(images, sorted(shown), PICTURE_SIDE)
+            pictured.update(answer["neighbors"])
+    data["pictures"] = _addresses(images, sorted(pictured), PICTURE_SIDE)
     data["classes"] = list(images.images.class_names)
     names = images.names
     data["images"] = {
         image: [int(images.labels[image]), names[image]]
-        for image in sorted(shown.union(data["points"]))
+        for image in sorted(pictured.union(data["points"]))
     }
     return {
-        "classes": class_rows(list(detailed.values())),
+        "classes": class_rows(list(shown.values())),
         "lists": data["lists"],
     }
 
@@ -310,11 +305,8 @@ def _data_sets(searched):
     rows = {}
     for one in searched.values():
         splits = one.images.splits
-        parts = splits.sides()
-        for side in ("train", "validation", "test", "query", "gallery"):
-            if side not in parts:
-                continue
-            part, sizes = parts[side], parts[side].class_sizes
+        for side, part in splits.sides().items():
+            sizes = part.class_sizes
             rows[splits.name, side, len(part)] = {
                 "name": splits.name,
                 "side": side,

@@ -7,11 +7,13 @@ from typing import Annotated
 
 import tyro
 
-from training.browsing.exports import export_metadata, exported_folder
+from training.browsing.exports import (
+    as_text,
+    export_metadata,
+    exported_folder,
+)
 from training.recipes.settings import positive
 from training.runs.command_line import run_command
-
-APPROXIMATE = "search_ann", "search_codes"
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class SearchCommand:
     images: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """JPEG, PNG, BMP or WebP files."""
     ann: bool = False
-    """Search with ScaNN or with codes, in an export that has them."""
+    """Search with ScaNN, in an export that has it."""
     data_dir: str | None = None
     """Folder, list or archive with the gallery's images, to show them; by
     default that of the run in `runs`."""
@@ -32,7 +34,10 @@ class SearchCommand:
     picture: Path | None = None
     """PNG file to draw queries and neighbors into."""
     weights: bool = False
-    """picture: draw the pooling weights below each image."""
+    """picture: draw what is pooled below each image."""
+    label: str | None = None
+    """picture: class of the images, to tell right neighbors from wrong ones;
+    by default they are told apart by the export's match threshold."""
     explain: Path | None = None
     """PNG file that shows why the first image's nearest neighbor is near."""
 
@@ -66,10 +71,9 @@ def _check(command, folder):
                 f"`images` must be files. Received: {path}, which is none."
             )
     metadata = export_metadata(folder)
-    if command.ann and not set(APPROXIMATE) & {*metadata["signatures"]}:
+    if command.ann and "search_ann" not in metadata["signatures"]:
         raise ValueError(
-            "`ann` must be left out: the export has no ScaNN index and no "
-            "codes; training.export --codes binary writes them. "
+            "`ann` must be left out: the export has no ScaNN index. "
             f"Received: {folder}."
         )
     needs_explain = command.explain is not None or command.weights
@@ -87,10 +91,7 @@ def _search(command, folder) -> bool:
 
     contents = [path.read_bytes() for path in command.images]
     search = ExportSearch(folder, command.data_dir)
-    signature = "search_exact"
-    if command.ann:
-        known = search.metadata["signatures"]
-        signature = next(name for name in APPROXIMATE if name in known)
+    signature = "search_ann" if command.ann else "search_exact"
     answer = search.call(signature, image_bytes=contents)
     top = command.top or answer["ids"].shape[1]
     for row, path in enumerate(command.images):
@@ -102,6 +103,7 @@ def _search(command, folder) -> bool:
         draw_search_results(
             *(command.picture, search, contents, answer, top),
             weights=command.weights,
+            label=command.label,
         )
         print(f"{command.picture}: written")
     if command.explain is not None and is_read[0]:
@@ -119,9 +121,10 @@ def _print_neighbors(path, answer, row, top):
         print(f"{path}: {status}")
         return
     print(path)
-    for rank in range(min(top, int(answer["counts"][row]))):
-        label = answer["labels"][row][rank].decode()
-        id_ = answer["ids"][row][rank].decode()
+    count = min(top, int(answer["counts"][row]))
+    for rank in range(count):
+        label = as_text(answer["labels"][row][rank])
+        id_ = as_text(answer["ids"][row][rank])
         distance = answer["distances"][row][rank]
         line = f"{rank + 1:4}  {distance:8.4f}  {label:20}  {id_}"
         if "is_match" in answer and not answer["is_match"][row][rank]:

@@ -43,7 +43,7 @@ def test_a_contradiction_is_refused_by_name(
 
 
 def test_doctor_takes_the_smallest_side_from_an_encoder(tiny, capsys):
-    data = ["--data-dir", str(tiny.images), "--classes-per-batch", "2"]
+    data = ["--data-dir", str(tiny.images)]
     doctor.main([*data, "--encoder", str(tiny.run())])
     printed = capsys.readouterr().out
     # Pictures of 20 x 16 pixels; the encoder's shorter side is 27.

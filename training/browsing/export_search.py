@@ -1,4 +1,4 @@
-"""Load an exported retriever and call it: its signatures, its own search."""
+"""Load an exported retriever: its signatures, its gallery, its own search."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from training.browsing.exports import (
+    as_text,
     export_metadata,
     gallery_bytes,
     gallery_root,
@@ -27,23 +28,27 @@ class Neighbor:
 class ExportSearch:
     """Calls the signatures of an export with a gallery.
 
-    The signatures return a fixed number of neighbors. `search` computes
-    distances in NumPy, for any number, or within one class. Images of the
-    gallery are read from `data_dir`, by default that of the run.
+    The signatures return a fixed number of neighbors. `search` finds any
+    number in an `ExactIndex` of the gallery, or within one class. Images of
+    the gallery are read from `data_dir`, by default that of the run.
     """
 
     def __init__(self, folder: Path, data_dir: str | None = None) -> None:
+        import keras_gsp as gsp
+
         self.folder = Path(folder)
         self.metadata = export_metadata(self.folder)
         self._root = gallery_root(self.metadata, data_dir)
         # The signatures live only as long as the model.
         self._model = load_export(self.folder)
         gallery = self._model.gallery_variables
-        self.labels = np.array([x.decode() for x in gallery["labels"].numpy()])
-        self.ids = [id_.decode() for id_ in gallery["ids"].numpy()]
+        self.labels = np.array([as_text(x) for x in gallery["labels"].numpy()])
+        self.ids = [as_text(one) for one in gallery["ids"].numpy()]
         # Exports pad the rows of the gallery.
-        self._rows = gallery["rows"].numpy()[: len(self.ids)]
-        self._origin = gallery["origin"].numpy()
+        rows = gallery["rows"].numpy()[: len(self.ids)]
+        self._index = gsp.retrieval.ExactIndex(
+            rows + gallery["origin"].numpy(), self.labels
+        )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -103,18 +108,18 @@ class ExportSearch:
         """
         answer = self.call("embed", image_bytes=[contents])
         _check_read(answer["status"])
-        query = answer["embedding"][0] - self._origin
-        squares = np.square(self._rows - query).sum(axis=1, dtype="float64")
-        distances = np.sqrt(squares)
-        if label is not None:
-            distances[self.labels != label] = np.inf
-        if without is not None:
-            distances[without] = np.inf
-        nearest = np.argsort(distances, kind="stable")[:k].tolist()
+        found = self._index.search(
+            answer["embedding"],
+            k,
+            exclude_ids=None if without is None else [without],
+            where=None if label is None else {"label": label},
+        )
+        count = int(found.counts[0])
+        places = found.ids[0, :count].tolist()
+        distances = found.distances[0, :count].tolist()
         return [
-            Neighbor(i, str(self.labels[i]), self.ids[i], float(distances[i]))
-            for i in nearest
-            if np.isfinite(distances[i])
+            Neighbor(place, str(self.labels[place]), self.ids[place], distance)
+            for place, distance in zip(places, distances, strict=True)
         ]
 
     def explain(

@@ -47,6 +47,11 @@ def export_metadata(folder: Path) -> dict[str, Any]:
     return metadata
 
 
+def as_text(value: Any) -> str:
+    """Returns a label or an id of an export, bytes or a number, as text."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
 def load_export(folder: Path) -> Any:
     """Loads an unchanged export as a SavedModel, and ScaNN where needed.
 

@@ -1,6 +1,7 @@
 """Render HTML pages that load nothing from the network."""
 
 import base64
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def rendered_page(template: Path, **values: Any) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters["breakable"] = breakable
     css = [SHARED / "page.css", template.with_suffix(".css")]
     scripts = [SHARED / "page.js", template.with_suffix(".js")]
     return environment.get_template(template.name).render(
@@ -32,6 +34,13 @@ def rendered_page(template: Path, **values: Any) -> str:
         css="".join(path.read_text() for path in css if path.exists()),
         scripts=[path.read_text() for path in scripts if path.exists()],
     )
+
+
+def breakable(text: Any) -> Any:
+    """Escapes text, and lets lines break in names only after their signs."""
+    from markupsafe import Markup
+
+    return Markup("<wbr>").join(re.split(r"(?<=[-_,=/])(?=\S)", str(text)))
 
 
 def strongest(contributions: np.ndarray) -> list[int]:

@@ -1,21 +1,23 @@
 """Draw search results: neighbors, pooling weights, prototype contributions."""
 
+import textwrap
+import unicodedata
 from pathlib import Path
 
 import numpy as np
 
 from training.browsing.export_search import ExportSearch
+from training.browsing.exports import as_text
 from training.pictures.encoding import decoded_image
-from training.pictures.palette import (
-    BLACK,
-    BLUE,
-    VERMILION,
-    WEIGHTS_ALPHA,
-    picture,
-)
+from training.pictures.palette import BLACK, BLUE, VERMILION, picture
 
 NUM_PROTOTYPES = 4
 NUM_BARS = 12
+GRAY = "#8a8a8a"
+TILE = 1.5
+"""Side of an image, inches."""
+VEIL = 0.75
+"""Opacity of the white veil over what is left out."""
 
 
 def draw_search_results(
@@ -25,41 +27,70 @@ def draw_search_results(
     answer: dict[str, np.ndarray],
     top: int,
     weights: bool = False,
+    label: str | None = None,
 ) -> None:
     """Draws a row for each query, an encoded image, and `top` neighbors.
 
-    `answer` is that of the export's search signature. With `weights`, a second
-    row has the pooling weights of each image.
+    `answer` is that of the export's search signature. The frame of a neighbor
+    is solid and blue for a match, dashed and orange for others: by `label`,
+    the queries' class, else by the export's threshold, else gray. With
+    `weights`, a second row has the images under a veil that lets through what
+    is pooled.
     """
     columns = min(top, int(answer["counts"].max())) + 1
     rows = 1 + weights
-    size = (1.5 * columns, (1.5 * rows + 0.4) * len(queries) + 0.3)
-    with picture(path, rows * len(queries), columns, figsize=size) as axes:
+    sizes = [TILE] * rows * len(queries)
+    # The first column, apart from the others, is the query.
+    widths = [1.0, 0.25, *[1.0] * (columns - 1)]
+    size = (TILE * sum(widths), (TILE * rows + 0.5) * len(queries))
+    grid = {"width_ratios": widths, "height_ratios": sizes}
+    with picture(
+        *(path, rows * len(queries), len(widths)),
+        figsize=size,
+        gridspec_kw=grid,
+    ) as axes:
         for axis in axes.flat:
             axis.axis("off")
         for row, query in enumerate(queries):
-            upper = axes[rows * row]
+            upper, lower = axes[rows * row], axes[rows * (row + 1) - 1]
             is_read = answer["status"][row] == b"ok"
-            _show(upper[0], query, "query" if is_read else "unread")
-            upper[0].axis("on")
-            upper[0].set(xticks=[], yticks=[])
-            for spine in upper[0].spines.values():
-                spine.set(visible=True, color=BLACK, linewidth=3)
+            title = "unreadable" if not is_read else "query"
+            if is_read and label is not None:
+                title = f"query: {_short(label)}"
+            _draw(upper[0], query, None, title, BLACK, 3)
             for rank in range(min(columns - 1, int(answer["counts"][row]))):
-                label = answer["labels"][row][rank].decode()
+                name, is_match = _fact(answer, row, rank, label)
+                found = search.image(as_text(answer["ids"][row][rank]))
+                color = {None: GRAY, True: BLUE, False: VERMILION}[is_match]
                 distance = answer["distances"][row][rank]
-                found = search.image(answer["ids"][row][rank].decode())
-                _show(upper[rank + 1], found, f"{label[:12]}\n{distance:.3f}")
+                words = f"{_short(name)}\n{distance:.3f}"
+                style = "--" if is_match is False else "-"
+                _draw(upper[rank + 2], found, None, words, color, 3, style)
                 if not weights or not is_read or found is None:
                     continue
-                lower = axes[rows * row + 1]
                 shares = search.explain(query, [found])
                 for axis, contents, side in (
                     (lower[0], query, "query"),
-                    (lower[rank + 1], found, "neighbor"),
+                    (lower[rank + 2], found, "neighbor"),
                 ):
-                    map_ = shares[f"{side}_weights"][0]
-                    _overlay(axis, contents, search.crop_fraction, map_)
+                    pixels = decoded_image(contents, search.crop_fraction)
+                    _draw(axis, pixels, shares[f"{side}_weights"][0])
+
+
+def _fact(answer, row, rank, label):
+    """Class of a neighbor, and whether it is a match or None if unknown."""
+    name = as_text(answer["labels"][row][rank])
+    if label is not None:
+        return name, name == label
+    known = answer.get("is_match")
+    return name, None if known is None else bool(known[row][rank])
+
+
+def _short(name):
+    """The letter alone where a class is a letter and its Unicode name."""
+    letter, _, rest = name.partition(" ")
+    is_letter = len(letter) == 1 and unicodedata.name(letter, "") == rest
+    return letter if is_letter else textwrap.fill(name, 16)
 
 
 def draw_explanation(
@@ -70,8 +101,8 @@ def draw_explanation(
 ) -> None:
     """Draws why the nearest neighbor that is not the query itself is near.
 
-    A row each for query and neighbor: the image, its pooling weights, and the
-    parts of them that belong to the prototypes that contribute most. Bars are
+    A row each for query and neighbor: the image, what of it is pooled, and the
+    parts of that which belong to the prototypes that contribute most. Bars are
     the contribution of each prototype to the similarity.
     """
     neighbor, name = _first_other(search, query, answer)
@@ -80,29 +111,33 @@ def draw_explanation(
     strongest = np.argsort(-np.abs(contributions))
     columns = 3 + len(strongest[:NUM_PROTOTYPES])
     with picture(path, 2, columns, figsize=(2.1 * columns, 4.8)) as axes:
-        sides = (("query", query, "query"), ("neighbor", neighbor, name))
+        sides = (
+            ("query", query, "query"),
+            ("neighbor", neighbor, _short(name)),
+        )
         for row, (side, contents, title) in zip(axes, sides, strict=True):
             maps = shares[f"{side}_maps"][0]
             parts = [
                 (title, None),
-                ("weights", shares[f"{side}_weights"][0]),
+                ("pooled", shares[f"{side}_weights"][0]),
                 *((f"prototype {i}", maps[..., i]) for i in strongest),
             ]
             for axis, (words, part) in zip(row[:-1], parts, strict=False):
-                _overlay(axis, contents, search.crop_fraction, part, words)
+                pixels = decoded_image(contents, search.crop_fraction)
+                _draw(axis, pixels, part, words)
         similarity = float(shares["similarity"][0])
         _bars(axes[:, -1], contributions, strongest[:NUM_BARS], similarity)
 
 
 def _first_other(search, query, answer):
     for rank in range(int(answer["counts"][0])):
-        id_ = answer["ids"][0][rank].decode()
+        id_ = as_text(answer["ids"][0][rank])
         contents = search.image(id_)
         # Compared by pixels: one image in two files has different bytes.
         if contents is not None and not np.array_equal(
             decoded_image(contents), decoded_image(query)
         ):
-            return contents, answer["labels"][0][rank].decode() or id_
+            return contents, _fact(answer, 0, rank, None)[0] or id_
     raise ValueError(
         "The gallery's images must be in `data_dir`: name their folder or "
         f"archive with --data-dir. Received: {search.folder}, none of whose "
@@ -110,24 +145,22 @@ def _first_other(search, query, answer):
     )
 
 
-def _show(axis, contents, title):
-    axis.imshow(decoded_image(contents))
-    axis.set_title(title, fontsize=10)
-
-
-def _overlay(axis, contents, crop, weights, title=""):
-    """Draws the embedded part of an image under a map of weights."""
-    shown = axis.imshow(decoded_image(contents, crop))
+def _draw(axis, image, weights, title="", color=None, width=0, style="-"):
+    """Draws encoded contents or pixels, perhaps under a veil of weights."""
+    pixels = image if isinstance(image, np.ndarray) else decoded_image(image)
+    # Sharp: small images have pixels, not a blur of them.
+    shown = axis.imshow(pixels, interpolation="nearest")
     if weights is not None:
-        axis.imshow(
-            weights,
-            cmap="viridis",
-            alpha=WEIGHTS_ALPHA,
-            extent=shown.get_extent(),
-            interpolation="nearest",
-        )
-    axis.set_title(title[:14], fontsize=11)
+        veil = np.ones((*weights.shape, 4))
+        veil[..., 3] = VEIL * (1 - weights / max(float(weights.max()), 1e-12))
+        axis.imshow(veil, extent=shown.get_extent(), interpolation="nearest")
+    longest = max(map(len, title.split("\n")))
+    axis.set_title(title, fontsize=9 if longest > 8 else 14)
+    axis.axis("on")
     axis.set(xticks=[], yticks=[])
+    for spine in axis.spines.values():
+        spine.set(visible=True, color=color or GRAY)
+        spine.set(linewidth=width or 0.5, linestyle=style)
 
 
 def _bars(cells, contributions, chosen, similarity):

@@ -18,19 +18,20 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.data import ImageSet
 from keras_gsp.data.decoding import MAX_PIXELS
 from training.datasets.image_set import RetrievalSplits
 
-SIDES = "train", "validation", "test"
+# Queries and gallery are parts of the test images.
+SPLITS = "train", "validation", "query", "gallery", "test"
 MAX_DIFFERENCE = 0.1
 # Of 8 x 8 gray pixels, from which pairs are drawn to be looked at closely.
 MIN_COARSE_CORRELATION = 0.98
 # Standard deviation of gray values below which an image shows nothing.
 BLANK = 2.0
-ORIENTATION_TAG = 274
 BLOCK_ROWS = 1024
 MAX_PAIRS = 100_000
+
+Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -38,39 +39,37 @@ class Look:
     """Facts about one image.
 
     `digest` is that of the file's bytes, or of the pixels in memory; `problem`
-    is the reason that it cannot be used; `size` is width and height as stored,
-    (0, 0) if unknown; `is_turned` refers to EXIF; `small` has the pixels of a
-    32 x 32 copy; `coarse` has 8 x 8 gray values with mean 0 and length 1.
+    is the reason that it cannot be used; `side` is the shorter one in pixels;
+    `small` has the pixels of a 32 x 32 copy, None of a blank image; `coarse`
+    has 8 x 8 gray values with mean 0 and length 1.
     """
 
     digest: str
     problem: str | None = None
-    size: tuple[int, int] = (0, 0)
-    is_turned: bool = False
-    is_blank: bool = False
+    side: int = 0
     small: np.ndarray | None = None
     coarse: np.ndarray | None = None
+    is_blank: bool = False
 
 
 @dataclass
 class Inspection:
     """Findings of `inspect`: lists of image names, or of pairs of names."""
 
-    sides: dict[str, dict[str, Any]] = field(default_factory=dict)
+    splits: dict[str, dict[str, Any]] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     tiny: list[str] = field(default_factory=list)
     blank: list[str] = field(default_factory=list)
-    turned: list[str] = field(default_factory=list)
-    exact_leaks: list[tuple[str, str]] = field(default_factory=list)
-    near_leaks: list[tuple[str, str]] = field(default_factory=list)
-    exact_in_two_classes: list[tuple[str, str]] = field(default_factory=list)
-    near_in_two_classes: list[tuple[str, str]] = field(default_factory=list)
-    exact_in_a_class: list[tuple[str, str]] = field(default_factory=list)
-    near_in_a_class: list[tuple[str, str]] = field(default_factory=list)
+    exact_leaks: list[Pair] = field(default_factory=list)
+    near_leaks: list[Pair] = field(default_factory=list)
+    exact_in_two_classes: list[Pair] = field(default_factory=list)
+    near_in_two_classes: list[Pair] = field(default_factory=list)
+    exact_in_a_class: list[Pair] = field(default_factory=list)
+    near_in_a_class: list[Pair] = field(default_factory=list)
 
     @property
     def has_leak(self) -> bool:
-        """Whether an image is on two sides of the class split."""
+        """Whether an image, or nearly the same one, is in two splits."""
         return bool(self.exact_leaks or self.near_leaks)
 
 
@@ -88,37 +87,33 @@ def inspect(
     """
     found = Inspection()
     names: list[str] = []
-    looks, sides, classes = [], [], []
-    for side in SIDES:
-        images = getattr(splits, side)
-        if images is None:
+    looks, origins = [], []
+    for split in SPLITS:
+        images = getattr(splits, split)
+        if images is None or (split == "test" and splits.query is not None):
             continue
-        found.sides[side] = _class_facts(images)
+        found.splits[split] = _class_facts(images)
         looks += _looks(images, max_pixels, progress)
         names += images.paths or [
-            f"{side} image {i}" for i in range(len(images))
+            f"{split} image {i}" for i in range(len(images))
         ]
-        sides += [side] * len(images)
-        classes += list(images.names)
+        origins += [(split, name) for name in images.names]
     if len(names) > 1 and all(map(os.path.isabs, names)):
         folder = os.path.commonpath(names)
         names = [os.path.relpath(name, folder) for name in names]
-    usable = []
     for look, name in zip(looks, names, strict=True):
-        if look.problem is None:
-            usable.append((look, name))
-        else:
+        if look.problem is not None:
             found.unreadable[name] = look.problem
-    found.tiny = [name for look, name in usable if min(look.size) < min_side]
-    found.blank = [name for look, name in usable if look.is_blank]
-    found.turned = [name for look, name in usable if look.is_turned]
+            continue
+        found.tiny += [name] if look.side < min_side else []
+        found.blank += [name] if look.is_blank else []
     pairs = {"exact": _exact_pairs(looks), "near": _near_pairs(looks)}
     for kind, alike in pairs.items():
         for one, other in alike:
             place = "in_a_class"
-            if sides[one] != sides[other]:
+            if origins[one][0] != origins[other][0]:
                 place = "leaks"
-            elif classes[one] != classes[other]:
+            elif origins[one] != origins[other]:
                 place = "in_two_classes"
             listed = getattr(found, f"{kind}_{place}")
             listed.append((names[one], names[other]))
@@ -135,31 +130,6 @@ def _class_facts(images):
         "median": float(np.median(sizes)),
         "largest": int(sizes.max()),
         "classes_with_one_image": [images.class_names[i] for i in singles],
-    }
-
-
-def sampling_facts(
-    images: ImageSet, classes_per_batch: int, samples_per_class: int
-) -> dict[str, Any]:
-    """Returns how `class_balanced_batches` samples the training side.
-
-    In a cycle every class is drawn once, whatever its size, so an image of
-    the smallest class appears `oversampling` times as often as one of the
-    largest. `num_repeating_classes` have fewer images than
-    `samples_per_class`: one appears twice in a batch.
-    """
-    sizes = images.class_sizes
-    count = images.num_classes
-    steps = -(-count // classes_per_batch)
-    return {
-        "num_classes": count,
-        "is_possible": count >= classes_per_batch,
-        "classes_per_batch": classes_per_batch,
-        "samples_per_class": samples_per_class,
-        "steps_per_cycle": steps,
-        "images_per_cycle": steps * classes_per_batch * samples_per_class,
-        "num_repeating_classes": int((sizes < samples_per_class).sum()),
-        "oversampling": float(sizes.max() / sizes.min()),
     }
 
 
@@ -185,7 +155,6 @@ def look_at_file(path: str, max_pixels: int = MAX_PIXELS) -> Look:
             width, height = image.size
             if width * height > max_pixels:
                 return Look(digest, f"{width} x {height} pixels are too many")
-            is_turned = image.getexif().get(ORIENTATION_TAG, 1) not in (0, 1)
             # Of a JPEG an eighth of the size is decoded, which is faster.
             image.draft("RGB", (64, 64))
             shown = ImageOps.exif_transpose(image).convert("RGB")
@@ -194,34 +163,30 @@ def look_at_file(path: str, max_pixels: int = MAX_PIXELS) -> Look:
     # Pillow's decoders raise errors of many kinds on damaged files.
     except Exception as error:  # noqa: BLE001
         return Look(digest, f"cannot be decoded ({str(error)[:90]})")
-    return _look(digest, shown, (width, height), is_turned)
+    return _look(digest, shown, min(width, height))
 
 
 def _look_at_array(pixels):
     from PIL import Image
 
     digest = hashlib.sha256(pixels.tobytes()).hexdigest()
+    side = min(pixels.shape[:2])
     if pixels.dtype != "uint8" or pixels.shape[2] != 3:
-        return Look(digest, size=pixels.shape[1::-1])
-    return _look(digest, Image.fromarray(pixels), pixels.shape[1::-1], False)
+        return Look(digest, side=side)
+    return _look(digest, Image.fromarray(pixels), side)
 
 
-def _look(digest, image, size, is_turned):
+def _look(digest, image, side):
     from PIL import Image
 
     small = image.resize((32, 32), Image.Resampling.BOX)
     gray = np.asarray(small.convert("L"), "float32")
     if gray.std() < BLANK:
-        return Look(digest, None, size, is_turned, is_blank=True)
+        return Look(digest, None, side, is_blank=True)
     coarse = gray.reshape(8, 4, 8, 4).mean(axis=(1, 3)).reshape(-1)
     coarse -= coarse.mean()
-    return Look(
-        digest,
-        size=size,
-        is_turned=is_turned,
-        small=np.asarray(small).reshape(-1),
-        coarse=coarse / max(float(np.linalg.norm(coarse)), 1e-6),
-    )
+    coarse /= max(float(np.linalg.norm(coarse)), 1e-6)
+    return Look(digest, None, side, np.asarray(small).reshape(-1), coarse)
 
 
 def _exact_pairs(looks):

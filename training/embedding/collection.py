@@ -1,4 +1,4 @@
-"""A folder of embeddings: its plan, its shards, its manifest."""
+"""A folder of embeddings in Parquet: a plan, shards, and a manifest."""
 
 import hashlib
 import json
@@ -47,6 +47,29 @@ def begin(output: Path, plan: dict[str, Any]) -> list[int]:
     return [n for n in numbers if not (output / shard_name(n)).exists()]
 
 
+def write_shard(
+    path: Path, rows: list[dict], embeddings: np.ndarray, status: list[str]
+) -> None:
+    """Writes id, label, embedding and status, whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from keras_gsp.storage.whole import whole_file
+
+    is_ok = np.array([word == OK for word in status])
+    vectors = pa.FixedSizeListArray.from_arrays(
+        pa.array(np.where(is_ok[:, None], embeddings, 0).reshape(-1)),
+        embeddings.shape[1],
+        mask=pa.array(~is_ok),
+    )
+    texts = [[row[name] for row in rows] for name in ("id", "label")]
+    ids, labels = (pa.array(one, pa.string()) for one in texts)
+    columns = {"id": ids, "label": labels, "embedding": vectors}
+    columns["status"] = pa.array(status, pa.string())
+    with whole_file(path) as temporary:
+        pq.write_table(pa.table(columns), temporary)
+
+
 def finish(output: Path, plan: dict[str, Any]) -> dict[str, Any]:
     """Reads all shards and writes the manifest.
 
@@ -61,8 +84,7 @@ def finish(output: Path, plan: dict[str, Any]) -> dict[str, Any]:
         path = output / shard_name(number)
         found = pq.read_table(path, columns=["status"])["status"].to_pylist()
         statuses.update(found)
-        with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
         shards.append({"file": path.name, "rows": len(found), "sha256": digest})
     manifest = plan | {
         "num_images": sum(shard["rows"] for shard in shards),
@@ -82,7 +104,6 @@ def read_embeddings(
     Images that could not be read are left out. Raises `FileNotFoundError`
     without a finished collection in `output`.
     """
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     path = Path(output) / MANIFEST
@@ -92,8 +113,8 @@ def read_embeddings(
             f"{output}, without {MANIFEST}; run the same command again."
         )
     for shard in json.loads(path.read_text())["shards"]:
-        table = pq.read_table(path.with_name(shard["file"]))
-        table = table.filter(pc.equal(table["status"], OK))
+        file = path.with_name(shard["file"])
+        table = pq.read_table(file, filters=[("status", "==", OK)])
         if len(table):
             values = table["embedding"].combine_chunks().flatten().to_numpy()
             yield (

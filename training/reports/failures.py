@@ -10,48 +10,50 @@ from training.pictures.pooling_weights import (
     pooling_layer,
     pooling_weights,
 )
-from training.reports.searched import ScoredImages, Searched
+from training.reports.searched import Searched
 
 BATCH = 64
 """Pairs that are explained at once."""
 QUERIES = 8
 """Queries in each list."""
-SHOWN = 8
+FIRST = 3
+"""Good queries, and bad ones, that the page shows first."""
+SHOWN = 7
 """Neighbors beside each query."""
 EXPLAINED = 4
 """Nearest neighbors that are explained."""
 
 
-def query_lists(searched: dict[str, Searched]) -> list[dict[str, Any]]:
-    """Chooses the worst and the best queries, one of each class.
+def query_lists(shown: dict[str, Searched]) -> list[dict[str, Any]]:
+    """Chooses good and bad queries of the last search, one of each class.
 
-    Each further run also has the queries on which it gains and loses most
-    against the first. Returns dicts with `title` and `queries`, positions of
-    images.
+    An earlier search is the baseline: then there are lists of the queries that
+    gain and that lose most. Returns dicts with `title` and `parts`, pairs of a
+    heading and the positions of images.
     """
-    lists = []
-    first = next(iter(searched))
-    for name, one in searched.items():
-        scores, nearest = one.by_query["map_at_r"], one.distances[:, 0]
-        labels = one.images.labels
-        sizes = np.bincount(labels)[labels][: len(scores)]
-        of_run = f" of {name}" if len(searched) > 1 else ""
-        # Ties: the mistake with the nearest neighbor, the success in the
-        # largest class.
-        lists += [
-            (f"Worst{of_run}", one, np.lexsort((nearest, scores))),
-            (f"Best{of_run}", one, np.lexsort((-sizes, -scores))),
-        ]
-        if name != first:
-            gain = scores - searched[first].by_query["map_at_r"]
-            lists += [
-                (f"{name} ahead of {first}", one, np.argsort(-gain)),
-                (f"{first} ahead of {name}", one, np.argsort(gain)),
-            ]
-    return [
-        {"title": title, "queries": _one_of_each_class(one, order)}
-        for title, one, order in lists
+    *before, name = shown
+    one, labels = shown[name], shown[name].images.labels
+    scores = one.by_query["map_at_r"]
+    gains = np.bincount(labels)[labels][: len(scores)]
+    if before:
+        gains = scores - shown[before[0]].by_query["map_at_r"]
+    # Ties: the mistake with the nearest neighbor, the success that gains
+    # most, or is in the largest class.
+    worst = _one_of_each_class(one, np.lexsort((one.distances[:, 0], scores)))
+    best = _one_of_each_class(one, np.lexsort((-gains, -scores)))
+    bad = [query for query in worst if query not in best[:FIRST]][:FIRST]
+    lists = [
+        (
+            f"{FIRST} good, {FIRST} bad",
+            [("Found well", best[:FIRST]), ("Found badly", bad)],
+        ),
+        ("best", [("", best)]),
+        ("worst", [("", worst)]),
     ]
+    for title, order in (("gain", -gains), ("loss", gains)) if before else ():
+        most = _one_of_each_class(one, np.argsort(order))
+        lists.append((f"largest {title} over {before[0]}", [("", most)]))
+    return [{"title": title, "parts": parts} for title, parts in lists]
 
 
 def _one_of_each_class(one, order):
@@ -142,40 +144,28 @@ def _explain(searched, pairs, shown, largest):
                     )
 
 
-def confusion(searched: Searched) -> np.ndarray:
-    """Computes which classes the neighbors of each class belong to.
-
-    `(classes, classes)`; a row sums to 1, or to 0 without queries.
-    """
-    labels = searched.images.labels
-    size = searched.images.images.num_classes
-    counts = np.zeros((size, size))
-    queries = labels[: len(searched.neighbors)]
-    np.add.at(counts, (queries[:, None], labels[searched.neighbors]), 1)
-    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-
-
 def class_rows(searched: list[Searched]) -> list[dict[str, Any]]:
     """Computes the scores of each class that has queries.
 
-    Dicts with `name`, `images`, `scores` (for each run measure -> mean, None
-    without a positive) and `mistaken`, the class most often found in its
-    place by the first run and its share, or None.
+    Dicts with `name`, `images`, `scores` (for each search measure -> mean,
+    None without a positive) and `mistaken`, the class most often found in its
+    place by the last search and its share, or None.
     """
-    images: ScoredImages = searched[0].images
-    names = images.images.class_names
-    queries = images.labels[: images.num_queries]
-    others = confusion(searched[0])
-    np.fill_diagonal(others, 0)
+    last = searched[-1]
+    labels, images = last.images.labels, last.images.images
+    queries = labels[: last.images.num_queries]
     rows = []
     for label in np.unique(queries).tolist():
-        most = int(np.argmax(others[label]))
-        share = float(others[label, most])
-        mistaken = {"name": names[most], "share": share} if share else None
+        found = labels[last.neighbors[queries == label]].ravel()
+        counts = np.bincount(found[found != label], minlength=1)
+        mistaken = None
+        if counts.any():
+            name = images.class_names[int(np.argmax(counts))]
+            mistaken = {"name": name, "share": counts.max() / len(found)}
         rows.append(
             {
-                "name": names[label],
-                "images": int(images.images.class_sizes[label]),
+                "name": images.class_names[label],
+                "images": int(images.class_sizes[label]),
                 "scores": [_means(one, queries == label) for one in searched],
                 "mistaken": mistaken,
             }

@@ -5,6 +5,7 @@ It opens from disk and saves `decisions.csv`, which `gsp.data.image_folder`,
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,8 @@ class Review:
             "same_classes": [f"{i} = {j}" for i, j in found.same_classes],
         }
 
-    def write(self, path: Path, title: str) -> None:
-        """Writes the page."""
+    def write(self, path: Path, title: str, lines: Sequence[str] = ()) -> None:
+        """Writes the page; `lines` say what else was found."""
         found = self.found
         kinds = {
             "wrong_labels": self._wrong,
@@ -79,6 +80,7 @@ class Review:
             TEMPLATE,
             title=title,
             titles=TITLES,
+            lines=lines,
             cards=cards,
             counts={kind: len(getattr(found, kind)) for kind in kinds},
             classes=self.images.class_names,
@@ -88,6 +90,7 @@ class Review:
     def _wrong(self, item):
         other = str(self.found.suggested[item])
         card = self._outlier(item)
+        card["legend"] += f". Is it {other}?"
         card["pictures"] += self._of_class(other, item)
         relabel = self._choice("relabel", [item], "relabel as", other)
         card["choices"].insert(1, relabel)

@@ -1,14 +1,19 @@
-"""Tabulate scores with intervals, and paired differences of methods.
+"""Tabulate scores with intervals, and compare each method with its baseline.
 
-Runs that differ only in their seed are one method.
+Runs that differ only in their seed are one method. The baseline of a method
+is the same network with average pooling, where it is among the runs.
 """
 
+import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
 
-from training.reports.run_reading import ReadRun
+from training.reports.run_reading import ReadRun, changed_in_words
 from training.reports.searched import Searched
 
 MEASURES = {
@@ -16,14 +21,36 @@ MEASURES = {
     "precision_at_1": "P@1",
     "precision_at_r": "P@R",
 }
+SHARED = ("dataset", "data_dir", "backbone", "frozen", "loss", "steps")
+"""Settings that a method and its baseline have in common."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """Runs of one recipe; the name is that of the first run."""
+    """Runs of one recipe. The name is what their folders begin with."""
 
     name: str
     runs: tuple[ReadRun, ...]
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The settings of the first run."""
+        return self.runs[0].settings["recipe"]
+
+    @property
+    def averages(self) -> bool:
+        """Whether the network pools by averaging."""
+        return self.recipe.get("pooling", "gap") == "gap"
+
+    def searches(self, searched: dict[str, Searched]) -> list[Searched]:
+        """Those of its runs that could be searched."""
+        names = [run.name for run in self.runs]
+        return [searched[name] for name in names if name in searched]
+
+    def mean(self, measure: str) -> float | None:
+        """Mean over the runs of a score of `scores.json`."""
+        values = [written_score(run, measure) for run in self.runs]
+        return _mean_alone(values)["mean"]
 
 
 def methods_of(runs: list[ReadRun]) -> list[Method]:
@@ -31,110 +58,122 @@ def methods_of(runs: list[ReadRun]) -> list[Method]:
     groups: dict[str, list[ReadRun]] = {}
     for run in runs:
         groups.setdefault(run.settings_but_seed, []).append(run)
-    methods = []
+    methods: list[Method] = []
     for group in groups.values():
         group.sort(key=lambda run: run.settings["recipe"].get("seed", 0))
         name = group[0].name
         if len(group) > 1:
-            name = f"{name} and {len(group) - 1} more"
+            start = os.path.commonprefix([run.name for run in group])
+            start = re.sub(r"[-_,. ]+(seed[=-]?)?\d*$", "", start)
+            taken = [method.name for method in methods]
+            name = name if start in ("", *taken) else start
         methods.append(Method(name, tuple(group)))
     return methods
+
+
+def baselines(methods: Sequence[Method]) -> list[Method | None]:
+    """Chooses the method that each is compared with, or None.
+
+    It is the same network with average pooling and the fewest other
+    settings; methods that pool by averaging have none. Where no method has
+    one, all are compared with the first.
+    """
+    found = [_same_network(one, methods) for one in methods]
+    if any(found):
+        return found
+    return [None, *[methods[0]] * (len(methods) - 1)]
+
+
+def _same_network(method, methods):
+    def distance(other):
+        names = {*method.recipe, *other.recipe} - {"seed"}
+        return sum(method.recipe.get(n) != other.recipe.get(n) for n in names)
+
+    def is_same(other):
+        return all(method.recipe.get(n) == other.recipe.get(n) for n in SHARED)
+
+    others = [one for one in methods if one.averages and is_same(one)]
+    return None if method.averages else min(others, key=distance, default=None)
+
+
+def comparison_rows(
+    methods: list[Method], searched: dict[str, Searched], notes: list[str]
+) -> list[dict[str, Any]]:
+    """Returns one row for each method that is no baseline of another.
+
+    Dicts with `name`, `number`, `runs`, `words` (what differs from the
+    baseline), `own`, its means by measure, and, with a baseline that searched
+    the same images, `against`, `base` (its MAP@R) and `gains`, by measure
+    `mean`, `low` and `high`. The rows with a baseline come first.
+    """
+    rows = []
+    pairs = list(zip(methods, baselines(methods), strict=True))
+    for number, (method, base) in enumerate(pairs):
+        if any(other is method for _, other in pairs) and base is None:
+            continue
+        own = [cell["mean"] for cell in _test_cells(method, searched)]
+        row = {"name": method.name, "number": number, "words": ""}
+        row |= {"own": dict(zip(MEASURES, own, strict=True)), "gains": {}}
+        row |= {"runs": len(method.runs), "against": None, "base": None}
+        if base is not None:
+            row["words"] = changed_in_words(base.recipe, method.recipe)
+            row["gains"] = _gains(method, base, searched, notes)
+            if row["gains"]:
+                row["against"] = base.name
+                row["base"] = _test_cells(base, searched)[0]["mean"]
+        rows.append(row)
+    return sorted(rows, key=lambda row: not row["gains"])
+
+
+def _gains(method, base, searched, notes):
+    own, others = method.searches(searched), base.searches(searched)
+    # Fewer trainings of one are each compared with several of the other.
+    count = max(len(own), len(others)) if own and others else 0
+    pairs = list(islice(zip(cycle(own), cycle(others), strict=False), count))
+    if not all(_is_same_search(one, other) for one, other in pairs):
+        notes.append(
+            f"{method.name} and {base.name} are scored on different images, "
+            "so they are not compared query by query."
+        )
+        return {}
+    return {
+        measure: _interval(
+            [a.by_query[measure] - b.by_query[measure] for a, b in pairs],
+            [one for one, _ in pairs],
+        )
+        for measure in MEASURES
+        if pairs
+    }
 
 
 def score_rows(
     methods: list[Method], searched: dict[str, Searched]
 ) -> list[dict[str, Any]]:
-    """Returns one row for each method and side of its data set.
+    """Returns the test scores of each method that has any.
 
-    Test scores have a 95 % interval over classes and seeds for runs in
-    `searched`, which maps a run's name to its search. Validation scores are
-    the best of the learning curve. Rows are dicts with `method`, `number` (of
-    the method), `side`, `runs`, and `cells`: for each measure a dict of
-    `mean`, `low` and `high`, each perhaps None.
+    Dicts with `name`, `number`, `runs`, and `cells`: for each measure a dict
+    of `mean`, `low` and `high`, the 95 % interval over classes and seeds,
+    which is None without a search.
     """
     rows = []
     for number, method in enumerate(methods):
-        found = [searched[r.name] for r in method.runs if r.name in searched]
-        cells = _written_cells(method)
-        if found:
-            cells = [
-                _interval([one.by_query[measure] for one in found], found)
-                for measure in MEASURES
-            ]
-        best = [
-            max(run.history, key=lambda line: line.get("val_map_at_r", -1.0))
-            for run in method.runs
-            if run.history
-        ]
-        curves = [
-            _mean_alone([line.get(f"val_{measure}") for line in best])
-            for measure in MEASURES
-        ]
-        for side, count, of_side in (
-            ("test", len(found) or len(method.runs), cells),
-            *_sizes(method),
-            ("validation", len(best), curves),
-        ):
-            if any(cell["mean"] is not None for cell in of_side):
-                row = {"method": method.name, "number": number, "side": side}
-                rows.append(row | {"runs": count, "cells": of_side})
+        cells = _test_cells(method, searched)
+        if any(cell["mean"] is not None for cell in cells):
+            row = {"name": method.name, "number": number, "cells": cells}
+            rows.append(row | {"runs": len(method.runs)})
     return rows
 
 
-def _sizes(method):
-    """Yields side, runs and cells of cut embeddings, and beside a teacher."""
-    scores = method.runs[0].scores or {}
-    for name in scores:
-        size = name.removeprefix("map_at_r_")
-        if size != name:
-            cells = _written_cells(method, f"_{size}")
-            side = f"first {size}" if size.isdecimal() else size
-            yield f"test, {side}", len(method.runs), cells
-
-
-def _written_cells(method, ending=""):
-    """The means of `scores.json` of a method's runs."""
+def _test_cells(method, searched):
+    """Mean and interval of each measure; of `scores.json` without a search."""
+    found = method.searches(searched)
+    if not found:
+        means = [method.mean(measure) for measure in MEASURES]
+        return [{"mean": mean, "low": None, "high": None} for mean in means]
     return [
-        _mean_alone([written_score(run, m + ending) for run in method.runs])
-        for m in MEASURES
+        _interval([one.by_query[measure] for one in found], found)
+        for measure in MEASURES
     ]
-
-
-def difference_rows(
-    methods: list[Method], searched: dict[str, Searched], notes: list[str]
-) -> list[dict[str, Any]]:
-    """Compares each method with the first, query by query.
-
-    Methods that searched different images get a sentence in `notes` instead
-    of a row, a dict with `method`, `number`, `against`, `measure`, `runs`,
-    `mean`, `low` and `high`.
-    """
-    found = []
-    for number, method in enumerate(methods):
-        own = [searched[r.name] for r in method.runs if r.name in searched]
-        if own:
-            found.append((number, method.name, own))
-    rows = []
-    for number, name, own in found[1:]:
-        _, first, others = found[0]
-        pairs = list(zip(own, others, strict=False))
-        if not all(_is_same_search(one, other) for one, other in pairs):
-            notes.append(
-                f"{name} and {first} are scored on different images, so they "
-                "are not compared query by query."
-            )
-            continue
-        for measure, title in MEASURES.items():
-            gains = [
-                one.by_query[measure] - other.by_query[measure]
-                for one, other in pairs
-            ]
-            rows.append(
-                {"method": name, "number": number, "against": first}
-                | {"measure": title, "runs": len(pairs)}
-                | _interval(gains, [one for one, _ in pairs])
-            )
-    return rows
 
 
 def written_score(run: ReadRun, measure: str) -> float | None:
@@ -143,6 +182,20 @@ def written_score(run: ReadRun, measure: str) -> float | None:
     if isinstance(value, int | float) and np.isfinite(value):
         return float(value)
     return None
+
+
+def raw_score(run: ReadRun) -> float | None:
+    """Returns the MAP@R of the backbone's own features, None if unknown.
+
+    `raw` of `scores.json` is a number, or the scores by pooling with the name
+    of the best one as `best`.
+    """
+    found = (run.scores or {}).get("raw")
+    if isinstance(found, dict):
+        found = found.get(found.get("best"), found)
+    if isinstance(found, dict):
+        found = found.get("map_at_r")
+    return found if isinstance(found, int | float) else None
 
 
 def _interval(values, searched):

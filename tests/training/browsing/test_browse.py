@@ -219,6 +219,8 @@ def test_the_page_works_in_a_browser(served):
             driver.get(f"http://127.0.0.1:{listening.getsockname()[1]}/")
             first("#file").send_keys(str(served.images / served.search.ids[0]))
             wait(lambda: len(all_of(".neighbor:enabled")) == 12)
+            assert "this is the query" in first(".neighbor").text
+            assert not first(".legend").is_displayed()
             first("#overlay").send_keys(Keys.SPACE)
             wait(lambda: len(all_of("#found canvas")) == 13)
             browser.keep_screenshot(driver, "browse-light")
@@ -228,10 +230,12 @@ def test_the_page_works_in_a_browser(served):
             wait(lambda: len(all_of(".neighbor")) == 2)
             first("#threshold").send_keys("0.001")
             wait(lambda: "1 of them a match" in first("#status").text)
+            assert first(".verdict").text == "✓ in the gallery"
 
             first(".neighbor:enabled").send_keys(Keys.ENTER)
             assert first("#why").is_displayed()
-            assert len(all_of("#why canvas")) == 2
+            assert len(all_of("#why .pair canvas")) == 2
+            assert len(all_of("#why .patch")) == 2 * 5  # prototypes
             browser.use_colors(driver, "dark")
             browser.keep_screenshot(driver, "browse-why-dark")
             first("#why").send_keys(Keys.ESCAPE)

@@ -1,6 +1,7 @@
 """The doctor finds every problem of a folder."""
 
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ from PIL import Image
 from keras_gsp.data import ImageSet
 from training import doctor, train
 from training.datasets.image_set import RetrievalSplits
-from training.datasets.inspection import inspect, sampling_facts
-from training.datasets.own_images import folder_splits
+from training.datasets.inspection import inspect
+from training.datasets.own_images import csv_splits, folder_splits
 
 
 def picture(path, seed, size=(48, 40), **options):
@@ -38,7 +39,7 @@ def test_a_healthy_folder_has_nothing(folder):
     found = examined(folder)
     assert not found.has_leak
     for side in ("train", "test"):
-        facts = found.sides[side]
+        facts = found.splits[side]
         assert (facts["num_images"], facts["num_classes"]) == (6, 2)
     lists = [v for v in vars(found).values() if not isinstance(v, dict)]
     assert not any(lists)
@@ -66,7 +67,7 @@ def test_copies_are_found_where_they_are(folder, target, place, kind):
     others = [
         name
         for name, value in vars(found).items()
-        if value and name not in ("sides", f"{kind}_{place}")
+        if value and name not in ("splits", f"{kind}_{place}")
     ]
     assert not others
 
@@ -85,14 +86,10 @@ def test_unusable_files_are_named_with_the_reason(folder):
     (folder / "train/a/8.jpg").write_bytes(whole[: len(whole) // 2])
     picture(folder / "train/b/6.png", 70, size=(48, 8))
     Image.new("RGB", (40, 40), (9, 9, 9)).save(folder / "train/b/7.png")
-    exif = Image.Exif()
-    exif[274] = 6
-    picture(folder / "test/c/8.jpg", 71, exif=exif)
     found = examined(folder)
     assert list(found.unreadable) == ["train/a/7.jpg", "train/a/8.jpg"]
     assert found.tiny == ["train/b/6.png"]
     assert found.blank == ["train/b/7.png"]
-    assert found.turned == ["test/c/8.jpg"]
 
 
 def test_a_file_made_to_fill_the_memory_is_not_decoded(folder):
@@ -127,31 +124,32 @@ def test_images_in_memory_are_compared_too():
     assert found.exact_leaks == [("train image 1", "test image 2")]
 
 
-def test_the_sampler_repeats_small_classes():
-    labels = np.repeat([0, 1, 2], [1, 4, 8])
-    images = ImageSet(labels, ("a", "b", "c"), paths=["x"] * 13)
-    facts = sampling_facts(images, classes_per_batch=2, samples_per_class=4)
-    assert facts["is_possible"]
-    assert facts["steps_per_cycle"] == 2
-    assert facts["images_per_cycle"] == 16
-    assert facts["num_repeating_classes"] == 1
-    assert facts["oversampling"] == 8.0
-    assert not sampling_facts(images, 4, 4)["is_possible"]
+def test_a_copy_of_a_query_in_the_gallery_is_a_leak(folder, tmp_path):
+    files = sorted(folder.rglob("*.jpg"))
+    (folder / "test/d/8.jpg").write_bytes(files[0].read_bytes())
+    splits = ["query"] * 3 + ["gallery"] * 3 + ["train"] * 6
+    labels = [*"xxxxxx", *"aaabbb"]
+    rows = [*zip(files, labels, splits, strict=True)]
+    rows.append((folder / "test/d/8.jpg", "x", "gallery"))
+    lines = [",".join(map(str, row)) for row in rows]
+    table = tmp_path / "list.csv"
+    table.write_text("\n".join(["path,label,split", *lines]))
+    found = inspect(csv_splits(table))
+    assert [*found.splits] == ["train", "query", "gallery"]
+    assert found.exact_leaks == [("test/c/0.jpg", "test/d/8.jpg")]
+    assert not found.exact_in_a_class
 
 
 def test_the_command_ends_with_one_on_leakage_alone(folder, tmp_path, capsys):
     picture(folder / "train/b/3.jpg", 90)
-    arguments = ["--data-dir", str(folder), "--classes-per-batch", "2"]
+    arguments = ["--data-dir", str(folder)]
     doctor.main(arguments)
     printed = capsys.readouterr().out
     assert "train: 7 images of 2 classes, 3 to 4 a class" in printed
-    assert "2 class(es) have fewer than 4 images" not in printed
-    assert "1 class(es) have fewer than 4 images" in printed
     found, command, clutter = printed.rstrip().split("\n")[-3:]
     assert found == "no leakage"
     assert command == (
-        "Next: python -m training.train folder --data-dir "
-        f"{folder} --classes-per-batch 2"
+        f"Next: python -m training.train folder --data-dir {folder}"
     )
     options = clutter.partition(", add ")[2].split()
     _, parsed = train._parse([*command.split()[4:], *options])
@@ -172,13 +170,10 @@ def test_the_command_ends_with_one_on_leakage_alone(folder, tmp_path, capsys):
         doctor.main([*arguments, "--json", str(report)])
 
 
-def test_batches_have_the_classes_that_there_are(folder, capsys):
-    arguments = ["--data-dir", str(folder)]
-    doctor.main([*arguments, "--classes-per-batch", "8"])
-    printed = capsys.readouterr().out
-    assert "a batch of 8 classes is impossible with 2" in printed
-    assert "--classes-per-batch 2\n" in printed
-    doctor.main(arguments)
-    printed = capsys.readouterr().out
-    assert "sampler: every class once in 1 batches" in printed
-    assert f"training.train folder --data-dir {folder}\n" in printed
+def test_the_next_command_quotes_what_a_shell_would_read(tmp_path, capsys):
+    folder = tmp_path / "it's; rm -r x"
+    for number, name in enumerate(("a", "b")):
+        picture(folder / name / "<b>.jpg", number)
+    doctor.main(["--data-dir", str(folder)])
+    line = capsys.readouterr().out.split("Next: ")[1].splitlines()[0]
+    assert shlex.split(line)[3:] == ["folder", "--data-dir", str(folder)]

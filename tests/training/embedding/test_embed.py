@@ -1,5 +1,6 @@
 """Bulk embedding: the same bytes from every engine, after any failure."""
 
+import contextlib
 import csv
 import json
 import os
@@ -15,7 +16,7 @@ import pytest
 
 from training import embed
 from training.embedding.collection import read_embeddings
-from training.embedding.sources import read_shard, shards_of
+from training.embedding.sources import content, listed
 
 pq = pytest.importorskip("pyarrow.parquet")
 NUM_IMAGES = 11
@@ -73,24 +74,6 @@ def csv_of(folder):
     return path
 
 
-def parquet_of(folder, path, is_struct):
-    import pyarrow as pa
-
-    files = sorted(folder.rglob("*.png"))
-    pictures = [image.read_bytes() for image in files]
-    if is_struct:
-        pictures = [{"bytes": one, "path": None} for one in pictures]
-    table = pa.table(
-        {
-            "id": [image.relative_to(folder).as_posix() for image in files],
-            "label": [image.parent.name for image in files],
-            "image": pictures,
-        }
-    )
-    pq.write_table(table, path, row_group_size=4)
-    return path
-
-
 def test_a_collection_has_a_row_for_each_image(
     encoder, images, tmp_path, capsys
 ):
@@ -128,40 +111,22 @@ def embedded_by_hand(encoder, path):
     return model(tf.cast(image[None], "float32"))[0].numpy()
 
 
-@pytest.mark.slow
-def test_csv_and_parquet_give_the_same_bytes_as_the_folder(
-    encoder, images, tmp_path
+def test_a_list_has_the_ids_of_the_folder_and_no_absolute_path(
+    images, tmp_path
 ):
-    run(encoder, images, tmp_path / "out")
-    expected = contents(tmp_path / "out")
-    sources = [csv_of(images)]
-    for is_struct in (False, True):
-        path = tmp_path / f"{is_struct}.parquet"
-        sources.append(parquet_of(images, path, is_struct))
-    for number, source in enumerate(sources):
-        run(encoder, source, tmp_path / str(number))
-        found = contents(tmp_path / str(number))
-        assert found.keys() == expected.keys()
-        for name in expected:
-            if name.endswith(".parquet"):
-                assert found[name] == expected[name], (source, name)
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_no_id_is_an_absolute_path(images, tmp_path, ending):
-    import pyarrow as pa
-
     files = sorted(images.rglob("*.png"))
+    assert [row["id"] for row in listed(csv_of(images))] == [
+        row["id"] for row in listed(images)
+    ]
     (tmp_path / "lists").mkdir()
     for place, where in (("lists/list", images), ("list", tmp_path)):
-        path = tmp_path / f"{place}.{ending}"
-        if ending == "csv":
-            path.write_text("\n".join(["path", *map(str, files)]))
-        else:
-            table = pa.table({"path": [str(file) for file in files]})
-            pq.write_table(table, path, row_group_size=5)
-        read = [read_shard(shard) for shard in shards_of(path, 4)]
-        ids = [id_ for rows in read for id_, _, content, _ in rows if content]
+        path = tmp_path / f"{place}.csv"
+        path.write_text("\n".join(["path", *map(str, files)]))
+        rows = listed(path)
+        assert [content(row) for row in rows] == [
+            (file.read_bytes(), None) for file in files
+        ]
+        ids = [row["id"] for row in rows]
         assert ids == [file.relative_to(where).as_posix() for file in files]
 
 
@@ -216,7 +181,7 @@ def test_bad_sources_outputs_and_engines_are_refused(
     monkeypatch.setitem(sys.modules, "ray", None)
     for source, target, options, message in (
         (tmp_path / "nothing", out, [], "does not exist"),
-        (encoder.parent, out, [], "which has none"),
+        (encoder.parent, out, [], "must hold images"),
         (header, out, [], "column path"),
         (twice, out, [], "'a.png' twice"),
         (images, images, [], "holds other files"),
@@ -270,37 +235,24 @@ def test_a_killed_ray_worker_changes_no_byte(encoder, images, tmp_path):
             for victim in victims:
                 os.kill(victim, 9)
                 killed.append(victim)
-        while _is_being_read(blocked):
+        while _readers(blocked) & {*killed}:
             time.sleep(0.1)
         with open(blocked, "wb") as pipe:
             pipe.write(whole)
 
     thread = threading.Thread(target=kill_and_feed, daemon=True)
     thread.start()
-    options = ["--engine=ray", "--workers=1"]
-    run(encoder, path, tmp_path / "ray", *options)
+    run(encoder, path, tmp_path / "ray", "--engine=ray", "--workers=1")
     thread.join(10)
     assert len(killed) == 1
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
-
-
-def _is_being_read(pipe):
-    """Whether any process, perhaps a dying one, still reads the pipe."""
-    try:
-        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
-    except OSError:
-        return False
-    return True
 
 
 def _readers(path):
     """Other processes that have a file open."""
     found = set()
     for link in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            target = os.readlink(link)
-        except OSError:
-            continue
-        if target == str(path) and link.parts[2] != str(os.getpid()):
-            found.add(int(link.parts[2]))
-    return found
+        with contextlib.suppress(OSError):
+            if os.readlink(link) == str(path):
+                found.add(int(link.parts[2]))
+    return found - {os.getpid()}

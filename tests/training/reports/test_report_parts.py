@@ -10,7 +10,9 @@ from training.pictures.encoding import decoded_image, encoded_image
 from training.pictures.palette import picture
 from training.report import embedding_map
 from training.reports import failures, score_table
+from training.reports.run_reading import changed_in_words, settings_tables
 from training.reports.searched import Searched
+from training.reports.verdict import verdict
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
@@ -46,11 +48,6 @@ ONE = searched(
 )
 
 
-def test_confusion_counts_the_neighbors_of_each_class():
-    expected = [[0.5, 0.5, 0], [0.25, 0.5, 0.25], [0, 0.75, 0.25]]
-    np.testing.assert_allclose(failures.confusion(ONE), expected)
-
-
 def test_a_class_has_its_mean_and_most_confused_class():
     rows = failures.class_rows([ONE])
     assert [row["name"] for row in rows] == ["a", "b", "c"]
@@ -60,60 +57,106 @@ def test_a_class_has_its_mean_and_most_confused_class():
 
 
 def test_lists_have_one_query_of_each_class():
-    lists = {
-        one["title"]: one["queries"]
-        for one in failures.query_lists({"x": ONE, "y": ONE})
-    }
-    assert lists["Worst of x"] == [5, 2, 0]
-    assert lists["Best of x"] == [3, 0, 4]
-    assert set(lists) == {
-        *("Worst of x", "Best of x", "Worst of y", "Best of y"),
-        *("y ahead of x", "x ahead of y"),
-    }
-
-
-def run(name, seed=0, values=(0.2, 0.4, 0.3), **recipe):
-    history = [
-        {"step": i, "val_map_at_r": value, "val_precision_at_1": 2 * value}
-        for i, value in enumerate(values)
+    first, best, worst = failures.query_lists({"x": ONE})
+    assert best["parts"] == [("", [3, 0, 4])]
+    assert worst["parts"] == [("", [5, 2, 0])]
+    # With three classes all are found well; none is shown twice.
+    assert first["parts"] == [
+        ("Found well", [3, 0, 4]),
+        ("Found badly", [5, 2]),
     ]
-    settings = {"recipe": recipe | {"seed": seed}}
+    better = searched(ONE.neighbors, [0.5, 0.5, 0.4, 0.5, 0.5, 0.3])
+    *_, gain, loss = failures.query_lists({"x": ONE, "y": better})
+    assert gain["title"] == "largest gain over x"
+    assert gain["parts"][0][1][0] == 5 and loss["parts"][0][1][0] == 3
+
+
+def run(name, seed=0, scores=None, **recipe):
     return SimpleNamespace(
         name=name,
-        settings=settings,
+        settings={"recipe": recipe | {"seed": seed}},
         settings_but_seed=str(recipe),
-        history=history,
-        scores={"map_at_r": 0.25, "map_at_r_4": 0.2, "map_at_r_teacher": 0.3},
+        scores={"map_at_r": 0.25} | (scores or {}),
     )
 
 
-def test_the_validation_score_is_the_maximum_of_the_curve():
-    runs = [run("a", 1), run("b", 0, [0.1, 0.2])]
+def test_runs_of_several_seeds_are_one_method():
+    runs = [run("a-12", 1), run("a-11", 0, scores={"map_at_r": 0.35})]
     methods = score_table.methods_of(runs)
-    assert [method.name for method in methods] == ["b and 1 more"]
-    test, *cut, validation = score_table.score_rows(methods, {})
-    assert (test["side"], validation["side"]) == ("test", "validation")
-    assert [row["side"] for row in cut] == ["test, first 4", "test, teacher"]
-    assert test["cells"][0] == {"mean": 0.25, "low": None, "high": None}
-    means = [cell["mean"] for cell in validation["cells"]]
-    assert means == [pytest.approx(0.3), pytest.approx(0.6), None]
+    assert [method.name for method in methods] == ["a"]
+    (row,) = score_table.score_rows(methods, {})
+    assert row["runs"] == 2 and row["cells"][1]["mean"] is None
+    assert row["cells"][0] == {"mean": 0.3, "low": None, "high": None}
+
+
+def test_a_run_is_compared_with_its_own_network_with_average_pooling():
+    facts = {
+        "untrained": {"steps": 0, "frozen": "all"},
+        "frozen-gap": {"steps": 8, "frozen": "all"},
+        "tuned-gap": {"steps": 8, "frozen": "none"},
+        "frozen-gsp": {"steps": 8, "frozen": "all", "pooling": "gsp"},
+        "tuned-gsp": {"steps": 8, "frozen": "none", "pooling": "gsp"},
+        "other-loss": {"steps": 8, "loss": "ms", "pooling": "gsp"},
+    }
+    methods = score_table.methods_of([run(n, **r) for n, r in facts.items()])
+    found = score_table.baselines(methods)
+    names = [one and one.name for one in found]
+    assert names == [None, None, None, "frozen-gap", "tuned-gap", None]
+    found = score_table.baselines(methods[-2:])
+    assert found == [None, methods[-2]]
 
 
 def test_differences_need_the_same_queries():
     better = searched(ONE.neighbors, ONE.by_query["map_at_r"] + 0.1)
     methods = score_table.methods_of([run("a"), run("b", pooling="gsp")])
     notes = []
-    rows = score_table.difference_rows(methods, {"a": ONE, "b": better}, notes)
-    assert [row["measure"] for row in rows] == ["MAP@R", "P@1", "P@R"]
-    for row in rows:
-        assert (row["method"], row["against"]) == ("b", "a")
-        assert row["mean"] == pytest.approx(0.1)
-        assert row["low"] <= 0.1 + 1e-6 and row["high"] >= 0.1 - 1e-6
+    rows = score_table.comparison_rows(methods, {"a": ONE, "b": better}, notes)
+    assert [row["name"] for row in rows] == ["b"]
+    assert rows[0]["words"] == "pooling gsp" and rows[0]["against"] == "a"
+    assert rows[0]["base"] == pytest.approx(0.25 / 0.6, abs=1e-6)
+    assert set(rows[0]["gains"]) == {*score_table.MEASURES}
+    for gain in rows[0]["gains"].values():
+        assert gain["mean"] == pytest.approx(0.1)
+        assert gain["low"] <= 0.1 + 1e-6 and gain["high"] >= 0.1 - 1e-6
     other = searched(ONE.neighbors, [0.5] * 6, labels=(0, 1, 1, 1, 2, 2))
-    assert not score_table.difference_rows(
-        methods, {"a": ONE, "b": other}, notes
+    rows = score_table.comparison_rows(methods, {"a": ONE, "b": other}, notes)
+    assert rows[0]["gains"] == {} and "different images" in notes[0]
+
+
+def test_the_verdict_is_first_and_compares_with_the_raw_features():
+    def said(*runs):
+        methods = score_table.methods_of(list(runs))
+        rows = score_table.comparison_rows(methods, {}, [])
+        return verdict(methods, rows)
+
+    raw = {"raw": {"best": "gem", "gem": {"map_at_r": 0.3}}}
+    words = said(run("a", scores=raw, steps=5))
+    assert words == [
+        "Training did not help: the raw features reach a MAP@R of 30.0 %, "
+        "a 25.0 %."
+    ]
+    assert said(run("a", scores={"raw": 0.2}))[0].startswith("Training helped")
+    own = {"verdict": "raw features .3, this run .25: try LoRA"}
+    found = said(run("a", scores=own))
+    assert found == ["Raw features .3, this run .25: try LoRA."]
+    start = run("b", steps=0, scores={"map_at_r": 0.1})
+    assert (
+        "the raw features reach a MAP@R of 10.0 %"
+        in (said(start, run("a", steps=5, pooling="gsp"))[0])
     )
-    assert "different images" in notes[0]
+    assert said(run("a", scores={"map_at_r": None})) == [
+        "There are no test scores yet."
+    ]
+
+
+def test_settings_are_words():
+    one = {"loss_arguments": {"margin": 0.5}, "use_gpu": True, "size": [8, 4]}
+    other = one | {"loss_arguments": {"margin": 0.4}, "seed": 3}
+    assert changed_in_words(one, other) == "loss arguments margin 0.4"
+    found = settings_tables([one | {"seed": 1}, other])
+    assert found["names"] == ["loss arguments"]
+    assert found["rows"] == [["margin 0.5"], ["margin 0.4"]]
+    assert found["shared"] == [("use gpu", "yes"), ("size", "8, 4")]
 
 
 def test_a_failed_drawing_writes_no_file(tmp_path):

@@ -10,6 +10,9 @@ from PIL import Image
 from tests.training import headless_browser as browser
 from training import doctor
 
+# A name that a shell or a page must not read as its own.
+BAD = "blue/it's <b>.png"
+
 
 @pytest.fixture
 def colors(tmp_path):
@@ -24,7 +27,9 @@ def colors(tmp_path):
         for number in range(8):
             file = tmp_path / "photos" / name / f"{number}.png"
             file.parent.mkdir(parents=True, exist_ok=True)
-            own = tones[0] if (name, number) == ("blue", 3) else tone
+            own = tone
+            if (name, number) == ("blue", 3):
+                own, file = tones[0], tmp_path / "photos" / BAD
             pixels = np.asarray(own) + rng.integers(-20, 20, (24, 24, 3))
             Image.fromarray(pixels.astype("uint8")).save(file)
     backbone = keras.Sequential(
@@ -42,7 +47,7 @@ def colors(tmp_path):
 
 def options(folder):
     return [
-        *("--data-dir", str(folder / "photos"), "--classes-per-batch", "2"),
+        *("--data-dir", str(folder / "photos")),
         *("--encoder", str(folder / "encoder.keras")),
         *("--review", str(folder / "review.html")),
     ]
@@ -51,12 +56,15 @@ def options(folder):
 def test_a_wrong_label_is_on_the_page_and_in_the_list(colors, capsys):
     doctor.main([*options(colors), "--json", str(colors / "found.json")])
     printed = capsys.readouterr().out
-    assert "1 of wrong labels, suspected\n    blue/3.png: red?" in printed
+    assert f"1 of wrong labels, suspected\n    {BAD}: red?" in printed
     assert "save decisions.csv, then give this command" in printed
     found = json.loads((colors / "found.json").read_text())
-    assert found["suspects"]["wrong_labels"] == ["blue/3.png: red?"]
+    assert found["suspects"]["wrong_labels"] == [f"{BAD}: red?"]
     page = (colors / "review.html").read_text()
-    assert "blue/3.png is labeled blue" in page and "sun <1>" not in page
+    escaped = "blue/<wbr>it&#39;s &lt;b&gt;.png"
+    assert f"{escaped} is labeled blue. Is it red?" in page
+    assert "<b>" not in page
+    assert "no leakage" in page and "sun <1>" not in page
     assert "http" not in page.replace("http-equiv", "")
     with pytest.raises(SystemExit, match="`review` must be new"):
         doctor.main(options(colors))
@@ -64,7 +72,7 @@ def test_a_wrong_label_is_on_the_page_and_in_the_list(colors, capsys):
 
 def test_decisions_heal_the_collection(colors, capsys):
     decisions = colors / "decisions.csv"
-    decisions.write_text("path,decision,label\nblue/3.png,relabel,red\n")
+    decisions.write_text(f"path,decision,label\n{BAD},relabel,red\n")
     doctor.main([*options(colors), "--decisions", str(decisions)])
     printed = capsys.readouterr().out
     assert "of wrong labels" not in printed and "7 to 9 a class" in printed
@@ -83,7 +91,7 @@ def test_embeddings_take_the_place_of_an_encoder(colors, capsys):
     given = options(colors)
     given[place : place + 2] = ["--embeddings", str(output)]
     doctor.main(given)
-    assert "blue/3.png: red?" in capsys.readouterr().out
+    assert f"{BAD}: red?" in capsys.readouterr().out
 
 
 def test_the_page_saves_a_list_in_a_browser(colors):
@@ -92,8 +100,11 @@ def test_the_page_saves_a_list_in_a_browser(colors):
         driver.get((colors / "review.html").as_uri())
         first, _, _ = browser.finders(driver)
         first("input[value=relabel]").click()
+        browser.keep_screenshot(driver, "review")
+        field = first("label.check input[type=search]")
+        assert field.size["width"] > 150
         assert "1 to relabel" in first("#status").text
         saved = driver.execute_script("return page.decisions()")
-        assert '"blue/3.png","relabel","red"' in saved
+        assert f'"{BAD}","relabel","red"' in saved
         browser.check_phone(driver, "review-phone")
         assert not browser.complaints(driver)

@@ -16,6 +16,12 @@ const page = (() => {
     element.append(...children.filter((child) => child !== null));
     return element;
   }
+  // Lines break in names only after their signs.
+  const breakable = (text) => text.split(/(?<=[-_,=/])(?=\S)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
+  // Images of few pixels are drawn sharp. Load events do not bubble.
+  document.addEventListener("load", ({ target }) => {
+    if (target.tagName === "IMG" && target.naturalWidth < 80) target.classList.add("small");
+  }, true);
   function say(words) {
     find("said").textContent = "";
     setTimeout(() => { find("said").textContent = words; }, 30);
@@ -47,9 +53,10 @@ const page = (() => {
     const low = Math.floor(place);
     return VIRIDIS[low].map((from, i) => from + (place - low) * (VIRIDIS[low + 1][i] - from));
   }
+  const decoded = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
   function overlay(text, shape) {
     const [rows, columns] = shape;
-    const levels = Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
+    const levels = decoded(text);
     const canvas = make("canvas", { width: columns, height: rows, "aria-hidden": "true" });
     const context = canvas.getContext("2d");
     const pixels = context.createImageData(columns, rows);
@@ -64,6 +71,24 @@ const page = (() => {
   }
 
   /* ---- why two images are near ---- */
+  // The part of a picture, two cells wide, where a map is largest.
+  function patch(source, text, [rows, columns], words) {
+    const levels = decoded(text);
+    const cell = levels.indexOf(Math.max(...levels));
+    const canvas = make("canvas", { width: 48, height: 48, class: "patch", role: "img", "aria-label": words, title: words });
+    const image = new Image();
+    image.addEventListener("load", () => {
+      const part = (whole, count, at) => {
+        const side = Math.min(whole, 2 * whole / count);
+        return [Math.max(0, Math.min((at + .5) * whole / count - side / 2, whole - side)), side];
+      };
+      const [x, width] = part(image.width, columns, cell % columns);
+      const [y, height] = part(image.height, rows, Math.floor(cell / columns));
+      canvas.getContext("2d").drawImage(image, x, y, width, height, 0, 0, 48, 48);
+    });
+    image.src = source;
+    return canvas;
+  }
   function showWhy({ words, pictures, shape, similarity, weights, parts }) {
     const pair = make("div", { class: "pair" });
     const show = (maps) => pair.replaceChildren(...pictures.map(([source, caption], i) =>
@@ -72,7 +97,9 @@ const page = (() => {
           maps ? overlay(maps[i], shape) : null),
         make("figcaption", { class: "under" }, caption))));
     const choice = (caption, maps, checked = false) => make("label", { class: "check" },
-      make("input", { type: "radio", name: "part", checked, onchange: () => show(maps) }), ` ${caption}`);
+      make("input", { type: "radio", name: "part", checked, onchange: () => show(maps) }), ...[caption].flat());
+    const patches = ({ prototype, maps }) => pictures.map(([source], i) =>
+      patch(source, maps[i], shape, `prototype ${prototype}, its place in the ${i ? "neighbor" : "query"}`));
     const largest = Math.max(Math.abs(similarity), ...parts.map((part) => Math.abs(part.share)), 1e-9);
     const row = (label, share) => make("tr", {}, make("td", {}, label),
       make("td", { class: "n" }, share === null ? "" : share.toFixed(3)),
@@ -88,12 +115,12 @@ const page = (() => {
         make("div", {},
           make("table", { class: "shares", id: "t-shares" },
             make("caption", { class: "hidden" }, "What each prototype adds to the similarity"),
-            make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "over the images"),
+            make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "pooled here"),
               make("th", { scope: "col", class: "n" }, "adds"),
               make("th", { scope: "col" }, make("span", { class: "hidden" }, "as a bar")))),
             make("tbody", {},
-              row(choice("nothing", null), null), row(choice("all weights", weights, true), similarity),
-              ...parts.map((part) => row(choice(`prototype ${part.prototype}`, part.maps), part.share)),
+              row(choice("nothing", null), null), row(choice("everything", weights, true), similarity),
+              ...parts.map((part) => row(choice(patches(part), part.maps), part.share)),
               row("other prototypes", rest))),
           make("div", { class: "tools" }, make("button", { type: "button", "data-copy": "t-shares" }, "Copy as Markdown")))));
     find("why").showModal();
@@ -101,9 +128,9 @@ const page = (() => {
 
   /* ---- tables as Markdown ---- */
   function cellText(cell) {
-    const images = [...cell.querySelectorAll("img")];
+    const images = [...cell.querySelectorAll("img, canvas")];
     const text = cell.textContent.trim().replace(/\s+/g, " ").replaceAll("|", "\\|");
-    return text || images.map((image) => image.alt).join(", ");
+    return text || images.map((image) => image.alt || image.ariaLabel).join(", ");
   }
   function asMarkdown(table) {
     const rows = [...table.rows].filter((row) => !row.hidden)
@@ -137,5 +164,5 @@ const page = (() => {
   for (const query of ["(prefers-color-scheme: dark)", "(max-width: 700px)"]) {
     matchMedia(query).addEventListener("change", () => redraws.forEach((redraw) => redraw()));
   }
-  return { make, find, say, color, isDark, overlay, redraws, applyTheme, showWhy };
+  return { make, find, say, color, isDark, overlay, redraws, applyTheme, showWhy, breakable };
 })();

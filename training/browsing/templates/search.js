@@ -1,6 +1,7 @@
 "use strict";
 (() => {
-  const { make, find, overlay, applyTheme } = page;
+  const { make, find, overlay, applyTheme, breakable } = page;
+  const SAME = 1e-3; // Distance of an image to itself, with rounding.
   const mostExplained = Number(document.body.dataset.explained);
   const guarantee = JSON.parse(document.body.dataset.guarantee);
   let query = null; // { source, words, body or position }
@@ -10,6 +11,9 @@
   const status = (words, isError = false) => {
     find("status").textContent = words;
     find("status").classList.toggle("error", isError);
+    // A dialog is above the page: the error is shown in it too.
+    find("why-said").hidden = !isError;
+    find("why-said").textContent = isError ? words : "";
   };
   async function ask(path, settings, of) {
     const words = new URLSearchParams(settings);
@@ -64,7 +68,8 @@
       type: "button", title: `${one.label}, ${one.name}`, disabled: !why,
       class: `neighbor ${limit === null ? "plain" : isMatch ? "" : "wrong"}`,
       onclick: () => explain(one, why),
-    }, shown, make("span", { class: "under" }, one.label || one.name),
+    }, shown, make("span", { class: "under" }, ...breakable(one.label || one.name)),
+    one.distance < SAME ? make("span", { class: "under strong" }, "this is the query") : null,
     make("span", { class: "under quiet" }, one.distance.toFixed(3)));
   }
   // How many of the first neighbors hold the right class, among all classes.
@@ -80,8 +85,13 @@
     const matches = answer.neighbors.filter((one) => limit !== null && one.distance <= limit);
     const count = answer.neighbors.length;
     status(`${count} neighbor${count === 1 ? "" : "s"}${limit === null ? "" : `, ${matches.length} of them ${matches.length === 1 ? "a match" : "matches"}`}.${shortlist(answer.neighbors)}`);
+    const isKnown = matches.length > 0;
     find("found").replaceChildren(make("div", { class: "result" },
-      framed(query.source, `query: ${query.words}`, answer.explanation && answer.explanation.query, true),
+      make("div", { class: "asked" },
+        framed(query.source, `query: ${query.words}`, answer.explanation && answer.explanation.query, true),
+        make("span", { class: "under" }, ...breakable(`query: ${query.words}`)),
+        limit === null ? null : make("span", { class: `verdict ${isKnown ? "" : "wrong"}` },
+          isKnown ? "✓ in the gallery" : "✗ nothing near enough")),
       make("div", { class: "strip" }, ...answer.neighbors.map(neighbor))));
   }
   function explain(one, why) {

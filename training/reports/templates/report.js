@@ -1,13 +1,17 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const { make, find, say, color, isDark, overlay, redraws, applyTheme } = page;
+  const { make, find, say, color, isDark, overlay, redraws, applyTheme, breakable } = page;
 
   const className = (image) => data.classes[data.images[image][0]];
   const percent = (value) => (100 * value).toFixed(1);
 
-  const seriesColor = (number) => color(`--s${number % 6}`);
-  // The golden angle keeps the hues of neighboring classes apart.
+  // The golden angle keeps the hues of neighboring methods and classes apart.
+  const seriesColor = (number) => (data.methods.length <= 6 ? color(`--s${number}`)
+    : `hsl(${(number * 137.508) % 360} 65% ${isDark() ? 65 : 38}%)`);
+  redraws.push(() => document.querySelectorAll("[data-key]").forEach((one) => {
+    one.style.background = seriesColor(Number(one.dataset.key));
+  }));
   const classColor = (label) =>
     `hsl(${(label * 137.508) % 360} ${55 + (label % 3) * 15}% ${isDark() ? 55 + (label % 4) * 7 : 34 + (label % 4) * 7}%)`;
 
@@ -90,16 +94,15 @@
   function drawCurves() {
     const select = find("curve-measure");
     const measure = select.value;
-    const several = data.curves.length > 1;
     draw("c-curves", data.curves.filter((one) => one.values[measure]).map((one) => ({
       x: one.steps, y: one.values[measure], name: one.run, type: "scatter",
       mode: one.steps.length > 60 ? "lines" : "lines+markers",
-      line: { color: seriesColor(one.method), width: 2 },
-      hovertemplate: "step %{x}: %{y:.4f}",
+      line: { color: seriesColor(one.method), width: 2, dash: ["solid", "dash", "dot"][Math.floor(one.method / 6) % 3] },
+      hovertemplate: `${one.run.replaceAll("<", "&lt;")}<br>step %{x}: %{y:.4f}<extra></extra>`,
     })), {
-      showlegend: several, legend: { orientation: "h", y: 1.02, yanchor: "bottom" }, hovermode: "x unified",
+      showlegend: false, hovermode: "closest",
       xaxis: { title: { text: "training step" } },
-      yaxis: { title: { text: curveWords(measure) }, rangemode: "tozero" },
+      yaxis: { title: { text: curveWords(measure) } },
     });
   }
   function curveTable() {
@@ -127,50 +130,21 @@
     redraws.push(drawCurves);
     curveTable();
   } else {
-    find("curves").querySelectorAll(".tools, .chart, details").forEach((one) => one.remove());
+    find("curves").querySelectorAll(".tools, .chart, .keys, details").forEach((one) => one.remove());
     find("curves").append(make("p", {}, "There is no history yet."));
   }
 
-  /* ---- differences ---- */
-  if (find("c-differences")) {
-    const elements = [...find("t-differences").tBodies[0].rows];
-    const rows = elements.map((row) => [...row.cells].map((cell) => cell.textContent.trim()));
-    redraws.push(() => {
-      const most = innerWidth > 700 ? 30 : 10;
-      const names = rows.map((row) =>
-        `${row[0].length > most ? `${row[0].slice(0, most - 1)}…` : row[0]} · ${row[2]}`);
-      const colors = elements.map((row) => seriesColor(Number(row.dataset.number)));
-      const middle = rows.map((row) => parseFloat(row[3]));
-      const ends = rows.map((row) => row[4].split(" to ").map(parseFloat));
-      draw("c-differences", rows.map((_, i) => ({
-        x: [middle[i]], y: [i], name: names[i], type: "scatter", mode: "markers",
-        marker: { size: 11, color: colors[i] },
-        error_x: {
-          type: "data", symmetric: false, color: colors[i], thickness: 2,
-          array: [ends[i].length > 1 ? ends[i][1] - middle[i] : 0],
-          arrayminus: [ends[i].length > 1 ? middle[i] - ends[i][0] : 0],
-        },
-        hovertemplate: `${names[i]}: %{x:+.1f}<extra></extra>`,
-      })), {
-        xaxis: { title: { text: "percentage points" }, zeroline: true, zerolinewidth: 2, zerolinecolor: color("--quiet") },
-        yaxis: { autorange: "reversed", tickmode: "array", tickvals: rows.map((_, i) => i), ticktext: names },
-        showlegend: false,
-      });
-    });
-  }
   if (!data.points) { applyTheme(); return; }
-
-  /* ---- images ---- */
-  function frame(image, words, extra = null, own = false) {
-    return make("span", { class: own ? "frame own" : "frame" },
-      make("img", { src: data.pictures[image], alt: words }), extra);
-  }
 
   /* ---- queries ---- */
   const showsWeights = () => find("overlay").checked;
-  function weightsOf(search, image) {
+  // An image, and below it the same under its pooling weights.
+  function pictured(search, image, words, badge = null, own = false) {
+    const kind = own ? "frame own" : "frame";
+    const picture = (extra) => make("span", { class: kind },
+      make("img", { src: data.pictures[image], alt: words }), extra);
     const text = search.shape && search.weights[image];
-    return text && showsWeights() ? overlay(text, search.shape) : null;
+    return [picture(badge), text && showsWeights() ? picture(overlay(text, search.shape)) : null];
   }
   function neighborButton(run, query, rank) {
     const search = data.searches[run];
@@ -178,13 +152,13 @@
     const image = answer.neighbors[rank];
     const right = answer.right[rank];
     const words = `neighbor ${rank + 1}: ${className(image)}, ${right ? "right" : "another class"}, distance ${answer.distances[rank].toFixed(3)}`;
-    const shown = frame(image, words, weightsOf(search, image));
-    shown.append(make("span", { class: "badge", "aria-hidden": "true" }, right ? "✓" : "✗"));
+    const badge = make("span", { class: "badge", "aria-hidden": "true" }, right ? "✓" : "✗");
     const explained = answer.why && rank < answer.why.length;
     return make("button", {
       type: "button", class: right ? "neighbor" : "neighbor wrong", title: `${className(image)}, ${data.images[image][1]}`,
       disabled: !explained, onclick: () => explain(run, query, rank),
-    }, shown, make("span", { class: "under" }, className(image)),
+    }, ...pictured(search, image, words, badge),
+    make("span", { class: "under" }, ...breakable(className(image))),
     make("span", { class: "under quiet" }, answer.distances[rank].toFixed(3)));
   }
   function queryBlock(query) {
@@ -193,22 +167,24 @@
       const answer = search.queries[query];
       const score = answer.score === null ? "no positive" : `MAP@R ${percent(answer.score)} %`;
       return make("div", {},
-        make("div", { class: "of" }, data.runs.length > 1 ? `${name}: ${score}` : score),
+        make("div", { class: "of" }, ...breakable(data.runs.length > 1 ? `${name}: ${score}` : score)),
         make("div", { class: "strip" }, ...answer.neighbors.map((_, rank) => neighborButton(run, query, rank))));
     });
+    const last = data.searches[data.searches.length - 1];
     return make("article", { class: "query" },
       make("div", { class: "asked" },
-        frame(query, `query: ${className(query)}`, weightsOf(data.searches.find((one) => one.shape) || data.searches[0], query), true),
-        make("h3", {}, className(query))),
+        make("div", {}, ...pictured(last, query, `query: ${className(query)}`, null, true)),
+        make("h3", {}, ...breakable(`Query: ${className(query)}`))),
       make("div", { class: "answers" }, ...answers));
   }
   function drawQueries() {
     const list = data.lists[Number(find("query-list").value)];
-    find("query-rows").replaceChildren(...list.queries.map(queryBlock));
+    find("query-rows").replaceChildren(...list.parts.flatMap(([title, queries]) => [
+      title ? make("h3", {}, title) : "", ...queries.map(queryBlock),
+    ]));
   }
   const explainable = data.searches.some((search) => search.shape);
-  find("overlay").closest("label").hidden = !explainable;
-  find("overlay-legend").hidden = !explainable;
+  find("overlay-label").hidden = !explainable;
   find("how-to-explain").hidden = !explainable;
   find("overlay").addEventListener("change", drawQueries);
   find("query-list").addEventListener("change", drawQueries);
