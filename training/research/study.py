@@ -79,8 +79,10 @@ class Cell:
         seeds: range,
         num_folds: int = 0,
         is_searched: bool = True,
+        control: str = "",
     ) -> None:
         self.folder, self.recipe, self.seeds = folder, recipe, seeds
+        self.control = control
         self.is_searched = is_searched and recipe.steps > 0
         self.folds = [*range(num_folds)] if recipe.steps and num_folds else []
         self._trials = cache(self._made)
@@ -178,6 +180,9 @@ def run_study(command: StudyCommand) -> Path:
     The cell with the fewest finished runs goes first, so that a study that is
     stopped early has a table. Returns the study's folder.
     """
+    # It imports Keras: not for an error or --help.
+    from training.research.zero_shot_controls import controlled
+
     study = chosen_study(command)
     folder = command.runs / (command.name or command.study)
     cells = cells_of(study, folder, command.first_seed)
@@ -192,7 +197,8 @@ def run_study(command: StudyCommand) -> Path:
             read[key] = _read([c.recipe for c in cells], key)
         splits = _validated(trial.recipe, read[key], bool(cell.folds))
         try:
-            trial.train(splits, keep=bool(cell.folds))
+            with controlled(cell.control):
+                trial.train(splits, keep=bool(cell.folds))
             cell.score_together(trial, splits)
         except FileExistsError as error:
             # Another process trains the run, or has just finished it.
@@ -296,6 +302,7 @@ def cells_of(study: Study, folder: Path, first_seed: int = 0) -> list[Cell]:
             seeds,
             study.num_folds,
             (row, method) not in study.unsearched,
+            study.controls.get((row, method), ""),
         )
         for (row, method), recipe in study.cells.items()
     ]

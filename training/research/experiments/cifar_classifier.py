@@ -3,8 +3,9 @@
     python -m training.research.experiments.cifar_classifier --data-dir cifar10.zip
 
 Pretrains `picture-cnn` on single pictures of 32 pixels, as a classifier of all
-ten classes, for the study `cifar-collage`. Nine tenths of the images of each
-class are learned, the rest are scored. The weights are kept.
+ten classes, for the study `cifar-collage`. The folder `train` is learned, `test`
+is scored: collages take their pictures from `test`, up to 1,000 of a class. The
+weights are kept.
 """
 
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_gsp.data.archives import unpacked
 from training.datasets.collage import load_pictures
 from training.recipes.glyph_network import train_classifier
 from training.research.report import (
@@ -29,7 +31,7 @@ class Settings(CommandSettings):
     """The images, the length of training and the file to write."""
 
     data_dir: Path
-    """CIFAR-10 as an image folder, or its archive."""
+    """CIFAR-10 as folders `train/CLASS` and `test/CLASS`, or their archive."""
     weights: Path = Path("runs/cifar.weights.h5")
     """File of the pretrained network."""
     images_per_class: int | None = None
@@ -41,11 +43,11 @@ class Settings(CommandSettings):
 
 def measure(settings: Settings) -> dict:
     """Trains, keeps the weights, and scores images that were held out."""
-    images = load_pictures(settings.data_dir, SIDE, settings.images_per_class)
-    is_held_out = np.arange(len(images)) % 10 == 9
+    given = Path(settings.data_dir)
+    root = given if given.is_dir() else unpacked(given)
     train, test = (
-        images.subset(np.flatnonzero(chosen))
-        for chosen in (~is_held_out, is_held_out)
+        load_pictures(root / side, SIDE, settings.images_per_class)
+        for side in ("train", "test")
     )
     model = train_classifier("picture-cnn", train, settings.epochs)
     settings.weights.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from training.recipes.data import load_splits
 from training.research.experiments import adapt, cifar_classifier
 from training.research.pages import pages
 from training.research.report import Table, read_record, run_measurement
-from training.research.studies import CIFAR_COLLAGES
+from training.research.studies import base_of
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = """
@@ -67,7 +67,8 @@ def test_the_classifier_of_pictures_pretrains_the_network(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
-    layouts.folder(tmp_path / "images", list("abcd"), images=20)
+    for side in ("train", "test"):
+        layouts.folder(tmp_path / "images" / side, list("abcd"), images=2)
     path, weights = (
         tmp_path / "cifar_classifier.json",
         tmp_path / "x.weights.h5",
@@ -76,10 +77,10 @@ def test_the_classifier_of_pictures_pretrains_the_network(
     arguments += ["--data-dir", str(tmp_path / "images")]
     run_measurement(cifar_classifier, arguments)
     assert read_record(path)["results"]["held_out"] == 8
-    recipe = CIFAR_COLLAGES.with_(backbone_weights=str(weights))
+    plain = base_of("cifar-collages")
+    recipe = plain.with_(backbone_weights=str(weights))
     one, same, random = (
-        build_backbone(own, (64, 64, 3))
-        for own in (recipe, recipe, CIFAR_COLLAGES)
+        build_backbone(own, (64, 64, 3)) for own in (recipe, recipe, plain)
     )
     assert one.output_shape == (None, 16, 16, 64)
     images = np.full((1, 64, 64, 3), 90, "uint8")
