@@ -356,7 +356,8 @@ def _table_row(record, row):
         *[*gains, ""][:2],
         spread(together["map_at_r"], 100, 2) if together else "",
         spread(row["scores"]["precision_at_1"], 100, 1),
-        printed_number(record["dataset"], row["loss"], row["method"]),
+        # A study of another name has other images.
+        printed_number(record["study"], row["loss"], row["method"]),
         "; ".join(filter(None, activity)),
     ]
 
