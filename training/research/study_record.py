@@ -50,8 +50,7 @@ def study_record(folder: Path) -> dict[str, Any]:
     The folder has the study's name. Each of the record's `rows` is a cell:
     scores as mean and deviation over seeds, each the mean over the rates
     within 0.3 points of the best validation score; the curve over rates;
-    paired differences with 95 % intervals; activity of the method; the mean
-    validation curve.
+    paired differences with 95 % intervals; activity of the method.
     """
     name = folder.name
     study = STUDIES.get(name, Study(name))
@@ -179,7 +178,6 @@ def _row(folder, words, runs, queries):
         "models": len(runs),
         "steps": recipe.steps,
         "seconds": sum(h[-1].get("seconds", 0.0) for h in histories if h),
-        "embedding_size": recipe.embedding_size,
         "learning_rate": max(rates, key=rates.__getitem__)
         if recipe.steps
         else None,
@@ -192,7 +190,6 @@ def _row(folder, words, runs, queries):
         **({"together": over_runs(_means(together))} if together else {}),
         "activity": _activity(recipe, histories)
         | _on_letter(recipe, RunDirectory(trials[0].path)),
-        "curve": _curve(histories),
         "differences": {
             other: found
             for other in others
@@ -310,18 +307,6 @@ def cell_share(weights: np.ndarray, cells: np.ndarray, across: int) -> float:
     )
     is_own = across * row[:, None] + column == cells[:, None, None]
     return float(np.mean(np.sum(weights * is_own, axis=(1, 2))))
-
-
-def _curve(histories):
-    """Mean validation score at each evaluation that all runs reached."""
-    length = min(map(len, histories), default=0)
-    return {
-        "steps": [line["step"] for line in histories[0][:length]],
-        "val_map_at_r": [
-            float(np.mean([h[i]["val_map_at_r"] for h in histories]))
-            for i in range(length)
-        ],
-    }
 
 
 def study_table(record: Mapping[str, Any]) -> Table:

@@ -38,7 +38,6 @@ def row(method, mean, **differences):
         "models": 2,
         "steps": 20,
         "learning_rate": 0.001,
-        "embedding_size": 8,
         "scores": {
             "map_at_r": score,
             "precision_at_1": score,
