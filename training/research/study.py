@@ -180,14 +180,14 @@ def run_study(command: StudyCommand) -> Path:
     The cell with the fewest finished runs goes first, so that a study that is
     stopped early has a table. Returns the study's folder.
     """
-    # It imports Keras: not for an error or --help.
-    from training.research.zero_shot_controls import controlled
-
     study = chosen_study(command)
     folder = command.runs / (command.name or command.study)
     cells = cells_of(study, folder, command.first_seed)
     for cell in cells:
         check_sources(cell.recipe)
+    # It imports Keras: not for an error or --help.
+    from training.research.zero_shot_controls import controlled
+
     read: dict[Any, RetrievalSplits] = {}
     taken: set[Path] = set()
     while found := _next(cells, taken):
