@@ -210,7 +210,8 @@ class Comparison:
         stages = [{}, LOSSES[0]], LORA_RATES
         row = self._try("LoRA", tuned.with_(**LORA_RATES[0]), stages)
         tuned = (row.recipe if row else tuned).with_(lora_rank=None)
-        if row is None or row.gain(self.best)["high"] >= command.worth:
+        best = self.best
+        if row in (None, best) or row.gain(best)["high"] >= command.worth:
             self._try("fine-tuning", tuned, [TUNING_RATES])
         else:
             self.skipped["fine-tuning"] = "LoRA gains too little"

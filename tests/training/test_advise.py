@@ -1,6 +1,7 @@
 """Advice on a folder of images: what is tried, scored, said and refused."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -74,6 +75,42 @@ def test_a_step_must_gain_what_is_worth_it(rows, best, says):
     assert says in advise.verdict(rows, best, {})
     page = advise.page_of(advise.advice_of(tried))
     assert f"| **{best.name}** |" in page and page.count("**") == 2
+
+
+@pytest.mark.parametrize(
+    ("lora", "is_tried"),
+    [
+        (row("LoRA", 20, 31, 40, 52, 60, 69), True),  # the best so far
+        (row("LoRA", 40, 6, 60, 32, 80, 50), True),  # perhaps
+        (row("LoRA", 5, 14, 26, 35, 44, 56), False),
+        (None, True),  # not tried
+    ],
+)
+def test_fine_tuning_follows_where_lora_may_gain(lora, is_tried, monkeypatch):
+    tried = Comparison(AdviseCommand("photos"))
+    tried.rows = [RAW_ROW]
+    images = SimpleNamespace(images=np.zeros((1, 1, 1, 64)))
+    splits = SimpleNamespace(train=images)
+    names = []
+
+    def step(name, *_):
+        names.append(name)
+        found = {"head": SURE, "LoRA": lora}.get(name)
+        if found is not None:
+            tried.rows.append(found)
+        return found
+
+    raw = tried.command.features()[0]
+    monkeypatch.setattr(tried, "_try_raw", lambda recipes: raw)
+    monkeypatch.setattr(tried, "_splits", lambda *_: splits)
+    monkeypatch.setattr(tried, "_try", step)
+    monkeypatch.setattr(tried, "_add_folds", lambda: None)
+    monkeypatch.setattr(SURE, "recipe", advise._trained(raw, 8))
+    if lora is not None:
+        monkeypatch.setattr(lora, "recipe", advise._trained(raw, 8))
+    tried.run()
+    assert ("fine-tuning" in names) == is_tried
+    assert ("fine-tuning" in tried.skipped) != is_tried
 
 
 def test_a_step_that_diverges_at_every_rate_is_left_out(monkeypatch):
