@@ -201,13 +201,13 @@ class Comparison:
         flat = raw.with_(embedding_size=size, whitening="learned")
         self._try("whitening", flat)
         head = _trained(raw, command.head_steps)
-        stages = POOLINGS, LOSSES, HEAD_RATES
+        stages = [POOLINGS, LOSSES, HEAD_RATES]
         row = self._try("head", head.with_(**HEAD_RATES[0]), stages, HEAD_SHARE)
         tuned = _trained(row.recipe if row else head, command.tuning_steps)
         tuned = tuned.with_(cache_features=False, frozen="batch-norm")
         tuned = tuned.with_(augmentation="mlrc-area", lora_rank=8)
         # A head's best loss may be a poor one for all weights.
-        stages = [{}, LOSSES[0]], LORA_RATES
+        stages = [[{}, LOSSES[0]], LORA_RATES]
         row = self._try("LoRA", tuned.with_(**LORA_RATES[0]), stages)
         tuned = (row.recipe if row else tuned).with_(lora_rank=None)
         best = self.best
@@ -239,7 +239,8 @@ class Comparison:
         """
         deadline = self.start + 60 * share * self.command.minutes
         scores: dict[str, float] = {}
-        best, before = None, sum(self._seconds.values())
+        best: Any = None
+        before = sum(self._seconds.values())
         for stage in stages or [[{}]]:
             base = best or recipe
             for own in stage:

@@ -121,7 +121,8 @@ def _trials(path):
 def _rates(path):
     """Learning rate -> validation score of the first seed, mean over folds."""
     trials = [*_trials(path)]
-    first, found = min((seed for seed, *_ in trials), default=0), {}
+    first = min((seed for seed, *_ in trials), default=0)
+    found: dict[float, list[float]] = {}
     for seed, rate, _, trial in trials:
         if seed == first:
             found.setdefault(rate, []).append(trial.validation_score())
@@ -235,16 +236,14 @@ def _difference(folder, words, other, recipe, queries):
     shared = [run for run in ours if run in (theirs or {})]
     if not shared:
         return None
-    scores = [
+    own, base = (
         [one[run]["map_at_r"] for run in shared] for one in (ours, theirs)
-    ]
-    found = gsp.metrics.paired_difference(
-        *scores, [ours[run]["groups"] for run in shared]
     )
+    groups = [ours[run]["groups"] for run in shared]
+    found = gsp.metrics.paired_difference(own, base, groups)
     names = ("difference", "low", "high", "num_seeds")
-    gains = [
-        np.nanmean(a) - np.nanmean(b) for a, b in zip(*scores, strict=True)
-    ]
+    pairs = zip(own, base, strict=True)
+    gains = [np.nanmean(one) - np.nanmean(other) for one, other in pairs]
     return {name: found[name] for name in names} | _over_models(gains)
 
 

@@ -48,7 +48,7 @@ class SameHalfLoss(gsp.losses.ZeroShotLoss):
 class PooledSoftmaxLoss(gsp.losses.ZeroShotLoss):
     """A softmax of the pooled vector on all class embeddings."""
 
-    needs = ("pooled", "class_embeddings")
+    needs: Any = ("pooled", "class_embeddings")
 
     def training_loss(self, parts: Any) -> Any:
         """Returns the regularizer of a training step, a scalar."""

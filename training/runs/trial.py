@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -94,7 +95,7 @@ def query_scores(
     return {"labels": queries.labels} | {m: found[m] for m in MEASURES}
 
 
-def save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
     """Writes an npz file whole or not at all."""
     # The package imports Keras: not for an error or --help.
     from keras_gsp.storage.whole import whole_file
