@@ -28,7 +28,7 @@ def same_half_prediction(
     is_shared = first_half[:, None] == first_half[None, :]
     kernel = ops.matmul(histograms, ops.transpose(histograms))
     kernel = ops.where(is_shared, kernel, 0.0)
-    ridged = kernel + ridge * ops.eye(kernel.shape[0], dtype=kernel.dtype)
+    ridged = kernel + ridge * ops.eye(ops.shape(kernel)[0], dtype=kernel.dtype)
     return ops.matmul(kernel, solve_positive_definite(ridged, targets))
 
 
@@ -47,8 +47,6 @@ class SameHalfLoss(gsp.losses.ZeroShotLoss):
 
 class PooledSoftmaxLoss(gsp.losses.ZeroShotLoss):
     """A softmax of the pooled vector on all class embeddings."""
-
-    needs: Any = ("pooled", "class_embeddings")
 
     def training_loss(self, parts: Any) -> Any:
         """Returns the regularizer of a training step, a scalar."""
