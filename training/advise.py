@@ -1,21 +1,28 @@
 """Should I train at all? `python -m training.advise --data-dir my_images`.
 
-Tries steps of growing cost on a folder of images: raw features, whitening,
-heads on the frozen backbone, LoRA, fine-tuning. Each is scored on classes that
-it has not seen. A step whose first fold excludes a gain of `--worth` points
-ends there; where that is LoRA, fine-tuning is not tried. The time that is left
-goes to more training steps of the better of these two. A command that was
-stopped goes on when it is given again.
+Tries steps of growing cost on a folder of images: the backbone's raw features,
+whitening, heads on the frozen backbone, LoRA, fine-tuning. A third of the
+classes is held out; of the others, a quarter validates and chooses each step's
+pooling, loss and learning rate. Steps are compared on the held-out classes,
+image by image; when time is left, all of them on the next third, and the next.
+A step that would not end in time is not begun, and fine-tuning only follows
+where LoRA may gain `--worth` points. A stopped command goes on when it is given
+again.
 
-`--output` gets advice.md, advice.png and advice.json.
+`--output` gets advice.md and advice.json.
 """
 
+import hashlib
+import json
 import logging
 import shlex
-from collections.abc import Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
+
+import numpy as np
 
 from training.recipes.named import named
 from training.recipes.recipe import Recipe
@@ -23,8 +30,48 @@ from training.recipes.settings import positive
 from training.runs.command_line import run_command
 from training.runs.run_directory import write_json, write_text
 
+FOLDS, VALIDATION_FOLDS = 3, 4
+# With fewer, a fold has two classes to validate with.
+MIN_CLASSES = 12
 # MAP@R in % below which no step knows the images.
 TOO_LOW = 10.0
+POOLINGS: list[dict[str, Any]] = [
+    {"pooling": "gap"},
+    {"pooling": "gsp"},
+    {
+        "pooling": "gsp-affine",
+        "transport_ratio": 0.1,
+        "inverse_temperature": 80.0,
+    },
+    {"pooling": "delf"},
+]
+LOSSES: list[dict[str, Any]] = [
+    {"loss": "ms", "proxy_learning_rate_multiplier": 100.0},
+    # A head learns fast: 100 times its rate would throw proxies about.
+    {"loss": "proxy-anchor", "proxy_learning_rate_multiplier": 5.0},
+]
+# The first compares poolings and losses.
+HEAD_RATES, LORA_RATES, TUNING_RATES = (
+    [{"learning_rate": rate} for rate in rates]
+    for rates in ((3e-4, 3e-3, 3e-5), (1e-3, 1e-4), (1e-4, 1e-5))
+)
+EVALUATIONS = 4
+# Share of the time after which heads compare nothing more.
+HEAD_SHARE = 0.25
+# A training step costs about three passes through the backbone.
+PASSES = 3
+# Settings that images, or their features, depend on.
+OF_IMAGES = (
+    *("cache_features", "crop_size", "resize"),
+    *("backbone", "backbone_weights", "backbone_width"),
+)
+# How raw features are pooled: power of the mean, and the layer in Python.
+RAW: dict[str, tuple[float, str]] = {
+    "average": (1.0, "keras.layers.GlobalAveragePooling2D()"),
+    "GeM 3": (3.0, "gsp.layers.GeneralizedMeanPooling(3.0)"),
+    "GeM 5": (5.0, "gsp.layers.GeneralizedMeanPooling(5.0)"),
+    "maximum": (np.inf, "keras.layers.GlobalMaxPooling2D()"),
+}
 # Settings of the winner's command, but for `steps`: its recipe has more.
 CHOSEN = "backbone", "loss", "pooling"
 OPTIONS = (
@@ -44,7 +91,8 @@ class AdviseCommand:
     dataset: Literal["folder", "csv"] = "folder"
     """Layout of the data set, as for training.train."""
     minutes: Annotated[float, positive] = 10.0
-    """Minutes to spend; a step that would take longer is not begun."""
+    """Minutes to spend, the raw features' included; a step that would take
+    longer is not begun."""
     worth: Annotated[float, positive] = 1.0
     """Points of MAP@R, in %, that a more expensive step must gain."""
     backbones: tuple[str, ...] = ("mobilenet-v2",)
@@ -55,8 +103,7 @@ class AdviseCommand:
     head_steps: Annotated[int, positive] = 400
     """Training steps of a head."""
     tuning_steps: Annotated[int, positive] = 200
-    """Training steps of LoRA and of fine-tuning; the better one doubles them
-    while that gains and time is left."""
+    """Training steps of LoRA and of fine-tuning."""
     output: Path = Path("runs/advice")
     """Folder of the runs and of the result."""
 
@@ -85,6 +132,294 @@ class AdviseCommand:
         )
 
 
+@dataclass(eq=False)
+class Row:
+    """One way from images to embeddings, scored on the folds of all rows."""
+
+    name: str
+    recipe: Recipe
+    pooling: str = ""
+    """How raw features are pooled, a key of `RAW`; empty for other rows."""
+    scores: list[np.ndarray] = field(default_factory=list)
+    """MAP@R of each query, in %, for each fold."""
+    classes: list[np.ndarray] = field(default_factory=list)
+    """Classes of the queries, for each fold."""
+    seconds: float = 0.0
+    """Of all that was tried for it."""
+
+    @property
+    def map_at_r(self) -> float:
+        """Mean over queries with another image of their class, in %."""
+        return float(np.nanmean(np.concatenate(self.scores)))
+
+    def gain(self, base: "Row") -> dict[str, float]:
+        """Paired difference to another row in points, with 95 % interval."""
+        from keras_gsp.metrics import paired_difference
+
+        found = paired_difference(
+            np.concatenate(self.scores),
+            np.concatenate(base.scores),
+            np.concatenate(self.classes),
+        )
+        return {name: found[name] for name in ("difference", "low", "high")}
+
+
+class Comparison:
+    """Tries one step after another: `rows`, in order, and `skipped`."""
+
+    def __init__(self, command: AdviseCommand) -> None:
+        self.command = command
+        self.start = time.monotonic()
+        self.rows: list[Row] = []
+        self.skipped: dict[str, str] = {}
+        self._images: dict[tuple, Any] = {}
+        # Of each run, by the name of its folder.
+        self._seconds: dict[str, float] = {}
+        self._slowest_head = 0.0
+        self._milliseconds: dict[tuple, float] = {}
+
+    @property
+    def minutes(self) -> float:
+        """Minutes since the start."""
+        return (time.monotonic() - self.start) / 60
+
+    @property
+    def best(self) -> Row:
+        """The row to take: each gains `worth` points over all before it."""
+        best = self.rows[0]
+        for row in self.rows[1:]:
+            if row.gain(best)["difference"] >= self.command.worth:
+                best = row
+        return best
+
+    def run(self) -> None:
+        """Fills `rows`, on one fold, then on more while time is left."""
+        command = self.command
+        raw = self._try_raw(command.features())
+        channels = self._splits(raw, 0).train.images.shape[-1]
+        size = min(raw.embedding_size, channels)
+        flat = raw.with_(embedding_size=size, whitening="learned")
+        self._try("whitening", flat)
+        head = _trained(raw, command.head_steps)
+        stages = [POOLINGS, LOSSES, HEAD_RATES]
+        row = self._try("head", head.with_(**HEAD_RATES[0]), stages, HEAD_SHARE)
+        tuned = _trained(row.recipe if row else head, command.tuning_steps)
+        tuned = tuned.with_(cache_features=False, frozen="batch-norm")
+        tuned = tuned.with_(augmentation="mlrc-area", lora_rank=8)
+        # A head's best loss may be a poor one for all weights.
+        stages = [[{}, LOSSES[0]], LORA_RATES]
+        row = self._try("LoRA", tuned.with_(**LORA_RATES[0]), stages)
+        tuned = (row.recipe if row else tuned).with_(lora_rank=None)
+        best = self.best
+        if row in (None, best) or row.gain(best)["high"] >= command.worth:
+            self._try("fine-tuning", tuned, [TUNING_RATES])
+        else:
+            self.skipped["fine-tuning"] = "LoRA gains too little"
+        self._add_folds()
+
+    def _try_raw(self, recipes):
+        """The row of the backbone and pooling that are best on validation."""
+        start, found = time.monotonic(), {}
+        for number, recipe in enumerate(recipes):
+            images = self._splits(recipe, 0).validation
+            for name in RAW:
+                scores = _raw_scores(images, name)
+                found[number, name] = np.nanmean(scores)
+        number, name = max(found, key=found.__getitem__)
+        row = Row("raw features", recipes[number], name)
+        self._score(row, 0)
+        row.seconds = time.monotonic() - start
+        self.rows.append(row)
+        return row.recipe
+
+    def _try(self, name, recipe, stages=(), share=1.0):
+        """Adds a row; None if it is skipped, as `skipped` says why.
+
+        Each stage changes the best recipe so far; validation classes choose.
+        """
+        deadline = self.start + 60 * share * self.command.minutes
+        scores: dict[str, float] = {}
+        best: Any = None
+        before = sum(self._seconds.values())
+        for stage in stages or [[{}]]:
+            base = best or recipe
+            for own in stage:
+                one = base.with_(**own)
+                key = _name(one, 0)
+                last = deadline if best else self._end
+                left = last - time.monotonic()
+                if key in scores or left < 0 or left < self._cost(one):
+                    continue
+                scores[key] = self._validation_score(one) if stages else 0.0
+                if best is None or scores[key] > scores[_name(best, 0)]:
+                    best = one
+        if best is None:
+            self.skipped[name] = "not tried, no time"
+        elif np.isinf(scores[_name(best, 0)]):
+            self.skipped[name] = "diverged at every rate"
+        if name in self.skipped:
+            print(f"{name}: {self.skipped[name]}", flush=True)
+            return None
+        row = Row(name, best)
+        self._score(row, 0)
+        row.seconds = sum(self._seconds.values()) - before
+        self.rows.append(row)
+        print(f"{name}: MAP@R {row.map_at_r:.1f} %", flush=True)
+        return row
+
+    def _add_folds(self):
+        """Scores every row on further folds, or none of them."""
+        seconds = sum(
+            self._seconds[_name(row.recipe, 0)]
+            for row in self.rows
+            if not row.pooling
+        )
+        for fold in range(1, FOLDS):
+            if time.monotonic() + seconds > self._end:
+                return
+            for row in self.rows:
+                self._score(row, fold)
+
+    @property
+    def _end(self):
+        return self.start + 60 * self.command.minutes
+
+    def _score(self, row, fold):
+        """Adds the scores of a fold to a row."""
+        if row.pooling:
+            images = self._splits(row.recipe, fold).test
+            scores, labels = _raw_scores(images, row.pooling), images.labels
+        else:
+            found = self._run(row.recipe, fold).queries()
+            scores, labels = found["map_at_r"], found["labels"]
+        row.scores.append(100 * scores)
+        # A class is in one fold alone.
+        row.classes.append(labels + fold * 10**6)
+
+    def _validation_score(self, recipe):
+        try:
+            return self._run(recipe, 0).validation_score()
+        except ValueError as error:
+            # Embeddings, or their scores, of a training that diverged.
+            if "finite" not in str(error):
+                raise
+            return -np.inf
+
+    def _trial(self, recipe, fold):
+        from training.runs.trial import Trial
+
+        name = _name(recipe, fold)
+        count = self._splits(recipe, fold).train.num_classes
+        classes = min(recipe.classes_per_batch, count)
+        recipe = recipe.with_(classes_per_batch=classes)
+        return Trial(self.command.output / "runs" / name, recipe)
+
+    def _run(self, recipe, fold):
+        """Trains one run, or finds it finished."""
+        from training.recipes.data import check_classes
+
+        trial, splits = (
+            self._trial(recipe, fold),
+            self._splits(recipe, fold),
+        )
+        check_classes(trial.recipe, splits)
+        if not trial.is_finished:
+            trial.train(splits)
+        seconds = float(trial.queries()["seconds"])
+        self._seconds[trial.path.name] = seconds
+        if recipe.cache_features:
+            self._slowest_head = max(self._slowest_head, seconds)
+        return trial
+
+    def _splits(self, recipe, fold):
+        """The classes that train, validate and are held out."""
+        from training.datasets.image_set import RetrievalSplits
+        from training.recipes.data import read_recipe
+
+        key = tuple(getattr(recipe, name) for name in OF_IMAGES)
+        if key not in self._images:
+            self._images[key] = read_recipe(recipe).every_image()
+        images = self._images[key]
+        order = np.random.default_rng(0).permutation(images.num_classes)
+        folds = np.array_split(order, FOLDS)
+        rest = np.concatenate(folds[:fold] + folds[fold + 1 :])
+        return RetrievalSplits(
+            "images",
+            train=images.of_classes(rest),
+            test=images.of_classes(folds[fold]),
+        ).with_validation(VALIDATION_FOLDS, 0)
+
+    def _cost(self, recipe):
+        """Seconds that a run will take."""
+        if self._trial(recipe, 0).is_finished:
+            return 0.0
+        if recipe.cache_features:
+            return self._slowest_head
+        splits = self._splits(recipe, 0)
+        passes = PASSES * recipe.batch_size * recipe.steps
+        passes += len(splits.validation) * recipe.evaluations
+        passes += len(splits.test)
+        return passes * self._per_image(recipe) / 1000
+
+    def _per_image(self, recipe):
+        """Milliseconds of an image through the backbone, in a batch of 32."""
+        from keras_gsp.embeddings.processes import predictor
+        from training.recipes.backbone import build_backbone
+
+        key = tuple(getattr(recipe, name) for name in OF_IMAGES[1:])
+        if key not in self._milliseconds:
+            plain = recipe.with_(cache_features=False, lora_rank=None)
+            size = recipe.crop_size
+            predict = predictor(build_backbone(plain, (size, size, 3)))
+            images = np.zeros((32, size, size, 3), "uint8")
+            predict(images)
+            start = time.perf_counter()
+            predict(images)
+            seconds = time.perf_counter() - start
+            self._milliseconds[key] = 1000 * seconds / len(images)
+        return self._milliseconds[key]
+
+
+def _name(recipe, fold):
+    """The folder of a run, named after its recipe."""
+    content = json.dumps([recipe.settings, fold], default=str)
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+def _trained(recipe, steps):
+    """With this number of steps, or a few less that evaluations divide."""
+    interval = max(1, steps // EVALUATIONS)
+    return recipe.with_(
+        steps=steps - steps % interval, steps_per_evaluation=interval
+    )
+
+
+def _raw_scores(images, pooling):
+    """MAP@R of each image among the others, of pooled feature maps."""
+    from keras_gsp.metrics import retrieval_scores
+
+    power = RAW[pooling][0]
+    rows = []
+    for start in range(0, len(images), 256):
+        maps = images.images[start : start + 256].astype("float32")
+        maps = maps.reshape(len(maps), -1, maps.shape[-1])
+        largest = np.maximum(maps.max(1, keepdims=True), 1e-6)
+        if power == 1:
+            pooled = maps.mean(1)
+        elif np.isinf(power):
+            pooled = maps.max(1)
+        else:
+            # Relative to the largest: a fifth power may overflow.
+            shares = np.maximum(maps, 1e-6) / largest
+            pooled = (shares**power).mean(1) ** (1 / power) * largest[:, 0]
+        length = np.linalg.norm(pooled, axis=1, keepdims=True)
+        rows.append(pooled / np.maximum(length, 1e-12))
+    found = retrieval_scores(
+        np.concatenate(rows), images.labels, per_query=True
+    )
+    return np.asarray(found["per_query"]["map_at_r"])
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
     run_command("advise", __doc__, AdviseCommand, _advise, arguments)
@@ -95,10 +430,8 @@ def _advise(command):
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     from training.datasets.reading import READERS
     from training.recipes.data import check_sources
-    from training.runs.trial import MIN_CLASSES, Trial
 
-    features = command.features()
-    for recipe in features:
+    for recipe in command.features():
         check_sources(recipe)
     splits = READERS[command.dataset](command.data_dir)
     count = splits.train.num_classes + splits.test.num_classes
@@ -108,56 +441,45 @@ def _advise(command):
             "each third holds some out, and some of the others validate. "
             f"Received: {count} classes in {command.data_dir}."
         )
-    trial = Trial(
-        features,
-        command.output,
-        minutes=command.minutes,
-        worth=command.worth,
-        head_steps=command.head_steps,
-        tuning_steps=command.tuning_steps,
-    )
-    trial.run()
-    advice = advice_of(command, trial)
+    comparison = Comparison(command)
+    comparison.run()
+    advice = advice_of(comparison)
     write_json(command.output / "advice.json", advice)
-    draw(advice, command.output / "advice.png")
     page = page_of(advice)
     write_text(command.output / "advice.md", page)
-    print(f"\n{page}\n{command.output}/: advice.md, advice.png, advice.json")
+    print(f"\n{page}\n{command.output}/: advice.md, advice.json")
 
 
-def advice_of(command: AdviseCommand, trial: Any) -> dict:
-    """Returns everything that the command found out, for JSON."""
-    raw, best = trial.steps[0], trial.best
-    milliseconds = trial.milliseconds(best.recipe)
-    rows = [
-        {
-            "step": step.name,
-            "chosen": _chosen(step, raw),
-            "map_at_r": step.map_at_r,
-            "gain": step.gain(raw) if step is not raw else None,
-            "folds": len(step.scores),
-            "minutes": step.minutes,
-            "note": step.note,
-        }
-        for step in trial.steps
-    ]
+def advice_of(comparison: Comparison) -> dict[str, Any]:
+    """Returns everything that was found out, for JSON."""
+    command, rows, best = comparison.command, comparison.rows, comparison.best
     return {
-        "sentence": verdict(trial.steps, best, trial.skipped),
-        "command": shlex.join(training_command(command, best.recipe)),
-        "milliseconds": milliseconds,
-        "classes": sum(len({*labels}) for labels in raw.classes),
-        "images": sum(map(len, raw.classes)),
-        "worth": command.worth,
-        "rows": rows,
-        "skipped": trial.skipped,
-        "hints": trial.hints(),
+        "sentence": verdict(rows, best, comparison.skipped),
+        "command": _next_step(command, best),
+        "classes": sum(len({*labels}) for labels in rows[0].classes),
+        "images": sum(map(len, rows[0].classes)),
+        "folds": len(rows[0].scores),
+        "minutes": comparison.minutes,
+        "asked": command.minutes,
+        "rows": [
+            {
+                "step": row.name,
+                "chosen": _chosen(row),
+                "map_at_r": row.map_at_r,
+                "gain": row.gain(rows[0]) if row is not rows[0] else None,
+                "minutes": row.seconds / 60,
+                "recommended": row is best,
+            }
+            for row in rows
+        ],
+        "skipped": comparison.skipped,
     }
 
 
-def verdict(steps: list, best: Any, skipped: Iterable[str] = ()) -> str:
-    """Says what to do, of the scored steps (raw features first) the `best`."""
-    raw = steps[0]
-    highest = max(step.map_at_r for step in steps)
+def verdict(rows: Sequence[Row], best: Row, skipped: Mapping[str, str]) -> str:
+    """Says what to do, of the scored rows (raw features first) the `best`."""
+    raw = rows[0]
+    highest = max(row.map_at_r for row in rows)
     if highest < TOO_LOW:
         text = (
             f"Undecided: MAP@R is {highest:.1f} % at most, so these networks "
@@ -165,31 +487,24 @@ def verdict(steps: list, best: Any, skipped: Iterable[str] = ()) -> str:
             "for thousands of steps with --tuning-steps."
         )
     elif best is raw:
-        text = "Do not train: search with the raw features."
+        text = f"Do not train: search with the raw features ({raw.pooling})."
     else:
         what = "Whiten" if best.name == "whitening" else f"Train: {best.name}"
         text = (
             f"{what}, which gains {interval_text(best.gain(raw))} points of "
             "MAP@R over the raw features."
         )
-        cheaper = max(
-            steps[: steps.index(best)],
-            key=lambda step: step.gain(raw)["difference"],
-        )
+        before = rows[: list(rows).index(best)]
+        cheaper = max(before, key=lambda row: row.map_at_r)
         gain = best.gain(cheaper)
         if gain["low"] <= 0:
             text += (
                 " These images cannot tell it for sure from the cheaper "
                 f"{cheaper.name} ({interval_text(gain)})."
             )
-    rising = [step.name for step in steps if step.is_rising]
-    if rising:
-        text += (
-            f" Scores still rose at the end of: {', '.join(rising)}. More "
-            "training steps may gain more."
-        )
-    if skipped:
-        text += f" No time was left to try {' and '.join(skipped)}."
+    untried = [name for name, why in skipped.items() if "no time" in why]
+    if untried:
+        text += f" No time was left to try {' and '.join(untried)}."
     return text
 
 
@@ -216,78 +531,57 @@ def training_command(command: AdviseCommand, recipe: Recipe) -> list[str]:
     return words
 
 
-def page_of(advice: dict) -> str:
+def _next_step(command, row):
+    """The line to copy: a command, or the encoder of raw features."""
+    if not row.pooling:
+        return shlex.join(training_command(command, row.recipe))
+    return (
+        "encoder = gsp.models.build_encoder(backbone, embedding_size=None, "
+        f"pooling={RAW[row.pooling][1]})"
+    )
+
+
+def page_of(advice: Mapping[str, Any]) -> str:
     """Returns the advice as Markdown."""
     lines = ["# Should I train?", "", advice["sentence"], ""]
     lines += [
-        "| step | chosen | MAP@R % | gain over raw | folds | minutes |",
-        "| --- | --- | ---: | --- | ---: | ---: |",
+        "| step | chosen | MAP@R % | gain over raw | minutes |",
+        "| --- | --- | ---: | --- | ---: |",
     ]
     for row in advice["rows"]:
-        cells = [row["step"], row["chosen"], f"{row['map_at_r']:.1f}"]
         gain = interval_text(row["gain"]) if row["gain"] else ""
-        note = f" ({row['note']})" if row["note"] else ""
-        cells += [gain + note, str(row["folds"]), f"{row['minutes']:.1f}"]
+        name = f"**{row['step']}**" if row["recommended"] else row["step"]
+        cells = [name, row["chosen"], f"{row['map_at_r']:.1f}", gain]
+        cells.append(f"{row['minutes']:.1f}")
         lines.append(f"| {' | '.join(cells)} |")
-    lines += [
-        f"| {name} | not tried, no time: {minutes:.1f} min or more | | | 0 | |"
-        for name, minutes in advice["skipped"].items()
-    ]
+    lines += [f"| {n} | {why} | | | |" for n, why in advice["skipped"].items()]
+    thirds = {1: "a third", 2: "two thirds", 3: "all"}[advice["folds"]]
     lines += [
         "",
-        f"{advice['images']:,} images of {advice['classes']} classes, each "
-        "held out once. Gains are points of MAP@R, query by query, with 95 % "
-        f"intervals over classes. An image takes {advice['milliseconds']:.1f} "
-        "ms through the backbone.",
+        "Bold is what to take. All rows are scored on the same "
+        f"{advice['images']:,} images of {advice['classes']} classes, {thirds} "
+        "of the folder's, which no row was trained on. Gains are points of "
+        "MAP@R, image by image, with 95 % intervals over classes. It took "
+        f"{advice['minutes']:.1f} of {advice['asked']:g} minutes.",
         "",
-        "Train it to its end:",
+        "Next:",
         "",
         f"    {advice['command']}",
         "",
-        "What other images would change, estimated by leaving half out, or by "
-        "cutting to 70 % of the side:",
-        "",
     ]
-    lines += [
-        f"- {name}: {interval_text(gain)}"
-        for name, gain in advice["hints"].items()
-    ]
-    return "\n".join([*lines, "", "![Gain against minutes](advice.png)", ""])
+    return "\n".join(lines)
 
 
-def draw(advice: dict, path: Path) -> None:
-    """Draws the gain of each step against the minutes until then."""
-    from training.pictures.palette import BLUE, picture
-
-    with picture(path, figsize=(7, 4)) as axes:
-        axis, minutes = axes[0, 0], 0.0
-        for row in advice["rows"]:
-            minutes += row["minutes"]
-            gain = row["gain"] or {"difference": 0, "low": 0, "high": 0}
-            middle = gain["difference"]
-            ends = [[middle - gain["low"]], [gain["high"] - middle]]
-            axis.errorbar(minutes, middle, ends, fmt="o", color=BLUE, capsize=4)
-            axis.annotate(
-                row["step"],
-                (minutes, middle),
-                xytext=(8, 6),
-                textcoords="offset points",
-            )
-        axis.axhline(0, color="0.6", linewidth=1)
-        axis.margins(x=0.2)
-        axis.set_xlabel("minutes")
-        axis.set_ylabel("gain over raw features\n(points of MAP@R)")
-
-
-def _chosen(step, raw):
-    recipe = step.recipe
+def _chosen(row):
+    recipe = row.recipe
+    if row.pooling:
+        return f"{recipe.backbone}, {row.pooling}"
     if not recipe.steps:
-        words = [recipe.backbone, f"width {recipe.backbone_width:g}"]
-        return ", ".join(words if step is raw else [recipe.whitening])
+        return f"{recipe.whitening}, {recipe.embedding_size} numbers"
     return f"{recipe.loss}, {recipe.pooling}, rate {recipe.learning_rate:g}"
 
 
-def interval_text(gain: dict) -> str:
+def interval_text(gain: Mapping[str, float]) -> str:
     """Formats a gain in points, `+1.3 [+0.5, +2.0]`."""
     return "{difference:+.1f} [{low:+.1f}, {high:+.1f}]".format(**gain)
 

@@ -1,18 +1,17 @@
 """Advice on a folder of images: what is tried, scored, said and refused."""
 
 import json
-from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import keras_gsp as gsp
 from tests.training.datasets import layouts
 from training import advise, train
+from training.advise import RAW, AdviseCommand, Comparison, Row
 from training.recipes.glyph_network import glyph_network
 from training.recipes.recipe import Recipe
-from training.research.experiments import advice as evidence
-from training.runs import trial
-from training.runs.trial import FOLDS, Step
 
 SIZE = 24
 
@@ -39,101 +38,111 @@ def command(folder, weights, num_classes=12, **own):
     return [str(part) for pair in options.items() for part in pair]
 
 
-def step(name, *scores):
-    """A step with these scores of classes of two queries, in one fold."""
-    return Step(
+def row(name, *scores, pooling=""):
+    """A row with these scores of classes of two queries, in one fold."""
+    return Row(
         name,
         Recipe(),
+        pooling,
         [np.repeat(np.array(scores, float), 2)],
         [np.repeat(np.arange(len(scores)), 2)],
     )
 
 
-RAW = step("raw features", 10, 20, 30, 40, 50, 60)
-SURE = step("head", 15, 26, 34, 45, 56, 64)
-UNSURE = step("LoRA", 40, 6, 60, 32, 80, 50)
-RISING = replace(step("LoRA", 16, 26, 33, 46, 54, 67), is_rising=True)
-WORSE = step("head", 5, 14, 26, 35, 44, 56)
-LOW = step("raw features", 1, 2, 3, 4, 5, 6)
+RAW_ROW = row("raw features", 10, 20, 30, 40, 50, 60, pooling="GeM 3")
+SURE = row("head", 15, 26, 34, 45, 56, 64)
+UNSURE = row("LoRA", 40, 6, 60, 32, 80, 50)
+LEVEL = row("LoRA", 15, 26, 33, 46, 54, 67)
+WORSE = row("head", 5, 14, 26, 35, 44, 56)
+LOW = row("raw features", 1, 2, 3, 4, 5, 6, pooling="average")
 
 
 @pytest.mark.parametrize(
-    ("steps", "best", "says"),
+    ("rows", "best", "says"),
     [
-        ([RAW, WORSE], RAW, "Do not train"),
-        ([RAW, SURE], SURE, "Train: head"),
-        ([RAW, SURE, UNSURE], UNSURE, "cannot tell it for sure from the cheap"),
-        ([RAW, SURE, RISING], RISING, "Scores still rose at the end of: LoRA"),
-        ([RAW, SURE, replace(RISING, is_rising=False)], SURE, "Train: head"),
+        ([RAW_ROW, WORSE], RAW_ROW, "Do not train: search with the raw featu"),
+        ([RAW_ROW, SURE], SURE, "Train: head, which gains +5.0 ["),
+        ([RAW_ROW, SURE, UNSURE], UNSURE, "cannot tell it for sure from the c"),
+        ([RAW_ROW, SURE, LEVEL], SURE, "Train: head"),
         ([LOW], LOW, "Undecided: MAP@R is 3.5 % at most"),
     ],
-    ids=["worse", "sure", "unsure", "rising", "level", "low"],
+    ids=["worse", "sure", "unsure", "level", "low"],
 )
-def test_a_step_must_gain_what_is_worth_it_or_rise(steps, best, says, tmp_path):
-    sizes = {"head_steps": 4, "tuning_steps": 4}
-    tried = trial.Trial([], tmp_path, minutes=1.0, worth=1.0, **sizes)
-    tried.steps = steps
+def test_a_step_must_gain_what_is_worth_it(rows, best, says):
+    tried = Comparison(AdviseCommand("photos"))
+    tried.rows = rows
     assert tried.best is best
-    assert says in advise.verdict(steps, best)
+    assert says in advise.verdict(rows, best, {})
+    page = advise.page_of(advise.advice_of(tried))
+    assert f"| **{best.name}** |" in page and page.count("**") == 2
 
 
 @pytest.mark.parametrize(
-    ("scores", "longest", "steps", "rises"),
+    ("lora", "is_tried"),
     [
-        ({8: 0.30, 16: 0.36, 32: 0.365}, np.inf, 32, False),
-        ({8: 0.30, 16: 0.36, 32: 0.34}, np.inf, 16, False),
-        ({8: 0.30, 16: 0.36, 32: 0.50}, 16, 16, True),
+        (row("LoRA", 20, 31, 40, 52, 60, 69), True),  # the best so far
+        (row("LoRA", 40, 6, 60, 32, 80, 50), True),  # perhaps
+        (row("LoRA", 5, 14, 26, 35, 44, 56), False),
+        (None, True),  # not tried
     ],
-    ids=["level", "falls", "longest"],
 )
-def test_steps_double_while_that_gains(
-    scores, longest, steps, rises, tmp_path, monkeypatch
-):
-    tried = trial.Trial(
-        [],
-        tmp_path,
-        minutes=1.0,
-        worth=1.0,
-        head_steps=4,
-        tuning_steps=8,
-        longest=longest,
-    )
-    first = Recipe.of(steps=8, steps_per_evaluation=2)
-    tried.steps = [Step("LoRA", first, is_rising=True)]
-    tried._validated[first] = scores[8]
-    monkeypatch.setattr(tried, "_predicted", lambda _: 0.0)
-    monkeypatch.setattr(
-        tried, "_score", lambda step, _: step.scores.append(RAW.scores[0])
-    )
-    monkeypatch.setattr(
-        tried, "_validation_score", lambda recipe: scores[recipe.steps]
-    )
-    tried.steps[0].scores = RAW.scores
-    tried._lengthen()
-    assert tried.steps[0].recipe.steps == steps
-    assert tried.steps[0].is_rising is rises
+def test_fine_tuning_follows_where_lora_may_gain(lora, is_tried, monkeypatch):
+    tried = Comparison(AdviseCommand("photos"))
+    tried.rows = [RAW_ROW]
+    images = SimpleNamespace(images=np.zeros((1, 1, 1, 64)))
+    splits = SimpleNamespace(train=images)
+    names = []
+
+    def step(name, *_):
+        names.append(name)
+        found = {"head": SURE, "LoRA": lora}.get(name)
+        if found is not None:
+            tried.rows.append(found)
+        return found
+
+    raw = tried.command.features()[0]
+    monkeypatch.setattr(tried, "_try_raw", lambda recipes: raw)
+    monkeypatch.setattr(tried, "_splits", lambda *_: splits)
+    monkeypatch.setattr(tried, "_try", step)
+    monkeypatch.setattr(tried, "_add_folds", lambda: None)
+    monkeypatch.setattr(SURE, "recipe", advise._trained(raw, 8))
+    if lora is not None:
+        monkeypatch.setattr(lora, "recipe", advise._trained(raw, 8))
+    tried.run()
+    assert ("fine-tuning" in names) == is_tried
+    assert ("fine-tuning" in tried.skipped) != is_tried
 
 
-def test_a_step_that_diverges_at_every_rate_is_left_out(tmp_path, monkeypatch):
+def test_a_step_that_diverges_at_every_rate_is_left_out(monkeypatch):
     def diverge(*_, **__):
         raise ValueError("`embeddings` must be finite.")
 
-    sizes = {"head_steps": 4, "tuning_steps": 4}
-    tried = trial.Trial([], tmp_path, minutes=1.0, worth=1.0, **sizes)
-    tried.steps.append(RAW)
+    tried = Comparison(AdviseCommand("photos"))
+    tried.rows.append(RAW_ROW)
     monkeypatch.setattr(tried, "_run", diverge)
+    monkeypatch.setattr(tried, "_cost", lambda recipe: 0.0)
     frozen = {"cache_features": True, "frozen": "all", "augmentation": "none"}
-    assert tried._try("head", [Recipe.of(**frozen)], (1e-2, 1e-3)) is None
-    assert tried.steps == [RAW]
+    head = Recipe.of(**frozen)
+    assert tried._try("head", head, [advise.HEAD_RATES]) is None
+    assert tried.rows == [RAW_ROW]
+    assert tried.skipped == {"head": "diverged at every rate"}
 
 
-def test_gain_is_the_paired_difference_of_common_folds():
-    longer = step("head", 15, 26, 34, 45, 56, 64)
-    longer.scores.append(np.full(4, 99.0))
-    longer.classes.append(np.array([10, 10, 11, 11]))
-    gain = longer.gain(RAW)
-    assert gain["difference"] == pytest.approx(5.0)
-    assert gain["low"] < 5 < gain["high"]
+@pytest.mark.parametrize("name", RAW)
+def test_raw_features_are_those_of_the_layer_that_is_named(name):
+    maps = np.random.default_rng(0).random((12, 3, 2, 5)).astype("float16")
+    images = gsp.data.ImageSet(np.arange(12) % 4, tuple("abcd"), images=maps)
+    import keras
+
+    layer = eval(RAW[name][1], {"keras": keras, "gsp": gsp})
+    pooled = keras.ops.convert_to_numpy(layer(maps.astype("float32")))
+    pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
+    expected = gsp.metrics.retrieval_scores(
+        pooled, images.labels, per_query=True
+    )
+    np.testing.assert_allclose(
+        advise._raw_scores(images, name), expected["per_query"]["map_at_r"]
+    )
 
 
 @pytest.mark.parametrize("dataset", ["folder", "csv"])
@@ -149,7 +158,7 @@ def test_gain_is_the_paired_difference_of_common_folds():
     ids=["whitening", "head", "LoRA"],
 )
 def test_the_printed_command_trains_what_was_chosen(dataset, own):
-    asked = advise.AdviseCommand(
+    asked = AdviseCommand(
         "photos", dataset, backbones=("mobilenet-v2@0.35=file.h5",)
     )
     recipe = asked.features()[0].with_(**own)
@@ -162,33 +171,28 @@ def test_the_printed_command_trains_what_was_chosen(dataset, own):
 
 
 @pytest.mark.slow
-def test_every_class_is_held_out_once_and_a_second_call_trains_nothing(
+def test_all_rows_have_the_same_folds_and_a_second_call_trains_nothing(
     tmp_path, weights, capsys, monkeypatch
 ):
     for name in ("POOLINGS", "LOSSES", "HEAD_RATES", "LORA_RATES"):
-        monkeypatch.setattr(trial, name, getattr(trial, name)[:1])
+        monkeypatch.setattr(advise, name, getattr(advise, name)[:1])
     given = command(tmp_path, weights, **{"--minutes": 30, "--worth": 1e-6})
     advise.main(given)
     found = json.loads((tmp_path / "advice" / "advice.json").read_text())
-    assert found["classes"] == 12
-    assert found["images"] == 48
+    assert (found["classes"], found["images"], found["folds"]) == (12, 48, 3)
     names = [row["step"] for row in found["rows"]]
-    assert names[:3] == ["raw features", "whitening", "head"]
-    assert found["rows"][0]["folds"] == FOLDS
-    assert set(found["hints"]) >= {"cutting images closer"}
-    assert "training.train" in found["command"]
+    assert names[:4] == ["raw features", "whitening", "head", "LoRA"]
     runs = {
         file: file.stat().st_mtime_ns
         for file in (tmp_path / "advice" / "runs").glob("*/scores.json")
     }
     advise.main(given)
-    assert runs == {
-        file: file.stat().st_mtime_ns
-        for file in (tmp_path / "advice" / "runs").glob("*/scores.json")
-    }
+    for file, changed in runs.items():
+        assert file.stat().st_mtime_ns == changed
     again = json.loads((tmp_path / "advice" / "advice.json").read_text())
-    assert again["rows"] == found["rows"]
-    assert "# Should I train?" in capsys.readouterr().out
+    for one, other in zip(found["rows"], again["rows"], strict=True):
+        assert one["map_at_r"] == other["map_at_r"]
+    assert "all of the folder's" in capsys.readouterr().out
 
 
 def test_without_time_only_raw_features_are_scored(tmp_path, weights):
@@ -197,36 +201,10 @@ def test_without_time_only_raw_features_are_scored(tmp_path, weights):
     assert [row["step"] for row in found["rows"]] == ["raw features"]
     assert set(found["skipped"]) >= {"whitening", "head", "LoRA"}
     assert "No time was left to try whitening and head" in found["sentence"]
-    assert not found["rows"][0]["note"]
+    assert found["folds"] == 1 and found["minutes"] > found["asked"]
+    assert "embedding_size=None" in found["command"]
 
 
 def test_a_folder_with_few_classes_is_refused(tmp_path, weights):
     with pytest.raises(SystemExit, match=r"at least 12 classes.*: 11 classes"):
         advise.main(command(tmp_path, weights, num_classes=11))
-
-
-def test_the_evidence_judges_what_was_advised_by_what_it_loses():
-    def row(advised, lost, is_undecided=False):
-        gain = {"difference": lost, "low": lost - 1, "high": lost + 1}
-        return {
-            "data": "birds",
-            "sentence": "",
-            "advised": advised,
-            "best": "LoRA",
-            "ends": {"head": 30.0, "LoRA": 30.0 + lost},
-            "lost": gain,
-            "is_right": lost <= 1,
-            "is_undecided": is_undecided,
-            "minutes": 8.0,
-            "full_minutes": 20.0,
-        }
-
-    rows = [row("LoRA", 0.0), row("head", 2.0), row("head", 2.0, True)]
-    judged, _ = evidence.tables(rows)
-    column = judged.headings.index("lost")
-    found = [(one[1], *one[column : column + 2]) for one in judged.rows]
-    assert found == [
-        ("LoRA", "0", "yes"),
-        ("head", "+2.0 [+1.0, +3.0]", "no"),
-        ("", "+2.0 [+1.0, +3.0]", "undecided"),
-    ]

@@ -1,168 +1,59 @@
-"""Makes the pages of results: `python -m training.research.pages`.
+"""Writes the tables of results: `python -m training.research.pages`.
 
-With folders of studies or JSON files of experiments, benchmarks and campaigns,
-adds their records to `docs/results` first. A page answers one question from
-one record or several. `index.md` is `summary.md`, its numbers filled in from
-the records, and a table of methods.
+With folders of studies or JSON files of experiments and benchmarks, adds their
+records to `docs/results` first. A page there is prose, written by hand, and
+blocks `<!-- made NAME -->`, in which this command writes the tables of a record.
+A number in prose names its source in a comment behind it: for a study
+`+20.8<!--= STUDY ROW METHOD-->` is the gain over averaging, a fourth word the
+method that it is over, or a measure (`map_at_r`); for other records
+`1.2<!--= RECORD; first cell of a row; heading-->`, perhaps with a table's title
+before the row. `--check` compares every number with its record, writes nothing,
+and fails on a difference.
 """
 
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from training.pictures.palette import picture
-from training.research.report import (
-    Table,
-    read_record,
-    write_record,
-)
-from training.research.study_record import interval, study_record, study_table
+from training.research.report import Table, read_record, write_record
+from training.research.studies import beside
+from training.research.study_record import study_record, study_table
 from training.runs.command_line import run_command
 from training.runs.run_directory import write_text
+from training.runs.trial import MEASURES
 
-DOCS = Path(__file__).parents[2] / "docs" / "results"
-SUMMARY = Path(__file__).with_name("summary.md")
-MADE = (
-    "<!-- Made by `python -m training.research.pages` from the JSON files in "
-    "this folder. -->"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "results"
+BLOCK = re.compile(r"<!-- made (\S+) -->\n.*?<!-- end -->", re.DOTALL)
+_NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?"
+CITED = re.compile(
+    rf"(?<![\d.])({_NUMBER})(?: \[({_NUMBER}), ({_NUMBER})\])?(?: ?%)?"
+    r"<!--= ([^>]+?) ?-->"
 )
-
-
-@dataclass(frozen=True)
-class Page:
-    """One question and the records that answer it, in order.
-
-    A record without a page of its own gets one under its name.
-    """
-
-    title: str
-    records: tuple[str, ...]
-    gains: bool = False
-    """Whether to draw the first record's gains over average pooling."""
-    costs: bool = False
-    """Whether to draw them against the time of the poolings."""
-
-
-PAGES = {
-    "clutter": Page(
-        "Objects among distractors: GSP, every pooling, fine-tuning",
-        (
-            *("clutter-pretrained", "emoji-kinds", "emoji-kinds-wide"),
-            *("cifar-collage", "cifar_classifier", "collages"),
-        ),
-        gains=True,
-        costs=True,
-    ),
-    "gsp_pays": Page(
-        "When GSP pays, and its settings",
-        ("gsp-pays", "gsp-settings"),
-        gains=True,
-    ),
-    "birds": Page(
-        "Photographs of birds, 25 classes to learn from",
-        ("birds50-frozen",),
-    ),
-    "emoji": Page(
-        "Many classes with few images: emoji",
-        ("emoji-frozen", "emoji"),
-    ),
-    "glyphs": Page(
-        "Letters among symbols, from random weights",
-        ("glyphs",),
-    ),
-    "proxies": Page(
-        "One set of sampled proxies, or several problems: CCP", ("ccp",)
-    ),
-    "advice": Page("Is the advice to train, or not, right?", ("advice",)),
-    "zero_shot_prediction": Page(
-        "Do regularized prototypes transfer to classes never seen?",
-        ("zero_shot_prediction_seen", "zero_shot_prediction"),
-    ),
-    "dominant_prototypes": Page(
-        "What do prototypes represent: classes, or parts that classes share?",
-        ("dominant_prototypes", "dominant_prototypes_seen"),
-    ),
-    "pooling": Page("What a pooling costs", ("pooling", "pooling_jax")),
-    "retrieval": Page(
-        "Search and scoring",
-        (
-            *("retrieval", "codes", "encoder_files", "evaluation"),
-            *("upgrade", "guarantee", "local_matching"),
-        ),
-    ),
-    "training_speed": Page(
-        "Speed of training", ("step_share", "pipeline", "batch_chunks")
-    ),
-    "robustness": Page(
-        "Kills, damage, load, versions and planted errors",
-        (
-            *("kills", "kills_jax", "damage", "fuzz", "load"),
-            *("versions", "planted_errors"),
-        ),
-    ),
-}
-# The table of methods on the index page: record, ending of its rows' names,
-# page, and name of the data.
-DATA = (
-    ("clutter-pretrained", "", "clutter", "letters among symbols, frozen"),
-    ("clutter-pretrained", "-tuned", "clutter", "the same, fine-tuned"),
-    ("glyphs", "", "glyphs", "the same, from random weights"),
-    ("emoji-kinds", "-frozen", "clutter", "kinds of emoji, frozen"),
-    ("emoji-kinds", "", "clutter", "the same, fine-tuned"),
-    ("cifar-collage", "-frozen", "clutter", "CIFAR-10 among birds, frozen"),
-    ("cifar-collage", "", "clutter", "the same, fine-tuned"),
-    ("collages", "", "clutter", "emoji among other emoji, frozen"),
-    ("birds50-frozen", "", "birds", "birds, frozen"),
-    ("ccp", "", "proxies", "birds, frozen, constant rate"),
-    ("emoji-frozen", "", "emoji", "emoji, frozen"),
-    ("emoji", "", "emoji", "emoji, fine-tuned"),
+# What no number of prose is in: blocks, code, links, comments.
+_CODE = re.compile(
+    r"```.*?```|`[^`]+`|\]\([^)]*\)|<!--.*?-->|^    .*$", re.DOTALL | re.M
 )
-METHODS = {
-    "gap": "averaging, over the untrained network",
-    "gsp": "GSP",
-    "gsp-affine": "GSP, affine costs",
-    "gsp-zsr": "GSP + ZSR",
-    "delf": "DELF",
-    "solar": "SOLAR",
-    "netvlad-large": "NetVLAD, 64 clusters",
-    "xml": "XML",
-    "xbm": "memory (XBM)",
-    "single": "one set of sampled proxies",
-    "ccp": "CCP",
-    "ccp-rollback": "CCP, rolled back to the best weights",
-    "ccp-unanchored": "CCP without anchor",
-}
-LOSSES = {
-    "c1": "C1",
-    "c2": "C2",
-    "ms": "MS",
-    "proxy-anchor": "ProxyAnchor",
-    "proxy-nca": "ProxyNCA++",
-}
-METHOD_TABLE = (
-    "What each method adds to the same loss with average pooling, in points of "
-    "MAP@R on unseen classes: paired differences with their 95 % interval over "
-    "classes and seeds (on birds, folds too), bold where the interval "
-    "excludes zero. The first row of a data set is the gain of the loss over "
-    "the untrained network. Each row has its own learning rate, chosen on "
-    "validation classes. With so many intervals, one in twenty excludes zero "
-    "by chance."
-)
+COSTS = "clutter"
+"""The picture of gains against the time of heads."""
 
 
 @dataclass(frozen=True)
 class PagesCommand:
-    """Writes every page of results."""
+    """Writes the tables of every page of results."""
 
     sources: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
     """Records to add: folders of studies, JSON files."""
     show: bool = False
     """Print the tables of the studies, and write nothing."""
+    check: bool = False
+    """Compare every number with its record, and write nothing."""
     docs: Path = DOCS
     """Folder of records and pages."""
 
@@ -183,22 +74,50 @@ def add_record(source: Path, docs: Path) -> Path:
         )
     path = docs / f"{name}.json"
     write_record(path, record)
-    for file in (f"{name}.png", f"{name}_hulls.png"):
-        drawn = source.with_name(file)
-        if not drawn.exists():
-            (docs / file).unlink(missing_ok=True)
-        elif drawn != docs / file:
-            shutil.copy(drawn, docs)
+    drawn = source.with_suffix(".png")
+    if drawn.is_file() and drawn != path.with_suffix(".png"):
+        shutil.copy(drawn, docs)
+    if name in ("clutter-pretrained", "pooling"):
+        (docs / f"{COSTS}.png").unlink(missing_ok=True)
     return path
 
 
+def pages(folder: Path = DOCS) -> dict[str, str]:
+    """File name -> text of every page, with the blocks of today's records.
+
+    A record that no page shows gets a page of its own.
+    """
+    records = read_records(folder)
+    found = {p.name: p.read_text(encoding="utf-8") for p in folder.glob("*.md")}
+    shown = {name for text in found.values() for name in BLOCK.findall(text)}
+    for name in records.keys() - shown:
+        title = records[name]["title"]
+        found[f"{name}.md"] = f"# {title}\n\n{_empty(name)}\n"
+
+    def made(match):
+        if match[1] not in records:
+            return match[0]
+        text = section(match[1], records[match[1]], folder)
+        return f"<!-- made {match[1]} -->\n\n{text}\n\n<!-- end -->"
+
+    return {name: BLOCK.sub(made, text) for name, text in found.items()}
+
+
+def _empty(name):
+    return f"<!-- made {name} -->\n<!-- end -->"
+
+
 def write_pages(folder: Path = DOCS) -> list[Path]:
-    """Writes all pages and missing pictures; returns the files that changed.
+    """Writes all blocks and a missing picture; returns the changed files.
 
     A picture's bytes depend on the version of matplotlib, so that a picture
     that exists stays.
     """
-    changed = draw_missing(folder)
+    records, changed = read_records(folder), []
+    path = folder / f"{COSTS}.png"
+    if {"clutter-pretrained", "pooling"} <= {*records} and not path.exists():
+        draw_costs(path, records["clutter-pretrained"], records["pooling"])
+        changed.append(path)
     for name, text in pages(folder).items():
         path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -207,97 +126,48 @@ def write_pages(folder: Path = DOCS) -> list[Path]:
     return changed
 
 
-def pages(folder: Path = DOCS) -> dict[str, str]:
-    """File name -> text of every page that the records of a folder make."""
-    records = _records(folder)
-    made, titles = {}, {}
-    for name, page in _pages_of(records).items():
-        parts, known = [MADE, f"# {page.title}"], set()
-        for one in page.records:
-            record = records[one]
-            settings = record.get("settings", {})
-            if record["title"] in known and "data_dir" in settings:
-                # The same measurement on other data.
-                data = settings["data_dir"] or "glyphs"
-                record = {**record, "title": f"The same on {data}", "about": ""}
-            known.add(record["title"])
-            if len(page.records) > 1 and record["title"] != page.title:
-                parts.append(f"## {record['title']}")
-            parts += _section(one, record, folder)
-        if page.costs and (folder / f"{name}.png").exists():
-            parts.append(f"![Gain against cost]({name}.png)")
-        made[f"{name}.md"] = "\n\n".join(filter(None, parts)) + "\n"
-        titles[name] = page.title
-    made["index.md"] = _index(titles, records)
-    return made
+def read_records(folder: Path) -> dict[str, dict[str, Any]]:
+    """Name -> record of every JSON file of a folder."""
+    return {p.stem: read_record(p) for p in sorted(folder.glob("*.json"))}
 
 
-def draw_missing(folder: Path) -> list[Path]:
-    """Draws the pictures of a folder's studies that have none."""
-    records = _records(folder)
-    wanted: dict[str, tuple] = {}
-    for name, page in _pages_of(records).items():
-        first = page.records[0]
-        if page.gains:
-            wanted[first] = draw_gains, records[first]
-        if page.costs and "pooling" in records:
-            wanted[name] = draw_costs, records[first], records["pooling"]
-    drawn = []
-    for name, (draw, *shown) in wanted.items():
-        path = folder / f"{name}.png"
-        if not path.exists():
-            draw(path, *shown)
-            drawn.append(path)
-    return drawn
-
-
-def _records(folder):
-    return {
-        path.stem: read_record(path) for path in sorted(folder.glob("*.json"))
-    }
-
-
-def _pages_of(records):
-    """Pages with the records that are there, and one for each other record."""
-    found = {}
-    for name, page in PAGES.items():
-        there = tuple(one for one in page.records if one in records)
-        if there:
-            found[name] = replace(page, records=there)
-    grouped = {one for page in found.values() for one in page.records}
-    return found | {
-        name: Page(record["title"], (name,))
-        for name, record in records.items()
-        if name not in grouped
-    }
-
-
-def _section(name, record, folder):
+def section(name: str, record: Mapping[str, Any], folder: Path) -> str:
+    """A record as Markdown: command, text, tables, picture, circumstances."""
     tables = [Table(**one) for one in record.get("tables", ())]
-    about, before = record["about"], ""
+    about = record["about"]
     if record["kind"] == "study":
         tables = [study_table(record), *tables]
         about = f"{about} {_about_study(record)}".strip()
-        before = f"{record['title']}: "
     command = record.get("command")
     parts = [f"    {command}" if command else "", about]
     for table in tables:
         parts += [f"### {table.title}" if table.title else "", table.markdown()]
-    for drawn in (name, f"{name}_hulls"):
-        if (folder / f"{drawn}.png").exists():
-            parts.append(f"![{drawn.replace('_', ' ')}]({drawn}.png)")
-    return [*parts, _settings(record), before + _environment(record)]
+    if (folder / f"{name}.png").exists():
+        parts.append(f"![{record['title']}]({name}.png)")
+    parts += [_settings(record), _environment(record)]
+    return "\n\n".join(filter(None, parts))
 
 
 def _about_study(record):
     steps = sorted({row["steps"] for row in record["rows"]} - {0})
     words = " or ".join(f"{one:,}" for one in steps)
+    rate = (
+        "at the rate that is best on validation classes, of one seed's search"
+    )
+    if any(row.get("near_rates") for row in record["rows"]):
+        rate = (
+            "the mean over all rates within 0.3 points of the best validation "
+            "score, which takes the chance in the choice of a rate out of the "
+            "scores and makes intervals a little narrower"
+        )
+    over = record.get("over", "classes")
+    seen = "" if over == "classes" else " of the same classes"
     return (
         f"{words} steps; the weights with the best validation MAP@R are scored "
-        "once on the test classes. Each row's learning rate is the best of its "
-        "grid on the validation classes. Percentages, mean ± standard "
-        "deviation; differences are paired, query by query, with 95 % "
-        f"intervals over {record.get('over', 'classes')} and models."
+        f"once, {rate}. Percentages, mean ± standard deviation over models; "
+        "differences are paired, query by query, with 95 % intervals over other "
+        f"{over}{seen} and other models where a row has several. Without an "
+        "interval: a difference of means."
     )
 
 
@@ -320,97 +190,115 @@ def _environment(record):
     return f"Python {found['python']}, {packages}; commit {words}."
 
 
-def _index(titles, records):
-    parts = [MADE, "# Results", summary(records), method_table(records)]
-    lines = [f"- [{title}]({name}.md)" for name, title in titles.items()]
-    parts += ["## Pages", "\n".join(lines)]
-    return "\n\n".join(filter(None, parts)) + "\n"
+def check_pages(folder: Path = DOCS, others: tuple[Path, ...] = ()) -> list:
+    """Returns a sentence for every number that is not its record's.
 
-
-def summary(records: Mapping[str, Mapping[str, Any]]) -> str:
-    """`summary.md` with its numbers, nothing where a record is missing.
-
-    `{study row method}` is the gain over average pooling, a fourth word the
-    other method; `{score study row method}` is MAP@R; `{head pooling}` and
-    `{step method}` are costs.
+    `others` are pages outside the folder, whose cited numbers are checked.
     """
+    records = read_records(folder)
+    found = [*_wrong_differences(records)]
+    for name, text in pages(folder).items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            found.append(f"{name}: a block is not made of today's records.")
+        found += _wrong_numbers(name, BLOCK.sub("", text), records)
+        rest = _CODE.sub("", CITED.sub("", BLOCK.sub("", text)))
+        for number in re.findall(r"[+-]?\d+\.\d+", rest):
+            found.append(f"{name}: {number} names no record.")
+    for path in others:
+        text = path.read_text(encoding="utf-8")
+        found += _wrong_numbers(path.name, text, records)
+    return found
 
-    def number(match):
-        words = match[1].split()
-        if words[0] == "head":
-            return f"{head_ratios(records['pooling'])[words[1]]:.1f}"
-        if words[0] == "step":
-            (table,) = records["step_share"]["tables"]
-            shares = {row[0]: float(row[2]) for row in table["rows"]}
-            return f"{shares[words[1]]:.2g}"
-        is_score = words[0] == "score"
-        name, row, method, other = [*words[is_score:], "gap"][:4]
-        found = {(r["row"], r["method"]): r for r in records[name]["rows"]}
-        if is_score:
-            mean = found[row, method]["scores"]["map_at_r"]["mean"]
-            return f"{100 * mean:.1f}"
-        return interval(found[row, method]["differences"][other])
 
-    try:
-        text = SUMMARY.read_text(encoding="utf-8").strip()
-        return re.sub(r"\{([^}]+)\}", number, text)
-    except KeyError:
-        return ""
+def _wrong_numbers(name, text, records) -> Iterator[str]:
+    for match in CITED.finditer(text):
+        *numbers, source = match.groups()
+        printed = [one for one in numbers if one is not None]
+        try:
+            known = cited_values(records, source)[: len(printed)]
+        except (KeyError, StopIteration, IndexError):
+            yield f"{name}: no record has {source!r}."
+            continue
+        is_same = len(known) == len(printed) and all(
+            _is_rounded(one, value)
+            for one, value in zip(printed, known, strict=True)
+        )
+        if not is_same:
+            yield f"{name}: {source!r} is {known}. Received: {printed}."
+
+
+def _is_rounded(text, value):
+    """Whether a printed number is the value, rounded as it is printed."""
+    digits = len(text.partition(".")[2])
+    return abs(float(text.replace(",", "")) - value) <= 0.50001 * 10**-digits
+
+
+def cited_values(
+    records: Mapping[str, Mapping[str, Any]], source: str
+) -> list[float]:
+    """The number that a comment names, and the ends of its interval.
+
+    Raises `KeyError` or `StopIteration` where no record has it.
+    """
+    if ";" in source:
+        name, *title, first, heading = (w.strip() for w in source.split(";"))
+        for table in records[name]["tables"]:
+            is_it = all(table["title"].startswith(one) for one in title)
+            rows = [row for row in table["rows"] if str(row[0]) == first]
+            if is_it and rows and heading in table["headings"]:
+                cell = str(rows[0][[*table["headings"]].index(heading)])
+                numbers = re.findall(_NUMBER, cell)
+                return [float(one.replace(",", "")) for one in numbers]
+        raise KeyError(source)
+    name, row, method, *rest = source.split()
+    found = next(
+        one
+        for one in records[name]["rows"]
+        if (one["row"], one["method"]) == (row, method)
+    )
+    word = (rest or [*beside(method, name)[:1], "untrained"])[0]
+    if word in MEASURES:
+        return [100 * found["scores"][word]["mean"]]
+    if word == "validation":
+        return [100 * max(found["rates"].values())]
+    gain = found["differences"][word]
+    ends = (gain["difference"], gain.get("low"), gain.get("high"))
+    return [100 * one for one in ends if one is not None]
+
+
+def _wrong_differences(records) -> Iterator[str]:
+    """A difference over all models of two rows is that of their scores."""
+    for name, record in records.items():
+        rows = record.get("rows", ()) if record["kind"] == "study" else ()
+        for row in rows:
+            for other, gain in row["differences"].items():
+                theirs = _row_of(rows, row, other)
+                counts = {row["models"], theirs["models"]}
+                is_all = counts == {gain["num_seeds"]} or other == "untrained"
+                ours, base = (
+                    one["scores"]["map_at_r"]["mean"] for one in (row, theirs)
+                )
+                # Records round to six digits.
+                if is_all and abs(ours - base - gain["difference"]) > 2e-6:
+                    yield (
+                        f"{name}: {row['row']} {row['method']} over {other} is "
+                        f"{ours - base:.6f}. Received: {gain['difference']}."
+                    )
+
+
+def _row_of(rows, row, other):
+    """The row that a difference is over."""
+    found = {(one["row"], one["method"]): one for one in rows}
+    names = (row["row"], other), (row["loss"], other), ("-", other)
+    return next(found[name] for name in names if name in found)
 
 
 def head_ratios(costs: Mapping[str, Any]) -> dict[str, float]:
     """Pooling -> time of its head as a multiple of a 1 x 1 convolution's."""
     table = next(t for t in costs["tables"] if t["title"].startswith("head"))
-    column = table["headings"].index("ratio")
+    column = [*table["headings"]].index("ratio")
     return {row[0]: float(row[column]) for row in table["rows"]}
-
-
-def method_table(records: Mapping[str, Mapping[str, Any]]) -> str:
-    """The table of methods: a row for each data set and method of `DATA`."""
-    rows = []
-    for name, ending, page, title in DATA:
-        found = {
-            (row["row"], row["method"]): row["differences"].get(
-                "untrained" if row["method"] == "gap" else "gap"
-            )
-            for row in records.get(name, {}).get("rows", ())
-        }
-        for method, words in METHODS.items():
-            cells = [
-                _gain(found.get((f"{loss}{ending}", method))) for loss in LOSSES
-            ]
-            if any(cells):
-                rows.append([f"[{title}]({page}.md)", words, *cells])
-    headings = ("data", "method", *LOSSES.values())
-    table = Table(headings, rows, 2).markdown()
-    return f"{METHOD_TABLE}\n\n{table}" if rows else ""
-
-
-def _gain(found):
-    if not found:
-        return ""
-    text = interval(found)
-    return f"**{text}**" if found["low"] > 0 or found["high"] < 0 else text
-
-
-def draw_gains(path: Path, record: Mapping[str, Any]) -> None:
-    """Draws every cell's gain over average pooling, with its interval."""
-    rows = [row for row in record["rows"] if row["differences"].get("gap")]
-    gains = [row["differences"]["gap"] for row in rows]
-    is_one = len({row["method"] for row in rows}) == 1
-    names = [
-        row["row"] if is_one else f"{row['row']}, {row['method']}"
-        for row in rows
-    ]
-    size = (7.0, 0.8 + 0.22 * len(rows))
-    with picture(path, 1, 1, figsize=size) as axes:
-        axis = axes[0, 0]
-        middle = [100 * one["difference"] for one in gains]
-        axis.barh(names, middle, xerr=_ends(gains), color="0.7", ecolor="0.2")
-        axis.axvline(0.0, color="0.2", lw=1)
-        axis.invert_yaxis()
-        axis.margins(y=0.01)
-        axis.set_xlabel("gain over average pooling, points of MAP@R")
 
 
 def draw_costs(
@@ -425,40 +313,41 @@ def draw_costs(
         and row["method"] in ratios
         and row["differences"].get("gap")
     }
-    places = [(ratios[m], 100 * one["difference"]) for m, one in found.items()]
+    points = [(ratios[m], 100 * one["difference"]) for m, one in found.items()]
     with picture(path, 1, 1, figsize=(5.5, 5.5)) as axes:
         axis = axes[0, 0]
-        for (method, one), (x, y) in zip(found.items(), places, strict=True):
+        for (method, one), (x, y) in zip(found.items(), points, strict=True):
             color = "C1" if "gsp" in method else "0.4"
-            ends = _ends([one])
+            ends = [
+                [100 * abs(one["difference"] - one[end])]
+                for end in ("low", "high")
+            ]
             axis.errorbar(x, [y], ends, fmt="o", lw=1, color=color)
             # The left of two names that would meet goes to the left.
-            meets = any(x < a < 1.6 * x and abs(y - b) < 1.5 for a, b in places)
-            side = "right" if meets else "left"
-            axis.annotate(f"  {method}  ", (x, y), fontsize=8, ha=side)
+            meets = any(x < a < 1.6 * x and abs(y - b) < 1.5 for a, b in points)
+            align = "right" if meets else "left"
+            axis.annotate(f"  {method}  ", (x, y), fontsize=8, ha=align)
         axis.axhline(0.0, color="0.6", lw=1)
         axis.set_xscale("log")
         ticks = [0.5, 1, 2, 4, 8, 16]
         axis.set_xticks(ticks, map(str, ticks), minor=False)
         axis.set_xticks([], minor=True)
-        axis.set_title(study["title"].partition(":")[0], fontsize=10)
+        axis.set_title(study["title"].partition(",")[0], fontsize=10)
         axis.set_xlabel("time of the head, to a 1 x 1 convolution")
         axis.set_ylabel("gain over averaging, C2, points of MAP@R")
 
 
-def _ends(differences):
-    """How far the ends of intervals are from their middle, in points."""
-    return [
-        [100 * abs(one["difference"] - one[end]) for one in differences]
-        for end in ("low", "high")
-    ]
-
-
 def run_pages(command: PagesCommand) -> None:
-    """Adds records and writes the pages, or prints tables."""
+    """Adds records and writes the pages, prints tables, or checks numbers."""
     if command.show:
         for source in command.sources:
             print(study_table(study_record(source)).markdown())
+        return
+    if command.check:
+        others = [ROOT / "README.md", *(ROOT / "docs/guides").glob("*.md")]
+        if wrong := check_pages(command.docs, tuple(others)):
+            raise ValueError("\n".join(wrong))
+        print("every number is its record's")
         return
     command.docs.mkdir(parents=True, exist_ok=True)
     for source in command.sources:

@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from training.research.emoji_kinds import Command, kinds_of, sort_archive
+from training.research.emoji_kinds import (
+    Command,
+    kinds_of,
+    sort_archive,
+    with_background,
+)
 
 LISTING = """# emoji-test.txt
 # group: Animals & Nature
@@ -23,12 +28,22 @@ LISTING = """# emoji-test.txt
 
 
 def test_a_group_of_the_list_is_the_kind_of_its_emoji():
-    assert kinds_of(LISTING) == {
+    assert with_background(kinds_of(LISTING), None) == {
         "monkey-face": "animals-nature",
         "monkey": "animals-nature",
         "twelve-oclock": "travel-places",
         "light-bulb": "background",
     }
+
+
+def test_every_fifth_of_the_largest_sub_groups_distracts():
+    kinds = {f"{n}-{i}": str(n) for n in range(12) for i in range(12 - n)}
+    found = with_background(kinds, 10)
+    assert {*found.values()} == {*"01235678", "background"}
+    assert {s for s, k in found.items() if k == "background"} == {
+        slug for slug, kind in kinds.items() if kind in "49"
+    }
+    assert kinds_of(LISTING, "subgroup")["monkey"] == "animal-mammal"
 
 
 def test_drawings_are_sorted_and_unknown_ones_left_out(tmp_path):

@@ -1,4 +1,4 @@
-"""Pages are made of records alone, and are those of today's records."""
+"""Pages are those of today's records, and every number is its record's."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -6,14 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from training.research.pages import (
-    DATA,
     DOCS,
-    PAGES,
+    ROOT,
     add_record,
-    draw_missing,
+    check_pages,
     main,
     pages,
-    summary,
+    read_records,
     write_pages,
 )
 from training.research.report import (
@@ -26,98 +25,139 @@ from training.research.report import (
     spread,
     write_record,
 )
-from training.research.studies import STUDIES
 
 GAIN = {"difference": 0.02, "low": 0.01, "high": 0.03, "num_seeds": 2}
-SCORE = {"mean": 0.25, "std": 0.01, "values": [0.24, 0.26]}
-SCORES = dict.fromkeys(("map_at_r", "precision_at_r", "precision_at_1"), SCORE)
 
 
-def study(**differences):
-    row = {
+def row(method, mean, **differences):
+    score = {"mean": mean, "std": 0.01, "values": [mean - 0.01, mean + 0.01]}
+    return {
         "row": "c2",
         "loss": "c2",
+        "method": method,
         "models": 2,
         "steps": 20,
-        "seconds": 90.0,
-        "embedding_size": 8,
-        "scores": SCORES,
+        "learning_rate": 0.001,
+        "scores": {
+            "map_at_r": score,
+            "precision_at_1": score,
+        },
         "activity": {"memory_fill": [0.5, 1.0]},
-        "curve": {"steps": [10, 20], "val_map_at_r": [0.1, 0.2]},
         "differences": differences,
     }
+
+
+def study(*rows):
     return {
         "kind": "study",
         "study": "emoji",
-        "title": "a study",
+        "title": "A study",
         "about": "",
         "command": "python -m training.research.study emoji",
         "dataset": "folder",
         "environment": {"python": "3", "packages": {"keras": "1"}},
-        "rows": [row | {"method": "gap"}, row | {"method": "gsp"}],
+        "rows": rows or [row("gap", 0.25), row("gsp", 0.27, gap=GAIN)],
     }
 
 
-def test_pages_are_those_of_the_records():
-    made = pages()
-    assert {path.name for path in DOCS.glob("*.md")} == set(made)
-    for name, text in made.items():
-        assert (DOCS / name).read_text(encoding="utf-8") == text, name
+BENCHMARK = study() | {
+    "kind": "benchmark",
+    "rows": [],
+    "tables": [
+        {"title": "heads", "headings": ["", "x"], "rows": [["a", 1.25]]}
+    ],
+}
+MADE = "# Page\n\n{}\n\n<!-- made emoji -->\n<!-- end -->\n"
 
 
-def test_every_record_is_read_by_a_page_and_every_picture_shown():
+def test_every_printed_number_is_its_records():
+    others = ROOT / "README.md", *(ROOT / "docs" / "guides").glob("*.md")
+    assert check_pages(DOCS, others) == []
+
+
+def test_every_record_and_picture_is_shown_and_every_link_leads_somewhere():
     made = "".join(pages().values())
-    records = {path.stem for path in DOCS.glob("*.json")}
-    # Studies that are not trained yet may have their place already.
-    known = records | {*STUDIES}
-    assert {one for page in PAGES.values() for one in page.records} <= known
-    assert {record for record, *_ in DATA} <= known
+    assert {*pages()} == {path.name for path in DOCS.glob("*.md")}
     for picture in DOCS.glob("*.png"):
         assert f"({picture.name})" in made, picture
     for target in {part.split(")")[0] for part in made.split("](")[1:]}:
-        if not target.startswith("http"):
-            assert (DOCS / target).exists(), target
+        assert (DOCS / target).exists(), target
+    assert len((DOCS / "index.md").read_text().splitlines()) < 50
 
 
-def test_a_study_makes_a_page_a_picture_and_a_row_of_the_index(tmp_path):
-    record = study(gap=GAIN, untrained=GAIN | {"low": -0.01})
-    write_record(tmp_path / "clutter-pretrained.json", record)
-    (drawn,) = draw_missing(tmp_path)
-    assert drawn.name == "clutter-pretrained.png"
-    assert drawn.read_bytes().startswith(b"\x89PNG")
-    changed = {path.name for path in write_pages(tmp_path)}
-    assert changed == {"clutter.md", "index.md"}
-    page = (tmp_path / "clutter.md").read_text()
-    assert "25.00 ± 1.00" in page and "memory 50%-100%" in page
-    assert (
-        "gap +2.00 [+1.00, +3.00]" in page
-        and "(clutter-pretrained.png)" in page
-    )
-    index = (tmp_path / "index.md").read_text()
-    assert "| GSP |  | **+2.00 [+1.00, +3.00]** |" in index
-    assert "|  | +2.00 [-1.00, +3.00] |" in index
-    assert write_pages(tmp_path) == []
+@pytest.mark.parametrize(
+    ("prose", "sentence"),
+    [
+        ("+2.0<!--= emoji c2 gsp-->", ""),
+        ("+2.0 [+1.0, +3.0]<!--= emoji c2 gsp-->", ""),
+        ("27 %<!--= emoji c2 gsp map_at_r-->", ""),
+        ("`0.3` and 1.2<!--= other; a; x--> and 95 %", ""),
+        ("1.25<!--= other; heads; a; x-->", ""),
+        ("+2.1<!--= emoji c2 gsp-->", "Received: ['+2.1']"),
+        ("+2.0 [+1.1, +3.0]<!--= emoji c2 gsp-->", "Received: ['+2.0'"),
+        ("2.0<!--= emoji c2 ccp-->", "no record has 'emoji c2 ccp'"),
+        ("2.0<!--= gone c2 gsp-->", "no record has"),
+        ("1.2<!--= other; b; x-->", "no record has"),
+        ("a gain of 2.0", "2.0 names no record"),
+    ],
+)
+def test_a_number_in_prose_is_compared_with_its_record(
+    prose, sentence, tmp_path
+):
+    write_record(tmp_path / "emoji.json", study())
+    write_record(tmp_path / "other.json", BENCHMARK)
+    (tmp_path / "page.md").write_text(MADE.format(prose))
+    write_pages(tmp_path)
+    found = check_pages(tmp_path)
+    assert len(found) == bool(sentence)
+    assert all(sentence in one for one in found)
 
 
-def test_the_same_measurement_on_other_data_is_explained_once(tmp_path):
-    seen = study() | {"title": "Transfer?", "about": "It is measured so."}
-    seen["settings"] = {"data_dir": "cifar.zip"}
-    unseen = seen | {"settings": {"data_dir": None}}
-    write_record(tmp_path / "zero_shot_prediction_seen.json", seen)
-    write_record(tmp_path / "zero_shot_prediction.json", unseen)
-    page = pages(tmp_path)["zero_shot_prediction.md"]
-    assert page.count("It is measured so.") == 1
-    assert page.index("## Transfer?") < page.index("## The same on glyphs")
+def test_a_block_or_a_difference_that_was_changed_is_found(tmp_path):
+    wrong = study(row("gap", 0.25), row("gsp", 0.29, gap=GAIN))
+    write_record(tmp_path / "emoji.json", wrong)
+    write_pages(tmp_path)
+    (sentence,) = check_pages(tmp_path)
+    assert "c2 gsp over gap is 0.040000. Received: 0.02" in sentence
+    write_record(tmp_path / "emoji.json", study())
+    write_pages(tmp_path)
+    page = tmp_path / "emoji.md"
+    page.write_text(page.read_text().replace("25.00 ± 1.00", "25.01 ± 1.00"))
+    (sentence,) = check_pages(tmp_path)
+    assert "a block is not made of today's records" in sentence
+    with pytest.raises(SystemExit, match="a block is not made"):
+        main(["--check", "--docs", str(tmp_path)])
 
 
-def test_a_new_record_is_drawn_again(tmp_path):
-    source, docs = tmp_path / "gsp-pays.json", tmp_path / "docs"
-    write_record(source, study(gap=GAIN))
-    docs.mkdir()
-    (docs / "gsp-pays.png").write_bytes(b"old")
+def test_a_record_fills_its_block_or_gets_a_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(MADE.format("Prose."))
+    source, docs = tmp_path / "new" / "emoji.json", tmp_path
+    write_record(source, study())
+    source.with_suffix(".png").write_bytes(b"drawn")
     add_record(source, docs)
+    write_record(docs / "other.json", BENCHMARK)
     write_pages(docs)
-    assert (docs / "gsp-pays.png").read_bytes() != b"old"
+    text = page.read_text()
+    assert text.startswith("# Page\n\nProse.")
+    assert "25.00 ± 1.00" in text and "memory 50%-100%; 2 models" in text
+    assert "gap +2.00 [+1.00, +3.00]" in text and "(emoji.png)" in text
+    assert "| a | 1.25 |" in (docs / "other.md").read_text()
+    assert write_pages(docs) == []
+
+
+def test_gains_against_costs_are_drawn_again_for_new_records(tmp_path):
+    costs = BENCHMARK | {
+        "tables": [
+            {"title": "head", "headings": ["", "ratio"], "rows": [["gsp", 1.2]]}
+        ]
+    }
+    write_record(tmp_path / "pooling.json", costs)
+    write_record(tmp_path / "clutter-pretrained.json", study())
+    (tmp_path / "clutter.png").write_bytes(b"old")
+    add_record(tmp_path / "pooling.json", tmp_path)
+    write_pages(tmp_path)
+    assert (tmp_path / "clutter.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_is_no_record_is_refused(tmp_path):
@@ -127,10 +167,9 @@ def test_what_is_no_record_is_refused(tmp_path):
             main([str(tmp_path / "x.json"), "--docs", str(tmp_path / "docs")])
 
 
-def test_every_number_of_the_summary_is_filled_in():
-    text = summary({p.stem: read_record(p) for p in DOCS.glob("*.json")})
-    assert len(text) > 1000 and "{" not in text
-    assert summary({}) == ""
+def test_every_record_names_the_command_that_wrote_it():
+    for name, record in read_records(DOCS).items():
+        assert record["command"].startswith("python -m training."), name
 
 
 @dataclass(frozen=True, kw_only=True)

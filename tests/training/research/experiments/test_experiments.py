@@ -14,7 +14,7 @@ from training.recipes.backbone import build_backbone
 from training.research.experiments import cifar_classifier
 from training.research.pages import pages
 from training.research.report import Table, read_record, run_measurement
-from training.research.studies import CIFAR_COLLAGES
+from training.research.studies import base_of
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = """
@@ -56,10 +56,10 @@ def test_the_classifier_of_pictures_pretrains_the_network(
     arguments += ["--data-dir", str(tmp_path / "images")]
     run_measurement(cifar_classifier, arguments)
     assert read_record(path)["results"]["held_out"] == 20
-    recipe = CIFAR_COLLAGES.with_(backbone_weights=str(weights))
+    plain = base_of("cifar-collages")
+    recipe = plain.with_(backbone_weights=str(weights))
     one, same, random = (
-        build_backbone(own, (64, 64, 3))
-        for own in (recipe, recipe, CIFAR_COLLAGES)
+        build_backbone(own, (64, 64, 3)) for own in (recipe, recipe, plain)
     )
     assert one.output_shape == (None, 16, 16, 64)
     images = np.full((1, 64, 64, 3), 90, "uint8")

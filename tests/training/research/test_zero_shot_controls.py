@@ -1,0 +1,101 @@
+"""Controls of ZSR differ from it in one thing each."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_gsp as gsp
+from keras_gsp.losses.metric_loss import StepParts
+from training.recipes import learner
+from training.recipes.recipe import Recipe
+from training.research.zero_shot_controls import (
+    CONTROLS,
+    PooledSoftmaxLoss,
+    SameHalfLoss,
+    controlled,
+    same_half_prediction,
+)
+
+RNG = np.random.default_rng(0)
+LABELS = np.array([0, 0, 2, 2, 1, 1])
+HALF = np.array([True, True, False, False, True, True])
+
+
+def parts():
+    return StepParts(
+        labels=keras.ops.convert_to_tensor(LABELS),
+        embeddings=None,
+        histograms=keras.ops.convert_to_tensor(
+            RNG.dirichlet(np.ones(5), size=6).astype("float32")
+        ),
+        pooled=keras.ops.convert_to_tensor(
+            RNG.normal(size=(6, 4)).astype("float32")
+        ),
+        class_embeddings=gsp.layers.ClassEmbeddings(3, 4),
+        first_half=keras.ops.convert_to_tensor(HALF),
+    )
+
+
+def entropy(vectors, table, scale):
+    logits = scale * vectors @ table.T
+    shifted = np.exp(logits - logits.max(1, keepdims=True))
+    shares = shifted / shifted.sum(1, keepdims=True)
+    return -np.mean(np.log(shares[np.arange(6), LABELS]))
+
+
+def test_the_same_half_is_fitted_and_predicted():
+    step = parts()
+    table = np.asarray(step.class_embeddings.embeddings)
+    histograms = np.asarray(step.histograms, "float64")
+    expected = np.zeros((6, 4))
+    for half in (HALF, ~HALF):
+        z, y = histograms[half].T, table[LABELS[half]].T
+        mapping = y @ z.T @ np.linalg.inv(z @ z.T + 0.05 * np.eye(5))
+        expected[half] = (mapping @ z).T
+    found = same_half_prediction(
+        step.histograms, table[LABELS], step.first_half, 0.05
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    loss = SameHalfLoss(0.05, 9.5).training_loss(step)
+    np.testing.assert_allclose(loss, entropy(expected, table, 9.5), rtol=1e-3)
+
+
+def test_the_pooled_vector_is_classified():
+    step = parts()
+    table = np.asarray(step.class_embeddings.embeddings)
+    loss = PooledSoftmaxLoss(scale=2.0).training_loss(step)
+    expected = entropy(np.asarray(step.pooled), table, 2.0)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+
+
+def test_a_control_takes_the_place_of_zsr_and_gives_it_back():
+    recipe = Recipe.of(pooling="gsp", regularizer="zsr", zero_shot_scale=9.5)
+    before = learner.build_regularizer
+    for name, kind in CONTROLS.items():
+        with controlled(name):
+            found = learner.build_regularizer(recipe)
+        assert type(found) is kind and found.scale == 9.5
+        assert learner.build_regularizer is before
+    with controlled(""):
+        assert learner.build_regularizer is before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_learner_trains_with_a_control(name):
+    recipe = Recipe.of(
+        pooling="gsp",
+        regularizer="zsr",
+        num_prototypes=4,
+        embedding_size=8,
+        log_regularizer_share=True,
+    )
+    images = RNG.integers(0, 255, (16, 48, 48, 3)).astype("uint8")
+    with controlled(name):
+        built = learner.build_learner(
+            recipe, num_classes=4, image_shape=(48, 48, 3)
+        )
+    history = built.fit(
+        images, np.tile(np.arange(4), 4), batch_size=8, verbose=0
+    ).history
+    assert history["regularizer_share"][0] > 0.0

@@ -1,0 +1,84 @@
+"""Controls of the zero-shot regularizer, for the study `zsr-controls`.
+
+If ZSR helps because it predicts the embeddings of classes that it was not fitted
+to, neither control does as well: one predicts the classes that it was fitted to,
+one only classifies.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+from keras import ops
+
+import keras_gsp as gsp
+from keras_gsp.ops.ridge import solve_positive_definite
+from training.recipes import learner
+
+
+def same_half_prediction(
+    histograms: Any, targets: Any, first_half: Any, ridge: float
+) -> Any:
+    """Predicts the targets of each half with a ridge fit to the same half.
+
+    `histograms` (batch, num_prototypes), `targets` (batch, size), `first_half`
+    (batch,) boolean. Of each half K (K + ridge I)^-1 Y, K = Z Z^T.
+    """
+    is_shared = first_half[:, None] == first_half[None, :]
+    kernel = ops.matmul(histograms, ops.transpose(histograms))
+    kernel = ops.where(is_shared, kernel, 0.0)
+    ridged = kernel + ridge * ops.eye(ops.shape(kernel)[0], dtype=kernel.dtype)
+    return ops.matmul(kernel, solve_positive_definite(ridged, targets))
+
+
+class SameHalfLoss(gsp.losses.ZeroShotLoss):
+    """`ZeroShotLoss` that fits and predicts in the same half of the batch."""
+
+    def training_loss(self, parts: Any) -> Any:
+        """Returns the regularizer of a training step, a scalar."""
+        table = parts.class_embeddings.embeddings
+        targets = ops.take(table, parts.labels, axis=0)
+        predicted = same_half_prediction(
+            parts.histograms, targets, parts.first_half, self.ridge
+        )
+        return _cross_entropy(self.scale, predicted, table, parts.labels)
+
+
+class PooledSoftmaxLoss(gsp.losses.ZeroShotLoss):
+    """A softmax of the pooled vector on all class embeddings."""
+
+    def training_loss(self, parts: Any) -> Any:
+        """Returns the regularizer of a training step, a scalar."""
+        table = parts.class_embeddings.embeddings
+        return _cross_entropy(self.scale, parts.pooled, table, parts.labels)
+
+
+CONTROLS = {"same-half": SameHalfLoss, "softmax": PooledSoftmaxLoss}
+
+
+def _cross_entropy(scale, vectors, table, labels):
+    logits = scale * ops.matmul(vectors, ops.transpose(table))
+    losses = keras.losses.sparse_categorical_crossentropy(
+        labels, logits, from_logits=True
+    )
+    return ops.mean(losses)
+
+
+@contextlib.contextmanager
+def controlled(name: str) -> Iterator[None]:
+    """Trains recipes of ZSR with a control in its place; "" changes nothing."""
+    if not name:
+        yield
+        return
+    before = learner.build_regularizer
+
+    def build(recipe):
+        scale, seed = recipe.zero_shot_scale, recipe.seed
+        return CONTROLS[name](recipe.ridge, scale, seed=seed)
+
+    learner.build_regularizer = build
+    try:
+        yield
+    finally:
+        learner.build_regularizer = before
