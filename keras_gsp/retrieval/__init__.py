@@ -1,6 +1,10 @@
 """Indexes of embeddings, and exports that serve them."""
 
-from keras_gsp.retrieval.explanation import Explanation, explain
+from keras_gsp.retrieval.explanation import (
+    Explanation,
+    explain,
+    prototype_patches,
+)
 from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.faiss_index import FaissIndex
@@ -9,6 +13,7 @@ from keras_gsp.retrieval.index.scann_index import ScannIndex
 from keras_gsp.retrieval.index.search_index import Neighbors, SearchIndex
 from keras_gsp.retrieval.index.search_recall import search_recall
 from keras_gsp.retrieval.matching import MatchThreshold
+from keras_gsp.retrieval.retriever import Retriever
 from keras_gsp.retrieval.serving.export import export_encoder, export_retriever
 from keras_gsp.retrieval.serving.portable import (
     PortableEncoder,
@@ -19,6 +24,7 @@ from keras_gsp.retrieval.space import check_space, space_fingerprint
 from keras_gsp.retrieval.suspects import Suspects, suspects
 from keras_gsp.retrieval.upgrade import Upgrade, upgrade
 from keras_gsp.retrieval.verification import verify
+from keras_gsp.retrieval.verify_export import verify_export
 
 __all__ = [
     "ExactIndex",
@@ -29,6 +35,7 @@ __all__ = [
     "Neighbors",
     "PortableEncoder",
     "RetrievalGuarantee",
+    "Retriever",
     "ScannIndex",
     "SearchIndex",
     "Suspects",
@@ -39,9 +46,11 @@ __all__ = [
     "export_litert",
     "export_onnx",
     "export_retriever",
+    "prototype_patches",
     "search_recall",
     "space_fingerprint",
     "suspects",
     "upgrade",
     "verify",
+    "verify_export",
 ]

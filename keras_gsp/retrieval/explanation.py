@@ -1,9 +1,9 @@
-"""Contributions of prototypes and places to the similarity of two images.
+"""Contributions of prototypes and positions to a similarity, and pictures.
 
 | symbol | name | meaning |
 | --- | --- | --- |
-| f_j | `features` | input of the pooling, one vector for each place |
-| pi_ij | `plan` | mass moved from place j to prototype i |
+| f_j | `features` | input of the pooling, one vector for each position |
+| pi_ij | `plan` | mass moved from position j to prototype i |
 | mu | `transport_ratio` | total mass that is moved |
 | x_i | `parts` | contribution of prototype i to the pooled vector |
 """
@@ -16,6 +16,7 @@ import numpy as np
 from keras import ops
 
 from keras_gsp.embeddings.model_input import embedding_tensor, input_of
+from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
 
@@ -53,7 +54,7 @@ class Explanation:
 def explain(
     encoder: keras.Model, queries: Tensor, neighbors: Tensor
 ) -> Explanation:
-    r"""Splits the similarity of two images over prototypes and places.
+    r"""Splits the similarity of two images over prototypes and positions.
 
     The embedding of an encoder that ends in `GeneralizedSumPooling` and a
     normalization is a sum over prototypes,
@@ -108,6 +109,106 @@ def explain(
     )
 
 
+def prototype_patches(
+    encoder: keras.Model,
+    images: Any,
+    *,
+    num_patches: int = 8,
+    prototypes: Any = None,
+    batch_size: int = 64,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shows what prototypes stand for: their nearest patches in a set.
+
+    A patch is the part of an image around a position of the feature map; each
+    image shows one patch of a prototype at most. To show which prototypes a
+    query used, pass those with the largest share of its pooling weights, as in
+    the example.
+
+    Args:
+        encoder: as for `explain`, with a feature map (height, width,
+            channels).
+        images: (images, height, width, channels), the encoder's images.
+        num_patches: number of patches of each prototype. Default 8.
+        prototypes: indices of the prototypes to show. Default `None`: all.
+        batch_size: images embedded at once. Default 64.
+
+    Returns:
+        Patches (prototypes, num_patches, side, side, channels) in the images'
+        dtype, nearest first, and the position of the image that each is from,
+        (prototypes, num_patches), integers.
+
+    Raises:
+        ValueError: what `explain` refuses; fewer images than patches; features
+            without rows and columns.
+
+    Example:
+
+    ```python
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
+    encoder = keras.Sequential([
+        keras.Input((32, 32, 3)),
+        keras.layers.Conv2D(8, 8, strides=8),
+        gsp.layers.GeneralizedSumPooling(4),
+    ])
+    images = np.random.default_rng(0).random((10, 32, 32, 3), "float32")
+    shares = gsp.retrieval.explain(encoder, images[:1], images[1:2])
+    used = shares.query_maps[0].sum(axis=(0, 1)).argsort()[::-1][:2]
+    patches, sources = gsp.retrieval.prototype_patches(
+        encoder, images, num_patches=3, prototypes=used
+    )
+    assert patches.shape == (2, 3, 16, 16, 3) and sources.shape == (2, 3)
+    ```
+
+    Reference: thesis on generalized sum pooling, figures 4 and 5.6.
+    """
+    model = PrototypeParts(encoder)
+    images = np.asarray(images)
+    check_count(num_patches=num_patches)
+    if len(images) < num_patches:
+        raise ValueError(
+            "`images` must be at least as many as the patches. Received: "
+            f"{len(images)} images, num_patches={num_patches}."
+        )
+    best, at = [], []
+    for start in range(0, len(images), batch_size):
+        distances = model.prototype_distances(
+            images[start : start + batch_size]
+        )
+        if distances.ndim != 4:
+            raise ValueError(
+                "`encoder` must pool a map (height, width, channels). "
+                f"Received: tokens, shape {distances.shape[1:-1]}."
+            )
+        grid = distances.shape[1:3]
+        flat = distances.reshape(len(distances), -1, distances.shape[-1])
+        best.append(flat.min(axis=1))
+        at.append(flat.argmin(axis=1))
+    nearest, places = np.concatenate(best), np.concatenate(at)
+    if prototypes is not None:
+        some = np.asarray(prototypes)
+        nearest, places = nearest[:, some], places[:, some]
+    sources = nearest.argsort(axis=0, kind="stable")[:num_patches].T
+    rows, columns = np.unravel_index(
+        np.take_along_axis(places.T, sources, axis=1), grid
+    )
+    # Twice the stride: what a position mostly sees.
+    sides = np.array(images.shape[1:3])
+    side = min(sides.min(), 2 * max(1, round(max(sides / np.array(grid)))))
+    patches = np.empty(
+        (*sources.shape, side, side, images.shape[3]), images.dtype
+    )
+    for i, j in np.ndindex(sources.shape):
+        center = (np.array([rows[i, j], columns[i, j]]) + 0.5) * sides / grid
+        top, left = np.clip(np.round(center - side / 2), 0, sides - side)
+        top, left = int(top), int(left)
+        image = images[sources[i, j]]
+        patches[i, j] = image[top : top + side, left : left + side]
+    return patches, sources
+
+
 class PrototypeParts:
     """Computes the fields of an `Explanation`."""
 
@@ -139,6 +240,24 @@ class PrototypeParts:
             "query_maps": maps,
             "neighbor_maps": other_maps,
         }
+
+    def prototype_distances(self, images: Any) -> np.ndarray:
+        """Squared distances (images, ..., prototypes), the pooling's costs.
+
+        Between features and prototypes, both projected onto the unit ball.
+        """
+        features, *_ = self.model(ops.convert_to_tensor(images), training=False)
+        features, prototypes = (
+            np.asarray(ops.convert_to_numpy(at_least_float32(one)))
+            for one in (features, self.pooling.prototypes)
+        )
+        features, prototypes = (
+            one / np.maximum(np.linalg.norm(one, axis=-1, keepdims=True), 1)
+            for one in (features, prototypes)
+        )
+        squares = np.square(features).sum(axis=-1, keepdims=True)
+        squares = squares + np.square(prototypes).sum(axis=-1)
+        return squares - 2 * features @ prototypes.T
 
     def _parts(self, images):
         """Embeddings, their parts by prototype, and maps."""
@@ -183,11 +302,11 @@ def _pooling_before(embedding):
 def _check_pools_its_features(pooling):
     allowed = {"power": 1.0, "add_max": False, "prototype_role": "subject"}
     for name, needed in allowed.items():
-        if getattr(pooling, name) != needed:
+        if (found := getattr(pooling, name, needed)) != needed:
             raise ValueError(
                 f"`encoder` must pool with {name}={needed!r}: only then is the "
                 "pooled vector a sum over prototypes. "
-                f"Received: {name}={getattr(pooling, name)!r}."
+                f"Received: {name}={found!r}."
             )
     if isinstance(pooling.input, list):
         raise ValueError(

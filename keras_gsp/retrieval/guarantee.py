@@ -10,22 +10,21 @@
 
 import dataclasses
 import math
+import warnings
 from typing import Any
 
 import numpy as np
 
 from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.ops.arguments import check_interval
-from keras_gsp.retrieval.index.search_index import SearchIndex, blocks_of
+from keras_gsp.retrieval.held_out_searches import held_out_searches, widened
+from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.space import (
     SpaceFingerprint,
     WithSpace,
     check_space,
     space_fingerprint,
 )
-
-# Neighbors among which the nearest of another class is looked for.
-LOOKED_AT = 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +82,9 @@ class RetrievalGuarantee(WithSpace):
     Reference: Lee, Barber and Willett, "Distribution-free inference with
     hierarchical data", 2023, equation (8); Dunn, Wasserman and Ramdas,
     "Distribution-free prediction sets for two-layer hierarchical models",
-    2022.
+    2022. Cai et al., "Risk Controlled Image Retrieval", 2023 (arXiv
+    2307.07336), also choose the length of a list for a promised share of
+    right ones, from one uncertainty a query; they count images, not classes.
     """
 
     radius: float
@@ -116,7 +117,11 @@ class RetrievalGuarantee(WithSpace):
 
         Each held-out image is a query. As many others of its class as a class
         of the gallery has, drawn at random, stand for its class in the
-        gallery; a random class of the gallery makes room for them.
+        gallery; a random class of the gallery makes room for them. The
+        distances are those of the lists that are served: an approximate
+        engine searches a copy of the index that holds these images too. If
+        it misses too many for the coverage, `FaissIndex` is set to look into
+        more clusters, with a warning.
 
         Args:
             encoder: Keras model, as for `ExactIndex.from_encoder`.
@@ -133,8 +138,9 @@ class RetrievalGuarantee(WithSpace):
 
         Raises:
             ValueError: an empty gallery or one of another encoder, a class on
-                both sides, too few held-out classes for the coverage or the
-                rate, or a rate out of its range.
+                both sides, fewer held-out classes than `classes_needed` for
+                the coverage or the rate, a rate out of its range, or an
+                engine that misses too many items.
         """
         check_interval("(0, 1)", coverage=coverage)
         check_interval("(0, 1)", false_alarm_rate=false_alarm_rate)
@@ -145,16 +151,40 @@ class RetrievalGuarantee(WithSpace):
         check_space(encoder, gallery, "gallery")
         data = LabeledBatches(held_out_classes, "held_out_classes", batch_size)
         held_out = encoded(encoder, data)
-        classes, right, nearest = class_scores(gallery, *held_out, seed)
+        former, changed = getattr(gallery, "parameters", None), None
+        while True:
+            found = held_out_searches(gallery, *held_out, seed)
+            radius = class_quantile(
+                found.right, found.classes, coverage, "coverage"
+            )
+            if math.isfinite(radius):
+                break
+            missed = np.mean(np.isinf(found.right))
+            if (changed := widened(gallery)) is None:
+                raise ValueError(
+                    "`gallery` must find an item of the right class for the "
+                    f"promised share of the queries, {coverage}. Received: an "
+                    f"engine that misses {missed:.3f} of them; let it search "
+                    "more widely."
+                )
+        if changed is not None:
+            warnings.warn(
+                f"The gallery now searches with parameters={changed!r}: with "
+                f"{former!r} it could not hold coverage={coverage}.",
+                stacklevel=2,
+            )
         return cls(
-            radius=class_quantile(right, classes, coverage, "coverage"),
+            radius=radius,
             coverage=float(coverage),
             novelty_distance=class_quantile(
-                nearest, classes, 1 - false_alarm_rate, "false_alarm_rate"
+                found.nearest_known,
+                found.classes,
+                1 - false_alarm_rate,
+                "false_alarm_rate",
             ),
             false_alarm_rate=float(false_alarm_rate),
-            num_classes=len(np.unique(classes)),
-            num_queries=len(classes),
+            num_classes=len(np.unique(found.classes)),
+            num_queries=len(found.classes),
             space=space_fingerprint(encoder),
         )
 
@@ -181,41 +211,10 @@ class RetrievalGuarantee(WithSpace):
         return (sizes > 0) & ~(np.asarray(distances)[:, -1] <= self.radius)
 
 
-def class_scores(
-    gallery: SearchIndex, embeddings: Any, labels: Any, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Classes of held-out queries, distance to their class and to any item."""
-    blocks = [gallery.items(some)[1] for some in blocks_of(gallery.ids())]
-    known, sizes = np.unique(np.concatenate(blocks), return_counts=True)
-    shared = np.intersect1d(known, labels)
-    if len(shared):
-        raise ValueError(
-            "`held_out_classes` must not be in the gallery. Received: "
-            f"{len(shared)} that are, for example {shared[0].item()!r}."
-        )
-    rng = np.random.default_rng(seed)
-    names, codes, counts = np.unique(
-        labels, return_inverse=True, return_counts=True
-    )
-    right = np.full(len(labels), np.inf)
-    shown = rng.choice(sizes, len(labels))
-    for code in np.flatnonzero(counts > 1):
-        members = np.flatnonzero(codes == code)
-        own = embeddings[members].astype("float64")
-        distances = np.linalg.norm(own[:, None] - own, axis=2)
-        # Of the others, in a random order, as many as the gallery would show.
-        order = rng.random(distances.shape)
-        np.fill_diagonal(order, np.inf)
-        np.fill_diagonal(distances, np.inf)
-        ranks = order.argsort(axis=1).argsort(axis=1)
-        distances[ranks >= shown[members][:, None]] = np.inf
-        right[members] = distances.min(axis=1)
-    found = gallery.search(embeddings, LOOKED_AT)
-    left = rng.choice(known, len(labels))[:, None]
-    far = np.where(found.labels == left, np.inf, found.distances).min(axis=1)
-    is_query = counts[codes] > 1
-    nearest = np.minimum(right, far)
-    return names[codes][is_query], right[is_query], nearest[is_query]
+def classes_needed(level: float) -> int:
+    """Returns how many held-out classes a coverage needs: 19 for 0.95."""
+    check_interval("(0, 1)", level=level)
+    return math.ceil(1 / (1 - level) - 1 - 1e-9)
 
 
 def class_quantile(
@@ -228,7 +227,7 @@ def class_quantile(
     _, codes, counts = np.unique(
         classes, return_inverse=True, return_counts=True
     )
-    least = math.ceil(1 / (1 - level) - 1 - 1e-9)
+    least = classes_needed(level)
     if len(counts) < least:
         raise ValueError(
             f"`held_out_classes` must hold at least {least} classes with two "

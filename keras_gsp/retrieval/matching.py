@@ -1,4 +1,4 @@
-"""Match thresholds: the largest distance within a class."""
+"""Match thresholds: up to which distance a neighbor is the same class."""
 
 import dataclasses
 import math
@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.metrics.pair_distances import PairDistances
 from keras_gsp.ops.arguments import check_count, check_interval
+from keras_gsp.retrieval.held_out_searches import held_out_searches
 from keras_gsp.retrieval.space import (
     SpaceFingerprint,
     WithSpace,
@@ -17,6 +19,8 @@ from keras_gsp.retrieval.space import (
 
 # Distances computed in another order differ by less than this.
 ROUNDING = 1e-6
+# Shares of unknown searches that a table of acceptance shows.
+RATES = 0.01, 0.02, 0.05, 0.1, 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,15 +32,28 @@ class MatchThreshold(WithSpace):
     `match` of an index it gives searches `is_match`, and is saved and
     exported. New classes are enrolled by adding their embeddings.
 
+    Calibrated with a gallery, its rates count searches: how often a search
+    for an unknown class, or for a known one, has a match at all. Without a
+    gallery they count pairs of images, and a search makes a pair with every
+    item: of 1,000 items one is near by chance far more often than one of 10.
+
     Args:
         distance: largest Euclidean distance of a match, at least 0.
-        false_accept_rate: the chosen share of the pairs of different classes
-            that match, in (0, 1).
-        true_accept_rate: share of the pairs of one class that match, in [0, 1].
-        num_positive_pairs: held-out pairs of one class, at least 1.
-        num_negative_pairs: held-out pairs of different classes, at least 1.
+        false_accept_rate: the chosen share of the searches of unknown classes
+            (of the pairs of different classes) that match, in (0, 1).
+        true_accept_rate: share of the searches of known classes (of the pairs
+            of one class) that match, in [0, 1].
+        num_positive_pairs: held-out searches of known classes (pairs of one
+            class), at least 1.
+        num_negative_pairs: held-out searches of unknown classes (pairs of
+            different classes), at least 1.
         space: `SpaceFingerprint` of the encoder; an index and an export of
             another one refuse the threshold. Default `None`: unknown.
+        gallery_size: items of the gallery that it is for. Default `None`: the
+            rates count pairs.
+        acceptance: rows (rate, distance, share of the known, share of the
+            unknown searches that match), for the chosen rate and others.
+            Default: none.
 
     Raises:
         ValueError: a number outside its range.
@@ -47,18 +64,17 @@ class MatchThreshold(WithSpace):
     import numpy as np
     import keras_gsp as gsp
 
-    labels = np.repeat(np.arange(20), 5)
-    noise = 0.05 * np.random.default_rng(0).normal(size=(100, 20))
-    held_out = np.eye(20)[labels] + noise
-    threshold = gsp.retrieval.MatchThreshold.calibrated(
-        held_out, labels, false_accept_rate=0.01
+    labels = np.repeat(np.arange(40), 5)
+    noise = 0.05 * np.random.default_rng(0).normal(size=(200, 40))
+    rows = np.eye(40)[labels] + noise
+    index = gsp.retrieval.ExactIndex(rows[:100], labels[:100])
+    index.match = gsp.retrieval.MatchThreshold.calibrated(
+        rows[100:], labels[100:], gallery=index, false_accept_rate=0.05
     )
-    index = gsp.retrieval.ExactIndex(
-        np.eye(20)[:2], labels=["cat", "dog"], match=threshold
-    )
-    query = np.eye(20)[[7]]
-    assert not index.search(query, k=1).is_match.any()
-    index.add(np.eye(20)[[7]], labels=["cow"], ids=[2])  # enrolled
+    print(index.match.table())
+    query = np.eye(40)[[7, 30]]
+    assert index.search(query, k=1).is_match.tolist() == [[True], [False]]
+    index.add(np.eye(40)[[30]], labels=[30], ids=[100])  # enrolled
     assert index.search(query, k=1).is_match.all()
     ```
     """
@@ -69,8 +85,13 @@ class MatchThreshold(WithSpace):
     num_positive_pairs: int
     num_negative_pairs: int
     space: SpaceFingerprint | None = None
+    gallery_size: int | None = None
+    acceptance: tuple[tuple[float, float, float, float], ...] = ()
 
     def __post_init__(self) -> None:
+        # JSON keeps lists.
+        rows = tuple(tuple(row) for row in self.acceptance)
+        object.__setattr__(self, "acceptance", rows)
         check_interval("(0, 1)", false_accept_rate=self.false_accept_rate)
         check_interval("[0, inf)", distance=self.distance)
         check_interval("[0, 1]", true_accept_rate=self.true_accept_rate)
@@ -85,32 +106,46 @@ class MatchThreshold(WithSpace):
         embeddings: Any,
         labels: Any,
         *,
-        false_accept_rate: float = 1e-3,
+        gallery: Any = None,
+        false_accept_rate: float | None = None,
         encoder: Any = None,
+        seed: int = 0,
     ) -> "MatchThreshold":
         """Finds the largest distance for a rate of false accepts, exactly.
 
         Use embeddings of classes that the encoder was not trained on: it
-        separates its training classes better. The rate counts pairs, and a
-        query of an unknown class makes n pairs with a gallery of n items: for
-        one false match in 100 such searches choose about 0.01 / n.
+        separates its training classes better.
 
         Args:
             embeddings: (items, size), finite, as in the index.
-            labels: (items,) or (items, 1), numbers or strings.
-            false_accept_rate: share of the pairs of different classes that
-                may match, in (0, 1), at least one pair. Default 0.001.
+            labels: (items,) or (items, 1), numbers or strings; with a gallery
+                classes that it does not hold.
+            gallery: index that will be searched. Each held-out image is
+                searched in it, as one of an unknown class and, beside others
+                of its class (see `RetrievalGuarantee.calibrate`), as one of a
+                known class. Default `None`: the rates count pairs.
+            false_accept_rate: share of the searches (pairs) that may match
+                falsely, in (0, 1), at least one. Default `None`: 0.05 of the
+                searches, 0.001 of the pairs.
             encoder: Keras model that made the embeddings, for the `space`.
-                Default `None`: unknown.
-
+                Default `None`: that of the gallery, or unknown.
+            seed: of drawing what stands for a known class. Default 0.
 
         Raises:
             TypeError: labels that are neither numbers nor strings.
-            ValueError: a rate outside (0, 1) or below one pair; no pair of
-                one class, or none of different classes; embeddings that are
-                not finite.
+            ValueError: a rate outside (0, 1) or below one search or pair; no
+                pair of one class, or none of different classes; embeddings
+                that are not finite; a class that the gallery holds.
         """
+        if false_accept_rate is None:
+            false_accept_rate = 1e-3 if gallery is None else 0.05
         check_interval("(0, 1)", false_accept_rate=false_accept_rate)
+        space = space_fingerprint(encoder)
+        if gallery is not None:
+            found = _searched(
+                gallery, embeddings, labels, false_accept_rate, seed
+            )
+            return cls(**found, space=space or gallery.space)
         pairs = PairDistances(embeddings, labels)
         allowed = math.floor(false_accept_rate * pairs.num_negatives)
         if allowed < 1:
@@ -138,12 +173,33 @@ class MatchThreshold(WithSpace):
             true_accept_rate=float(np.mean(pairs.positives() <= squared)),
             num_positive_pairs=pairs.num_positives,
             num_negative_pairs=pairs.num_negatives,
-            space=space_fingerprint(encoder),
+            space=space,
         )
 
     def is_match(self, distances: Any) -> np.ndarray:
         """Returns which Euclidean distances, of any shape, are a match."""
         return np.asarray(distances) <= self.distance
+
+    def table(self) -> str:
+        """Returns `acceptance` as a table in Markdown, for a gallery."""
+        lines = [
+            f"Of searches in a gallery of {self.gallery_size:,} items:"
+            if self.gallery_size is not None
+            else "Calibrated on pairs; give `gallery` to count searches.",
+        ]
+        if self.acceptance:
+            lines += [
+                "",
+                "| distance | known accepted | unknown accepted |",
+                "| --- | --- | --- |",
+            ]
+        for rate, distance, *shares in self.acceptance:
+            mark = "**" if rate == self.false_accept_rate else ""
+            known, unknown = (f"{mark}{x:.3f}{mark}" for x in shares)
+            lines.append(
+                f"| {mark}{distance:.4f}{mark} | {known} | {unknown} |"
+            )
+        return "\n".join(lines)
 
 
 def checked_match(
@@ -158,6 +214,47 @@ def checked_match(
     if match is not None:
         check_same_space(match.space, space, "match")
     return match
+
+
+def _searched(gallery, embeddings, labels, rate, seed):
+    """The arguments of a threshold, from searches in a gallery."""
+    labels = checked_labels(labels, len(embeddings))
+    searches = held_out_searches(gallery, embeddings, labels, seed)
+    unknown, known = searches.nearest_unknown, searches.nearest_known
+    if rate * len(unknown) < 1:
+        raise ValueError(
+            "`false_accept_rate` must be at least one of the held-out "
+            f"searches. Received: false_accept_rate={rate} and {len(unknown)} "
+            "searches; hold out more images, or choose at least "
+            f"{1 / len(unknown):.2g}."
+        )
+    rates = [one for one in RATES if one * len(unknown) >= 1]
+    rows = []
+    for one in sorted({*rates, rate}):
+        distance = _quantile_below(unknown, one)
+        accepted = (np.mean(x <= distance) for x in (known, unknown))
+        rows.append((float(one), distance, *map(float, accepted)))
+    chosen = next(row for row in rows if row[0] == rate)
+    return {
+        "distance": chosen[1],
+        "false_accept_rate": float(rate),
+        "true_accept_rate": chosen[2],
+        "num_positive_pairs": len(known),
+        "num_negative_pairs": len(unknown),
+        "gallery_size": len(gallery),
+        "acceptance": rows,
+    }
+
+
+def _quantile_below(distances, rate):
+    """The largest distance that at most this share reaches."""
+    distances = np.sort(np.asarray(distances, "float64"))
+    place = math.floor(rate * len(distances))
+    accepted, refused = distances[place - 1], distances[place]
+    if accepted == refused:
+        # Equal ones are refused together.
+        return float(accepted * (1 - ROUNDING))
+    return float((accepted + refused) / 2)
 
 
 def _smallest_negatives(pairs, count):

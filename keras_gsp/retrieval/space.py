@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import inspect
 import json
 from typing import Any, Self
 
@@ -47,7 +48,8 @@ class WithSpace:
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments as JSON values, without an unknown space."""
         config = dataclasses.asdict(self)  # type: ignore[call-overload]
-        return {k: value for k, value in config.items() if value is not None}
+        config = json.loads(json.dumps(config))  # lists for tuples
+        return {k: v for k, v in config.items() if v not in (None, [])}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -96,7 +98,7 @@ def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
     inputs = getattr(encoder, "inputs", None)
     return SpaceFingerprint(
         weights=_digest(_weight(one) for one in encoder.weights),
-        layers=_digest(map(_settings, layers)),
+        layers=_digest([*map(_settings, layers), *_own_settings(encoder)]),
         normalization=next((one for one in reversed(found) if one), None),
         embedding_size=embedding_tensor(encoder).shape[-1] if inputs else None,
         preprocessing=cut and {name: getattr(cut, name) for name in CUT},
@@ -143,8 +145,11 @@ def _weight(variable):
 
 
 def _settings(layer):
-    """A layer's kind and plain settings; others are layers of their own."""
-    config = {} if hasattr(layer, "layers") else layer.get_config()
+    """A layer's type and plain settings; others are layers of their own."""
+    try:
+        config = {} if hasattr(layer, "layers") else layer.get_config()
+    except NotImplementedError:
+        config = {k: v for k, v in vars(layer).items() if k[0] != "_"}
     settings = {
         name: value
         for name, value in config.items()
@@ -154,6 +159,14 @@ def _settings(layer):
     }
     kind = type(layer).__name__
     return json.dumps([kind, settings], sort_keys=True, default=str).encode()
+
+
+def _own_settings(model):
+    """Plain arguments of a model's class, such as `TwoLooks(combine=...)`."""
+    names = inspect.signature(type(model).__init__).parameters
+    values = {k: getattr(model, k, None) for k in names if k not in _IDLE}
+    plain = {k: v for k, v in values.items() if isinstance(v, str | float)}
+    return [json.dumps(plain, sort_keys=True).encode()] if plain else []
 
 
 def _digest(parts):

@@ -113,8 +113,9 @@ class Upgrade(SearchIndex):
     """An index between two encoders, as `gsp.retrieval.upgrade` makes it.
 
     Queries are mapped into the old space to search the items that only the
-    old index has; distances become those of equal chance in the new space.
-    Only `delete` and `roll_back` change the old index.
+    old index has. Their distances are converted to the new space: to those at
+    which an item is as likely to be of the query's class. Only `delete` and
+    `roll_back` change the old index.
 
     Attributes:
         certificate: MAP@R on classes that chose nothing: `old` (old queries,

@@ -8,7 +8,8 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.retrieval import ExactIndex, RetrievalGuarantee
-from keras_gsp.retrieval.guarantee import class_quantile, class_scores
+from keras_gsp.retrieval.guarantee import class_quantile, classes_needed
+from keras_gsp.retrieval.held_out_searches import held_out_searches
 
 
 def encoder(size=8):
@@ -47,17 +48,64 @@ def test_scores_are_distances_to_the_class_and_to_the_gallery():
     rows, labels = drawn(rng, np.arange(5), 3)
     gallery, names = drawn(rng, np.arange(10, 14), 2)
     index = ExactIndex(gallery, names)
-    classes, right, nearest = class_scores(index, rows, labels)
-    np.testing.assert_array_equal(classes, labels)
+    found = held_out_searches(index, rows, labels)
+    np.testing.assert_array_equal(found.classes, labels)
     distances = np.linalg.norm(rows[:, None] - rows, axis=2)
     np.fill_diagonal(distances, np.inf)
     distances[labels[:, None] != labels] = np.inf
     # Two items for each class of the gallery: both others of each query.
-    np.testing.assert_allclose(right, distances.min(axis=1), 1e-5)
+    np.testing.assert_allclose(found.right, distances.min(axis=1), 1e-5)
     far = np.linalg.norm(rows[:, None] - gallery, axis=2)
     ends = far.min(axis=1), np.sort(far, axis=1)[:, 2]
-    assert (nearest >= np.minimum(right, ends[0]) - 1e-5).all()
-    assert (nearest <= np.minimum(right, ends[1]) + 1e-5).all()
+    nearest = found.nearest_known
+    assert (nearest >= np.minimum(found.right, ends[0]) - 1e-5).all()
+    assert (nearest <= np.minimum(found.right, ends[1]) + 1e-5).all()
+    np.testing.assert_allclose(found.nearest_unknown, ends[0], 1e-5)
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_the_promise_holds_for_the_lists_of_an_engine_with_one_probe(text):
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(5)
+    rows, labels = drawn(rng, np.arange(150), 9, noise=0.7)
+    held_out = drawn(rng, np.arange(200, 300), 9, noise=0.7)
+    is_query = np.arange(len(labels)) % 9 > 5
+    ids = np.arange(900).astype(str) if text else None
+    index = gsp.retrieval.FaissIndex(
+        rows[~is_query], labels[~is_query], ids, factory="IVF32,Flat"
+    )
+
+    def covered(radius):
+        found = index.search(rows[is_query], 200)
+        is_right = found.labels == labels[is_query][:, None]
+        return (is_right & (found.distances <= radius)).any(axis=1).mean()
+
+    assert covered(np.inf) < 0.9  # one probe misses too many at any radius
+    with pytest.warns(UserWarning, match="could not hold coverage=0.95"):
+        guarantee = RetrievalGuarantee.calibrate(encoder(), index, held_out)
+    assert index.parameters.startswith("nprobe=") and len(index) == 900
+    assert covered(guarantee.radius) > 0.92
+    found = index.search(rows[is_query], 1)
+    assert (guarantee.set_sizes(found.distances) == 0).mean() < 0.09
+
+
+def test_an_engine_that_misses_too_much_is_refused(monkeypatch):
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(5)
+    index = gsp.retrieval.FaissIndex(*drawn(rng, np.arange(150), 6))
+    held_out = drawn(rng, np.arange(200, 300), 6)
+
+    def nothing(self, queries, asked, **options):
+        return np.full((len(queries), asked), -1)
+
+    monkeypatch.setattr(gsp.retrieval.FaissIndex, "_proposed", nothing)
+    with pytest.raises(ValueError, match=r"misses 1\.000 of them"):
+        RetrievalGuarantee.calibrate(encoder(), index, held_out)
+
+
+def test_needed_classes_are_known_before_training():
+    needed = [classes_needed(level) for level in (0.5, 0.9, 0.95, 0.99)]
+    assert needed == [1, 9, 19, 99]
 
 
 @pytest.mark.parametrize("coverage", [0.8, 0.95])

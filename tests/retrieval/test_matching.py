@@ -1,10 +1,12 @@
 """MatchThreshold: the rate it promises, and what it does with neighbors."""
 
+import json
+
 import numpy as np
 import pytest
 
 from keras_gsp.metrics import pair_distances as pairs
-from keras_gsp.retrieval import MatchThreshold
+from keras_gsp.retrieval import ExactIndex, MatchThreshold
 
 
 def noisy_set(seed, count=80, classes=9, noise=0.5):
@@ -59,6 +61,49 @@ def test_the_distance_is_in_the_unit_of_the_embeddings(scale):
         points * np.float32(scale), labels, false_accept_rate=0.1
     )
     assert found.distance == pytest.approx(expected.distance * scale)
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.05, 0.3])
+def test_with_a_gallery_the_rate_counts_searches(rate):
+    points, labels = noisy_set(3, count=400, classes=80, noise=0.2)
+    index = ExactIndex(points[labels < 40], labels[labels < 40])
+    rows, names = points[labels >= 40], labels[labels >= 40]
+    match = MatchThreshold.calibrated(
+        rows, names, gallery=index, false_accept_rate=rate
+    )
+    items = points[labels < 40].astype("float32")
+    nearest = np.array([np.linalg.norm(items - r, axis=1).min() for r in rows])
+    # The largest distance that at most this share of the searches reaches.
+    assert np.sum(nearest <= match.distance) == int(rate * len(rows))
+    assert match.num_negative_pairs == len(rows)
+    assert match.gallery_size == len(index)
+    # By pairs, far more of the unknown images have a match.
+    by_pairs = MatchThreshold.calibrated(rows, names, false_accept_rate=rate)
+    assert np.mean(nearest <= by_pairs.distance) > 2 * rate
+    rates, distances, known, unknown = zip(*match.acceptance, strict=True)
+    assert rate in rates and list(distances) == sorted(distances)
+    assert all(a <= b for a, b in zip(unknown, rates, strict=True))
+    assert known[rates.index(rate)] == match.true_accept_rate
+    assert f"**{match.distance:.4f}**" in match.table()
+    config = json.loads(json.dumps(match.get_config()))
+    assert MatchThreshold.from_config(config) == match
+
+
+def test_known_searches_find_their_class():
+    points, labels = noisy_set(4, count=300, classes=60, noise=0.01)
+    index = ExactIndex(points[labels < 30], labels[labels < 30])
+    match = MatchThreshold.calibrated(
+        points[labels >= 30], labels[labels >= 30], gallery=index
+    )
+    assert match.false_accept_rate == 0.05
+    assert match.true_accept_rate > 0.99
+    found = index.search(points[labels < 30] + 0.001, 1)
+    assert found.counts.all() and match.is_match(found.distances).all()
+    with pytest.raises(ValueError, match="not be in the gallery"):
+        MatchThreshold.calibrated(points, labels, gallery=index)
+    few = points[labels >= 57], labels[labels >= 57]
+    with pytest.raises(ValueError, match="one of the held-out searches"):
+        MatchThreshold.calibrated(*few, gallery=index, false_accept_rate=1e-3)
 
 
 def test_no_neighbor_is_no_match():

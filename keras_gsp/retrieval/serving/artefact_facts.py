@@ -5,13 +5,14 @@ scores as `model-index`. Neither file names a folder of the machine.
 """
 
 import datetime
-import importlib
+import importlib.metadata
 import json
 from pathlib import Path
 from typing import Any
 
 import keras
 
+from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 from keras_gsp.retrieval.verification import METADATA
 from keras_gsp.storage.checksums import write_checksums
@@ -19,6 +20,7 @@ from keras_gsp.storage.checksums import write_checksums
 CARD = "README.md"
 _SCORES = ("map_at_r", "precision_at_1", "precision_at_r", "num_queries")
 _TAGS = "keras-gsp", "metric-learning", "image-retrieval"
+_SETTINGS = "backbone", "pooling", "loss", "regularizer", "steps", "seed"
 _USE = (
     "Finding images of the same class in a gallery, also of classes that were "
     "not in the training data."
@@ -28,30 +30,24 @@ _PROTOCOL = (
     "query among all others; the weights were chosen on validation classes."
 )
 _LIMITS = (
-    "A search always returns a nearest neighbor, also for an image of a class "
-    "that the gallery does not hold; a match threshold is calibrated on "
-    "held-out classes.",
-    "The scores hold for the data below; measure them again on other images.",
-    "Do not use it to infer a person's identity, health or character.",
+    "- A search always returns a nearest neighbor, also for an image of a "
+    "class that the gallery does not hold.",
+    "- The scores hold for the data above; measure them again on other images.",
+    "- Do not use it to infer a person's identity, health or character.",
 )
 
 
-def exported_facts(
-    served: ServedEncoder, metadata: dict[str, Any] | None
-) -> dict[str, Any]:
+def exported_facts(served: ServedEncoder) -> dict[str, Any]:
     """Returns the metadata of an export: versions, sizes and preparation."""
-    # `keras_gsp` imports this module: it is complete only when called.
-    version = importlib.import_module("keras_gsp").__version__
     backend = keras.backend.backend()
     now = datetime.datetime.now(datetime.UTC)
+    packages = {"keras_gsp": "keras-gsp", "keras": "keras"}
+    versions = {k: importlib.metadata.version(v) for k, v in packages.items()}
+    versions[backend] = importlib.import_module(backend).__version__
     return {
-        **without_folders(metadata or {}),
+        **without_folders(served.options.metadata or {}),
         "exported": now.isoformat(timespec="seconds"),
-        "versions": {
-            "keras_gsp": version,
-            "keras": keras.__version__,
-            backend: importlib.import_module(backend).__version__,
-        },
+        "versions": versions,
         "image_shape": list(served.image_shape),
         "crop_fraction": served.crop_fraction,
         "max_pixels": served.max_pixels,
@@ -61,7 +57,7 @@ def exported_facts(
 
 
 def without_folders(value: Any) -> Any:
-    """Returns JSON values with paths cut to their last part.
+    """Returns JSON values with paths shortened to their last part.
 
     Those that are absolute, or lead out of the working folder.
     """
@@ -90,8 +86,9 @@ def _model_card(facts):
         "Intended use": [facts.get("intended_use", _USE)],
         "Data and training": _data(facts),
         "Protocol and scores": _scores(facts),
+        "Unknown images": _acceptance(facts),
         "Files and preparation": _preparation(facts),
-        "Limits": [f"- {limit}" for limit in _LIMITS],
+        "Limits": _LIMITS,
     }
     lines = [*_front_matter(facts), "# Model card", ""]
     for title, section in sections.items():
@@ -136,8 +133,7 @@ def _data(facts):
     if not recipe:
         return ["Not stated."]
     lines = [f"Data set `{recipe.get('dataset', 'not stated')}`."]
-    names = ("backbone", "pooling", "loss", "regularizer", "steps", "seed")
-    lines += [f"- {name}: {recipe[name]}" for name in names if name in recipe]
+    lines += [f"- {x}: {recipe[x]}" for x in _SETTINGS if x in recipe]
     if "run" in facts:
         lines.append(f"- run: {facts['run']}")
     if "command" in facts:
@@ -161,40 +157,47 @@ def _scores(facts):
         text = f"MAP@R with this file: {facts['map_at_r_of_format']:.4f}."
         if lost := facts.get("map_at_r_lost"):
             # z: no sign of a negative zero.
-            middle, low, high = (
-                f"{lost[name]:z.4f}" for name in ("difference", "low", "high")
+            text += (
+                f" Lost to Keras: {lost['difference']:z.4f} "
+                f"({lost['low']:z.4f} to {lost['high']:z.4f})."
             )
-            text += f" Lost to Keras: {middle} ({low} to {high})."
-        lines += [
-            "",
-            text,
-            "",
-            f"One image at a time: {facts['milliseconds_of_format']:.1f} ms; "
-            f"with Keras {facts['milliseconds_of_keras']:.1f} ms.",
-        ]
+        times = [facts[f"milliseconds_of_{x}"] for x in ("format", "keras")]
+        text += " One image at a time: {:.1f} ms; with Keras {:.1f} ms."
+        lines += ["", text.format(*times)]
     return lines
+
+
+def _acceptance(facts):
+    """What the match threshold accepts, of known and of unknown images."""
+    config = facts.get("match_threshold")
+    if not config:
+        return ["No match threshold: every image gets neighbors."]
+    match = MatchThreshold.from_config(config)
+    lines = [f"A neighbor within {match.distance:.4f} is a match."]
+    return [*lines, "", match.table()] if match.acceptance else lines
 
 
 def _preparation(facts):
     height, width, channels = facts["image_shape"]
     fraction = facts["crop_fraction"]
-    cut = (
-        "resized as a whole"
-        if fraction is None
-        else f"cut to the centered square of {fraction:.4g} of the shorter "
-        "side and resized (bilinear, no anti-aliasing)"
-    )
+    crop = "resized as a whole"
+    if fraction is not None:
+        crop = (
+            f"cropped to the centered square of {fraction:.4g} of the shorter "
+            "side and resized (bilinear, no anti-aliasing)"
+        )
     lines = [
-        f"Images are turned upright (Exif), {cut} to {height} x {width} "
+        f"Images are turned upright (Exif), {crop} to {height} x {width} "
         f"pixels of {channels} channels in [0, 255]; the embedding has "
         f"{facts['embedding_size']} numbers, compared by Euclidean distance.",
     ]
     if "gallery_size" in facts:
         lines += ["", f"The gallery holds {facts['gallery_size']} images."]
     if "largest_difference" in facts:
-        lines += [
-            "",
-            f"Largest difference to Keras on {facts['compared_images']} "
-            f"images: {facts['largest_difference']:.1e}.",
-        ]
+        text = (
+            "Largest distance to the embeddings of Keras, on "
+            f"{facts['compared_images']} images: "
+            f"{facts['largest_difference']:.1e}."
+        )
+        lines += ["", text]
     return lines

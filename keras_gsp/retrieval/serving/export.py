@@ -1,35 +1,28 @@
 """Exports to SavedModels that embed and search encoded images."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_gsp.data.decoding import MAX_PIXELS
 from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
-from keras_gsp.ops.arguments import check_choice, check_count, check_interval
+from keras_gsp.ops.arguments import check_count, check_interval
 from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import GalleryIndex
 from keras_gsp.retrieval.index.scann_index import ScannIndex
 from keras_gsp.retrieval.index.search_recall import compared, positives_of
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 from keras_gsp.retrieval.serving.artefact_facts import exported_facts
+from keras_gsp.retrieval.serving.canaries import Canaries
 from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 from keras_gsp.retrieval.space import check_same_space
 
 
 def export_encoder(
-    encoder: keras.Model,
-    path: str | Path,
-    *,
-    image_size: int | tuple[int, int] | None = None,
-    crop_fraction: float | str | None = "auto",
-    max_pixels: int = MAX_PIXELS,
-    truncate_to: int | None = None,
-    metadata: dict[str, Any] | None = None,
-    overwrite: bool = False,
+    encoder: keras.Model, path: str | Path, **options: Any
 ) -> None:
     """Writes a SavedModel from encoded images, or pixels, to embeddings.
 
@@ -37,8 +30,8 @@ def export_encoder(
 
     - `serving_default` and `embed`: `image_bytes`, JPEG, PNG, BMP or WebP
       files as strings -> `embedding`, `status`. Images are turned upright
-      (Exif) and cut as by `gsp.data.evaluation_batches`; an unreadable one
-      gets the status "unreadable: ..." and zeros.
+      (Exif) and cropped as by `gsp.data.evaluation_batches`; an unreadable
+      one gets the status "unreadable: ..." and zeros.
     - `embed_uint8`, `embed_float32`: `images`, pixels in [0, 255] of the
       encoder's size -> `embedding`.
 
@@ -50,25 +43,29 @@ def export_encoder(
             with values in [0, 255] to embeddings (or to a dict with
             `"embedding"`).
         path: folder to make.
-        image_size: side of the encoder's images, pixels, or (height, width).
-            Default `None`: as the encoder's input.
-        crop_fraction: side of the centered square to cut out of an encoded
-            image, as a fraction of its shorter side, in (0, 1]; `None` resizes
-            the whole image. Default `"auto"`: as the encoder expects
+        **options: the options of all exports:
+            `image_size`, side of the images in pixels, or (height,
+            width); default `None`: as the encoder's input or
+            preprocessing. A `TwoLooks` looks twice at images of this size.
+            `crop_fraction`, side of the centered square to crop, as a
+            fraction of the image's shorter side, in (0, 1]; `None` resizes
+            the whole image; default `"auto"`: as the encoder expects
             (`gsp.data.preprocessing_of`), or else as the gallery of the index
-            was cut; 1.0 if neither is known.
-        max_pixels: largest number of pixels of an encoded image; a larger one
-            is not decoded and gets the status "too large: ...". Default 50
-            million.
-        truncate_to: number of leading coordinates to serve; see
-            `gsp.models.truncate_encoder`. Default `None`: all.
-        metadata: JSON values to add to `metadata.json`; the model card shows
-            `"scores"`, `"recipe"` and `"intended_use"`. Default `None`.
-        overwrite: whether to replace what is at `path`. Default `False`.
+            was cropped; 1.0 if neither is known.
+            `max_pixels`, largest number of pixels of an encoded image; a
+            larger one is not decoded and gets the status "too large: ...";
+            default 50 million.
+            `truncate_to`, number of leading coordinates to serve; see
+            `gsp.models.truncate_encoder`; default `None`: all.
+            `metadata`, JSON values to add to `metadata.json`; the model card
+            shows `"scores"`, `"recipe"` and `"intended_use"`; default `None`.
+            `overwrite`, whether to replace what is at `path`; default
+            `False`.
 
     Raises:
         FileExistsError: `path` exists and `overwrite` is `False`.
         RuntimeError: another backend than TensorFlow.
+        TypeError: an unknown option.
         ValueError: an encoder without one image input, an image size that is
             unknown or not the encoder's, a fraction outside (0, 1], or one
             that contradicts the encoder or the index.
@@ -87,13 +84,10 @@ def export_encoder(
         gsp.retrieval.export_encoder(encoder, f"{folder}/encoder")
     ```
     """
-    served = ServedEncoder(
-        encoder, image_size, crop_fraction, max_pixels, truncate_to=truncate_to
-    )
+    served = ServedEncoder(encoder, **options)
     from keras_gsp.retrieval.serving.signatures import write_saved_model
 
-    facts = exported_facts(served, metadata)
-    write_saved_model(served, None, facts, path, overwrite)
+    write_saved_model(served, None, exported_facts(served), path)
 
 
 def export_retriever(
@@ -102,31 +96,24 @@ def export_retriever(
     path: str | Path,
     *,
     neighbors: int = 10,
-    codes: str | None = None,
-    image_size: int | tuple[int, int] | None = None,
-    crop_fraction: float | str | None = "auto",
-    max_pixels: int = MAX_PIXELS,
     held_out: Any = None,
     minimum_recall: float = 0.95,
     match: MatchThreshold | None = None,
     guarantee: RetrievalGuarantee | None = None,
-    truncate_to: int | None = None,
-    metadata: dict[str, Any] | None = None,
-    overwrite: bool = False,
+    canaries: Mapping[Any, str | Path | bytes] | None = None,
+    **options: Any,
 ) -> None:
     """Writes a SavedModel from encoded images to their nearest neighbors.
 
     Signatures, in addition to those of `export_encoder`:
 
     - `serving_default` and `search_exact`: `image_bytes` -> `ids`, `labels`
-      (strings), `distances`, `counts`, `status`, `is_match` with a match
-      threshold, `set_size` and `is_covered` with a guarantee. A row holds
-      `counts` neighbors and padding after them: empty strings and infinity.
+      (integers or strings, as in the index), `distances`, `counts`, `status`,
+      `is_match` with a match threshold, `set_size` and `is_covered` with a
+      guarantee. A row holds `counts` neighbors and padding after them: -1 or
+      empty strings, and infinity.
     - `search_ann`, with a `ScannIndex`: the same, found by ScaNN. A process
       must `import scann` before it loads such a SavedModel.
-    - `search_codes`, with `codes="binary"`: the same, in two stages: the short
-      list of ten times as many items (at least 100) whose binary codes differ
-      in the fewest bits, then their exact distances.
     - `explain`, for an encoder with `GeneralizedSumPooling`: `query_bytes`,
       `neighbor_bytes` -> the fields of `Explanation`, `query_status` and
       `neighbor_status`.
@@ -138,35 +125,32 @@ def export_retriever(
         path: folder to make.
         neighbors: number of neighbors of a search, at least 1; a smaller
             gallery is returned as a whole. Default 10.
-        codes: `"binary"` adds one bit for each number, up to a multiple of
-            64; the vectors stay for the exact stage, in float16 if the index
-            stores float16. Default `None`.
-        image_size: as for `export_encoder`.
-        crop_fraction: as for `export_encoder`.
-        max_pixels: as for `export_encoder`.
         held_out: images that are not in the gallery, a data set or a tuple
             (images, labels), labels of the gallery's kind. Needed with a
-            `ScannIndex` and with codes, whose recall they measure for the
-            metadata. Default `None`.
-        minimum_recall: share of the true neighbors that ScaNN or the codes
-            must find, in [0, 1]; below it nothing is written. Default 0.95.
+            `ScannIndex`, whose recall they measure for the metadata. Default
+            `None`.
+        minimum_recall: share of the true neighbors that ScaNN must find, in
+            [0, 1]; below it nothing is written. Default 0.95.
         match: `MatchThreshold` with which searches return `is_match`. Default
             `None`: the index's own `match`.
         guarantee: `RetrievalGuarantee` of the encoder; searches then return
             `set_size`, the number of first neighbors that are the shortlist, 0
             for a declined query, and `is_covered`, whether `neighbors` were
             enough for all of it. Default `None`.
-        truncate_to: as for `export_encoder`, the size of the index.
-        metadata: as for `export_encoder`.
-        overwrite: whether to replace what is at `path`. Default `False`.
+        canaries: image files, or their bytes, by the ids of their items; the
+            export carries a dozen of them, and `verify_export` embeds them
+            again. Default `None`: none.
+        **options: as for `export_encoder`; `truncate_to` is the size of the
+            index.
 
     Raises:
         FileExistsError: `path` exists and `overwrite` is `False`.
-        RuntimeError: another backend than TensorFlow, or an empty index.
+        RuntimeError: another backend than TensorFlow, an empty index, or
+            canaries that the encoder does not embed as the index holds them.
         ValueError: what `export_encoder` refuses; an index of another encoder,
             of another size, or that keeps no vectors in memory; a number out
             of its range; a recall below the minimum; no held-out images for a
-            `ScannIndex` or codes; codes for a `ScannIndex`.
+            `ScannIndex`; canaries that the index does not hold.
 
     Example:
 
@@ -187,12 +171,10 @@ def export_retriever(
         gsp.retrieval.export_retriever(encoder, index, f"{folder}/retriever")
     ```
     """
-    _check_options(index, codes, held_out, minimum_recall)
-    served = ServedEncoder(
-        encoder, image_size, crop_fraction, max_pixels, index, truncate_to
-    )
-    index._check_filled()
+    check_interval("[0, 1]", minimum_recall=minimum_recall)
     check_count(neighbors=neighbors)
+    _check_index(index, held_out)
+    served = ServedEncoder(encoder, index, **options)
     if index.embedding_size != served.embedding_size:
         raise ValueError(
             "`index` must hold embeddings of the encoder's size, "
@@ -203,43 +185,32 @@ def export_retriever(
         check_same_space(guarantee.space, served.space, "guarantee")
     from keras_gsp.retrieval.serving import served_retriever, signatures
 
-    gallery = served_retriever.ServedGallery(
-        index, neighbors, match, guarantee, codes
-    )
-    facts = exported_facts(served, metadata) | gallery.facts
+    carried = None if canaries is None else Canaries.of(served, index, canaries)
+    gallery = served_retriever.ServedGallery(index, neighbors, match, guarantee)
+    facts = exported_facts(served) | gallery.facts
     if len(gallery.searches) > 1:
         measured = _measured(served.encoder, index, gallery, held_out)
         facts["search_recall"] = measured
         if measured["recall"] < minimum_recall:
             raise ValueError(
-                f"The search must find {minimum_recall:.3f} of the true "
-                f"neighbors. Received: {measured['recall']:.3f} at "
-                f"k={measured['k']}. Give a ScannIndex more leaves to search "
-                "or more candidates to reorder; codes need larger embeddings "
-                "or more neighbors."
+                f"ScaNN must find {minimum_recall:.3f} of the true neighbors. "
+                f"Received: {measured['recall']:.3f} at k={measured['k']}. "
+                "Give it more leaves to search or candidates to reorder."
             )
-    signatures.write_saved_model(served, gallery, facts, path, overwrite)
+    signatures.write_saved_model(served, gallery, facts, path, carried)
 
 
-def _check_options(index, codes, held_out, minimum_recall):
-    check_interval("[0, 1]", minimum_recall=minimum_recall)
-    check_choice(None, "binary", codes=codes)
+def _check_index(index, held_out):
     if not isinstance(index, GalleryIndex):
         raise ValueError(
             "`index` must keep its vectors in memory: copy them into an "
             f"`ExactIndex`. Received: {type(index).__name__}."
         )
-    is_scann = isinstance(index, ScannIndex)
-    if is_scann and codes is not None:
-        raise ValueError(
-            "`codes` must be None with a ScannIndex, which has its own short "
-            f"list; give an `ExactIndex`. Received: codes={codes!r}."
-        )
-    if held_out is None and (is_scann or codes is not None):
+    index._check_filled()
+    if held_out is None and isinstance(index, ScannIndex):
         raise ValueError(
             "`held_out` must be images that are not in the gallery: they "
-            "measure the recall of a ScannIndex or of codes. "
-            "Received: held_out=None."
+            "measure the recall of a ScannIndex. Received: held_out=None."
         )
 
 

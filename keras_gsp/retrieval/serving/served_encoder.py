@@ -1,9 +1,11 @@
 """What an export serves: an encoder, and how its images are prepared."""
 
+import dataclasses
 import functools
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_gsp.data.decoding import MAX_PIXELS
 from keras_gsp.data.preprocessing import agreed, preprocessing_of
@@ -13,45 +15,68 @@ from keras_gsp.models.lora import merge_lora
 from keras_gsp.models.truncated import truncate_encoder
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.tensor import Tensor
-from keras_gsp.retrieval.index.exact import GalleryIndex
+from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.space import check_space, space_fingerprint
 
 
-class ServedEncoder:
-    """Decodes and embeds images: the common part of all signatures.
+@dataclasses.dataclass(frozen=True)
+class ExportOptions:
+    """The options that all exports share; `export_encoder` describes them."""
 
-    Arguments and errors are those of `export_retriever`; `backends` are those
-    of Keras that the export works on.
+    image_size: int | tuple[int, int] | None = None
+    crop_fraction: float | str | None = "auto"
+    max_pixels: int = MAX_PIXELS
+    truncate_to: int | None = None
+    metadata: dict[str, Any] | None = None
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        check_count(max_pixels=self.max_pixels)
+        fraction = self.crop_fraction
+        if fraction not in ("auto", None) and (
+            isinstance(fraction, str) or not 0.0 < float(fraction) <= 1.0
+        ):
+            raise ValueError(
+                '`crop_fraction` must be in (0, 1], None or "auto". '
+                f"Received: crop_fraction={fraction!r}."
+            )
+
+
+class ServedEncoder:
+    """Decodes and embeds images: the common part of all exports.
+
+    `options` are those of `ExportOptions`; `backends` are the Keras backends
+    that it works on, `None` for all.
     """
 
     def __init__(
         self,
         encoder: keras.Model,
-        image_size: int | tuple[int, int] | None = None,
-        crop_fraction: float | str | None = "auto",
-        max_pixels: int = MAX_PIXELS,
-        index: GalleryIndex | None = None,
-        truncate_to: int | None = None,
-        backends: tuple[str, ...] = ("tensorflow",),
+        index: SearchIndex | None = None,
+        *,
+        backends: tuple[str, ...] | None = ("tensorflow",),
+        **options: Any,
     ) -> None:
-        if keras.backend.backend() not in backends:
+        backend = keras.backend.backend()
+        if backends is not None and backend not in backends:
             raise RuntimeError(
                 f"An export needs the backend {' or '.join(backends)}. "
-                f"Received: {keras.backend.backend()!r}. Save the encoder "
-                "as .keras and export it where KERAS_BACKEND=tensorflow."
+                f"Received: {backend!r}. Save the encoder as .keras and "
+                "export it where KERAS_BACKEND=tensorflow."
             )
-        check_count(max_pixels=max_pixels)
+        self.options = ExportOptions(**options)
+        truncate_to = self.options.truncate_to
         given = truncate_encoder(encoder, truncate_to)
         check_space(given, index)
         encoder = truncate_encoder(merge_lora(encoder), truncate_to)
         self.encoder = encoder
         # Merged weights differ from those that made the index by rounding.
         self.space = space_fingerprint(given)
-        self.max_pixels = int(max_pixels)
+        self.max_pixels = int(self.options.max_pixels)
         # Height, width and channels.
-        self.image_shape = _image_shape(encoder, image_size)
+        self.image_shape = _image_shape(encoder, self.options.image_size)
         self.crop_fraction = _expected_crop(
-            encoder, index, crop_fraction, self.image_shape[:2]
+            encoder, index, self.options.crop_fraction, self.image_shape[:2]
         )
         self.embedding_size = embedding_tensor(encoder).shape[-1]
 
@@ -86,17 +111,21 @@ class ServedEncoder:
         outputs = embedding_of(self.encoder(images, training=False))
         return tf.cast(outputs, "float32")
 
+    def embedded_files(
+        self, contents: list[bytes]
+    ) -> tuple[np.ndarray, list[str]]:
+        """Returns embeddings, float32, and the status of each file."""
+        images, status = self.decoded(contents)
+        outputs = self.encoder.predict_on_batch(
+            images.numpy().astype(self.dtype)
+        )
+        rows = np.asarray(embedding_of(outputs), "float32")
+        return rows, [one.decode() for one in status.numpy()]
+
 
 def _expected_crop(encoder, index, crop_fraction, size):
     """The fraction that encoder or index expect, 1 where neither knows it."""
-    if crop_fraction not in ("auto", None) and (
-        isinstance(crop_fraction, str) or not 0.0 < float(crop_fraction) <= 1.0
-    ):
-        raise ValueError(
-            '`crop_fraction` must be in (0, 1], None or "auto". '
-            f"Received: crop_fraction={crop_fraction!r}."
-        )
-    of_index = None if index is None else index.preprocessing
+    of_index = getattr(index, "preprocessing", None)
     expected = agreed({"encoder": preprocessing_of(encoder), "index": of_index})
     if expected is None:
         fraction = 1.0 if crop_fraction == "auto" else crop_fraction
@@ -124,6 +153,9 @@ def _image_shape(encoder, image_size):
             f"Received: inputs of shape {shapes}."
         )
     _, *own, channels = shapes[0]
+    known = preprocessing_of(encoder)
+    if image_size is None and known is not None and None in own:
+        image_size = known.height, known.width
     if isinstance(image_size, int):
         image_size = (image_size, image_size)
     sizes = tuple(own if image_size is None else image_size)

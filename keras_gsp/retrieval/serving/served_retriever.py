@@ -14,7 +14,6 @@ from keras_gsp.retrieval.index.exact import GalleryIndex
 from keras_gsp.retrieval.index.nearest import SPARE_CANDIDATES, rows_alike
 from keras_gsp.retrieval.index.scann_index import ScannIndex, import_scann
 from keras_gsp.retrieval.matching import MatchThreshold
-from keras_gsp.retrieval.serving.binary_codes import BinaryCodes
 
 # Status of an image.
 OK = "ok"
@@ -32,7 +31,6 @@ class ServedGallery:
         neighbors: int,
         match: MatchThreshold | None = None,
         guarantee: RetrievalGuarantee | None = None,
-        codes: str | None = None,
     ) -> None:
         gallery = index.gallery
         self._num_items = len(gallery)
@@ -41,10 +39,7 @@ class ServedGallery:
         self.guarantee = guarantee
         self.origin = gallery.origin
         rows = gallery.embeddings - self.origin
-        self.codes = None if codes is None else BinaryCodes(rows)
         rows, halves = rows_alike(rows, np.sum(np.square(rows), axis=1) / 2)
-        if codes is not None and gallery.storage == "float16":
-            rows = rows.astype("float16")
         with tf.device("/CPU:0"):
             self.variables = {
                 "rows": tf.Variable(rows, trainable=False),
@@ -53,8 +48,10 @@ class ServedGallery:
                 "origin": tf.Variable(self.origin, trainable=False),
             }
             for name in ("ids", "labels"):
-                words = getattr(gallery, name).astype("U").astype(object)
-                self.variables[name] = tf.Variable(words)
+                values = getattr(gallery, name)
+                if values.dtype.kind == "U":
+                    values = values.astype(object)
+                self.variables[name] = tf.Variable(values, trainable=False)
         self.facts: dict[str, Any] = {
             "gallery_size": len(index),
             "neighbors": self.neighbors,
@@ -64,11 +61,6 @@ class ServedGallery:
         if guarantee is not None:
             self.facts["guarantee"] = guarantee.get_config()
         self.searches = {"search_exact": self.nearest}
-        if self.codes is not None:
-            self.searches["search_codes"] = self.near
-            self.variables |= self.codes.variables
-            bits = self.codes.num_bits
-            self.facts["codes"] = {"kind": codes, "bits": bits}
         if isinstance(index, ScannIndex):
             self.searches["search_ann"] = self.near
             scann = import_scann()
@@ -86,8 +78,7 @@ class ServedGallery:
         for start in range(0, rows.shape[0], SHARD_ROWS):
             shard = slice(start, start + SHARD_ROWS)
             # |q - r|^2 = |q|^2 - 2 (q.r - |r|^2 / 2)
-            block = tf.cast(rows[shard], "float32")
-            nearness = tf.matmul(queries, block, transpose_b=True)
+            nearness = tf.matmul(queries, rows[shard], transpose_b=True)
             nearness -= halves[shard]
             top = tf.math.top_k(nearness, min(num_kept, nearness.shape[1]))
             best.append(top.values)
@@ -99,12 +90,9 @@ class ServedGallery:
     def near(
         self, embeddings: Tensor, num_neighbors: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """As `nearest`, by codes or ScaNN; infinity and -1 for none."""
+        """As `nearest`, by ScaNN; infinity and -1 for none."""
         wanted = num_neighbors or self.neighbors
         queries = embeddings - self.origin
-        if self.codes is not None:
-            indices = self.codes.shortlist(queries, wanted)
-            return self._ordered(queries, indices, wanted)
         scann = import_scann()
         searcher = scann.scann_ops.searcher_from_module(self.variables["scann"])
         indices, distances = searcher.search_batched(
@@ -124,11 +112,13 @@ class ServedGallery:
     ) -> dict[str, Tensor]:
         """Looks up ids and labels; an unreadable image has no neighbors."""
         is_found = (indices >= 0) & is_read[:, None]
-        places = tf.where(is_found, indices, 0)
+        positions = tf.where(is_found, indices, 0)
         found = {}
         for name in ("ids", "labels"):
-            words = tf.gather(self.variables[name], places)
-            found[name] = tf.where(is_found, words, "")
+            values = tf.gather(self.variables[name], positions)
+            nothing = "" if values.dtype == tf.string else -1
+            nothing = tf.constant(nothing, values.dtype)
+            found[name] = tf.where(is_found, values, nothing)
         if self.match is not None:
             found["is_match"] = is_found & (distances <= self.match.distance)
         distances = tf.where(is_found, distances, np.inf)
@@ -146,7 +136,6 @@ class ServedGallery:
         # Among equals, top_k takes the first: the lower index.
         indices = tf.sort(indices, axis=1)
         vectors = tf.gather(self.variables["rows"], tf.maximum(indices, 0))
-        vectors = tf.cast(vectors, "float32")
         squares = tf.square(vectors - queries[:, None, :])
         distances = tf.sqrt(tf.reduce_sum(squares, axis=-1))
         distances = tf.where(indices < 0, np.inf, distances)

@@ -321,6 +321,8 @@ def test_matches_are_marked_and_a_class_is_enrolled(encoder, tmp_path):
         return {name: value.numpy() for name, value in found.items()}
 
     before = answered("before")
+    assert before["ids"].dtype == np.int64  # as in the index
+    assert before["ids"][:2].tolist() == [[0], [1]]
     assert before["set_size"].tolist() == [1, 1, 0]
     assert not before["is_covered"].any()
     assert before["is_match"].tolist() == [[True], [True], [False]]
@@ -357,6 +359,17 @@ def test_a_damaged_byte_in_any_file_of_an_export_is_noticed(encoder, tmp_path):
     assert count >= 6 and verify(folder) == facts
     with pytest.raises(FileNotFoundError, match="must hold"):
         verify(tmp_path)
+
+
+def test_exports_free_what_they_traced(tmp_path):
+    from tensorflow.python.eager import context
+
+    encoder, counts = small_encoder(), []
+    for number in range(3):
+        export_encoder(encoder, tmp_path / f"e{number}")
+        gc.collect()
+        counts.append(len(context.context().list_function_names()))
+    assert counts[1] == counts[2]
 
 
 def test_an_export_loaded_again_frees_the_earlier_one(tmp_path, caplog):

@@ -1,0 +1,147 @@
+"""Searches of held-out classes in a gallery that does not hold them."""
+
+import dataclasses
+import tempfile
+from typing import Any
+
+import numpy as np
+
+# Neighbors that a search is asked for.
+LOOKED_AT = 50
+# Share of the true neighbors that an engine which cannot be copied must find.
+LEAST_RECALL = 0.98
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOutSearches:
+    """Distances that searches in a gallery return, arrays (queries,).
+
+    The first three are of the images with another one of their class.
+
+    Attributes:
+        classes: class of each query.
+        right: distance to the nearest item of its class, infinity if the
+            search misses it.
+        nearest_known: distance to the nearest item of any class.
+        nearest_unknown: of all images, distance to the nearest item of a
+            gallery without the class.
+    """
+
+    classes: np.ndarray
+    right: np.ndarray
+    nearest_known: np.ndarray
+    nearest_unknown: np.ndarray
+
+
+def held_out_searches(
+    gallery: Any, embeddings: Any, labels: np.ndarray, seed: int = 0
+) -> HeldOutSearches:
+    """Searches a gallery for held-out images, as it is served.
+
+    As many others of an image's class as a class of the gallery has, drawn at
+    random, stand for its class; a random class of the gallery makes room for
+    them. An approximate engine is asked for them in a copy of the index that
+    holds them too.
+    """
+    embeddings = np.asarray(embeddings, "float32")
+    known, sizes = np.unique(_labels(gallery), return_counts=True)
+    shared = np.intersect1d(known, labels)
+    if len(shared):
+        raise ValueError(
+            "The held-out classes must not be in the gallery. Received: "
+            f"{len(shared)} that are, for example {shared[0].item()!r}."
+        )
+    rng = np.random.default_rng(seed)
+    names, codes, counts = np.unique(
+        labels, return_inverse=True, return_counts=True
+    )
+    right = np.full(len(labels), np.inf)
+    standing: list[Any] = [()] * len(labels)
+    shown = rng.choice(sizes, len(labels))
+    for code in np.flatnonzero(counts > 1):
+        members = np.flatnonzero(codes == code)
+        own = embeddings[members].astype("float64")
+        for row, place in zip(own, members, strict=True):
+            others = rng.permutation(members[members != place])
+            standing[place] = others[: shown[place]]
+            near = own[np.searchsorted(members, standing[place])] - row
+            right[place] = np.linalg.norm(near, axis=1).min()
+    found = gallery.search(embeddings, LOOKED_AT)
+    if hasattr(gallery, "gallery") and gallery.kind != "exact":
+        right = _as_served(gallery, embeddings, labels, standing, right)
+    elif gallery.kind != "exact":
+        _check_recall(gallery, embeddings, found)
+    left = rng.choice(known, len(labels))[:, None]
+    far = np.where(found.labels == left, np.inf, found.distances).min(axis=1)
+    is_query = counts[codes] > 1
+    return HeldOutSearches(
+        names[codes][is_query],
+        right[is_query],
+        np.minimum(right, far)[is_query],
+        found.distances[:, 0],
+    )
+
+
+def widened(index: Any) -> str | None:
+    """Doubles the clusters that faiss looks into, `None` where it cannot.
+
+    Returns the new `parameters` of the index.
+    """
+    if index.kind != "faiss":
+        return None
+    import faiss
+
+    clusters = faiss.try_extract_index_ivf(index._engine)
+    if clusters is None or clusters.nprobe >= clusters.nlist:
+        return None
+    number = min(2 * clusters.nprobe, clusters.nlist)
+    others = [
+        one
+        for one in (index.parameters or "").split(",")
+        if one and not one.startswith("nprobe")
+    ]
+    index.parameters = ",".join([*others, f"nprobe={number}"])
+    space = faiss.ParameterSpace()
+    space.set_index_parameters(index._engine, index.parameters)
+    return index.parameters
+
+
+def _labels(gallery):
+    if hasattr(gallery, "gallery"):
+        return gallery.gallery.labels
+    ids = gallery.ids()
+    blocks = range(0, len(ids), 4096)
+    return np.concatenate([gallery.items(ids[i : i + 4096])[1] for i in blocks])
+
+
+def _as_served(gallery, embeddings, labels, standing, right):
+    """Distances to the nearest item of the class that the engine finds."""
+    some = gallery.items(gallery.ids()[:1])
+    count = len(labels)
+    ids = np.array([f"held out {i}" for i in range(count)])
+    if some[2].dtype.kind != "U":
+        ids = gallery.ids().max() + 1 + np.arange(count)
+    columns = {k: np.repeat(v, count) for k, v in some[3].items()}
+    with tempfile.TemporaryDirectory() as folder:
+        gallery.save(f"{folder}/copy")
+        copy = type(gallery).load(f"{folder}/copy")
+    copy.upsert(embeddings, labels, ids, columns)
+    found = copy.search(embeddings, 2 * LOOKED_AT, exclude_ids=list(ids))
+    served = np.full(count, np.inf)
+    for row in range(count):
+        is_right = np.isin(found.ids[row], ids[np.array(standing[row], int)])
+        served[row] = found.distances[row, is_right].min(initial=np.inf)
+    # The list ends before the item: not missed, but farther.
+    is_cut = found.distances[:, -1] <= right
+    return np.where(is_cut, right, served)
+
+
+def _check_recall(gallery, embeddings, found):
+    exact = gallery.search_exactly(embeddings, LOOKED_AT)
+    pairs = zip(exact.ids, found.ids, strict=True)
+    recall = np.mean([np.isin(true, near).mean() for true, near in pairs])
+    if recall < LEAST_RECALL:
+        raise ValueError(
+            f"`gallery` must find {LEAST_RECALL} of the true neighbors to be "
+            f"calibrated. Received: {recall:.3f}; let it search more widely."
+        )

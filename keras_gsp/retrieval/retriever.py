@@ -1,0 +1,344 @@
+"""A folder of photographs, searched by photographs."""
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import keras
+import numpy as np
+
+from keras_gsp.data.decoding import decode_image
+from keras_gsp.data.image_folder import image_folder
+from keras_gsp.data.preprocessing import preprocessing_of
+from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
+from keras_gsp.retrieval.index.faiss_index import FaissIndex
+from keras_gsp.retrieval.index.scann_index import ScannIndex
+from keras_gsp.retrieval.index.search_index import (
+    Neighbors,
+    SearchIndex,
+    blocks_of,
+)
+from keras_gsp.retrieval.serving.artefact_facts import (
+    exported_facts,
+    write_facts,
+)
+from keras_gsp.retrieval.serving.canaries import MOST, Canaries
+from keras_gsp.retrieval.serving.export import export_retriever
+from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
+from keras_gsp.retrieval.space import SpaceFingerprint
+from keras_gsp.retrieval.verification import INDEX, verify
+from keras_gsp.storage.whole import whole_folder
+
+ENCODER, GALLERY = "encoder.keras", "index"
+_KINDS = {one.kind: one for one in (ExactIndex, FaissIndex, ScannIndex)}
+# Files that are read, decoded and embedded at once.
+BLOCK = 64
+
+
+class Retriever:
+    """Finds photographs like a photograph: an encoder and its index.
+
+    Ids are paths relative to the folder, `"cats/1.jpg"`; the label of a file
+    is its folder, `"cats"`, the empty string at the top. Images are read as
+    the encoder expects (`gsp.data.preprocessing_of`), else their largest
+    centered square is resized. Reading needs TensorFlow, on every backend.
+
+    Args:
+        encoder: built Keras model, images to embeddings.
+        index: any index of the encoder's embeddings with strings as ids, or
+            an empty one.
+        folder: folder of the photographs. Default `None`: unknown; ids are
+            then the paths as given.
+        **options: `image_size`, `crop_fraction`, `max_pixels`, as for
+            `export_encoder`.
+
+    Raises:
+        ValueError: an index of another encoder; what `export_encoder` refuses.
+
+    Example:
+
+    ```python
+    import pathlib, tempfile
+    import keras
+    import numpy as np
+    import keras_gsp as gsp
+
+    photos = pathlib.Path(tempfile.mkdtemp())
+    for number, name in enumerate(("cat", "dog")):
+        (photos / name).mkdir()
+        pixels = np.full((40, 50, 3), 100 * number, "uint8")
+        keras.utils.save_img(photos / name / "1.png", pixels, scale=False)
+    encoder = keras.Sequential([
+        keras.Input((32, 32, 3)), keras.layers.GlobalAveragePooling2D()
+    ])
+    retriever = gsp.retrieval.Retriever.from_folder(photos, encoder)
+    found = retriever.search(photos / "dog" / "1.png", k=2)
+    assert found.ids.tolist() == [["dog/1.png", "cat/1.png"]]
+    assert found.labels[0, 0] == "dog"
+    ```
+    """
+
+    def __init__(
+        self,
+        encoder: keras.Model,
+        index: SearchIndex,
+        *,
+        folder: str | Path | None = None,
+        **options: Any,
+    ) -> None:
+        self._served = ServedEncoder(encoder, index, backends=None, **options)
+        self._options = options
+        self.encoder, self.index = encoder, index
+        self.folder = None if folder is None else Path(folder).expanduser()
+
+    @classmethod
+    def from_folder(
+        cls,
+        path: str | Path,
+        encoder: keras.Model,
+        *,
+        index: SearchIndex | None = None,
+        **options: Any,
+    ) -> Self:
+        """Embeds all images below a folder, at any depth, once.
+
+        `index` is an empty one to fill, by default `ExactIndex()`; `options`
+        are those of the class. A folder without an image is a
+        `FileNotFoundError`.
+        """
+        index = ExactIndex() if index is None else index
+        retriever = cls(encoder, index, folder=path, **options)
+        retriever.add(image_folder(path).paths or ())
+        return retriever
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def space(self) -> SpaceFingerprint | None:
+        """Fingerprint of the encoder's embedding space."""
+        return self._served.space
+
+    def search(
+        self,
+        query: Any,
+        k: int = 10,
+        *,
+        box: tuple[float, float, float, float] | None = None,
+        **options: Any,
+    ) -> Neighbors:
+        """Finds the photographs most like one photograph, or several.
+
+        Args:
+            query: name of an image file, its bytes, a PIL image, pixels
+                (height, width, channels), uint8, or a list of these.
+            k: number of neighbors, at least 1. Default 10.
+            box: part of each query to search with, in pixels of the upright
+                image: x, y, width, height. Default `None`: all.
+            **options: those of the index's `search`: `group_by`, `where`,
+                `exclude_ids`, ...
+
+        Returns:
+            `Neighbors`, a row for each query.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: an image that cannot be read, a box outside of it.
+        """
+        queries = query if isinstance(query, list | tuple) else [query]
+        embeddings = self.embed(queries, box=box)
+        return self.index.search(embeddings, k, **options)
+
+    def embed(self, images: Any, *, box: Any = None) -> np.ndarray:
+        """Embeds a list of images, as for `search`; (images, size), float32."""
+        embeddings, status = self._embedded(images, box)
+        bad = [i for i, one in enumerate(status) if one != "ok"]
+        if bad:
+            shown = images[bad[0]]
+            shown = (
+                shown if isinstance(shown, str | Path) else f"image {bad[0]}"
+            )
+            raise ValueError(
+                "Images must be whole JPEG, PNG, BMP or WebP files. Received: "
+                f"{shown}: {status[bad[0]]}."
+            )
+        return embeddings
+
+    def add(
+        self,
+        files: Any,
+        labels: Any = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Adds photographs, or replaces those with the same ids.
+
+        Args:
+            files: names of image files. Those that cannot be read are left
+                out, with a warning that names them.
+            labels: one for each file. Default `None`: the names of their
+                folders.
+            attributes: as for `upsert` of an index.
+
+        Raises:
+            ValueError: no file that can be read.
+        """
+        files = [files] if isinstance(files, str | Path) else list(files)
+        ids = [self._id(file) for file in files]
+        embeddings, status = self._embedded(files)
+        is_read = np.array([one == "ok" for one in status], bool)
+        bad = [
+            f"{name} ({one})"
+            for name, one in zip(ids, status, strict=True)
+            if one != "ok"
+        ]
+        if not is_read.any():
+            raise ValueError(
+                "`files` must hold an image that can be read. Received: "
+                f"{'; '.join(bad[:5]) or 'no file'}."
+            )
+        if bad:
+            text = f"{len(bad)} of {len(files)} files cannot be read: "
+            warnings.warn(text + "; ".join(bad[:5]), stacklevel=2)
+        if labels is None:
+            parents = [Path(name).parent.as_posix() for name in ids]
+            labels = ["" if one == "." else one for one in parents]
+        is_first = not len(self.index)
+        self.index.upsert(
+            embeddings[is_read],
+            np.asarray(labels)[is_read],
+            np.array(ids)[is_read],
+            {k: np.asarray(v)[is_read] for k, v in (attributes or {}).items()},
+        )
+        if is_first:
+            self.index.space = self.space
+            if isinstance(self.index, GalleryIndex):
+                self.index.preprocessing = preprocessing_of(self.encoder)
+
+    def delete(self, ids: Any) -> int:
+        """Removes photographs by id and returns their number."""
+        return self.index.delete(ids)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes encoder, index and canaries, not the photographs.
+
+        `path` must be new, unless `overwrite` is `True`. A `MilvusIndex`, which
+        lives elsewhere, is a `TypeError`.
+        """
+        index = self.index
+        if not isinstance(index, GalleryIndex):
+            raise TypeError(
+                "`index` must be one in memory to be saved. "
+                f"Received: {type(index).__name__}."
+            )
+        with whole_folder(path, overwrite=overwrite) as folder:
+            self.encoder.save(folder / ENCODER)
+            index.save(folder / GALLERY)
+            if canaries := self._canaries():
+                Canaries.of(self._served, index, canaries).save(folder)
+            facts = exported_facts(self._served) | {"options": self._options}
+            write_facts(folder, facts | {"gallery_size": len(index)})
+
+    @classmethod
+    def load(
+        cls, path: str | Path, *, folder: str | Path | None = None
+    ) -> Self:
+        """Reads what `save` wrote; `folder` is where the photographs are.
+
+        Nothing saved at `path` is a `FileNotFoundError`, damaged files are a
+        `ValueError` that names them.
+        """
+        options = verify(path).get("options")
+        if options is None:
+            raise FileNotFoundError(
+                "`path` must hold what `Retriever.save` wrote. "
+                f"Received: {str(path)!r}."
+            )
+        encoder = keras.saving.load_model(Path(path) / ENCODER, compile=False)
+        saved = Path(path) / GALLERY
+        kind = json.loads((saved / INDEX).read_text(encoding="utf-8"))["kind"]
+        index = _KINDS[kind].load(saved)
+        return cls(encoder, index, folder=folder, **options)
+
+    def export(self, path: str | Path, **options: Any) -> None:
+        """Writes a SavedModel that searches, with canaries.
+
+        `options` are those of `export_retriever`.
+        """
+        options = {"canaries": self._canaries(), **self._options, **options}
+        export_retriever(self.encoder, self.index, path, **options)
+
+    def _canaries(self):
+        """Some gallery files by id, `None` where the folder is not here."""
+        if self.folder is None:
+            return None
+        ids = self.index.ids()
+        ids = ids[:: -(-len(ids) // MOST) or 1].tolist()
+        files = {name: self.folder / name for name in ids}
+        return {k: v for k, v in files.items() if v.is_file()} or None
+
+    def _id(self, file):
+        """The path below the folder, or as it is given."""
+        if self.folder is not None:
+            place = Path(os.path.abspath(file))
+            root = os.path.abspath(self.folder)
+            if place.is_relative_to(root):
+                return place.relative_to(root).as_posix()
+        return Path(file).as_posix()
+
+    def _embedded(self, images, box=None):
+        """Embeddings and status of each image, a block at a time."""
+        size = self._served.embedding_size
+        rows, status = [np.zeros((0, size), "float32")], []
+        for some in blocks_of(images, BLOCK):
+            contents = [_contents(one) for one in some]
+            if box is not None:
+                contents = [_cropped(one, box) for one in contents]
+            found, words = self._served.embedded_files(contents)
+            rows.append(found)
+            status += words
+        return np.concatenate(rows), status
+
+
+def _contents(image):
+    """The bytes of an image file; pixels become a PNG file."""
+    if isinstance(image, bytes | bytearray):
+        return bytes(image)
+    if isinstance(image, str | Path):
+        return Path(image).read_bytes()
+    import tensorflow as tf
+
+    if hasattr(image, "getexif"):  # PIL
+        from PIL import ImageOps
+
+        has_alpha = "A" in image.mode or "transparency" in image.info
+        image = ImageOps.exif_transpose(image)
+        image = image.convert("RGBA" if has_alpha else "RGB")
+    pixels = np.asarray(image)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3:
+        raise TypeError(
+            "An image must be a file name, bytes, a PIL image or pixels "
+            "(height, width, channels), uint8. Received: "
+            f"{pixels.dtype} of shape {pixels.shape}."
+        )
+    return tf.io.encode_png(pixels).numpy()
+
+
+def _cropped(contents, box):
+    """The part of an image inside a box (x, y, width, height), as PNG."""
+    pixels = decode_image(contents)
+    height, width = pixels.shape[:2]
+    x, y, across, down = (round(float(one)) for one in box)
+    if (
+        min(x, y) < 0
+        or x + across > width
+        or y + down > height
+        or (min(across, down) < 1)
+    ):
+        raise ValueError(
+            "`box` must be (x, y, width, height) inside the image of "
+            f"{width} x {height} pixels. Received: box={tuple(box)}."
+        )
+    return _contents(pixels[y : y + down, x : x + across])

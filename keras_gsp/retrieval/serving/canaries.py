@@ -1,0 +1,106 @@
+"""Canaries: pictures that an artifact carries with their embeddings."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_gsp.retrieval.space import SpaceFingerprint
+
+FILE = "canaries.npz"
+MOST = 12
+# Distance between embeddings of length 1.
+MOVED = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Canaries:
+    """A dozen pictures, their ids and where an encoder embedded them.
+
+    `images` are bytes of image files, or an array of pixels (items, height,
+    width, channels).
+    """
+
+    ids: list[Any]
+    images: Any
+    embeddings: np.ndarray
+    space: SpaceFingerprint | None
+
+    @classmethod
+    def of(
+        cls, served: Any, index: Any, files: Mapping[Any, str | Path | bytes]
+    ) -> "Canaries":
+        """Takes some of `files`, by id, with the embeddings of the index."""
+        chosen = list(files)[:: -(-len(files) // MOST) or 1]
+        embeddings, _, found, _ = index.items(chosen)
+        if not chosen or len(found) != len(chosen):
+            missing = [one for one in chosen if one not in set(found.tolist())]
+            raise ValueError(
+                "`canaries` must be image files by the ids of items of the "
+                f"index. Received: ids {missing} that it does not hold."
+            )
+        images = [
+            one if isinstance(one, bytes) else Path(one).read_bytes()
+            for one in map(files.__getitem__, chosen)
+        ]
+        made = cls(chosen, images, embeddings, served.space)
+        made.check(served.embedded_files(images)[0], MOVED)
+        return made
+
+    def check(self, found: np.ndarray, largest_distance: float) -> float:
+        """Returns the largest distance; `RuntimeError` names what moved."""
+        distances = np.linalg.norm(found - self.embeddings, axis=1)
+        lengths = np.linalg.norm(self.embeddings, axis=1)
+        distances = distances / np.maximum(lengths, 1.0)
+        moved = [
+            f"{name}: {distance:.2g}"
+            for name, distance in zip(self.ids, distances, strict=True)
+            if not distance <= largest_distance
+        ]
+        if moved:
+            raise RuntimeError(
+                "Canaries must be embedded as when they were written, to "
+                f"{largest_distance:g}. Received: {len(moved)} of "
+                f"{len(self.ids)} that moved: {'; '.join(moved)}."
+            )
+        return float(distances.max())
+
+    def save(self, folder: Path) -> None:
+        """Writes them as arrays without pickle."""
+        images, lengths = self.images, []
+        if isinstance(images, list):
+            lengths = [len(one) for one in images]
+            images = np.frombuffer(b"".join(images), "uint8")
+        space = self.space and self.space.get_config()
+        np.savez(
+            folder / FILE,
+            ids=np.array(self.ids),
+            images=images,
+            lengths=np.array(lengths, "int64"),
+            embeddings=self.embeddings,
+            space=json.dumps(space),
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> "Canaries":
+        """Reads what `save` wrote."""
+        if not (folder / FILE).is_file():
+            raise FileNotFoundError(
+                f"`path` must hold {FILE}: export with `canaries`, or with "
+                f"`Retriever.export`. Received: {str(folder)!r}."
+            )
+        with np.load(folder / FILE, allow_pickle=False) as read:
+            images, lengths = read["images"], read["lengths"]
+            if len(lengths):
+                ends = np.cumsum(lengths)[:-1]
+                images = [one.tobytes() for one in np.split(images, ends)]
+            space = json.loads(str(read["space"]))
+            return cls(
+                read["ids"].tolist(),
+                images,
+                read["embeddings"],
+                space and SpaceFingerprint.from_config(space),
+            )

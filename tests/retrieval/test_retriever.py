@@ -1,0 +1,172 @@
+"""Retriever: folders, files and pictures in, named photographs out."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_gsp as gsp
+from keras_gsp.retrieval import ExactIndex, Retriever, verify_export
+
+PLACES = "top.png", "cat/1.png", "cat/2.png", "dog/small/1.png"
+
+
+@pytest.fixture
+def photos(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in PLACES:
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        colors = rng.integers(0, 256, (4, 5, 3)).astype("uint8")
+        Image.fromarray(colors).resize((50, 40)).save(path)
+    return tmp_path / "photos"
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return means()
+
+
+def means(scale=1 / 255):
+    """Images to the means of their 16 parts: 48 numbers, no weights."""
+    return keras.Sequential(
+        [
+            keras.Input((16, 16, 3)),
+            keras.layers.Rescaling(scale),
+            keras.layers.AveragePooling2D(4),
+            keras.layers.Flatten(),
+            keras.layers.Dense(48, kernel_initializer="identity"),
+        ]
+    )
+
+
+def test_answers_name_photographs_by_their_path(photos, encoder):
+    (photos / "cat" / "3.jpg").write_bytes(b"no image")
+    with pytest.warns(UserWarning, match="1 of 5.*cat/3.jpg .unreadable"):
+        retriever = Retriever.from_folder(photos, encoder)
+    assert retriever.index.ids().tolist() == list(PLACES)
+    found = retriever.search(photos / "cat" / "2.png", k=4)
+    assert found.ids[0, 0] == "cat/2.png" and found.distances[0, 0] < 1e-5
+    labels = dict(zip(found.ids[0], found.labels[0], strict=True))
+    assert list(map(labels.get, PLACES)) == ["", "cat", "cat", "dog/small"]
+    # As evaluation batches read them.
+    batches = gsp.data.evaluation_batches(
+        [photos / name for name in PLACES], size=16, resize=16
+    )
+    expected = encoder.predict(batches, verbose=0)
+    np.testing.assert_allclose(
+        retriever.index.gallery.embeddings, expected, atol=1e-6
+    )
+
+
+def test_files_bytes_pictures_and_pixels_are_one_query(photos, encoder):
+    retriever = Retriever.from_folder(photos, encoder)
+    file = photos / "dog" / "small" / "1.png"
+    picture = Image.open(file)
+    alike = [str(file), file, file.read_bytes(), picture, np.asarray(picture)]
+    found = retriever.search(alike, k=2)
+    assert (found.ids[:, 0] == "dog/small/1.png").all()
+    assert (found.distances[:, 0] < 1e-5).all() and len(found) == 5
+    turned = picture.rotate(90, expand=True)
+    assert retriever.search(turned, k=1).distances[0, 0] > 0.01
+    turned.getexif()[0x0112] = 6  # shown turned back by 90 degrees
+    assert retriever.search(turned, k=1).distances[0, 0] < 1e-5
+    where = {"label": ["cat"]}
+    assert set(retriever.search(file, k=2, where=where).labels[0]) == {"cat"}
+
+
+def test_a_box_is_what_is_searched_for(photos, encoder):
+    retriever = Retriever.from_folder(photos, encoder)
+    inner = np.asarray(Image.open(photos / "cat" / "1.png"))
+    canvas = np.zeros((100, 120, 3), "uint8")
+    canvas[20:60, 30:80] = inner
+    found = retriever.search(canvas, k=1, box=(30, 20, 50, 40))
+    assert found.ids.tolist() == [["cat/1.png"]]
+    assert found.distances[0, 0] < 1e-5
+    for box in ((80, 20, 50, 40), (-1, 0, 5, 5), (0, 0, 0, 5)):
+        with pytest.raises(ValueError, match=r"box=.*" + str(box[0])):
+            retriever.search(canvas, box=box)
+
+
+def test_photographs_come_and_go(photos, encoder):
+    retriever = Retriever.from_folder(photos, encoder)
+    assert len(retriever) == 4 and retriever.delete("top.png") == 1
+    assert retriever.delete(["cat/1.png", "unknown"]) == 1
+    retriever.add(photos / "top.png", labels=["owl"])
+    found = retriever.search(photos / "top.png", k=1)
+    assert found.ids[0, 0] == "top.png" and found.labels[0, 0] == "owl"
+    retriever.add([photos / "top.png"])  # replaced, not doubled
+    assert len(retriever) == 3
+    bare = Retriever(encoder, ExactIndex())
+    bare.add([photos / "top.png"])
+    assert bare.index.ids().tolist() == [(photos / "top.png").as_posix()]
+
+
+def test_a_saved_retriever_answers_alike_and_has_canaries(photos, tmp_path):
+    retriever = Retriever.from_folder(photos, means(), crop_fraction=0.8)
+    path = tmp_path / "saved"
+    retriever.save(path)
+    again = Retriever.load(path, folder=photos)
+    file = photos / "cat" / "1.png"
+    first, second = retriever.search(file, 4), again.search(file, 4)
+    np.testing.assert_array_equal(first.ids, second.ids)
+    np.testing.assert_allclose(first.distances, second.distances, atol=1e-6)
+    facts = verify_export(path)
+    assert facts["num_canaries"] == 4 and facts["largest_distance"] < 1e-5
+    again.add(file)
+    with pytest.raises(FileExistsError):
+        again.save(path)
+    again.save(path, overwrite=True)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="SavedModels"
+)
+def test_an_export_answers_as_the_retriever(photos, encoder, tmp_path):
+    import tensorflow as tf
+
+    retriever = Retriever.from_folder(photos, encoder, crop_fraction=0.8)
+    retriever.export(tmp_path / "export", neighbors=3)
+    assert verify_export(tmp_path / "export")["num_canaries"] == 4
+    model = tf.saved_model.load(str(tmp_path / "export"))
+    file = photos / "cat" / "2.png"
+    answer = model.signatures["search_exact"](
+        image_bytes=tf.constant([file.read_bytes()])
+    )
+    expected = retriever.search(file, 3)
+    ids = [one.decode() for one in answer["ids"].numpy()[0]]
+    assert ids == expected.ids[0].tolist()
+
+
+def test_wrong_calls_are_refused_by_name(photos, encoder, tmp_path):
+    retriever = Retriever.from_folder(photos, encoder)
+    bad = tmp_path / "bad.jpg"
+    bad.write_bytes(b"no image")
+    for call, error, words in [
+        (lambda: retriever.search(bad), ValueError, "bad.jpg: unreadable"),
+        (lambda: retriever.search(b"no"), ValueError, "image 0: unreadable"),
+        (lambda: retriever.search("absent.jpg"), FileNotFoundError, "absent"),
+        (lambda: retriever.search(np.zeros((5, 5, 3))), TypeError, "float64"),
+        (lambda: retriever.search(bad, k=0), ValueError, "unreadable"),
+        (lambda: retriever.add([bad]), ValueError, "bad.jpg .unreadable"),
+        (
+            lambda: Retriever.from_folder(tmp_path / "x", encoder),
+            FileNotFoundError,
+            "must be a folder",
+        ),
+        (
+            lambda: Retriever(means(0.5), retriever.index),
+            ValueError,
+            "another encoder",
+        ),
+        (
+            lambda: Retriever.load(tmp_path),
+            FileNotFoundError,
+            "must hold metadata.json",
+        ),
+    ]:
+        with pytest.raises(error, match=words):
+            call()
+    assert isinstance(retriever.folder, pathlib.Path)

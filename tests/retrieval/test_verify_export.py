@@ -1,0 +1,71 @@
+"""verify_export: canaries that moved are named, those of others refused."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_gsp.retrieval import (
+    ExactIndex,
+    Retriever,
+    export_retriever,
+    verify_export,
+)
+from keras_gsp.storage.checksums import write_checksums
+from tests.retrieval.test_retriever import means, photos  # noqa: F401
+
+
+def changed(folder, encoder):
+    """Replaces the encoder of a saved retriever, with its checksums."""
+    encoder.save(folder / "encoder.keras")
+    write_checksums(folder)
+
+
+def test_canaries_that_moved_are_named(photos, tmp_path):  # noqa: F811
+    encoder, path = means(), tmp_path / "saved"
+    retriever = Retriever.from_folder(photos, encoder)
+    retriever.save(path)
+    # As a library that computes something else: the same weights and layers.
+    canaries = path / "canaries.npz"
+    with np.load(canaries) as read:
+        arrays = dict(read)
+    arrays["embeddings"][1] += 0.1
+    np.savez(canaries, **arrays)
+    write_checksums(path)
+    with pytest.raises(RuntimeError, match="1 of 4 that moved: cat/1.png: 0"):
+        verify_export(path)
+    assert verify_export(path, largest_distance=1.0)["largest_distance"] > 0.05
+    canaries.unlink()
+    write_checksums(path)
+    with pytest.raises(FileNotFoundError, match="canaries.npz"):
+        verify_export(path)
+
+
+def test_canaries_of_another_encoder_are_refused(photos, tmp_path):  # noqa: F811
+    path = tmp_path / "saved"
+    Retriever.from_folder(photos, means()).save(path)
+    changed(path, means(1 / 250))
+    with pytest.raises(ValueError, match="made by another encoder"):
+        verify_export(path)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="SavedModels"
+)
+def test_an_export_refuses_canaries_that_do_not_fit(photos, tmp_path):  # noqa: F811
+    encoder = means()
+    retriever = Retriever.from_folder(photos, encoder)
+    file = photos / "cat" / "1.png"
+    for canaries, error, words in [
+        ({"cat/9.png": file}, ValueError, "cat/9.png"),
+        ({"cat/2.png": file}, RuntimeError, "1 of 1 that moved: cat/2.png"),
+        ({}, ValueError, "`canaries` must be image files"),
+    ]:
+        with pytest.raises(error, match=words):
+            export_retriever(
+                encoder, retriever.index, tmp_path / "x", canaries=canaries
+            )
+    assert not (tmp_path / "x").exists()
+    bare = ExactIndex(np.eye(48)[:3])
+    export_retriever(encoder, bare, tmp_path / "x")
+    with pytest.raises(FileNotFoundError, match="export with `canaries`"):
+        verify_export(tmp_path / "x")
