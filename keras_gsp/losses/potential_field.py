@@ -129,11 +129,17 @@ class PotentialFieldLoss(PairLoss):
         ).without(positions[:, None] == positions[None, :])
         own = ops.sum(self._terms(charges, charges, weights))
         within = self.validation_loss(parts)
+        embeddings = self._known_embeddings(parts)
         between = self.between(
-            parts.labels, parts.embeddings, proxies.labels, proxies.embeddings
+            parts.labels, embeddings, proxies.labels, proxies.embeddings
         )
         # Ignored samples do not count.
-        pairs = self._pairs(parts.labels, proxies.labels, proxies.embeddings)
+        pairs = self._pairs(
+            parts.labels,
+            proxies.labels,
+            proxies.embeddings,
+            self.ignored_label,
+        )
         has_pair = ops.any(pairs.positive + pairs.negative > 0.0, axis=1)
         count = ops.cast(ops.sum(ops.cast(has_pair, "int32")), own.dtype)
         return within + 2.0 * between + own / ops.maximum(count, 1.0)
