@@ -10,9 +10,9 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from tests.endurance.killed_run import kill_in_write, kill_now
 
 import keras_gsp as gsp
+from tests.endurance.killed_run import kill_in_write, kill_now
 
 CLASSES, PER_CLASS, STEPS, EPOCHS = 6, 8, 4, 9
 RANDOM = np.random.default_rng(0)
