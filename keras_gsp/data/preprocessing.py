@@ -12,6 +12,7 @@ from keras_gsp.data.decoding import (
     cut_array,
     cut_encoded,
 )
+from keras_gsp.embeddings.compat import layers_at_any_depth
 from keras_gsp.ops.arguments import check_count, is_integer
 from keras_gsp.ops.tensor import Tensor
 
@@ -183,9 +184,11 @@ def preprocessing_of(encoder: Any) -> Preprocessing | None:
     assert gsp.data.preprocessing_of(encoder).resize == 36
     ```
     """
-    # Anything that maps images to embeddings is an encoder.
-    flatten = getattr(encoder, "_flatten_layers", tuple)
-    found = [getattr(layer, "preprocessing", None) for layer in flatten()]
+    own = getattr(encoder, "preprocessing", None)
+    if isinstance(own, Preprocessing):
+        return own
+    layers = layers_at_any_depth(encoder)
+    found = [getattr(layer, "preprocessing", None) for layer in layers]
     found = [one for one in found if isinstance(one, Preprocessing)]
     return agreed({f"layer {n}": one for n, one in enumerate(found)})
 

@@ -64,7 +64,6 @@ class StepParts:
     proxies: Any = None
     class_embeddings: Any = None
     loss_layer: Any = None
-    teacher: Tensor | None = None
     first_half: Tensor | None = None
     references: tuple[References, ...] = ()
     in_batch_weight: float = 0.0

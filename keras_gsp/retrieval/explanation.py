@@ -15,6 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_gsp.embeddings.compat import operation_of
 from keras_gsp.embeddings.model_input import embedding_tensor, input_of
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.precision import at_least_float32
@@ -281,13 +282,13 @@ class PrototypeParts:
 
 def _pooling_before(embedding):
     """The pooling before the embedding or its normalization, and its output."""
-    tensor, layer = embedding, embedding._keras_history.operation
+    tensor, layer = embedding, operation_of(embedding)
     if hasattr(layer, "normalization") or (
         isinstance(layer, keras.layers.UnitNormalization)
         and layer.axis in (-1, 1)
     ):
         tensor = layer.input
-        layer = tensor._keras_history.operation
+        layer = operation_of(tensor)
     if hasattr(layer, "transport_plan"):
         _check_pools_its_features(layer)
         return layer, tensor
@@ -300,7 +301,7 @@ def _pooling_before(embedding):
 
 
 def _check_pools_its_features(pooling):
-    allowed = {"power": 1.0, "add_max": False, "prototype_role": "subject"}
+    allowed = {"power": 1.0, "add_max": False}
     for name, needed in allowed.items():
         if (found := getattr(pooling, name, needed)) != needed:
             raise ValueError(

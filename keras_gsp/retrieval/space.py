@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_gsp.data.preprocessing import CUT, preprocessing_of
+from keras_gsp.embeddings.compat import layers_at_any_depth
 from keras_gsp.embeddings.model_input import embedding_tensor
 
 # Settings of a layer that do not change what it computes.
@@ -92,7 +93,7 @@ def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
     """
     if not hasattr(encoder, "weights"):
         return None
-    layers = list(encoder._flatten_layers(include_self=False))
+    layers = list(layers_at_any_depth(encoder, include_self=False))
     found = [getattr(layer, "normalization", None) for layer in layers]
     cut: Any = preprocessing_of(encoder)
     inputs = getattr(encoder, "inputs", None)

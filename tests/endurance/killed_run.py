@@ -41,7 +41,6 @@ CCP = SMALL.with_(
 TWO_DEVICES = "CCP, two devices"
 RECIPES = {
     "CCP": CCP,
-    "CCP, recent pool": CCP.with_(ccp_pool="recent"),
     # Warm after 4 of 24 steps, full after 12.
     "XBM": SMALL.with_(memory="xbm", memory_capacity=64, memory_warmup_steps=4),
     "LoRA": SMALL.with_(lora_rank=2),

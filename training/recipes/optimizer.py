@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 import keras_gsp as gsp
+from keras_gsp.embeddings.compat import learning_rate_of
 from training.recipes.recipe import Recipe
 
 # First parts of the paths of weights after the backbone, without proxies.
@@ -118,7 +119,7 @@ class RateOnPlateau(keras.callbacks.Callback):
         """Sets the rates, also those of a resumed run."""
         optimizer = self.model.optimizer
         for one in getattr(optimizer, "optimizers", [optimizer]):
-            one._learning_rate.factor.assign(self.scale)
+            learning_rate_of(one).factor.assign(self.scale)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Lowers the rates when the score does not improve."""

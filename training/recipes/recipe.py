@@ -38,6 +38,7 @@ REMOVED = {
     "whitening_shrinkage": 0.1,
     "anchor_decay": 1.0,
     "ccp_pool": "data",
+    "ccp_rollback": False,
 }
 
 

@@ -273,9 +273,6 @@ class Method:
     needs some."""
     anchor_weight: Annotated[float, not_negative] = 2e-4
     """Pull of the weights towards the last problem's solution."""
-    ccp_rollback: bool = False
-    """Reset the network to a problem's best weights when the next problem
-    starts; off, as Algorithm 1 prints it. Use a constant learning rate."""
     in_batch_weight: Annotated[float | None, not_negative] = None
     """Weight of the loss within the batch beside the one against sampled
     proxies (None: 0.1) or memory (None: 1)."""

@@ -48,7 +48,6 @@ def _alternation(recipe, images, monitor):
         # A single problem never converges; its proxies are samples too.
         patience=recipe.ccp_patience if recipe.ccp == "on" else None,
         warmup_epochs=recipe.ccp_warmup,
-        restore_anchors=recipe.ccp_rollback,
         monitor=monitor,
         seed=recipe.seed,
     )

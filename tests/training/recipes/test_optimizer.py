@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.embeddings.compat import learning_rate_of
 from training.recipes.learner import build_learner
 from training.recipes.named import named
 from training.recipes.optimizer import CoupledAdam, Rate, RateOnPlateau
@@ -68,7 +69,7 @@ def test_settings_reach_the_optimizer():
     assert all(isinstance(one, CoupledAdam) for one in optimizers)
     assert {one.l2 for one in optimizers} == {3e-4}
     assert {one.global_clipnorm for one in optimizers} == {10.0}
-    rates = [one._learning_rate for one in optimizers]
+    rates = [learning_rate_of(one) for one in optimizers]
     assert sorted((r.peak, r.hold, r.fall) for r in rates)[-1] == (
         recipe.learning_rate * 5,
         0,
@@ -99,7 +100,7 @@ def test_rates_fall_on_a_plateau_and_a_resumed_run_keeps_them(tmp_path):
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
         model.compile(CoupledAdam(Rate(0.1)), "mse", run_eagerly=True)
         plateau = RateOnPlateau("score", patience=2, factor=0.5)
-        rate = model.optimizer._learning_rate
+        rate = learning_rate_of(model.optimizer)
         watch = keras.callbacks.LambdaCallback(
             on_train_batch_begin=lambda batch, logs, rate=rate: found.append(
                 float(rate.factor)

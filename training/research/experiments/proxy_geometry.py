@@ -138,22 +138,26 @@ def run(
     def at_begin(epoch, logs):
         """Describes the start, and each problem when the next one begins.
 
-        Then the encoder has been restored to the last problem's solution, and
-        the next proxies are in place.
+        Then the next proxies are in place, `last` are those of the problem.
         """
-        now = np.asarray(learner.proxies.proxies)
+        now = np.array(learner.proxies.proxies)
         if not found:
             record(now, None)
         elif int(learner.anchored.problem) > len(found):
-            record(np.asarray(learner.progress.best_proxies), now)
+            record(last[0], now)
+            if len(found) > settings.num_problems:
+                learner.stop_training = True
+
+    last = [np.zeros(0)]
+
+    def at_end(epoch, logs):
+        last[0] = np.array(learner.proxies.proxies)
 
     every = settings.steps_per_evaluation
     alternation = gsp.callbacks.ChanceConstrainedProgramming(
         train,
         pool_size=POOL_SIZE,
         patience=settings.patience if steps is None else None,
-        restore_anchors=True,
-        max_problems=settings.num_problems,
         seed=seed,
     )
     history = learner.fit(
@@ -163,13 +167,15 @@ def run(
         callbacks=[
             gsp.callbacks.RetrievalEvaluation(validation, batch_size=400),
             alternation,
-            keras.callbacks.LambdaCallback(on_epoch_begin=at_begin),
+            keras.callbacks.LambdaCallback(
+                on_epoch_begin=at_begin, on_epoch_end=at_end
+            ),
         ],
         shuffle=False,
         verbose=0,
     )
-    learner.progress.restore_best(learner.encoder)
-    record(np.asarray(learner.progress.best_proxies), None)
+    if len(found) <= settings.num_problems:
+        record(last[0], None)
     return found[0], found[1:], every * len(history.epoch)
 
 
