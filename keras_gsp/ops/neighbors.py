@@ -18,6 +18,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_gsp.ops.precision import full_matmul
+
 # Rows of the gallery, half their squared lengths and their rising positions.
 Block = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -202,7 +204,7 @@ class NearestItems:
         held, total = self._on_device, 0
         for block, halves, positions in held:
             total += len(positions)
-            nearness = ops.matmul(left, ops.transpose(block)) - halves
+            nearness = full_matmul(left, ops.transpose(block)) - halves
             top = ops.top_k(nearness, min(num_kept, nearness.shape[1]))
             places = ops.take(positions, top[1])
             if values is not None:
