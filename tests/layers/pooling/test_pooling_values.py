@@ -209,20 +209,6 @@ def test_attention_equals_the_formula(has_values):
 
 
 @on_tensorflow
-def test_attention_weights_sum_to_one_or_to_zero_without_tokens():
-    layer = layers.AttentionPooling(2)
-    weights = np.asarray(layer.pooling_weights(FEATURES))
-    assert weights.shape == (2, 4, 3, 2)
-    np.testing.assert_allclose(weights.sum((1, 2)), 1.0, rtol=1e-5)
-    tokens = FEATURES.reshape(2, 12, 6).copy()
-    tokens[1] = np.nan
-    mask = np.arange(12) < np.array([[5], [0]])
-    weights = np.asarray(layer.pooling_weights(tokens, mask))
-    np.testing.assert_allclose(weights[0].sum(0), 1.0, rtol=1e-5)
-    assert not weights[~mask].any()
-
-
-@on_tensorflow
 def test_attention_queries_must_divide_the_channels():
     with pytest.raises(ValueError, match="num_queries=4, channels=6"):
         layers.AttentionPooling(4)(FEATURES)
