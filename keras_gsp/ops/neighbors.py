@@ -148,12 +148,12 @@ class NearestItems:
 
     def _order_crowd(self, queries, rows, own, bounds, found):
         """Orders very many candidates, which are often copies of few."""
-        items = []
+        near = []
         for block, halves, positions in self._blocks(_block_rows(len(rows))):
             nearness = own @ block.T
             nearness -= halves
-            items.append(positions[(nearness >= bounds[:, None]).any(axis=0)])
-        items = np.concatenate(items)
+            near.append(positions[(nearness >= bounds[:, None]).any(axis=0)])
+        items = np.concatenate(near)
         first, copies = distinct_rows(self._vectors(items))
         for row in rows:
             pairs = np.broadcast_to(row, first.shape), items[first]
@@ -201,8 +201,8 @@ class NearestItems:
         num_kept = 1 << int(count + SPARE_CANDIDATES - 1).bit_length()
         left = ops.convert_to_tensor(own)
         values = items = None
-        held, total = self._on_device, 0
-        for block, halves, positions in held:
+        total = 0
+        for block, halves, positions in self._on_device or []:
             total += len(positions)
             nearness = full_matmul(left, ops.transpose(block)) - halves
             top = ops.top_k(nearness, min(num_kept, nearness.shape[1]))
