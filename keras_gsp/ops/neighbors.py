@@ -183,14 +183,16 @@ class NearestItems:
         if not has_accelerator():
             return False
         if self._on_device is None:
-            self._on_device = []
+            count, parts = 0, []
             for block, halves, positions in self._blocks(DEVICE_ROWS):
-                self._num_numbers += block.size
-                if self._num_numbers > DEVICE_MOST_NUMBERS:
-                    self._on_device = []
+                count += block.size
+                if count > DEVICE_MOST_NUMBERS:
+                    parts = []
                     break
                 held = block, halves, positions.astype("int32")
-                self._on_device.append(tuple(map(ops.convert_to_tensor, held)))
+                parts.append(tuple(map(ops.convert_to_tensor, held)))
+            # Other threads see all parts or none.
+            self._num_numbers, self._on_device = count, parts
         work = len(queries) * self._num_numbers
         return bool(self._on_device) and work >= DEVICE_LEAST_WORK
 
