@@ -134,7 +134,7 @@ def test_raw_features_are_those_of_the_layer_that_is_named(name):
     images = gsp.data.ImageSet(np.arange(12) % 4, tuple("abcd"), images=maps)
     import keras
 
-    layer = eval(RAW[name][1], {"keras": keras, "gsp": gsp})
+    layer = eval(RAW[name], {"keras": keras, "gsp": gsp})
     pooled = keras.ops.convert_to_numpy(layer(maps.astype("float32")))
     pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
     expected = gsp.metrics.retrieval_scores(

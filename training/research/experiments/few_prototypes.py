@@ -65,7 +65,7 @@ def train(
         image_shape=images.images.shape[1:],
     )
     batches = training_batches(recipe, images)
-    start_from_data(recipe, learner, batches)
+    start_from_data(recipe, learner, images)
     if method == UNTRAINED:
         return learner.encoder, {}
     history = learner.fit(
