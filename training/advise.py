@@ -36,7 +36,7 @@ MIN_CLASSES = 12
 # MAP@R in % below which no step knows the images.
 TOO_LOW = 10.0
 POOLINGS: list[dict[str, Any]] = [
-    {"pooling": "gap"},
+    {"pooling": "gem"},
     {"pooling": "gsp"},
     {
         "pooling": "gsp-affine",
@@ -53,7 +53,7 @@ LOSSES: list[dict[str, Any]] = [
 # The first compares poolings and losses.
 HEAD_RATES, LORA_RATES, TUNING_RATES = (
     [{"learning_rate": rate} for rate in rates]
-    for rates in ((3e-4, 3e-3, 3e-5), (1e-3, 1e-4), (1e-4, 1e-5))
+    for rates in ((1e-4, 3e-4, 3e-5), (1e-3, 1e-4), (1e-4, 1e-5))
 )
 EVALUATIONS = 4
 # Share of the time after which heads compare nothing more.
