@@ -14,8 +14,8 @@ import numpy as np
 import tyro
 
 from training.browsing.exports import DEFAULT_FOLDER, write_gallery_images
-from training.recipes.settings import Range, check_fields, positive, share
 from training.pictures.encoding import encoded_image
+from training.recipes.settings import Range, check_fields, positive, share
 from training.runs.command_line import run_command
 from training.runs.run_directory import RunDirectory
 

@@ -157,9 +157,7 @@ def test_raw_features_are_those_of_the_layer_that_is_named(name):
     ],
     ids=["whitening", "head", "LoRA"],
 )
-def test_the_printed_command_trains_what_was_chosen(
-    dataset, own, monkeypatch
-):
+def test_the_printed_command_trains_what_was_chosen(dataset, own, monkeypatch):
     asked = AdviseCommand(
         "photos", dataset, backbones=("mobilenet-v2@0.35=file.h5",)
     )
