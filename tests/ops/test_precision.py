@@ -205,13 +205,15 @@ def test_digits_survive_products_of_ten_bits():
     names = [name for name in ROWS if name not in NO_PRODUCT]
     if keras.backend.backend() == "jax":  # It compiles each row three times.
         names = ["multi_similarity", "affine gsp", "distances", "ridge"]
+    # PyTorch's own backward products are not rounded here: fewer digits go.
+    lost_above = 1e-5 if keras.backend.backend() == "torch" else 3e-5
     plain = {name: value_and_gradient(ROWS[name]) for name in names}
     for is_marked in (True, False):
         with rounded_products(is_marked):
             lost = []
             for name, expected in plain.items():
                 error = np.abs(value_and_gradient(ROWS[name]) - expected)
-                if not error.max() <= 3e-5 * np.abs(expected).max():
+                if not error.max() <= lost_above * np.abs(expected).max():
                     lost.append(name)
         assert lost == ([] if is_marked else names)
 
@@ -224,7 +226,7 @@ def test_full_products_have_the_digits_of_float32():
         upstream = normal(*exact.shape, seed=2)
 
         def total(one, other, upstream=upstream, product=full_matmul):
-            return ops.sum(product(one, other) * upstream)
+            return ops.sum(ops.multiply(product(one, other), upstream))
 
         slopes = gradients(total, *arrays)
         with rounded_products():
