@@ -15,6 +15,12 @@ def first_on_jax(rows):
     return rows if keras.backend.backend() == "tensorflow" else rows[:1]
 
 
+# PyTorch compiles nothing, and what is known is checked there.
+under_xla = pytest.mark.skipif(
+    keras.backend.backend() == "torch", reason="nothing is compiled"
+)
+
+
 def compiled(function):
     """Returns the function under `jit_compile=True` or `jax.jit`.
 

@@ -12,6 +12,7 @@ from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.normalization import normalize
 from keras_gsp.ops.pairs import pair_weights, shares_of_mean_anchor
+from keras_gsp.ops.precision import larger
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -111,7 +112,7 @@ class PotentialFieldLoss(PairLoss):
     ) -> Tensor:
         """Returns the potential at each anchor."""
         distances = pairwise_distances(embeddings, references)
-        outside = ops.maximum(distances, self.radius)
+        outside = larger(distances, self.radius)
         inside = ops.clip(distances, self.smallest_distance, self.radius)
         potentials = (
             negative * inside**-self.decay - positive * outside**-self.decay
@@ -142,4 +143,4 @@ class PotentialFieldLoss(PairLoss):
         )
         has_pair = ops.any(pairs.positive + pairs.negative > 0.0, axis=1)
         count = ops.cast(ops.sum(ops.cast(has_pair, "int32")), own.dtype)
-        return within + 2.0 * between + own / ops.maximum(count, 1.0)
+        return within + 2.0 * between + own / larger(count, 1.0)

@@ -13,6 +13,7 @@ from keras_gsp.losses.proxy_similarity import (
 from keras_gsp.ops.arguments import check_not_negative, check_positive
 from keras_gsp.ops.labels import same_class
 from keras_gsp.ops.pairs import anchor_shares, log_one_plus_sum_exp
+from keras_gsp.ops.precision import larger
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -99,6 +100,6 @@ class ProxyAnchorLoss(ProxyLoss):
             axis=1,
         )
         num_same = ops.sum(ops.cast(is_same, own.dtype), axis=1)
-        share = ops.cast(is_inside, own.dtype) / ops.maximum(num_same, 1.0)
+        share = ops.cast(is_inside, own.dtype) / larger(num_same, 1.0)
         sums = ops.sum(logs, axis=1) * share
         return anchor_shares(sums, ops.sum(share) * logs.shape[1])

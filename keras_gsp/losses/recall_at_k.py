@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_gsp.losses.list_wise import ListLoss
 from keras_gsp.ops.arguments import check_count, check_positive
+from keras_gsp.ops.precision import smaller
 from keras_gsp.ops.soft_ranks import soft_ranks
 from keras_gsp.ops.tensor import Tensor
 
@@ -87,6 +88,6 @@ class RecallAtKLoss(ListLoss):
         for k in self.k:
             within = ops.sigmoid((k - ranks) / self.rank_temperature)
             hits = ops.sum(positive * within, axis=1)
-            possible = ops.minimum(ops.where(count > 0.0, count, 1.0), k)
-            total += ops.minimum(hits, k) / possible
+            possible = smaller(ops.where(count > 0.0, count, 1.0), k)
+            total += smaller(hits, k) / possible
         return 1.0 - total / len(self.k)

@@ -3,7 +3,13 @@
 from keras import ops
 
 from keras_gsp.ops.normalization import unit_ball
-from keras_gsp.ops.precision import at_least_float32, full_matmul, unit_roundoff
+from keras_gsp.ops.precision import (
+    at_least_float32,
+    full_matmul,
+    larger,
+    smaller,
+    unit_roundoff,
+)
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -11,7 +17,7 @@ def pairwise_distances(vectors: Tensor, references: Tensor) -> Tensor:
     """Euclidean distances (..., n, m) of vectors (..., n, size) to references.
 
     The root of `|x|^2 + |y|^2 - 2 x.y`, so that memory is one number per
-    pair. A square below four units of roundoff of `|x|^2 + |y|^2` is rounding
+    pair. A square below eight units of roundoff of `|x|^2 + |y|^2` is rounding
     noise and becomes exactly 0: duplicates have distance 0. The gradient at
     distance 0 is 0. The result is float32, or float64 for float64 vectors.
     """
@@ -34,8 +40,8 @@ def ball_distances(vectors: Tensor, references: Tensor) -> Tensor:
     vectors = at_least_float32(vectors)
     references = unit_ball(ops.cast(references, vectors.dtype))
     squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)
-    shrink = 1.0 / ops.sqrt(ops.maximum(squares, 1.0))
-    sizes = ops.minimum(squares, 1.0)
+    shrink = 1.0 / ops.sqrt(larger(squares, 1.0))
+    sizes = smaller(squares, 1.0)
     reference_sizes = ops.sum(ops.square(references), axis=-1)[None, :]
     products = shrink * full_matmul(vectors, ops.transpose(references))
     return _safe_sqrt(_above_noise(sizes + reference_sizes, 2.0 * products))
@@ -44,7 +50,7 @@ def ball_distances(vectors: Tensor, references: Tensor) -> Tensor:
 def _above_noise(total, twice_products):
     """`total - twice_products`, or exactly 0 where that is rounding noise."""
     squares = total - twice_products
-    noise = 4.0 * unit_roundoff(total) * ops.stop_gradient(total)
+    noise = 8.0 * unit_roundoff(total) * ops.stop_gradient(total)
     # `<=`, not `>`: a NaN is passed on instead of becoming 0.
     return ops.where(squares <= noise, ops.zeros_like(squares), squares)
 

@@ -7,6 +7,7 @@ counts and 0 for one that does not, or `None` where all count.
 from keras import ops
 
 from keras_gsp.ops.arguments import check_interval
+from keras_gsp.ops.precision import larger
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -96,7 +97,7 @@ def generalized_mean(
     below at 1e-6. The largest of each channel is divided out first: neither
     100 ** 20 nor 1e-6 ** 10 fits into float32.
     """
-    clipped = ops.maximum(features, _SMALLEST_FEATURE)
+    clipped = larger(features, _SMALLEST_FEATURE)
     if kept is not None:
         clipped = ops.where(kept[..., None] > 0.0, clipped, _SMALLEST_FEATURE)
     largest = ops.stop_gradient(ops.max(clipped, axis=1, keepdims=True))

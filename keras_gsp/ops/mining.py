@@ -15,7 +15,7 @@ from keras import ops
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.halves import Seed
 from keras_gsp.ops.pairs import PairWeights, chosen_entries, fold_positives
-from keras_gsp.ops.precision import full_matmul
+from keras_gsp.ops.precision import full_matmul, larger, smaller
 from keras_gsp.ops.tensor import Tensor
 
 # Distance-weighted sampling: distances are raised to at least the first, and
@@ -111,10 +111,10 @@ def distance_weighted_pairs(
     distances = _distances(embeddings, references)
     is_positive, is_negative, _ = _both_kinds(weights)
     size = ops.cast(ops.shape(embeddings)[-1], distances.dtype)
-    capped = ops.maximum(distances, _CUTOFF)
+    capped = larger(distances, _CUTOFF)
     is_drawn = is_negative & (distances < _LARGEST_DISTANCE)
     # Nothing is drawn above 1.4: the logarithm never receives a zero.
-    inside = ops.minimum(capped, _LARGEST_DISTANCE)
+    inside = smaller(capped, _LARGEST_DISTANCE)
     log_chances = (2.0 - size) * ops.log(inside) - (size - 3.0) / 2.0 * ops.log(
         1.0 - ops.square(inside) / 4.0
     )

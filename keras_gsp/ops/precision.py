@@ -24,11 +24,12 @@ def full_matmul(one: Tensor, other: Tensor) -> Tensor:
 
         one, other = map(ops.convert_to_tensor, (one, other))
         return numpy.matmul(one, other, precision=lax.Precision.HIGHEST)
-    if not rounds_products():
-        return ops.matmul(one, other)
     one, other = map(_read, (one, other))
     dtypes = {keras.backend.standardize_dtype(x.dtype) for x in (one, other)}
-    if dtypes != {"float32"}:
+    if dtypes == {"float64"} and keras.backend.backend() == "torch":
+        # Keras rounds the result to float32 there.
+        return one @ other
+    if dtypes != {"float32"} or not rounds_products():
         return ops.matmul(one, other)
     return _split_matmul(one, other)
 
@@ -134,6 +135,22 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return ops.cast(tensor, "float32")
 
 
+def larger(one: Tensor, other: Tensor | float) -> Tensor:
+    """The larger of a tensor and another or a number, in the tensor's dtype.
+
+    `keras.ops.maximum` rounds float64 to float32 on PyTorch.
+    """
+    if keras.backend.backend() == "torch":
+        other = ops.cast(other, one.dtype)
+        return one.maximum(other.to(one.device))
+    return ops.maximum(one, other)
+
+
+def smaller(one: Tensor, other: Tensor | float) -> Tensor:
+    """As `larger`, the smaller of both."""
+    return -larger(-one, -other)
+
+
 def unit_roundoff(tensor: Tensor) -> float:
     """Returns the machine epsilon of a float32 or float64 tensor."""
     dtype = keras.backend.standardize_dtype(tensor.dtype)
@@ -152,5 +169,5 @@ def exact_mean(tensor: Tensor, axis: int | None = None) -> Tensor:
     `keras.ops.mean` on JAX averages float64 in float32 (Keras 3.15).
     """
     count = ops.size(tensor) if axis is None else ops.shape(tensor)[axis]
-    count = ops.maximum(ops.cast(count, tensor.dtype), 1.0)
+    count = larger(ops.cast(count, tensor.dtype), 1.0)
     return ops.sum(tensor, axis=axis) / count

@@ -30,6 +30,8 @@ from keras_gsp.ops.arguments import check_interval, check_positive
 from keras_gsp.ops.distances import ball_distances
 from keras_gsp.ops.precision import (
     at_least_float32,
+    larger,
+    smaller,
     smallest_normal,
     unit_roundoff,
 )
@@ -203,7 +205,7 @@ def kept_features(weights: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return ops.cast(ops.shape(weights)[-1], weights.dtype)
     kept = ops.sum(ops.cast(mask, weights.dtype), axis=-1, keepdims=True)
-    return ops.maximum(kept, 1.0)
+    return larger(kept, 1.0)
 
 
 def check_transport_ratio(transport_ratio: float | Tensor) -> float | Tensor:
@@ -298,7 +300,7 @@ def _selection_logits(log_affinities, log_odds, kept, spread_bound):
             if upstream is None:
                 (upstream,) = inputs
             total = ops.sum(slopes, axis=-1, keepdims=True)
-            total = ops.maximum(total, smallest_normal(total))
+            total = larger(total, smallest_normal(total))
             pull = ops.sum(counted * upstream, axis=-1, keepdims=True) / total
             above, below = sigmoid_pair(log_odds)
             count = ops.sum(counted, axis=-1, keepdims=True)
@@ -405,8 +407,8 @@ def _sorted_bracket(log_affinities, log_odds, kept):
     )
     low, high = _range_bracket(log_affinities, log_odds, kept)
     return (
-        ops.maximum(low, ops.max(lower, axis=-1, keepdims=True)),
-        ops.minimum(high, ops.min(upper, axis=-1, keepdims=True)),
+        larger(low, ops.max(lower, axis=-1, keepdims=True)),
+        smaller(high, ops.min(upper, axis=-1, keepdims=True)),
     )
 
 

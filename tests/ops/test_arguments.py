@@ -15,7 +15,7 @@ from keras_gsp.ops.arguments import (
     check_seed,
 )
 from keras_gsp.ops.preconditions import require
-from tests.compiled import compiled, on_tensorflow
+from tests.compiled import compiled, on_tensorflow, under_xla
 
 NAN, INF = float("nan"), float("inf")
 
@@ -83,6 +83,7 @@ def test_a_broken_condition_shows_what_was_received():
         doubled_if_positive(np.array([1, -2]))
 
 
+@under_xla
 def test_compiled_by_xla_nothing_is_raised():
     found = compiled(doubled_if_positive)(np.array([1, -2]))
     np.testing.assert_array_equal(np.asarray(found), [2, -4])

@@ -37,7 +37,9 @@ def test_gradient_equals_central_differences(double_precision):
     upstream = np.random.default_rng(1).normal(size=(2, 5, 4))
 
     def loss(vectors, references):
-        return ops.sum(pairwise_distances(vectors, references) * upstream)
+        return ops.sum(
+            ops.multiply(pairwise_distances(vectors, references), upstream)
+        )
 
     assert slope_errors(loss, *two_sets()) < 1e-7
 
@@ -66,7 +68,9 @@ def test_ball_distances_project_both_sides_first(double_precision):
     upstream = np.random.default_rng(1).normal(size=(5, 4))
 
     def loss(vectors, references):
-        return ops.sum(ball_distances(vectors, references) * upstream)
+        return ops.sum(
+            ops.multiply(ball_distances(vectors, references), upstream)
+        )
 
     np.testing.assert_allclose(
         ball_distances(vectors, references),

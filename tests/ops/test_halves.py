@@ -9,7 +9,7 @@ from keras_gsp.ops.halves import (
     class_disjoint_halves,
     given_or_drawn_halves,
 )
-from tests.compiled import compiled, on_tensorflow
+from tests.compiled import compiled, on_tensorflow, under_xla
 
 
 def halves(labels, seed=0):
@@ -73,6 +73,7 @@ def test_an_int_seed_repeats_its_draw_and_nothing_else_does():
         assert (halves(labels, seed) != halves(labels, seed)).any()
 
 
+@under_xla
 def test_compiled_halves_are_class_disjoint_and_not_empty():
     labels = uneven_labels(1)
     split = compiled(lambda labels: class_disjoint_halves(labels, 5))

@@ -13,7 +13,7 @@ from keras_gsp.ops.labels import (
     rows_of,
     same_class,
 )
-from tests.compiled import compiled, on_tensorflow
+from tests.compiled import compiled, on_tensorflow, under_xla
 
 
 def test_labels_are_compared_and_numbered():
@@ -43,6 +43,7 @@ def test_wrong_labels_are_refused():
         check_same_length(np.ones(2), np.ones((3, 4)))
 
 
+@under_xla
 def test_compiled_labels_without_a_row_give_nan_rows():
     table = np.arange(6.0, dtype="float32").reshape(3, 2)
     rows = compiled(lambda y: rows_of(table, class_indices(y, 3)))

@@ -187,13 +187,15 @@ def test_triplets_stay_together_when_semi_hard(double_precision):
     embeddings = np.random.default_rng(0).normal(size=(12, 4))
     hinges = semi_hard_triplets(labels, embeddings, margin=0.2)
     arguments = {"miner": "semi_hard", "dtype": "float64"}
+    # Keras averages a float64 loss in float32 on PyTorch.
+    rtol = 1e-6 if keras.backend.backend() == "torch" else 1e-10
     active = gsp.losses.TripletLoss(0.2, **arguments)
     np.testing.assert_allclose(
-        active(labels, embeddings), hinges[hinges > 0.0].mean(), rtol=1e-10
+        active(labels, embeddings), hinges[hinges > 0.0].mean(), rtol=rtol
     )
     valid = gsp.losses.TripletLoss(0.2, mean_over="valid", **arguments)
     np.testing.assert_allclose(
-        valid(labels, embeddings), hinges.mean(), rtol=1e-10
+        valid(labels, embeddings), hinges.mean(), rtol=rtol
     )
 
 

@@ -212,6 +212,8 @@ def test_digits_survive_products_of_ten_bits(names):
     """All rows where none are named, except on JAX, which walks them."""
     is_on_jax = keras.backend.backend() == "jax"
     names = names or (FEW if is_on_jax else sorted(ROWS.keys() - NO_PRODUCT))
+    # PyTorch's own backward products are not rounded here: fewer digits go.
+    bound = 1e-5 if keras.backend.backend() == "torch" else 2e-5
     plain = {name: value_and_gradient(ROWS[name]) for name in names}
     for is_marked in (True, False):
         with rounded_products(is_marked):
@@ -220,7 +222,7 @@ def test_digits_survive_products_of_ten_bits(names):
                 for name, expected in plain.items()
                 # 1e-5 at most with the mark, 4e-5 at least without it.
                 if not relative_error(value_and_gradient(ROWS[name]), expected)
-                <= 2e-5
+                <= bound
             ]
         assert lost == ([] if is_marked else list(names))
 
@@ -233,7 +235,7 @@ def test_full_products_have_the_digits_of_float32():
         upstream = normal(*exact.shape, seed=2)
 
         def total(one, other, upstream=upstream, product=full_matmul):
-            return ops.sum(product(one, other) * upstream)
+            return ops.sum(ops.multiply(product(one, other), upstream))
 
         slopes = gradients(total, *arrays)
         with rounded_products():

@@ -95,7 +95,7 @@ def test_cost_gradient_equals_corrected_proposition(
 
         def loss(costs, ratio=ratio, weights=weights):
             _, plan = transport(costs, ratio, eps)
-            return ops.sum(plan * weights)
+            return ops.sum(ops.multiply(plan, weights))
 
         (found,) = gradients(loss, costs.astype(dtype))
         expected = oracle.plan_gradient(costs, ratio, eps, upstream)
@@ -114,7 +114,7 @@ def test_ratio_gradient_equals_closed_form(eps, dtype, double_precision):
 
         def loss(ratio, costs=costs, upstream=upstream):
             _, plan = transport(costs.astype(dtype), ratio, eps)
-            return ops.sum(plan * upstream.astype(dtype))
+            return ops.sum(ops.multiply(plan, upstream.astype(dtype)))
 
         (found,) = gradients(loss, np.array(ratio, dtype))
         expected = oracle.ratio_gradient(costs, ratio, eps, upstream)

@@ -205,7 +205,8 @@ def test_gradient_equals_differences(ratio, power, double_precision):
         mapping = [(layer.prototypes, prototypes)]
         with keras.StatelessScope(state_mapping=mapping):
             pooled, histogram = layer(features, values=values)
-        return ops.sum(pooled * upstream[0]) + ops.sum(histogram * upstream[1])
+        of_pooled = ops.sum(ops.multiply(pooled, upstream[0]))
+        return of_pooled + ops.sum(ops.multiply(histogram, upstream[1]))
 
     for number in range(3):
 
