@@ -36,6 +36,14 @@ class ProgressBar(keras.callbacks.Callback):
         self._first: tuple[int, float] | None = None
         self._next = 0.0
 
+    def get_state(self) -> dict[str, float]:
+        """Returns what a resumed run goes on from: no time of this process."""
+        return {"best": self._best}
+
+    def set_state(self, state: dict[str, float]) -> None:
+        """Restores `get_state`."""
+        self._best = state["best"]
+
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Shows the bar."""
         self._bar = tqdm(
