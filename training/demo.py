@@ -289,7 +289,7 @@ def _conclusion(directories, images):
         "Brackets: 95 % interval over letters, and over trainings where there "
         "are several.\ndocs/results/clutter.md has three trainings of each.\n"
         "From random weights, trained long enough, the two are level: see "
-        "docs/results/glyphs.md."
+        "docs/results/methods.md."
     )
     return "\n".join(lines)
 

@@ -82,7 +82,7 @@ class ShardWriter:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
             tf.config.threading.set_inter_op_parallelism_threads(threads)
         model = keras.models.load_model(encoder, compile=False)
-        served = ServedEncoder(model, None, crop_fraction)
+        served = ServedEncoder(model, crop_fraction=crop_fraction)
         self.size = served.embedding_size
         self.output, self.batch_size = Path(output), batch_size
 

@@ -14,6 +14,7 @@ import numpy as np
 import tyro
 
 from training.browsing.exports import DEFAULT_FOLDER, write_gallery_images
+from training.pictures.encoding import encoded_image
 from training.recipes.settings import Range, check_fields, positive, share
 from training.runs.command_line import run_command
 from training.runs.run_directory import RunDirectory
@@ -276,11 +277,27 @@ def _write_model(export, encoder, options, gallery, index):
     from keras_gsp.storage.whole import whole_folder
 
     options["overwrite"] = True
+    options["canaries"] = _canaries(gallery, index, options["crop_fraction"])
     with whole_folder(export.target, overwrite=export.overwrite) as folder:
         gsp.retrieval.export_retriever(encoder, index, folder, **options)
         if gallery.images is not None:
             write_gallery_images(folder, gallery.images, index.ids())
             write_checksums(folder)
+
+
+def _canaries(gallery, index, crop_fraction):
+    """A dozen gallery images by id, None for pixels that are crops already."""
+    from keras_gsp.retrieval.serving.canaries import MOST
+
+    some = slice(None, None, -(-len(gallery) // MOST))
+    files = gallery.paths
+    if files is None:
+        if crop_fraction != 1:
+            return None
+        files = [encoded_image(one, "PNG") for one in gallery.images[some]]
+    else:
+        files = list(files)[some]
+    return dict(zip(index.ids()[some].tolist(), files, strict=True))
 
 
 def _write_portable(export, recipe, encoder, options, images, index):

@@ -222,9 +222,9 @@ class _SomeClasses(LabeledBatches):
         if isinstance(self.dataset, tuple):
             images, labels = self.dataset[0], np.asarray(self.dataset[1])
             labels = checked_labels(labels, len(labels), self.name)
-            rows = np.flatnonzero(np.isin(labels, self.classes))
-            for start in range(0, len(rows), size):
-                part = rows[start : start + size]
+            chosen = np.flatnonzero(np.isin(labels, self.classes))
+            for start in range(0, len(chosen), size):
+                part = chosen[start : start + size]
                 yield images[part], labels[part]
             return
         waiting: list[Any] = []

@@ -40,7 +40,8 @@ class Configured:
 def _arguments_of(kind: type) -> list[str]:
     names: list[str] = []
     for base in kind.__mro__:
-        if base is keras.layers.Layer:  # Its own config has the others.
+        # Their own config has the others.
+        if base in (keras.layers.Layer, keras.Model):
             break
         if "__init__" in vars(base):
             known = inspect.signature(vars(base)["__init__"]).parameters

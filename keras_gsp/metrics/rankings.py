@@ -20,7 +20,8 @@ DEEP_SHARE = 32
 SEARCHED_QUERIES = 4096
 SEARCHED_RANKS = 2**22
 
-Hits = tuple[np.ndarray, np.ndarray]
+# Queries and ranks of positives, and queries with a tie.
+Hits = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def positive_ranks(
@@ -37,7 +38,10 @@ def positive_ranks(
     Rankings are by Euclidean distance; equal distances are ordered by
     position. Each is as deep as the query has positives, at least `at_least`;
     all of the gallery if `is_complete`. A gallery that is the queries' own
-    begins with them. All hits of a query are in one pair of arrays.
+    begins with them. All hits of a query are in one part.
+
+    Last in each part are the queries with a tie: of a positive and a negative
+    with equal embeddings, in the ranking of that depth, the order decides.
     """
     counts, removed = relevance.num_positives, relevance.num_removed
     depths = np.maximum(counts, at_least)
@@ -46,15 +50,21 @@ def positive_ranks(
     is_deep = (depths + removed)[order] > max(1, len(gallery) // DEEP_SHARE)
     is_deep |= is_complete
     queries, items, _ = moved_to_origin(embeddings, gallery)
+    distinct = distinct_rows(items)
+    if is_complete:
+        depths = np.full(len(depths), len(gallery))
+    settings = depths, relevance, block_size
     yield from _nearest_ranks(
-        queries, items, order[~is_deep], depths, relevance, block_size
+        queries, items, distinct[1], order[~is_deep], *settings
     )
     yield from _complete_ranks(
-        queries, items, order[is_deep], relevance, block_size
+        queries, items, distinct, order[is_deep], *settings
     )
 
 
-def _nearest_ranks(queries, gallery, order, depths, relevance, block_size):
+def _nearest_ranks(
+    queries, gallery, distinct, order, depths, relevance, block_size
+):
     """Yields hits among the nearest items of queries, in order of depth."""
     nearest = array_items(gallery)
     start = 0
@@ -65,47 +75,94 @@ def _nearest_ranks(queries, gallery, order, depths, relevance, block_size):
         rows = rows[np.arange(1, len(rows) + 1) * needed <= SEARCHED_RANKS]
         rows = order[start : start + max(1, len(rows))]
         start += len(rows)
-        depth = min(int(needed[len(rows) - 1]), len(gallery))
+        # One more, which may be equal to the last.
+        depth = min(int(needed[len(rows) - 1]) + 1, len(gallery))
         items = nearest(queries[rows], depth)
         kept = ~relevance.is_removed(rows[:, None], items)
         ranks = np.cumsum(kept, axis=1)
-        is_hit = kept & relevance.is_positive(rows[:, None], items)
-        is_hit &= ranks <= depths[rows, None]
+        is_positive = relevance.is_positive(rows[:, None], items)
+        is_hit = kept & is_positive & (ranks <= depths[rows, None])
         places, columns = np.nonzero(is_hit)
-        yield rows[places], ranks[places, columns]
+        hits = rows[places], ranks[places, columns]
+        near = np.nonzero(kept & (ranks <= depths[rows, None] + 1))
+        is_tied = np.diff(distinct[items[near]]) == 0
+        is_tied &= np.diff(near[0]) == 0
+        is_tied &= np.diff(is_positive[near])
+        yield *hits, rows[near[0][1:][is_tied]]
 
 
-def _complete_ranks(queries, gallery, order, relevance, block_size):
+def _complete_ranks(
+    queries, gallery, distinct, order, depths, relevance, block_size
+):
     """Yields hits of queries in rankings of the whole gallery."""
     if not len(order):
         return
     # Identical items share one column of a product, hence one distance; two
     # columns of a blocked product may differ in the last bit.
-    first, places = distinct_rows(gallery)
-    distinct = gallery[first]
-    halves = np.square(distinct, dtype="float64").sum(axis=1) / 2
-    halves = halves.astype(distinct.dtype)
+    first, places = distinct
+    items, halves = _with_halves(gallery[first])
     step = block_size or max(1, min(1024, BLOCK_NUMBERS // len(gallery)))
     for start in range(0, len(order), step):
         for rows in np.array_split(order[start : start + step], 2):
             if len(rows):
-                distances = halves - queries[rows] @ distinct.T
-                yield ranks_by_distance(distances[:, places], rows, relevance)
+                distances = halves - queries[rows] @ items.T
+                yield ranks_by_distance(
+                    distances[:, places], rows, relevance, depths, places
+                )
+
+
+def _with_halves(rows):
+    halves = np.square(rows, dtype="float64").sum(axis=1) / 2
+    return rows, halves.astype(rows.dtype)
+
+
+def ranks_of_things(
+    embeddings: np.ndarray,
+    gallery: np.ndarray,
+    things: tuple[np.ndarray, np.ndarray],
+    relevance: Relevance,
+) -> Iterator[Hits]:
+    """As `positive_ranks`, of things with several rows each.
+
+    `things` number the rows of both sides, as `relevance` does. The distance
+    of two things is that of their nearest rows.
+    """
+    queries, items, _ = moved_to_origin(embeddings, gallery)
+    first, places = distinct_rows(items)
+    # In float64, where only equal distances come out equal.
+    items, halves = _with_halves(items[first].astype("float64"))
+    by_thing = np.argsort(things[1], kind="stable")
+    starts = np.flatnonzero(np.diff(things[1][by_thing], prepend=-1))
+    own = np.argsort(things[0], kind="stable")
+    own = np.split(own, np.flatnonzero(np.diff(things[0][own])) + 1)
+    for thing in np.flatnonzero(relevance.num_positives > 0):
+        rows = queries[own[thing]].astype("float64")
+        rows, squares = _with_halves(rows)
+        distances = halves - rows @ items.T + squares[:, None]
+        nearest = distances.min(axis=0)[places[by_thing]]
+        nearest = np.minimum.reduceat(nearest, starts)
+        yield ranks_by_distance(nearest[None], np.array([thing]), relevance)
 
 
 def ranks_by_distance(
-    distances: np.ndarray, queries: np.ndarray, relevance: Relevance
+    distances: np.ndarray,
+    queries: np.ndarray,
+    relevance: Relevance,
+    depths: np.ndarray | None = None,
+    distinct: np.ndarray | None = None,
 ) -> Hits:
-    """Returns queries and ranks of positives for (queries, gallery) distances.
+    """Returns the `Hits` for distances (queries, gallery).
 
-    `queries` are positions in `relevance`, each with a positive.
+    `queries` are positions in `relevance`, each with a positive. Ties are
+    looked for up to `depths`, (all queries,), among items of one `distinct`
+    row, by default of one distance.
     """
     items = np.arange(distances.shape[1])
     removed = relevance.is_removed(queries[:, None], items)
     positive = relevance.is_positive(queries[:, None], items) & ~removed
     nearness = np.where(removed, -np.inf, -distances)
     ordered = np.sort(nearness, axis=1)
-    hits = []
+    hits, tied = [], []
     for row, query in enumerate(queries):
         own = np.flatnonzero(positive[row])
         values = nearness[row, own]
@@ -115,9 +172,16 @@ def ranks_by_distance(
         if (upto - below > 1).any():
             # Equal distances are ordered by position, as a stable sort does.
             places = np.empty(len(items), "int64")
-            places[np.argsort(-nearness[row], kind="stable")] = items
+            order = np.argsort(-nearness[row], kind="stable")
+            places[order] = items
+            near = order[: None if depths is None else depths[query] + 1]
+            near = near[nearness[row, near] > -np.inf]
+            same = nearness[row] if distinct is None else distinct
+            is_tied = (np.diff(same[near]) == 0) & np.diff(positive[row, near])
+            if is_tied.any():
+                tied.append(query)
             ranks = 1 + places[own]
         hits.append((np.full(len(own), query), np.sort(ranks)))
     found = zip(*hits, strict=True)
     owners, ranks = (np.concatenate(part) for part in found)
-    return owners, ranks
+    return owners, ranks, np.array(tied, "int64")

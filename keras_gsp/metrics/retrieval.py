@@ -9,9 +9,14 @@ import numpy as np
 
 from keras_gsp.embeddings.labeled_embeddings import (
     checked_embeddings,
+    checked_labels,
     searched_sides,
 )
-from keras_gsp.metrics.rankings import positive_ranks, ranks_by_distance
+from keras_gsp.metrics.rankings import (
+    positive_ranks,
+    ranks_by_distance,
+    ranks_of_things,
+)
 from keras_gsp.metrics.relevance import Relevance, group_codes
 from keras_gsp.metrics.reranking import reciprocal_distances, unit_rows
 from keras_gsp.ops.arguments import check_count, is_integer
@@ -27,6 +32,8 @@ def retrieval_scores(
     gallery_labels: Any = None,
     query_groups: Any = None,
     gallery_groups: Any = None,
+    query_items: Any = None,
+    gallery_items: Any = None,
     distractor_embeddings: Any = None,
     recall_at: Sequence[int] = (1, 2, 4, 8),
     map_at: Sequence[int] = (),
@@ -81,6 +88,12 @@ def retrieval_scores(
             same identity under the same camera. Default `None`: no groups.
         gallery_groups: (gallery,), given with `query_groups` if there is a
             gallery.
+        query_items: (queries,), numbers or strings: the thing, such as a
+            product, that each photograph shows. Things are then scored in
+            place of photographs: each is one query and one gallery item, at
+            the distance of its nearest photograph, and its photographs have
+            one label. Default `None`: each photograph is a thing.
+        gallery_items: (gallery,), the same for a gallery.
         distractor_embeddings: (distractors, size), finite: gallery items that
             are no query's positive, after the gallery where distances are
             equal. Default `None`.
@@ -101,8 +114,12 @@ def retrieval_scores(
     Returns:
         A dict of Python numbers: `precision_at_1`, `precision_at_r`,
         `map_at_r`, one `recall_at_<k>` and one `map_at_<k>` for each k, and
-        `mean_average_precision` if requested, all in [0, 1]; `num_queries`,
-        the scored queries, and `num_dropped`, those without a positive.
+        `mean_average_precision` if requested, all in [0, 1]; `tied_queries`,
+        the share of queries in whose ranking, as deep as it is scored, a
+        negative follows or precedes a positive with an equal embedding (for
+        things, at an equal distance): the order of the gallery decides the
+        score; `num_queries`, the scored queries, and
+        `num_dropped`, those without a positive.
         `"reranked"` maps each name in `reranking` to a dict of the same
         scores, `"per_query"` each plain score to an array (queries,), NaN
         without a positive, and `"per_class"` each class of the queries (its
@@ -114,7 +131,9 @@ def retrieval_scores(
             queries and gallery of different kinds.
         ValueError: embeddings that are empty, not finite or not of rank 2;
             lengths or sizes that do not match; half a gallery; groups of one
-            side alone; a k or a block size below 1; no query with a positive.
+            side alone; a thing with two labels, or things together with
+            groups or re-ranking; a k or a block size below 1; no query with a
+            positive.
 
     Example:
 
@@ -151,20 +170,40 @@ def retrieval_scores(
         may_be_multiple=True,
     )
     if not sides.is_own_gallery and query_groups is None:
-        _warn_of_copies(sides.embeddings, sides.gallery)
+        warn_of_copies(_num_copies(sides), len(sides.embeddings))
+    rows_of_sides = sides.embeddings, sides.gallery
+    things = None
+    if query_items is not None or gallery_items is not None:
+        if query_groups is not None or reranking:
+            raise ValueError(
+                "`query_items` and `gallery_items` must be None with "
+                "`query_groups` or `reranking`. Received: both."
+            )
+        things, sides = _things(sides, query_items, gallery_items)
     gallery, relevance = _gallery_and_relevance(
         sides, query_groups, gallery_groups, distractor_embeddings
     )
     counts = relevance.num_positives
-    ranked = partial(
-        positive_ranks,
-        relevance=relevance,
-        at_least=max((1, *measures["recall_at"], *measures["map_at"])),
-        is_complete=average_precision,
-        block_size=block_size,
-    )
     rows_of: Any = partial(_rows_of_hits, num_positives=counts, **measures)
-    rows = rows_of(ranked(sides.embeddings, gallery))
+    if things is None:
+        hits = positive_ranks(
+            sides.embeddings,
+            gallery,
+            relevance,
+            at_least=max((1, *measures["recall_at"], *measures["map_at"])),
+            is_complete=average_precision,
+            block_size=block_size,
+        )
+    else:
+        others = gallery[len(sides.gallery) :]
+        alone = things[1].max() + 1 + np.arange(len(others))
+        hits = ranks_of_things(
+            rows_of_sides[0],
+            np.concatenate([rows_of_sides[1], others]),
+            (things[0], np.append(things[1], alone)),
+            relevance,
+        )
+    rows = rows_of(hits)
     scores = _means(rows, counts)
     if reranking:
         hits = _reranked_hits(sides, gallery, relevance)
@@ -176,22 +215,65 @@ def retrieval_scores(
     return scores
 
 
-def _warn_of_copies(queries, gallery):
-    """Warns of queries that find themselves: the same rows on both sides."""
-    dtype = np.result_type(queries, gallery)
+def _num_copies(sides):
+    """Number of queries that are rows of the gallery."""
+    dtype = np.result_type(sides.embeddings, sides.gallery)
     known, own = (
         [hash(row.tobytes()) for row in rows.astype(dtype) + 0.0]
-        for rows in (gallery, queries)
+        for rows in (sides.gallery, sides.embeddings)
     )
-    count = sum(map(set(known).__contains__, own))
+    return sum(map(set(known).__contains__, own))
+
+
+def warn_of_copies(count: int, num_queries: int) -> None:
+    """Warns of queries that find themselves: the same rows on both sides."""
     if count:
         warnings.warn(
-            f"{count:,} of {len(own):,} queries are at distance 0 to a gallery "
-            "item. Images that are on both sides find themselves: leave them "
-            "out of the gallery, or give no gallery, and each query is removed "
-            "from its own ranking.",
+            f"{count:,} of {num_queries:,} queries are at distance 0 to a "
+            "gallery item. Images that are on both sides find themselves: "
+            "leave them out of the gallery, or give no gallery, and each query "
+            "is removed from its own ranking.",
             stacklevel=3,
         )
+
+
+def _things(sides, query_items, gallery_items):
+    """The things of both sides' rows, and sides with a row for each thing."""
+    if sides.is_own_gallery:
+        if gallery_items is not None:
+            raise ValueError(
+                "`gallery_items` must come with a gallery. Received: no "
+                "gallery_embeddings."
+            )
+        gallery_items = query_items
+    queries, first = _numbered(query_items, sides.codes, "query_items")
+    gallery, others = _numbered(
+        gallery_items, sides.gallery_codes, "gallery_items"
+    )
+    return (queries, gallery), sides._replace(
+        embeddings=sides.embeddings[first],
+        codes=sides.codes[first],
+        gallery=sides.gallery[others],
+        gallery_codes=sides.gallery_codes[others],
+    )
+
+
+def _numbered(items, codes, name):
+    """The thing of each row, in order of appearance, and its first row."""
+    if items is None:
+        return np.arange(len(codes)), np.arange(len(codes))
+    items = checked_labels(items, len(codes), name)
+    _, first, things = np.unique(items, return_index=True, return_inverse=True)
+    things = np.argsort(np.argsort(first))[things.reshape(-1)]
+    first = np.sort(first)
+    is_other = codes != codes[first][things]
+    if is_other.any():
+        row = int(np.flatnonzero(is_other.reshape(len(codes), -1).any(1))[0])
+        raise ValueError(
+            f"`{name}` must have one label for all photographs of a thing. "
+            f"Received: two for {items[row].item()!r}."
+        )
+    return things, first
 
 
 def _means_of_classes(sides, rows, counts):
@@ -259,7 +341,9 @@ def _gallery_and_relevance(sides, query_groups, gallery_groups, distractors):
 def _rows_of_hits(hits, num_positives, **measures):
     """Returns the scores of each query, NaN without a positive."""
     rows: dict[str, np.ndarray] = {}
-    for queries, ranks in hits:
+    is_tied = np.where(num_positives > 0, 0.0, np.nan)
+    for queries, ranks, tied in hits:
+        is_tied[tied] = 1.0
         found, local = np.unique(queries, return_inverse=True)
         part = ranked_scores(
             local.reshape(-1), ranks, num_positives[found], **measures
@@ -268,7 +352,7 @@ def _rows_of_hits(hits, num_positives, **measures):
             # A query without a hit scores 0.
             zeros = np.where(num_positives > 0, 0.0, np.nan)
             rows.setdefault(name, zeros)[found] = values
-    return rows
+    return rows | {"tied_queries": is_tied}
 
 
 def _means(rows, num_positives):

@@ -13,6 +13,7 @@ import numpy as np
 from keras_gsp.embeddings.label_codes import as_host_array, label_codes
 
 _SMALL = np.iinfo("int32")
+_EXACT = 2**24
 
 
 def labels_for_backend(
@@ -32,7 +33,8 @@ def labels_for_backend(
     if num_classes is not None:
         return _class_numbers(array, num_classes, ignored)
     is_fraction = array.dtype.kind == "f" and (array != np.trunc(array)).any()
-    if array.dtype.kind == "b" or is_fraction or _are_small(array):
+    is_small = array.dtype.kind in "iub" and _are_small(array)
+    if is_fraction or is_small:
         return array
     codes, values = label_codes(array)
     if ignored is not None:
@@ -59,29 +61,39 @@ def check_data_set(
     if not is_py_dataset and keras.backend.backend() != "jax":
         return
     batch = dataset[0] if is_py_dataset else next(iter(dataset), None)
-    if not isinstance(batch, tuple | list) or len(batch) < 2:
-        return
-    labels = batch[1]
+    if isinstance(batch, tuple | list) and len(batch) > 1:
+        labels_of_batch(batch[1], num_classes, ignored)
+
+
+def labels_of_batch(
+    labels: Any, num_classes: int | None, ignored: int | None
+) -> Any:
+    """Returns the labels of one batch, which are not replaced by codes.
+
+    Raises `TypeError` for strings, `ValueError` for labels that are no class
+    number, or that 32 bits do not hold.
+    """
     if isinstance(labels, dict):
-        return
-    labels = as_host_array(labels)
-    _check_not_strings(labels.dtype)
-    if labels.ndim > 1 and labels.shape[1:] != (1,):
-        return
+        return labels
+    array = as_host_array(labels)
+    _check_not_strings(array.dtype)
+    if array.ndim > 1 and array.shape[1:] != (1,):
+        return labels
     if num_classes is not None:
-        _class_numbers(labels, num_classes, ignored)
-    elif labels.dtype.kind in "iu" and not _are_small(labels):
+        return _class_numbers(array, num_classes, ignored)
+    if not _are_small(array):
         raise ValueError(
-            "Labels of a data set must fit into 32 bits on JAX. Received: "
-            f"{labels.max()}. Replace them by codes, for example with "
-            "`numpy.unique(labels, return_inverse=True)`."
+            "Labels of a batch must fit into 32 bits. Received: "
+            f"{np.abs(array).max()} as {array.dtype}. Replace them by codes, "
+            "for example with `numpy.unique(labels, return_inverse=True)`."
         )
+    return array
 
 
 def _are_small(labels):
-    """Whether integers fit into int32."""
-    if labels.dtype.kind not in "iu":
-        return False
+    """Whether the backend keeps labels apart: int32, or exact in float32."""
+    if labels.dtype.kind == "f":
+        return not (np.abs(labels) > _EXACT).any()
     return not labels.size or (
         labels.min() >= _SMALL.min and labels.max() <= _SMALL.max
     )
@@ -109,7 +121,7 @@ def _check_not_strings(dtype):
     name = str(getattr(dtype, "name", dtype))
     if name.startswith(("str", "bytes", "object", "<U", "|S")):
         raise TypeError(
-            "Labels of a data set must be numbers. Received: strings. Replace "
-            "them by codes, with `numpy.unique(names, return_inverse=True)`, "
+            "Labels of a batch or data set must be numbers. Received: strings. "
+            "Replace them by `numpy.unique(names, return_inverse=True)[1]`, "
             "and keep the names beside the data set."
         )

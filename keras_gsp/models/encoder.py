@@ -12,7 +12,9 @@ from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
 from keras_gsp.layers.patch_tokens import PatchTokens, TokenGrid
 from keras_gsp.models.lora import enable_lora
 from keras_gsp.ops.arguments import check_choice, check_count, check_integer
+from keras_gsp.ops.masked_reductions import kept_from_mask, zero_where_empty
 from keras_gsp.ops.normalization import check_normalization
+from keras_gsp.ops.tensor import Tensor
 
 
 def build_encoder(
@@ -132,8 +134,9 @@ def build_encoder(
         pool_first = True
     else:
         project = _projection(features, embedding_size, pool_first)
-    tokens = features if pool_first else project(features)
-    features = tokens
+    if project is not None and not pool_first:
+        features = project(features)
+    tokens = features
     if len(tokens.shape) == 3 and prefix != "keep":
         features = _patches(inputs, tokens, prefix_tokens, grid_shape)
     last = project if pool_first else None
@@ -320,7 +323,16 @@ def _pool(features, pooling, histogram, last=None):
 def _average_pooling(features, name):
     if len(features.shape) == 4:
         return keras.layers.GlobalAveragePooling2D(name=name)
-    return keras.layers.GlobalAveragePooling1D(name=name)
+    return _AverageOfTokens(name=name)
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class _AverageOfTokens(keras.layers.GlobalAveragePooling1D):
+    """Averages tokens; an all-masked row gives zeros, not Keras's NaN."""
+
+    def call(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+        pooled = super().call(inputs, kept_from_mask(mask, "bool"))
+        return zero_where_empty(pooled, mask)
 
 
 def _full_precision():

@@ -1,8 +1,7 @@
 """The model that trains an encoder with any loss of this package."""
 
-import inspect
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,6 +11,7 @@ from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.embeddings.processes import as_numpy
 from keras_gsp.layers.class_embeddings import ClassEmbeddings
 from keras_gsp.layers.class_proxies import ClassProxies
+from keras_gsp.layers.configured_layer import Configured
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.losses.metric_loss import References, StepParts
 from keras_gsp.models.chunks import (
@@ -23,6 +23,7 @@ from keras_gsp.models.chunks import (
 from keras_gsp.models.class_labels import (
     check_data_set,
     labels_for_backend,
+    labels_of_batch,
 )
 from keras_gsp.models.lora import restart_factors
 from keras_gsp.models.problems import AnchoredWeights, ProblemProgress
@@ -70,7 +71,7 @@ class StepLoss:
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class MetricLearner(keras.Model):
+class MetricLearner(Configured, keras.Model):
     r"""Trains an encoder with any pair or proxy loss of this package.
 
     `learner.encoder` is the model to export; the learner also holds proxies,
@@ -298,6 +299,27 @@ class MetricLearner(keras.Model):
             y = self._checked_input(x, y)
         return super().evaluate(x, y, *args, **kwargs)
 
+    def train_on_batch(
+        self, x: Any, y: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Trains on one batch; labels are numbers that fit into 32 bits.
+
+        They are not replaced by codes, which would differ between batches.
+
+        Raises:
+            TypeError: labels that are strings.
+            ValueError: labels that are no class number, with proxies; larger
+                ones.
+        """
+        y = self._checked_batch(y, self._num_classes())
+        return super().train_on_batch(x, y, *args, **kwargs)
+
+    def test_on_batch(
+        self, x: Any, y: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Evaluates on one batch; labels are those of `train_on_batch`."""
+        return super().test_on_batch(x, self._checked_batch(y), *args, **kwargs)
+
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Embeds as `keras.Model.predict`; labels of a tf.data set are left."""
         spec = getattr(x, "element_spec", None)
@@ -424,27 +446,6 @@ class MetricLearner(keras.Model):
         """Returns the weights; sharded ones are gathered."""
         return [as_numpy(weight) for weight in self.weights]
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, parts included."""
-        names = inspect.signature(MetricLearner.__init__).parameters
-        return {"name": self.name} | {
-            name: keras.saving.serialize_keras_object(getattr(self, name))
-            for name in names
-            if name not in ("self", "kwargs")
-        }
-
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: Any = None
-    ) -> Self:
-        """Rebuilds a learner from `get_config`."""
-        del custom_objects
-        parts = {
-            name: keras.saving.deserialize_keras_object(value)
-            for name, value in config.items()
-        }
-        return cls(**parts)
-
     def _step_parts(self, labels, outputs, training):
         """Returns what a loss may use, gathered from the replicas."""
         labels = self.loss.checked_labels(labels)
@@ -511,6 +512,10 @@ class MetricLearner(keras.Model):
             check_data_set(x, num_classes, ignored)
             return None
         return labels_for_backend(y, num_classes, ignored)
+
+    def _checked_batch(self, y, num_classes=None):
+        ignored = getattr(self.loss, "ignored_label", None)
+        return None if y is None else labels_of_batch(y, num_classes, ignored)
 
     def _num_classes(self):
         """Classes that have proxies or class embeddings, `None` without."""

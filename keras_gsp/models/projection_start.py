@@ -30,8 +30,9 @@ def start_projection(
 
     A projection that starts at random loses most of what a pretrained
     backbone knows, and training may not bring it back. From PCA an encoder
-    begins about where the backbone's own pooled features are. Train it at a
-    tenth of the learning rate that a random start needs.
+    begins about where the backbone's own pooled features are, though not never
+    below: on one split of birds average pooling began .011 of MAP@R lower.
+    Train it at a tenth of the learning rate that a random start needs.
 
     With :math:`\bar x` and C the mean and the covariance of the pooled
     features, and :math:`V` the leading eigenvectors of C with eigenvalues
@@ -174,7 +175,9 @@ def _check_pooled(pooled, size):
         raise ValueError(
             "`embedding_size` must be at most the channels of the features, "
             "and below the number of images. Received: a projection to "
-            f"{size} dimensions, {channels} channels, {count} images."
+            f"{size} dimensions, {channels} channels, {count} images. Give "
+            "more images, or build the encoder with `embedding_size` at most "
+            f"{min(channels, count - 1)}."
         )
 
 

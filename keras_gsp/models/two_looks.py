@@ -9,9 +9,10 @@ from keras import ops
 
 from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.embeddings.model_input import embedding_tensor, input_of
+from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.ops.arguments import check_choice, check_interval
-from keras_gsp.ops.precision import at_least_float32
+from keras_gsp.ops.precision import at_least_float32, full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
@@ -167,11 +168,14 @@ class TwoLooks(keras.Model):
         return cls(**parts)
 
 
-class Boxes(keras.layers.Layer):
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class Boxes(ConfiguredLayer):
     """Places one box on each of `images`, given maps of weights."""
 
-    def __init__(self, window: float | None, mass: float, name: str) -> None:
-        super().__init__(name=name, dtype="float32")
+    def __init__(
+        self, window: float | None, mass: float, **kwargs: Any
+    ) -> None:
+        super().__init__(**{**kwargs, "dtype": "float32"})
         self.window = window
         self.mass = mass
 
@@ -188,15 +192,16 @@ class Boxes(keras.layers.Layer):
         return shapes[0][0], 4
 
 
-class Crop(keras.layers.Layer):
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class Crop(ConfiguredLayer):
     """Cuts boxes out of images, or takes the whole, and resizes them.
 
     Bilinear with the filter of Pillow's `resize(..., box=...)`, which is
     wider where pixels are merged, as two matrix products.
     """
 
-    def __init__(self, size: tuple[int, int], name: str) -> None:
-        super().__init__(name=name, dtype="float32")
+    def __init__(self, size: tuple[int, int], **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "dtype": "float32"})
         self.size = size
 
     def call(self, inputs: Any) -> Tensor:
@@ -275,7 +280,7 @@ def _windows(weights, window):
     rows, columns = weights.shape[1:]
     tops, of_rows = _window_starts(rows, window)
     lefts, of_columns = _window_starts(columns, window)
-    held = ops.matmul(ops.matmul(of_rows, weights), of_columns.T)
+    held = full_matmul(full_matmul(of_rows, weights), of_columns.T)
     best = ops.argmax(ops.reshape(held, (-1, len(tops) * len(lefts))), axis=1)
     top = ops.take(ops.convert_to_tensor(tops), best // len(lefts))
     left = ops.take(ops.convert_to_tensor(lefts), best % len(lefts))

@@ -148,12 +148,12 @@ class NearestItems:
 
     def _order_crowd(self, queries, rows, own, bounds, found):
         """Orders very many candidates, which are often copies of few."""
-        items = []
+        near = []
         for block, halves, positions in self._blocks(_block_rows(len(rows))):
             nearness = own @ block.T
             nearness -= halves
-            items.append(positions[(nearness >= bounds[:, None]).any(axis=0)])
-        items = np.concatenate(items)
+            near.append(positions[(nearness >= bounds[:, None]).any(axis=0)])
+        items = np.concatenate(near)
         first, copies = distinct_rows(self._vectors(items))
         for row in rows:
             pairs = np.broadcast_to(row, first.shape), items[first]
@@ -183,14 +183,16 @@ class NearestItems:
         if not has_accelerator():
             return False
         if self._on_device is None:
-            self._on_device = []
+            count, parts = 0, []
             for block, halves, positions in self._blocks(DEVICE_ROWS):
-                self._num_numbers += block.size
-                if self._num_numbers > DEVICE_MOST_NUMBERS:
-                    self._on_device = []
+                count += block.size
+                if count > DEVICE_MOST_NUMBERS:
+                    parts = []
                     break
                 held = block, halves, positions.astype("int32")
-                self._on_device.append(tuple(map(ops.convert_to_tensor, held)))
+                parts.append(tuple(map(ops.convert_to_tensor, held)))
+            # Other threads see all parts or none.
+            self._num_numbers, self._on_device = count, parts
         work = len(queries) * self._num_numbers
         return bool(self._on_device) and work >= DEVICE_LEAST_WORK
 
@@ -201,8 +203,8 @@ class NearestItems:
         num_kept = 1 << int(count + SPARE_CANDIDATES - 1).bit_length()
         left = ops.convert_to_tensor(own)
         values = items = None
-        held, total = self._on_device, 0
-        for block, halves, positions in held:
+        total = 0
+        for block, halves, positions in self._on_device or []:
             total += len(positions)
             nearness = full_matmul(left, ops.transpose(block)) - halves
             top = ops.top_k(nearness, min(num_kept, nearness.shape[1]))

@@ -17,7 +17,7 @@ import numpy as np
 
 from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.ops.arguments import check_interval
-from keras_gsp.retrieval.held_out_searches import held_out_searches, widened
+from keras_gsp.retrieval.held_out_searches import held_out_searches
 from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.space import (
     SpaceFingerprint,
@@ -160,7 +160,7 @@ class RetrievalGuarantee(WithSpace):
             if math.isfinite(radius):
                 break
             missed = np.mean(np.isinf(found.right))
-            if (changed := widened(gallery)) is None:
+            if (changed := gallery._widened()) is None:
                 raise ValueError(
                     "`gallery` must find an item of the right class for the "
                     f"promised share of the queries, {coverage}. Received: an "

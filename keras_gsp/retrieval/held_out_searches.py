@@ -82,30 +82,6 @@ def held_out_searches(
     )
 
 
-def widened(index: Any) -> str | None:
-    """Doubles the clusters that faiss looks into, `None` where it cannot.
-
-    Returns the new `parameters` of the index.
-    """
-    if index.kind != "faiss":
-        return None
-    import faiss
-
-    clusters = faiss.try_extract_index_ivf(index._engine)
-    if clusters is None or clusters.nprobe >= clusters.nlist:
-        return None
-    number = min(2 * clusters.nprobe, clusters.nlist)
-    others = [
-        one
-        for one in (index.parameters or "").split(",")
-        if one and not one.startswith("nprobe")
-    ]
-    index.parameters = ",".join([*others, f"nprobe={number}"])
-    space = faiss.ParameterSpace()
-    space.set_index_parameters(index._engine, index.parameters)
-    return index.parameters
-
-
 def _labels(gallery):
     if hasattr(gallery, "gallery"):
         return gallery.gallery.labels

@@ -155,16 +155,15 @@ class Retriever:
     def embed(self, images: Any, *, box: Any = None) -> np.ndarray:
         """Embeds a list of images, as for `search`; (images, size), float32."""
         embeddings, status = self._embedded(images, box)
-        bad = [i for i, one in enumerate(status) if one != "ok"]
-        if bad:
-            shown = images[bad[0]]
-            shown = (
-                shown if isinstance(shown, str | Path) else f"image {bad[0]}"
-            )
-            raise ValueError(
-                "Images must be whole JPEG, PNG, BMP or WebP files. Received: "
-                f"{shown}: {status[bad[0]]}."
-            )
+        for number, word in enumerate(status):
+            if word != "ok":
+                name = images[number]
+                if not isinstance(name, str | Path):
+                    name = f"image {number}"
+                raise ValueError(
+                    "Images must be whole JPEG, PNG, BMP or WebP files. "
+                    f"Received: {name}: {word}."
+                )
         return embeddings
 
     def add(
@@ -188,20 +187,18 @@ class Retriever:
         files = [files] if isinstance(files, str | Path) else list(files)
         ids = [self._id(file) for file in files]
         embeddings, status = self._embedded(files)
-        is_read = np.array([one == "ok" for one in status], bool)
-        bad = [
-            f"{name} ({one})"
-            for name, one in zip(ids, status, strict=True)
-            if one != "ok"
-        ]
+        is_read = np.array(status, object) == "ok"
+        pairs = zip(ids, status, strict=True)
+        bad = [f"{name} ({one})" for name, one in pairs if one != "ok"]
+        words = "; ".join(bad[:5]) or "no file"
         if not is_read.any():
             raise ValueError(
-                "`files` must hold an image that can be read. Received: "
-                f"{'; '.join(bad[:5]) or 'no file'}."
+                "`files` must hold an image that can be read. "
+                f"Received: {words}."
             )
         if bad:
-            text = f"{len(bad)} of {len(files)} files cannot be read: "
-            warnings.warn(text + "; ".join(bad[:5]), stacklevel=2)
+            text = f"{len(bad)} of {len(files)} files cannot be read: {words}"
+            warnings.warn(text, stacklevel=2)
         if labels is None:
             parents = [Path(name).parent.as_posix() for name in ids]
             labels = ["" if one == "." else one for one in parents]
@@ -331,12 +328,7 @@ def _cropped(contents, box):
     pixels = decode_image(contents)
     height, width = pixels.shape[:2]
     x, y, across, down = (round(float(one)) for one in box)
-    if (
-        min(x, y) < 0
-        or x + across > width
-        or y + down > height
-        or (min(across, down) < 1)
-    ):
+    if not (0 <= x < x + across <= width and 0 <= y < y + down <= height):
         raise ValueError(
             "`box` must be (x, y, width, height) inside the image of "
             f"{width} x {height} pixels. Received: box={tuple(box)}."

@@ -24,7 +24,7 @@ class SpaceFingerprint:
     Indexes of `from_encoder` and exports carry it and refuse another encoder.
     `None` in its place, as of an index of bare arrays, is an unknown space,
     which fits every encoder. `weights` and `layers` are hashes,
-    `preprocessing` the height, width and crop fraction.
+    `preprocessing` the height, width, crop fraction and background.
     """
 
     weights: str
@@ -48,8 +48,7 @@ class WithSpace:
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments as JSON values, without an unknown space."""
-        config = dataclasses.asdict(self)  # type: ignore[call-overload]
-        config = json.loads(json.dumps(config))  # lists for tuples
+        config = _plain(dataclasses.asdict(self))  # type: ignore[call-overload]
         return {k: v for k, v in config.items() if v not in (None, [])}
 
     @classmethod
@@ -102,7 +101,7 @@ def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
         layers=_digest([*map(_settings, layers), *_own_settings(encoder)]),
         normalization=next((one for one in reversed(found) if one), None),
         embedding_size=embedding_tensor(encoder).shape[-1] if inputs else None,
-        preprocessing=cut and {name: getattr(cut, name) for name in CUT},
+        preprocessing=cut and _plain({n: getattr(cut, n) for n in CUT}),
     )
 
 
@@ -138,6 +137,11 @@ def check_same_space(
         f"made by another encoder: {'; '.join(differing)}. Embed it again, or "
         "carry it over with `gsp.retrieval.upgrade`."
     )
+
+
+def _plain(config):
+    """As JSON returns it: lists for tuples."""
+    return json.loads(json.dumps(config))
 
 
 def _weight(variable):

@@ -244,8 +244,12 @@ class Upgrade(SearchIndex):
     def _keep(self, name, value):
         setattr(self.new, name, value)
 
-    def _found(self, queries, k, excluded, where):
-        return self._of_both("_found", queries, k, excluded, where)
+    @property
+    def _dtypes(self):
+        return self.old._dtypes
+
+    def _found(self, queries, k, excluded, where, column=None):
+        return self._of_both("_found", queries, k, excluded, where, column)
 
     def _found_exactly(self, queries, k):
         return self._of_both("_found_exactly", queries, k)
@@ -254,8 +258,11 @@ class Upgrade(SearchIndex):
         parts = [self._of_old(method, self.space_map(queries), k, *filters)]
         if len(self.new):
             found = getattr(self.new, method)(queries, k, *filters)
-            parts.insert(0, (found.distances, found.ids, found.labels))
-        return self._neighbors(*nearest_of(parts, min(k, len(self))))
+            parts.insert(0, _columns(found))
+        distances, ids, labels, *groups = nearest_of(parts, min(k, len(self)))
+        return self._neighbors(
+            distances, ids, labels, groups=groups[0] if groups else None
+        )
 
     def _of_old(self, method, queries, k, *filters):
         """Distances, infinite for moved items, ids and labels."""
@@ -273,7 +280,13 @@ class Upgrade(SearchIndex):
             asked = min(most, 4 * asked)
         intercept, slope = self.space_map.line
         distances = np.maximum(intercept + slope * found.distances, 0)
-        return np.where(is_left, distances, np.inf), found.ids, found.labels
+        return np.where(is_left, distances, np.inf), *_columns(found)[1:]
+
+
+def _columns(found):
+    """Distances, ids, labels and, in a search by group, groups."""
+    groups = () if found.groups is None else (found.groups,)
+    return found.distances, found.ids, found.labels, *groups
 
 
 def _kept(folder):

@@ -196,11 +196,11 @@ def n_pair(pairs):
 
 def margin(pairs, margin=0.2, beta=1.2):
     hinges = []
-    for i in range(len(pairs)):
+    for i, boundary in enumerate(np.broadcast_to(beta, len(pairs))):
         for j in pairs.positives(i):
             for k in pairs.negatives(i):
-                hinges.append(pairs.distance(i, j) - beta + margin)
-                hinges.append(beta - pairs.distance(i, k) + margin)
+                hinges.append(pairs.distance(i, j) - boundary + margin)
+                hinges.append(boundary - pairs.distance(i, k) + margin)
     return mean_of_active(hinges)
 
 

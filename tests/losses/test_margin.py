@@ -21,19 +21,23 @@ def boundary(num_classes=None):
 
 
 @pytest.mark.parametrize("num_classes", [None, 3])
-def test_a_learned_boundary_starts_as_the_fixed_one_and_moves(num_classes):
+def test_each_anchor_has_a_boundary_that_moves(num_classes):
     model = learner(loss_layer=boundary(num_classes))
     loss = gsp.losses.MarginLoss(0.2, learn_beta=True)
     model.compile(keras.optimizers.SGD(0.1), loss=loss, run_eagerly=True)
-    embeddings = keras.ops.convert_to_numpy(model.encoder(IMAGES))
-    expected = margin(Pairs(LABELS, embeddings), margin=0.2, beta=1.1)
+    pairs = Pairs(LABELS, keras.ops.convert_to_numpy(model.encoder(IMAGES)))
     found = model.evaluate(IMAGES, LABELS, batch_size=12, verbose=0)
+    np.testing.assert_allclose(found, margin(pairs, beta=1.1), rtol=1e-5)
+    start = np.array([0.8, 1.1, 1.5], "float32")[: num_classes or 1]
+    model.loss_layer.boundaries.assign(start)
+    found = model.evaluate(IMAGES, LABELS, batch_size=12, verbose=0)
+    expected = margin(pairs, beta=start.mean())
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     found = model.train_on_batch(IMAGES, LABELS)
+    expected = margin(pairs, beta=start[LABELS % len(start)])
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     moved = keras.ops.convert_to_numpy(model.loss_layer.boundaries)
-    assert moved.shape == (num_classes or 1,)
-    assert np.all(moved != np.float32(1.1))
+    assert np.all(moved != start)
 
 
 def test_each_class_has_its_own_boundary():

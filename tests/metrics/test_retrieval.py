@@ -22,18 +22,23 @@ def slow_rows(
     gallery_labels=None,
     query_groups=None,
     gallery_groups=None,
+    query_items=None,
+    gallery_items=None,
     distractor_embeddings=(),
     ks=(),
+    is_complete=False,
 ):
     """The definitions, one query and one rank at a time, in float64."""
-    embeddings = np.asarray(embeddings, "float64")
     is_own = gallery_embeddings is None
-    others = embeddings
     if is_own:
-        gallery_labels, gallery_groups = labels, query_groups
-    else:
-        others = np.asarray(gallery_embeddings, "float64")
-    others = [*others, *np.asarray(distractor_embeddings, "float64")]
+        gallery_embeddings, gallery_labels = embeddings, labels
+        gallery_groups, gallery_items = query_groups, query_items
+    embeddings, labels = photographs(embeddings, labels, query_items)
+    others, gallery_labels = photographs(
+        gallery_embeddings, gallery_labels, gallery_items
+    )
+    distractors = np.asarray(distractor_embeddings, "float64")
+    others = [*others, *distractors[:, None]]
     queries, rows = [], []
     for i in range(len(embeddings)):
         is_hit = [
@@ -50,7 +55,10 @@ def slow_rows(
                 for j in items
                 if not (is_hit[j] and gallery_groups[j] == query_groups[i])
             ]
-        distance = {j: np.sum((embeddings[i] - others[j]) ** 2) for j in items}
+        distance = {
+            j: np.square(embeddings[i][:, None] - others[j]).sum(-1).min()
+            for j in items
+        }
         items.sort(key=lambda j: (distance[j], j))
         hits = [is_hit[j] for j in items]
         positives = sum(hits)
@@ -68,9 +76,29 @@ def slow_rows(
         row |= {f"recall_at_{k}": any(hits[:k]) for k in ks}
         row |= {f"map_at_{k}": sum(gains[:k]) / min(k, positives) for k in ks}
         row["mean_average_precision"] = sum(gains) / positives
+
+        def is_same(a, b, distance=distance):
+            if query_items is None:
+                return np.array_equal(others[a], others[b])
+            return distance[a] == distance[b]
+
+        depth = len(items) if is_complete else max(1, positives, *ks)
+        row["tied_queries"] = any(
+            is_hit[a] != is_hit[b] and is_same(a, b)
+            for a, b in zip(items[:depth], items[1:], strict=False)
+        )
         queries.append(i)
         rows.append(row)
     return queries, rows
+
+
+def photographs(embeddings, labels, items):
+    """The rows of each thing, in order of appearance, and its label."""
+    rows = np.asarray(embeddings, "float64")
+    items = list(range(len(rows))) if items is None else list(items)
+    things = list(dict.fromkeys(items))
+    own = [np.array([one == item for item in items]) for one in things]
+    return [rows[one] for one in own], [labels[one.argmax()] for one in own]
 
 
 def scores_of_loops(points, labels, *, recall_at=(1, 2), **options):
@@ -79,13 +107,15 @@ def scores_of_loops(points, labels, *, recall_at=(1, 2), **options):
     scores = retrieval_scores(points, labels, recall_at=recall_at, **options)
     given = {k: v for k, v in options.items() if k not in extra}
     ks = {*recall_at, *options.get("map_at", ())}
+    given["is_complete"] = options.get("average_precision", False)
     queries, rows = slow_rows(points, labels, ks=ks, **given)
     for name in scores.keys() - {"num_queries", "num_dropped"}:
         expected = np.mean([row[name] for row in rows])
         assert scores[name] == pytest.approx(expected, abs=1e-12), name
     assert {*NAMES, *(f"recall_at_{k}" for k in recall_at)} <= scores.keys()
     assert scores["num_queries"] == len(queries)
-    assert scores["num_dropped"] == len(points) - len(queries)
+    count = len(set(options.get("query_items", range(len(points)))))
+    assert scores["num_dropped"] == count - len(queries)
     return scores
 
 
@@ -150,6 +180,7 @@ def test_every_way_to_rank_orders_equals_by_position(way):
     labels = rng.integers(9, size=120)
     options = {"average_precision": True, "map_at": (5, 500)}
     scores = scores_of_loops(points, labels, block_size=13, **options)
+    assert scores_of_loops(points, labels)["tied_queries"] > 0.5
     assert scores["map_at_500"] == scores["mean_average_precision"]
     far = retrieval_scores(points + 4096.0, labels, recall_at=(1, 2), **options)
     assert far == pytest.approx(scores, abs=1e-12)
@@ -172,6 +203,34 @@ def test_distractors_are_found_and_never_right(way):
     distractors = random_set(7, count=50)[0]
     scores = scores_of_loops(*given, distractor_embeddings=distractors)
     assert scores["map_at_r"] < retrieval_scores(*given)["map_at_r"]
+
+
+@pytest.mark.parametrize("has_gallery", [True, False])
+def test_things_of_several_photographs_are_scored_as_one(has_gallery):
+    points, labels = random_set(0, count=60, classes=12)
+    rng = np.random.default_rng(2)
+    # Two photographs of a class show one thing or another.
+    things = [f"{one} {rng.integers(3)}" for one in labels]
+    options = {"query_items": things, "recall_at": (1, 4)}
+    if has_gallery:
+        options |= in_gallery(70, 12)
+        own = options["gallery_labels"]
+        options["gallery_items"] = 10 * own + rng.integers(3, size=70)
+    scores = scores_of_loops(points, labels, **options)
+    assert scores["num_queries"] <= len(set(things)) < 36
+    distractors = random_set(7, count=9)[0]
+    options |= {"average_precision": True, "map_at": (3,)}
+    scores_of_loops(
+        np.rint(points), labels, distractor_embeddings=distractors, **options
+    )
+    rows = retrieval_scores(
+        points, labels, per_query=True, per_class=True, **options
+    )
+    assert len(rows["per_query"]["map_at_r"]) == len(set(things))
+    alone = {"query_items": range(60)}
+    assert retrieval_scores(points, labels, **alone) == pytest.approx(
+        retrieval_scores(points, labels)
+    )
 
 
 def test_queries_that_are_in_the_gallery_are_counted_in_a_warning():
@@ -248,14 +307,15 @@ def test_a_query_is_removed_by_index_and_its_copies_stay():
     points = np.array([[1.0, 2.0]] * 3 + [[5.0, 5.0]] * 2)
     scores_of_loops(points, [0, 1, 0, 1, 2])
     collapsed = np.full((4, 3), 0.1, "float32")
-    scores_of_loops(collapsed, [0, 1, 0, 1])
+    scores = scores_of_loops(collapsed, [0, 1, 0, 1])
+    assert scores["tied_queries"] == 1.0
 
 
 def test_identical_items_have_one_distance_whatever_their_column():
     rng = np.random.default_rng(0)
     distinct = rng.normal(size=(3, 97)).astype("float32")
-    points = distinct[rng.integers(3, size=301)]
-    scores_of_loops(points, rng.integers(5, size=301))
+    points = distinct[rng.integers(3, size=101)]
+    scores_of_loops(points, rng.integers(5, size=101))
 
 
 @pytest.mark.parametrize("block_size", [None, 3])
@@ -315,9 +375,10 @@ def test_embeddings_may_be_tensors_lists_or_half_precision():
 def test_scores_are_plain_python_numbers_under_the_public_name():
     points, labels = random_set(0)
     scores = gsp.metrics.retrieval_scores(points, labels, recall_at=(1, 1))
-    assert list(scores) == NAMES + ["recall_at_1", "num_queries", "num_dropped"]
+    counted = ["num_queries", "num_dropped"]
+    assert list(scores) == [*NAMES, "recall_at_1", "tied_queries", *counted]
     kinds = [type(value) for value in scores.values()]
-    assert kinds == [float] * 4 + [int] * 2
+    assert kinds == [float] * 5 + [int] * 2
     assert scores["recall_at_1"] == scores["precision_at_1"]
 
 
@@ -363,6 +424,13 @@ def gallery(embeddings=POINTS, labels=LABELS, **options):
             "no gallery_embeddings",
         ),
         (gallery(query_groups=LABELS), ValueError, "no gallery_groups"),
+        (
+            {"labels": [0, 0, 1, 0], "query_items": list("aabb")},
+            ValueError,
+            "`query_items` must have one label.*two for 'b'",
+        ),
+        ({"gallery_items": LABELS}, ValueError, "no gallery_embeddings"),
+        ({"query_items": LABELS, "query_groups": LABELS}, ValueError, "both"),
         (gallery(labels=None), ValueError, "no gallery_labels"),
         (gallery(None), ValueError, "no gallery_embeddings"),
         (gallery(POINTS[:, :3]), ValueError, "5 and 3"),

@@ -107,6 +107,20 @@ def test_a_data_set_of_names_leaves_the_weights_alone():
     assert all(np.isfinite(weight).all() for weight in learner.get_weights())
 
 
+@pytest.mark.parametrize("kind", ["int64", "uint64", "float64", "strings"])
+def test_labels_that_need_codes_are_refused_for_one_batch(kind):
+    learner = learner_of()
+    # A code of its own for each batch would join classes in a memory.
+    for use in (learner.train_on_batch, learner.test_on_batch):
+        with pytest.raises((TypeError, ValueError), match="codes|unique"):
+            use(IMAGES, LABELS[kind])
+    found = learner.train_on_batch(IMAGES, CODES)
+    assert found == pytest.approx(fit(CODES), rel=1e-6)
+    with pytest.raises(ValueError, match="num_classes=4"):
+        proxied().train_on_batch(IMAGES, CODES + 1)
+    proxied().test_on_batch(IMAGES, CODES + 1)
+
+
 @pytest.mark.skipif(not ON_JAX, reason="JAX has labels of 32 bits")
 def test_a_data_set_of_large_labels_is_refused_on_jax():
     with pytest.raises(ValueError, match="32 bits"):

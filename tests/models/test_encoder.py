@@ -199,6 +199,15 @@ def test_padding_is_not_pooled(options, tmp_path):
     np.testing.assert_allclose(loaded(padded), expected, atol=1e-5)
 
 
+def test_an_image_without_tokens_averages_to_zeros():
+    encoder = build(masking_backbone(), embedding_size=3)
+    tokens = np.random.default_rng(0).normal(size=(2, 7, 5)).astype("float32")
+    expected = np.array(encoder(tokens))
+    tokens[1] = 0.0
+    expected[1] = 0.0
+    np.testing.assert_allclose(encoder(tokens), expected, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("backbone", "options", "message"),
     [

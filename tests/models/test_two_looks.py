@@ -39,6 +39,17 @@ def spot(cells, *positions):
     return weights
 
 
+@pytest.mark.parametrize(
+    "layer", [Boxes(None, 0.8), Boxes(0.5, 0.8), Crop((13, 17))]
+)
+def test_layers_are_rebuilt_from_their_config(layer):
+    config = keras.saving.serialize_keras_object(layer)
+    again = keras.saving.deserialize_keras_object(config)
+    for name in ("window", "mass", "name"):
+        assert getattr(again, name, None) == getattr(layer, name, None)
+    assert tuple(getattr(again, "size", ())) == getattr(layer, "size", ())
+
+
 def test_box_around_a_spot_is_a_square_of_its_cell_and_a_margin():
     # The one cell, half a cell at either end.
     found = boxes_on(spot((10, 10), (4, 7)))

@@ -78,3 +78,16 @@ def test_ball_distances_project_both_sides_first(double_precision):
         atol=1e-12,
     )
     assert slope_errors(loss, vectors, references) < 1e-6
+
+
+def test_ball_distances_of_huge_and_tiny_vectors_are_finite():
+    """Beyond 1e19, where squares overflow, products count as 0."""
+    one = np.array([[3.0, 4.0]], "float32")
+    sizes = np.array([[1e-30], [1e15], [1e18], [1e25], [1e30]], "float32")
+    found = np.asarray(ball_distances(0.2 * one * sizes, 0.2 * one))
+    np.testing.assert_allclose(found[:3, 0], [1.0, 0.0, 0.0], atol=1e-3)
+    np.testing.assert_allclose(found[3:, 0], np.sqrt(2.0), rtol=1e-6)
+    (slopes,) = gradients(
+        lambda x: ops.sum(ball_distances(x, 0.2 * one)), 0.2 * one * sizes
+    )
+    assert np.isfinite(slopes).all()

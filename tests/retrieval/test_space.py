@@ -54,7 +54,7 @@ def test_the_space_says_what_it_is():
     assert space.embedding_size == 4
     assert space.normalization == "ball"
     cut = {"height": 8, "width": 8, "crop_fraction": 0.8}
-    assert space.preprocessing == cut
+    assert space.preprocessing == cut | {"background": [255, 255, 255]}
     config = json.loads(json.dumps(space.get_config()))
     assert SpaceFingerprint.from_config(config) == space
     assert space_fingerprint(lambda images: images) is None

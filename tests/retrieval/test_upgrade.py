@@ -113,6 +113,14 @@ def test_both_spaces_answer_as_one_index(kind, tmp_path):
                 found.distances[row, : count[row]], expected[row, best], 1e-5
             )
         assert both.count(where) == (60 if where is None else 8 + (60 % 7 > 3))
+    by_year = both.search(queries, 4, exclude_ids=own, group_by="year")
+    for row, groups in enumerate(by_year.groups):
+        in_order = np.argsort(distances[row])
+        in_order = in_order[in_order != row]
+        years = list(dict.fromkeys((in_order % 7).tolist()))
+        assert groups.tolist() == years[:4]
+        first = [in_order[in_order % 7 == year][0] for year in years[:4]]
+        assert by_year.ids[row].tolist() == ids[first].tolist()
     exact = both.search_exactly(queries, 5)
     assert (exact.ids == both.search(queries, 5).ids).all()
     assert both.delete([ids[moved[0]], "unknown"]) == 1

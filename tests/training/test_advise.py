@@ -134,7 +134,7 @@ def test_raw_features_are_those_of_the_layer_that_is_named(name):
     images = gsp.data.ImageSet(np.arange(12) % 4, tuple("abcd"), images=maps)
     import keras
 
-    layer = eval(RAW[name][1], {"keras": keras, "gsp": gsp})
+    layer = eval(RAW[name], {"keras": keras, "gsp": gsp})
     pooled = keras.ops.convert_to_numpy(layer(maps.astype("float32")))
     pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
     expected = gsp.metrics.retrieval_scores(
@@ -157,13 +157,16 @@ def test_raw_features_are_those_of_the_layer_that_is_named(name):
     ],
     ids=["whitening", "head", "LoRA"],
 )
-def test_the_printed_command_trains_what_was_chosen(dataset, own):
+def test_the_printed_command_trains_what_was_chosen(dataset, own, monkeypatch):
     asked = AdviseCommand(
         "photos", dataset, backbones=("mobilenet-v2@0.35=file.h5",)
     )
     recipe = asked.features()[0].with_(**own)
     words = advise.training_command(asked, recipe)
-    _, parsed = train._parse(words[3:])
+    given = []
+    monkeypatch.setattr(train, "_train", lambda _, parsed: given.append(parsed))
+    train.main(words[3:])
+    (parsed,) = given
     for option in (*advise.CHOSEN, *advise.OPTIONS):
         found = getattr(parsed.recipe, option)
         assert found == getattr(recipe, option), option

@@ -39,7 +39,7 @@ def test_its_recipe_and_weights_rebuild_it():
     facts = json.loads((FOLDER / "metadata.json").read_text())
     model = tf.saved_model.load(str(FOLDER))
     # Its weights are assigned below.
-    recipe = Recipe.of(**facts["recipe"] | {"backbone_weights": None})
+    recipe = Recipe.from_settings(facts["recipe"] | {"backbone_weights": None})
     encoder = build_recipe_encoder(recipe, tuple(facts["image_shape"]))
     saved = model.encoder_variables
     for own, weights in zip(encoder.variables, saved, strict=True):

@@ -1,4 +1,4 @@
-"""Style of all pictures: Okabe-Ito colors, one for each method."""
+"""Style of all pictures: Okabe-Ito colors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,20 +14,8 @@ BLUE = "#0072B2"
 VERMILION = "#D55E00"
 PURPLE = "#CC79A7"
 
-METHODS = {
-    "GAP": BLACK,
-    "GSP": BLUE,
-    "GSP+ZSR": VERMILION,
-    "XML": GREEN,
-    "CCP": ORANGE,
-}
-"""Color of each method, the same in every picture."""
-
 PROTOTYPES = (ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE, BLACK)
 """Colors that tell a few prototypes apart."""
-
-WEIGHTS_ALPHA = 0.65
-"""Opacity of pooling weights over an image."""
 
 STYLE = {
     "font.size": 13,

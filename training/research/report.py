@@ -117,17 +117,6 @@ def ratio_table(
     )
 
 
-def facts_table(facts: Mapping[str, Any], title: str = "") -> Table:
-    """A table with one fact in each line."""
-    rows = []
-    for name, value in facts.items():
-        if isinstance(value, Mapping):
-            value = ", ".join(f"{key} {one}" for key, one in value.items())
-        text = f"{value:,}" if isinstance(value, int) else str(value)
-        rows.append([name.replace("_", " "), text])
-    return Table(("", ""), rows, title=title)
-
-
 @dataclass(frozen=True, kw_only=True)
 class CommandSettings:
     """Options of every benchmark, campaign and experiment."""

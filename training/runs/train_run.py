@@ -9,9 +9,6 @@ from training.runs.environment import environment
 from training.runs.run_directory import RunDirectory, write_json
 from training.runs.run_lock import run_lock
 
-ERRORS = (ValueError, TypeError, OSError)
-"""Raised by a setting, a folder or a disk that cannot be used."""
-
 
 def train_run(
     recipe: Recipe,

@@ -323,7 +323,9 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     def _warn_if_too_short(self):
         epochs = (self.params or {}).get("epochs")
-        if epochs is None or not self._alternates or self.num_problems > 1:
+        if epochs is None or self.num_problems > 1:
+            return
+        if self.patience is None or not self._alternates:
             return
         # A problem's first evaluation is the best one so far, `patience` more
         # end it, and the next problem needs one. Evaluations fall on

@@ -6,20 +6,17 @@ import keras
 from keras import ops
 
 from keras_gsp.layers.pooling.feature_pooling import (
-    FeaturePooling,
-    flat_features,
+    WeightedPooling,
     known_channels,
-    prepared,
-    spatial_shape,
 )
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.masked_reductions import masked_softmax, zero_where_empty
+from keras_gsp.ops.masked_reductions import masked_softmax
 from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class AttentionPooling(FeaturePooling):
+class AttentionPooling(WeightedPooling):
     r"""Pools by attention with several learned queries.
 
     Query :math:`q_i` attends to the features and pools part i of the channels
@@ -89,7 +86,7 @@ class AttentionPooling(FeaturePooling):
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns the pooled parts of all queries, concatenated."""
-        shares = self._shares(features, kept)
+        shares = ops.swapaxes(self.shares(features, kept), 1, 2)
         values = features
         if self.use_value_projection:
             values = self.dense("value", features)
@@ -102,24 +99,9 @@ class AttentionPooling(FeaturePooling):
         pooled = full_matmul(shares[:, :, None, :], parts)
         return ops.reshape(pooled, (-1, channels))
 
-    def pooling_weights(
-        self, features: Tensor, mask: Tensor | None = None
-    ) -> Tensor:
-        """Returns the attention weights of each query.
-
-        (batch, height, width, num_queries) or (batch, tokens, num_queries);
-        they sum to 1 over places, or to 0 where all tokens are masked.
-        """
-        features = ops.convert_to_tensor(features)
-        if not self.built:
-            self.build(features.shape)
-        full, kept = prepared(features, mask)
-        shares = ops.swapaxes(self._shares(flat_features(full), kept), 1, 2)
-        shares = zero_where_empty(shares, mask)
-        return ops.reshape(
-            shares, (-1, *spatial_shape(features), self.num_queries)
-        )
-
-    def _shares(self, features, kept):
+    def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
+        """Returns the attention weights of each query."""
         scores = full_matmul(features, ops.transpose(self.queries))
-        return masked_softmax(ops.swapaxes(scores, 1, 2), kept)
+        return ops.swapaxes(
+            masked_softmax(ops.swapaxes(scores, 1, 2), kept), 1, 2
+        )

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_gsp.layers.pooling.feature_pooling import (
-    FeaturePooling,
+    WeightedPooling,
     flat_features,
 )
 from keras_gsp.ops.arguments import check_count
@@ -15,7 +15,7 @@ from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class CBAMPooling(FeaturePooling):
+class CBAMPooling(WeightedPooling):
     r"""Weights channels and places by learned attention, then averages.
 
     .. math:: \beta = \sigma(W_1 [W_0 \bar f]_+ + W_1 [W_0 \hat f]_+), \quad
@@ -79,6 +79,15 @@ class CBAMPooling(FeaturePooling):
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns the average of the weighted features."""
+        damped, weights = self._attended(features, kept)
+        return masked_mean(weights[..., None] * damped, kept)
+
+    def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
+        """Returns the spatial attention."""
+        return self._attended(features, kept)[1]
+
+    def _attended(self, features, kept):
+        """Features after the channel attention, and the spatial attention."""
         self._check_rank(features.shape)
         flat = flat_features(features)
         channels = ops.sigmoid(
@@ -99,8 +108,8 @@ class CBAMPooling(FeaturePooling):
             padding="same",
             data_format="channels_last",
         )
-        places = ops.reshape(ops.sigmoid(places), (-1, rows[0] * rows[1], 1))
-        return masked_mean(places * damped, kept)
+        places = ops.reshape(ops.sigmoid(places), (-1, rows[0] * rows[1]))
+        return damped, places
 
     def _check_rank(self, shape):
         """K was created for maps or for tokens, not for both."""

@@ -3,14 +3,14 @@
 import keras
 from keras import ops
 
-from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.layers.pooling.feature_pooling import WeightedPooling
 from keras_gsp.ops.masked_reductions import masked_mean, num_kept
 from keras_gsp.ops.normalization import unit_sphere
 from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class CroWPooling(FeaturePooling):
+class CroWPooling(WeightedPooling):
     r"""Weights places by response strength and channels by rarity.
 
     Nothing is learned. With positive responses :math:`x_{jk} = \max(f_{jk},
@@ -49,12 +49,16 @@ class CroWPooling(FeaturePooling):
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns the weighted mean of the positive responses."""
         responses = ops.relu(features)
-        strengths = ops.sum(responses, axis=-1)
+        weights = self.shares(features, kept)
+        total = ops.sum(weights[..., None] * responses, axis=1)
+        return _rarity(responses, kept) * total / num_kept(features, kept)
+
+    def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
+        """Returns the weights of the positions."""
+        strengths = ops.sum(ops.relu(features), axis=-1)
         if kept is not None:
             strengths = kept * strengths
-        places = _root_of_share(strengths)
-        total = ops.sum(places[..., None] * responses, axis=1)
-        return _rarity(responses, kept) * total / num_kept(features, kept)
+        return _root_of_share(strengths)
 
 
 def _root_of_share(strengths):

@@ -5,14 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.layers.pooling.feature_pooling import WeightedPooling
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.masked_reductions import masked_mean
 from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class DELFPooling(FeaturePooling):
+class DELFPooling(WeightedPooling):
     r"""Weights each feature with a learned attention score (DELF).
 
     .. math:: \alpha_j = \log(1 + e^{w^\top [W f_j + b]_+ + c}), \qquad
@@ -56,5 +56,10 @@ class DELFPooling(FeaturePooling):
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns the mean of the weighted features."""
-        scores = self.dense("score", ops.relu(self.dense("hidden", features)))
-        return masked_mean(ops.softplus(scores) * features, kept)
+        scores = self.shares(features, kept)[..., None]
+        return masked_mean(scores * features, kept)
+
+    def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
+        """Returns the attention scores."""
+        hidden = ops.relu(self.dense("hidden", features))
+        return ops.softplus(self.dense("score", hidden)[..., 0])

@@ -61,9 +61,7 @@ class FeaturePooling(ConfiguredLayer):
 
     def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Pools features; see the class."""
-        features, kept = prepared(features, mask)
-        if not self.takes_maps:
-            features = flat_features(features)
+        features, kept = self._prepared(features, mask)
         options = {"mask": mask} if self.takes_mask else {}
         pooled = zero_where_empty(self.pool(features, kept, **options), mask)
         return ops.cast(pooled, self.compute_dtype)
@@ -123,14 +121,53 @@ class FeaturePooling(ConfiguredLayer):
         bias = getattr(self, f"{name}_bias", None)
         return mapped if bias is None else mapped + bias
 
+    def _prepared(self, features, mask):
+        """Features in float32 at least, zero where masked, and `kept`."""
+        check_mask(features, mask)
+        features = zero_where_masked(at_least_float32(features), mask)
+        if not self.takes_maps:
+            features = flat_features(features)
+        return features, kept_from_mask(mask, features.dtype)
 
-def prepared(
-    features: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """Returns features in float32 at least, zero where masked, and `kept`."""
-    check_mask(features, mask)
-    features = zero_where_masked(at_least_float32(features), mask)
-    return features, kept_from_mask(mask, features.dtype)
+
+class WeightedPooling(FeaturePooling):
+    """Base class of poolings that give each feature a weight.
+
+    A subclass also defines `shares(features, kept)`, which receives what
+    `pool` receives.
+    """
+
+    def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
+        """Returns what each feature counts, at least 0, to any scale.
+
+        (batch, num_features), or (batch, num_features, num_queries).
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no `shares`.")
+
+    def pooling_weights(
+        self, features: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """Returns the pooling weights of a call as a map.
+
+        (batch, height, width) or (batch, tokens), with a last axis of queries
+        where a pooling has several. Each map sums to 1: equal weights where
+        all are zero. An all-masked row has none, and sums to 0.
+        """
+        features = ops.convert_to_tensor(features)
+        if not self.built:
+            self.build(features.shape)
+        full, kept = self._prepared(features, mask)
+        shares = self.shares(full, kept)
+        real = ops.ones_like(shares)
+        if kept is not None:
+            extra = [1] * (len(shares.shape) - 2)
+            real = real * ops.reshape(kept, (*ops.shape(kept), *extra))
+        total = ops.sum(shares * real, axis=1, keepdims=True)
+        shares = real * ops.where(total == 0.0, real, shares)
+        weights = shares / ops.sum(shares, axis=1, keepdims=True)
+        weights = zero_where_empty(weights, mask)
+        sizes = (*spatial_shape(features), *weights.shape[2:])
+        return ops.reshape(weights, (-1, *sizes))
 
 
 def spatial_shape(features: Tensor | tuple) -> tuple:

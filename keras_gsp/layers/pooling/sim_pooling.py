@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
+from keras_gsp.layers.pooling.feature_pooling import WeightedPooling
 from keras_gsp.ops.masked_reductions import (
     check_power,
     masked_mean,
@@ -19,7 +19,7 @@ _SMALLEST_VALUE = 1e-6
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class SimPooling(FeaturePooling):
+class SimPooling(WeightedPooling):
     r"""Pools by attention whose query is the average feature (SimPool).
 
     .. math:: x_j = N(f_j), \quad
@@ -70,10 +70,7 @@ class SimPooling(FeaturePooling):
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns the power mean of the attended values."""
         normalized = self.normalization(features)
-        query = self.dense("query", masked_mean(features, kept))
-        keys = self.dense("key", normalized)
-        scores = full_matmul(keys, query[..., None])[..., 0]
-        shares = masked_softmax(scores * keys.shape[-1] ** -0.5, kept)
+        shares = self._attention(features, normalized, kept)
         real = normalized
         if kept is not None:
             real = ops.where(kept[..., None] > 0.0, normalized, float("inf"))
@@ -81,3 +78,13 @@ class SimPooling(FeaturePooling):
         values = ops.maximum(normalized - lowest, _SMALLEST_VALUE)
         powers = shares[..., None] * ops.power(values, self.power)
         return ops.power(ops.sum(powers, axis=1), 1.0 / self.power)
+
+    def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
+        """Returns the attention weights."""
+        return self._attention(features, self.normalization(features), kept)
+
+    def _attention(self, features, normalized, kept):
+        query = self.dense("query", masked_mean(features, kept))
+        keys = self.dense("key", normalized)
+        scores = full_matmul(keys, query[..., None])[..., 0]
+        return masked_softmax(scores * keys.shape[-1] ** -0.5, kept)

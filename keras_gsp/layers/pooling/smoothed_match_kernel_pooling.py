@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_gsp.layers.pooling.feature_pooling import (
-    FeaturePooling,
+    WeightedPooling,
     flat_features,
 )
 from keras_gsp.ops.arguments import check_count
@@ -16,7 +16,7 @@ from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class SmoothedMatchKernelPooling(FeaturePooling):
+class SmoothedMatchKernelPooling(WeightedPooling):
     r"""Averages smoothed features, weighted by their norm before smoothing.
 
     .. math:: \text{pooled} = \frac{1}{n} \sum_j \text{sg}(|f_j|)
@@ -84,7 +84,7 @@ class SmoothedMatchKernelPooling(FeaturePooling):
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns the weighted mean of the smoothed features."""
         flat = flat_features(features)
-        weights = ops.stop_gradient(vector_norm(flat))
+        weights = self.shares(features, kept)[..., None]
         if len(features.shape) == 4 and self.kernel_size > 1:
             flat = flat_features(
                 ops.average_pool(
@@ -102,6 +102,11 @@ class SmoothedMatchKernelPooling(FeaturePooling):
         return ops.matmul(pooled, self.kernel) + self.bias * masked_mean(
             weights, kept
         )
+
+    def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
+        """Returns the norms before smoothing, without gradient."""
+        norms = vector_norm(flat_features(features))
+        return ops.stop_gradient(norms[..., 0])
 
     def output_size(self, channels: int) -> int:
         """Returns `projection_size`, or the channels."""

@@ -1,6 +1,7 @@
 """Indexes of a gallery in memory, and exact search in bounded memory."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,10 +25,7 @@ from keras_gsp.retrieval.index.saved_gallery import (
     save_gallery,
     saved_facts,
 )
-from keras_gsp.retrieval.index.search_index import (
-    Items,
-    SearchIndex,
-)
+from keras_gsp.retrieval.index.search_index import Items, SearchIndex
 from keras_gsp.retrieval.index.where import Where, as_list
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 from keras_gsp.retrieval.space import space_fingerprint
@@ -83,7 +81,8 @@ class GalleryIndex(SearchIndex):
                 (images, labels) batches, or a tuple of two arrays; names of
                 image files are cut as the encoder expects
                 (`gsp.data.preprocessing_of`).
-            ids: one id for each image, in order. Default `None`: positions.
+            ids: one id for each image, in order. Default `None`: those of
+                `evaluation_batches`, names of files or positions.
             batch_size: images embedded at once when arrays are given.
             attributes: as for the class.
             truncate_to: number of leading coordinates to keep; queries need
@@ -100,6 +99,7 @@ class GalleryIndex(SearchIndex):
         index = cls(**options)
         preprocessing, dataset = _cut_alike(encoder, dataset, batch_size)
         batches = LabeledBatches(dataset, "dataset", batch_size)
+        ids = getattr(dataset, "ids", None) if ids is None else ids
         index.add(*encoded(encoder, batches), ids, attributes)
         index.preprocessing = preprocessing
         index.space = space_fingerprint(encoder)
@@ -209,11 +209,10 @@ class GalleryIndex(SearchIndex):
         # One more than asked for, because one item may be excluded.
         num_kept = min(k + 1, len(gallery))
         selected = gallery.selected(where)
-        nearest = NearestItems(
-            lambda rows: gallery.centered_blocks(rows, selected),
-            gallery.vectors,
-            gallery.origin,
-        )
+        nearest = gallery.nearest
+        if selected is not None:
+            blocks = partial(gallery.centered_blocks, selected=selected)
+            nearest = NearestItems(blocks, gallery.vectors, gallery.origin)
         candidates = nearest(queries, num_kept)
         found = ranked(gallery, queries, candidates, excluded)
         return self._neighbors_at(*found, k, gallery, column)

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_gsp.embeddings.labeled_embeddings import nearby_origin
 from keras_gsp.ops.arguments import check_choice
+from keras_gsp.ops.neighbors import NearestItems
 from keras_gsp.retrieval.index.columns import (
     INT64,
     RESERVED,
@@ -266,6 +267,11 @@ class Gallery:
         for rows, positions in self.blocks(SQUARE_ROWS):
             halves[positions] = np.einsum("rs,rs->r", rows, rows) / 2
         return halves
+
+    @cached_property
+    def nearest(self) -> NearestItems:
+        """The exact search of all items; keeps them on an accelerator."""
+        return NearestItems(self.centered_blocks, self.vectors, self.origin)
 
     def centered_blocks(
         self, num_rows: int, selected: np.ndarray | None = None

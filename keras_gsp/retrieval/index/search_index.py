@@ -236,6 +236,10 @@ class SearchIndex:
     def _put(self, rows: np.ndarray, columns: dict[str, np.ndarray]) -> None:
         raise NotImplementedError
 
+    def _widened(self) -> str | None:
+        """Lets an engine look more widely; `None` where it cannot."""
+        return None
+
     def _keep(self, name: str, value: Any) -> None:
         """Called when `match` or `space` were assigned."""
 

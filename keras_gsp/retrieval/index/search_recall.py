@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
-from keras_gsp.metrics.retrieval import ranked_scores
+from keras_gsp.metrics.retrieval import ranked_scores, warn_of_copies
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.search_index import Neighbors, SearchIndex
 
@@ -26,7 +26,8 @@ def search_recall(
 
     Args:
         index: any of the indexes.
-        queries: (queries, size), embeddings that are not in the gallery.
+        queries: (queries, size), embeddings that are not in the gallery;
+            copies of its items are warned of.
         labels: (queries,), their classes, of the gallery's kind.
         k: number of neighbors of which the recall is measured. Default 10.
         reference: an index of the same items to compare with, such as float32
@@ -63,8 +64,10 @@ def search_recall(
     labels = checked_labels(labels, len(queries))
     num_positives = positives_of(reference, labels)
     depth = max(int(k), int(num_positives.max()))
+    exact = reference.search_exactly(queries, depth)
+    warn_of_copies(int((exact.distances[:, 0] == 0).sum()), len(exact))
     return compared(
-        reference.search_exactly(queries, depth),
+        exact,
         index.search(queries, depth),
         labels,
         num_positives,

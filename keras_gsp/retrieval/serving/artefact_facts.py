@@ -50,6 +50,7 @@ def exported_facts(served: ServedEncoder) -> dict[str, Any]:
         "versions": versions,
         "image_shape": list(served.image_shape),
         "crop_fraction": served.crop_fraction,
+        "background": list(served.background),
         "max_pixels": served.max_pixels,
         "embedding_size": served.embedding_size,
         "space": served.space and served.space.get_config(),

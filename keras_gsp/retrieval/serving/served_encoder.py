@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.data.decoding import MAX_PIXELS
+from keras_gsp.data.decoding import MAX_PIXELS, WHITE
 from keras_gsp.data.preprocessing import agreed, preprocessing_of
 from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.embeddings.model_input import embedding_tensor
@@ -75,7 +75,7 @@ class ServedEncoder:
         self.max_pixels = int(self.options.max_pixels)
         # Height, width and channels.
         self.image_shape = _image_shape(encoder, self.options.image_size)
-        self.crop_fraction = _expected_crop(
+        self.crop_fraction, self.background = _expected_cut(
             encoder, index, self.options.crop_fraction, self.image_shape[:2]
         )
         self.embedding_size = embedding_tensor(encoder).shape[-1]
@@ -95,7 +95,12 @@ class ServedEncoder:
         """The `decoder` of its images, traced once for all signatures."""
         from keras_gsp.retrieval.serving.served_retriever import decoder
 
-        return decoder(self.image_shape, self.crop_fraction, self.max_pixels)
+        return decoder(
+            self.image_shape,
+            self.crop_fraction,
+            self.max_pixels,
+            self.background,
+        )
 
     def embedded(self, images: Tensor) -> Tensor:
         """Embeds pixels (..., height, width, channels), axes flattened."""
@@ -123,13 +128,13 @@ class ServedEncoder:
         return rows, [one.decode() for one in status.numpy()]
 
 
-def _expected_crop(encoder, index, crop_fraction, size):
-    """The fraction that encoder or index expect, 1 where neither knows it."""
+def _expected_cut(encoder, index, crop_fraction, size):
+    """Crop fraction and background; 1.0 and white where neither knows them."""
     of_index = getattr(index, "preprocessing", None)
     expected = agreed({"encoder": preprocessing_of(encoder), "index": of_index})
     if expected is None:
         fraction = 1.0 if crop_fraction == "auto" else crop_fraction
-        return None if fraction is None else float(fraction)
+        return None if fraction is None else float(fraction), WHITE
     if (expected.height, expected.width) != size:
         raise ValueError(
             "`image_size` must be that of the encoder's or the index's "
@@ -141,7 +146,7 @@ def _expected_crop(encoder, index, crop_fraction, size):
             'preprocessing, or "auto". Received: '
             f"crop_fraction={crop_fraction}, {expected}."
         )
-    return expected.crop_fraction
+    return expected.crop_fraction, expected.background
 
 
 def _image_shape(encoder, image_size):

@@ -116,8 +116,10 @@ class ServedGallery:
         found = {}
         for name in ("ids", "labels"):
             values = tf.gather(self.variables[name], positions)
-            nothing = "" if values.dtype == tf.string else -1
-            nothing = tf.constant(nothing, values.dtype)
+            # As in `padding_of`: -1 in uint64 is the largest number.
+            nothing = tf.constant("" if values.dtype == tf.string else -1)
+            if values.dtype != tf.string:
+                nothing = tf.cast(nothing, values.dtype)
             found[name] = tf.where(is_found, values, nothing)
         if self.match is not None:
             found["is_match"] = is_found & (distances <= self.match.distance)
@@ -147,6 +149,7 @@ def decoder(
     image_shape: tuple[int, int, int],
     crop_fraction: float | None,
     max_pixels: int,
+    background: tuple[int, int, int],
 ) -> Any:
     """Decodes and cuts files as `gsp.data.evaluation_batches` does.
 
@@ -159,6 +162,7 @@ def decoder(
         window=evaluation_window(crop_fraction),
         channels=image_shape[2],
         max_pixels=max_pixels,
+        background=background,
     )
 
     def decoded(image_bytes):

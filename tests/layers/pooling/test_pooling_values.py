@@ -5,6 +5,7 @@ import pytest
 from keras import ops
 
 from keras_gsp import layers
+from keras_gsp.layers.pooling.average_pooling import AveragePooling
 from tests.compiled import on_tensorflow
 from tests.gradients import gradients
 from tests.layers.pooling.test_poolings import features_of
@@ -67,6 +68,22 @@ def test_cbam_equals_the_formula():
         return total / 12
 
     check(layers.CBAMPooling(2, kernel_size=3), naive)
+
+
+def test_average_of_kept_tokens_is_zero_without_any():
+    tokens = FEATURES.reshape(2, 12, 6).copy()
+    tokens[0, 5:] = np.nan
+    mask = np.arange(12) < np.array([[5], [0]])
+    layer = AveragePooling()
+    pooled = np.asarray(layer(tokens, mask=mask))
+    np.testing.assert_allclose(pooled[0], tokens[0, :5].mean(0), rtol=1e-5)
+    np.testing.assert_array_equal(pooled[1], 0.0)
+    np.testing.assert_allclose(
+        layer(FEATURES), FEATURES.mean((1, 2)), rtol=1e-4, atol=1e-6
+    )
+    (found,) = gradients(lambda x: ops.sum(layer(x, mask=mask)), tokens)
+    expected = np.broadcast_to(mask[..., None] / 5.0, tokens.shape)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @on_tensorflow
@@ -206,20 +223,6 @@ def test_attention_equals_the_formula(has_values):
 
     layer = layers.AttentionPooling(3, use_value_projection=has_values)
     check(layer, naive)
-
-
-@on_tensorflow
-def test_attention_weights_sum_to_one_or_to_zero_without_tokens():
-    layer = layers.AttentionPooling(2)
-    weights = np.asarray(layer.pooling_weights(FEATURES))
-    assert weights.shape == (2, 4, 3, 2)
-    np.testing.assert_allclose(weights.sum((1, 2)), 1.0, rtol=1e-5)
-    tokens = FEATURES.reshape(2, 12, 6).copy()
-    tokens[1] = np.nan
-    mask = np.arange(12) < np.array([[5], [0]])
-    weights = np.asarray(layer.pooling_weights(tokens, mask))
-    np.testing.assert_allclose(weights[0].sum(0), 1.0, rtol=1e-5)
-    assert not weights[~mask].any()
 
 
 @on_tensorflow

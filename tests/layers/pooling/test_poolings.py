@@ -230,6 +230,72 @@ def test_masked_is_absent_from_the_statistics_of_a_batch(name):
 
 
 @on_tensorflow
+@pytest.mark.parametrize(
+    "name",
+    [name for name in POOLINGS if hasattr(made(name), "pooling_weights")],
+)
+def test_pooling_weights_are_maps_that_sum_to_one(name):
+    """CBAM, CroW, DELF, GSP, SimPool, SMK and each query of attention."""
+    layer = made(name)  # Not built: the weights do that.
+    features = features_of((3, 4, 3, CHANNELS))
+    features[2] = 0.0  # No response: CroW and SMK weight all alike.
+    maps = np.asarray(layer.pooling_weights(features))
+    assert maps.shape[:3] == (3, 4, 3)
+    assert maps.min() >= 0.0
+    np.testing.assert_allclose(maps.sum((1, 2)), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(maps[2], 1 / 12, rtol=1e-5)
+    assert maps[0].std() > 1e-4
+    tokens = features.reshape(3, 12, CHANNELS)
+    tokens[1] = np.nan
+    mask = np.arange(12) < np.array([[7], [0], [5]])
+    layer = built(name)
+    found = np.asarray(layer.pooling_weights(tokens, mask))
+    alone = np.asarray(layer.pooling_weights(tokens[:1, :7]))
+    np.testing.assert_allclose(found[:1, :7], alone, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found[2, :5], 0.2, rtol=1e-4)
+    assert not found[~mask].any()
+
+
+@on_tensorflow
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("AttentionPooling", {"num_queries": 1, "use_value_projection": False}),
+        ("CBAMPooling", {}),
+        ("CroWPooling", {}),
+        ("DELFPooling", {}),
+        ("GeneralizedSumPooling", {}),
+        ("SimPooling", {}),
+        ("SmoothedMatchKernelPooling", {"kernel_size": 1}),
+    ],
+)
+def test_pooling_weights_are_those_of_a_call(name, arguments):
+    """The pooled vector is a multiple of sum_j v_j f_j.
+
+    Where all features are positive, and without channel attention; SimPool's
+    power of it is of its values.
+    """
+    layer = getattr(layers, name)(**arguments)
+    features = values = np.abs(features_of((2, 4, 3, CHANNELS)))
+    layer.build(features.shape)
+    if name == "CBAMPooling":
+        layer.squeeze_kernel.assign(0.0 * np.asarray(layer.squeeze_kernel))
+    pooled = np.asarray(layer(features))
+    weights = np.asarray(layer.pooling_weights(features))
+    if name == "SimPooling":
+        values = np.asarray(layer.normalization(features))
+        lowest = values.min((1, 2, 3), keepdims=True)
+        values = np.maximum(values - lowest, 1e-6) ** layer.power
+        pooled = pooled**layer.power
+    weights = weights.reshape(2, 4, 3, 1)
+    factors = pooled / (weights * values).sum((1, 2))
+    np.testing.assert_allclose(factors / factors[:, :1], 1.0, rtol=1e-4)
+    # Equal weights would not do.
+    wrong = pooled / values.mean((1, 2))
+    assert np.abs(wrong / wrong[:, :1] - 1.0).max() > 1e-3
+
+
+@on_tensorflow
 @every_pooling
 def test_equal_features(name):
     layer = built(name)

@@ -132,7 +132,7 @@ def test_deleted_rows_leave_when_they_are_the_majority():
 
 
 def test_an_empty_index_takes_any_code():
-    index = FaissIndex(factory="PQ12x4")
+    index = FaissIndex(factory="PQ12x3")
     index.add(ROWS[:50, :24])
     expected = ExactIndex(ROWS[:50, :24]).search(ROWS[:9, :24], 3)
     same(index.search(ROWS[:9, :24], 3), expected)

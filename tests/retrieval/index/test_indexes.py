@@ -276,10 +276,8 @@ def test_items_that_do_not_fit_are_refused(kind, tmp_path):
         ((ROWS, ["x"] * 3, ids, GOOD), TypeError, "`labels` must be numbers"),
         ((ROWS, [1] * 3, ["a", "b", "a"], GOOD), ValueError, "example 'a'"),
         ((ROWS, [1] * 3, [1, 2, 3], GOOD), TypeError, "`ids` must be strings"),
-        ((ROWS, [1] * 3, [0.5, 1, 2], GOOD), TypeError, "float64"),
         ((ROWS, [1] * 3, None, GOOD), TypeError, "`ids`.*NoneType"),
         ((ROWS, [1] * 3, ids, {"year": [1] * 3}), ValueError, r"\['year'\]"),
-        ((ROWS, [1] * 3, ids, {"a b": [1] * 3}), ValueError, "be words"),
         ((ROWS, [1] * 3, ids, {"label": [1] * 3}), ValueError, "be words"),
     ]:
         with pytest.raises(error, match=message):

@@ -128,6 +128,7 @@ def test_a_writer_waits_for_readers_and_they_for_it():
 
 def test_an_index_can_be_copied_to_another_process():
     index = ExactIndex(random_rows(5), list("abcde"))
+    index.search(random_rows(5), 1)
     for one in (pickle.loads(pickle.dumps(index)), copy.deepcopy(index)):
         one.delete([0])
         assert len(index) == 5 and len(one) == 4

@@ -1,6 +1,7 @@
 """Exports answer as the encoder does, also in a process without keras_gsp."""
 
 import gc
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -299,6 +300,66 @@ def test_photographs_are_served_as_they_are_scored(encoder, tmp_path):
         model = tf.saved_model.load(str(path))
         found = model.signatures["embed"](image_bytes=contents)["embedding"]
         assert_close(found, expected)
+
+
+def test_ids_above_the_signed_integers_are_served(encoder, tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    pixels = np.random.default_rng(2).integers(0, 255, (2, 24, 24, 3), "uint8")
+    embeddings = encoder.predict(pixels, verbose=0)
+    ids = np.array([2**64 - 2, 2**63 + 1], "uint64")
+    index = ExactIndex(embeddings, ids[::-1].copy(), ids)
+    export_retriever(encoder, index, tmp_path / "r", neighbors=2)
+    model = tf.saved_model.load(str(tmp_path / "r"))
+    photos = [tf.io.encode_png(pixels[1]).numpy(), b"no image"]
+    answer = model.signatures["search_exact"](image_bytes=tf.constant(photos))
+    nothing = [2**64 - 1] * 2  # as `Neighbors` has it
+    assert answer["ids"].numpy().tolist() == [ids[::-1].tolist(), nothing]
+    assert answer["labels"].numpy()[0].tolist() == ids.tolist()
+
+
+def test_transparent_files_are_drawn_on_the_expected_background(tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    cut = gsp.data.Preprocessing(24, 24, background=(0, 90, 200))
+    encoder = gsp.models.build_encoder(
+        keras.Sequential([keras.Input((24, 24, 3)), keras.layers.Identity()]),
+        embedding_size=None,
+        normalization=None,
+        preprocessing=cut,
+    )
+    clear = np.zeros((24, 24, 4), "uint8")
+    photo = tf.io.encode_png(clear)
+    export_encoder(encoder, tmp_path / "e")
+    assert verify(tmp_path / "e")["background"] == [0, 90, 200]
+    model = tf.saved_model.load(str(tmp_path / "e"))
+    found = model.signatures["embed"](image_bytes=photo)["embedding"]
+    assert_close(found.numpy(), [0, 90, 200])
+
+
+def test_an_encoder_that_looks_twice_is_served(tmp_path):
+    keras.utils.set_random_seed(0)
+    looks = gsp.models.TwoLooks(
+        small_encoder(), preprocessing=gsp.data.Preprocessing(60, 60)
+    )
+    files = write_files(tmp_path)[:5]
+    pixels = pixels_of(files, 60, 60)
+    index = ExactIndex.from_encoder(looks, (files, np.arange(5)))
+    names = [Path(file).name for file in files]
+    assert index.ids().tolist() == names
+    export_retriever(looks, index, tmp_path / "r", neighbors=2)
+    assert verify(tmp_path / "r")["image_shape"] == [60, 60, 3]
+    looks.save(tmp_path / "looks.keras")
+    again = keras.saving.load_model(tmp_path / "looks.keras")
+    gsp.retrieval.check_space(again, index)
+    expected = again.predict(pixels, verbose=0)
+    questions = [
+        (tmp_path / "r", name, BYTES, files)
+        for name in ("embed", "search_exact")
+    ]
+    embedded, found = answers_here(questions)
+    assert_close(embedded["embedding"], expected)
+    assert found["ids"][:, 0].tolist() == names
+    # The second look sees pixels that the first encoder's size lacks.
+    assert not np.allclose(expected, looks.first(pixels_of(files)), atol=0.01)
 
 
 def test_matches_are_marked_and_a_class_is_enrolled(encoder, tmp_path):

@@ -140,7 +140,9 @@ def test_a_copy_of_a_query_in_the_gallery_is_a_leak(folder, tmp_path):
     assert not found.exact_in_a_class
 
 
-def test_the_command_ends_with_one_on_leakage_alone(folder, tmp_path, capsys):
+def test_the_command_ends_with_one_on_leakage_alone(
+    folder, tmp_path, capsys, monkeypatch
+):
     picture(folder / "train/b/3.jpg", 90)
     arguments = ["--data-dir", str(folder)]
     doctor.main(arguments)
@@ -152,7 +154,10 @@ def test_the_command_ends_with_one_on_leakage_alone(folder, tmp_path, capsys):
         f"Next: python -m training.train folder --data-dir {folder}"
     )
     options = clutter.partition(", add ")[2].split()
-    _, parsed = train._parse([*command.split()[4:], *options])
+    given = []
+    monkeypatch.setattr(train, "_train", lambda _, parsed: given.append(parsed))
+    train.main([*command.split()[4:], *options])
+    (parsed,) = given
     assert parsed.recipe.transport_ratio == 0.1
     assert parsed.recipe.pooling == "gsp-affine"
     picture(folder / "test/c/9.jpg", 0, size=(96, 80))

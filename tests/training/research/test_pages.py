@@ -18,7 +18,6 @@ from training.research.pages import (
 from training.research.report import (
     CommandSettings,
     Table,
-    facts_table,
     mean_and_deviation,
     read_record,
     run_measurement,
@@ -216,7 +215,3 @@ def test_a_spread_divides_by_the_count_less_one():
     assert measure["std"] == pytest.approx(0.2 / 2**0.5)
     assert spread(measure, factor=100, digits=1) == "20.0 ± 14.1"
     assert spread(mean_and_deviation([0.5])) == "0.5000"
-    assert facts_table({"a_b": 1000, "c": {"d": 1}}).rows == [
-        ["a b", "1,000"],
-        ["c", "d 1"],
-    ]

@@ -13,7 +13,7 @@ from keras_gsp.data import ImageSet
 from training.datasets import glyphs
 from training.datasets.collage import load_pictures
 from training.datasets.layout import images_root
-from training.pictures.palette import METHODS
+from training.pictures.palette import BLUE, GREEN, VERMILION
 from training.recipes.batches import training_batches
 from training.recipes.learner import build_learner, start_from_data
 from training.recipes.named import named
@@ -25,7 +25,7 @@ CIFAR_WEIGHT = 0.5
 """Weight of the zero-shot regularizer on CIFAR (GSP, supplement)."""
 _SIDE = 32
 """Side of a picture of an image folder, in pixels."""
-COLORS = {**METHODS, "GSP+XML": METHODS["XML"]}
+COLORS = {"GSP": BLUE, "GSP+ZSR": VERMILION, "GSP+XML": GREEN}
 UNTRAINED = "untrained"
 # "GSP" has a regularizer of weight 0: the encoder then returns histograms.
 REGULARIZERS: dict[str, dict[str, Any]] = {
@@ -65,7 +65,7 @@ def train(
         image_shape=images.images.shape[1:],
     )
     batches = training_batches(recipe, images)
-    start_from_data(recipe, learner, batches)
+    start_from_data(recipe, learner, images)
     if method == UNTRAINED:
         return learner.encoder, {}
     history = learner.fit(

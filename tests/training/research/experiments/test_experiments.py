@@ -11,7 +11,7 @@ if keras.backend.backend() != "tensorflow":
 
 from tests.training.datasets import layouts
 from training.recipes.backbone import build_backbone
-from training.research.experiments import cifar_classifier
+from training.research.experiments import cifar_classifier, two_looks
 from training.research.pages import pages
 from training.research.report import Table, read_record, run_measurement
 from training.research.studies import base_of
@@ -40,6 +40,17 @@ def test_a_smoke_run_repeats_itself_and_has_a_page(name, tmp_path, monkeypatch):
         assert f"({name}.png)" in page and str(folder) not in page
     first, second = (keras.tree.flatten(one["results"]) for one in records)
     assert first == second
+
+
+def test_second_looks_are_measured_beside_other_boxes(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "two_looks.json"
+    run_measurement(two_looks, ["--smoke", "--json", str(path)])
+    rows = {row["name"]: row for row in read_record(path)["results"]["rows"]}
+    for name in ("box of GSP", "box of random"):
+        assert 0 <= rows[name]["hit"] <= 100
+        assert rows[name]["over"] == "GSP, whole" and "sum" in rows[name]
+    assert rows["box of center"]["hit"] == 0
 
 
 def test_the_classifier_of_pictures_pretrains_the_network(
