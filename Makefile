@@ -38,7 +38,8 @@ test-all: $(VENV)/.test test-torch
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 PORTABLE := tests/ops tests/layers tests/losses tests/models/test_metric_learner.py
 TORCH ?= 2.13.0
-ON_TORCH := $(PORTABLE)
+ON_TORCH := $(PORTABLE) tests/models/test_saved_files.py \
+	tests/data/test_without_tensorflow.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -3,9 +3,10 @@
 import warnings
 from typing import Any
 
+import keras
 import numpy as np
 
-from keras_gsp.data.untuned import untuned
+from keras_gsp.data.untuned import has_tensorflow, untuned
 from keras_gsp.embeddings.label_codes import as_host_array, checked_labels
 from keras_gsp.ops.arguments import check_count, check_integer
 from keras_gsp.ops.tensor import Tensor
@@ -32,10 +33,6 @@ def class_table(labels: Tensor) -> tuple[Any, Any]:
     return order.astype("int64"), counts.astype("int64")
 
 
-# A named generator draws the same bits on every machine.
-GENERATOR = "philox"
-
-
 def class_balanced_batches(
     labels: Tensor,
     *,
@@ -43,7 +40,6 @@ def class_balanced_batches(
     samples_per_class: int,
     seed: int = 0,
     first_step: int = 0,
-    neighbors: Any = None,
 ) -> Any:
     """Returns an endless data set of index vectors, P classes x K samples.
 
@@ -65,23 +61,16 @@ def class_balanced_batches(
         samples_per_class: K, at least 1.
         seed: an integer; equal seeds give equal batches. Default 0.
         first_step: number of batches to skip, at least 0. Default 0.
-        neighbors: the classes that each class is confused with: an integer
-            array (classes, n), numbers of the sorted classes, -1 for none; or
-            an object with a method `at(step)` that returns one, such as
-            `gsp.callbacks.HardClasses`. Half of a batch's classes are then
-            drawn at random, and each of these brings one of its neighbors, at
-            random, as long as it has one that is not in the batch; random
-            classes fill what is left. Default `None`: all at random.
 
     Returns:
         An infinite `tf.data.Dataset` of int64 vectors (P * K,), positions in
-        `labels`; the K samples of a class are neighbors.
+        `labels`; the K samples of a class are neighbors. Without TensorFlow a
+        `keras.utils.PyDataset` of the same vectors as NumPy arrays.
 
     Raises:
         TypeError: labels that are neither numbers nor strings.
         ValueError: no labels, another shape, fewer classes than P, P or K
-            below 1, `first_step` below 0, a number that is no integer;
-            neighbors of another number of classes.
+            below 1, `first_step` below 0, a number that is no integer.
 
     Example:
 
@@ -100,53 +89,23 @@ def class_balanced_batches(
     )
     ```
     """
-    import tensorflow as tf
-
     order, counts = class_table(labels)
     check_count(
         classes_per_batch=classes_per_batch, samples_per_class=samples_per_class
     )
-    if samples_per_class > 1 and neighbors is None:
+    if samples_per_class > 1:
         order, counts = _with_pairs(order, counts)
-    num_classes = len(counts)
     check_integer(least=0, first_step=first_step)
     check_integer(seed=seed)
-    if num_classes < classes_per_batch:
+    if len(counts) < classes_per_batch:
         raise ValueError(
             "`labels` must have at least `classes_per_batch` classes, of two "
-            f"images or more. Received: {num_classes} classes and "
+            f"images or more. Received: {len(counts)} classes and "
             f"classes_per_batch={classes_per_batch}."
         )
-    if neighbors is not None:
-        size = classes_per_batch, samples_per_class
-        steps = seed, first_step
-        return _confusable_batches(order, counts, neighbors, size, *steps)
-    order, counts = tf.constant(order), tf.constant(counts)
-    offsets = tf.cumsum(counts, exclusive=True)
-    steps_per_cycle = -(-num_classes // classes_per_batch)
-    seed = int(np.array(seed % 2**64, "uint64").view("int64"))
-
-    def cycle_batches(cycle):
-        seeds = tf.random.experimental.stateless_split(
-            [seed, cycle], 2, GENERATOR
-        )
-        bits = _random_bits((num_classes,), seeds[0])
-        classes = tf.argsort(bits, stable=True)
-        filled = tf.range(steps_per_cycle * classes_per_batch) % num_classes
-        classes = tf.gather(classes, filled)
-        positions = _distinct_positions(
-            tf.gather(counts, classes), samples_per_class, seeds[1]
-        )
-        indices = tf.gather(
-            order, tf.gather(offsets, classes)[:, None] + positions
-        )
-        return tf.reshape(
-            indices, (steps_per_cycle, classes_per_batch * samples_per_class)
-        )
-
-    first_cycle, inside = divmod(int(first_step), steps_per_cycle)
-    cycles = tf.data.Dataset.range(first_cycle, np.iinfo("int64").max)
-    return _endless(cycles.map(cycle_batches).unbatch().skip(inside))
+    size = classes_per_batch, samples_per_class
+    batches = _IndexBatches(order, counts, size, seed, int(first_step))
+    return batches.as_tf_dataset() if has_tensorflow() else batches
 
 
 def _with_pairs(order, counts):
@@ -161,109 +120,85 @@ def _with_pairs(order, counts):
     return order[np.repeat(is_pair, counts)], counts[is_pair]
 
 
-def _endless(batches):
-    import tensorflow as tf
+class _IndexBatches(keras.utils.PyDataset):
+    """Endless batches of positions, drawn cycle by cycle on the host."""
 
-    endless = tf.data.experimental.assert_cardinality(
-        tf.data.INFINITE_CARDINALITY
-    )
-    return untuned(batches.apply(endless))
+    def __init__(self, order, counts, size, seed, first_step):
+        super().__init__()
+        self.order, self.counts, self.size = order, counts, size
+        self.seed, self.first_step = seed % 2**64, first_step
+        self.steps_per_cycle = -(-len(counts) // size[0])
+        self._last = None, None
 
+    @property
+    def num_batches(self):
+        """Endless."""
+        return None
 
-def _confusable_batches(order, counts, neighbors, size, seed, first_step):
-    """Batches whose classes are drawn with their neighbors."""
-    import tensorflow as tf
+    def __getitem__(self, index):
+        step = self.first_step + int(index)
+        cycle, inside = divmod(step, self.steps_per_cycle)
+        last, batches = self._last
+        if last != cycle:
+            batches = self.cycle(cycle)
+            self._last = cycle, batches
+        return batches[inside]
 
-    table_of = getattr(neighbors, "at", None)
-    if table_of is None:
-        neighbors = _checked_neighbors(neighbors, len(counts))
-    num_classes, num_samples = size
-    offsets = np.cumsum(counts) - counts
-
-    def batch(step):
-        table = neighbors
-        if table_of is not None and (table := table_of(int(step))) is not None:
-            table = _checked_neighbors(table, len(counts))
-        random = np.random.default_rng((seed % 2**64, int(step)))
-        classes = _confusable_classes(random, len(counts), num_classes, table)
-        rows = []
-        for chosen in classes:
-            drawn = random.permutation(counts[chosen])[:num_samples]
-            rows.append(order[offsets[chosen] + np.resize(drawn, num_samples)])
-        return np.concatenate(rows)
-
-    def as_tensor(step):
-        rows = tf.numpy_function(batch, [step], "int64", stateful=True)
-        return tf.ensure_shape(rows, (num_classes * num_samples,))
-
-    steps = tf.data.Dataset.range(int(first_step), np.iinfo("int64").max)
-    return _endless(steps.map(as_tensor))
-
-
-def _confusable_classes(random, total, count, table):
-    """Draws distinct classes: one half at random, then their neighbors."""
-    order = random.permutation(total)
-    half = order[: -(-count // 2)]
-    chosen = dict.fromkeys(half.tolist())
-    for one in [] if table is None else half:
-        left = [c for c in table[one].tolist() if c >= 0 and c not in chosen]
-        if left and len(chosen) < count:
-            chosen[left[random.integers(len(left))]] = None
-    for one in order.tolist():
-        if len(chosen) == count:
-            break
-        chosen.setdefault(one)
-    return list(chosen)
-
-
-def _checked_neighbors(neighbors, num_classes):
-    table = np.asarray(neighbors)
-    if (
-        table.ndim != 2
-        or table.dtype.kind not in "iu"
-        or len(table) != num_classes
-        or table.size == 0
-        or not -1 <= table.min() <= table.max() < num_classes
-    ):
-        raise ValueError(
-            "`neighbors` must be numbers of classes in [-1, "
-            f"{num_classes}), of shape ({num_classes}, n), or an object with "
-            "a method `at(step)` that returns them, such as "
-            f"`HardClasses`. Received: {table.dtype} of shape {table.shape}."
+    def cycle(self, cycle):
+        """Returns the batches of one cycle, (steps, P * K), int64."""
+        num_classes, num_samples = self.size
+        total = len(self.counts)
+        # Raw bits: NumPy keeps them for ever, its permutations it may change.
+        random = np.random.Philox(
+            np.random.SeedSequence((self.seed, int(cycle)))
         )
-    return table
+        classes = np.argsort(random.random_raw(total), kind="stable")
+        classes = np.resize(classes, self.steps_per_cycle * num_classes)
+        draws = random.random_raw(num_samples * len(classes)) >> np.uint64(1)
+        positions = _distinct_positions(
+            self.counts[classes],
+            draws.astype("int64").reshape(num_samples, -1),
+        )
+        offsets = (np.cumsum(self.counts) - self.counts)[classes]
+        indices = self.order[offsets[:, None] + positions]
+        return indices.reshape(self.steps_per_cycle, -1)
+
+    def as_tf_dataset(self):
+        """Returns the same batches as a `tf.data.Dataset`."""
+        import tensorflow as tf
+
+        shape = self.steps_per_cycle, self.size[0] * self.size[1]
+
+        def batches_of(cycle):
+            rows = tf.numpy_function(self.cycle, [cycle], "int64")
+            return tf.ensure_shape(rows, shape)
+
+        first_cycle, inside = divmod(self.first_step, self.steps_per_cycle)
+        cycles = tf.data.Dataset.range(first_cycle, np.iinfo("int64").max)
+        batches = cycles.map(batches_of).unbatch().skip(inside)
+        endless = tf.data.experimental.assert_cardinality(
+            tf.data.INFINITE_CARDINALITY
+        )
+        return untuned(batches.apply(endless))
 
 
-def _random_bits(shape, seed):
-    """Integers in [0, 2^63); a remainder by any count is nearly uniform."""
-    import tensorflow as tf
+def _distinct_positions(counts, draws):
+    """Turns draws (samples, classes) into positions below each count.
 
-    bits = tf.random.stateless_uniform(
-        shape, seed, minval=None, maxval=None, dtype="int64", alg=GENERATOR
-    )
-    return tf.bitwise.bitwise_and(bits, tf.int64.max)
-
-
-def _distinct_positions(counts, num_samples, seed):
-    """Draws `num_samples` positions below each count, distinct if possible.
-
-    Floyd's method: step j draws from the first `count - num_samples + j + 1`
-    positions and takes the last of these when the draw is already chosen.
+    Distinct if possible, by Floyd's method: step j draws from the first
+    `count - num_samples + j + 1` positions and takes the last of these when
+    the draw is already chosen.
     """
-    import tensorflow as tf
-
-    draws = _random_bits((num_samples, tf.shape(counts)[0]), seed)
+    num_samples = len(draws)
     chosen: list = []
-    for j in range(num_samples):
-        last = tf.maximum(counts - num_samples + j, 0)
-        draw = draws[j] % (last + 1)
+    for j, drawn in enumerate(draws):
+        last = np.maximum(counts - num_samples + j, 0)
+        draw = drawn % (last + 1)
         if chosen:
-            taken = tf.reduce_any(tf.stack(chosen) == draw, axis=0)
-            draw = tf.where(taken, last, draw)
+            taken = (np.stack(chosen) == draw).any(axis=0)
+            draw = np.where(taken, last, draw)
         chosen.append(draw)
-    distinct = tf.stack(chosen, axis=1)
-    in_turn = draws[0][:, None] % counts[:, None] + tf.range(
-        num_samples, dtype="int64"
-    )
+    distinct = np.stack(chosen, axis=1)
+    in_turn = draws[0][:, None] % counts[:, None] + np.arange(num_samples)
     is_small = counts[:, None] < num_samples
-    return tf.where(is_small, in_turn % counts[:, None], distinct)
+    return np.where(is_small, in_turn % counts[:, None], distinct)

@@ -1,7 +1,10 @@
 """The crop of an image: random for training, fixed for evaluation."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from keras_gsp.ops.tensor import Tensor
 
@@ -44,18 +47,37 @@ def random_window(
 
     height, width = tf.cast(height, "float32"), tf.cast(width, "float32")
     draws = tf.random.stateless_uniform((_ATTEMPTS, 4), seed)
+    window = _window(draws, height, width, crop, resize, tf)
+    return tf.cast(window, "int32")
+
+
+def host_random_window(
+    height: int, width: int, seed: Sequence[int], *, crop: str, resize: int
+) -> Any:
+    """As `random_window`, on the host; a seed draws another window there."""
+    draws = np.random.default_rng(seed).random((_ATTEMPTS, 4))
+    sides = np.float64(height), np.float64(width)
+    return _window(draws, *sides, crop, resize, np).astype("int32")
+
+
+def _window(draws, height, width, crop, resize, numpy):
+    """The first of the drawn windows that fits; `numpy` may be TensorFlow's."""
     log_ratios = _between(draws[:, 0], *map(math.log, _ASPECT_RATIOS))
-    areas = _areas(draws[:, 1], height, width, crop, resize)
-    widths = tf.round(tf.sqrt(areas * tf.exp(log_ratios)))
-    heights = tf.round(tf.sqrt(areas * tf.exp(-log_ratios)))
+    if crop == "area":
+        areas = _between(draws[:, 1], *_AREA_FRACTIONS) * height * width
+    else:
+        scale = numpy.minimum(height, width) / resize
+        areas = (_between(draws[:, 1], *_SIDES) * scale) ** 2
+    widths = numpy.round(numpy.sqrt(areas * numpy.exp(log_ratios)))
+    heights = numpy.round(numpy.sqrt(areas * numpy.exp(-log_ratios)))
     fits = (widths >= 1) & (heights >= 1)
     fits &= (widths <= width) & (heights <= height)
-    tops = tf.floor(draws[:, 2] * (height - heights + 1))
-    lefts = tf.floor(draws[:, 3] * (width - widths + 1))
-    windows = tf.stack([tops, lefts, heights, widths], axis=1)
-    first = windows[tf.argmax(tf.cast(fits, "int32"))]
-    drawn = tf.where(tf.reduce_any(fits), first, _largest(height, width))
-    return tf.cast(drawn, "int32")
+    tops = numpy.floor(draws[:, 2] * (height - heights + 1))
+    lefts = numpy.floor(draws[:, 3] * (width - widths + 1))
+    windows = numpy.stack([tops, lefts, heights, widths], axis=1)
+    first = numpy.argmax(numpy.where(fits, 1, 0))
+    largest = _largest(height, width, numpy)
+    return numpy.where(fits[first], windows[first], largest)
 
 
 def evaluation_window(
@@ -65,11 +87,18 @@ def evaluation_window(
 
     It maps height and width to the centered square whose side is that fraction
     of the shorter side: (top, left, height, width), int32. `None` keeps the
-    whole image.
+    whole image. Integers give a tuple of integers.
     """
-    import tensorflow as tf
 
     def window(height, width):
+        if isinstance(height, int):
+            if fraction is None:
+                return 0, 0, height, width
+            shorter = np.float32(min(height, width))
+            side = max(int(np.round(shorter * np.float32(fraction))), 1)
+            return (height - side) // 2, (width - side) // 2, side, side
+        import tensorflow as tf
+
         if fraction is None:
             return tf.stack([0, 0, height, width])
         shorter = tf.cast(tf.minimum(height, width), "float32")
@@ -79,25 +108,14 @@ def evaluation_window(
     return window
 
 
-def _areas(draws, height, width, crop, resize):
-    if crop == "area":
-        return _between(draws, *_AREA_FRACTIONS) * height * width
-    import tensorflow as tf
-
-    scale = tf.minimum(height, width) / resize
-    return (_between(draws, *_SIDES) * scale) ** 2
-
-
-def _largest(height, width):
-    import tensorflow as tf
-
+def _largest(height, width, numpy):
     narrowest, widest = _ASPECT_RATIOS
-    new_width = tf.minimum(width, tf.round(height * widest))
-    new_height = tf.minimum(height, tf.round(width / narrowest))
-    top = tf.floor((height - new_height) / 2)
-    left = tf.floor((width - new_width) / 2)
-    window = tf.stack([top, left, new_height, new_width])
-    return tf.maximum(window, [0.0, 0.0, 1.0, 1.0])
+    new_width = numpy.minimum(width, numpy.round(height * widest))
+    new_height = numpy.minimum(height, numpy.round(width / narrowest))
+    top = numpy.floor((height - new_height) / 2)
+    left = numpy.floor((width - new_width) / 2)
+    window = numpy.stack([top, left, new_height, new_width])
+    return numpy.maximum(window, [0.0, 0.0, 1.0, 1.0])
 
 
 def _between(draws, low, high):

@@ -18,13 +18,16 @@ from typing import Any
 
 import numpy as np
 
+from keras_gsp.data import pillow_decoding
+from keras_gsp.data.pillow_decoding import WHITE, check_num_pixels
+from keras_gsp.data.untuned import has_tensorflow
 from keras_gsp.ops.tensor import Tensor
 
 MAX_PIXELS = 50_000_000
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
-# What transparent pixels are drawn on: red, green, blue.
-WHITE = (255, 255, 255)
+# Other decoders, such as Pillow's, give the same pixels.
+_TRANSFORM = "INTEGER_ACCURATE"
 
 JPEG, PNG, BMP, WEBP, UNKNOWN = range(5)
 # The word before the Exif data, by format.
@@ -59,6 +62,8 @@ def image_size(contents: bytes) -> tuple[int, int]:
     assert gsp.data.image_size(picture) == (30, 40)
     ```
     """
+    if not has_tensorflow():
+        return pillow_decoding.image_size(contents)
     height, width, orientation = _read_header(contents)
     return (width, height) if orientation >= 5 else (height, width)
 
@@ -94,6 +99,8 @@ def decode_image(
     assert gsp.data.decode_image(picture).shape == (30, 40, 3)
     ```
     """
+    if not has_tensorflow():
+        return pillow_decoding.decoded(contents, max_pixels, background)
     import tensorflow as tf
 
     height, width, orientation = _read_header(contents)
@@ -105,15 +112,6 @@ def decode_image(
         raise ValueError(
             f"`contents` must be a whole image. Received: {first_words(error)}."
         ) from error
-
-
-def check_num_pixels(height: int, width: int, max_pixels: int) -> None:
-    """Raises `ValueError` for an image of more than `max_pixels` pixels."""
-    if height * width > max_pixels:
-        raise ValueError(
-            f"An image must have at most max_pixels={max_pixels} pixels. "
-            f"Received: {width} x {height}."
-        )
 
 
 def _read_header(contents: bytes) -> tuple[int, int, int]:
@@ -176,7 +174,9 @@ def cut_encoded(
         shape = tf.io.extract_jpeg_shape(contents)
         checked = checked_contents(shape[:2])
         place = window(shape[0], shape[1])
-        return tf.image.decode_and_crop_jpeg(checked, place, channels=channels)
+        return tf.image.decode_and_crop_jpeg(
+            checked, place, channels=channels, dct_method=_TRANSFORM
+        )
 
     # TensorFlow walks over the operations of a branch that is not taken too,
     # unless it is a function of its own: that would cost more than a small
@@ -196,7 +196,7 @@ def cut_encoded(
         pixels = tf.cond(
             kind == JPEG,
             lambda: tf.image.decode_and_crop_jpeg(
-                checked, place, channels=channels
+                checked, place, channels=channels, dct_method=_TRANSFORM
             ),
             lambda: _slice(
                 _decoder(channels)(checked, tf.constant(background)), place
@@ -334,9 +334,13 @@ def _decoder(channels):
                 (kind == WEBP) & _is_clear_webp(contents),
                 lambda: shown(contents, background, False),
             ),
+            (
+                kind == JPEG,
+                lambda: tf.image.decode_jpeg(
+                    contents, channels=channels, dct_method=_TRANSFORM
+                ),
+            ),
         ]
-        if channels == 1:
-            branches.append((kind == JPEG, lambda: decode(contents, 1)))
         return tf.case(branches, default=lambda: gray(decode(contents, 3)))
 
     return decoded.get_concrete_function(

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
 
 from keras_gsp.data import crops
 from keras_gsp.data.decoding import MAX_PIXELS
+from keras_gsp.data.host_batches import HostBatches, unread_files
 from keras_gsp.data.image_folder import names_below
 from keras_gsp.data.preprocessing import Preprocessing
-from keras_gsp.data.untuned import untuned
+from keras_gsp.data.untuned import has_tensorflow, untuned
 from keras_gsp.embeddings.label_codes import (
     as_host_array,
     checked_labels,
@@ -36,7 +38,7 @@ def augmented_batches(
     first_step: int = 0,
     max_pixels: int = MAX_PIXELS,
     positions: np.ndarray | None = None,
-) -> "tf.data.Dataset":
+) -> "tf.data.Dataset | keras.utils.PyDataset":
     """Turns batches of indices into batches of augmented images.
 
     Each image is a random crop, resized to a square and mirrored with
@@ -51,7 +53,8 @@ def augmented_batches(
         labels: (num_images,), integers or strings. Strings, and integers that
             32 bits do not hold, become 0, 1, ... in their sorted order.
         index_batches: `tf.data.Dataset` of (batch,) integers of one known
-            length, such as `class_balanced_batches` returns.
+            length, such as `class_balanced_batches` returns; or the
+            `keras.utils.PyDataset` that it returns without TensorFlow.
         size: side of the result in pixels, at most `resize`. Default 227.
         resize: shorter side of the image, in pixels, that `size` and the crop
             `"side"` refer to. Default 256. `None`: with `crop=None` the whole
@@ -72,7 +75,9 @@ def augmented_batches(
     Returns:
         `tf.data.Dataset` of (images, labels): (batch, size, size, channels)
         uint8 and (batch,) int64; files give three channels. A file that
-        cannot be read ends the iteration with an error that names it.
+        cannot be read ends the iteration with an error that names it. Of a
+        `PyDataset` one with NumPy arrays, read by Pillow, whose crops are
+        other random ones.
 
     Raises:
         TypeError: labels that are neither integers nor strings.
@@ -99,8 +104,6 @@ def augmented_batches(
         Musgrave et al., A Metric Learning Reality Check (ECCV 2020),
         section 4.
     """
-    import tensorflow as tf
-
     center = Preprocessing(size, resize, max_pixels=max_pixels)
     check_choice("area", "side", None, crop=crop)
     if resize is None and crop == "side":
@@ -109,8 +112,20 @@ def augmented_batches(
             "it. Received: resize=None."
         )
     source = _source(images)
-    labels = tf.constant(_codes(labels, len(source))[0], "int64")
+    labels = _codes(labels, len(source))[0]
     places = _checked_positions(positions, index_batches)
+    if isinstance(index_batches, keras.utils.PyDataset):
+        return HostBatches(
+            index_batches,
+            source,
+            labels,
+            center,
+            augment={"crop": crop, "resize": resize or 1, "flip": flip},
+            seed=seed,
+            first_step=first_step,
+            positions=places,
+        )
+    import tensorflow as tf
 
     def prepare(step, place, _, image):
         position = tf.gather(tf.constant(places, "int64"), place)
@@ -145,7 +160,7 @@ def evaluation_batches(
     boxes: Any = None,
     batch_size: int = 64,
     max_pixels: int = MAX_PIXELS,
-) -> "tf.data.Dataset":
+) -> "tf.data.Dataset | keras.utils.PyDataset":
     """Turns images into batches to score, to index or to embed.
 
     Args:
@@ -172,7 +187,9 @@ def evaluation_batches(
         has the label of each code, else it is `None`. The attribute `ids` has
         the path of each file below the folder that all share, or is `None` for
         pixels and for a file that is there twice. A file that cannot be read
-        ends the iteration with an error that names it.
+        ends the iteration with an error that names it. Without TensorFlow a
+        `keras.utils.PyDataset` of NumPy arrays with these attributes, read by
+        Pillow: the same pixels, but for the edges of a cropped JPEG.
 
     Raises:
         TypeError: labels that are neither integers nor strings.
@@ -191,8 +208,6 @@ def evaluation_batches(
     assert next(iter(batches)).shape == (5, 32, 32, 3)
     ```
     """
-    import tensorflow as tf
-
     given = Preprocessing(size, resize, max_pixels=max_pixels)
     if preprocessing is None:
         preprocessing = given
@@ -204,11 +219,34 @@ def evaluation_batches(
     source, class_names = _source(images), None
     if labels is not None:
         labels, class_names = _codes(labels, len(source))
-        labels = tf.constant(labels, "int64")
+    if boxes is not None:
+        boxes = _checked_boxes(boxes, source)
+    batches: Any
+    if has_tensorflow():
+        batches = _evaluated(source, labels, boxes, batch_size, preprocessing)
+    else:
+        rows = range(0, len(source), batch_size)
+        batches = HostBatches(
+            [np.arange(len(source))[at : at + batch_size] for at in rows],
+            source,
+            labels,
+            preprocessing,
+            boxes=boxes,
+        )
+    # Indexes compare it with what their encoder expects, and name the images.
+    batches.preprocessing = preprocessing
+    batches.class_names = class_names
+    batches.ids = _ids(source)
+    return batches
+
+
+def _evaluated(source, labels, boxes, batch_size, preprocessing):
+    import tensorflow as tf
+
     window_of = lambda _: None  # noqa: E731
     if boxes is not None:
-        window_of = _windows(_checked_boxes(boxes, source), preprocessing)
-    batches = _mapped(
+        window_of = _windows(boxes, preprocessing)
+    return _mapped(
         tf.data.Dataset.range(len(source)).batch(batch_size).enumerate(),
         lambda step, place, index, image: _cut(
             image, preprocessing, window_of(index)
@@ -218,11 +256,6 @@ def evaluation_batches(
         batch_size,
         preprocessing,
     )
-    # Indexes compare it with what their encoder expects, and name the images.
-    batches.preprocessing = preprocessing
-    batches.class_names = class_names
-    batches.ids = _ids(source)
-    return batches
 
 
 def _windows(boxes, preprocessing):
@@ -253,7 +286,7 @@ def _checked_boxes(boxes, source):
             f"height. Received: {boxes.dtype} of shape {boxes.shape}."
         )
     is_bad = ~(boxes >= [0, 0, 1, 1]).all(axis=1)
-    if source.dtype != "string":
+    if source.ndim == 4:
         height, width = source.shape[1:3]
         is_bad |= (boxes[:, :2] + boxes[:, 2:] > [width, height]).any(axis=1)
     if is_bad.any():
@@ -263,13 +296,13 @@ def _checked_boxes(boxes, source):
             f"height at least 1. Received: {int(is_bad.sum())} outside, the "
             f"first of image {first}: {boxes[first].tolist()}."
         )
-    return np.floor(boxes)
+    return np.floor(boxes).astype("int64")
 
 
 def _ids(source):
-    if source.dtype != "string":
+    if source.ndim == 4:
         return None
-    names = [name.decode("utf-8", "surrogateescape") for name in source.numpy()]
+    names = [name.decode("utf-8", "surrogateescape") for name in source]
     if len(set(names)) < len(names):
         return None
     return names_below(names, os.path.dirname(os.path.abspath(names[0])))
@@ -284,8 +317,12 @@ def _mapped(batches, prepare, source, labels, length, preprocessing):
     """
     import tensorflow as tf
 
-    is_file = source.dtype == tf.string
+    is_file = source.ndim == 1
     channels = preprocessing.channels if is_file else source.shape[-1]
+    with tf.device("CPU"):
+        source = tf.convert_to_tensor(source)
+        if labels is not None:
+            labels = tf.constant(labels, "int64")
     shape = (preprocessing.height, preprocessing.width, channels)
     # `None` where the last batch may be shorter.
     known_length = batches.element_spec[1].shape[0]
@@ -354,14 +391,11 @@ def _all_read(names, places, max_pixels):
     is_read = tf.scatter_nd(
         places[:, None], tf.ones_like(places), tf.shape(names, "int64")
     )
-    message = (
-        f"Each file must be an image of at most max_pixels={max_pixels} "
-        "pixels that holds its box, if it has one; "
-        "`gsp.data.readable_images` names the reason. Received:"
-    )
     unread = tf.boolean_mask(names, is_read == 0)
     return tf.debugging.Assert(
-        tf.reduce_all(is_read > 0), [message, unread], summarize=10
+        tf.reduce_all(is_read > 0),
+        [unread_files(max_pixels), unread],
+        summarize=10,
     )
 
 
@@ -374,8 +408,7 @@ def _cut(image, preprocessing, window=None):
 
 
 def _source(images):
-    import tensorflow as tf
-
+    """File names as bytes, or uint8 pixels, in a NumPy array."""
     if isinstance(images, list | tuple):
         images = [
             os.fspath(one) if isinstance(one, os.PathLike) else one
@@ -384,16 +417,14 @@ def _source(images):
     images = as_host_array(images, "images")
     if images.dtype.kind == "U" and images.ndim == 1:
         # A name that is no UTF-8 keeps its bytes.
-        names = np.char.encode(images, "utf-8", "surrogateescape")
-        return tf.constant(names, "string")
+        return np.char.encode(images, "utf-8", "surrogateescape")
     if images.ndim != 4 or images.dtype != np.uint8:
         raise ValueError(
             "`images` must be file names or uint8 of shape (num_images, "
             f"height, width, channels). Received: {images.dtype} of shape "
             f"{images.shape}."
         )
-    with tf.device("CPU"):
-        return tf.convert_to_tensor(images)
+    return images
 
 
 def _codes(labels, length):
@@ -406,12 +437,21 @@ def _codes(labels, length):
 
 def _checked_positions(positions, index_batches):
     """The positions to read of each batch: all by default."""
-    shape = index_batches.element_spec.shape
-    if shape.rank != 1 or shape[0] is None:
-        raise ValueError(
-            "`index_batches` must hold vectors of one known length. Received: "
-            f"element_spec={index_batches.element_spec}. Batch with "
-            "`drop_remainder=True`."
+    if isinstance(index_batches, keras.utils.PyDataset):
+        shape = index_batches[0].shape
+    elif has_tensorflow():
+        shape = index_batches.element_spec.shape
+        if shape.rank != 1 or shape[0] is None:
+            raise ValueError(
+                "`index_batches` must hold vectors of one known length. "
+                f"Received: element_spec={index_batches.element_spec}. Batch "
+                "with `drop_remainder=True`."
+            )
+    else:
+        raise TypeError(
+            "`index_batches` must come from `class_balanced_batches`, or be a "
+            "`keras.utils.PyDataset` of vectors. Received: "
+            f"{type(index_batches).__name__}."
         )
     every = np.arange(shape[0])
     found = every if positions is None else np.asarray(positions)

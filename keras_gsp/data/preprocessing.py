@@ -5,13 +5,14 @@ from typing import Any
 
 import keras
 
-from keras_gsp.data import crops
+from keras_gsp.data import crops, pillow_decoding
 from keras_gsp.data.decoding import (
     MAX_PIXELS,
     WHITE,
     cut_array,
     cut_encoded,
 )
+from keras_gsp.data.untuned import has_tensorflow
 from keras_gsp.embeddings.compat import layers_at_any_depth
 from keras_gsp.ops.arguments import check_count, is_integer
 from keras_gsp.ops.tensor import Tensor
@@ -126,13 +127,18 @@ class Preprocessing:
                 height, width). Default `None`: the central one.
 
         Returns:
-            (height, width, channels), uint8, a TensorFlow tensor.
+            (height, width, channels), uint8, a TensorFlow tensor; without
+            TensorFlow a NumPy array, decoded by Pillow.
 
         Raises:
             tf.errors.InvalidArgumentError: when it runs, for a damaged image,
-                another format, or more than `max_pixels`.
+                another format, or more than `max_pixels`; without TensorFlow
+                a ValueError.
         """
-        return cut_encoded(
+        decode = (
+            cut_encoded if has_tensorflow() else pillow_decoding.cut_encoded
+        )
+        return decode(
             contents,
             (self.height, self.width),
             window or crops.evaluation_window(self.crop_fraction),
@@ -144,6 +150,9 @@ class Preprocessing:
     def cut(self, image: Tensor, window: Any = None) -> Tensor:
         """As `decode`, of pixels (height, width, channels), uint8."""
         window = window or crops.evaluation_window(self.crop_fraction)
+        if not has_tensorflow():
+            sides = self.height, self.width
+            return pillow_decoding.cut(image, window(*image.shape[:2]), sides)
         return cut_array(image, (self.height, self.width), window)
 
     def get_config(self) -> dict[str, Any]:

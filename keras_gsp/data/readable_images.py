@@ -12,6 +12,7 @@ from keras_gsp.data.decoding import (
     first_words,
     image_size,
 )
+from keras_gsp.data.untuned import has_tensorflow
 from keras_gsp.ops.arguments import check_choice
 
 _NAMED = 10
@@ -59,19 +60,22 @@ def readable_images(
 
 
 def _reason(path, max_pixels):
-    import tensorflow as tf
-
     try:
-        contents = tf.io.read_file(path).numpy()
+        contents = Path(path).read_bytes()
         if not contents:
             raise ValueError("empty file")
         check_num_pixels(*image_size(contents), max_pixels)
-        if tf.image.is_jpeg(contents):
-            # 1/8 of the size: all bytes are read, few pixels are made.
-            tf.io.decode_jpeg(contents, channels=3, ratio=8)
+        if has_tensorflow() and contents.startswith(b"\xff\xd8\xff"):
+            import tensorflow as tf
+
+            try:
+                # 1/8 of the size: all bytes are read, few pixels are made.
+                tf.io.decode_jpeg(contents, channels=3, ratio=8)
+            except tf.errors.OpError as error:
+                raise ValueError(first_words(error)) from error
         else:
             decode_image(contents, max_pixels=max_pixels)
-    except (tf.errors.OpError, ValueError) as error:
+    except (OSError, ValueError) as error:
         return f"cannot be read ({first_words(error)})"
     return None
 

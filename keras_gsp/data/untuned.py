@@ -1,6 +1,14 @@
-"""Pipelines of `tf.data` without an autotuner."""
+"""Pipelines of `tf.data` without an autotuner, where TensorFlow is there."""
 
+import functools
+import importlib.util
 from typing import Any
+
+
+@functools.cache
+def has_tensorflow() -> bool:
+    """Whether TensorFlow is installed; Pillow reads images where it is not."""
+    return importlib.util.find_spec("tensorflow") is not None
 
 
 def untuned(dataset: Any) -> Any:

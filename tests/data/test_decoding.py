@@ -13,7 +13,7 @@ import keras_gsp as gsp
 from keras_gsp.data import crops, decoding
 
 ORIENTATION = 0x0112
-# The fast transform of TensorFlow's JPEG decoder differs from Pillow's.
+# Crops of a JPEG differ at their edges: nothing is decoded beside them.
 JPEG_TOLERANCE = 8.0
 
 

@@ -345,8 +345,10 @@ def test_a_step_follows_the_gradient_of_a_loss_with_weights():
     layer = keras.layers.Dense(1, name="scale")
     learner = learner_of(Scaled(), loss_layer=layer)
     learner.optimizer.learning_rate = 0.5
-    before = np.array(layer.kernel)
+    before = np.array(ops.convert_to_numpy(layer.kernel))
     # The gradient of mean(e w) with respect to w is mean(e).
-    slope = np.mean(learner.encoder(IMAGES), axis=0)[:, None]
+    slope = ops.convert_to_numpy(learner.encoder(IMAGES)).mean(axis=0)[:, None]
     learner.train_on_batch(IMAGES, LABELS)
-    np.testing.assert_allclose(layer.kernel, before - 0.5 * slope, atol=1e-6)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(layer.kernel), before - 0.5 * slope, atol=1e-6
+    )

@@ -1,0 +1,109 @@
+"""Image batches without TensorFlow: Pillow reads, NumPy crops and resizes."""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import keras
+import numpy as np
+
+from keras_gsp.data import crops
+
+
+class HostBatches(keras.utils.PyDataset):
+    """Batches of prepared images, (images) or (images, labels).
+
+    `index_batches` holds the positions of each batch, by step; `positions`
+    selects some of these. `augment` has the options of a random crop and flip,
+    which depend on `seed`, step and position in the batch alone. The other
+    arguments are those of `evaluation_batches`, checked.
+    """
+
+    def __init__(
+        self,
+        index_batches,
+        source,
+        labels,
+        preprocessing,
+        *,
+        boxes=None,
+        augment=None,
+        seed=0,
+        first_step=0,
+        positions=None,
+    ):
+        super().__init__()
+        self.index_batches, self.positions = index_batches, positions
+        self.source, self.labels, self.boxes = source, labels, boxes
+        self.preprocessing, self.augment = preprocessing, augment
+        self.seed, self.first_step = seed % 2**64, first_step
+
+    @property
+    def num_batches(self):
+        """Number of batches, `None` if they are endless."""
+        if isinstance(self.index_batches, keras.utils.PyDataset):
+            return self.index_batches.num_batches
+        return len(self.index_batches)
+
+    def __getitem__(self, step):
+        rows = self.index_batches[step]
+        places = range(len(rows)) if self.positions is None else self.positions
+        rows = rows[np.asarray(places)]
+        prepare = partial(self._prepared, self.first_step + step)
+        with ThreadPoolExecutor() as threads:
+            images = list(threads.map(prepare, places, rows))
+        unread = [
+            self.source[row].decode("utf-8", "replace")
+            for row, image in zip(rows, images, strict=True)
+            if image is None
+        ]
+        if unread:
+            raise ValueError(
+                f"{unread_files(self.preprocessing.max_pixels)} {unread[:10]}"
+            )
+        if self.labels is None:
+            return np.stack(images)
+        return np.stack(images), self.labels[rows].astype("int64")
+
+    def _prepared(self, step, place, row):
+        """The image of one row, `None` for a file that cannot be used."""
+        window = is_mirrored = None
+        if self.augment is not None:
+            crop, is_mirrored = self.augment["crop"], self.augment["flip"]
+            seed = self.seed, int(step), int(place)
+            is_mirrored &= np.random.default_rng((*seed, 1)).random() < 0.5
+            if crop is not None:
+                window = partial(
+                    crops.host_random_window,
+                    seed=seed,
+                    crop=crop,
+                    resize=self.augment["resize"],
+                )
+        elif self.boxes is not None:
+            window = partial(self._box_window, self.boxes[row].tolist())
+        image = self.source[row]
+        if self.source.ndim == 4:
+            image = self.preprocessing.cut(image, window)
+        else:
+            try:
+                with open(image, "rb") as file:
+                    contents = file.read()
+                image = self.preprocessing.decode(contents, window)
+            except (OSError, ValueError):
+                return None
+        return image[:, ::-1] if is_mirrored else image
+
+    def _box_window(self, box, height, width):
+        x, y, box_width, box_height = box
+        if x + box_width > width or y + box_height > height:
+            raise ValueError("box")
+        inside = crops.evaluation_window(self.preprocessing.crop_fraction)
+        return np.add(inside(box_height, box_width), (y, x, 0, 0))
+
+
+def unread_files(max_pixels: int) -> str:
+    """The sentence before the names of files that a batch could not read."""
+    return (
+        f"Each file must be an image of at most max_pixels={max_pixels} "
+        "pixels that holds its box, if it has one; "
+        "`gsp.data.readable_images` names the reason. Received:"
+    )
