@@ -5,12 +5,13 @@ import os
 try:
     import keras  # noqa: F401
 except ModuleNotFoundError as error:
-    if error.name not in ("tensorflow", "jax"):
+    if error.name not in ("tensorflow", "jax", "torch"):
         raise
     raise ModuleNotFoundError(
         f"Keras is set to the backend {error.name!r}, which is not installed. "
         'Install one: pip install "keras-gsp[tf-cpu]" (TensorFlow without a '
-        'GPU), "keras-gsp[tf]", or "keras-gsp[jax]" and set KERAS_BACKEND=jax. '
+        'GPU), "keras-gsp[tf]", or "keras-gsp[jax]" or "keras-gsp[torch]" '
+        "and set KERAS_BACKEND=jax or torch. "
         f"Received: KERAS_BACKEND={os.environ.get('KERAS_BACKEND')!r}.",
         name=error.name,
     ) from error

@@ -61,7 +61,11 @@ def contents(photos):
 
 
 def check_found(distances, rows):
-    assert np.asarray(rows).astype("int64").tolist() == [*range(len(NAMES))]
+    names = [
+        one.decode() if isinstance(one, bytes) else str(one)
+        for one in np.asarray(rows).tolist()
+    ]
+    assert names == [f"{number}.png" for number in range(len(NAMES))]
     assert np.max(distances) < 1e-3
 
 
