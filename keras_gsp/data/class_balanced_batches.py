@@ -128,7 +128,7 @@ class _IndexBatches(keras.utils.PyDataset):
         self.order, self.counts, self.size = order, counts, size
         self.seed, self.first_step = seed % 2**64, first_step
         self.steps_per_cycle = -(-len(counts) // size[0])
-        self._last = None, None
+        self._last: tuple[Any, Any] = None, None
 
     @property
     def num_batches(self):

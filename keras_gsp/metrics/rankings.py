@@ -133,8 +133,8 @@ def ranks_of_things(
     items, halves = _with_halves(items[first].astype("float64"))
     by_thing = np.argsort(things[1], kind="stable")
     starts = np.flatnonzero(np.diff(things[1][by_thing], prepend=-1))
-    own = np.argsort(things[0], kind="stable")
-    own = np.split(own, np.flatnonzero(np.diff(things[0][own])) + 1)
+    order = np.argsort(things[0], kind="stable")
+    own = np.split(order, np.flatnonzero(np.diff(things[0][order])) + 1)
     for thing in np.flatnonzero(relevance.num_positives > 0):
         rows = queries[own[thing]].astype("float64")
         rows, squares = _with_halves(rows)

@@ -183,7 +183,8 @@ class NearestItems:
         if not has_accelerator():
             return False
         if self._on_device is None:
-            count, parts = 0, []
+            count = 0
+            parts: list[Any] = []
             for block, halves, positions in self._blocks(DEVICE_ROWS):
                 count += block.size
                 if count > DEVICE_MOST_NUMBERS:

@@ -265,6 +265,12 @@ class Retriever:
         `options` are those of `export_retriever`.
         """
         options = {"canaries": self._canaries(), **self._options, **options}
+        if not isinstance(self.index, GalleryIndex):
+            raise TypeError(
+                "`index` must be in memory to be exported: ExactIndex, "
+                "FaissIndex or ScannIndex. Received: "
+                f"{type(self.index).__name__}."
+            )
         export_retriever(self.encoder, self.index, path, **options)
 
     def _canaries(self):

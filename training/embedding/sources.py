@@ -62,13 +62,13 @@ def _of_csv(file):
     from keras_gsp.data.image_folder import names_below
 
     with file.open(newline="", encoding="utf-8-sig") as lines:
-        rows = csv.DictReader(lines)
-        if "path" not in (rows.fieldnames or []):
+        table = csv.DictReader(lines)
+        if "path" not in (table.fieldnames or []):
             raise ValueError(
                 f"{file} must have the column path. Received: columns "
-                f"{', '.join(rows.fieldnames or [])}."
+                f"{', '.join(table.fieldnames or [])}."
             )
-        rows = list(rows)
+        rows = list(table)
     folder = file.parent.resolve()
     names = [row["path"] for row in rows]
     if any(Path(name).is_absolute() for name in names):

@@ -74,7 +74,7 @@ def fingerprint(recipe: Recipe, backbone: Any, images: ImageSet) -> str:
     for weights in backbone.get_weights():
         digest.update(weights.tobytes())
     if images.paths is None:
-        digest.update(np.ascontiguousarray(images.images))
+        digest.update(np.ascontiguousarray(images.images).data)
     else:
         digest.update(files_digest(images.paths).encode())
     return digest.hexdigest()[:24]

@@ -130,7 +130,7 @@ def letters(settings: Settings) -> Task:
 
 def photographs(settings: Settings, fold: int) -> Task:
     """A fold: a share of the classes tests, a sixth of the rest validates."""
-    found = gsp.data.image_folder(settings.data_dir)
+    found = gsp.data.image_folder(str(settings.data_dir))
     size = settings.pixels
     cut = gsp.data.Preprocessing(size=size, resize=size)
     pixels = np.concatenate(
@@ -255,13 +255,13 @@ def weights_of(made: keras.Model, maps: np.ndarray) -> np.ndarray:
     for start in range(0, len(maps), 256):
         features = before(maps[start : start + 256])
         found.append(ops.convert_to_numpy(pooling.pooling_weights(features)))
-    found = np.concatenate(found).astype("float32")
-    return found.mean(-1) if found.ndim == 4 else found
+    weights = np.concatenate(found).astype("float32")
+    return weights.mean(-1) if weights.ndim == 4 else weights
 
 
 def boxes_of(task: Task, images: np.ndarray, weights: np.ndarray) -> Any:
     """Boxes (images, 4) by the rule of `TwoLooks`."""
-    rule = Boxes(task.window, 0.8, "boxes")
+    rule = Boxes(task.window, 0.8)
     return ops.convert_to_numpy(rule([images[:, :, :, :1], weights]))
 
 
@@ -283,7 +283,7 @@ def true_boxes(cells: np.ndarray) -> np.ndarray:
 
 def crops_of(task: Task, images: np.ndarray, boxes: np.ndarray) -> Any:
     """What a second look sees, uint8."""
-    crop, found = Crop(task.crop_size, "crops"), []
+    crop, found = Crop(task.crop_size), []
     for start in range(0, len(images), 256):
         some = slice(start, start + 256)
         pixels = crop([images[some].astype("float32"), boxes[some]])
