@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,17 +21,17 @@ class HostBatches(keras.utils.PyDataset):
 
     def __init__(
         self,
-        index_batches,
-        source,
-        labels,
-        preprocessing,
+        index_batches: Any,
+        source: Any,
+        labels: np.ndarray | None,
+        preprocessing: Any,
         *,
-        boxes=None,
-        augment=None,
-        seed=0,
-        first_step=0,
-        positions=None,
-    ):
+        boxes: np.ndarray | None = None,
+        augment: dict[str, Any] | None = None,
+        seed: int = 0,
+        first_step: int = 0,
+        positions: Any = None,
+    ) -> None:
         super().__init__()
         self.index_batches, self.positions = index_batches, positions
         self.source, self.labels, self.boxes = source, labels, boxes
@@ -38,7 +39,7 @@ class HostBatches(keras.utils.PyDataset):
         self.seed, self.first_step = seed % 2**64, first_step
 
     @property
-    def num_batches(self):
+    def num_batches(self) -> int | None:
         """Number of batches, `None` if they are endless."""
         if isinstance(self.index_batches, keras.utils.PyDataset):
             return self.index_batches.num_batches

@@ -337,6 +337,6 @@ def test_a_dict_among_the_arguments_stays_a_dict():
             super().__init__(**kwargs)
             self.factors = factors
 
-    loss = WithDict({"name": 0.5, "sizes": (2, 1)})
+    loss = WithDict({"name": 0.5, "sizes": [2, 1]})
     config = json.loads(json.dumps(loss.get_config()))
     assert WithDict.from_config(config).factors == loss.factors

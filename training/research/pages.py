@@ -139,6 +139,8 @@ def section(name: str, record: Mapping[str, Any], folder: Path) -> str:
         tables = [study_table(record), *tables]
         about = f"{about} {_about_study(record)}".strip()
     command = record.get("command")
+    if command and not _exists(command):
+        command, about = None, f"{about}\n\nBy a command of an earlier version."
     parts = [f"    {command}" if command else "", about]
     for table in tables:
         parts += [f"### {table.title}" if table.title else "", table.markdown()]
@@ -335,6 +337,13 @@ def draw_costs(
         axis.set_title(study["title"].partition(",")[0], fontsize=10)
         axis.set_xlabel("time of the head, to a 1 x 1 convolution")
         axis.set_ylabel("gain over averaging, C2, points of MAP@R")
+
+
+def _exists(command):
+    """Whether the module of `python -m MODULE ...` is still there."""
+    module = re.search(r"-m (\S+)", command)
+    path = ROOT.joinpath(*module[1].split(".")) if module else ROOT
+    return path.is_dir() or path.with_suffix(".py").exists()
 
 
 def run_pages(command: PagesCommand) -> None:
