@@ -45,7 +45,7 @@ class HostBatches(keras.utils.PyDataset):
             return self.index_batches.num_batches
         return len(self.index_batches)
 
-    def __getitem__(self, step):
+    def __getitem__(self, step: int) -> Any:
         rows = self.index_batches[step]
         places = range(len(rows)) if self.positions is None else self.positions
         rows = rows[np.asarray(places)]
