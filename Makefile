@@ -30,7 +30,7 @@ demo: $(VENV)/.training
 test: lint test-tf test-jax
 
 # The rest: processes, browsers, compilation of each case, research commands.
-test-all: $(VENV)/.test test-torch
+test-all: $(VENV)/.test
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m slow $(WORKERS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow $(WORKERS) $(PORTABLE)
 
