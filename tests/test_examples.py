@@ -92,7 +92,7 @@ def photos(tmp_path):
         folder = tmp_path / "photos" / name
         folder.mkdir(parents=True)
         color = rng.integers(0, 200, 3)
-        for number in range(4):
+        for number in range(12):
             pixels = color + rng.integers(0, 50, (60, 80, 3))
             picture = Image.fromarray(pixels.astype("uint8"))
             picture.save(folder / f"{number}.jpg")

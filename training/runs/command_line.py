@@ -66,8 +66,13 @@ def check_new(command: Any, *names: str) -> None:
 
 @contextlib.contextmanager
 def printed_notes() -> Iterator[None]:
-    """Prints each warning as one line, without the file that raised it."""
+    """Prints each warning as one line, without the file that raised it.
+
+    What converters and backends say of their own code helps no user.
+    """
     with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.filterwarnings("ignore", module="tensorflow|tf2onnx|jax")
         warnings.showwarning = _print_note
         yield
 

@@ -106,7 +106,7 @@ def test_classes_split_in_two_take_the_steps_of_one_device(found_on, case):
     split = [share for share in found["shares"].values() if share < 1]
     # The weight and its momentum, half of each on a device; nothing else.
     assert set(split) == {0.5}
-    assert len(split) == (3 if case == "ccp" else 2)
+    assert len(split) == 2
 
 
 @pytest.mark.slow
