@@ -185,9 +185,10 @@ class Whitening(ConfiguredLayer):
                 f"degrees of freedom for {dimensions} dimensions."
             )
         mean_variance = np.trace(covariance) / dimensions
-        shrunk = (1.0 - self.shrinkage) * covariance
-        shrunk += self.shrinkage * mean_variance * np.eye(dimensions)
-        variances, directions = _leading(shrunk)
+        # Those of the shrunk covariance too, but also at a shrinkage of 1.
+        variances, directions = _leading(covariance)
+        variances = (1.0 - self.shrinkage) * variances
+        variances += self.shrinkage * mean_variance
         # Smaller deviations than float32 resolves beside the largest one.
         smallest = np.finfo("float32").eps ** 2 * variances[0]
         if not variances[used - 1] > smallest:

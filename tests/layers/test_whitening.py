@@ -84,6 +84,21 @@ def test_shrinkage_moves_the_covariance_towards_the_mean_variance():
     assert np.isfinite(layer(few)).all()
 
 
+@pytest.mark.parametrize("with_labels", [False, True])
+def test_at_a_shrinkage_of_one_it_is_pca(with_labels):
+    rows, labels = mixed()
+    layer = Whitening(2, shrinkage=1.0, normalization=None)
+    layer.adapt(rows, labels if with_labels else None)
+    centered = rows - rows.mean(axis=0)
+    principal = centered @ np.linalg.svd(centered)[2][:2].T
+    found = np.asarray(layer(rows))
+    # The kernel also divides by the root of the mean variance.
+    scale = np.linalg.norm(found) / np.linalg.norm(principal)
+    np.testing.assert_allclose(
+        np.abs(found), scale * np.abs(principal), atol=1e-4
+    )
+
+
 def test_outputs_are_normalized_and_equal_compiled():
     rows, _ = mixed()
     layer = Whitening(3, dtype="mixed_bfloat16")
