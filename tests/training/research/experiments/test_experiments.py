@@ -11,10 +11,15 @@ if keras.backend.backend() != "tensorflow":
 
 from tests.training.datasets import layouts
 from training.recipes.backbone import build_backbone
-from training.research.experiments import cifar_classifier, two_looks
+from training.research.experiments import (
+    cifar_classifier,
+    two_looks,
+    whitening,
+)
 from training.research.pages import pages
 from training.research.report import Table, read_record, run_measurement
 from training.research.studies import base_of
+from training.runs.raw_baseline import POOLINGS
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = """
@@ -51,6 +56,28 @@ def test_second_looks_are_measured_beside_other_boxes(tmp_path, monkeypatch):
         assert 0 <= rows[name]["hit"] <= 100
         assert rows[name]["over"] == "GSP, whole" and "sum" in rows[name]
     assert rows["box of center"]["hit"] == 0
+
+
+def test_closed_forms_are_scored_beside_raw_features(tmp_path, monkeypatch):
+    def small(shape, **_):
+        convolution = keras.layers.Conv2D(8, 4, strides=4)
+        return keras.Sequential([keras.Input(shape), convolution])
+
+    monkeypatch.setattr(keras.applications, "MobileNetV2", small)
+    layouts.folder(tmp_path / "images", list("abcdefgh"), images=4)
+    path = tmp_path / "whitening.json"
+    arguments = ["--smoke", "--data-dirs", str(tmp_path / "images")]
+    run_measurement(whitening, [*arguments, "--json", str(path)])
+    ((title, rows),) = read_record(path)["results"]["sets"].items()
+    assert title == "images: 8 classes, 32 images"
+    named = {row["name"]: row for row in rows}
+    assert named["best pooling"]["chosen"][0] in POOLINGS
+    assert "gain" not in named["best pooling"]
+    for name in ("average", "PCA", "whitened, 0.9", "whitened, chosen"):
+        low, high = named[name]["gain"][1:]
+        assert low <= named[name]["gain"][0] <= high
+    scores = {row["map_at_r"] for row in rows}
+    assert len(scores) > 2 and all(0 < score <= 1 for score in scores)
 
 
 def test_the_classifier_of_pictures_pretrains_the_network(
