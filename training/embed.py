@@ -8,7 +8,6 @@ command continues a stopped one.
 import hashlib
 import json
 import os
-import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,9 +45,7 @@ class EmbedCommand:
     address: str | None = None
     """ray: a cluster, such as auto; by default Ray starts on this machine."""
     workers: Annotated[int, positive] = 1
-    """ray: encoders that work at once."""
-    cpus: float = 1.0
-    """ray: processors of each worker."""
+    """ray: encoders that work at once, on one processor each."""
     gpus: float = 0.0
     """ray: GPUs of each worker."""
     shard_size: Annotated[int, positive] = 2048
@@ -70,7 +67,6 @@ class ShardWriter:
         crop_fraction: float | str,
         output: str,
         batch_size: int,
-        threads: int | None = None,
     ) -> None:
         import keras
         import tensorflow as tf
@@ -78,9 +74,6 @@ class ShardWriter:
         import keras_gsp  # noqa: F401, registers the layers
         from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 
-        if threads is not None:
-            tf.config.threading.set_intra_op_parallelism_threads(threads)
-            tf.config.threading.set_inter_op_parallelism_threads(threads)
         model = keras.models.load_model(encoder, compile=False)
         served = ServedEncoder(model, crop_fraction=crop_fraction)
         self.size = served.embedding_size
@@ -127,27 +120,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _embed(command):
-    start = time.perf_counter()
-    manifest, num_new = embed(command)
-    seconds = time.perf_counter() - start
-    print(f"{command.output}: {manifest['num_images']} images")
-    for status, count in manifest["statuses"].items():
-        print(f"{count:>9}  {status}")
-    if num_new:
-        print(f"{num_new / seconds:.0f} images/s, {num_new} of them new")
-    print(
-        "Next: training.embedding.collection.read_embeddings"
-        f"({str(command.output)!r}) yields them for an index"
-    )
-
-
-def embed(command: EmbedCommand) -> tuple[dict, int]:
-    """Embeds the missing shards; returns the manifest and the new images."""
     from training.runs.scoring import encoder_file
 
+    start = time.perf_counter()
     encoder, crop = encoder_file(command.run), _crop_fraction(command.run)
     rows, size = listed(command.images), command.shard_size
-    shards = [rows[start : start + size] for start in range(0, len(rows), size)]
+    shards = [rows[first : first + size] for first in range(0, len(rows), size)]
     plan = {
         "format": 2,
         "encoder": hashlib.sha256(encoder.read_bytes()).hexdigest(),
@@ -157,26 +135,36 @@ def embed(command: EmbedCommand) -> tuple[dict, int]:
         "shard_size": size,
         "batch_size": command.batch_size,
     }
-    items: list[dict[str, Any]] = [
+    items = [
         {"number": number, "rows": shards[number]}
         for number in begin(command.output, plan)
     ]
-    options: dict[str, Any] = {
+    options = {
         "encoder": str(encoder.resolve()),
         "crop_fraction": crop,
         "output": str(command.output.resolve()),
         "batch_size": command.batch_size,
     }
+    num_new = sum(len(item["rows"]) for item in items)
     written: Any = ()
     if items and command.engine == "ray":
         written = _by_ray(command, items, options)
     elif items:
         written = map(ShardWriter(**options), items)
-    num_new = sum(len(item["rows"]) for item in items)
-    with tqdm(total=num_new, unit="image") as bar:
+    with tqdm(total=num_new, unit="image", desc="embed") as bar:
         for done in written:
             bar.update(done["count"])
-    return finish(command.output, plan), num_new
+    manifest = finish(command.output, plan)
+    print(f"{command.output}: {manifest['num_images']} images")
+    for status, count in manifest["statuses"].items():
+        print(f"{count:>9}  {status}")
+    if num_new:
+        seconds = time.perf_counter() - start
+        print(f"{num_new / seconds:.0f} images/s, {num_new} of them new")
+    print(
+        "Next: training.embedding.collection.read_embeddings"
+        f"({str(command.output)!r}) yields them for an index"
+    )
 
 
 def _crop_fraction(run):
@@ -191,57 +179,40 @@ def _crop_fraction(run):
 
 def _by_ray(command, items, options):
     """Embeds shards in Ray's workers, in any order; Ray replaces dead ones."""
-    try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise ImportError(
-            "`engine` ray needs Ray: pip install 'keras-gsp[ray]'; the local "
-            f"engine works without it. Received: {error}."
-        ) from error
-    _start(ray, command)
+    import ray
+    import ray.data
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    own: dict[str, Any] = {"address": command.address}
+    if command.address is None:
+        own = {"num_cpus": 1 + command.workers, "include_dashboard": False}
+    # A worker has one processor.
+    threads = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+    variables = dict.fromkeys(threads, "1") | {"PYTHONPATH": os.getcwd()}
+    ray.init(
+        log_to_driver=False,
+        logging_level="error",
+        runtime_env={"env_vars": variables},
+        **own,
+    )
     try:
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         # An unreadable image is a status; a shard that fails ends the run.
         context.max_errored_blocks = 0
-        options = options | {"threads": max(1, int(command.cpus))}
         yield from (
             ray.data.from_items(items, override_num_blocks=len(items))
             .map(
                 ShardWriter,  # type: ignore[arg-type]
                 fn_constructor_kwargs=options,
                 compute=ray.data.ActorPoolStrategy(size=command.workers),
-                num_cpus=command.cpus,
+                num_cpus=1,
                 num_gpus=command.gpus or None,
             )
             .iter_rows()
         )
     finally:
         ray.shutdown()
-
-
-def _start(ray, command):
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    settings: dict[str, Any] = {"address": command.address}
-    if command.address is None:
-        settings = {
-            "num_cpus": 1 + int(np.ceil(command.workers * command.cpus)),
-            "include_dashboard": False,
-            "runtime_env": {"env_vars": {"PYTHONPATH": os.getcwd()}},
-        }
-    try:
-        # Ray would try to connect for five minutes.
-        address = (command.address or "").removeprefix("ray://")
-        host, _, port = address.rpartition(":")
-        if host and port.isdigit():
-            socket.create_connection((host, int(port)), timeout=10).close()
-        ray.init(log_to_driver=False, logging_level="error", **settings)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ConnectionError(
-            "`address` must be a Ray cluster that answers. To start one: "
-            f"ray start --head. Received: {command.address}: {error}."
-        ) from error
 
 
 if __name__ == "__main__":

@@ -15,13 +15,11 @@ import tyro
 
 from training.browsing.exports import DEFAULT_FOLDER, write_gallery_images
 from training.pictures.encoding import encoded_image
-from training.recipes.settings import Range, check_fields, positive, share
+from training.recipes.settings import Range, check_fields, positive
 from training.runs.command_line import run_command
 from training.runs.run_directory import RunDirectory
 
 between_zero_and_one = Range("in (0, 1)", lambda number: 0 < number < 1)
-HELD_OUT = 0.1
-"""Fraction of a gallery without queries that measures ScaNN."""
 SAMPLES = 32
 """Images on which an ONNX or LiteRT file is compared with Keras."""
 TIMED = 20
@@ -39,16 +37,14 @@ class Export:
     a file for other engines, with the gallery as plain arrays."""
     quantization: Literal["float16", "int8"] | None = None
     """onnx, litert: smaller weights; their MAP@R is measured and written."""
-    index: Literal["exact", "scann", "none"] = "exact"
-    """How the gallery is searched; none exports the encoder alone."""
+    index: Literal["exact", "none"] = "exact"
+    """With a gallery that is searched exactly, or the encoder alone."""
     output: Path | None = None
     """Folder to make; by default saved_models/NAME, of another format
     saved_models/NAME-FORMAT."""
-    split: Literal["test", "validation", "train"] = "test"
-    """Split of the run's data set that becomes the gallery; of test, the
-    gallery where the data set has one."""
     images_per_class: Annotated[int | None, positive] = None
-    """Maximum number of images of each class in the gallery."""
+    """Maximum number of images of each class in the gallery, which is that of
+    the run's data set, or its test images."""
     false_accept_rate: Annotated[float | None, between_zero_and_one] = None
     """With a gallery: store the distance threshold at which this share of the
     searches for an unknown class has a match, calibrated on the run's
@@ -62,11 +58,6 @@ class Export:
     truncate_to: Annotated[int | None, positive] = None
     """Leading coordinates of the embedding to keep, for runs with a
     matryoshka_size; the MAP@R of the whole and of the part is written."""
-    neighbors: Annotated[int, positive] = 10
-    """Neighbors that a search returns."""
-    minimum_recall: Annotated[float, share] = 0.95
-    """scann: fraction of the true neighbors to be found, measured on the data
-    set's queries, else on a tenth of the gallery; 0 accepts any."""
     license: str | None = None
     """License of the model, as hubs name it: apache-2.0, cc-by-4.0, ...; for
     the model card."""
@@ -91,11 +82,6 @@ class Export:
                     f"`{name}` {expectation}. Received: {name}={value}, "
                     f"format={self.format}, index={index}."
                 )
-        if not is_model and index == "scann":
-            raise ValueError(
-                "`index` must be exact or none with another format than "
-                f"saved_model. Received: index=scann, format={self.format}."
-            )
 
     @property
     def command(self) -> str:
@@ -146,8 +132,13 @@ def export_run(export: Export) -> None:
             f"Received: {export.target}, which exists. Choose another, or "
             "pass --overwrite to replace it."
         )
+    import tensorflow as tf
+
     import keras_gsp as gsp
-    from training.recipes.batches import expected_preprocessing
+    from training.recipes.batches import (
+        evaluation_batches,
+        expected_preprocessing,
+    )
     from training.recipes.data import load_splits
     from training.runs.scoring import load_encoder
 
@@ -169,28 +160,26 @@ def export_run(export: Export) -> None:
     if not (is_model and is_alone) or export.truncate_to is not None:
         splits = load_splits(recipe)
     if export.truncate_to is not None:
-        scored = getattr(splits, export.split)
-        metadata["truncation"] = _truncation(export, recipe, whole, scored)
-    index = gallery = None
+        metadata["truncation"] = _truncation(export, recipe, whole, splits.test)
+    index = None
     if not is_alone:
-        gallery, held_out = _gallery(export, splits)
+        gallery = splits.gallery or splits.test
+        if export.images_per_class is not None:
+            gallery = gallery.of_each_class(export.images_per_class)
         index = _index(export, recipe, encoder, splits, gallery)
     if not is_model:
-        scored = getattr(splits, export.split)
-        _write_portable(export, recipe, encoder, options, scored, index)
+        _write_portable(export, recipe, encoder, options, splits.test, index)
     elif index is None:
         gsp.retrieval.export_encoder(encoder, export.target, **options)
     else:
         if export.coverage is not None:
-            options["guarantee"] = gsp.retrieval.RetrievalGuarantee.calibrate(
-                *(encoder, index),
-                _named_batches(recipe, splits.validation),
-                export.coverage,
+            names = tf.constant(splits.validation.class_names)
+            batches = evaluation_batches(recipe, splits.validation).map(
+                lambda pixels, rows: (pixels, tf.gather(names, rows))
             )
-        if held_out is not None and export.index == "scann":
-            options["held_out"] = _named_batches(recipe, held_out)
-            options["minimum_recall"] = export.minimum_recall
-        options["neighbors"] = export.neighbors
+            options["guarantee"] = gsp.retrieval.RetrievalGuarantee.calibrate(
+                encoder, index, batches, export.coverage
+            )
         _write_model(export, encoder, options, gallery, index)
 
 
@@ -220,26 +209,9 @@ def _truncation(export, recipe, encoder, images):
     return {
         "embedding_size": whole.shape[1],
         "truncate_to": export.truncate_to,
-        "split": export.split,
         "map_at_r_of_whole": scores[0],
         "map_at_r_of_part": scores[1],
     }
-
-
-def _gallery(export, splits):
-    """Returns the gallery, and images to measure an approximate search with."""
-    gallery, held_out = getattr(splits, export.split), None
-    if export.split == "test" and splits.gallery is not None:
-        gallery, held_out = splits.gallery, splits.query
-    if export.images_per_class is not None:
-        gallery = gallery.of_each_class(export.images_per_class)
-    if export.index == "scann" and held_out is None:
-        # The same images every time.
-        order = np.random.default_rng(0).permutation(len(gallery))
-        count = max(1, round(HELD_OUT * len(gallery)))
-        held_out = gallery.subset(np.sort(order[:count]))
-        gallery = gallery.subset(np.sort(order[count:]))
-    return gallery, held_out
 
 
 def _index(export, recipe, encoder, splits, gallery):
@@ -249,16 +221,12 @@ def _index(export, recipe, encoder, splits, gallery):
     from training.datasets.layout import images_root
     from training.runs.scoring import embed
 
-    names = [f"{export.split}/{i}" for i in range(len(gallery))]
+    names = [f"test/{i}" for i in range(len(gallery))]
     if gallery.paths:
         # Nobody who gets the export learns where the images are kept.
         names = names_below(gallery.paths, images_root(recipe.data_dir or "."))
-    kinds: dict[str, Any] = {
-        "exact": gsp.retrieval.ExactIndex,
-        "scann": gsp.retrieval.ScannIndex,
-    }
     rows = embed(encoder, recipe, gallery)
-    index = kinds[export.index](rows, gallery.names, np.array(names))
+    index = gsp.retrieval.ExactIndex(rows, gallery.names, np.array(names))
     if export.false_accept_rate is not None:
         # Validation classes: no weight was trained on them.
         index.match = gsp.retrieval.MatchThreshold.calibrated(
@@ -273,31 +241,27 @@ def _index(export, recipe, encoder, splits, gallery):
 
 def _write_model(export, encoder, options, gallery, index):
     import keras_gsp as gsp
+    from keras_gsp.retrieval.serving.canaries import MOST
     from keras_gsp.storage.checksums import write_checksums
     from keras_gsp.storage.whole import whole_folder
 
+    # A dozen images that the export embeds again; the pixels of a data set in
+    # memory may be crops already.
+    some = slice(None, None, -(-len(gallery) // MOST))
+    files = None
+    if gallery.paths is not None:
+        files = list(gallery.paths)[some]
+    elif options["crop_fraction"] == 1:
+        files = [encoded_image(one, "PNG") for one in gallery.images[some]]
+    if files is not None:
+        ids = index.ids()[some].tolist()
+        options["canaries"] = dict(zip(ids, files, strict=True))
     options["overwrite"] = True
-    options["canaries"] = _canaries(gallery, index, options["crop_fraction"])
     with whole_folder(export.target, overwrite=export.overwrite) as folder:
         gsp.retrieval.export_retriever(encoder, index, folder, **options)
         if gallery.images is not None:
             write_gallery_images(folder, gallery.images, index.ids())
             write_checksums(folder)
-
-
-def _canaries(gallery, index, crop_fraction):
-    """A dozen gallery images by id, None for pixels that are crops already."""
-    from keras_gsp.retrieval.serving.canaries import MOST
-
-    some = slice(None, None, -(-len(gallery) // MOST))
-    files = gallery.paths
-    if files is None:
-        if crop_fraction != 1:
-            return None
-        files = [encoded_image(one, "PNG") for one in gallery.images[some]]
-    else:
-        files = list(files)[some]
-    return dict(zip(index.ids()[some].tolist(), files, strict=True))
 
 
 def _write_portable(export, recipe, encoder, options, images, index):
@@ -346,16 +310,6 @@ def _milliseconds(embed, images):
         embed(image[None])
         times.append(1e3 * (time.perf_counter() - start))
     return float(np.median(times[1:]))
-
-
-def _named_batches(recipe, images):
-    import tensorflow as tf
-
-    from training.recipes.batches import evaluation_batches
-
-    names = tf.constant(images.class_names)
-    batches = evaluation_batches(recipe, images)
-    return batches.map(lambda pixels, rows: (pixels, tf.gather(names, rows)))
 
 
 if __name__ == "__main__":

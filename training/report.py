@@ -8,7 +8,6 @@ learning curves, a map of the embeddings, classes and settings.
 import datetime
 import json
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +18,6 @@ from tqdm import tqdm
 
 from training.browsing.page_parts import rendered_page
 from training.pictures.encoding import data_address
-from training.recipes.settings import at_least_two
 from training.reports.run_reading import read_runs, settings_tables
 from training.runs.command_line import run_command
 from training.runs.run_directory import write_text
@@ -32,6 +30,8 @@ MAP_POINTS = 2_000
 """About how many images are on the map."""
 THUMBNAIL_SIDE = 48
 """Side of the images on the map, pixels."""
+MAX_CLASSES = 200
+"""Classes in the table of classes."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,7 @@ class ReportCommand:
     """HTML file; by default report.html in the run's folder, of several
     runs beside the first one's."""
     map: Literal["pca", "tsne"] = "pca"
-    """How embeddings are laid out; with tsne, PCA is the second choice."""
-    images: Annotated[int, at_least_two] = 10_000
-    """About how many images are searched; of more, whole classes chosen at
-    random."""
+    """How embeddings are laid out."""
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -71,24 +68,17 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _report(command):
-    with tqdm(desc="report", bar_format="{desc}: {elapsed}") as bar:
-        notes = write_report(
-            command, lambda step: bar.set_description(f"report: {step}")
-        )
-    for note in notes:
+    for note in write_report(command):
         print(f"note: {note}")
     word = shlex.quote(command.target.absolute().as_uri())
     print(f"{command.target}: written\nNext: python -m webbrowser {word}")
 
 
-def write_report(
-    command: ReportCommand, say: Callable[[str], None] = lambda message: None
-) -> list[str]:
+def write_report(command: ReportCommand) -> list[str]:
     """Reads runs and writes their page.
 
-    `say` gets a message before each long step. Returns sentences on what is
-    missing. Raises `FileExistsError` if the target is no report, `ValueError`
-    if none of the folders is a run.
+    Returns sentences on what is missing. Raises `FileExistsError` if the
+    target is no report, `ValueError` if none of the folders is a run.
     """
     _check_target(command.target)
     runs, notes = read_runs(command.runs)
@@ -97,42 +87,37 @@ def write_report(
             "A report needs at least one run directory. Received: "
             + " ".join(notes)
         )
-    from training.reports.score_table import (
-        MEASURES,
-        comparison_rows,
-        methods_of,
-        score_rows,
-    )
+    from training.reports import failures, score_table
     from training.reports.verdict import compared, headline, verdict
 
-    methods = methods_of(runs)
-    searched = _searches(runs, command, say)
-    rows = comparison_rows(methods, searched, notes)
+    methods = score_table.methods_of(runs)
+    searched = _searches(runs)
+    rows = score_table.comparison_rows(methods, searched, notes)
     shown = _shown(methods, headline(rows), searched)
     data: dict[str, Any] = {
         "runs": list(shown),
         "methods": [method.name for method in methods],
         "curves": _curves(methods),
     }
-    page: dict[str, Any] = {
+    if shown:
+        data |= _pictured(shown, command.map, notes)
+    page = {
         "verdict": verdict(methods, rows),
         "compared": compared(methods, searched),
         "made": datetime.datetime.now().isoformat(" ", "minutes"),
         "runs": runs,
         "methods": methods,
         "settings": settings_tables([method.recipe for method in methods]),
-        "data_sets": _data_sets(searched),
-        "measures": MEASURES,
+        "measures": score_table.MEASURES,
         "rows": rows,
-        "scores": score_rows(methods, searched),
+        "scores": score_table.score_rows(methods, searched),
         "shown": list(shown),
+        "classes": failures.class_rows([*shown.values()])[:MAX_CLASSES]
+        if shown
+        else [],
+        "notes": notes
+        + [f"{run.name}: {note}" for run in runs for note in run.notes],
     }
-    if shown:
-        say("neighbors and maps")
-        page |= _details(shown, command, data, notes)
-    page["notes"] = notes + [
-        f"{run.name}: {note}" for run in runs for note in run.notes
-    ]
     command.target.parent.mkdir(parents=True, exist_ok=True)
     write_text(command.target, _rendered(page, data))
     return page["notes"]
@@ -153,7 +138,7 @@ def _check_target(path):
             )
 
 
-def _searches(runs, command, say):
+def _searches(runs):
     """Searches the images of every run that can; reads each data set once."""
     import tensorflow as tf
 
@@ -162,38 +147,28 @@ def _searches(runs, command, say):
 
     read: dict[Any, Any] = {}
     searched = {}
-    for run in runs:
-        if run.recipe is None or not run.has_encoder:
+    for run in tqdm(runs, desc="Embedding the images of runs"):
+        if run.recipe is None:
             continue
-        say(f"embedding the images of {run.name}")
         key = run.recipe.data
         try:
-            if key not in read:
-                read[key] = scored_images(run.recipe, command.images)
             encoder = load_encoder(run.directory)
+            if key not in read:
+                read[key] = scored_images(run.recipe)
             searched[run.name] = search_all(encoder, read[key])
         except (ValueError, OSError, ImportError, tf.errors.OpError) as error:
             words = " ".join(str(error).split())
             run.notes.append(f"No image could be embedded: {words[:400]}")
             continue
         run.notes += read[key].notes
-        _check_scores(run, searched[run.name])
+        written = (run.scores or {}).get("map_at_r")
+        found = float(np.nanmean(searched[run.name].by_query["map_at_r"]))
+        if written is not None and abs(found - written) > 1e-3:
+            run.notes.append(
+                f"scores.json has a MAP@R of {written:.4f}, the encoder now "
+                f"reaches {found:.4f}: the images or the encoder have changed."
+            )
     return searched
-
-
-def _check_scores(run, searched):
-    """Notes a score that differs from the one in `scores.json`."""
-    from training.reports.score_table import written_score
-
-    written = written_score(run, "map_at_r")
-    if written is None or searched.images.is_sample:
-        return
-    found = float(np.nanmean(searched.by_query["map_at_r"]))
-    if abs(found - written) > 1e-3:
-        run.notes.append(
-            f"scores.json has a MAP@R of {written:.4f}, the encoder now "
-            f"reaches {found:.4f}: the images or the encoder have changed."
-        )
 
 
 def _shown(methods, row, searched):
@@ -203,57 +178,52 @@ def _shown(methods, row, searched):
     return {name: found[name][0] for name in names if found.get(name)}
 
 
-def _details(shown, command, data, notes):
-    """Adds to `data` what needs images; returns the page's tables."""
-    from training.reports.failures import (
-        class_rows,
-        query_lists,
-        shown_search,
-    )
-    from training.reports.searched import whole_classes
+def _pictured(shown, method, notes):
+    """Returns what the page draws: queries, a map, and their images."""
+    from training.reports.failures import chosen_queries, shown_search
 
-    images = next(iter(shown.values())).images
-    data["lists"] = query_lists(shown)
-    parts = [part for one in data["lists"] for part in one["parts"]]
-    queries = sorted({query for _, some in parts for query in some})
-    data["searches"] = []
+    searches = list(shown.values())
+    images = searches[0].images
+    lists = chosen_queries(searches)
+    queries = sorted({query for some in lists.values() for query in some})
+    answers = []
     for name, one in shown.items():
         own: list[str] = []
-        data["searches"].append(shown_search(one, queries, own))
+        answers.append(shown_search(one, queries, own))
         notes += [f"{name}: {note}" for note in own]
-    points = whole_classes(images.labels, MAP_POINTS)[:MAP_POINTS]
-    if len(points) < len(images):
+    points = _whole_classes(images.labels)
+    if len(points) < len(images.labels):
         notes.append(
-            f"The map shows {len(points)} of {len(images)} images, whole "
-            "classes chosen at random."
+            f"The map shows {len(points)} of {len(images.labels)} images, "
+            "whole classes chosen at random."
         )
-    data["points"] = points.tolist()
-    data["maps"] = [
-        {
-            "method": method,
-            "layouts": [
-                embedding_map(one.embeddings[points], method)
-                for one in shown.values()
-            ],
-        }
-        for method in dict.fromkeys((command.map, "pca"))
-    ]
-    data["thumbnails"] = _addresses(images, data["points"], THUMBNAIL_SIDE)
     pictured = set(queries)
-    for search in data["searches"]:
+    for search in answers:
         for answer in search["queries"].values():
             pictured.update(answer["neighbors"])
-    data["pictures"] = _addresses(images, sorted(pictured), PICTURE_SIDE)
-    data["classes"] = list(images.images.class_names)
     names = images.names
-    data["images"] = {
-        image: [int(images.labels[image]), names[image]]
-        for image in sorted(pictured.union(data["points"]))
-    }
     return {
-        "classes": class_rows(list(shown.values())),
-        "lists": data["lists"],
+        "lists": lists,
+        "searches": answers,
+        "points": points,
+        "maps": [embedding_map(s.embeddings[points], method) for s in searches],
+        "thumbnails": _addresses(images, points, THUMBNAIL_SIDE),
+        "pictures": _addresses(images, sorted(pictured), PICTURE_SIDE),
+        "classes": list(images.images.class_names),
+        "images": {
+            image: [int(images.labels[image]), names[image]]
+            for image in sorted(pictured.union(points))
+        },
     }
+
+
+def _whole_classes(labels):
+    """Positions of all images of random classes, the same every time."""
+    sizes = np.bincount(labels)
+    order = np.random.default_rng(0).permutation(len(sizes))
+    count = max(1, int(np.sum(np.cumsum(sizes[order]) <= MAP_POINTS)))
+    chosen = np.flatnonzero(np.isin(labels, order[:count]))
+    return chosen[:MAP_POINTS].tolist()
 
 
 def embedding_map(embeddings: np.ndarray, method: str) -> dict[str, Any]:
@@ -266,8 +236,8 @@ def embedding_map(embeddings: np.ndarray, method: str) -> dict[str, Any]:
 
         size = min(2, *embeddings.shape)
         pca = PCA(size, svd_solver="full").fit(embeddings)
-        places = np.zeros((len(embeddings), 2))
-        places[:, :size] = pca.transform(embeddings)
+        positions = np.zeros((len(embeddings), 2))
+        positions[:, :size] = pca.transform(embeddings)
         share = np.nan_to_num(pca.explained_variance_ratio_).sum()
         words = f"PCA, {share:.0%} of the variance"
     else:
@@ -277,14 +247,13 @@ def embedding_map(embeddings: np.ndarray, method: str) -> dict[str, Any]:
         perplexity = min(30.0, max(1.0, (len(embeddings) - 1) / 3))
         # For few points, threads cost more than they save.
         with threadpool_limits(1 if len(embeddings) < 1_000 else None):
-            places = TSNE(
+            positions = TSNE(
                 perplexity=perplexity, init="pca", random_state=0
             ).fit_transform(embeddings)
         words = f"t-SNE, perplexity {perplexity:.0f}"
-    places = places - (places.max(axis=0) + places.min(axis=0)) / 2
-    places = np.round(places / max(np.abs(places).max(), 1e-12), 4)
-    x, y = places.T.tolist()
-    return {"words": words, "x": x, "y": y}
+    positions -= (positions.max(axis=0) + positions.min(axis=0)) / 2
+    x, y = np.round(positions / max(np.abs(positions).max(), 1e-12), 4).T
+    return {"words": words, "x": x.tolist(), "y": y.tolist()}
 
 
 def _curves(methods):
@@ -298,25 +267,6 @@ def _curves(methods):
                 curve["steps"] = values.pop("step")
                 curves.append(curve | {"values": values})
     return curves
-
-
-def _data_sets(searched):
-    """Returns one row for each side of each data set."""
-    rows = {}
-    for one in searched.values():
-        splits = one.images.splits
-        for side, part in splits.sides().items():
-            sizes = part.class_sizes
-            rows[splits.name, side, len(part)] = {
-                "name": splits.name,
-                "side": side,
-                "images": len(part),
-                "classes": part.num_classes,
-                "least": int(sizes.min()),
-                "median": float(np.median(sizes)),
-                "most": int(sizes.max()),
-            }
-    return list(rows.values())
 
 
 def _addresses(images, chosen, side):

@@ -24,8 +24,6 @@ class SearchCommand:
     """Exported retriever, or the run directory it was exported from."""
     images: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """JPEG, PNG, BMP or WebP files."""
-    ann: bool = False
-    """Search with ScaNN, in an export that has it."""
     data_dir: str | None = None
     """Folder, list or archive with the gallery's images, to show them; by
     default that of the run in `runs`."""
@@ -58,24 +56,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(command):
     folder = exported_folder(command.model)
-    _check(command, folder)
-    if not _search(command, folder):
-        raise ValueError("none of the images could be read")
-    print(f"Next: python -m training.browse {shlex.quote(str(folder))} --open")
-
-
-def _check(command, folder):
     for path in command.images:
         if not path.is_file():
             raise FileNotFoundError(
                 f"`images` must be files. Received: {path}, which is none."
             )
     metadata = export_metadata(folder)
-    if command.ann and "search_ann" not in metadata["signatures"]:
-        raise ValueError(
-            "`ann` must be left out: the export has no ScaNN index. "
-            f"Received: {folder}."
-        )
     needs_explain = command.explain is not None or command.weights
     if needs_explain and "explain" not in metadata["signatures"]:
         raise ValueError(
@@ -83,21 +69,24 @@ def _check(command, folder):
             f"similarity has no parts by prototype. Received: {folder}. "
             f"{metadata.get('no_explain', '')}".strip()
         )
+    _search(command, folder)
+    print(f"Next: python -m training.browse {shlex.quote(str(folder))} --open")
 
 
-def _search(command, folder) -> bool:
-    """Prints neighbors and draws; returns whether any image was readable."""
+def _search(command, folder):
+    """Prints neighbors and draws."""
     from training.browsing.export_search import ExportSearch
 
     contents = [path.read_bytes() for path in command.images]
     search = ExportSearch(folder, command.data_dir)
-    signature = "search_ann" if command.ann else "search_exact"
-    answer = search.call(signature, image_bytes=contents)
+    answer = search.call("search_exact", image_bytes=contents)
     top = command.top or answer["ids"].shape[1]
     for row, path in enumerate(command.images):
         _print_neighbors(path, answer, row, top)
     is_read = answer["status"] == b"ok"
-    if command.picture is not None and is_read.any():
+    if not is_read.any():
+        raise ValueError("none of the images could be read")
+    if command.picture is not None:
         from training.browsing.search_pictures import draw_search_results
 
         draw_search_results(
@@ -111,7 +100,6 @@ def _search(command, folder) -> bool:
 
         draw_explanation(command.explain, search, contents[0], answer)
         print(f"{command.explain}: written")
-    return bool(is_read.any())
 
 
 def _print_neighbors(path, answer, row, top):

@@ -9,17 +9,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from keras_gsp.data import ImageSet
 from keras_gsp.storage.checksums import write_checksums
 from tests.training.datasets import layouts
 from training import export, search
 from training.browsing import export_search
-from training.export import Export, _gallery
+from training.export import Export
 from training.runs.run_directory import RunDirectory, write_json
 
 
@@ -31,21 +28,18 @@ def loaded(tiny, monkeypatch):
     return found
 
 
-def test_an_export_names_its_run_recipe_and_scores(tiny):
+def test_an_export_names_its_run_and_nothing_private(tiny):
     facts = tiny.search.metadata
     assert facts["run"] == "gsp-0"
     assert facts["recipe"]["dataset"] == "folder"
     assert facts["scores"] == {"map_at_r": 0.5}
     assert facts["crop_fraction"] == pytest.approx(227 / 256, abs=0.02)
     assert facts["gallery_size"] == 24
-
-
-def test_an_export_names_images_below_their_folder_and_nothing_private(tiny):
-    model, ids = tiny.search.folder, tiny.search.ids
-    assert all((tiny.images / one).is_file() for one in ids)
+    # Images are named below their folder.
+    assert all((tiny.images / one).is_file() for one in tiny.search.ids)
     private = {str(Path.home()) + "/", str(Path.cwd()), str(tiny.folder)}
     private |= {f"pytest-of-{getpass.getuser()}", socket.gethostname() + "/"}
-    for file in filter(Path.is_file, model.rglob("*")):
+    for file in filter(Path.is_file, tiny.search.folder.rglob("*")):
         content = file.read_bytes()
         for word in private:
             assert word.encode() not in content, (word, file)
@@ -120,18 +114,6 @@ def test_an_encoder_can_be_exported_alone(tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_scann_export_searches_and_has_its_recall(tiny, tmp_path, capsys):
-    pytest.importorskip("scann")
-    target = tmp_path / "scann"
-    export.main([str(tiny.run()), "--index", "scann", "--output", str(target)])
-    facts = json.loads((target / "metadata.json").read_text())
-    assert facts["search_recall"]["recall"] == 1.0
-    assert facts["gallery_size"] < tiny.search.metadata["gallery_size"]
-    search.main([str(target), str(tiny.images / tiny.search.ids[0]), "--ann"])
-    assert len(capsys.readouterr().out.splitlines()) > 3
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("format", ["onnx", "litert"])
 def test_an_export_for_other_engines_has_the_score_of_its_file(
     tiny, tmp_path, format
@@ -162,7 +144,6 @@ def test_bad_searches_are_refused(loaded):
     for arguments, message in (
         (["nowhere", __file__], "python -m training.export nowhere"),
         ([model, "nowhere.jpg"], "nowhere.jpg"),
-        ([model, __file__, "--ann"], "no ScaNN index"),
         ([model, __file__], "none of the images"),
     ):
         with pytest.raises(SystemExit, match=message):
@@ -180,19 +161,10 @@ def test_an_export_without_contributions_is_refused(tiny, tmp_path):
         search.main([str(model), __file__, "--explain", "picture.png"])
 
 
-def test_formats_have_folders_and_scann_holds_images_out():
-    pixels = np.zeros((10, 4, 4, 3), "uint8")
-    images = ImageSet(np.arange(10) % 2, ("a", "b"), images=pixels)
-    splits = SimpleNamespace(test=images, gallery=None)
-    settings = Export(run=Path("it's; x"), index="scann")
-    kept, held_out = _gallery(settings, splits)
-    assert (len(kept), len(held_out)) == (9, 1)
-    words = shlex.split(settings.command)
-    assert words[3:] == ["runs/it's; x", "--index", "scann"]
+def test_formats_have_folders_and_commands_are_quoted():
+    words = shlex.split(Export(run=Path("it's; x"), index="none").command)
+    assert words[3:] == ["runs/it's; x", "--index", "none"]
     targets = {"saved_model": "mine", "onnx": "mine-onnx"}
     for format, name in targets.items():
         export_ = Export(run=Path("runs/mine"), format=format)
         assert export_.target.as_posix() == f"saved_models/{name}"
-    own = SimpleNamespace(test="test", gallery="gallery", query="query")
-    found = _gallery(Export(run=Path("x")), own)
-    assert found == ("gallery", "query")

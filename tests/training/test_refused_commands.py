@@ -54,10 +54,9 @@ MISREAD = [
     ("train glyphs --seed x", "--seed"),
     ("evaluate", "required"),
     ("train", "cub-gsp-zsr"),
-    ("export empty --neighbors -1", "`neighbors` must be positive"),
+    ("doctor --data-dir images --train-classes -3", "must be positive"),
     ("export empty --images-per-class 0", "`images_per_class` must be"),
     ("export empty --false-accept-rate 2", "must be in (0, 1)"),
-    ("export empty --minimum-recall 3", "must be in [0, 1]"),
     ("export empty --index none --false-accept-rate 0.1", "needs a gallery"),
     ("export empty --coverage 1", "must be in (0, 1)"),
     ("export empty --format onnx --coverage 0.9", "needs format=saved_model"),
@@ -65,13 +64,10 @@ MISREAD = [
     ("search empty words.txt --top 0", "`top` must be positive"),
     ("research.study emoji --seeds -1", "`seeds` must be positive"),
     ("browse empty --port -3", "`port` must be in"),
-    ("doctor --data-dir images --min-side -3", "`min_side` must be positive"),
     ("embed empty --images images --output o --batch-size -2", "batch_size"),
     ("embed empty --images images --output o --shard-size 0", "shard_size=0"),
     ("demo --seeds 0", "`seeds` must be"),
     ("doctor --data-dir images --review p", "`review` needs an encoder"),
-    ("doctor --data-dir images --embeddings e", "`embeddings` needs a page"),
-    ("doctor --data-dir images --dataset cub --review p", "None except for"),
 ]
 
 

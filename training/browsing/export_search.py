@@ -1,46 +1,41 @@
 """Load an exported retriever: its signatures, its gallery, its own search."""
 
-from dataclasses import dataclass
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from training.browsing.exports import (
-    as_text,
-    export_metadata,
-    gallery_bytes,
-    gallery_root,
-    load_export,
-)
-
-
-@dataclass(frozen=True)
-class Neighbor:
-    """A gallery image that a search returned, at a Euclidean distance."""
-
-    position: int
-    label: str
-    name: str
-    distance: float
+from training.browsing.exports import as_text, export_metadata, gallery_bytes
 
 
 class ExportSearch:
     """Calls the signatures of an export with a gallery.
 
-    The signatures return a fixed number of neighbors. `search` finds any
-    number in an `ExactIndex` of the gallery, or within one class. Images of
-    the gallery are read from `data_dir`, by default that of the run.
+    The signatures return a fixed number of neighbors, `search` any number.
+    Images of the gallery are read from `data_dir`, by default that of the run
+    in `runs`, if it is still there. Raises `ValueError` for a file of the
+    export that is missing or was changed.
     """
 
     def __init__(self, folder: Path, data_dir: str | None = None) -> None:
+        import tensorflow as tf
+
         import keras_gsp as gsp
+        from keras_gsp.storage.checksums import verify_checksums
+        from training.datasets.layout import images_root
 
         self.folder = Path(folder)
         self.metadata = export_metadata(self.folder)
-        self._root = gallery_root(self.metadata, data_dir)
+        verify_checksums(self.folder)
+        run = Path("runs", Path(self.metadata.get("run", "")).name)
+        settings = run / "settings.json"
+        if data_dir is None and settings.is_file():
+            recipe = json.loads(settings.read_text())["recipe"]
+            data_dir = recipe.get("data_dir")
+        self._root = images_root(data_dir or ".")
         # The signatures live only as long as the model.
-        self._model = load_export(self.folder)
+        self._model = tf.saved_model.load(str(self.folder))
         gallery = self._model.gallery_variables
         self.labels = np.array([as_text(x) for x in gallery["labels"].numpy()])
         self.ids = [as_text(one) for one in gallery["ids"].numpy()]
@@ -50,28 +45,10 @@ class ExportSearch:
             rows + gallery["origin"].numpy(), self.labels
         )
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
     @property
     def crop_fraction(self) -> float | None:
         """Side of the embedded square as a fraction of the shorter side."""
         return self.metadata["crop_fraction"]
-
-    @property
-    def threshold(self) -> float | None:
-        """Distance up to which a neighbor is a match, where calibrated."""
-        return (self.metadata.get("match_threshold") or {}).get("distance")
-
-    @property
-    def guarantee(self) -> dict[str, Any] | None:
-        """The arguments of `RetrievalGuarantee`, where calibrated."""
-        return self.metadata.get("guarantee")
-
-    @property
-    def can_explain(self) -> bool:
-        """Whether the export splits similarities by prototype."""
-        return "explain" in self.metadata["signatures"]
 
     @property
     def transport_ratio(self) -> float | None:
@@ -95,31 +72,31 @@ class ExportSearch:
         return gallery_bytes(self.folder, id_, self._root)
 
     def search(
-        self,
-        contents: bytes,
-        k: int,
-        label: str | None = None,
-        without: int | None = None,
-    ) -> list[Neighbor]:
+        self, contents: bytes, k: int, without: int | None = None
+    ) -> list[dict[str, Any]]:
         """Finds the `k` gallery images nearest to an encoded image.
 
-        `label` is the only class to search, `without` the position of an image
-        to leave out. Raises `ValueError` for an image that cannot be read.
+        Dicts of `position`, `label`, `name` and `distance`, Euclidean.
+        `without` is a position to leave out. Raises `ValueError` for an image
+        that cannot be read.
         """
         answer = self.call("embed", image_bytes=[contents])
         _check_read(answer["status"])
-        found = self._index.search(
-            answer["embedding"],
-            k,
-            exclude_ids=None if without is None else [without],
-            where=None if label is None else {"label": label},
-        )
+        left_out = None if without is None else [without]
+        found = self._index.search(answer["embedding"], k, exclude_ids=left_out)
         count = int(found.counts[0])
-        places = found.ids[0, :count].tolist()
-        distances = found.distances[0, :count].tolist()
         return [
-            Neighbor(place, str(self.labels[place]), self.ids[place], distance)
-            for place, distance in zip(places, distances, strict=True)
+            {
+                "position": position,
+                "label": str(self.labels[position]),
+                "name": self.ids[position],
+                "distance": distance,
+            }
+            for position, distance in zip(
+                found.ids[0, :count].tolist(),
+                found.distances[0, :count].tolist(),
+                strict=True,
+            )
         ]
 
     def explain(
@@ -129,7 +106,7 @@ class ExportSearch:
 
         Returns the arrays of `gsp.retrieval.Explanation`.
         """
-        if not self.can_explain:
+        if "explain" not in self.metadata["signatures"]:
             raise ValueError(
                 self.metadata.get("no_explain", "This export cannot explain.")
             )

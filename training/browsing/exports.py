@@ -1,4 +1,4 @@
-"""The files of an export: its metadata, its SavedModel, its gallery images."""
+"""The files of an export: its metadata and its gallery images."""
 
 import functools
 import json
@@ -32,13 +32,7 @@ def exported_folder(path: Path) -> Path:
 
 def export_metadata(folder: Path) -> dict[str, Any]:
     """Reads `metadata.json` of an export that has a gallery."""
-    file = Path(folder) / "metadata.json"
-    if not file.is_file():
-        raise FileNotFoundError(
-            f"`model` must be an export. Received: {folder}, which has no "
-            f"{file.name}. Export a run with `python -m training.export RUN`."
-        )
-    metadata = json.loads(file.read_text())
+    metadata = json.loads((folder / "metadata.json").read_text())
     if "search_exact" not in metadata.get("signatures", []):
         raise ValueError(
             "`model` must be exported with an index. "
@@ -50,25 +44,6 @@ def export_metadata(folder: Path) -> dict[str, Any]:
 def as_text(value: Any) -> str:
     """Returns a label or an id of an export, bytes or a number, as text."""
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def load_export(folder: Path) -> Any:
-    """Loads an unchanged export as a SavedModel, and ScaNN where needed.
-
-    The signatures live only as long as the model. Raises `ValueError` for a
-    file that is missing or was changed.
-    """
-    from keras_gsp.storage.checksums import verify_checksums
-
-    verify_checksums(folder)
-    if "search_ann" in export_metadata(folder)["signatures"]:
-        from keras_gsp.retrieval.index.scann_index import import_scann
-
-        # ScaNN's operations must be known before the graph that uses them.
-        import_scann()
-    import tensorflow as tf
-
-    return tf.saved_model.load(str(folder))
 
 
 def write_gallery_images(
@@ -112,19 +87,6 @@ def read_gallery_images(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
     cells = sheet.reshape(rows, height, columns, width, 3)
     cells = cells.transpose(0, 2, 1, 3, 4).reshape(-1, height, width, 3)
     return cells[: len(ids)], ids
-
-
-def gallery_root(metadata: dict[str, Any], data_dir: str | None) -> Path:
-    """The folder that the ids of a gallery name images in.
-
-    `data_dir` is by default that of the run in `runs`, if it is still there.
-    """
-    from training.datasets.layout import images_root
-
-    run = Path("runs", Path(metadata.get("run", "")).name, "settings.json")
-    if data_dir is None and run.is_file():
-        data_dir = json.loads(run.read_text())["recipe"].get("data_dir")
-    return images_root(data_dir or ".")
 
 
 def gallery_bytes(folder: Path, id_: str, root: Path) -> bytes | None:

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-CONTRIBUTIONS = 6
-"""Prototypes named in an explanation."""
 SHARED = Path(__file__).parent / "templates"
 
 
@@ -41,11 +39,6 @@ def breakable(text: Any) -> Any:
     from markupsafe import Markup
 
     return Markup("<wbr>").join(re.split(r"(?<=[-_,=/])(?=\S)", str(text)))
-
-
-def strongest(contributions: np.ndarray) -> list[int]:
-    """Returns the prototypes that contribute most, of either sign."""
-    return np.argsort(-np.abs(contributions))[:CONTRIBUTIONS].tolist()
 
 
 def encoded_map(weights: np.ndarray, largest: float) -> str:

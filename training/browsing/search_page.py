@@ -1,6 +1,5 @@
 """Serve a web page that searches an export with images."""
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from training.browsing.export_search import ExportSearch
-from training.browsing.page_parts import (
-    SHARED,
-    encoded_map,
-    rendered_page,
-    strongest,
-)
+from training.browsing.page_parts import SHARED, encoded_map, rendered_page
 from training.pictures.encoding import decoded_image, encoded_image
 from training.pictures.pooling_weights import full_weight
 
@@ -29,6 +23,8 @@ MAX_NEIGHBORS = 100
 """Neighbors in one answer."""
 MAX_EXPLAINED = 24
 """Neighbors in one explanation."""
+CONTRIBUTIONS = 6
+"""Prototypes named in an explanation, those that contribute most."""
 SIDE = 224
 """Side of the images on the page, pixels."""
 EXAMPLES = 12
@@ -71,22 +67,21 @@ class _Page:
     """Request handlers; the export runs in a thread."""
 
     def __init__(self, search):
-        self.export = search
-        count = min(EXAMPLES, len(search))
-        examples = np.linspace(0, len(search) - 1, count, dtype=int)
+        self.export, size = search, len(search.ids)
+        facts = search.metadata
+        can_explain = "explain" in facts["signatures"]
+        examples = np.linspace(0, size - 1, min(EXAMPLES, size), dtype=int)
         self.html = rendered_page(
             SHARED / "search.html",
-            name=search.metadata.get("run") or search.folder.name,
-            size=len(search),
-            classes=sorted(set(search.labels.tolist())),
-            examples=examples.tolist(),
-            labels=search.labels,
-            most=min(len(search), MAX_NEIGHBORS),
-            threshold=search.threshold,
-            guarantee=search.guarantee,
-            can_explain=search.can_explain,
-            no_explain=search.metadata.get("no_explain", ""),
-            most_explained=MAX_EXPLAINED,
+            name=facts.get("run") or search.folder.name,
+            size=size,
+            num_classes=len(set(search.labels)),
+            examples=[(i, search.labels[i]) for i in examples.tolist()],
+            most=min(size, MAX_NEIGHBORS),
+            threshold=(facts.get("match_threshold") or {}).get("distance"),
+            guarantee=facts.get("guarantee"),
+            most_explained=MAX_EXPLAINED if can_explain else 0,
+            no_explain=facts.get("no_explain", ""),
             crop_fraction=search.crop_fraction,
         )
 
@@ -96,80 +91,64 @@ class _Page:
 
     async def image(self, request: Request) -> Response:
         """Answers with the part of a gallery image that is embedded."""
-        position = self._position(request.path_params["position"])
-        contents = await self._gallery_image(position)
-        shown = await run_in_threadpool(self._shown, contents)
-        headers = HEADERS | {"Cache-Control": "max-age=3600"}
-        return Response(shown, media_type="image/webp", headers=headers)
+        contents = await self._gallery_image(request.path_params["position"])
+
+        def shown():
+            pixels = decoded_image(contents, self.export.crop_fraction)
+            return encoded_image(pixels, side=SIDE)
+
+        return Response(
+            await run_in_threadpool(shown),
+            media_type="image/webp",
+            headers=HEADERS | {"Cache-Control": "max-age=3600"},
+        )
 
     async def search(self, request: Request) -> Response:
         """Answers with the neighbors of an image."""
-        _check_origin(request)
-        options = request.query_params
-        k = _whole_number(options.get("k", "12"), "k")
+        k = _whole_number(request.query_params.get("k", "12"), "k")
         if not 1 <= k <= MAX_NEIGHBORS:
             raise ValueError(
                 f"`k` must be in [1, {MAX_NEIGHBORS}]. Received: k={k}."
             )
-        label = options.get("label") or None
-        if label is not None and label not in self.export.labels:
-            raise ValueError(
-                "`label` must be a class of the gallery. "
-                f"Received: label={label[:80]!r}."
-            )
         contents, own = await self._query(request)
-        found = await run_in_threadpool(
-            self.export.search, contents, k, label, own
-        )
-        neighbors = [asdict(neighbor) for neighbor in found]
-        return JSONResponse({"neighbors": neighbors}, headers=HEADERS)
+        found = await run_in_threadpool(self.export.search, contents, k, own)
+        return JSONResponse({"neighbors": found}, headers=HEADERS)
 
     async def explain(self, request: Request) -> Response:
         """Answers with pooling weights and each prototype's contribution."""
-        _check_origin(request)
         names = request.query_params.get("neighbors", "").split(",")
         if len(names) > MAX_EXPLAINED:
             raise ValueError(
                 f"`neighbors` must name at most {MAX_EXPLAINED} images. "
                 f"Received: {len(names)}."
             )
-        positions = [
-            self._position(_whole_number(name, "neighbors")) for name in names
-        ]
+        positions = [_whole_number(name, "neighbors") for name in names]
         contents, _ = await self._query(request)
-        answer = await run_in_threadpool(self._explained, contents, positions)
+        files = {}
+        for position in positions:
+            files[position] = await self._gallery_image(position)
+        answer = await run_in_threadpool(self._explained, contents, files)
         return JSONResponse(answer, headers=HEADERS)
 
     async def _query(self, request):
         """Returns the query image, and its position in the gallery or None."""
+        _check_origin(request)
         position = request.query_params.get("position")
         if position is None:
             return await _body(request), None
-        position = self._position(_whole_number(position, "position"))
+        position = _whole_number(position, "position")
         return await self._gallery_image(position), position
 
-    def _shown(self, contents):
-        pixels = decoded_image(contents, self.export.crop_fraction)
-        return encoded_image(pixels, side=SIDE)
-
-    def _position(self, position):
-        if not 0 <= position < len(self.export):
-            raise HTTPException(404, "The gallery has no such image.")
-        return position
-
     async def _gallery_image(self, position):
+        if position >= len(self.export.ids):
+            raise HTTPException(404, "The gallery has no such image.")
         id_ = self.export.ids[position]
         contents = await run_in_threadpool(self.export.image, id_)
         if contents is None:
             raise HTTPException(404, "The image's file is missing.")
         return contents
 
-    def _explained(self, contents, positions):
-        ids = self.export.ids
-        files = {place: self.export.image(ids[place]) for place in positions}
-        files = {place: file for place, file in files.items() if file}
-        if not files:
-            raise HTTPException(404, "The images' files are missing.")
+    def _explained(self, contents, files):
         shares = self.export.explain(contents, list(files.values()))
         query = shares["query_weights"]
         if query.ndim != 3:
@@ -180,8 +159,8 @@ class _Page:
             "shape": list(query.shape[1:]),
             "query": encoded_map(query[0], largest),
             "neighbors": {
-                place: _explanation(shares, row, largest)
-                for row, place in enumerate(files)
+                position: _explanation(shares, row, largest)
+                for row, position in enumerate(files)
             },
         }
 
@@ -189,23 +168,22 @@ class _Page:
 def _explanation(shares, row, largest) -> dict[str, Any]:
     """Returns the JSON values of one neighbor's explanation."""
     contributions = shares["contributions"][row]
-    order = strongest(contributions)
+    strongest = np.argsort(-np.abs(contributions))[:CONTRIBUTIONS].tolist()
+    parts = [
+        {
+            "prototype": one,
+            "share": float(contributions[one]),
+            "query": encoded_map(shares["query_maps"][row, ..., one], largest),
+            "neighbor": encoded_map(
+                shares["neighbor_maps"][row, ..., one], largest
+            ),
+        }
+        for one in strongest
+    ]
     return {
         "weights": encoded_map(shares["neighbor_weights"][row], largest),
         "similarity": float(shares["similarity"][row]),
-        "prototypes": [
-            {
-                "prototype": one,
-                "share": float(contributions[one]),
-                "query": encoded_map(
-                    shares["query_maps"][row, ..., one], largest
-                ),
-                "neighbor": encoded_map(
-                    shares["neighbor_maps"][row, ..., one], largest
-                ),
-            }
-            for one in order
-        ],
+        "prototypes": parts,
     }
 
 

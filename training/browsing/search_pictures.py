@@ -37,28 +37,25 @@ def draw_search_results(
     `weights`, a second row has the images under a veil that lets through what
     is pooled.
     """
-    columns = min(top, int(answer["counts"].max())) + 1
+    shown = min(top, int(answer["counts"].max()))
     rows = 1 + weights
-    sizes = [TILE] * rows * len(queries)
     # The first column, apart from the others, is the query.
-    widths = [1.0, 0.25, *[1.0] * (columns - 1)]
-    size = (TILE * sum(widths), (TILE * rows + 0.5) * len(queries))
-    grid = {"width_ratios": widths, "height_ratios": sizes}
+    widths = [1.0, 0.25, *[1.0] * shown]
     with picture(
         *(path, rows * len(queries), len(widths)),
-        figsize=size,
-        gridspec_kw=grid,
+        figsize=(TILE * sum(widths), (TILE * rows + 0.5) * len(queries)),
+        gridspec_kw={"width_ratios": widths},
     ) as axes:
         for axis in axes.flat:
             axis.axis("off")
         for row, query in enumerate(queries):
             upper, lower = axes[rows * row], axes[rows * (row + 1) - 1]
             is_read = answer["status"][row] == b"ok"
-            title = "unreadable" if not is_read else "query"
+            title = "query" if is_read else "unreadable"
             if is_read and label is not None:
                 title = f"query: {_short(label)}"
             _draw(upper[0], query, None, title, BLACK, 3)
-            for rank in range(min(columns - 1, int(answer["counts"][row]))):
+            for rank in range(min(shown, int(answer["counts"][row]))):
                 name, is_match = _fact(answer, row, rank, label)
                 found = search.image(as_text(answer["ids"][row][rank]))
                 color = {None: GRAY, True: BLUE, False: VERMILION}[is_match]
@@ -111,19 +108,21 @@ def draw_explanation(
     strongest = np.argsort(-np.abs(contributions))
     columns = 3 + len(strongest[:NUM_PROTOTYPES])
     with picture(path, 2, columns, figsize=(2.1 * columns, 4.8)) as axes:
-        sides = (
-            ("query", query, "query"),
-            ("neighbor", neighbor, _short(name)),
-        )
-        for row, (side, contents, title) in zip(axes, sides, strict=True):
+        for row, side, contents, title in zip(
+            axes,
+            ("query", "neighbor"),
+            (query, neighbor),
+            ("query", _short(name)),
+            strict=True,
+        ):
             maps = shares[f"{side}_maps"][0]
+            pixels = decoded_image(contents, search.crop_fraction)
             parts = [
                 (title, None),
                 ("pooled", shares[f"{side}_weights"][0]),
                 *((f"prototype {i}", maps[..., i]) for i in strongest),
             ]
             for axis, (words, part) in zip(row[:-1], parts, strict=False):
-                pixels = decoded_image(contents, search.crop_fraction)
                 _draw(axis, pixels, part, words)
         similarity = float(shares["similarity"][0])
         _bars(axes[:, -1], contributions, strongest[:NUM_BARS], similarity)
@@ -145,7 +144,7 @@ def _first_other(search, query, answer):
     )
 
 
-def _draw(axis, image, weights, title="", color=None, width=0, style="-"):
+def _draw(axis, image, weights, title="", color=GRAY, width=0.5, style="-"):
     """Draws encoded contents or pixels, perhaps under a veil of weights."""
     pixels = image if isinstance(image, np.ndarray) else decoded_image(image)
     # Sharp: small images have pixels, not a blur of them.
@@ -159,8 +158,7 @@ def _draw(axis, image, weights, title="", color=None, width=0, style="-"):
     axis.axis("on")
     axis.set(xticks=[], yticks=[])
     for spine in axis.spines.values():
-        spine.set(visible=True, color=color or GRAY)
-        spine.set(linewidth=width or 0.5, linestyle=style)
+        spine.set(visible=True, color=color, linewidth=width, linestyle=style)
 
 
 def _bars(cells, contributions, chosen, similarity):

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from training.runs.run_directory import write_json
+
 PLAN = "plan.json"
 MANIFEST = "manifest.json"
 OK = "ok"
@@ -40,7 +42,7 @@ def begin(output: Path, plan: dict[str, Any]) -> list[int]:
             f"Received: {output}, which holds other files."
         )
     else:
-        _write_json(path, plan)
+        write_json(path, plan)
     for partial in output.glob(".*.partial"):
         partial.unlink(missing_ok=True)
     numbers = range(plan["num_shards"])
@@ -62,10 +64,12 @@ def write_shard(
         embeddings.shape[1],
         mask=pa.array(~is_ok),
     )
-    texts = [[row[name] for row in rows] for name in ("id", "label")]
-    ids, labels = (pa.array(one, pa.string()) for one in texts)
-    columns = {"id": ids, "label": labels, "embedding": vectors}
-    columns["status"] = pa.array(status, pa.string())
+    columns = {
+        "id": pa.array([row["id"] for row in rows], pa.string()),
+        "label": pa.array([row["label"] for row in rows], pa.string()),
+        "embedding": vectors,
+        "status": pa.array(status, pa.string()),
+    }
     with whole_file(path) as temporary:
         pq.write_table(pa.table(columns), temporary)
 
@@ -91,7 +95,7 @@ def finish(output: Path, plan: dict[str, Any]) -> dict[str, Any]:
         "statuses": dict(sorted(statuses.items())),
         "shards": shards,
     }
-    _write_json(output / MANIFEST, manifest)
+    write_json(output / MANIFEST, manifest)
     return manifest
 
 
@@ -122,11 +126,3 @@ def read_embeddings(
                 table["label"].to_pylist(),
                 table["id"].to_pylist(),
             )
-
-
-def _write_json(path, values):
-    # Imported here: the package needs Keras, --help and errors do not.
-    from keras_gsp.storage.whole import whole_file
-
-    with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=2) + "\n")

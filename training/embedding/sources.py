@@ -16,17 +16,31 @@ def listed(images: Path) -> list[Row]:
     folder, and perhaps label and id. Raises `FileNotFoundError` without an
     image, `ValueError` for a missing column or an id given twice.
     """
-    images = Path(images)
-    if not images.exists():
-        raise FileNotFoundError(
-            "`images` must be a folder or a CSV file. Received: "
-            f"{images}, which does not exist."
-        )
-    rows = (_of_folder if images.is_dir() else _of_csv)(images)
-    if not rows:
-        raise FileNotFoundError(
-            f"`images` must hold images. Received: {images}, without a row."
-        )
+    # The package imports Keras: not for --help.
+    import keras_gsp as gsp
+    from keras_gsp.data.image_folder import names_below
+
+    if images.suffix == ".csv":
+        rows = _csv_rows(images)
+    else:
+        found = gsp.data.image_folder(images)
+        # Images beside the class folders have no label.
+        labels = ["" if name == "." else str(name) for name in found.names]
+        rows = [
+            {"path": path, "label": label}
+            for path, label in zip(found.paths, labels, strict=True)
+        ]
+    folder = images.parent if images.suffix == ".csv" else images
+    # Ids do not tell where the images are kept.
+    names = names_below([row["path"] for row in rows], folder)
+    rows = [
+        {
+            "id": row.get("id") or name,
+            "label": row.get("label") or "",
+            "path": str(Path(row["path"]).resolve()),
+        }
+        for row, name in zip(rows, names, strict=True)
+    ]
     (often, count), *_ = Counter(row["id"] for row in rows).most_common(1)
     if count > 1:
         raise ValueError(
@@ -43,42 +57,12 @@ def content(row: Row) -> tuple[bytes, str | None]:
         return b"", f"unreadable: {error.strerror or type(error).__name__}"
 
 
-def _of_folder(folder):
-    import keras_gsp as gsp
-    from keras_gsp.data.image_folder import names_below
-
-    found = gsp.data.image_folder(folder)
-    ids = names_below(found.paths, folder)
-    # Images beside the class folders have no label.
-    labels = ["" if name == "." else str(name) for name in found.names]
-    paths = [str(Path(path).resolve()) for path in found.paths]
-    return [
-        {"id": id_, "label": label, "path": path}
-        for id_, label, path in zip(ids, labels, paths, strict=True)
-    ]
-
-
-def _of_csv(file):
-    from keras_gsp.data.image_folder import names_below
-
+def _csv_rows(file):
     with file.open(newline="", encoding="utf-8-sig") as lines:
-        table = csv.DictReader(lines)
-        if "path" not in (table.fieldnames or []):
-            raise ValueError(
-                f"{file} must have the column path. Received: columns "
-                f"{', '.join(table.fieldnames or [])}."
-            )
-        rows = list(table)
-    folder = file.parent.resolve()
-    names = [row["path"] for row in rows]
-    if any(Path(name).is_absolute() for name in names):
-        # Ids do not tell where the images are kept.
-        names = names_below([folder / name for name in names], folder)
-    return [
-        {
-            "id": row.get("id") or name,
-            "label": row.get("label") or "",
-            "path": str(folder / row["path"]),
-        }
-        for row, name in zip(rows, names, strict=True)
-    ]
+        rows = list(csv.DictReader(lines))
+    if not rows or not rows[0].get("path"):
+        raise ValueError(
+            f"`images` must be a list with the column path. Received: {file}, "
+            f"with {', '.join(rows[0]) if rows else 'no row'}."
+        )
+    return [row | {"path": str(file.parent / row["path"])} for row in rows]

@@ -7,7 +7,6 @@ It opens from disk and saves `decisions.csv`, which `gsp.data.image_folder`,
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -49,7 +48,7 @@ class Review:
         self._embeddings = embeddings
         self._names = [os.path.relpath(path, root) for path in images.paths]
 
-    def listed(self) -> dict[str, list[Any]]:
+    def listed(self) -> dict[str, list[str]]:
         """Returns the findings by kind, images by name."""
         found, name = self.found, self._names
         return {
@@ -65,24 +64,22 @@ class Review:
 
     def write(self, path: Path, title: str, lines: Sequence[str] = ()) -> None:
         """Writes the page; `lines` say what else was found."""
-        found = self.found
         kinds = {
             "wrong_labels": self._wrong,
             "duplicates": self._double,
             "outliers": self._outlier,
             "same_classes": self._merged,
         }
-        cards = {
-            kind: [card(one) for one in getattr(found, kind)[:SHOWN]]
-            for kind, card in kinds.items()
-        }
+        found = {kind: getattr(self.found, kind) for kind in kinds}
         page = rendered_page(
             TEMPLATE,
             title=title,
             titles=TITLES,
             lines=lines,
-            cards=cards,
-            counts={kind: len(getattr(found, kind)) for kind in kinds},
+            cards={
+                k: [kinds[k](one) for one in found[k][:SHOWN]] for k in kinds
+            },
+            counts={kind: len(some) for kind, some in found.items()},
             classes=self.images.class_names,
         )
         write_text(path, page)
@@ -112,14 +109,11 @@ class Review:
 
     def _outlier(self, item):
         own = self.images.names[item]
+        pictures = [self._picture(item, "the image")]
         return {
             "legend": f"{self._names[item]} is labeled {own}",
-            "pictures": [self._picture(item, "the image")]
-            + self._of_class(own, item),
-            "choices": [
-                self._choice("keep", [item]),
-                self._choice("drop", [item]),
-            ],
+            "pictures": pictures + self._of_class(own, item),
+            "choices": [self._choice(x, [item], x) for x in ("keep", "drop")],
         }
 
     def _merged(self, pair):
@@ -127,22 +121,19 @@ class Review:
         items = np.flatnonzero(self.images.names == two)
         return {
             "legend": f"{one} and {two}",
-            "pictures": self._of_class(one, None) + self._of_class(two, None),
+            "pictures": self._of_class(one) + self._of_class(two),
             "choices": [
                 self._choice("keep", [], "keep both classes"),
                 self._choice("relabel", items, f"all of {two} become", one),
             ],
         }
 
-    def _choice(self, decision, items, words=None, label=None):
-        return {
-            "decision": decision,
-            "words": words or decision,
-            "paths": [self._names[item] for item in items],
-            "label": label,
-        }
+    def _choice(self, decision, items, words, label=None):
+        paths = [self._names[item] for item in items]
+        facts = {"decision": decision, "words": words, "label": label}
+        return facts | {"paths": paths}
 
-    def _of_class(self, name, item):
+    def _of_class(self, name, item=None):
         """Pictures of a class, those nearest to an item first."""
         members = np.flatnonzero(self.images.names == name)
         members = members[members != item]
@@ -156,7 +147,5 @@ class Review:
 
         with Image.open(self.images.paths[item]) as image:
             image.draft("RGB", (2 * SIDE, 2 * SIDE))
-            small = image.convert("RGB")
-            small.thumbnail((2 * SIDE, 2 * SIDE))
-        source = data_address(np.asarray(small), SIDE)
-        return {"source": source, "caption": caption}
+            pixels = np.asarray(image.convert("RGB"))
+        return {"source": data_address(pixels, SIDE), "caption": caption}

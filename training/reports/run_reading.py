@@ -12,10 +12,9 @@ from training.runs.run_directory import RunDirectory
 
 @dataclass
 class ReadRun:
-    """What could be read of a run; None for what is missing.
+    """What could be read of a run; None for what is missing, with a note.
 
-    `name` is its folder, or its path where two names are equal. `notes` are
-    sentences on what is missing.
+    `name` is its folder, or its path where two names are equal.
     """
 
     name: str
@@ -24,7 +23,6 @@ class ReadRun:
     recipe: Recipe | None = None
     history: list[dict[str, float]] = field(default_factory=list)
     scores: dict[str, Any] | None = None
-    has_encoder: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -37,27 +35,15 @@ class ReadRun:
 def read_runs(paths: tuple[Path, ...]) -> tuple[list[ReadRun], list[str]]:
     """Reads runs, each once; a folder without a run becomes a note."""
     runs, notes = [], []
-    for path in dict.fromkeys(Path(path) for path in paths):
+    for path in dict.fromkeys(map(Path, paths)):
         directory = RunDirectory(path)
-        if not directory.settings.exists():
-            notes.append(
-                f"{path} is left out: it is not a run, it has no "
-                f"{directory.settings.name}."
-            )
-            continue
         try:
             settings = directory.read_settings()
         except (OSError, ValueError) as error:
-            notes.append(f"{path} is left out: {error}")
+            notes.append(f"{path} is left out: it is not a run ({error}).")
             continue
         run = ReadRun(path.resolve().name, directory, settings)
         _read(run)
-        run.has_encoder = directory.encoder.exists()
-        if not run.has_encoder:
-            run.notes.append(
-                f"There is no {directory.encoder.name}, so the page has no "
-                "queries, map or classes of it."
-            )
         runs.append(run)
     names = [run.name for run in runs]
     for run in runs:
@@ -78,14 +64,13 @@ def _read(run):
         ("history", lambda: _numbers(directory), "history.jsonl is damaged"),
         ("scores", directory.read_scores, "scores.json is damaged"),
     ):
-        if name == "scores" and not directory.is_finished:
+        try:
+            setattr(run, name, read())
+        except FileNotFoundError:
             run.notes.append(
                 "There is no scores.json: the run is not finished. The "
                 "command that started it continues it."
             )
-            continue
-        try:
-            setattr(run, name, read())
         except (AttributeError, OSError, TypeError, ValueError) as error:
             run.notes.append(f"{words} ({error}).")
 
@@ -102,14 +87,13 @@ def _numbers(directory):
 def in_words(value: Any) -> str:
     """Writes the value of a setting in words."""
     if isinstance(value, dict):
-        parts = [f"{name_in_words(k)} {in_words(v)}" for k, v in value.items()]
-        return ", ".join(parts) or "–"
+        value = [f"{name_in_words(k)} {in_words(v)}" for k, v in value.items()]
+        return ", ".join(value) or "–"
     if isinstance(value, list | tuple):
         return ", ".join(map(in_words, value)) or "–"
-    words = {True: "yes", False: "no", None: "–"}
     # 1 and 1.0 are equal to True.
     if value is None or isinstance(value, bool):
-        return words[value]
+        return {True: "yes", False: "no", None: "–"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -139,20 +123,16 @@ def settings_tables(recipes: Sequence[dict[str, Any]]) -> dict[str, Any]:
     Dict with `names` of those that differ, `rows` with their values for each
     recipe, and `shared`, pairs of name and value; all in words.
     """
-    names = dict.fromkeys(name for recipe in recipes for name in recipe)
     values = {
-        name: [in_words(recipe.get(name)) for recipe in recipes]
-        for name in names
+        name_in_words(name): [in_words(recipe.get(name)) for recipe in recipes]
+        for name in dict.fromkeys(name for recipe in recipes for name in recipe)
         if name != "seed"
     }
-    differing = [name for name, row in values.items() if len({*row}) > 1]
-    columns = [values[name] for name in differing]
+    differing = {k: row for k, row in values.items() if len({*row}) > 1}
     return {
-        "names": [name_in_words(name) for name in differing],
-        "rows": [list(row) for row in zip(*columns, strict=True)],
+        "names": [*differing],
+        "rows": [*zip(*differing.values(), strict=True)],
         "shared": [
-            (name_in_words(name), row[0])
-            for name, row in values.items()
-            if name not in differing
+            (k, row[0]) for k, row in values.items() if k not in differing
         ],
     }

@@ -25,7 +25,7 @@ SHARED = ("dataset", "data_dir", "backbone", "frozen", "loss", "steps")
 """Settings that a method and its baseline have in common."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Method:
     """Runs of one recipe. The name is what their folders begin with."""
 
@@ -48,9 +48,10 @@ class Method:
         return [searched[name] for name in names if name in searched]
 
     def mean(self, measure: str) -> float | None:
-        """Mean over the runs of a score of `scores.json`."""
-        values = [written_score(run, measure) for run in self.runs]
-        return _mean_alone(values)["mean"]
+        """Mean over the runs of a score of `scores.json`, None without."""
+        found = [(run.scores or {}).get(measure) for run in self.runs]
+        known = [one for one in found if isinstance(one, int | float)]
+        return float(np.mean(known)) if known else None
 
 
 def methods_of(runs: list[ReadRun]) -> list[Method]:
@@ -85,14 +86,17 @@ def baselines(methods: Sequence[Method]) -> list[Method | None]:
 
 
 def _same_network(method, methods):
+    own = method.recipe
+
     def distance(other):
-        names = {*method.recipe, *other.recipe} - {"seed"}
-        return sum(method.recipe.get(n) != other.recipe.get(n) for n in names)
+        names = {*own, *other.recipe} - {"seed"}
+        return sum(own.get(n) != other.recipe.get(n) for n in names)
 
-    def is_same(other):
-        return all(method.recipe.get(n) == other.recipe.get(n) for n in SHARED)
-
-    others = [one for one in methods if one.averages and is_same(one)]
+    others = [
+        one
+        for one in methods
+        if one.averages and all(own.get(n) == one.recipe.get(n) for n in SHARED)
+    ]
     return None if method.averages else min(others, key=distance, default=None)
 
 
@@ -106,12 +110,11 @@ def comparison_rows(
     the same images, `against`, `base` (its MAP@R) and `gains`, by measure
     `mean`, `low` and `high`. The rows with a baseline come first.
     """
-    rows = []
-    pairs = list(zip(methods, baselines(methods), strict=True))
-    for number, (method, base) in enumerate(pairs):
-        if any(other is method for _, other in pairs) and base is None:
+    bases, rows = baselines(methods), []
+    for number, (method, base) in enumerate(zip(methods, bases, strict=True)):
+        if method in bases and base is None:
             continue
-        own = [cell["mean"] for cell in _test_cells(method, searched)]
+        own = [cell["mean"] for cell in _cells(method, searched)]
         row = {"name": method.name, "number": number, "words": ""}
         row |= {"own": dict(zip(MEASURES, own, strict=True)), "gains": {}}
         row |= {"runs": len(method.runs), "against": None, "base": None}
@@ -120,7 +123,7 @@ def comparison_rows(
             row["gains"] = _gains(method, base, searched, notes)
             if row["gains"]:
                 row["against"] = base.name
-                row["base"] = _test_cells(base, searched)[0]["mean"]
+                row["base"] = _cells(base, searched)[0]["mean"]
         rows.append(row)
     return sorted(rows, key=lambda row: not row["gains"])
 
@@ -130,7 +133,7 @@ def _gains(method, base, searched, notes):
     # Fewer trainings of one are each compared with several of the other.
     count = max(len(own), len(others)) if own and others else 0
     pairs = list(islice(zip(cycle(own), cycle(others), strict=False), count))
-    if not all(_is_same_search(one, other) for one, other in pairs):
+    if not all(_is_same_search(a.images, b.images) for a, b in pairs):
         notes.append(
             f"{method.name} and {base.name} are scored on different images, "
             "so they are not compared query by query."
@@ -146,6 +149,14 @@ def _gains(method, base, searched, notes):
     }
 
 
+def _is_same_search(one, other):
+    return (
+        one.num_queries == other.num_queries
+        and one.names == other.names
+        and np.array_equal(one.labels, other.labels)
+    )
+
+
 def score_rows(
     methods: list[Method], searched: dict[str, Searched]
 ) -> list[dict[str, Any]]:
@@ -157,14 +168,14 @@ def score_rows(
     """
     rows = []
     for number, method in enumerate(methods):
-        cells = _test_cells(method, searched)
+        cells = _cells(method, searched)
         if any(cell["mean"] is not None for cell in cells):
             row = {"name": method.name, "number": number, "cells": cells}
             rows.append(row | {"runs": len(method.runs)})
     return rows
 
 
-def _test_cells(method, searched):
+def _cells(method, searched):
     """Mean and interval of each measure; of `scores.json` without a search."""
     found = method.searches(searched)
     if not found:
@@ -176,51 +187,16 @@ def _test_cells(method, searched):
     ]
 
 
-def written_score(run: ReadRun, measure: str) -> float | None:
-    """Returns a score of `scores.json`."""
-    value = (run.scores or {}).get(measure)
-    if isinstance(value, int | float) and np.isfinite(value):
-        return float(value)
-    return None
-
-
-def raw_score(run: ReadRun) -> float | None:
-    """Returns the MAP@R of the backbone's own features, None if unknown.
-
-    `raw` of `scores.json` is a number, or the scores by pooling with the name
-    of the best one as `best`.
-    """
-    found = (run.scores or {}).get("raw")
-    if isinstance(found, dict):
-        found = found.get(found.get("best"), found)
-    if isinstance(found, dict):
-        found = found.get("map_at_r")
-    return found if isinstance(found, int | float) else None
-
-
 def _interval(values, searched):
     """Mean over queries, with an interval over classes and seeds."""
     import keras_gsp as gsp
 
-    zeros = [np.where(np.isnan(scores), np.nan, 0.0) for scores in values]
+    zeros = [0 * scores for scores in values]
     classes = [s.images.labels[: s.images.num_queries] for s in searched]
     try:
         found = gsp.metrics.paired_difference(values, zeros, classes)
     except ValueError:  # A single class has no interval.
-        return _mean_alone(np.concatenate(values).tolist())
+        mean = float(np.nanmean(np.concatenate(values)))
+        return {"mean": mean, "low": None, "high": None}
     low, high = found["low"], found["high"]
     return {"mean": found["difference"], "low": low, "high": high}
-
-
-def _mean_alone(values):
-    known = [value for value in values if value is not None]
-    mean = float(np.nanmean(known)) if known else None
-    return {"mean": mean, "low": None, "high": None}
-
-
-def _is_same_search(one, other):
-    return (
-        one.images.num_queries == other.images.num_queries
-        and one.images.names == other.images.names
-        and np.array_equal(one.images.labels, other.images.labels)
-    )

@@ -5,16 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from training.reports.score_table import Method, raw_score
+from training.reports.score_table import Method
 from training.reports.searched import Searched
 
 
 def headline(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Returns the row the page is about: the best one with a baseline."""
-    compared = [row for row in rows if row["gains"]]
-    known = [
-        row for row in compared or rows if row["own"]["map_at_r"] is not None
-    ]
+    compared = [row for row in rows if row["gains"]] or rows
+    known = [row for row in compared if row["own"]["map_at_r"] is not None]
     return max(known, key=lambda row: row["own"]["map_at_r"], default=None)
 
 
@@ -54,18 +52,22 @@ def verdict(
 
 
 def _raw(method, methods):
-    found = raw_score(method.runs[0])
-    if found is not None:
+    """MAP@R of the backbone's own features, None if unknown.
+
+    `raw` of `scores.json` is a number, or the scores by pooling with the name
+    of the best one as `best`.
+    """
+    found = (method.runs[0].scores or {}).get("raw")
+    if isinstance(found, dict):
+        found = found.get(found.get("best"), {}).get("map_at_r")
+    if isinstance(found, int | float):
         return found
-    return next(
-        (
-            one.mean("map_at_r")
-            for one in methods
-            if one.averages and one.recipe.get("steps") == 0
-            if one is not method
-        ),
-        None,
+    untrained = (
+        one.mean("map_at_r")
+        for one in methods
+        if one.averages and one.recipe.get("steps") == 0 and one is not method
     )
+    return next(untrained, None)
 
 
 def _gain(row, methods):
@@ -91,11 +93,10 @@ def compared(methods: Sequence[Method], searched: dict[str, Searched]) -> str:
     if not searched:
         return f"{words}."
     images = next(iter(searched.values())).images
-    queries = images.labels[: images.num_queries]
-    classes = len(np.unique(queries))
+    classes = len(np.unique(images.labels[: images.num_queries]))
     return (
         f"{words} on {images.splits.name}. Scores are those of "
-        f"{_count(len(queries), 'query image')} of "
+        f"{_count(images.num_queries, 'query image')} of "
         f"{_count(classes, 'class')} that were not trained with."
     )
 

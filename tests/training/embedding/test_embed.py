@@ -4,7 +4,6 @@ import contextlib
 import csv
 import json
 import os
-import socket
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from training.embedding.collection import read_embeddings
 from training.embedding.sources import content, listed
 
 pq = pytest.importorskip("pyarrow.parquet")
+tf = pytest.importorskip("tensorflow")
 NUM_IMAGES = 11
 
 
@@ -97,18 +97,11 @@ def test_a_collection_has_a_row_for_each_image(
     embeddings = np.concatenate([rows for rows, _, _ in good])
     assert embeddings.shape == (10, 4) and embeddings.dtype == "float32"
     assert sum((labels for _, labels, _ in good), []) == ["a"] * 6 + ["b"] * 4
-    served = embedded_by_hand(encoder, images / "a" / "0.png")
-    np.testing.assert_allclose(embeddings[0], served, atol=1e-6)
-
-
-def embedded_by_hand(encoder, path):
-    import tensorflow as tf
-
-    image = tf.io.decode_image(path.read_bytes())[1:10]
+    image = tf.io.decode_image((images / "a" / "0.png").read_bytes())[1:10]
     # 12 x 9 pixels: rounding puts the square at row 1.
     image = tf.saturate_cast(tf.round(tf.image.resize(image, (8, 8))), "uint8")
-    model = keras.models.load_model(encoder)
-    return model(tf.cast(image[None], "float32"))[0].numpy()
+    expected = keras.models.load_model(encoder)(tf.cast(image[None], "float32"))
+    np.testing.assert_allclose(embeddings[:1], expected, atol=1e-6)
 
 
 def test_a_list_has_the_ids_of_the_folder_and_no_absolute_path(
@@ -128,14 +121,6 @@ def test_a_list_has_the_ids_of_the_folder_and_no_absolute_path(
         ]
         ids = [row["id"] for row in rows]
         assert ids == [file.relative_to(where).as_posix() for file in files]
-
-
-def test_a_missing_file_has_a_row_with_its_error(encoder, images, tmp_path):
-    path = csv_of(images)
-    (images / "a" / "2.png").unlink()
-    manifest = run(encoder, path, tmp_path / "out")
-    assert manifest["statuses"]["unreadable: No such file or directory"] == 1
-    assert manifest["num_images"] == NUM_IMAGES
 
 
 def test_the_same_command_continues_after_a_full_disk_or_a_kill(
@@ -180,7 +165,7 @@ def test_bad_sources_outputs_and_engines_are_refused(
     twice.write_text("path\na.png\na.png\n")
     monkeypatch.setitem(sys.modules, "ray", None)
     for source, target, options, message in (
-        (tmp_path / "nothing", out, [], "does not exist"),
+        (tmp_path / "nothing", out, [], "must be a folder of images"),
         (encoder.parent, out, [], "must hold images"),
         (header, out, [], "column path"),
         (twice, out, [], "'a.png' twice"),
@@ -191,29 +176,19 @@ def test_bad_sources_outputs_and_engines_are_refused(
             run(encoder, source, target, *options)
 
 
-def test_an_embedding_that_is_not_finite_has_a_failed_status(images, tmp_path):
+def test_missing_files_and_embeddings_that_are_not_finite_have_a_status(
+    images, tmp_path
+):
     model = keras.Sequential([keras.Input((2, 2, 3)), keras.layers.Flatten()])
     model.add(keras.layers.Rescaling(np.inf))
     model.save(tmp_path / "bad.keras")
-    manifest = run(tmp_path / "bad.keras", images, tmp_path / "out")
-    assert manifest["statuses"]["failed: the embedding is not finite"] == 10
+    path = csv_of(images)
+    (images / "a" / "2.png").unlink()
+    manifest = run(tmp_path / "bad.keras", path, tmp_path / "out")
+    statuses = manifest["statuses"]
+    assert statuses["unreadable: No such file or directory"] == 1
+    assert statuses["failed: the embedding is not finite"] == 9
     assert list(read_embeddings(tmp_path / "out")) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_a_cluster_that_does_not_answer_is_refused_at_once(
-    encoder, images, tmp_path, scheme
-):
-    pytest.importorskip("ray")
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))  # without listening
-        address = f"{scheme}127.0.0.1:{one.getsockname()[1]}"
-        with pytest.raises(SystemExit, match="ray start --head"):
-            run(
-                *(encoder, images, tmp_path / "out"),
-                *("--engine=ray", f"--address={address}"),
-            )
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const { make, find, overlay, applyTheme, breakable } = page;
+  const { make, find, decoded, overlay, breakable } = page;
   const SAME = 1e-3; // Distance of an image to itself, with rounding.
   const mostExplained = Number(document.body.dataset.explained);
   const guarantee = JSON.parse(document.body.dataset.guarantee);
@@ -33,9 +33,7 @@
     const of = query;
     status("Searching …");
     try {
-      const settings = { k: find("k").value || 12 };
-      if (find("label").value) settings.label = find("label").value;
-      const found = await ask("search", settings, of);
+      const found = await ask("search", { k: find("k").value || 12 }, of);
       if (turn !== asked) return;
       answer = { neighbors: found.neighbors, explanation: null };
       draw();
@@ -57,8 +55,9 @@
     return make("span", { class: isOwn ? "frame own" : "frame" }, make("img", { src: source, alt: words }),
       showsWeights() && map ? overlay(map, answer.explanation.shape) : null);
   }
+  const threshold = () => (find("threshold").value === "" ? null : Number(find("threshold").value));
   function neighbor(one, rank) {
-    const limit = find("threshold").value === "" ? null : Number(find("threshold").value);
+    const limit = threshold();
     const isMatch = limit !== null && one.distance <= limit;
     const words = `neighbor ${rank + 1}: ${one.label}, distance ${one.distance.toFixed(3)}${limit === null ? "" : isMatch ? ", match" : ", no match"}`;
     const why = answer.explanation && answer.explanation.neighbors[one.position];
@@ -74,14 +73,14 @@
   }
   // How many of the first neighbors hold the right class, among all classes.
   function shortlist(neighbors) {
-    if (!guarantee || !neighbors.length || find("label").value) return "";
+    if (!guarantee || !neighbors.length) return "";
     if (neighbors[0].distance > guarantee.novelty_distance) return " Nothing like it in the gallery.";
     const size = neighbors.filter((one) => one.distance <= guarantee.radius).length;
     return ` Shortlist: the first ${size}${size === neighbors.length ? " and more" : ""}, ${100 * guarantee.coverage} % hold the right class.`;
   }
   function draw() {
     if (!answer) return;
-    const limit = find("threshold").value === "" ? null : Number(find("threshold").value);
+    const limit = threshold();
     const matches = answer.neighbors.filter((one) => limit !== null && one.distance <= limit);
     const count = answer.neighbors.length;
     status(`${count} neighbor${count === 1 ? "" : "s"}${limit === null ? "" : `, ${matches.length} of them ${matches.length === 1 ? "a match" : "matches"}`}.${shortlist(answer.neighbors)}`);
@@ -94,16 +93,61 @@
           isKnown ? "✓ in the gallery" : "✗ nothing near enough")),
       make("div", { class: "strip" }, ...answer.neighbors.map(neighbor))));
   }
+  /* ---- why two images are near ---- */
+  // The part of a picture, two cells wide, where a map is largest.
+  function patch(source, text, [rows, columns], words) {
+    const levels = decoded(text);
+    const cell = levels.indexOf(Math.max(...levels));
+    const canvas = make("canvas", { width: 48, height: 48, class: "patch", role: "img", "aria-label": words, title: words });
+    const image = new Image();
+    image.addEventListener("load", () => {
+      const part = (whole, count, at) => {
+        const side = Math.min(whole, 2 * whole / count);
+        return [Math.max(0, Math.min((at + .5) * whole / count - side / 2, whole - side)), side];
+      };
+      const [x, width] = part(image.width, columns, cell % columns);
+      const [y, height] = part(image.height, rows, Math.floor(cell / columns));
+      canvas.getContext("2d").drawImage(image, x, y, width, height, 0, 0, 48, 48);
+    });
+    image.src = source;
+    return canvas;
+  }
   function explain(one, why) {
     const { query: weights, shape } = answer.explanation;
-    page.showWhy({
-      words: `Inner product ${why.similarity.toFixed(3)}, distance ${one.distance.toFixed(3)}.`,
-      pictures: [[query.source, `query: ${query.words}`], [`image/${one.position}`, `neighbor: ${one.label}`]],
-      shape, similarity: why.similarity, weights: [weights, why.weights],
-      parts: why.prototypes.map((part) => ({
-        prototype: part.prototype, share: part.share, maps: [part.query, part.neighbor],
-      })),
-    });
+    const pictures = [[query.source, `query: ${query.words}`], [`image/${one.position}`, `neighbor: ${one.label}`]];
+    const whole = [weights, why.weights];
+    const pair = make("div", { class: "pair" });
+    const show = (maps) => pair.replaceChildren(...pictures.map(([source, caption], i) =>
+      make("figure", {},
+        make("span", { class: "frame" }, make("img", { src: source, alt: caption }),
+          maps ? overlay(maps[i], shape) : null),
+        make("figcaption", { class: "under" }, caption))));
+    const choice = (caption, maps, checked = false) => make("label", { class: "check" },
+      make("input", { type: "radio", name: "part", checked, onchange: () => show(maps) }), ...[caption].flat());
+    const patches = (part) => [part.query, part.neighbor].map((map, i) =>
+      patch(pictures[i][0], map, shape, `prototype ${part.prototype}, its position in the ${i ? "neighbor" : "query"}`));
+    const largest = Math.max(Math.abs(why.similarity), ...why.prototypes.map((part) => Math.abs(part.share)), 1e-9);
+    const row = (label, share) => make("tr", {}, make("td", {}, label),
+      make("td", { class: "n" }, share === null ? "" : share.toFixed(3)),
+      make("td", {}, share === null ? "" : make("span", {
+        class: share < 0 ? "share negative" : "share", style: `width:${100 * Math.abs(share) / largest}%`,
+      })));
+    const rest = why.similarity - why.prototypes.reduce((sum, part) => sum + part.share, 0);
+    show(whole);
+    find("why-body").replaceChildren(
+      make("p", {}, `Inner product ${why.similarity.toFixed(3)}, distance ${one.distance.toFixed(3)}.`),
+      make("div", { class: "why-grid" },
+        make("div", {}, pair),
+        make("table", { class: "shares" },
+          make("caption", { class: "hidden" }, "What each prototype adds to the similarity"),
+          make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "pooled here"),
+            make("th", { scope: "col", class: "n" }, "adds"),
+            make("th", { scope: "col" }, make("span", { class: "hidden" }, "as a bar")))),
+          make("tbody", {},
+            row(choice("nothing", null), null), row(choice("everything", whole, true), why.similarity),
+            ...why.prototypes.map((part) => row(choice(patches(part), [part.query, part.neighbor]), part.share)),
+            row("other prototypes", rest)))));
+    find("why").showModal();
   }
 
   /* ---- what is searched with ---- */
@@ -146,9 +190,7 @@
     const picture = button.querySelector("img");
     start({ source: picture.getAttribute("src"), words: picture.alt, position: button.dataset.example });
   }));
-  for (const name of ["k", "label"]) find(name).addEventListener("change", search);
-  find("threshold").addEventListener("input", () => { find("threshold-range").value = find("threshold").value || 0; draw(); });
-  find("threshold-range").addEventListener("input", () => { find("threshold").value = find("threshold-range").value; draw(); });
+  find("k").addEventListener("change", search);
+  find("threshold").addEventListener("input", draw);
   if (find("overlay")) find("overlay").addEventListener("change", draw);
-  applyTheme();
 })();

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const { make, find, applyTheme } = page;
+  const { make, find } = page;
   const ORDER = ["keep", "relabel", "drop"];
 
   /* Path -> [decision, label]; of two decisions on an image the stronger. */
@@ -36,5 +36,4 @@
   document.addEventListener("change", count);
   find("save").addEventListener("click", save);
   page.decisions = () => asCsv(decided());
-  applyTheme();
 })();
