@@ -20,7 +20,6 @@ from training.recipes.settings import check_fields, positive
 from training.runs.command_line import check_new, run_command
 
 LISTED = 5
-MIN_SIDE = 32
 
 # Where generalized sum pooling pays, by docs/results/gsp_pays.md.
 AMONG_CLUTTER = (
@@ -40,8 +39,8 @@ class DoctorCommand:
     train_classes: Annotated[int | None, positive] = None
     """Classes to train with; by default half of them."""
     encoder: Path | None = None
-    """Run directory or .keras file of an encoder that the images are for: a
-    shorter side must have as many pixels as it expects, otherwise 32."""
+    """Run directory or .keras file of the encoder that compares the images;
+    for `review`."""
     review: Path | None = None
     """New HTML file on which to decide about suspicious images, found by
     their embeddings."""
@@ -71,15 +70,14 @@ def _examine(command):
 
     check_new(command, "review")
     read: Any = {"folder": folder_splits, "csv": csv_splits}[command.dataset]
-    limits = _limits(command)
     splits = read(
         command.data_dir,
         num_train_classes=command.train_classes,
         decisions=command.decisions,
     )
     progress = partial(tqdm, desc="Looking at images")
-    found = inspect(splits, progress=progress, **limits)
-    lines = list(_report(splits, found, limits["min_side"]))
+    found = inspect(splits, progress=progress)
+    lines = list(_report(splits, found))
     print(*lines, sep="\n")
     if command.review is not None:
         _review(command, lines)
@@ -95,6 +93,13 @@ def _review(command, lines):
     from training.reports.review import Review
     from training.runs.scoring import load_encoder, load_preprocessing
 
+    expected = load_preprocessing(command.encoder)
+    if expected is None:
+        raise ValueError(
+            "`encoder` must know how its images are prepared, by "
+            "`build_encoder(..., preprocessing=...)`. Received: "
+            f"{command.encoder}, which does not."
+        )
     own: dict[str, Any] = {"decisions": command.decisions}
     if command.dataset == "csv":
         images = gsp.data.csv_list(command.data_dir, on_missing="skip", **own)
@@ -103,9 +108,7 @@ def _review(command, lines):
     usable = gsp.data.readable_images(images.paths, on_error="skip").indices
     images = images.subset(usable)
     batches = gsp.data.evaluation_batches(
-        images.paths,
-        images.labels,
-        preprocessing=load_preprocessing(command.encoder),
+        images.paths, images.labels, preprocessing=expected
     )
     embeddings = encoded(load_encoder(command.encoder), batches)[0]
     found = gsp.retrieval.suspects(embeddings, images.names)
@@ -116,25 +119,6 @@ def _review(command, lines):
         what = f"of {kind.replace('_', ' ')}, suspected"
         print(*_listed(names, what), sep="\n", end="\n" if names else "")
     print(f"{command.review}: written; open it and decide")
-
-
-def _limits(command):
-    """Returns the sizes that images must have, by name."""
-    import keras_gsp as gsp
-    from training.runs.scoring import load_preprocessing
-
-    if command.encoder is None:
-        most = gsp.data.Preprocessing().max_pixels
-        return {"min_side": MIN_SIDE, "max_pixels": most}
-    expected = load_preprocessing(command.encoder)
-    if expected is None:
-        raise ValueError(
-            "`encoder` must know how its images are prepared, by "
-            "`build_encoder(..., preprocessing=...)`. Received: "
-            f"{command.encoder}, which does not."
-        )
-    side = int(expected.resize or min(expected.height, expected.width))
-    return {"min_side": side, "max_pixels": expected.max_pixels}
 
 
 def _next(command, found):
@@ -162,11 +146,11 @@ def _next(command, found):
     return f"{shlex.join(words)}\n{AMONG_CLUTTER}"
 
 
-def _report(splits, found, min_side):
+def _report(splits, found):
     """Yields the lines that are printed, and shown on the page."""
     import numpy as np
 
-    from training.datasets.inspection import LEAK, scored_sides
+    from training.datasets.inspection import LEAK, MIN_SIDE, scored_sides
 
     for side, images in scored_sides(splits).items():
         sizes = images.class_sizes
@@ -180,7 +164,7 @@ def _report(splits, found, min_side):
         yield from _listed(alone, what)
     unreadable = [f"{name}: {why}" for name, why in found.unreadable.items()]
     yield from _listed(unreadable, "unreadable image(s)")
-    small = f"image(s) of fewer than {min_side} pixels a side"
+    small = f"image(s) of fewer than {MIN_SIDE} pixels a side"
     yield from _listed(found.tiny, small)
     yield from _listed(found.blank, "blank image(s)")
     # Leaks are last, beside the verdict.

@@ -120,10 +120,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _embed(command):
-    from training.runs.scoring import encoder_file
+    from training.runs.scoring import encoder_file, load_preprocessing
 
     start = time.perf_counter()
-    encoder, crop = encoder_file(command.run), _crop_fraction(command.run)
+    encoder, crop = encoder_file(command.run), "auto"  # as the file says
+    if command.run.suffix != ".keras":
+        expected = load_preprocessing(command.run)
+        crop = 1.0 if expected is None else expected.crop_fraction
     rows, size = listed(command.images), command.shard_size
     shards = [rows[first : first + size] for first in range(0, len(rows), size)]
     plan = {
@@ -135,10 +138,8 @@ def _embed(command):
         "shard_size": size,
         "batch_size": command.batch_size,
     }
-    items = [
-        {"number": number, "rows": shards[number]}
-        for number in begin(command.output, plan)
-    ]
+    missing = begin(command.output, plan)
+    items = [{"number": number, "rows": shards[number]} for number in missing]
     options = {
         "encoder": str(encoder.resolve()),
         "crop_fraction": crop,
@@ -165,16 +166,6 @@ def _embed(command):
         "Next: training.embedding.collection.read_embeddings"
         f"({str(command.output)!r}) yields them for an index"
     )
-
-
-def _crop_fraction(run):
-    """Returns the side of the embedded square over the shorter side."""
-    from training.runs.scoring import load_preprocessing
-
-    if run.suffix == ".keras":
-        return "auto"  # as the file says
-    expected = load_preprocessing(run)
-    return 1.0 if expected is None else expected.crop_fraction
 
 
 def _by_ray(command, items, options):

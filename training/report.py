@@ -92,7 +92,7 @@ def write_report(command: ReportCommand) -> list[str]:
 
     methods = score_table.methods_of(runs)
     searched = _searches(runs)
-    rows = score_table.comparison_rows(methods, searched, notes)
+    rows = score_table.score_rows(methods, searched, notes)
     shown = _shown(methods, headline(rows), searched)
     data: dict[str, Any] = {
         "runs": list(shown),
@@ -110,7 +110,6 @@ def write_report(command: ReportCommand) -> list[str]:
         "settings": settings_tables([method.recipe for method in methods]),
         "measures": score_table.MEASURES,
         "rows": rows,
-        "scores": score_table.score_rows(methods, searched),
         "shown": list(shown),
         "classes": failures.class_rows([*shown.values()])[:MAX_CLASSES]
         if shown
@@ -124,18 +123,14 @@ def write_report(command: ReportCommand) -> list[str]:
 
 
 def _check_target(path):
-    if path.is_dir():
+    if not path.exists():
+        return
+    start = b"" if path.is_dir() else path.read_bytes()[:200]
+    if REPORT_MARK.encode() not in start:
         raise FileExistsError(
-            f"`output` must be a file. Received: {path}, which is a folder."
+            "`output` must be new, or an earlier report. "
+            f"Received: {path}, which is neither."
         )
-    if path.exists():
-        with path.open("rb") as file:
-            start = file.read(200)
-        if REPORT_MARK.encode() not in start:
-            raise FileExistsError(
-                "`output` must be new, or an earlier report. "
-                f"Received: {path}, which is neither."
-            )
 
 
 def _searches(runs):
@@ -173,7 +168,7 @@ def _searches(runs):
 
 def _shown(methods, row, searched):
     """Searches whose queries are shown: the baseline's, then the method's."""
-    names = [] if row is None else [row["against"], row["name"]]
+    names = [] if row is None else [row.get("against"), row["name"]]
     found = {one.name: one.searches(searched) for one in methods}
     return {name: found[name][0] for name in names if found.get(name)}
 
@@ -232,13 +227,12 @@ def embedding_map(embeddings: np.ndarray, method: str) -> dict[str, Any]:
     Dict with `x` and `y`, lists of values in [-1, 1], and `words`, a title.
     """
     if method == "pca":
-        from sklearn.decomposition import PCA
-
-        size = min(2, *embeddings.shape)
-        pca = PCA(size, svd_solver="full").fit(embeddings)
+        centered = embeddings - embeddings.mean(axis=0)
+        left, sizes, _ = np.linalg.svd(centered, full_matrices=False)
         positions = np.zeros((len(embeddings), 2))
-        positions[:, :size] = pca.transform(embeddings)
-        share = np.nan_to_num(pca.explained_variance_ratio_).sum()
+        positions[:, : len(sizes)] = (left * sizes)[:, :2]
+        variances = np.square(sizes)
+        share = variances[:2].sum() / max(variances.sum(), 1e-12)
         words = f"PCA, {share:.0%} of the variance"
     else:
         from sklearn.manifold import TSNE
@@ -262,9 +256,8 @@ def _curves(methods):
         for run in method.runs:
             names = dict.fromkeys(name for line in run.history for name in line)
             values = {n: [line.get(n) for line in run.history] for n in names}
-            if values:
-                curve = {"run": run.name, "method": number}
-                curve["steps"] = values.pop("step")
+            if steps := values.pop("step", None):
+                curve = {"run": run.name, "method": number, "steps": steps}
                 curves.append(curve | {"values": values})
     return curves
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from training import doctor, embed, evaluate, export, report
+from training import embed, evaluate, export, report
 
 
 @pytest.fixture
@@ -40,13 +40,3 @@ def test_a_contradiction_is_refused_by_name(
     report.main([str(contradicting)])
     printed = capsys.readouterr().out
     assert "No image could be embedded: `encoder` and `recipe` must" in printed
-
-
-def test_doctor_takes_the_smallest_side_from_an_encoder(tiny, capsys):
-    data = ["--data-dir", str(tiny.images)]
-    doctor.main([*data, "--encoder", str(tiny.run())])
-    printed = capsys.readouterr().out
-    # Pictures of 20 x 16 pixels; the encoder's shorter side is 27.
-    assert "40 image(s) of fewer than 27 pixels a side" in printed
-    doctor.main(data)
-    assert "40 image(s) of fewer than 32 pixels" in capsys.readouterr().out

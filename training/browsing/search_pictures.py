@@ -12,7 +12,6 @@ from training.pictures.encoding import decoded_image
 from training.pictures.palette import BLACK, BLUE, VERMILION, picture
 
 NUM_PROTOTYPES = 4
-NUM_BARS = 12
 GRAY = "#8a8a8a"
 TILE = 1.5
 """Side of an image, inches."""
@@ -99,14 +98,16 @@ def draw_explanation(
     """Draws why the nearest neighbor that is not the query itself is near.
 
     A row each for query and neighbor: the image, what of it is pooled, and the
-    parts of that which belong to the prototypes that contribute most. Bars are
-    the contribution of each prototype to the similarity.
+    parts of that which belong to the prototypes that contribute most, each with
+    its share of the similarity.
     """
     neighbor, name = _first_other(search, query, answer)
     shares = search.explain(query, [neighbor])
     contributions = shares["contributions"][0]
-    strongest = np.argsort(-np.abs(contributions))
-    columns = 3 + len(strongest[:NUM_PROTOTYPES])
+    strongest = np.argsort(-np.abs(contributions))[:NUM_PROTOTYPES]
+    titles = [f"similarity {shares['similarity'][0]:.3f}"]
+    titles += [f"prototype {i}\nadds {contributions[i]:.3f}" for i in strongest]
+    columns = 1 + len(titles)
     with picture(path, 2, columns, figsize=(2.1 * columns, 4.8)) as axes:
         for row, side, contents, title in zip(
             axes,
@@ -115,17 +116,13 @@ def draw_explanation(
             ("query", _short(name)),
             strict=True,
         ):
-            maps = shares[f"{side}_maps"][0]
             pixels = decoded_image(contents, search.crop_fraction)
-            parts = [
-                (title, None),
-                ("pooled", shares[f"{side}_weights"][0]),
-                *((f"prototype {i}", maps[..., i]) for i in strongest),
-            ]
-            for axis, (words, part) in zip(row[:-1], parts, strict=False):
+            _draw(row[0], pixels, None, title)
+            maps = shares[f"{side}_maps"][0]
+            parts = [shares[f"{side}_weights"][0]]
+            parts += [maps[..., i] for i in strongest]
+            for axis, words, part in zip(row[1:], titles, parts, strict=True):
                 _draw(axis, pixels, part, words)
-        similarity = float(shares["similarity"][0])
-        _bars(axes[:, -1], contributions, strongest[:NUM_BARS], similarity)
 
 
 def _first_other(search, query, answer):
@@ -159,18 +156,3 @@ def _draw(axis, image, weights, title="", color=GRAY, width=0.5, style="-"):
     axis.set(xticks=[], yticks=[])
     for spine in axis.spines.values():
         spine.set(visible=True, color=color, linewidth=width, linestyle=style)
-
-
-def _bars(cells, contributions, chosen, similarity):
-    """Replaces two cells with one chart of signed contributions."""
-    grid, figure = cells[0].get_gridspec(), cells[0].figure
-    for cell in cells:
-        cell.remove()
-    axis = figure.add_subplot(grid[:, -1])
-    values = contributions[chosen][::-1]
-    colors = np.where(values >= 0, BLUE, VERMILION)
-    axis.barh(np.arange(len(values)), values, color=colors)
-    axis.set_yticks(np.arange(len(values)), chosen[::-1])
-    axis.axvline(0.0, color="black", linewidth=1)
-    axis.set_title(f"similarity {similarity:.3f}", fontsize=11)
-    axis.set(xlabel="contribution", ylabel="prototype")

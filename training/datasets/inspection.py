@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,8 @@ MIN_COARSE_CORRELATION = 0.98
 BLANK = 2.0
 BLOCK_ROWS = 1024
 MAX_PAIRS = 100_000
+MIN_SIDE = 32
+"""Pixels; an image with a shorter side is too small."""
 LEAK = "across the class split: LEAKAGE"
 
 
@@ -69,16 +70,11 @@ class Inspection:
 
 
 def inspect(
-    splits: RetrievalSplits,
-    *,
-    min_side: int = 32,
-    max_pixels: int = MAX_PIXELS,
-    progress: Any = iter,
+    splits: RetrievalSplits, progress: Any = lambda rows, total: rows
 ) -> Inspection:
     """Looks at every file of a data set and compares all of them.
 
-    A file of more than `max_pixels` is not decoded. `progress` maps an
-    iterable to one that shows progress.
+    `progress` maps an iterable to one that shows progress.
     """
     found = Inspection()
     paths: list[str] = []
@@ -87,15 +83,14 @@ def inspect(
         paths += images.paths
         origins += [(side, name) for name in images.names]
     with ThreadPoolExecutor() as threads:
-        look = partial(look_at_file, max_pixels=max_pixels)
-        looks = list(progress(threads.map(look, paths)))
+        looks = list(progress(threads.map(_look, paths), total=len(paths)))
     folder = os.path.commonpath([os.path.dirname(path) for path in paths])
     names = [os.path.relpath(path, folder) for path in paths]
     for look, name in zip(looks, names, strict=True):
         if look.problem is not None:
             found.unreadable[name] = look.problem
             continue
-        found.tiny += [name] if look.side < min_side else []
+        found.tiny += [name] if look.side < MIN_SIDE else []
         found.blank += [name] if look.small is None else []
     pairs = {
         "identical": _exact_pairs(looks),
@@ -121,8 +116,7 @@ def scored_sides(splits: RetrievalSplits) -> dict[str, Any]:
     return sides
 
 
-def look_at_file(path: str, max_pixels: int = MAX_PIXELS) -> Look:
-    """Reads one file."""
+def _look(path):
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
@@ -133,7 +127,7 @@ def look_at_file(path: str, max_pixels: int = MAX_PIXELS) -> Look:
     try:
         with Image.open(io.BytesIO(contents)) as image:
             width, height = image.size
-            if width * height > max_pixels:
+            if width * height > MAX_PIXELS:
                 return Look(digest, f"{width} x {height} pixels are too many")
             # Of a JPEG an eighth of the size is decoded, which is faster.
             image.draft("RGB", (64, 64))

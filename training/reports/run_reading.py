@@ -87,7 +87,7 @@ def _numbers(directory):
 def in_words(value: Any) -> str:
     """Writes the value of a setting in words."""
     if isinstance(value, dict):
-        value = [f"{name_in_words(k)} {in_words(v)}" for k, v in value.items()]
+        value = [f"{_name(k)} {in_words(v)}" for k, v in value.items()]
         return ", ".join(value) or "–"
     if isinstance(value, list | tuple):
         return ", ".join(map(in_words, value)) or "–"
@@ -97,26 +97,6 @@ def in_words(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def name_in_words(name: str) -> str:
-    """Writes the name of a setting in words."""
-    return name.replace("_", " ")
-
-
-def changed_in_words(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """Lists the settings of `now` that differ from those of `before`."""
-    changed = []
-    for name in dict.fromkeys([*now, *before]):
-        one, other = before.get(name), now.get(name)
-        stem = name.removesuffix("_arguments")
-        if stem != name and before.get(stem) != now.get(stem):
-            continue  # All arguments of another class differ.
-        if isinstance(one, dict) and isinstance(other, dict):
-            other = {k: v for k, v in other.items() if one.get(k) != v} or other
-        if name != "seed" and one != other:
-            changed.append(f"{name_in_words(name)} {in_words(other)}")
-    return ", ".join(changed)
-
-
 def settings_tables(recipes: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Splits the settings of recipes, one for each method.
 
@@ -124,7 +104,7 @@ def settings_tables(recipes: Sequence[dict[str, Any]]) -> dict[str, Any]:
     recipe, and `shared`, pairs of name and value; all in words.
     """
     values = {
-        name_in_words(name): [in_words(recipe.get(name)) for recipe in recipes]
+        _name(name): [in_words(recipe.get(name)) for recipe in recipes]
         for name in dict.fromkeys(name for recipe in recipes for name in recipe)
         if name != "seed"
     }
@@ -136,3 +116,7 @@ def settings_tables(recipes: Sequence[dict[str, Any]]) -> dict[str, Any]:
             (k, row[0]) for k, row in values.items() if k not in differing
         ],
     }
+
+
+def _name(setting):
+    return setting.replace("_", " ")

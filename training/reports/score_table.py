@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from training.reports.run_reading import ReadRun, changed_in_words
+from training.reports.run_reading import ReadRun
 from training.reports.searched import Searched
 
 MEASURES = {
@@ -100,32 +100,32 @@ def _same_network(method, methods):
     return None if method.averages else min(others, key=distance, default=None)
 
 
-def comparison_rows(
+def score_rows(
     methods: list[Method], searched: dict[str, Searched], notes: list[str]
 ) -> list[dict[str, Any]]:
-    """Returns one row for each method that is no baseline of another.
+    """Returns one row for each method.
 
-    Dicts with `name`, `number`, `runs`, `words` (what differs from the
-    baseline), `own`, its means by measure, and, with a baseline that searched
-    the same images, `against`, `base` (its MAP@R) and `gains`, by measure
-    `mean`, `low` and `high`. The rows with a baseline come first.
+    Dicts with `name`, `number`, `runs`, `is_baseline`, and `scores`: for each
+    measure a dict of `mean`, `low` and `high`, the 95 % interval over classes
+    and seeds, which is None without a search. With a baseline that searched
+    the same images, `against`, `base` (its MAP@R) and `gains` like `scores`.
     """
     bases, rows = baselines(methods), []
     for number, (method, base) in enumerate(zip(methods, bases, strict=True)):
-        if method in bases and base is None:
-            continue
-        own = [cell["mean"] for cell in _cells(method, searched)]
-        row = {"name": method.name, "number": number, "words": ""}
-        row |= {"own": dict(zip(MEASURES, own, strict=True)), "gains": {}}
-        row |= {"runs": len(method.runs), "against": None, "base": None}
+        row: dict[str, Any] = {
+            "name": method.name,
+            "number": number,
+            "runs": len(method.runs),
+            "is_baseline": method in bases and base is None,
+            "scores": _scores(method, searched),
+            "gains": {},
+        }
         if base is not None:
-            row["words"] = changed_in_words(base.recipe, method.recipe)
+            row["against"] = base.name
+            row["base"] = _scores(base, searched)["map_at_r"]["mean"]
             row["gains"] = _gains(method, base, searched, notes)
-            if row["gains"]:
-                row["against"] = base.name
-                row["base"] = _cells(base, searched)[0]["mean"]
         rows.append(row)
-    return sorted(rows, key=lambda row: not row["gains"])
+    return rows
 
 
 def _gains(method, base, searched, notes):
@@ -157,34 +157,15 @@ def _is_same_search(one, other):
     )
 
 
-def score_rows(
-    methods: list[Method], searched: dict[str, Searched]
-) -> list[dict[str, Any]]:
-    """Returns the test scores of each method that has any.
-
-    Dicts with `name`, `number`, `runs`, and `cells`: for each measure a dict
-    of `mean`, `low` and `high`, the 95 % interval over classes and seeds,
-    which is None without a search.
-    """
-    rows = []
-    for number, method in enumerate(methods):
-        cells = _cells(method, searched)
-        if any(cell["mean"] is not None for cell in cells):
-            row = {"name": method.name, "number": number, "cells": cells}
-            rows.append(row | {"runs": len(method.runs)})
-    return rows
-
-
-def _cells(method, searched):
+def _scores(method, searched):
     """Mean and interval of each measure; of `scores.json` without a search."""
     found = method.searches(searched)
-    if not found:
-        means = [method.mean(measure) for measure in MEASURES]
-        return [{"mean": mean, "low": None, "high": None} for mean in means]
-    return [
-        _interval([one.by_query[measure] for one in found], found)
+    return {
+        measure: _interval([one.by_query[measure] for one in found], found)
+        if found
+        else {"mean": method.mean(measure), "low": None, "high": None}
         for measure in MEASURES
-    ]
+    }
 
 
 def _interval(values, searched):

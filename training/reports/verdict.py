@@ -11,63 +11,34 @@ from training.reports.searched import Searched
 
 def headline(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Returns the row the page is about: the best one with a baseline."""
-    compared = [row for row in rows if row["gains"]] or rows
-    known = [row for row in compared if row["own"]["map_at_r"] is not None]
-    return max(known, key=lambda row: row["own"]["map_at_r"], default=None)
+    known = [row for row in rows if _score(row) is not None]
+    compared = [row for row in known if row["gains"]]
+    return max(compared or known, key=_score, default=None)
 
 
 def verdict(
     methods: Sequence[Method], rows: Sequence[dict[str, Any]]
 ) -> list[str]:
-    """Returns sentences, the first on raw features against the best run.
-
-    It is the `verdict` of the run's `scores.json`, if there is one. Without
-    raw scores there, an untrained run with average pooling takes their place.
-    """
+    """Returns sentences about the best run: its own `verdict`, and its gain."""
     row = headline(rows)
     if row is None:
         return ["There are no test scores yet."]
-    own, name = row["own"]["map_at_r"], row["name"]
-    method = next(one for one in methods if one.name == name)
-    said = (method.runs[0].scores or {}).get("verdict")
-    raw = _raw(method, methods)
-    if isinstance(said, str):
+    name = row["name"]
+    said = (methods[row["number"]].runs[0].scores or {}).get("verdict")
+    if said is None:
+        said = (
+            f"{name} reaches a MAP@R of {100 * _score(row):.1f} % on classes "
+            "that were not trained with; the raw features were not scored."
+        )
+    else:
         if len(methods) > 1:
             said = said.replace("this run", name)
-        sentences = [f"{said[:1].upper()}{said[1:].rstrip('.')}."]
-    elif raw is None:
-        sentences = [
-            f"{name} reaches a MAP@R of {_percent(own)} on classes that were "
-            "not trained with; the raw features were not scored."
-        ]
-    else:
-        words = "Training helped" if own > raw else "Training did not help"
-        sentences = [
-            f"{words}: the raw features reach a MAP@R of {_percent(raw)}, "
-            f"{name} {_percent(own)}."
-        ]
-    if row["gains"]:
-        sentences.append(_gain(row, methods))
-    return sentences
+        said = f"{said[:1].upper()}{said[1:].rstrip('.')}."
+    return [said, _gain(row, methods)] if row["gains"] else [said]
 
 
-def _raw(method, methods):
-    """MAP@R of the backbone's own features, None if unknown.
-
-    `raw` of `scores.json` is a number, or the scores by pooling with the name
-    of the best one as `best`.
-    """
-    found = (method.runs[0].scores or {}).get("raw")
-    if isinstance(found, dict):
-        found = found.get(found.get("best"), {}).get("map_at_r")
-    if isinstance(found, int | float):
-        return found
-    untrained = (
-        one.mean("map_at_r")
-        for one in methods
-        if one.averages and one.recipe.get("steps") == 0 and one is not method
-    )
-    return next(untrained, None)
+def _score(row):
+    return row["scores"]["map_at_r"]["mean"]
 
 
 def _gain(row, methods):
@@ -99,10 +70,6 @@ def compared(methods: Sequence[Method], searched: dict[str, Searched]) -> str:
         f"{_count(images.num_queries, 'query image')} of "
         f"{_count(classes, 'class')} that were not trained with."
     )
-
-
-def _percent(value):
-    return f"{100 * value:.1f} %"
 
 
 def _count(number, noun):

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from training import doctor, train
+from training.datasets import inspection
 from training.datasets.inspection import LEAK, Inspection, inspect
 from training.datasets.own_images import csv_splits, folder_splits
 
@@ -77,9 +78,10 @@ def test_unusable_files_are_named_with_the_reason(folder):
     assert found.blank == ["train/b/7.png"]
 
 
-def test_a_file_made_to_fill_the_memory_is_not_decoded(folder):
+def test_a_file_made_to_fill_the_memory_is_not_decoded(folder, monkeypatch):
     picture(folder / "train/a/9.png", 80, size=(49, 40))
-    found = inspect(folder_splits(folder), max_pixels=48 * 40)
+    monkeypatch.setattr(inspection, "MAX_PIXELS", 48 * 40)
+    found = examined(folder)
     assert found.unreadable == {"train/a/9.png": "49 x 40 pixels are too many"}
 
 
