@@ -149,7 +149,12 @@ def export_run(export: Export) -> None:
     whole = load_encoder(directory)
     encoder = gsp.models.truncate_encoder(whole, export.truncate_to)
     expected = expected_preprocessing(recipe, encoder)
-    metadata = _facts(export, directory)
+    metadata = {"run": export.run.name, **directory.read_settings()}
+    metadata["command"] = export.command
+    if export.license is not None:
+        metadata["license"] = export.license
+    if directory.is_finished:
+        metadata["scores"] = directory.read_scores()
     options: dict[str, Any] = {
         "crop_fraction": 1.0 if expected is None else expected.crop_fraction,
         "metadata": metadata,
@@ -181,17 +186,6 @@ def export_run(export: Export) -> None:
                 encoder, index, batches, export.coverage
             )
         _write_model(export, encoder, options, gallery, index)
-
-
-def _facts(export, directory):
-    """What the model card says of a run."""
-    facts = {"run": directory.path.name, **directory.read_settings()}
-    facts["command"] = export.command
-    if export.license is not None:
-        facts["license"] = export.license
-    if directory.is_finished:
-        facts["scores"] = directory.read_scores()
-    return facts
 
 
 def _truncation(export, recipe, encoder, images):

@@ -168,7 +168,9 @@ def _searches(runs):
 
 def _shown(methods, row, searched):
     """Searches whose queries are shown: the baseline's, then the method's."""
-    names = [] if row is None else [row.get("against"), row["name"]]
+    names = [] if row is None else [row["name"]]
+    if names and row["gains"]:
+        names.insert(0, row["against"])
     found = {one.name: one.searches(searched) for one in methods}
     return {name: found[name][0] for name in names if found.get(name)}
 

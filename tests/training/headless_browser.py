@@ -93,21 +93,10 @@ def use_colors(driver, scheme):
     )
 
 
-def point_at(driver, element):
-    """Moves the mouse to an element."""
-    from selenium.webdriver import ActionChains
-
-    ActionChains(driver).move_to_element(element).perform()
-
-
-def keep_screenshot(driver, name, selector=None):
+def keep_screenshot(driver, name):
     """Writes a screenshot to the folder SCREENSHOTS, if it is set."""
     folder = os.environ.get("SCREENSHOTS")
     if folder:
-        if selector:
-            driver.execute_script(
-                f"document.querySelector('{selector}').scrollIntoView()"
-            )
         os.makedirs(folder, exist_ok=True)
         driver.save_screenshot(os.path.join(folder, f"{name}.png"))
 

@@ -27,6 +27,8 @@ class ExportSearch:
 
         self.folder = Path(folder)
         self.metadata = export_metadata(self.folder)
+        # Side of the embedded square as a fraction of the shorter side.
+        self.crop_fraction = self.metadata["crop_fraction"]
         verify_checksums(self.folder)
         run = Path("runs", Path(self.metadata.get("run", "")).name)
         settings = run / "settings.json"
@@ -44,19 +46,6 @@ class ExportSearch:
         self._index = gsp.retrieval.ExactIndex(
             rows + gallery["origin"].numpy(), self.labels
         )
-
-    @property
-    def crop_fraction(self) -> float | None:
-        """Side of the embedded square as a fraction of the shorter side."""
-        return self.metadata["crop_fraction"]
-
-    @property
-    def transport_ratio(self) -> float | None:
-        """The ratio of GSP, unless it was learned or another layer pools."""
-        recipe = self.metadata.get("recipe") or {}
-        is_fixed = recipe.get("pooling") == "gsp"
-        is_fixed = is_fixed and not recipe.get("learn_ratio")
-        return recipe.get("transport_ratio") if is_fixed else None
 
     def call(self, signature: str, **inputs: list) -> dict[str, np.ndarray]:
         """Calls a signature of the export."""

@@ -15,7 +15,6 @@ from starlette.routing import Route
 from training.browsing.export_search import ExportSearch
 from training.browsing.page_parts import SHARED, encoded_map, rendered_page
 from training.pictures.encoding import decoded_image, encoded_image
-from training.pictures.pooling_weights import full_weight
 
 MAX_BYTES = 20 * 2**20
 """Size of an uploaded file."""
@@ -154,7 +153,7 @@ class _Page:
         if query.ndim != 3:
             raise ValueError("Tokens without a grid cannot cover an image.")
         weights = np.concatenate([query[:1], shares["neighbor_weights"]])
-        largest = full_weight(weights, self.export.transport_ratio)
+        largest = weights.max()
         return {
             "shape": list(query.shape[1:]),
             "query": encoded_map(query[0], largest),

@@ -35,15 +35,3 @@ def pooling_weights(encoder: Any, images: np.ndarray) -> np.ndarray:
         for start in range(0, len(images), BATCH)
     ]
     return np.concatenate([keras.ops.convert_to_numpy(part) for part in maps])
-
-
-def full_weight(weights: np.ndarray, ratio: float | None) -> float:
-    """Returns the weight of a feature that is pooled completely.
-
-    GSP, which moves a fraction `ratio` of n features, gives no feature more
-    than `1 / (n * ratio)`. Without a ratio it is the largest of `weights`,
-    `(images, rows, columns)`.
-    """
-    if ratio is None:
-        return float(weights.max())
-    return 1 / (weights[0].size * ratio)

@@ -5,11 +5,7 @@ from typing import Any
 import numpy as np
 
 from training.browsing.page_parts import encoded_map
-from training.pictures.pooling_weights import (
-    full_weight,
-    pooling_layer,
-    pooling_weights,
-)
+from training.pictures.pooling_weights import pooling_layer, pooling_weights
 from training.reports.searched import Searched
 
 QUERIES = 3
@@ -63,8 +59,7 @@ def shown_search(
             "right": (labels[neighbors] == labels[query]).tolist(),
         }
     shown: dict[str, Any] = {"queries": answers, "weights": {}, "shape": None}
-    pooling = pooling_layer(searched.encoder)
-    if pooling is None:
+    if pooling_layer(searched.encoder) is None:
         notes.append("Its pooling has no weights to show over images.")
         return shown
     images = sorted(
@@ -72,11 +67,8 @@ def shown_search(
     )
     weights = pooling_weights(searched.encoder, searched.images.pixels(images))
     if weights.ndim == 3:
-        is_learned = getattr(pooling, "learn_ratio", False)
-        ratio = getattr(pooling, "transport_ratio", None)
-        largest = full_weight(weights, None if is_learned else ratio)
         shown["shape"] = list(weights.shape[1:])
-        maps = [encoded_map(one, largest) for one in weights]
+        maps = [encoded_map(one, weights.max()) for one in weights]
         shown["weights"] = dict(zip(images, maps, strict=True))
     return shown
 

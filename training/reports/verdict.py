@@ -60,18 +60,13 @@ def _gain(row, methods):
 def compared(methods: Sequence[Method], searched: dict[str, Searched]) -> str:
     """Says how many methods and runs there are, and what they search."""
     runs = sum(len(method.runs) for method in methods)
-    words = f"{_count(len(methods), 'method')} in {_count(runs, 'run')}"
+    words = f"Methods: {len(methods)}, runs: {runs}"
     if not searched:
         return f"{words}."
     images = next(iter(searched.values())).images
     classes = len(np.unique(images.labels[: images.num_queries]))
     return (
-        f"{words} on {images.splits.name}. Scores are those of "
-        f"{_count(images.num_queries, 'query image')} of "
-        f"{_count(classes, 'class')} that were not trained with."
+        f"{words}, data set: {images.splits.name}. Scores are those of "
+        f"{images.num_queries:,} query images; their classes, {classes:,}, "
+        "were not trained with."
     )
-
-
-def _count(number, noun):
-    many = noun + ("es" if noun.endswith("s") else "s")
-    return f"{number:,} {noun if number == 1 else many}"

@@ -18,6 +18,7 @@ from training.browsing.exports import gallery_bytes
 
 pytest.importorskip("starlette")
 pytest.importorskip("httpx2")
+from training.browsing import search_page  # noqa: E402
 
 
 @pytest.fixture
@@ -25,23 +26,13 @@ def served(tiny):
     """The session's export, its page, and a client of the page."""
     from starlette.testclient import TestClient
 
-    from training.browsing.search_page import search_app
-
-    search = tiny.search
-    app = search_app(search, ("127.0.0.1",))
+    app = search_page.search_app(tiny.search, ("127.0.0.1",))
     client = TestClient(app, base_url="http://127.0.0.1")
-    files = [search.image(id_) for id_ in search.ids[:6]]
-    return SimpleNamespace(
-        search=search,
-        app=app,
-        client=client,
-        files=files,
-        images=tiny.images,
-    )
+    return SimpleNamespace(search=tiny.search, app=app, client=client)
 
 
 def test_the_page_finds_the_neighbors_of_the_export(served):
-    contents = served.files[5]
+    contents = served.search.image(served.search.ids[5])
     exported = served.search.call("search_exact", image_bytes=[contents])
     answer = served.client.post("/search?k=10", content=contents).json()
     found = answer["neighbors"]
@@ -127,8 +118,6 @@ def test_a_bad_image_is_refused(served, contents, words):
 
 
 def test_an_upload_stops_at_the_size_limit(served, monkeypatch):
-    from training.browsing import search_page
-
     monkeypatch.setattr(search_page, "MAX_BYTES", 1000)
     answer = served.client.post("/search", content=bytes(1001))
     assert answer.status_code == 413
@@ -165,6 +154,13 @@ def test_parameters_and_origins(served, path, origin, status):
     assert status != 400 or "Received" in answer.json()["error"]
 
 
+def test_the_page_knows_the_guarantee(served, monkeypatch):
+    facts = {"radius": 0.5, "novelty_distance": 0.4, "coverage": 0.95}
+    monkeypatch.setitem(served.search.metadata, "guarantee", facts)
+    page = search_page._Page(served.search)
+    assert "&#34;radius&#34;: 0.5" in page.html
+
+
 def test_other_hosts_sources_and_taken_ports_are_refused(served):
     answer = served.client.get("/", headers={"Host": "evil.example"})
     assert answer.status_code == 400
@@ -189,7 +185,7 @@ def test_an_export_with_another_crop_than_it_was_made_with(served, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_page_works_in_a_browser(served):
+def test_the_page_works_in_a_browser(served, tiny):
     import uvicorn
 
     listening = browse.bound_socket(0)
@@ -202,7 +198,7 @@ def test_the_page_works_in_a_browser(served):
 
             first, all_of, wait = browser.finders(driver)
             driver.get(f"http://127.0.0.1:{listening.getsockname()[1]}/")
-            first("#file").send_keys(str(served.images / served.search.ids[0]))
+            first("#file").send_keys(str(tiny.images / tiny.search.ids[0]))
             wait(lambda: len(all_of(".neighbor:enabled")) == 12)
             assert "this is the query" in first(".neighbor").text
             assert not first(".legend").is_displayed()
@@ -241,15 +237,3 @@ def test_the_page_works_in_a_browser(served):
         server.should_exit = True
         thread.join(timeout=20)
         listening.close()
-
-
-def test_the_page_knows_the_guarantee(served, monkeypatch):
-    from starlette.testclient import TestClient
-
-    from training.browsing.search_page import search_app
-
-    facts = {"radius": 0.5, "novelty_distance": 0.4, "coverage": 0.95}
-    monkeypatch.setitem(served.search.metadata, "guarantee", facts)
-    app = search_app(served.search, ("127.0.0.1",))
-    client = TestClient(app, base_url="http://127.0.0.1")
-    assert "&#34;radius&#34;: 0.5" in client.get("/").text

@@ -159,6 +159,7 @@ def test_broken_images_and_folders_that_are_no_run_are_left_out(
 
 @pytest.mark.slow
 def test_the_page_works_in_a_browser(reported):
+    from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.ui import Select
 
@@ -170,7 +171,6 @@ def test_the_page_works_in_a_browser(reported):
         browser.keep_screenshot(driver, "report-light")
         # Weights over the images of the queries.
         assert len(all_of(".query")) == 6 and all_of("#query-rows canvas")
-        browser.keep_screenshot(driver, "report-queries", "#queries")
         first("#overlay").send_keys(Keys.SPACE)
         assert not all_of("#query-rows canvas")
         # A class on the map, and a point's tooltip.
@@ -179,13 +179,12 @@ def test_the_page_works_in_a_browser(reported):
 
         def has_tooltip():
             # The chart may still be moving to its position.
-            browser.point_at(driver, first("#map h2, #map h3"))
-            browser.point_at(driver, first("#map-charts .points path"))
+            for one in ("#map h2", "#map-charts .points path"):
+                ActionChains(driver).move_to_element(first(one)).perform()
             return first("#tooltip").is_displayed()
 
         wait(has_tooltip)
         browser.keep_screenshot(driver, "report-map")
-        browser.keep_screenshot(driver, "report-classes", "#classes")
         # A table as Markdown; the page writes to the clipboard.
         driver.execute_script(
             "navigator.clipboard.writeText = async (text) => {"
@@ -200,6 +199,6 @@ def test_the_page_works_in_a_browser(reported):
         light = driver.execute_script(ground)
         browser.use_colors(driver, "dark")
         wait(lambda: driver.execute_script(ground) != light)
-        browser.keep_screenshot(driver, "report-dark", "#overview")
+        browser.keep_screenshot(driver, "report-dark")
         browser.check_phone(driver, "report-phone")
         assert browser.complaints(driver) == []
