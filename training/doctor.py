@@ -90,7 +90,7 @@ def _review(command, lines):
     import keras_gsp as gsp
     from keras_gsp.embeddings.labeled_batches import encoded
     from training.datasets.layout import images_root
-    from training.reports.review import Review
+    from training.reports.review import write_review
     from training.runs.scoring import load_encoder, load_preprocessing
 
     expected = load_preprocessing(command.encoder)
@@ -112,12 +112,14 @@ def _review(command, lines):
     )
     embeddings = encoded(load_encoder(command.encoder), batches)[0]
     found = gsp.retrieval.suspects(embeddings, images.names)
-    root = images_root(command.data_dir)
-    review = Review(images, embeddings, found, root)
-    review.write(command.review, Path(command.data_dir).name, lines)
-    for kind, names in review.listed().items():
+    legends = write_review(
+        *(command.review, Path(command.data_dir).name, lines),
+        *(images, embeddings, found, images_root(command.data_dir)),
+    )
+    for kind, names in legends.items():
         what = f"of {kind.replace('_', ' ')}, suspected"
-        print(*_listed(names, what), sep="\n", end="\n" if names else "")
+        for line in _listed(names, what, len(getattr(found, kind))):
+            print(line)
     print(f"{command.review}: written; open it and decide")
 
 
@@ -175,13 +177,14 @@ def _report(splits, found):
     yield "leakage" if found.has_leak else "no leakage"
 
 
-def _listed(names, what):
-    if not names:
-        return
-    yield f"{len(names):,} {what}"
+def _listed(names, what, count=None):
+    """Yields how many there are and the first names."""
+    count = len(names) if count is None else count
+    if count:
+        yield f"{count:,} {what}"
     yield from (f"    {name}" for name in names[:LISTED])
-    if len(names) > LISTED:
-        yield f"    ... and {len(names) - LISTED:,} more"
+    if count > LISTED:
+        yield f"    ... and {count - LISTED:,} more"
 
 
 if __name__ == "__main__":

@@ -123,7 +123,8 @@ def _embed(command):
     from training.runs.scoring import encoder_file, load_preprocessing
 
     start = time.perf_counter()
-    encoder, crop = encoder_file(command.run), "auto"  # as the file says
+    encoder = encoder_file(command.run)
+    crop: Any = "auto"  # as the file says
     if command.run.suffix != ".keras":
         expected = load_preprocessing(command.run)
         crop = 1.0 if expected is None else expected.crop_fraction
@@ -139,7 +140,9 @@ def _embed(command):
         "batch_size": command.batch_size,
     }
     missing = begin(command.output, plan)
-    items = [{"number": number, "rows": shards[number]} for number in missing]
+    items: list[dict[str, Any]] = [
+        {"number": number, "rows": shards[number]} for number in missing
+    ]
     options = {
         "encoder": str(encoder.resolve()),
         "crop_fraction": crop,
@@ -174,18 +177,14 @@ def _by_ray(command, items, options):
     import ray.data
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    own: dict[str, Any] = {"address": command.address}
+    own: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
     if command.address is None:
-        own = {"num_cpus": 1 + command.workers, "include_dashboard": False}
+        own |= {"num_cpus": 1 + command.workers, "include_dashboard": False}
     # A worker has one processor.
     threads = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
     variables = dict.fromkeys(threads, "1") | {"PYTHONPATH": os.getcwd()}
-    ray.init(
-        log_to_driver=False,
-        logging_level="error",
-        runtime_env={"env_vars": variables},
-        **own,
-    )
+    own["runtime_env"] = {"env_vars": variables}
+    ray.init(command.address, **own)
     try:
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False

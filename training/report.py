@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from training.browsing.page_parts import rendered_page
 from training.pictures.encoding import data_address
-from training.reports.run_reading import read_runs, settings_tables
+from training.reports.run_reading import read_runs, settings_rows
 from training.runs.command_line import run_command
 from training.runs.run_directory import write_text
 
@@ -30,8 +30,6 @@ MAP_POINTS = 2_000
 """About how many images are on the map."""
 THUMBNAIL_SIDE = 48
 """Side of the images on the map, pixels."""
-MAX_CLASSES = 200
-"""Classes in the table of classes."""
 
 
 @dataclass(frozen=True)
@@ -101,22 +99,21 @@ def write_report(command: ReportCommand) -> list[str]:
     }
     if shown:
         data |= _pictured(shown, command.map, notes)
-    page = {
+    page: dict[str, Any] = {
         "verdict": verdict(methods, rows),
         "compared": compared(methods, searched),
         "made": datetime.datetime.now().isoformat(" ", "minutes"),
         "runs": runs,
         "methods": methods,
-        "settings": settings_tables([method.recipe for method in methods]),
+        "settings": settings_rows([method.recipe for method in methods]),
         "measures": score_table.MEASURES,
         "rows": rows,
         "shown": list(shown),
-        "classes": failures.class_rows([*shown.values()])[:MAX_CLASSES]
-        if shown
-        else [],
         "notes": notes
         + [f"{run.name}: {note}" for run in runs for note in run.notes],
     }
+    if shown:
+        page["classes"] = failures.class_rows(list(shown.values()))
     command.target.parent.mkdir(parents=True, exist_ok=True)
     write_text(command.target, _rendered(page, data))
     return page["notes"]

@@ -91,14 +91,7 @@ class ExportSearch:
     def explain(
         self, query: bytes, neighbors: list[bytes]
     ) -> dict[str, np.ndarray]:
-        """Splits the similarity of an image to others by prototype.
-
-        Returns the arrays of `gsp.retrieval.Explanation`.
-        """
-        if "explain" not in self.metadata["signatures"]:
-            raise ValueError(
-                self.metadata.get("no_explain", "This export cannot explain.")
-            )
+        """Calls the signature `explain` on an image and others."""
         answer = self.call(
             "explain",
             query_bytes=[query] * len(neighbors),

@@ -167,22 +167,16 @@ class _Page:
 def _explanation(shares, row, largest) -> dict[str, Any]:
     """Returns the JSON values of one neighbor's explanation."""
     contributions = shares["contributions"][row]
+    maps = {side: shares[f"{side}_maps"][row] for side in ("query", "neighbor")}
     strongest = np.argsort(-np.abs(contributions))[:CONTRIBUTIONS].tolist()
-    parts = [
-        {
-            "prototype": one,
-            "share": float(contributions[one]),
-            "query": encoded_map(shares["query_maps"][row, ..., one], largest),
-            "neighbor": encoded_map(
-                shares["neighbor_maps"][row, ..., one], largest
-            ),
-        }
-        for one in strongest
-    ]
     return {
         "weights": encoded_map(shares["neighbor_weights"][row], largest),
         "similarity": float(shares["similarity"][row]),
-        "prototypes": parts,
+        "prototypes": [
+            {"prototype": one, "share": float(contributions[one])}
+            | {k: encoded_map(v[..., one], largest) for k, v in maps.items()}
+            for one in strongest
+        ],
     }
 
 

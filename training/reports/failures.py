@@ -12,6 +12,8 @@ QUERIES = 3
 """Good queries, and bad ones, that the page shows."""
 NEIGHBORS = 7
 """Neighbors beside each query."""
+MAX_CLASSES = 200
+"""Classes in the table of classes."""
 
 
 def chosen_queries(shown: list[Searched]) -> dict[str, list[int]]:
@@ -105,4 +107,5 @@ def class_rows(searched: list[Searched]) -> list[dict[str, Any]]:
                 "mistaken": mistaken,
             }
         )
-    return sorted(rows, key=lambda row: row["scores"][-1] or 0.0)
+    rows.sort(key=lambda row: row["scores"][-1] or 0.0)
+    return rows[:MAX_CLASSES]

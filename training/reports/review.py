@@ -30,70 +30,62 @@ TITLES = {
 }
 
 
-class Review:
-    """Cards about the suspects among labeled image files.
+def write_review(
+    path: Path,
+    title: str,
+    lines: Sequence[str],
+    images: ImageSet,
+    embeddings: np.ndarray,
+    found: Suspects,
+    root: Path,
+) -> dict[str, list[str]]:
+    """Writes the page about the suspects among labeled image files.
 
-    `embeddings` are (images, size); decisions name the images, which have
-    paths, relative to the folder `root`.
+    `lines` say what else was found; `embeddings` are (images, size);
+    decisions name the images, which have paths, relative to the folder
+    `root`. Returns what each card is about, by kind.
     """
+    make = _Cards(images, embeddings, found, root)
+    cards = {
+        kind: [card(one) for one in getattr(found, kind)[:SHOWN]]
+        for kind, card in (
+            ("wrong_labels", make.wrong),
+            ("duplicates", make.double),
+            ("outliers", make.outlier),
+            ("same_classes", make.merged),
+        )
+    }
+    page = rendered_page(
+        TEMPLATE,
+        title=title,
+        titles=TITLES,
+        lines=lines,
+        cards=cards,
+        counts={kind: len(getattr(found, kind)) for kind in cards},
+        classes=images.class_names,
+    )
+    write_text(path, page)
+    return {k: [card["legend"] for card in some] for k, some in cards.items()}
 
-    def __init__(
-        self,
-        images: ImageSet,
-        embeddings: np.ndarray,
-        found: Suspects,
-        root: Path,
-    ) -> None:
+
+class _Cards:
+    """Makes a card of each suspect: a legend, pictures and choices."""
+
+    def __init__(self, images, embeddings, found, root):
         self.images, self.found = images, found
         self._embeddings = embeddings
         self._names = [os.path.relpath(path, root) for path in images.paths]
 
-    def listed(self) -> dict[str, list[str]]:
-        """Returns the findings by kind, images by name."""
-        found, name = self.found, self._names
-        return {
-            "wrong_labels": [
-                f"{name[i]}: {found.suggested[i]}?" for i in found.wrong_labels
-            ],
-            "duplicates": [
-                f"{name[i]} = {name[j]}" for i, j in found.duplicates
-            ],
-            "outliers": [name[i] for i in found.outliers],
-            "same_classes": [f"{i} = {j}" for i, j in found.same_classes],
-        }
-
-    def write(self, path: Path, title: str, lines: Sequence[str] = ()) -> None:
-        """Writes the page; `lines` say what else was found."""
-        kinds = {
-            "wrong_labels": self._wrong,
-            "duplicates": self._double,
-            "outliers": self._outlier,
-            "same_classes": self._merged,
-        }
-        found = {kind: getattr(self.found, kind) for kind in kinds}
-        page = rendered_page(
-            TEMPLATE,
-            title=title,
-            titles=TITLES,
-            lines=lines,
-            cards={
-                k: [kinds[k](one) for one in found[k][:SHOWN]] for k in kinds
-            },
-            counts={kind: len(some) for kind, some in found.items()},
-            classes=self.images.class_names,
-        )
-        write_text(path, page)
-
-    def _wrong(self, item):
+    def wrong(self, item):
         other = str(self.found.suggested[item])
-        card = self._outlier(item)
+        card = self.outlier(item)
         card["legend"] += f". Is it {other}?"
         card["pictures"] += self._of_class(other, item)
         relabel = self._choice("relabel", [item], "relabel as", other)
         card["choices"].insert(1, relabel)
         return card
 
-    def _double(self, pair):
+    def double(self, pair):
         one, two = pair
         names = self.images.names
         same = "one class" if names[one] == names[two] else "two classes"
@@ -107,7 +99,7 @@ class Review:
             ],
         }
 
-    def _outlier(self, item):
+    def outlier(self, item):
         own = self.images.names[item]
         pictures = [self._picture(item, "the image")]
         return {
@@ -116,7 +108,7 @@ class Review:
             "choices": [self._choice(x, [item], x) for x in ("keep", "drop")],
         }
 
-    def _merged(self, pair):
+    def merged(self, pair):
         one, two = pair
         items = np.flatnonzero(self.images.names == two)
         return {

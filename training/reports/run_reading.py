@@ -97,25 +97,20 @@ def in_words(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def settings_tables(recipes: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Splits the settings of recipes, one for each method.
+def settings_rows(
+    recipes: Sequence[dict[str, Any]],
+) -> list[tuple[str, list[str]]]:
+    """Puts the settings of recipes in words, those that differ first.
 
-    Dict with `names` of those that differ, `rows` with their values for each
-    recipe, and `shared`, pairs of name and value; all in words.
+    Pairs of a name and its value for each recipe, or the one that all share.
     """
-    values = {
-        _name(name): [in_words(recipe.get(name)) for recipe in recipes]
-        for name in dict.fromkeys(name for recipe in recipes for name in recipe)
-        if name != "seed"
-    }
-    differing = {k: row for k, row in values.items() if len({*row}) > 1}
-    return {
-        "names": [*differing],
-        "rows": [*zip(*differing.values(), strict=True)],
-        "shared": [
-            (k, row[0]) for k, row in values.items() if k not in differing
-        ],
-    }
+    rows = []
+    for name in dict.fromkeys(name for recipe in recipes for name in recipe):
+        values = [in_words(recipe.get(name)) for recipe in recipes]
+        if name != "seed":
+            shown = values if len({*values}) > 1 else values[:1]
+            rows.append((_name(name), shown))
+    return sorted(rows, key=lambda row: len(row[1]) == 1)
 
 
 def _name(setting):

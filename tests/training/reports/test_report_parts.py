@@ -9,7 +9,7 @@ from keras_gsp.data import ImageSet
 from training.pictures.encoding import decoded_image, encoded_image
 from training.report import embedding_map
 from training.reports import failures, score_table
-from training.reports.run_reading import settings_tables
+from training.reports.run_reading import settings_rows
 from training.reports.searched import Searched
 from training.reports.verdict import verdict
 
@@ -138,10 +138,11 @@ def test_the_verdict_is_that_of_the_best_run():
 def test_settings_are_words():
     one = {"loss_arguments": {"margin": 0.5}, "use_gpu": True, "size": [8, 4]}
     other = one | {"loss_arguments": {"margin": 0.4}, "seed": 3}
-    found = settings_tables([one | {"seed": 1}, other])
-    assert found["names"] == ["loss arguments"]
-    assert found["rows"] == [("margin 0.5",), ("margin 0.4",)]
-    assert found["shared"] == [("use gpu", "yes"), ("size", "8, 4")]
+    assert settings_rows([one | {"seed": 1}, other]) == [
+        ("loss arguments", ["margin 0.5", "margin 0.4"]),
+        ("use gpu", ["yes"]),
+        ("size", ["8, 4"]),
+    ]
 
 
 def test_an_image_is_cut_to_its_embedded_square():
