@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from training.runs.run_directory import write_json
-
 PLAN = "plan.json"
 MANIFEST = "manifest.json"
 OK = "ok"
@@ -42,7 +40,7 @@ def begin(output: Path, plan: dict[str, Any]) -> list[int]:
             f"Received: {output}, which holds other files."
         )
     else:
-        write_json(path, plan)
+        _write_json(path, plan)
     for partial in output.glob(".*.partial"):
         partial.unlink(missing_ok=True)
     numbers = range(plan["num_shards"])
@@ -95,7 +93,7 @@ def finish(output: Path, plan: dict[str, Any]) -> dict[str, Any]:
         "statuses": dict(sorted(statuses.items())),
         "shards": shards,
     }
-    write_json(output / MANIFEST, manifest)
+    _write_json(output / MANIFEST, manifest)
     return manifest
 
 
@@ -126,3 +124,11 @@ def read_embeddings(
                 table["label"].to_pylist(),
                 table["id"].to_pylist(),
             )
+
+
+def _write_json(path, values):
+    # Imported here: the package needs Keras, --help and errors do not.
+    from keras_gsp.storage.whole import whole_file
+
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(values, indent=2) + "\n")
