@@ -113,8 +113,13 @@ def _review(command, lines):
     embeddings = encoded(load_encoder(command.encoder), batches)[0]
     found = gsp.retrieval.suspects(embeddings, images.names)
     legends = write_review(
-        *(command.review, Path(command.data_dir).name, lines),
-        *(images, embeddings, found, images_root(command.data_dir)),
+        command.review,
+        Path(command.data_dir).name,
+        lines,
+        images,
+        embeddings,
+        found,
+        images_root(command.data_dir),
     )
     for kind, names in legends.items():
         what = f"of {kind.replace('_', ' ')}, suspected"
