@@ -6,8 +6,4 @@ from keras_gsp.callbacks.chance_constrained.programming import (
 from keras_gsp.callbacks.exact_resume.exact_resume import ExactResume
 from keras_gsp.callbacks.retrieval_evaluation import RetrievalEvaluation
 
-__all__ = [
-    "ChanceConstrainedProgramming",
-    "ExactResume",
-    "RetrievalEvaluation",
-]
+__all__ = ["ChanceConstrainedProgramming", "ExactResume", "RetrievalEvaluation"]

@@ -1,18 +1,16 @@
 """Retrieval scores in the logs of `fit`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
-from keras import tree
 
 from keras_gsp.embeddings.labeled_batches import (
     LabeledBatches,
     encoded,
     encoded_batches,
 )
-from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.embeddings.processes import from_first_process
 from keras_gsp.metrics.retrieval import retrieval_scores
 from keras_gsp.models.truncated import normalization_of, truncated
@@ -35,31 +33,22 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         dataset: the queries: a finite `tf.data.Dataset` or
             `keras.utils.PyDataset` of (images, labels) batches, or a tuple of
             two arrays.
-        name: prefix of the logs. Default `"val"`.
-        gallery: the images searched in, of the same types. Default `None`:
-            `dataset` searches itself, without each query's own image.
-        every_epochs: epochs from one evaluation to the next, at least 1.
-            Default 1. The epochs between have no scores, as with
-            `validation_freq`.
-        every_steps: steps from one additional evaluation to the next, at
-            least 1; these scores are in `history`. Default `None`: at the end
-            of epochs only.
-        recall_at: the k of each Recall@k. Default `(1, 2, 4, 8)`.
+        name: prefix of the logs.
+        gallery: the images searched in, of the same types. `None`: `dataset`
+            searches itself, without each query's own image.
+        every_epochs: epochs from one evaluation to the next, at least 1. The
+            epochs between have no scores, as with `validation_freq`.
+        recall_at: the k of each Recall@k.
         max_classes: number of classes to score, at least 1, drawn once: of
             many classes a part is enough to compare steps. Scores on fewer
-            classes are higher. Only arrays save reading the other classes.
-            Default `None`: all.
-        seed: integer seed of that draw. Default 0.
+            classes are higher. Their images are read once and kept in memory.
         truncate_to: sizes of leading parts of the embedding to score too,
             normalized again, for `gsp.losses.Matryoshka`: `val_map_at_r_64`
-            and so on. Default none.
-        batch_size: images embedded at once when arrays are given. Default 64.
-        block_size: see `gsp.metrics.retrieval_scores`.
+            and so on.
+        batch_size: images embedded at once when arrays are given.
 
     Attributes:
         scores: newest scores as `retrieval_scores` returns them, or `None`.
-        history: list of dicts, each evaluation's scores with its `"step"`
-            (optimizer steps so far).
 
     Raises:
         TypeError: a data set of another kind, or an encoder without one
@@ -95,80 +84,48 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         name: str = "val",
         gallery: Any = None,
         every_epochs: int = 1,
-        every_steps: int | None = None,
         recall_at: Sequence[int] = (1, 2, 4, 8),
         max_classes: int | None = None,
-        seed: int = 0,
         truncate_to: Sequence[int] = (),
         batch_size: int = 64,
-        block_size: int | None = None,
     ) -> None:
         super().__init__()
         check_count(every_epochs=every_epochs, batch_size=batch_size)
-        check_count(
-            is_optional=True, every_steps=every_steps, max_classes=max_classes
-        )
-        self.dataset = dataset
-        self.name = name
-        self.gallery = gallery
-        self.every_epochs = every_epochs
-        self.every_steps = every_steps
-        self.max_classes = max_classes
-        self.seed = seed
-        self.recall_at = tuple(recall_at)
+        check_count(is_optional=True, max_classes=max_classes)
         for size in truncate_to:
             check_count(truncate_to=size)
+        self.name = name
+        self.every_epochs = every_epochs
+        self.max_classes = max_classes
+        self.recall_at = tuple(recall_at)
         self.truncate_to = tuple(truncate_to)
-        self.batch_size = batch_size
-        self.block_size = block_size
         self.scores: Any = None
-        self.history: list[dict[str, Any]] = []
-        self._steps = 0
+        self._classes: np.ndarray | None = None
         self._queries = LabeledBatches(dataset, "dataset", batch_size)
         self._gallery: LabeledBatches | None = None
-        self._classes: np.ndarray | None = None
         if gallery is not None:
             self._gallery = LabeledBatches(gallery, "gallery", batch_size)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Checks data sets and encoder before the first step."""
-        self._steps = 0
         self._choose_classes()
         self._queries.check_has_pair(self._gallery)
         next(encoded_batches(self._encoder(), self._queries))
 
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Evaluates every `every_steps` steps."""
-        self._steps += 1
-        if self.every_steps and self._steps % self.every_steps == 0:
-            self.evaluate()
-
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Adds the scores to the logs every `every_epochs` epochs."""
-        if (epoch + 1) % self.every_epochs != 0:
-            return
-        if not self.history or self.history[-1]["step"] != self._step():
-            self.evaluate()
-        if logs is not None:
-            for key, value in self.scores.items():
-                if not key.startswith("num_"):
+        if (epoch + 1) % self.every_epochs == 0:
+            for key, value in self.evaluate().items():
+                if logs is not None and not key.startswith("num_"):
                     logs[f"{self.name}_{key}"] = value
 
     def evaluate(self) -> dict[str, Any]:
-        """Embeds the data set and scores it now.
-
-        Returns:
-            The dict of `gsp.metrics.retrieval_scores`.
-        """
+        """Returns the `gsp.metrics.retrieval_scores` of the data set now."""
         self._choose_classes()
         encoder = self._encoder()
         sides: dict[str, Any] = {}
         sides["embeddings"], labels = encoded(encoder, self._queries)
-        options: dict[str, Any] = {
-            "labels": labels,
-            "recall_at": self.recall_at,
-            "block_size": self.block_size,
-        }
+        options = {"labels": labels, "recall_at": self.recall_at}
         if self._gallery is not None:
             sides["gallery_embeddings"], options["gallery_labels"] = encoded(
                 encoder, self._gallery
@@ -185,7 +142,6 @@ class RetrievalEvaluation(keras.callbacks.Callback):
                     scores[f"{name}_{size}"] = value
         # All processes must act on the same scores.
         self.scores = from_first_process(lambda: scores)
-        self.history.append({"step": self._step()} | self.scores)
         return self.scores
 
     def _choose_classes(self):
@@ -193,53 +149,22 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         if self.max_classes is None or self._classes is not None:
             return
         found = np.unique(np.concatenate([own for _, own in self._queries]))
-        drawn = np.random.default_rng(self.seed).permutation(len(found))
+        drawn = np.random.default_rng(0).permutation(len(found))
         self._classes = found[np.sort(drawn[: self.max_classes])]
-        self._queries = _SomeClasses(self._queries, self._classes)
+        self._queries = self._of_classes(self._queries)
         if self._gallery is not None:
-            self._gallery = _SomeClasses(self._gallery, self._classes)
+            self._gallery = self._of_classes(self._gallery)
 
-    def _step(self):
-        optimizer = getattr(self.model, "optimizer", None)
-        if optimizer is None:
-            return self._steps
-        return int(keras.ops.convert_to_numpy(optimizer.iterations))
+    def _of_classes(self, batches):
+        """The samples of the drawn classes, in memory."""
+        images, labels = [], []
+        for batch, own in batches:
+            chosen = np.isin(own, self._classes)
+            images.append(np.asarray(batch)[chosen])
+            labels.append(own[chosen])
+        arrays = np.concatenate(images), np.concatenate(labels)
+        return LabeledBatches(arrays, batches.name, batches.batch_size)
 
     def _encoder(self):
         encoder = getattr(self.model, "encoder", None)
         return encoder if isinstance(encoder, keras.Model) else self.model
-
-
-class _SomeClasses(LabeledBatches):
-    """The samples of some classes, in batches of the old size."""
-
-    def __init__(self, batches: LabeledBatches, classes: np.ndarray) -> None:
-        super().__init__(batches.dataset, batches.name, batches.batch_size)
-        self.classes = classes
-
-    def __iter__(self) -> Iterator[tuple[Any, np.ndarray]]:
-        size = self.batch_size
-        if isinstance(self.dataset, tuple):
-            images, labels = self.dataset[0], np.asarray(self.dataset[1])
-            labels = checked_labels(labels, len(labels), self.name)
-            chosen = np.flatnonzero(np.isin(labels, self.classes))
-            for start in range(0, len(chosen), size):
-                part = chosen[start : start + size]
-                yield images[part], labels[part]
-            return
-        waiting: list[Any] = []
-        for images, labels in super().__iter__():
-            is_chosen = np.isin(labels, self.classes)
-            rows = [np.asarray(x)[is_chosen] for x in tree.flatten(images)]
-            rows.append(labels[is_chosen])
-            if waiting:
-                rows = list(
-                    map(np.concatenate, zip(waiting, rows, strict=True))
-                )
-            while len(rows[-1]) >= size:
-                *first, own = (array[:size] for array in rows)
-                yield tree.pack_sequence_as(images, first), own
-                rows = [array[size:] for array in rows]
-            waiting = rows
-        if waiting and len(waiting[-1]):
-            yield tree.pack_sequence_as(images, waiting[:-1]), waiting[-1]

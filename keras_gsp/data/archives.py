@@ -11,13 +11,7 @@ from pathlib import Path
 
 from keras_gsp.storage.whole import whole_folder
 
-_DAMAGED = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    EOFError,
-    lzma.LZMAError,
-    zlib.error,
-)
+_DAMAGED = tarfile.TarError, zipfile.BadZipFile, EOFError, lzma.LZMAError
 _ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 # Images compress little: an archive that grows more may fill the disk.
 MAX_RATIO = 100
@@ -62,7 +56,7 @@ def unpacked(archive: str | Path) -> Path:
     try:
         with whole_folder(folder) as aside:
             _unpack(archive, aside)
-    except _DAMAGED as error:
+    except (*_DAMAGED, zlib.error) as error:
         raise ValueError(
             f"{archive} must be a whole zip or tar file. Received: {error}."
         ) from error

@@ -13,12 +13,7 @@ from keras_gsp.ops.tensor import Tensor
 
 
 def class_table(labels: Tensor) -> tuple[Any, Any]:
-    """Sorts items by class, keeping their order within a class.
-
-    Returns:
-        `order` (items,), int64, positions in `labels`, class after class, and
-        `counts` (classes,), int64, how many of them each class has.
-    """
+    """Returns positions (items,) class after class, and counts (classes,)."""
     labels = as_host_array(labels, "labels")
     if labels.ndim == 0 or len(labels) == 0:
         raise ValueError(
@@ -59,8 +54,8 @@ def class_balanced_batches(
             strings.
         classes_per_batch: P, at least 1, at most the number of classes.
         samples_per_class: K, at least 1.
-        seed: an integer; equal seeds give equal batches. Default 0.
-        first_step: number of batches to skip, at least 0. Default 0.
+        seed: an integer; equal seeds give equal batches.
+        first_step: number of batches to skip, at least 0.
 
     Returns:
         An infinite `tf.data.Dataset` of int64 vectors (P * K,), positions in
@@ -156,8 +151,7 @@ class _IndexBatches(keras.utils.PyDataset):
         classes = np.resize(classes, self.steps_per_cycle * num_classes)
         draws = random.random_raw(num_samples * len(classes)) >> np.uint64(1)
         positions = _distinct_positions(
-            self.counts[classes],
-            draws.astype("int64").reshape(num_samples, -1),
+            self.counts[classes], draws.astype("int64").reshape(num_samples, -1)
         )
         offsets = (np.cumsum(self.counts) - self.counts)[classes]
         indices = self.order[offsets[:, None] + positions]

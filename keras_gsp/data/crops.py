@@ -25,19 +25,12 @@ def random_window(
 ) -> Tensor:
     """Draws the window of one training crop.
 
-    - `"area"`, as in the benchmark's public code: the crop covers 0.16 to 1
-      of the image's area.
-    - `"side"`, as in its text: with the image's shorter side scaled to
-      `resize` pixels, the crop has the area of a square whose side is drawn
-      between 40 and 256 pixels.
-
-    The aspect ratio is drawn between 3/4 and 4/3, uniformly in its logarithm.
-    A window that does not fit is drawn again, ten times at most; after that
-    the largest centered window of an allowed aspect ratio is taken. The same
-    seed, (2,) int64, draws the same window.
-
-    Returns:
-        (4,), int32: top, left, height and width of the window in pixels.
+    `"area"`: 0.16 to 1 of the image's area. `"side"`: with the image's shorter
+    side scaled to `resize` pixels, the area of a square of side 40 to 256. The
+    aspect ratio is drawn between 3/4 and 4/3, uniformly in its logarithm. A
+    window that does not fit is drawn again, ten times at most; after that the
+    largest centered window of an allowed aspect ratio is taken. The same seed,
+    (2,) int64, draws the same window, (4,) int32: top, left, height, width.
 
     Reference:
         Musgrave et al., A Metric Learning Reality Check (ECCV 2020),
@@ -61,7 +54,7 @@ def host_random_window(
 
 
 def _window(draws, height, width, crop, resize, numpy):
-    """The first of the drawn windows that fits; `numpy` may be TensorFlow's."""
+    """The first drawn window that fits; `numpy` may be TensorFlow's."""
     log_ratios = _between(draws[:, 0], *map(math.log, _ASPECT_RATIOS))
     if crop == "area":
         areas = _between(draws[:, 1], *_AREA_FRACTIONS) * height * width
@@ -85,9 +78,8 @@ def evaluation_window(
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """Returns the function that crops for evaluation, indexes and exports.
 
-    It maps height and width to the centered square whose side is that fraction
-    of the shorter side: (top, left, height, width), int32. `None` keeps the
-    whole image. Integers give a tuple of integers.
+    It maps height and width to (top, left, height, width) of the centered
+    square whose side is that fraction of the shorter side; `None`: of all.
     """
 
     def window(height, width):

@@ -2,14 +2,11 @@
 
 Format, size and orientation are read from the header before anything is
 decoded: a PNG of 20,000 x 20,000 equal pixels has 48 kB. Functions of string
-tensors are TensorFlow operations, for tf.data and inside a SavedModel.
+tensors are TensorFlow operations, for tf.data and inside a SavedModel. GIF
+files are refused: TensorFlow unpacks every frame before it returns the first.
 
 Byte positions: JPEG (ITU T.81, B.1), Exif 2.3 (4.5.4 and 4.6.2), PNG (W3C,
-sections 5 and 11.2), the Windows bitmap header, the WebP container. GIF files
-are refused: TensorFlow unpacks every frame before it returns the first.
-
-Transparent pixels have a color that nobody sees: they are drawn on a plain
-background, white by default, and the hidden color decides nothing.
+sections 5 and 11.2), the Windows bitmap header, the WebP container.
 """
 
 import functools
@@ -40,13 +37,9 @@ _MOVES += [[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 0, 1]]
 
 
 def image_size(contents: bytes) -> tuple[int, int]:
-    """Reads an image's height and width without decoding it.
+    """Returns height and width of an encoded image, without decoding it.
 
-    Args:
-        contents: bytes of a JPEG, PNG, BMP or WebP file.
-
-    Returns:
-        Height and width in pixels after the Exif orientation is applied.
+    In pixels, after the Exif orientation is applied.
 
     Raises:
         ValueError: another format, or a damaged header.
@@ -78,9 +71,9 @@ def decode_image(
 
     Args:
         contents: bytes of a JPEG, PNG, BMP or WebP file.
-        max_pixels: largest number of pixels to decode. Default 50 million.
+        max_pixels: largest number of pixels to decode.
         background: color behind transparent pixels, red, green and blue in
-            [0, 255]. Default white.
+            [0, 255].
 
     Returns:
         (height, width, 3), uint8.
@@ -163,10 +156,9 @@ def cut_encoded(
     """Decodes a window of an encoded image and resizes it.
 
     `window` maps the upright image's height and width to (top, left, height,
-    width), in pixels. Only the window of a JPEG is decoded. Gray, palette, CMYK
-    and transparent files, these on a background, come out with three channels,
-    or one, uint8. A damaged or too large image, another format and an animated
-    WebP file are an `InvalidArgumentError` when it runs.
+    width), in pixels. Only the window of a JPEG is decoded. All files come out
+    with three channels, or one, uint8. A damaged or too large image, another
+    format and an animated WebP file are an `InvalidArgumentError` when it runs.
     """
     import tensorflow as tf
 
@@ -238,12 +230,10 @@ def cut_array(
 
 
 def _resized(pixels, size):
-    """Resizes bilinearly and rounds back to uint8.
-
-    Without anti-aliasing, as the papers' TensorFlow code: it would take ten
-    times as long, more than decoding.
-    """
+    """Resizes bilinearly and rounds back to uint8."""
     import tensorflow as tf
+
+    # Without anti-aliasing, as the papers' code: it takes ten times as long.
 
     sides = (size, size) if isinstance(size, int) else tuple(size)
     result = tf.image.resize(pixels, sides)
@@ -275,10 +265,7 @@ def _upright(pixels, orientation):
 
 @functools.cache
 def _header_function():
-    """A traced function from bytes to height, width and orientation.
-
-    Eager calls would take milliseconds each.
-    """
+    """A traced function from bytes to height, width and orientation."""
     import tensorflow as tf
 
     def read(contents, kind):
@@ -297,10 +284,7 @@ def _header_function():
 
 @functools.cache
 def _decoder(channels):
-    """Returns a traced function from bytes to all pixels as stored.
-
-    Its second argument is the color behind transparent pixels, int32 (3,).
-    """
+    """A traced function from bytes and a background to pixels as stored."""
     import tensorflow as tf
 
     def decode(contents, num_channels):
@@ -357,10 +341,7 @@ def _drawn(color, alpha, background):
 
 
 def _is_clear_webp(contents):
-    """Whether a WebP file is one image that may be transparent.
-
-    TensorFlow refuses four channels where it says that it is not.
-    """
+    """Whether a WebP file is one image that may be transparent."""
     import tensorflow as tf
 
     def bits(at):
@@ -380,9 +361,7 @@ def _own_function(function):
     import tensorflow as tf
 
     return tf.function(
-        function,
-        autograph=False,
-        experimental_attributes={"_noinline": True},
+        function, autograph=False, experimental_attributes={"_noinline": True}
     )
 
 
@@ -399,11 +378,7 @@ def _slice(image, window):
 
 
 def _is_plain_jpeg(contents):
-    """Returns whether a file is a JPEG without an orientation, cheaply.
-
-    It begins with a JFIF segment followed by its tables, as most images do
-    that software has written.
-    """
+    """Whether a JPEG has no orientation: tables follow its JFIF segment."""
     start = b"\xff\xd8\xff\xe0\0\x10JFIF\0"
     is_jfif = _bytes(contents, 0, len(start)) == start
     return is_jfif & (_bytes(contents, 20, 2) == b"\xff\xdb")
@@ -456,12 +431,11 @@ def _stored_size(contents, kind):
 
 
 def _orientation(contents, kind):
-    """Reads the orientation, 1 (as stored) to 8; 1 where none is valid.
-
-    The first word of Exif with a TIFF header after it begins the data. To
-    follow the segments would cost more than decoding a small image.
-    """
+    """Reads the orientation, 1 (as stored) to 8; 1 where none is valid."""
     import tensorflow as tf
+
+    # The first word of Exif with a TIFF header after it begins the data. To
+    # follow the segments would cost more than decoding a small image.
 
     if kind not in _EXIF_WORDS:
         return tf.constant(1)

@@ -13,10 +13,9 @@ from keras_gsp.data import crops
 class HostBatches(keras.utils.PyDataset):
     """Batches of prepared images, (images) or (images, labels).
 
-    `index_batches` holds the positions of each batch, by step; `positions`
-    selects some of these. `augment` has the options of a random crop and flip,
-    which depend on `seed`, step and position in the batch alone. The other
-    arguments are those of `evaluation_batches`, checked.
+    `index_batches` holds the positions of each batch, by step; `augment` the
+    options of a random crop and flip. The other arguments are those of
+    `augmented_batches` and `evaluation_batches`, checked.
     """
 
     def __init__(
@@ -30,7 +29,7 @@ class HostBatches(keras.utils.PyDataset):
         augment: dict[str, Any] | None = None,
         seed: int = 0,
         first_step: int = 0,
-        positions: Any = None,
+        positions: Any = slice(None),
     ) -> None:
         super().__init__()
         self.index_batches, self.positions = index_batches, positions
@@ -47,8 +46,8 @@ class HostBatches(keras.utils.PyDataset):
 
     def __getitem__(self, step: int) -> Any:
         rows = self.index_batches[step]
-        places = range(len(rows)) if self.positions is None else self.positions
-        rows = rows[np.asarray(places)]
+        places = np.arange(len(rows))[self.positions]
+        rows = rows[places]
         prepare = partial(self._prepared, self.first_step + step)
         with ThreadPoolExecutor() as threads:
             images = list(threads.map(prepare, places, rows))

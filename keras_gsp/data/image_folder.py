@@ -14,7 +14,6 @@ from keras_gsp.data.decoding import IMAGE_ENDINGS
 from keras_gsp.data.image_set import ImageSet
 from keras_gsp.ops.arguments import check_count
 
-_NAMED = 5
 DECISIONS = "keep", "relabel", "drop"
 BOX = "x", "y", "width", "height"
 
@@ -35,18 +34,17 @@ def image_folder(
         path: the folder, or a zip or tar archive of it. Classes may lie at
             any depth and are named by their path below it, `"dogs/small"`.
         images_per_class: number of files to keep of each class, the first
-            ones. Default `None`: all.
+            ones. `None`: all.
         decisions: a CSV file of images to drop and labels to change, as
             `training.doctor --review` saves them: columns `path` (relative to
             the folder), `decision` (`keep`, `relabel` or `drop`) and `label`
-            (the new class, for `relabel`). Default `None`.
+            (the new class, for `relabel`).
 
     Returns:
         An `ImageSet` in order of class and file name.
 
     Raises:
-        FileNotFoundError: no such folder, no image in it, or no such file of
-            decisions.
+        FileNotFoundError: no such folder or file, or no image in it.
         ValueError: a damaged archive, one that unpacks to far more than its
             size, or one with links or paths that lead out of it; decisions
             about other images or with unknown words or classes.
@@ -95,11 +93,8 @@ def image_folder(
             stacklevel=2,
         )
     rows = [
-        {
-            "path": str(file),
-            "label": file.parent.relative_to(root).as_posix(),
-        }
-        for file in images
+        {"path": str(f), "label": f.parent.relative_to(root).as_posix()}
+        for f in images
     ]
     if decisions is not None:
         rows = _decided(rows, root, decisions)
@@ -121,10 +116,9 @@ def csv_list(
             Labels may be any text. With the columns `x`, `y`, `width` and
             `height`, each row has a box, in pixels; see `evaluation_batches`.
         images_per_class: as for `image_folder`.
-        on_missing: `"raise"`: every image must exist; `"skip"`: those that
-            do not exist stay in the list, for `readable_images` to name.
-        decisions: as for `image_folder`; paths are relative to the folder of
-            the list.
+        on_missing: `"raise"`, or `"skip"`: images that do not exist stay in
+            the list, for `readable_images` to name.
+        decisions: as for `image_folder`.
 
     Returns:
         An `ImageSet` in the order of the list; its classes are sorted.
@@ -145,10 +139,7 @@ def csv_rows(
     on_missing: str = "raise",
     decisions: str | Path | None = None,
 ) -> list[dict[str, str]]:
-    """Reads the checked rows of a list; see `csv_list`.
-
-    Paths of images are those in the list, below the list's folder.
-    """
+    """Reads the checked rows of a list; see `csv_list`."""
     file = Path(path).expanduser()
     rows = _table(file, ("path", "label"), "path")
     if not rows:
@@ -176,11 +167,11 @@ def names_below(paths: Sequence[str | Path], root: str | Path) -> list[str]:
 
     Where one lies outside, all are named below the folder that they share.
     """
-    places = [os.path.abspath(path) for path in paths]
+    places = [Path(os.path.abspath(path)) for path in paths]
     root = os.path.abspath(root)
-    if any(not Path(place).is_relative_to(root) for place in places):
-        root = os.path.commonpath([os.path.dirname(one) for one in places])
-    return [Path(place).relative_to(root).as_posix() for place in places]
+    if not all(place.is_relative_to(root) for place in places):
+        root = os.path.commonpath([place.parent for place in places])
+    return [place.relative_to(root).as_posix() for place in places]
 
 
 def images_among(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
@@ -193,21 +184,16 @@ def images_among(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
 
 def unread_files(others: Sequence[Path], total: int, root: Path) -> str:
     """Returns a sentence that counts and names files that are not read."""
-    names = [file.relative_to(root).as_posix() for file in others[:_NAMED]]
-    if len(others) > _NAMED:
-        names.append("...")
+    names = [file.relative_to(root).as_posix() for file in others]
+    named = ", ".join(names[:5] + ["..."] * (len(names) > 5))
     kinds = ", ".join(ending[1:].upper() for ending in IMAGE_ENDINGS)
-    return (
-        f"{len(others):,} of {total:,} files in {root} are no {kinds}: "
-        f"{', '.join(names)}."
-    )
+    count = f"{len(others):,} of {total:,} files in {root}"
+    return f"{count} are no {kinds}: {named}."
 
 
 def _decided(
     rows: list[dict[str, str]], root: str | Path, decisions: str | Path
 ) -> list[dict[str, str]]:
-    """Returns the images that decisions leave, with their labels, in order."""
-
     def refuse(expectation, received):
         raise ValueError(
             f"{decisions} must have {expectation}. Received: {received}."
@@ -241,7 +227,6 @@ def _decided(
 def _table(
     path: str | Path, columns: tuple[str, ...], name: str
 ) -> list[dict[str, str]]:
-    """Reads a CSV file that has these columns; `name` is for the error."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise FileNotFoundError(
@@ -277,7 +262,6 @@ def _image_set(rows, images_per_class):
 
 
 def _boxes(rows):
-    """The boxes of rows that have all columns of one, else `None`."""
     given = [name for name in BOX if name in rows[0]]
     if not given:
         return None

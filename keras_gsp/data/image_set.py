@@ -15,19 +15,17 @@ _DTYPES = np.uint8, np.float16
 class ImageSet:
     """Labeled images, as file names or pixels.
 
-    `image_folder` and `csv_list` return one. `augmented_batches`,
-    `evaluation_batches` and `class_balanced_batches` take its `paths` (or
-    `images`) and `labels`.
+    `image_folder` and `csv_list` return one; `augmented_batches`,
+    `evaluation_batches` and `class_balanced_batches` take what it holds.
 
     Args:
         labels: (num_images,), integers in [0, num_classes).
         class_names: one name for each class; every class has an image.
         images: (num_images, height, width, 3), uint8; or feature maps
-            (num_images, height, width, channels), float16; or `None`.
-        paths: one file for each image, or `None`. Exactly one of `images`
-            and `paths` is given.
+            (num_images, height, width, channels), float16.
+        paths: one file for each image, in place of `images`.
         boxes: (num_images, 4), the part of each image that shows the item: x,
-            y, width and height in pixels, for `evaluation_batches`; or `None`.
+            y, width and height in pixels, for `evaluation_batches`.
 
     Raises:
         ValueError: lengths differ, a label has no class name, a class has no
@@ -99,8 +97,8 @@ class ImageSet:
         places = np.asarray(indices, dtype="int64")
         kept, labels = np.unique(self.labels[places], return_inverse=True)
         return ImageSet(
-            labels=labels,
-            class_names=tuple(self.class_names[label] for label in kept),
+            labels,
+            tuple(self.class_names[label] for label in kept),
             images=None if self.images is None else self.images[places],
             paths=self.paths and tuple(self.paths[i] for i in places),
             boxes=None if self.boxes is None else self.boxes[places],
@@ -123,20 +121,14 @@ class ImageSet:
     ) -> tuple["ImageSet", "ImageSet"]:
         """Splits by class: no class is on both sides.
 
-        Retrieval is scored on classes that the encoder has not seen, so
-        classes are divided, not images.
-
         Args:
             num_train_classes: classes of the first side, in
-                [1, num_classes). Default `None`: half of them.
+                [1, num_classes). `None`: half of them.
             seed: seed of the draw; `None` takes the first classes, as the
-                published splits of the benchmark data sets do. Default 0.
+                published splits of the benchmark data sets do.
 
         Returns:
             Two `ImageSet`s, to train and to test.
-
-        Raises:
-            ValueError: `num_train_classes` leaves one side empty.
         """
         total = self.num_classes
         wanted = total // 2 if num_train_classes is None else num_train_classes

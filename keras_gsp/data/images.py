@@ -41,11 +41,9 @@ def augmented_batches(
 ) -> "tf.data.Dataset | keras.utils.PyDataset":
     """Turns batches of indices into batches of augmented images.
 
-    Each image is a random crop, resized to a square and mirrored with
+    Each image is a random crop, resized once to a square and mirrored with
     probability 1/2. The draws depend on `seed`, the step and the position in
     the batch alone: a run resumed with `first_step` sees the same pixels.
-    Only the crop is decoded, and it is resized once; the papers first resize
-    the image to 256 pixels.
 
     Args:
         images: file names, a sequence or array of strings; or pixels
@@ -55,29 +53,26 @@ def augmented_batches(
         index_batches: `tf.data.Dataset` of (batch,) integers of one known
             length, such as `class_balanced_batches` returns; or the
             `keras.utils.PyDataset` that it returns without TensorFlow.
-        size: side of the result in pixels, at most `resize`. Default 227.
+        size: side of the result in pixels, at most `resize`.
         resize: shorter side of the image, in pixels, that `size` and the crop
-            `"side"` refer to. Default 256. `None`: with `crop=None` the whole
-            image is resized.
-        crop: `"area"` (default): 0.16 to 1 of the image's area, as in the
-            benchmark's public code, which computed the published numbers.
-            `"side"`: a side of 40 to 256 pixels, as in the benchmark's text.
-            `None`: the center crop of the evaluation.
-        flip: whether to mirror half of the images. Default `True`.
-        seed: integer. Default 0.
-        first_step: step at which the batches start. Default 0.
-        max_pixels: largest number of pixels of a file to decode. Default 50
-            million.
+            `"side"` refer to. `None`: with `crop=None` the whole image is
+            resized.
+        crop: `"area"`: 0.16 to 1 of the image's area, as in the benchmark's
+            public code, which computed the published numbers. `"side"`: a
+            side of 40 to 256 pixels, as in the benchmark's text. `None`: the
+            center crop of the evaluation.
+        flip: whether to mirror half of the images.
+        seed: integer.
+        first_step: step at which the batches start.
+        max_pixels: largest number of pixels of a file to decode.
         positions: integers below the length of a batch: only these of each
-            batch are read, the part of one of several processes. Default
-            `None`: the whole batch.
+            batch are read, the part of one of several processes.
 
     Returns:
         `tf.data.Dataset` of (images, labels): (batch, size, size, channels)
         uint8 and (batch,) int64; files give three channels. A file that
         cannot be read ends the iteration with an error that names it. Of a
-        `PyDataset` one with NumPy arrays, read by Pillow, whose crops are
-        other random ones.
+        `PyDataset` one with NumPy arrays, whose crops are other random ones.
 
     Raises:
         TypeError: labels that are neither integers nor strings.
@@ -167,29 +162,27 @@ def evaluation_batches(
         images: file names, a sequence or array of strings; or pixels
             (num_images, height, width, channels), uint8.
         labels: (num_images,), integers or strings, or `None`.
-        preprocessing: how images are cropped and resized. Default `None`:
+        preprocessing: how images are cropped and resized. `None`:
             `Preprocessing(size, resize, max_pixels=max_pixels)`. The published
             numbers are scored with `Preprocessing()`, which crops.
-        size: side of the result in pixels, at most `resize`. Default 227.
-        resize: length of the shorter side before the crop, in pixels. Default
-            `None`: the whole image.
+        size: side of the result in pixels, at most `resize`.
+        resize: length of the shorter side before the crop, in pixels. `None`:
+            the whole image.
         boxes: (num_images, 4), the part of each upright image to take: x and
-            y of its upper left corner, width and height, in pixels. Default
-            `None`: the image.
+            y of its upper left corner, width and height, in pixels.
         batch_size: images per batch; the last batch may be shorter.
-        max_pixels: as for `augmented_batches`.
+        max_pixels: largest number of pixels of a file to decode.
 
     Returns:
         `tf.data.Dataset` of images, (batch, size, size, channels) uint8, in
         the order given; of (images, labels) if labels are given, int64. Labels
-        that are strings, or integers that 32 bits do not hold, become codes,
-        which every backend takes; `class_names`, an attribute of the data set,
-        has the label of each code, else it is `None`. The attribute `ids` has
-        the path of each file below the folder that all share, or is `None` for
-        pixels and for a file that is there twice. A file that cannot be read
-        ends the iteration with an error that names it. Without TensorFlow a
-        `keras.utils.PyDataset` of NumPy arrays with these attributes, read by
-        Pillow: the same pixels, but for the edges of a cropped JPEG.
+        that are strings, or integers that 32 bits do not hold, become codes;
+        the attribute `class_names` has the label of each code, else it is
+        `None`. The attribute `ids` has the path of each file below the folder
+        that all share, or is `None` for pixels and for a file that is there
+        twice. A file that cannot be read ends the iteration with an error
+        that names it. Without TensorFlow a `keras.utils.PyDataset` of NumPy
+        arrays with these attributes, read by Pillow.
 
     Raises:
         TypeError: labels that are neither integers nor strings.
@@ -309,13 +302,12 @@ def _ids(source):
 
 
 def _mapped(batches, prepare, source, labels, length, preprocessing):
-    """Prepares images of (step, indices) one by one; names unreadable files.
-
-    An element whose decoder raises is dropped. Each batch ends with an extra
-    row that cannot fail; if images are missing before it, the error names
-    their files. A nested data set per batch would cost a quarter of the time.
-    """
+    """Prepares images of (step, indices) one by one; names unreadable files."""
     import tensorflow as tf
+
+    # An element whose decoder raises is dropped. Each batch ends with an extra
+    # row that cannot fail; if images are missing before it, the error names
+    # their files. A nested data set per batch would cost a quarter of the time.
 
     is_file = source.ndim == 1
     channels = preprocessing.channels if is_file else source.shape[-1]
@@ -332,10 +324,7 @@ def _mapped(batches, prepare, source, labels, length, preprocessing):
             place < 0,
             lambda: tf.zeros(shape, "uint8"),
             lambda: prepare(
-                step,
-                place,
-                indices[place],
-                tf.gather(source, indices[place]),
+                step, place, indices[place], tf.gather(source, indices[place])
             ),
         )
         return tf.ensure_shape(image, shape), place, indices

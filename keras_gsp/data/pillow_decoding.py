@@ -1,8 +1,7 @@
 """Decoding of images with Pillow, where TensorFlow is not installed.
 
-The pixels are those of `decoding`: equal for whole JPEG and PNG files. At the
-edge of a crop of a JPEG with reduced colors they differ by a few gray levels,
-because TensorFlow decodes nothing beside the crop.
+The pixels are those of `decoding`, but for a few gray levels at the edge of a
+crop of a JPEG with reduced colors: TensorFlow decodes nothing beside the crop.
 """
 
 import io
@@ -69,10 +68,7 @@ def decoded(
 
 
 def cut(pixels: np.ndarray, window: Any, size: tuple[int, int]) -> np.ndarray:
-    """Crops to a window and resizes bilinearly, as `decoding` does.
-
-    Without anti-aliasing; the result is rounded to uint8.
-    """
+    """Crops to a window and resizes bilinearly, as `decoding` does."""
     top, left, height, width = (int(number) for number in window)
     pixels = pixels[top : top + height, left : left + width].astype("float32")
     for axis, side in enumerate(size):
@@ -82,11 +78,10 @@ def cut(pixels: np.ndarray, window: Any, size: tuple[int, int]) -> np.ndarray:
         ) - np.float32(0.5)
         low = np.floor(at)
         weights = (at - low).reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
-        low, high = (
-            np.clip(rows, 0, length - 1).astype("int64")
+        first, second = (
+            pixels.take(rows.astype("int64"), axis, mode="clip")
             for rows in (low, low + 1)
         )
-        first, second = pixels.take(low, axis), pixels.take(high, axis)
         pixels = first + (second - first) * weights
     return np.clip(np.round(pixels), 0, 255).astype("uint8")
 

@@ -6,15 +6,10 @@ from typing import Any
 import keras
 
 from keras_gsp.data import crops, pillow_decoding
-from keras_gsp.data.decoding import (
-    MAX_PIXELS,
-    WHITE,
-    cut_array,
-    cut_encoded,
-)
+from keras_gsp.data.decoding import MAX_PIXELS, WHITE, cut_array, cut_encoded
 from keras_gsp.data.untuned import has_tensorflow
 from keras_gsp.embeddings.compat import layers_at_any_depth
-from keras_gsp.ops.arguments import check_count, is_integer
+from keras_gsp.ops.arguments import check_choice, check_count, is_integer
 from keras_gsp.ops.tensor import Tensor
 
 # What decides which pixels an encoder sees.
@@ -26,8 +21,6 @@ CUT = "height", "width", "crop_fraction", "background"
 class Preprocessing:
     """Crops and resizes images as an encoder expects them.
 
-    Scores, indexes and exports must crop images alike: a gallery cropped in
-    another way than the queries is searched less precisely, without an error.
     The image is turned upright (Exif orientation), scaled until its shorter
     side has `resize` pixels, and cropped to its central `size` pixels, all in
     one bilinear resize. Pixels stay uint8 in [0, 255]; an encoder that needs
@@ -37,12 +30,11 @@ class Preprocessing:
         size: side of the result in pixels, or (height, width).
         resize: length of the shorter side before the crop, in pixels, at
             least `size`. Equal to `size`: the largest centered square.
-            `None`: the whole image, whose proportions change. Default 256.
-        channels: 3, or 1 for gray values. Default 3.
-        max_pixels: largest number of pixels of a file to decode. Default 50
-            million.
+            `None`: the whole image, whose proportions change.
+        channels: 3, or 1 for gray values.
+        max_pixels: largest number of pixels of a file to decode.
         background: color behind transparent pixels of a file: red, green and
-            blue in [0, 255]. Default white.
+            blue in [0, 255].
 
     Raises:
         ValueError: a size above `resize`, or a number out of its range.
@@ -83,11 +75,7 @@ class Preprocessing:
                 f"whose shorter side has `resize` pixels. Received: "
                 f"size={self.size}, resize={self.resize}."
             )
-        if self.channels not in (1, 3):
-            raise ValueError(
-                "`channels` must be 1 or 3. "
-                f"Received: channels={self.channels}."
-            )
+        check_choice(1, 3, channels=self.channels)
         check_count(max_pixels=self.max_pixels)
         if len(self.background) != 3 or not all(
             is_integer(value, least=0) and value < 256
@@ -110,34 +98,23 @@ class Preprocessing:
 
     @property
     def crop_fraction(self) -> float | None:
-        """Side of the kept square over the shorter side, in (0, 1].
-
-        `None` where the whole image is kept.
-        """
-        if self.resize is None:
-            return None
-        return max(self.height, self.width) / self.resize
+        """Side of the kept square over the shorter side; `None`: all kept."""
+        return self.resize and max(self.height, self.width) / self.resize
 
     def decode(self, contents: Tensor, window: Any = None) -> Tensor:
-        """Decodes one file: turn upright, crop, resize.
+        """Decodes one file, bytes: turn upright, crop, resize.
 
-        Args:
-            contents: bytes of a JPEG, PNG, BMP or WebP file, string scalar.
-            window: function from height and width to another crop (top, left,
-                height, width). Default `None`: the central one.
-
-        Returns:
-            (height, width, channels), uint8, a TensorFlow tensor; without
-            TensorFlow a NumPy array, decoded by Pillow.
+        `window` maps height and width to another crop (top, left, height,
+        width) than the central one. Returns (height, width, channels), uint8,
+        a TensorFlow tensor; without TensorFlow a NumPy array.
 
         Raises:
             tf.errors.InvalidArgumentError: when it runs, for a damaged image,
                 another format, or more than `max_pixels`; without TensorFlow
                 a ValueError.
         """
-        decode = (
-            cut_encoded if has_tensorflow() else pillow_decoding.cut_encoded
-        )
+        is_tensor = has_tensorflow()
+        decode = cut_encoded if is_tensor else pillow_decoding.cut_encoded
         return decode(
             contents,
             (self.height, self.width),
@@ -173,9 +150,8 @@ class Preprocessing:
 def preprocessing_of(encoder: Any) -> Preprocessing | None:
     """Returns how an encoder's images must be cut, `None` if it is unknown.
 
-    Args:
-        encoder: a Keras model with an `ExpectedPreprocessing` layer, at any
-            depth, such as `build_encoder(..., preprocessing=...)` adds.
+    The encoder has an `ExpectedPreprocessing` layer, at any depth, such as
+    `build_encoder(..., preprocessing=...)` adds.
 
     Raises:
         ValueError: two such layers that disagree.
@@ -203,10 +179,7 @@ def preprocessing_of(encoder: Any) -> Preprocessing | None:
 
 
 def agreed(found: dict[str, Preprocessing | None]) -> Preprocessing | None:
-    """Returns the preprocessing that all sources share, `None` if unknown.
-
-    Raises `ValueError` for two sources, by name, that cut images differently.
-    """
+    """Returns the preprocessing that all sources share, `None` if unknown."""
     known = {name: one for name, one in found.items() if one is not None}
     first = next(iter(known), None)
     if first is None:

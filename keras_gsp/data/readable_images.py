@@ -15,8 +15,6 @@ from keras_gsp.data.decoding import (
 from keras_gsp.data.untuned import has_tensorflow
 from keras_gsp.ops.arguments import check_choice
 
-_NAMED = 10
-
 
 class ReadableImages(NamedTuple):
     """Positions of the usable files, and the reason by name of each other."""
@@ -33,17 +31,11 @@ def readable_images(
 ) -> ReadableImages:
     """Decodes every file once and finds those that cannot be used.
 
-    Run it once for a new data set, before an unreadable file ends a training.
-
     Args:
         paths: file names.
-        on_error: `"raise"` (default): one error that names the unusable
-            files; `"skip"`: leave them out and return them.
-        max_pixels: files of more pixels are unusable and not decoded. Default
-            50 million.
-
-    Returns:
-        `ReadableImages(indices, skipped)`.
+        on_error: `"raise"`: one error that names the unusable files;
+            `"skip"`: leave them out and return them.
+        max_pixels: files of more pixels are unusable and not decoded.
 
     Raises:
         ValueError: unusable files, with `on_error="raise"`; no usable file.
@@ -55,7 +47,14 @@ def readable_images(
     skipped = {p: r for p, r in zip(names, reasons, strict=True) if r}
     indices = [i for i, reason in enumerate(reasons) if not reason]
     if skipped and (on_error == "raise" or not indices):
-        raise ValueError(_message(skipped, len(names)))
+        named = [f"{path}: {reason}" for path, reason in skipped.items()]
+        if len(named) > 10:
+            named[10:] = [f"... and {len(named) - 10} more"]
+        raise ValueError(
+            f"All images must be readable. Received: {len(skipped)} unusable "
+            f"of {len(names)}:\n  " + "\n  ".join(named) + "\nRemove them, "
+            'or skip them with `on_error="skip"`.'
+        )
     return ReadableImages(indices, skipped)
 
 
@@ -78,15 +77,3 @@ def _reason(path, max_pixels):
     except (OSError, ValueError) as error:
         return f"cannot be read ({first_words(error)})"
     return None
-
-
-def _message(skipped, total):
-    named = [f"{p}: {r}" for p, r in list(skipped.items())[:_NAMED]]
-    more = len(skipped) - len(named)
-    if more:
-        named.append(f"... and {more} more")
-    return (
-        f"All images must be readable. Received: {len(skipped)} unusable of "
-        f"{total}:\n  " + "\n  ".join(named) + "\nRemove them, or skip them "
-        'with `on_error="skip"`.'
-    )

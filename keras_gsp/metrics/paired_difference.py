@@ -18,11 +18,7 @@ from keras_gsp.ops.extras import needed
 
 
 def paired_difference(
-    scores_a: Any,
-    scores_b: Any,
-    classes: Any,
-    *,
-    confidence: float = 0.95,
+    scores_a: Any, scores_b: Any, classes: Any, *, confidence: float = 0.95
 ) -> dict[str, float | int]:
     """Measures how much better encoder a is than b, with an interval.
 

@@ -31,7 +31,6 @@ def positive_ranks(
     *,
     at_least: int = 1,
     is_complete: bool = False,
-    block_size: int | None = None,
 ) -> Iterator[Hits]:
     """Yields queries and ranks of their positives, sorted by query and rank.
 
@@ -53,7 +52,7 @@ def positive_ranks(
     distinct = distinct_rows(items)
     if is_complete:
         depths = np.full(len(depths), len(gallery))
-    settings = depths, relevance, block_size
+    settings = depths, relevance
     yield from _nearest_ranks(
         queries, items, distinct[1], order[~is_deep], *settings
     )
@@ -62,15 +61,13 @@ def positive_ranks(
     )
 
 
-def _nearest_ranks(
-    queries, gallery, distinct, order, depths, relevance, block_size
-):
+def _nearest_ranks(queries, gallery, distinct, order, depths, relevance):
     """Yields hits among the nearest items of queries, in order of depth."""
     nearest = array_items(gallery)
     start = 0
     while start < len(order):
         # As many rows as their common depth allows.
-        rows = order[start : start + (block_size or SEARCHED_QUERIES)]
+        rows = order[start : start + SEARCHED_QUERIES]
         needed = (depths + relevance.num_removed)[rows]
         rows = rows[np.arange(1, len(rows) + 1) * needed <= SEARCHED_RANKS]
         rows = order[start : start + max(1, len(rows))]
@@ -91,9 +88,7 @@ def _nearest_ranks(
         yield *hits, rows[near[0][1:][is_tied]]
 
 
-def _complete_ranks(
-    queries, gallery, distinct, order, depths, relevance, block_size
-):
+def _complete_ranks(queries, gallery, distinct, order, depths, relevance):
     """Yields hits of queries in rankings of the whole gallery."""
     if not len(order):
         return
@@ -101,7 +96,7 @@ def _complete_ranks(
     # columns of a blocked product may differ in the last bit.
     first, places = distinct
     items, halves = _with_halves(gallery[first])
-    step = block_size or max(1, min(1024, BLOCK_NUMBERS // len(gallery)))
+    step = max(1, min(1024, BLOCK_NUMBERS // len(gallery)))
     for start in range(0, len(order), step):
         for rows in np.array_split(order[start : start + step], 2):
             if len(rows):

@@ -38,16 +38,16 @@ def k_reciprocal(
     ```
 
     with d the squared distance of l2-normalized embeddings over the largest
-    one from p. A distance depends on all queries and gallery items: report
-    such a score beside the plain one.
+    one from p. It depends on all queries and gallery items: report such a
+    score beside the plain one.
 
     Args:
         embeddings: (queries, size), finite.
-        gallery_embeddings: (gallery, size), finite. Default `None`: the
-            queries are their own gallery.
-        num_neighbors: k, at least 1. Default 20.
-        num_expanded: k2, at least 1. Default 6; 1 averages nothing.
-        distance_weight: w, in [0, 1]. Default 0.3.
+        gallery_embeddings: (gallery, size), finite. `None`: the queries are
+            their own gallery.
+        num_neighbors: k, at least 1.
+        num_expanded: k2, at least 1, which averages nothing.
+        distance_weight: w, in [0, 1].
 
     Returns:
         (queries, gallery), float32; smaller is nearer.
@@ -75,12 +75,9 @@ def k_reciprocal(
     check_count(num_neighbors=num_neighbors, num_expanded=num_expanded)
     check_interval("[0, 1]", distance_weight=distance_weight)
     queries, gallery, is_own = _unit_sides(embeddings, gallery_embeddings)
-    result = np.empty((len(queries), len(gallery)), "float32")
     settings = num_neighbors, num_expanded, distance_weight
     rows = reciprocal_distances(queries, gallery, is_own, *settings)
-    for query, distances in enumerate(rows):
-        result[query] = distances
-    return result
+    return np.stack([distances.astype("float32") for distances in rows])
 
 
 def reciprocal_distances(

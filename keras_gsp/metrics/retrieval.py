@@ -19,7 +19,7 @@ from keras_gsp.metrics.rankings import (
 )
 from keras_gsp.metrics.relevance import Relevance, group_codes
 from keras_gsp.metrics.reranking import reciprocal_distances, unit_rows
-from keras_gsp.ops.arguments import check_count, is_integer
+from keras_gsp.ops.arguments import is_integer
 
 RERANKINGS = ("k_reciprocal",)
 
@@ -41,7 +41,6 @@ def retrieval_scores(
     reranking: Sequence[str] = (),
     per_class: bool = False,
     per_query: bool = False,
-    block_size: int | None = None,
 ) -> dict[str, Any]:
     """Scores a retrieval exactly: P@1, P@R, MAP@R, Recall@k, mAP and CMC.
 
@@ -63,77 +62,66 @@ def retrieval_scores(
     the GSP paper prints it. Recall@k is the cumulative matching
     characteristic (CMC) of re-identification.
 
-    A gallery that holds copies of queries is scored as it is, with a warning.
     Without a gallery the queries search each other, and each is removed from
     its own ranking by its position: an identical copy elsewhere stays in.
     Equal distances are ordered by position in the gallery, and identical
-    gallery items always have equal distances.
-
-    The order is decided in float64, among candidates from products in float32
-    (in float64 for float64 embeddings). The mAP and rankings deeper than a
-    thirtieth of the gallery sort all of it by those products. Memory: a few
-    times 64 MB beside the data.
+    gallery items always have equal distances. The order is decided in float64,
+    among candidates from products in float32 (in float64 for float64
+    embeddings). Memory: a few times 64 MB.
 
     Args:
         embeddings: (queries, size), finite.
         labels: (queries,) or (queries, 1), numbers or strings; or, for
             several labels per item, (queries, classes) booleans: items that
             share a label are positives of each other.
-        gallery_embeddings: (gallery, size), finite. Default `None`: the
-            queries are their own gallery.
+        gallery_embeddings: (gallery, size), finite. `None`: the queries are
+            their own gallery.
         gallery_labels: (gallery,), (gallery, 1) or (gallery, classes), of the
             kind of `labels`. Given exactly when `gallery_embeddings` is.
         query_groups: (queries,), numbers or strings: a ranking excludes
             positives of the query's group, as re-identification excludes the
-            same identity under the same camera. Default `None`: no groups.
+            same identity under the same camera.
         gallery_groups: (gallery,), given with `query_groups` if there is a
             gallery.
         query_items: (queries,), numbers or strings: the thing, such as a
             product, that each photograph shows. Things are then scored in
             place of photographs: each is one query and one gallery item, at
             the distance of its nearest photograph, and its photographs have
-            one label. Default `None`: each photograph is a thing.
+            one label.
         gallery_items: (gallery,), the same for a gallery.
         distractor_embeddings: (distractors, size), finite: gallery items that
             are no query's positive, after the gallery where distances are
-            equal. Default `None`.
-        recall_at: the k of each Recall@k, integers of at least 1. Default
-            (1, 2, 4, 8). A k beyond the gallery means all of it.
-        map_at: the k of each mAP@k, integers of at least 1. Default none.
+            equal.
+        recall_at: the k of each Recall@k, integers of at least 1. A k beyond
+            the gallery means all of it.
+        map_at: the k of each mAP@k, integers of at least 1.
         average_precision: whether to rank the whole gallery for the mAP,
-            which takes several times as long. Default `False`.
+            which takes several times as long.
         reranking: other rankings to score too, with their defaults:
-            `("k_reciprocal",)`; see the function of this name. Default none.
-        per_class: whether to return the scores of each class too. Default
-            `False`.
+            `("k_reciprocal",)`; see the function of this name.
+        per_class: whether to return the scores of each class too.
         per_query: whether to return the scores of each query too, for
-            `paired_difference`. Default `False`.
-        block_size: queries ranked at once, at least 1. Default `None`: 64 MB
-            of float32 distances.
+            `paired_difference`.
 
     Returns:
         A dict of Python numbers: `precision_at_1`, `precision_at_r`,
         `map_at_r`, one `recall_at_<k>` and one `map_at_<k>` for each k, and
         `mean_average_precision` if requested, all in [0, 1]; `tied_queries`,
-        the share of queries in whose ranking, as deep as it is scored, a
+        the share of queries whose score the order of the gallery decides: a
         negative follows or precedes a positive with an equal embedding (for
-        things, at an equal distance): the order of the gallery decides the
-        score; `num_queries`, the scored queries, and
-        `num_dropped`, those without a positive.
-        `"reranked"` maps each name in `reranking` to a dict of the same
-        scores, `"per_query"` each plain score to an array (queries,), NaN
-        without a positive, and `"per_class"` each class of the queries (its
-        column, for several labels per item) to a dict of its scores and
-        counts; of the counts only, if no query of it is scored.
+        things, at an equal distance); `num_queries`, the scored queries, and
+        `num_dropped`, those without a positive. `"reranked"` maps each name
+        in `reranking` to a dict of the same scores, `"per_query"` each plain
+        score to an array (queries,), NaN without a positive, and
+        `"per_class"` each class of the queries (its column, for several
+        labels per item) to a dict of its scores and counts.
 
     Raises:
-        TypeError: labels that are neither numbers nor strings, or labels of
-            queries and gallery of different kinds.
-        ValueError: embeddings that are empty, not finite or not of rank 2;
-            lengths or sizes that do not match; half a gallery; groups of one
-            side alone; a thing with two labels, or things together with
-            groups or re-ranking; a k or a block size below 1; no query with a
-            positive.
+        TypeError: labels that are neither numbers nor strings, or of
+            different kinds for queries and gallery.
+        ValueError: embeddings that are not finite; lengths or sizes that do
+            not match; half a gallery; a thing with two labels, or things with
+            groups or re-ranking; a k below 1; no query with a positive.
 
     Example:
 
@@ -156,7 +144,6 @@ def retrieval_scores(
         "map_at": _checked_ranks(map_at, "map_at"),
         "average_precision": average_precision,
     }
-    check_count(is_optional=True, block_size=block_size)
     if not set(reranking) <= set(RERANKINGS):
         raise ValueError(
             f"`reranking` must be {RERANKINGS} or empty. "
@@ -186,13 +173,13 @@ def retrieval_scores(
     counts = relevance.num_positives
     rows_of: Any = partial(_rows_of_hits, num_positives=counts, **measures)
     if things is None:
+        ranks = 1, *measures["recall_at"], *measures["map_at"]
         hits = positive_ranks(
             sides.embeddings,
             gallery,
             relevance,
-            at_least=max((1, *measures["recall_at"], *measures["map_at"])),
+            at_least=max(ranks),
             is_complete=average_precision,
-            block_size=block_size,
         )
     else:
         others = gallery[len(sides.gallery) :]
@@ -277,7 +264,6 @@ def _numbered(items, codes, name):
 
 
 def _means_of_classes(sides, rows, counts):
-    """Returns the scores of each class that has queries."""
     codes, found = sides.codes, {}
     for code, name in enumerate(sides.classes):
         is_own = codes[:, code] if codes.ndim == 2 else codes == code
@@ -288,7 +274,6 @@ def _means_of_classes(sides, rows, counts):
 
 
 def _reranked_hits(sides, gallery, relevance):
-    """Yields the hits of k-reciprocal distances."""
     queries = unit_rows(sides.embeddings, "embeddings")
     items = unit_rows(gallery, "gallery_embeddings")
     rows = reciprocal_distances(queries, items, sides.is_own_gallery)
@@ -298,7 +283,6 @@ def _reranked_hits(sides, gallery, relevance):
 
 
 def _gallery_and_relevance(sides, query_groups, gallery_groups, distractors):
-    """Returns the searched gallery and the `Relevance` of its items."""
     groups, other_groups = group_codes(
         query_groups,
         len(sides.codes),
@@ -390,10 +374,10 @@ def ranked_scores(
 ) -> dict[str, np.ndarray]:
     """Computes the scores of queries, 0 without a hit, from ranks of positives.
 
-    The precision at the rank r_h of the h-th nearest positive is h / r_h. A hit
-    is a query, a sorted position in `num_positives`, and a rank from 1, rising
-    for each query up to its number of positives and to every k.
+    A hit is a query, a sorted position in `num_positives`, and a rank from 1,
+    rising for each query up to its number of positives and to every k.
     """
+    # The precision at the rank r_h of the h-th nearest positive is h / r_h.
     count = len(num_positives)
     starts = np.flatnonzero(np.diff(queries, prepend=-1))
     sizes = np.diff(starts, append=len(queries))

@@ -37,13 +37,10 @@ def verification_scores(
     TAR@FAR f = largest TAR(t) of all t with FAR(t) <= f
     ```
 
-    as in scikit-learn, but in less memory: a block of rows of the distances,
-    and the distances of positive pairs, which are few. The curve is exact
-    unless there are more than a million positive pairs; it is then exact at a
-    million of them, and the AUC is within 1e-5.
-
-    A rate f below one over the number of negative pairs allows no false
-    accept; the score then predicts little about unseen pairs.
+    as in scikit-learn, but in less memory. The curve is exact unless there are
+    more than a million positive pairs; it is then exact at a million of them,
+    and the AUC is within 1e-5. A rate f below one over the number of negative
+    pairs allows no false accept, and predicts little about unseen pairs.
 
     Args:
         embeddings: (items, size), finite.

@@ -1,16 +1,11 @@
 r"""The gradient of a whole batch with the memory of one chunk of it.
 
-A pair loss needs all embeddings at once, but not all activations. The encoder
-first embeds chunk after chunk and keeps no activations; the loss of the whole
-batch gives the gradient of the embeddings; then each chunk is embedded again,
-to propagate that gradient to the weights:
+The encoder first embeds chunk after chunk and keeps no activations; the loss
+of the whole batch gives the gradient of the embeddings E; then each chunk c is
+embedded again, to propagate that gradient to the weights:
 
 .. math:: \nabla_\theta L = \sum_c \Big(\frac{\partial E_c}{\partial\theta}
     \Big)^{\!\top} \frac{\partial L}{\partial E_c}
-
-This is the gradient of the whole batch at the price of a second forward pass.
-Chunk c of n holds samples c, c + n, c + 2n, ..., so that the samples of a
-class, which are neighbors in a batch, spread over the chunks.
 
 Reference:
     Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory
@@ -26,9 +21,10 @@ from keras_gsp.ops.preconditions import require
 
 
 def split_into_chunks(batch: Any, num_chunks: int) -> Any:
-    """Splits a nest of tensors; chunk c takes samples c, c + n, ...
+    """Splits a nest of tensors into (num_chunks, batch / num_chunks, ...).
 
-    The result is (num_chunks, batch / num_chunks, ...), nested as the batch.
+    Chunk c takes samples c, c + n, ...: those of a class, which are neighbors
+    in a batch, spread over the chunks.
     """
 
     def split(tensor):
@@ -59,10 +55,7 @@ def join_chunks(chunks: Any) -> Any:
 
 
 def changing_variables(encoder: keras.Model) -> list:
-    """Returns the variables that a training call of the encoder assigns.
-
-    Moving statistics of layers that are not frozen, and random generators.
-    """
+    """Returns the moving statistics and generators that training assigns."""
     weights = {id(weight) for weight in encoder.weights}
     found = {
         id(weight): weight

@@ -1,8 +1,7 @@
 """Class labels on their way to the backend: checked, and as small integers.
 
-Keras hands labels to the backend, where JAX cuts 64-bit integers to 32 bits,
-floats above 2**24 meet, and strings cannot go: on JAX they end a step in which
-the model has already given its weights away.
+Left to Keras, JAX cuts 64-bit integers to 32 bits, floats above 2**24 meet,
+and strings end a step in which the model has given its weights away.
 """
 
 from typing import Any
@@ -17,24 +16,38 @@ _EXACT = 2**24
 
 
 def labels_for_backend(
-    labels: Any, num_classes: int | None, ignored: int | None
+    labels: Any,
+    num_classes: int | None,
+    ignored: int | None,
+    is_batch: bool = False,
 ) -> Any:
-    """Returns the labels of arrays that were given to `fit`, as int32.
+    """Returns labels of one class per sample as the backend takes them.
 
-    Labels of any integer, whole floats and strings become codes in the order
+    Integers of any size, whole floats and strings become codes in the order
     of the sorted labels; integers of 32 bits stay as they are, as do matrices
-    (pairs, several classes) and fractions. With `num_classes` labels are class
-    numbers, and must be in [0, num_classes). `ignored` stays as it is.
+    (pairs, several classes) and fractions. Those of one batch cannot become
+    codes: `TypeError` for strings, `ValueError` for what 32 bits do not hold.
+    With `num_classes` labels are class numbers, and must be in [0,
+    num_classes). `ignored` stays as it is.
     """
+    if isinstance(labels, dict):
+        return labels
     array = as_host_array(labels)
-    is_one_class = array.ndim == 1 or array.shape[1:] == (1,)
-    if not is_one_class:
+    if is_batch:
+        _check_not_strings(array.dtype)
+    if array.ndim > 1 and array.shape[1:] != (1,):
         return labels
     if num_classes is not None:
         return _class_numbers(array, num_classes, ignored)
+    if is_batch and not _are_small(array):
+        raise ValueError(
+            "Labels of a batch must fit into 32 bits. Received: "
+            f"{np.abs(array).max()} as {array.dtype}. Replace them by codes, "
+            "for example with `numpy.unique(labels, return_inverse=True)`."
+        )
     is_fraction = array.dtype.kind == "f" and (array != np.trunc(array)).any()
     is_small = array.dtype.kind in "iub" and _are_small(array)
-    if is_fraction or is_small:
+    if is_batch or is_fraction or is_small:
         return array
     codes, values = label_codes(array)
     if ignored is not None:
@@ -47,47 +60,21 @@ def check_data_set(
 ) -> None:
     """Raises for labels of a data set that would fail inside a step.
 
-    `TypeError` for strings. On JAX, which cannot raise in a step, the first
-    batch is read: `ValueError` for labels that are no class number, or that 32
-    bits do not hold.
+    On JAX, which cannot raise in a step, and of a `PyDataset` the first batch
+    is checked; of other data sets that their labels are no strings.
     """
     spec = getattr(dataset, "element_spec", None)
     if isinstance(spec, tuple | list) and len(spec) > 1:
         for one in keras.tree.flatten(spec[1]):
             _check_not_strings(getattr(one, "dtype", None))
-    is_py_dataset = isinstance(dataset, keras.utils.PyDataset)
-    if spec is None and not is_py_dataset:
+    if isinstance(dataset, keras.utils.PyDataset):
+        batch = dataset[0]
+    elif spec is not None and keras.backend.backend() == "jax":
+        batch = next(iter(dataset), None)
+    else:
         return
-    if not is_py_dataset and keras.backend.backend() != "jax":
-        return
-    batch = dataset[0] if is_py_dataset else next(iter(dataset), None)
     if isinstance(batch, tuple | list) and len(batch) > 1:
-        labels_of_batch(batch[1], num_classes, ignored)
-
-
-def labels_of_batch(
-    labels: Any, num_classes: int | None, ignored: int | None
-) -> Any:
-    """Returns the labels of one batch, which are not replaced by codes.
-
-    Raises `TypeError` for strings, `ValueError` for labels that are no class
-    number, or that 32 bits do not hold.
-    """
-    if isinstance(labels, dict):
-        return labels
-    array = as_host_array(labels)
-    _check_not_strings(array.dtype)
-    if array.ndim > 1 and array.shape[1:] != (1,):
-        return labels
-    if num_classes is not None:
-        return _class_numbers(array, num_classes, ignored)
-    if not _are_small(array):
-        raise ValueError(
-            "Labels of a batch must fit into 32 bits. Received: "
-            f"{np.abs(array).max()} as {array.dtype}. Replace them by codes, "
-            "for example with `numpy.unique(labels, return_inverse=True)`."
-        )
-    return array
+        labels_for_backend(batch[1], num_classes, ignored, is_batch=True)
 
 
 def _are_small(labels):
@@ -100,9 +87,8 @@ def _are_small(labels):
 
 
 def _class_numbers(labels, num_classes, ignored):
-    is_number = labels.dtype.kind in "iuf"
     right = np.zeros(labels.shape, bool)
-    if is_number:
+    if labels.dtype.kind in "iuf":
         right = (labels >= 0) & (labels < num_classes)
         right &= labels == np.trunc(labels)
         if ignored is not None:

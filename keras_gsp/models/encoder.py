@@ -40,50 +40,44 @@ def build_encoder(
             channels), for example any of `keras.applications` without its top
             and pooling, or an image backbone of keras-hub.
         embedding_size: size of the projected features and, with most
-            poolings, of the embedding, at least 1. Default 128.
-            `start_projection` starts the projection from data, not at random.
-            `None`: no projection; the backbone's own features are pooled.
+            poolings, of the embedding, at least 1. `start_projection` starts
+            the projection from data, not at random. `None`: no projection;
+            the backbone's own features are pooled.
         pooling: layer from features to (batch, size), for example
-            `GeneralizedSumPooling`. Default `None`: average pooling.
-        normalization: `"l2"` (default), `"ball"` or `None`; see
+            `GeneralizedSumPooling`. `None`: average pooling.
+        normalization: `"l2"`, `"ball"` or `None`; see
             `EmbeddingNormalization`.
         histogram: optional layer, for example `PrototypeHistogram`, from
             projected features in the unit ball (`x / max(1, |x|)`) to (batch,
             num_prototypes), for a pooling that returns no histogram.
         prefix_tokens: number of leading tokens that are not patches but
             class or register tokens: 1 for ViT and CLIP, 1 plus the registers
-            for DINOv2 and DINOv3, at least 0. Default 0.
-        prefix: what happens to these tokens. `"drop"` (default) removes them.
-            `"keep"` pools them with the patches, as a sequence without a
-            grid. `"concatenate"` projects them and appends them to the pooled
-            vector; `prefix_tokens` must be at least 1.
+            for DINOv2 and DINOv3, at least 0.
+        prefix: `"drop"` removes these tokens, `"keep"` pools them with the
+            patches, as a sequence without a grid, `"concatenate"` projects
+            them and appends them to the pooled vector.
         grid_shape: (rows, columns) of the patches, which the pooling receives
-            as a feature map. Default `None`: derived from the image's size
-            and the number of tokens; the patches stay a sequence if these are
-            unknown or the backbone masks tokens.
+            as a feature map. `None`: derived from the image's size and the
+            number of tokens; the patches stay a sequence if these are unknown
+            or the backbone masks tokens.
         pool_first: whether to pool the backbone's own features and project
             the pooled vector, without a bias; maximum, GeM, CroW, CBAM, DELF,
-            SOLAR and generalized max pooling are defined so. Default `False`:
+            SOLAR and generalized max pooling are defined so. `False`:
             features are projected by a 1x1 convolution and then pooled, as
-            for GSP, NetVLAD, OTK and WELDON. With `True`,
-            `GeneralizedSumPooling` matches projected features and pools the
-            backbone's: GeM + GSP of its paper.
+            for GSP, NetVLAD, OTK and WELDON. With `True`, GSP matches
+            projected features and pools the backbone's: its GeM + GSP.
         preprocessing: `gsp.data.Preprocessing` of the images, saved with the
-            encoder; indexes and exports then crop images alike. Default
-            `None`: unknown.
+            encoder; indexes and exports then crop images alike.
         lora_rank: rank of low-rank factors (LoRA) that are trained in place of
-            the backbone's weights, at least 1, for example 8. Changes
-            `backbone`, which is frozen but for factors and biases of dense
-            and attention layers, embeddings and convolutions (not depthwise)
-            whose kernels are larger than their factors; a backbone of
-            keras-hub with attention chooses its queries and values. Saved
-            kernels and exports are merged; see `merge_lora`. Default `None`:
-            no LoRA.
-        name: name of the model. Default `"encoder"`.
+            the backbone's weights, at least 1, for example 8. Freezes
+            `backbone` but for factors and biases of dense and attention
+            layers, embeddings and convolutions (not depthwise) whose kernels
+            are larger than their factors; a backbone of keras-hub with
+            attention chooses its queries and values. See `merge_lora`.
+        name: name of the model.
 
     Returns:
-        A functional model with the backbone's inputs. Its output is the
-        embedding, in float32, (batch, embedding_size) with most poolings:
+        A functional model to embeddings, float32, (batch, embedding_size);
         `prefix="concatenate"` adds `embedding_size` for each token, and a
         pooling to several vectors (NetVLAD, OTK, optimal transport) has its
         own size unless `pool_first` projects it. With histograms the output
@@ -94,11 +88,9 @@ def build_encoder(
 
     Raises:
         ValueError: an argument out of its range, a backbone that is not built
-            or whose output is already pooled, two sources of histograms,
-            prefix tokens or a grid with a feature map, a grid with masked
-            tokens or with tokens whose prefix is kept, images of another size
-            than those of `preprocessing`, a `lora_rank` too large for every
-            layer, or a backbone that has LoRA already.
+            or whose output is already pooled, arguments that contradict the
+            backbone or each other, a `lora_rank` too large for every layer,
+            or a backbone that has LoRA already.
 
     Example:
 
@@ -170,20 +162,17 @@ def features_before(
 
 
 def _patch_grid(inputs, tokens, prefix_tokens):
-    """The (rows, columns) of an image's patches, `None` if unknown."""
     images = [x.shape[1:3] for x in inputs if len(x.shape) == 4]
     if len(images) != 1 or None in images[0] or tokens.shape[1] is None:
         return None
     height, width = images[0]
     count = tokens.shape[1] - prefix_tokens
     rows = round(math.sqrt(max(count, 0) * height / width))
+    if rows == 0 or count % rows:
+        return None
     # Patches are square: the grid has the image's proportions.
-    fits = (
-        rows > 0
-        and count % rows == 0
-        and rows * width == (count // rows) * height
-    )
-    return (rows, count // rows) if fits else None
+    columns = count // rows
+    return (rows, columns) if rows * width == columns * height else None
 
 
 def _check_prefix(features, prefix_tokens, prefix, grid_shape):
@@ -211,11 +200,9 @@ def _check_prefix(features, prefix_tokens, prefix, grid_shape):
 
 def _check_size(inputs, preprocessing):
     """Raises `ValueError` unless images have the size they are cropped to."""
-    size = preprocessing.height, preprocessing.width
+    height, width = preprocessing.height, preprocessing.width
     for shape in [x.shape[1:3] for x in inputs if len(x.shape) == 4]:
-        if any(
-            own not in (None, new) for own, new in zip(shape, size, strict=True)
-        ):
+        if shape[0] not in (None, height) or shape[1] not in (None, width):
             raise ValueError(
                 "`backbone` must take images of the size of `preprocessing`. "
                 f"Received: a backbone for {tuple(shape)} pixels, "
@@ -224,7 +211,6 @@ def _check_size(inputs, preprocessing):
 
 
 def _feature_output(backbone):
-    """A backbone's inputs, and its one output."""
     if not getattr(backbone, "built", False) or not backbone.outputs:
         raise ValueError(
             "`backbone` must be a built Keras model. Received: "
@@ -263,7 +249,6 @@ def _patches(inputs, tokens, prefix_tokens, grid_shape):
 
 
 def _prefix(tokens, count):
-    """The first tokens, (batch, count, size)."""
     if tokens.shape[1] is None:
         raise ValueError(
             "The number of tokens must be known with "
@@ -285,10 +270,7 @@ def _projection(features, embedding_size, pool_first):
 
 
 def _pool(features, pooling, histogram, last=None):
-    """Returns pooled features, their histogram, and what that describes.
-
-    `last`, if given, projects the pooled features and a histogram's input.
-    """
+    """Returns pooled features, their histogram, and what that describes."""
     is_average = pooling is None
     if is_average:
         pooling = _average_pooling(features, "pooling")

@@ -16,15 +16,9 @@ def enable_lora(backbone: keras.Model, rank: int) -> None:
 
     .. math:: W' = W + A B, \quad B = 0 \text{ at the start}
 
-    An image backbone of keras-hub chooses the layers itself
-    (`Backbone.enable_lora`: queries and values of attention). In any other,
-    and in one of keras-hub without attention, these are the layers with
-    `enable_lora` (`Dense`, `EinsumDense`, `Embedding`, convolutions but
-    depthwise ones) whose two factors have fewer weights than the kernel.
-    Factors are trained, and the biases of these layers, as in Keras; nothing
-    else is. Batch normalization uses its stored statistics.
-    Raises `ValueError` for a rank below 1 or too large for any layer, and for
-    a backbone that has LoRA already.
+    Of which layers says `build_encoder`. Factors are trained, and the biases
+    of these layers, as in Keras; nothing else is. Batch normalization uses its
+    stored statistics.
     """
     check_count(lora_rank=rank)
     if lora_layers(backbone):
@@ -49,8 +43,7 @@ def enable_lora(backbone: keras.Model, rank: int) -> None:
                 layer.enable_lora(rank)
     if not lora_layers(backbone):
         raise ValueError(
-            "`lora_rank` must be below the rank of a kernel of the backbone, "
-            "in a Dense, EinsumDense, Embedding or convolution layer. "
+            "`lora_rank` must be below the rank of a kernel of the backbone. "
             f"Received: lora_rank={rank}, {len(layers)} layers, none of "
             "which it suits. Lower it, or train the backbone as a whole."
         )
@@ -102,8 +95,7 @@ def merge_lora(model: keras.Model) -> keras.Model:
 def restart_factors(model: keras.Model) -> None:
     """Gives factors that are all zero a new start.
 
-    Keras saves merged kernels and loads factors A = B = 0, where the gradient
-    of both is 0: such a model would not train.
+    So Keras loads them beside merged kernels, and both gradients are 0.
     """
     for layer in lora_layers(model):
         first, second = _factors(layer)
@@ -119,7 +111,6 @@ def _factors(layer):
 
 
 def _saves_weights(layer, rank):
-    """Whether the factors of a layer have fewer weights than its kernel."""
     if not hasattr(layer, "enable_lora"):
         return False
     is_embedding = isinstance(layer, keras.layers.Embedding)

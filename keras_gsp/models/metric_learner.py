@@ -1,7 +1,6 @@
 """The model that trains an encoder with any loss of this package."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -20,11 +19,7 @@ from keras_gsp.models.chunks import (
     check_no_activity_losses,
     encode_chunks_on_jax,
 )
-from keras_gsp.models.class_labels import (
-    check_data_set,
-    labels_for_backend,
-    labels_of_batch,
-)
+from keras_gsp.models.class_labels import check_data_set, labels_for_backend
 from keras_gsp.models.lora import restart_factors
 from keras_gsp.models.problems import AnchoredWeights, ProblemProgress
 from keras_gsp.models.regularizer_share import (
@@ -53,12 +48,8 @@ _ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 _ON_JAX = keras.backend.backend() == "jax"
 
 
-@dataclass(frozen=True)
-class StepLoss:
-    """The terms of a step's loss, without the anchor penalty.
-
-    `(1 - w) L_metric`, `w L_regularizer`, and the layers' regularization.
-    """
+class StepLoss(NamedTuple):
+    """`(1 - w) L_metric`, `w L_regularizer`, the layers' regularization."""
 
     metric: Tensor
     regularizer: Tensor
@@ -74,11 +65,7 @@ class StepLoss:
 class MetricLearner(Configured, keras.Model):
     r"""Trains an encoder with any pair or proxy loss of this package.
 
-    `learner.encoder` is the model to export; the learner also holds proxies,
-    class embeddings, memory, regularizer and anchors. `compile` and `fit`
-    work as for any Keras model.
-
-    The loss of a step is
+    `learner.encoder` is the model to export. The loss of a step is
 
     .. math:: (1 - w) L_\text{metric} + w L_\text{regularizer}
         + \tfrac{\lambda}{2} |\theta - \theta^*|^2
@@ -96,10 +83,9 @@ class MetricLearner(Configured, keras.Model):
     Its gradient is the anchor pull :math:`+\lambda (\theta - \theta^*)` of
     Algorithm 1 (the printed sign is wrong).
 
-    Labels are those of the loss; memory and regularizers need one class per
-    sample. Outside training only the loss counts, and a pair loss is computed
-    within the batch, so that unseen classes work. Under `tf.distribute` the
-    loss sees the pairs of the global batch.
+    Memory and regularizers need one class per sample. Outside training a pair
+    loss is computed within the batch, so that unseen classes work. Under
+    `tf.distribute` the loss sees the pairs of the global batch.
 
     Args:
         encoder: model from images to embeddings, or to a dictionary with
@@ -108,43 +94,32 @@ class MetricLearner(Configured, keras.Model):
         proxies: optional `ClassProxies`; proxy losses need them.
         regularizer: optional `ZeroShotLoss` or `CrossBatchLoss`; both need an
             encoder that returns histograms.
-        regularizer_weight: w, in [0, 1]. Default 0.1, the paper's for the
+        regularizer_weight: w, in [0, 1]. The default is the paper's for the
             zero-shot loss (0.01 for the cross-batch loss).
         memory: optional `EmbeddingMemory`, for pair losses.
         anchor_weight: lambda, at least 0; 2e-4 in the papers. With 0 proxies
-            alternate without the pull. Default `None`: no anchors, no
-            alternation.
+            alternate without the pull. `None`: no anchors, no alternation.
         class_embeddings: `ClassEmbeddings`, needed by `ZeroShotLoss`.
         in_batch_weight: weight of the loss within the batch beside proxies or
-            memory, at least 0. Default `None`, the reference code's values:
-            0.1 beside sampled proxies (those of a learner with anchors; the
-            paper has 0), otherwise 1.
+            memory, at least 0. `None`: the reference code's values, 0.1
+            beside sampled proxies (those of a learner with anchors; the paper
+            has 0), otherwise 1.
         seed: integer, seed of the split into class-disjoint halves.
         loss_layer: optional layer with the weights of a loss that has some.
         batch_chunks: n, at least 1, divides the batch. Above 1 a step takes
-            the gradient of the whole batch with the memory of one n-th of it
-            and a second forward pass. Default 1. The gradient is that of the
-            plain step up to rounding, except for batch normalization in
-            training, which sees one chunk (samples c, c + n, ...) at a time.
-            Layers with an activity regularizer are refused.
+            the gradient of the whole batch, up to rounding, with the memory
+            of one n-th of it and a second forward pass; batch normalization
+            in training sees one chunk (samples c, c + n, ...) at a time.
+            Layers with an activity regularizer are refused, and PyTorch.
         log_regularizer_share: whether training logs `regularizer_share`, the
             mean over steps of `|r| / (|m| + |r|)`, with m and r the gradients
             of `(1 - w) L_metric` and `w L_regularizer` with respect to the
             encoder's layer `"projection"` (all its weights without such a
-            layer). Near 0 the regularizer does nothing. Default `False`.
+            layer). Near 0 the regularizer does nothing. Not on PyTorch.
         **kwargs: `name` and other arguments of a Keras model.
-
-    Call arguments:
-        inputs: a batch of images.
 
     Returns:
         The encoder's output.
-
-    Attributes:
-        anchored: the anchors, an `AnchoredWeights`; `None` without
-            `anchor_weight`.
-        progress: the state of the current problem, a `ProblemProgress`;
-            `None` without `anchor_weight` or `proxies`.
 
     Raises:
         ValueError: parts that do not fit each other, a weight outside its
@@ -192,7 +167,6 @@ class MetricLearner(Configured, keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_count(batch_chunks=batch_chunks)
         self.encoder = encoder
         self.proxies = proxies
         self.regularizer = regularizer
@@ -227,18 +201,19 @@ class MetricLearner(Configured, keras.Model):
             self.encoder.build(input_shape)
         outputs = self.encoder.compute_output_shape(input_shape)
         shape = (None, embedding_of(outputs)[-1])
-        for part in (self.proxies, self.memory, self.loss_layer):
+        for part, own in (
+            (self.proxies, shape),
+            (self.memory, shape),
+            (self.loss_layer, shape),
+            (self.class_embeddings, (None,)),
+            (self.progress, None),
+        ):
             if part is not None and not part.built:
-                part.build(shape)
-        classes = self.class_embeddings
-        if classes is not None and not classes.built:
-            classes.build((None,))
+                part.build(own)
         if self.anchored is not None and not self.anchored.built:
             self.anchored.build_for(self.encoder.trainable_variables)
         if self.batch_chunks > 1:
             check_no_activity_losses(self.encoder, self.batch_chunks)
-        if self.progress is not None and not self.progress.built:
-            self.progress.build()
         self.built = True
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Any:
@@ -250,15 +225,10 @@ class MetricLearner(Configured, keras.Model):
     def compile(
         self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any
     ) -> None:
-        """Configures training, as `keras.Model.compile`.
-
-        Args:
-            optimizer: as in Keras.
-            loss: a loss of `keras_gsp.losses`, or another `MetricLoss`.
-            **kwargs: the other arguments of `keras.Model.compile`.
+        """As `keras.Model.compile`, with a loss of `keras_gsp.losses`.
 
         Raises:
-            TypeError: any other loss.
+            TypeError: a loss that is no `MetricLoss`.
             ValueError: a part that the loss needs and lacks, or cannot use.
         """
         self._check_loss(loss)
@@ -271,20 +241,16 @@ class MetricLearner(Configured, keras.Model):
 
         Labels of arrays may be integers of any size, whole floats or strings;
         they become codes, except that proxies and class embeddings need class
-        numbers from 0. The factors of LoRA in a loaded learner, merged when it
-        was saved, start again.
-
-        Raises:
-            TypeError: a data set whose labels are strings.
-            ValueError: labels that are no class number, with proxies.
+        numbers from 0. Those of a data set must be numbers.
         """
+        # In a loaded learner, whose factors were merged when it was saved.
         restart_factors(self.encoder)
-        y = self._checked_input(x, y, self._num_classes())
+        y = self._checked_labels(y, x, self._num_classes())
         given = kwargs.get("validation_data")
         if isinstance(given, tuple) and len(given) == 2:
-            kwargs["validation_data"] = given[0], self._checked_input(*given)
+            kwargs["validation_data"] = given[0], self._checked_labels(given[1])
         elif given is not None:
-            self._checked_input(given, None)
+            self._checked_labels(None, given)
         # Keras would warn that it ignores its own default.
         if hasattr(x, "element_spec") and len(args) < 7:
             kwargs.setdefault("shuffle", False)
@@ -296,7 +262,7 @@ class MetricLearner(Configured, keras.Model):
         """Evaluates as `keras.Model.evaluate`; labels are those of `fit`."""
         # `fit` has checked what it validates on, and calls this every epoch.
         if not kwargs.get("_use_cached_eval_dataset"):
-            y = self._checked_input(x, y)
+            y = self._checked_labels(y, x)
         return super().evaluate(x, y, *args, **kwargs)
 
     def train_on_batch(
@@ -305,20 +271,16 @@ class MetricLearner(Configured, keras.Model):
         """Trains on one batch; labels are numbers that fit into 32 bits.
 
         They are not replaced by codes, which would differ between batches.
-
-        Raises:
-            TypeError: labels that are strings.
-            ValueError: labels that are no class number, with proxies; larger
-                ones.
         """
-        y = self._checked_batch(y, self._num_classes())
+        y = self._checked_labels(y, None, self._num_classes(), is_batch=True)
         return super().train_on_batch(x, y, *args, **kwargs)
 
     def test_on_batch(
         self, x: Any, y: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
         """Evaluates on one batch; labels are those of `train_on_batch`."""
-        return super().test_on_batch(x, self._checked_batch(y), *args, **kwargs)
+        y = self._checked_labels(y, is_batch=True)
+        return super().test_on_batch(x, y, *args, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Embeds as `keras.Model.predict`; labels of a tf.data set are left."""
@@ -332,13 +294,9 @@ class MetricLearner(Configured, keras.Model):
         def train_step(self, data: Any) -> dict[str, Any]:
             """Takes the inner step of Algorithm 1 on (images, labels).
 
-            1. the gradients of the loss;
-            2. plus `anchor_weight * (theta - theta*)` on the encoder's
-               weights;
-            3. the optimizer applies them.
-
-            Loss scale and the replica's share multiply both, so that the
-            optimizer unscales, sums, accumulates and clips their sum.
+            The gradients of the loss, plus `anchor_weight * (theta - theta*)`
+            on the encoder's weights. Loss scale and the replica's share
+            multiply both: the optimizer unscales, sums and clips their sum.
             """
             import tensorflow as tf
 
@@ -399,12 +357,7 @@ class MetricLearner(Configured, keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        """Returns this replica's share of the loss; see the class.
-
-        Raises:
-            ValueError: sample weights; labels and embeddings of different
-                length.
-        """
+        """Returns this replica's share of the loss; see the class."""
         del x
         _check_no_sample_weight(sample_weight)
         loss = self.step_loss(y, y_pred, training).total
@@ -415,10 +368,7 @@ class MetricLearner(Configured, keras.Model):
     def step_loss(
         self, labels: Tensor, outputs: Any, training: bool = True
     ) -> StepLoss:
-        """Returns the loss of the global batch, without the anchor penalty.
-
-        Outside `training` references, memory and regularizer do not count.
-        """
+        """Returns the loss of the global batch, without the anchor penalty."""
         parts = self._step_parts(labels, outputs, training)
         regularizer = 0.0
         if not training:
@@ -455,35 +405,29 @@ class MetricLearner(Configured, keras.Model):
         check_same_length(labels, embeddings)
         labels = gather_replicas(labels)
         embeddings = gather_replicas(embeddings)
-        always = {
-            "labels": labels,
-            "embeddings": embeddings,
-            "proxies": self.proxies,
-            "class_embeddings": self.class_embeddings,
-            "loss_layer": self.loss_layer,
-        }
-        if not training:
-            return StepParts(**always)
-        needs = getattr(self.regularizer, "needs", ()) + self.loss.needs
-        histograms = pooled = first_half = None
-        if "histograms" in needs:
-            histograms = gather_replicas(outputs["histogram"])
-            if "pooled" in outputs:
-                pooled = gather_replicas(outputs["pooled"])
-        if "first_half" in needs:
-            # The generator's state is a variable of the learner: a resumed
-            # run splits as an uninterrupted one.
-            first_half = class_disjoint_halves(labels, self.halves_seed)
-        weight = self.in_batch_weight
-        if weight is None:
-            weight = 1.0 if self.progress is None else 0.1
+        more: dict[str, Any] = {}
+        if training:
+            needs = getattr(self.regularizer, "needs", ()) + self.loss.needs
+            if "histograms" in needs:
+                more["histograms"] = gather_replicas(outputs["histogram"])
+                if "pooled" in outputs:
+                    more["pooled"] = gather_replicas(outputs["pooled"])
+            if "first_half" in needs:
+                # The generator's state is a variable of the learner: a resumed
+                # run splits as an uninterrupted one.
+                halves = class_disjoint_halves(labels, self.halves_seed)
+                more["first_half"] = halves
+            more["references"] = tuple(self._references(labels, embeddings))
+            more["in_batch_weight"] = self.in_batch_weight
+            if self.in_batch_weight is None:
+                more["in_batch_weight"] = 1.0 if self.progress is None else 0.1
         return StepParts(
-            **always,
-            histograms=histograms,
-            pooled=pooled,
-            first_half=first_half,
-            references=tuple(self._references(labels, embeddings)),
-            in_batch_weight=weight,
+            labels,
+            embeddings,
+            proxies=self.proxies,
+            class_embeddings=self.class_embeddings,
+            loss_layer=self.loss_layer,
+            **more,
         )
 
     def _references(self, labels, embeddings):
@@ -492,37 +436,24 @@ class MetricLearner(Configured, keras.Model):
             is_warm = None
             if self.progress is not None:
                 is_warm = ops.equal(self.progress.is_warming_up, 0)
-            yield References(
-                self.proxies.proxy_labels,
-                self.proxies.flat_proxies(),
-                is_warm=is_warm,
-            )
+            rows = self.proxies.proxy_labels, self.proxies.flat_proxies()
+            yield References(*rows, is_warm=is_warm)
         if self.memory is not None:
-            remembered, references, excluded = self.memory(
-                embeddings, labels, training=True
-            )
+            rows = self.memory(embeddings, labels, training=True)
             warms_up = self.memory.warmup_steps > 0
-            is_warm = self.memory.is_warm if warms_up else None
-            yield References(remembered, references, excluded, is_warm)
+            yield References(*rows, self.memory.is_warm if warms_up else None)
 
-    def _checked_input(self, x, y, num_classes=None):
-        """Labels for the backend; checks a data set, which has its own."""
+    def _checked_labels(self, y, x=None, num_classes=None, is_batch=False):
+        """Labels for the backend; checks a data set x, which has its own."""
         ignored = getattr(self.loss, "ignored_label", None)
-        if y is None:
-            check_data_set(x, num_classes, ignored)
-            return None
-        return labels_for_backend(y, num_classes, ignored)
-
-    def _checked_batch(self, y, num_classes=None):
-        ignored = getattr(self.loss, "ignored_label", None)
-        return None if y is None else labels_of_batch(y, num_classes, ignored)
+        if y is not None:
+            return labels_for_backend(y, num_classes, ignored, is_batch)
+        return check_data_set(x, num_classes, ignored)
 
     def _num_classes(self):
         """Classes that have proxies or class embeddings, `None` without."""
-        for part in (self.proxies, self.class_embeddings):
-            if part is not None:
-                return part.num_classes
-        return None
+        part = self.proxies or self.class_embeddings
+        return part and part.num_classes
 
     def _checked_loss(self, loss, labels):
         """The loss; raises, or is NaN on JAX, for a label without proxies."""
@@ -541,22 +472,29 @@ class MetricLearner(Configured, keras.Model):
         for name in ("memory", "regularizer"):
             if getattr(self, name) is not None:
                 raise ValueError(
-                    f"`{name}` needs one class per sample, labels of shape "
-                    "(batch,) or (batch, 1); a matrix of pairs or of several "
-                    "classes cannot be combined with it. Received: labels of "
-                    f"shape {tuple(labels.shape)} and "
-                    f"{name}={getattr(self, name)!r}."
+                    f"`{name}` needs one class per sample, not a matrix of "
+                    "pairs or of several classes. Received: labels of shape "
+                    f"{tuple(labels.shape)} and {name}={getattr(self, name)!r}."
                 )
 
     def _check_weights(self):
+        check_count(batch_chunks=self.batch_chunks)
+        for name, plain in (
+            ("batch_chunks", 1),
+            ("log_regularizer_share", False),
+        ):
+            value = getattr(self, name)
+            if value != plain and keras.backend.backend() == "torch":
+                raise ValueError(
+                    f"`{name}` needs TensorFlow or JAX. Received: "
+                    f"{name}={value} with KERAS_BACKEND=torch."
+                )
         check_interval("[0, 1]", regularizer_weight=self.regularizer_weight)
-        if self.anchor_weight is not None:
-            check_interval("[0, inf)", anchor_weight=self.anchor_weight)
+        for name in ("anchor_weight", "in_batch_weight"):
+            if getattr(self, name) is not None:
+                check_interval("[0, inf)", **{name: getattr(self, name)})
         weight = self.in_batch_weight
-        if weight is None:
-            return
-        check_interval("[0, inf)", in_batch_weight=weight)
-        if self.proxies is None and self.memory is None and weight != 1.0:
+        if self.proxies is self.memory is None and weight not in (None, 1.0):
             raise ValueError(
                 "`in_batch_weight` must be None, or 1, without `proxies` and "
                 "`memory`: the loss within the batch is then the whole loss. "
@@ -577,9 +515,8 @@ class MetricLearner(Configured, keras.Model):
             outputs, dict
         ):
             raise ValueError(
-                "A regularizer needs an encoder that returns a dictionary "
-                'with "embedding" and "histogram". Received: an encoder with '
-                "one output. Build it with "
+                'A regularizer needs an encoder that returns a "histogram". '
+                "Received: an encoder with one output. Build it with "
                 "`GeneralizedSumPooling(return_histogram=True)` or with "
                 "`build_encoder(..., histogram=PrototypeHistogram())`."
             )

@@ -1,9 +1,7 @@
 """The state of chance constrained programming, as weights of the learner.
 
-`AnchoredWeights` holds the anchors and computes the pull towards them,
-`ProblemProgress` the scores and the counters of the current problem.
-`keras_gsp.callbacks.chance_constrained` decides when they change; they are
-here because the learner creates them, so that every checkpoint has them.
+The learner creates them, so that every checkpoint has them; the callback
+`ChanceConstrainedProgramming` decides when they change.
 """
 
 from typing import Any
@@ -25,11 +23,7 @@ class AnchoredWeights(ConfiguredLayer):
     anchored variables, its gradient :math:`\lambda_k (\theta - \theta^*)`.
     :math:`\lambda_k` is 0 in the first problem, as in the reference code
     (Algorithm 1 prints a pull to the start), and :math:`\lambda` in all
-    others. All state is in non-trainable weights, hence in every checkpoint.
-
-    Reference:
-        Deep metric learning with alternating sets of alternating proxies,
-        Algorithm 1, with the sign of the pull corrected.
+    others.
     """
 
     def __init__(self, weight: float, **kwargs: Any) -> None:
@@ -40,7 +34,9 @@ class AnchoredWeights(ConfiguredLayer):
     def build_for(self, variables: list) -> None:
         """Creates one anchor for each trainable variable of the encoder."""
         self.anchors = [
-            _add_like(self, f"anchor_{number}", variable)
+            _add_state(
+                self, f"anchor_{number}", variable.dtype, shape=variable.shape
+            )
             for number, variable in enumerate(variables)
         ]
         self.scale = _add_state(self, "scale", "float32")
@@ -98,18 +94,12 @@ class AnchoredWeights(ConfiguredLayer):
 class ProblemProgress(keras.layers.Layer):
     """Holds the scores and counters of a problem as weights.
 
-    All of it is in non-trainable weights: a checkpoint of the learner in the
-    middle of a problem is enough to resume it.
-
     Attributes:
         best_score: best score of this problem, larger is better.
         best_of_all: best score of all problems.
         best_problem: the problem that reached it first, 0 before any score.
         waited: evaluations, or epochs of `refresh_epochs`, since the best
             one or since the problem began.
-        steps: steps of this problem.
-        covering_radius: of the pool when this problem began.
-        far_share: share of the pool far from all proxies, at that time.
         is_warming_up: 1 while pairs within the batch replace proxies.
         is_started: 1 after the first proxies were chosen.
     """
@@ -174,7 +164,3 @@ def _add_state(layer, name, dtype, initializer="zeros", shape=()):
         trainable=False,
         autocast=False,
     )
-
-
-def _add_like(layer, name, variable):
-    return _add_state(layer, name, variable.dtype, shape=variable.shape)

@@ -11,49 +11,41 @@ from keras_gsp.embeddings.processes import predictor
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from keras_gsp.layers.prototype_histogram import PrototypeHistogram
 from keras_gsp.models.encoder import features_before
-from keras_gsp.ops.arguments import check_count
 
 BATCH_SIZE = 64
+MAX_IMAGES = 10_000
 # Their local features are enough to choose prototypes from.
 NUM_ADAPTED = 1_000
 
 
 def start_projection(
-    encoder: keras.Model,
-    images: Any,
-    *,
-    whiten: bool = False,
-    max_images: int = 10_000,
-    seed: int = 0,
+    encoder: keras.Model, images: Any, *, whiten: bool = False, seed: int = 0
 ) -> None:
     r"""Starts the layer `"projection"` from PCA or whitening of the features.
 
     A projection that starts at random loses most of what a pretrained
     backbone knows, and training may not bring it back. From PCA an encoder
-    begins about where the backbone's own pooled features are, though not never
-    below: on one split of birds average pooling began .011 of MAP@R lower.
-    Train it at a tenth of the learning rate that a random start needs.
+    begins about where the backbone's own pooled features are. Train it at a
+    tenth of the learning rate that a random start needs.
 
-    With :math:`\bar x` and C the mean and the covariance of the pooled
-    features, and :math:`V` the leading eigenvectors of C with eigenvalues
-    :math:`v`, the kernel is V for PCA, and :math:`V / \sqrt{v}` of the shrunk
-    covariance :math:`(1 - s) C + s\, \mathrm{tr}(C) / d\, I` for whitening;
-    s is the estimate of Ledoit and Wolf. A bias, if the projection has one,
-    becomes minus the projected mean. Prototypes behind the projection (of
-    `GeneralizedSumPooling`, `OTKPooling`, `PrototypeHistogram`) are then
-    chosen among projected local features by their `adapt`; in an encoder
-    without projection that is all that happens.
+    With C the covariance of the pooled features, and :math:`V` its leading
+    eigenvectors with eigenvalues :math:`v`, the kernel is V for PCA, and
+    :math:`V / \sqrt{v}` of the shrunk covariance
+    :math:`(1 - s) C + s\, \mathrm{tr}(C) / d\, I` for whitening; s is the
+    estimate of Ledoit and Wolf. A bias becomes minus the projected mean.
+    Prototypes behind the projection (of `GeneralizedSumPooling`, `OTKPooling`,
+    `PrototypeHistogram`) are then chosen among projected local features by
+    their `adapt`; in an encoder without projection that is all that happens.
 
     Args:
         encoder: an encoder of `build_encoder`, or another functional model
             with a dense or 1x1 convolution layer named `"projection"`.
         images: inputs of the encoder: an array, or a finite data set of
-            batches, with or without labels. Take training images only.
-        whiten: whether directions of small variance count as much as others.
-            Default `False`: PCA. Whitening begins lower and can end higher.
-        max_images: number of images to use, at least 1: drawn at random from
-            an array, the first ones of a data set. Default 10,000.
-        seed: integer seed of that draw and of `adapt`. Default 0.
+            batches, with or without labels. Take training images only; 10,000
+            of them are used, drawn at random from an array, else the first.
+        whiten: whether directions of small variance count as much as others:
+            begins lower than PCA, and can end higher.
+        seed: integer seed of that draw and of `adapt`.
 
     Raises:
         ValueError: no projection and no prototypes; a projection to more
@@ -83,8 +75,12 @@ def start_projection(
         Ledoit and Wolf, "A well-conditioned estimator for large-dimensional
         covariance matrices", Journal of Multivariate Analysis 88, 2004.
     """
-    check_count(max_images=max_images)
-    adapted = _layers_with_prototypes(encoder)
+    adapted = [
+        layer
+        for layer in encoder.layers
+        if isinstance(layer, FeaturePooling | PrototypeHistogram)
+        and hasattr(layer, "adapt")
+    ]
     projection = _projection(encoder)
     if projection is None and not adapted:
         raise ValueError(
@@ -94,7 +90,13 @@ def start_projection(
         )
     if projection is not None:
         before = features_before(encoder, projection)
-        pooled = _pooled(_outputs(before, images, max_images, seed))
+        # Each image's mean, in float64.
+        pooled = np.concatenate(
+            [
+                x.astype("float64").mean(axis=tuple(range(1, x.ndim - 1)))
+                for x in _outputs(before, images, MAX_IMAGES, seed)
+            ]
+        )
         size = projection.kernel.shape[-1]
         _check_pooled(pooled, size)
         kernel, bias = _principal(pooled, size, whiten)
@@ -103,30 +105,18 @@ def start_projection(
             projection.bias.assign(bias)
     for layer in adapted:
         before = features_before(encoder, layer)
-        count = min(max_images, NUM_ADAPTED)
-        features = np.concatenate(list(_outputs(before, images, count, seed)))
-        layer.adapt(features, seed=seed)
+        features = list(_outputs(before, images, NUM_ADAPTED, seed))
+        layer.adapt(np.concatenate(features), seed=seed)
 
 
 def _projection(encoder):
     """The layer that projects, or `None`."""
     for layer in encoder.layers:
-        is_dense = isinstance(layer, keras.layers.Dense)
-        is_pointwise = isinstance(layer, keras.layers.Conv2D) and (
-            layer.kernel_size == (1, 1)
-        )
-        if layer.name == "projection" and (is_dense or is_pointwise):
+        is_map = isinstance(layer, keras.layers.Dense | keras.layers.Conv2D)
+        size = getattr(layer, "kernel_size", (1, 1))
+        if layer.name == "projection" and is_map and size == (1, 1):
             return layer
     return None
-
-
-def _layers_with_prototypes(encoder):
-    return [
-        layer
-        for layer in encoder.layers
-        if isinstance(layer, FeaturePooling | PrototypeHistogram)
-        and hasattr(layer, "adapt")
-    ]
 
 
 def _outputs(model, images, count, seed) -> Iterator[np.ndarray]:
@@ -141,27 +131,13 @@ def _outputs(model, images, count, seed) -> Iterator[np.ndarray]:
     predict = predictor(model)
     for batch in batches_of(dataset, BATCH_SIZE, order):
         inputs = batch[0] if isinstance(batch, tuple | list) else batch
-        inputs = keras.tree.map_structure(
-            lambda x, most=count: x[:most], inputs
-        )
+        inputs = keras.tree.map_structure(lambda x, n=count: x[:n], inputs)
         length = len(keras.tree.flatten(inputs)[0])
         # Under tf.distribute every replica returns the whole batch.
         yield np.asarray(predict(inputs))[:length]
         count -= length
         if count == 0:
             return
-
-
-def _pooled(batches):
-    """The mean of each image's features, (images, channels), in float64."""
-    return np.concatenate(
-        [
-            features.astype("float64").mean(
-                axis=tuple(range(1, features.ndim - 1))
-            )
-            for features in batches
-        ]
-    )
 
 
 def _check_pooled(pooled, size):

@@ -20,10 +20,8 @@ def proxy_optimizer(
             that share a rate get a copy of it with their learning rate;
             `global_clipnorm` clips the gradient of each copy.
         learning_rates: dict from the end of a variable's path, in whole
-            words, to a learning rate (number above 0, or learning-rate
-            schedule). `"proxies"` names the proxies of every `ClassProxies`,
-            `"class_embeddings/embeddings"` the embeddings of a layer of that
-            name.
+            words, to a learning rate (number above 0, or schedule). `"proxies"`
+            names the proxies of every `ClassProxies`.
 
     Returns:
         `keras.optimizers.MultiOptimizer`. It has no `learning_rate`; its
@@ -52,7 +50,8 @@ def proxy_optimizer(
     """
     _check_plain(optimizer)
     paths = [variable.path for variable in model.trainable_variables]
-    patterns = {name: _path_ending(name) for name in learning_rates}
+    # For Keras's `fullmatch` on the whole path of a variable.
+    patterns = {name: r"(?:.*/)?" + re.escape(name) for name in learning_rates}
     _check_matches(patterns, paths)
     groups: dict[Any, list[str]] = {}
     for name, rate in learning_rates.items():
@@ -67,11 +66,6 @@ def proxy_optimizer(
     return keras.optimizers.MultiOptimizer(
         keras.optimizers.OptimizerMap(optimizer, chosen)
     )
-
-
-def _path_ending(name):
-    """Pattern for Keras's `fullmatch` on the whole path of a variable."""
-    return r"(?:.*/)?" + re.escape(name)
 
 
 def _copy_with_rate(optimizer, name, learning_rate):

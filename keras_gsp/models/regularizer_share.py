@@ -47,11 +47,8 @@ def metrics_with_share_on_jax(learner: Any, state: tuple, data: Any) -> list:
         outputs, after = learner.stateless_call(
             changed, non_trainable, x, training=True
         )
-        variables = [
-            *learner.trainable_variables,
-            *learner.non_trainable_variables,
-        ]
-        mapping = list(zip(variables, [*changed, *after], strict=True))
+        mapping = [*zip(learner.trainable_variables, changed, strict=True)]
+        mapping += zip(learner.non_trainable_variables, after, strict=True)
         with keras.StatelessScope(state_mapping=mapping):
             loss = learner.step_loss(y, outputs)
         return loss.metric, loss.regularizer

@@ -19,8 +19,7 @@ def truncate_encoder(encoder: keras.Model, size: int | None) -> keras.Model:
 
     An encoder that was trained with `gsp.losses.Matryoshka` loses little; of
     any other (but `Whitening` in PCA's order) coordinates are in no order.
-    Weights are shared. The result can be saved, indexed and exported; indexes
-    and exports call this with their `truncate_to`.
+    Weights are shared. Indexes and exports call this with `truncate_to`.
 
     Args:
         encoder: functional or sequential model to embeddings, or to a dict

@@ -18,7 +18,7 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class TwoLooks(keras.Model):
-    r"""Embeds an image, then the box where its pooling found the subject.
+    """Embeds an image, then the box where its pooling found the subject.
 
     The pooling weights of an encoder say which positions of an image count:
     learned from class labels alone, they are a detector. This model resizes
@@ -27,37 +27,28 @@ class TwoLooks(keras.Model):
     `second` encoder. Give it images with more pixels than the encoders take,
     so that the second look sees more than the first. It costs two passes.
 
-    Two rules place the box:
-
-    - `window=None`: along each axis the central share `mass` of the pooled
-      mass, plus half a cell of the feature map on either side; then the
-      square around it, moved into the image. Mass that is spread over
-      everything gives the whole image.
-    - `window` w: of all boxes with w times the height and the width of the
-      image, the one with most pooled mass. For subjects of one known size.
-
     Boxes get no gradient; both looks do, so the model can be trained like any
     encoder. For a second encoder of its own, train the first, train the
-    second on `.crops(images)`, and combine both here. A first encoder for few
-    pixels finds at less cost.
+    second on `.crops(images)`, and combine both here.
 
     Args:
         first: encoder with one pooling that has `pooling_weights`, such as
             `GeneralizedSumPooling` or `AttentionPooling`, on a feature map,
             for images of a known size.
-        second: encoder of the crops, for images of a known size. Default
-            `None`: `first`.
-        window: side of the box as a share of the image's, in (0, 1]. Default
-            `None`: the box follows the pooled mass.
-        mass: share of the pooled mass between the box's sides along each
-            axis, in (0, 1]; used without `window`. Default 0.8.
-        combine: `"sum"` (default) of the two l2-normalized embeddings,
+        second: encoder of the crops, for images of a known size. `None`:
+            `first`.
+        window: side of the box as a share of the image's, in (0, 1]: of all
+            such boxes the one with most pooled mass. `None`: along each axis
+            the central share `mass` of the pooled mass and half a cell on
+            either side, then the square around it, moved into the image. Mass
+            spread over everything gives the whole image.
+        mass: that share, in (0, 1].
+        combine: `"sum"` of the two l2-normalized embeddings,
             `"concatenate"`, `"first"` or `"second"`. The result is
             l2-normalized.
         preprocessing: `gsp.data.Preprocessing` of the images that this model
-            receives, saved with it, usually with more pixels than that of the
-            encoders. Default `None`: theirs.
-        name: name of the model. Default `"two_looks"`.
+            receives, saved with it. `None`: that of the encoders.
+        name: name of the model.
 
     Input shape:
         (batch, height, width, channels), of any height and width.
@@ -136,10 +127,9 @@ class TwoLooks(keras.Model):
         self._crops_of = keras.Model(images, crops).predict
 
     def boxes(self, images: Any) -> np.ndarray:
-        """Returns the box of each image, shares of its height and width.
+        """Returns (batch, 4): top, left, bottom, right, in [0, 1].
 
-        (batch, 4): top, left, bottom, right, in [0, 1]. `images` are those of
-        a call or, as in `predict`, a data set of them.
+        `images` are those of a call or, as in `predict`, a data set of them.
         """
         return self._boxes_of(images, verbose=0)
 
@@ -160,12 +150,8 @@ class TwoLooks(keras.Model):
         cls, config: dict[str, Any], custom_objects: Any = None
     ) -> Self:
         """Rebuilds a model from `get_config`."""
-        del custom_objects
-        parts = {
-            name: keras.saving.deserialize_keras_object(value)
-            for name, value in config.items()
-        }
-        return cls(**parts)
+        read = keras.saving.deserialize_keras_object
+        return cls(**{name: read(value) for name, value in config.items()})
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -194,11 +180,7 @@ class Boxes(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class Crop(ConfiguredLayer):
-    """Cuts boxes out of images, or takes the whole, and resizes them.
-
-    Bilinear with the filter of Pillow's `resize(..., box=...)`, which is
-    wider where pixels are merged, as two matrix products.
-    """
+    """Crops boxes, or takes the whole, as Pillow's `resize(..., box=...)`."""
 
     def __init__(self, size: tuple[int, int], **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})
@@ -241,27 +223,17 @@ class _PoolingWeights(keras.layers.Layer):
 
 
 def _boxes_around(weights, image_size, mass):
-    """Squares around the central share of the mass along both axes."""
-    low, high = zip(
-        _central(ops.sum(weights, axis=2), mass),
-        _central(ops.sum(weights, axis=1), mass),
-        strict=True,
-    )
+    sides = [_central(ops.sum(weights, axis=axis), mass) for axis in (2, 1)]
+    low, high = (ops.stack(ends, -1) for ends in zip(*sides, strict=True))
     size = ops.cast(ops.stack(image_size), "float32")
-    low, high = ops.stack(low, axis=-1), ops.stack(high, axis=-1)
     side = ops.max((high - low) * size, axis=-1, keepdims=True)
     sides = ops.minimum(side / size, 1.0)
-    start = (low + high - sides) / 2.0
-    start = ops.clip(start, 0.0, 1.0 - sides)
+    start = ops.clip((low + high - sides) / 2.0, 0.0, 1.0 - sides)
     return ops.concatenate([start, start + sides], axis=-1)
 
 
 def _central(masses, share):
-    """Where the central share of masses (batch, cells) begins and ends.
-
-    The box is as long as its share of evenly spread mass would need, plus
-    half a cell at either end.
-    """
+    """Ends of the central share, and of what it would be if spread evenly."""
     masses = masses / ops.sum(masses, axis=1, keepdims=True)
     before = ops.cumsum(masses, axis=1) - masses
     cells = masses.shape[1]
@@ -276,7 +248,6 @@ def _central(masses, share):
 
 
 def _windows(weights, window):
-    """The boxes of one size that hold most mass."""
     rows, columns = weights.shape[1:]
     tops, of_rows = _window_starts(rows, window)
     lefts, of_columns = _window_starts(columns, window)
@@ -288,11 +259,8 @@ def _windows(weights, window):
 
 
 def _window_starts(cells, window):
-    """Starts of windows, one of which is best, and the cells they hold.
-
-    The mass of a window is linear between the positions where one of its
-    ends meets the border of a cell.
-    """
+    """Starts of windows, one of which is best, and the cells they hold."""
+    # The mass is linear between positions where an end meets a cell's border.
     width = window * cells
     borders = np.arange(cells + 1.0)
     starts = np.concatenate([borders, borders - width])
@@ -331,7 +299,6 @@ def _combined(looks, combine):
 
 
 def _image_size(name, encoder):
-    """Height and width of the images of an encoder."""
     shape = getattr(input_of(encoder), "shape", ())
     if len(shape) != 4 or None in shape[1:]:
         raise ValueError(

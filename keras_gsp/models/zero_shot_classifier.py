@@ -17,27 +17,24 @@ BATCH_SIZE = 64
 class ZeroShotClassifier:
     r"""Predicts classes that no image was seen of, from vectors of classes.
 
-    A class vector describes a class without images: attributes, or an
-    embedding of its name. A ridge regression from the histograms z of images
-    to the vectors u of their classes is fitted on classes with images,
+    A class vector holds attributes, or an embedding of the class's name. A
+    ridge regression from the histograms z of images to the vectors u of their
+    classes is fitted on classes with images,
 
     .. math:: V = \arg\min_V \sum_i |V z_i - u_{y_i}|^2 + \epsilon |V|^2,
 
     and predicts for an image the new class whose vector has the largest
     cosine with V z. It is the regression that `gsp.losses.ZeroShotLoss`
-    trains prototypes for; an encoder without histograms is used by its
-    embedding.
+    trains prototypes for.
 
     Args:
-        encoder: model from images to embeddings, or to a dictionary with
-            `"histogram"`, as `build_encoder` gives with
-            `GeneralizedSumPooling(return_histogram=True)`.
-        ridge: epsilon, positive. Default 0.05, as in `ZeroShotLoss`.
+        encoder: model from images to a dictionary with `"histogram"`, as
+            `GeneralizedSumPooling(return_histogram=True)` gives, or to
+            embeddings, which are used in its place.
+        ridge: epsilon, positive.
 
     Raises:
-        ValueError: a `ridge` that is not positive; in `fit`, class vectors of
-            another number than the classes; in `predict`, vectors of another
-            size.
+        ValueError: arguments of another size or number.
         RuntimeError: `predict` before `fit`.
 
     Example:
@@ -72,11 +69,8 @@ class ZeroShotClassifier:
     def fit(self, images: Any, labels: Any, class_vectors: Tensor) -> Self:
         """Fits the regression to images of seen classes.
 
-        Args:
-            images: (images, ...), inputs of the encoder.
-            labels: (images,), numbers or strings.
-            class_vectors: (classes, size), a row for each class, in the order
-                of the sorted labels.
+        `labels` (images,) are numbers or strings; `class_vectors` (classes,
+        size) has a row for each class, in the order of the sorted labels.
         """
         codes, classes = label_codes(labels)
         vectors = np.asarray(ops.convert_to_numpy(class_vectors), "float32")

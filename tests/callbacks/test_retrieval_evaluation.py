@@ -38,9 +38,8 @@ def fit(model, *callbacks, epochs=2):
 
 def as_tf_dataset(images, labels, batch_size=5):
     tf = pytest.importorskip("tensorflow")
-    return tf.data.Dataset.from_tensor_slices((images, labels)).batch(
-        batch_size
-    )
+    slices = tf.data.Dataset.from_tensor_slices((images, labels))
+    return slices.batch(batch_size)
 
 
 class Batches(keras.utils.PyDataset):
@@ -116,33 +115,19 @@ def test_queries_can_search_a_gallery_of_their_own():
     assert history.history["shop_map_at_r"][-1] == expected["map_at_r"]
 
 
-@pytest.mark.parametrize(
-    ("every", "epochs", "steps"),
-    [({"every_epochs": 2}, 5, [6, 12]), ({"every_steps": 2}, 2, [2, 3, 4, 6])],
-    ids=str,
-)
-def test_it_evaluates_when_it_is_asked_to_and_never_twice(every, epochs, steps):
-    evaluation = RetrievalEvaluation(small_set(), **every)
-    # Three steps an epoch.
-    history = fit(plain_model(), evaluation, epochs=epochs)
-    assert [row["step"] for row in evaluation.history] == steps
-    assert len(history.history["val_map_at_r"]) == 2
-    last = evaluation.history[-1]["map_at_r"]
-    assert history.history["val_map_at_r"][-1] == last
-
-
-def test_evaluation_leaves_training_as_it_was():
+def test_it_evaluates_every_few_epochs_and_leaves_training_as_it_was():
     weights = []
-    for callbacks in ([], [RetrievalEvaluation(small_set(), every_steps=1)]):
+    for callbacks in ([], [RetrievalEvaluation(small_set(), every_epochs=2)]):
         keras.utils.set_random_seed(3)
         model = plain_model()
-        fit(model, *callbacks)
+        history = fit(model, *callbacks, epochs=5)
         weights.append(model.get_weights())
-    for one, other in zip(*weights, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert len(history.history["val_map_at_r"]) == 2
+    np.testing.assert_equal(*weights)
 
 
 IMAGES, LABELS = small_set()
+DATA = as_tf_dataset(IMAGES, LABELS)
 
 
 @pytest.mark.parametrize(
@@ -151,9 +136,16 @@ IMAGES, LABELS = small_set()
         ((IMAGES, LABELS[:3]), {}, ValueError, "24 images, 3 labels"),
         ((IMAGES, LABELS, LABELS), {}, TypeError, "Received: 3"),
         (IMAGES, {}, TypeError, "ndarray"),
+        (DATA.repeat(), {}, ValueError, "infinite"),
+        (DATA.map(lambda x, y: x), {}, TypeError, "TensorSpec"),
+        (
+            DATA.map(lambda x, y: {"a": x, "b": y}),
+            {},
+            TypeError,
+            r"keys \['a', 'b'\]",
+        ),
         ((IMAGES, LABELS), {"gallery": 3}, TypeError, "`gallery`.*int"),
         ((IMAGES, LABELS), {"every_epochs": 0}, ValueError, "every_epochs=0"),
-        ((IMAGES, LABELS), {"every_steps": 0}, ValueError, "every_steps=0"),
         ((IMAGES, LABELS), {"batch_size": 0.5}, ValueError, "batch_size=0.5"),
     ],
 )
@@ -162,24 +154,12 @@ def test_bad_arguments_are_refused_at_once(dataset, options, error, message):
         RetrievalEvaluation(dataset, **options)
 
 
-def test_bad_tf_datasets_are_refused_at_once():
-    data = as_tf_dataset(IMAGES, LABELS)
-    pairs = data.map(lambda x, y: {"a": x, "b": y})
-    for wrong, error, message in (
-        (data.repeat(), ValueError, "infinite"),
-        (data.map(lambda x, y: x), TypeError, "TensorSpec"),
-        (pairs, TypeError, r"keys \['a', 'b'\]"),
-    ):
-        with pytest.raises(error, match=message):
-            RetrievalEvaluation(wrong)
-
-
 @pytest.mark.parametrize(
     ("dataset", "options", "message"),
     [
         ((IMAGES, np.arange(24)), {}, "24 images of 24 classes"),
         ((IMAGES, LABELS), {"gallery": (IMAGES, LABELS + 4)}, "no class in c"),
-        (as_tf_dataset(IMAGES, LABELS).take(0), {}, "one batch|0 images"),
+        (DATA.take(0), {}, "one batch|0 images"),
         ((IMAGES, np.eye(24)), {}, r"shape \(24, 24\)"),
     ],
 )
@@ -206,13 +186,13 @@ def test_some_classes_are_drawn_once_and_scored(kind):
         "py": lambda: Batches(images, labels),
     }[kind]()
     evaluation = RetrievalEvaluation(
-        data, max_classes=2, seed=1, batch_size=5, gallery=data
+        data, max_classes=2, batch_size=5, gallery=data
     )
     model = plain_model()
     evaluation.set_model(model)
     evaluation.on_train_begin()
     found = [evaluation.evaluate() for _ in range(2)]
-    chosen = np.sort(np.random.default_rng(1).permutation(6)[:2])
+    chosen = np.sort(np.random.default_rng(0).permutation(6)[:2])
     rows = np.isin(labels, chosen)
     embeddings = model.predict(images[rows], verbose=0)
     expected = retrieval_scores(

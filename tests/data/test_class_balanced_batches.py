@@ -77,12 +77,12 @@ def test_every_set_of_samples_is_equally_likely():
     assert abs(times - 400).max() < 5 * np.sqrt(400 * 0.9)
 
 
-@pytest.mark.parametrize("first_step", [1, 3, 4, 11])
-def test_a_run_goes_on_exactly_at_any_step(first_step):
+def test_a_run_goes_on_exactly_at_any_step():
     labels = labels_of([2, 3, 4, 5, 6, 7, 2, 2, 3, 4])
     whole = drawn(20, labels, 3, 2, seed=5)
-    rest = drawn(5, labels, 3, 2, seed=5, first_step=first_step)
-    np.testing.assert_array_equal(rest, whole[first_step : first_step + 5])
+    for first in (1, 3, 4, 11):
+        rest = drawn(5, labels, 3, 2, seed=5, first_step=first)
+        np.testing.assert_array_equal(rest, whole[first : first + 5])
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 2**70 + 1])
@@ -92,14 +92,9 @@ def test_batches_follow_the_seed(seed):
     keras.utils.set_random_seed(99)
     np.testing.assert_array_equal(one, drawn(6, labels, 3, 2, seed=seed))
     assert (one != drawn(6, labels, 3, 2, seed=seed + 1)).any()
-
-
-def test_string_labels_draw_the_same_batches_as_numbers():
-    labels = labels_of([3] * 5) // 10**12
-    names = [f"class {label}" for label in labels]
-    np.testing.assert_array_equal(
-        drawn(5, names, 3, 2), drawn(5, labels[:, None], 3, 2)
-    )
+    # String labels draw the same batches as numbers.
+    names = [f"class {label:020}" for label in labels]
+    np.testing.assert_array_equal(one, drawn(6, names, 3, 2, seed=seed))
 
 
 def test_the_data_set_is_infinite_and_of_known_shape():

@@ -69,37 +69,17 @@ def check_found(distances, rows):
     assert np.max(distances) < 1e-3
 
 
-def test_a_retriever_finds_the_bytes_of_each_gallery_item(
+def test_exports_find_the_bytes_of_each_gallery_item(
     encoder, index, photos, tmp_path
 ):
     gsp.retrieval.export_retriever(encoder, index, tmp_path / "x", neighbors=2)
     served = tf.saved_model.load(str(tmp_path / "x"))
     found = served.signatures["search_exact"](contents(photos))
     check_found(found["distances"].numpy()[:, 0], found["ids"].numpy()[:, 0])
-
-
-def test_an_exported_encoder_finds_the_bytes(encoder, index, photos, tmp_path):
-    gsp.retrieval.export_encoder(encoder, tmp_path / "x")
-    served = tf.saved_model.load(str(tmp_path / "x"))
+    gsp.retrieval.export_encoder(encoder, tmp_path / "y")
+    served = tf.saved_model.load(str(tmp_path / "y"))
     embedded = served.signatures["embed"](contents(photos))["embedding"]
     found = index.search(embedded.numpy(), 1)
-    check_found(found.distances[:, 0], found.ids[:, 0])
-
-
-@pytest.mark.parametrize(
-    "kind", ["onnx", pytest.param("litert", marks=pytest.mark.slow)]
-)
-def test_a_portable_encoder_finds_the_bytes(
-    kind, encoder, index, photos, tmp_path
-):
-    try:
-        getattr(gsp.retrieval, f"export_{kind}")(encoder, tmp_path / "x")
-        portable = gsp.retrieval.PortableEncoder(tmp_path / "x")
-    except ImportError as error:
-        pytest.skip(str(error))
-    assert portable.facts["crop_fraction"] == CUT.crop_fraction
-    pixels = [preprocessing_of(encoder).decode(one) for one in contents(photos)]
-    found = index.search(portable.embed(np.stack(pixels)), 1)
     check_found(found.distances[:, 0], found.ids[:, 0])
 
 
@@ -110,19 +90,17 @@ def test_files_are_cut_as_the_encoder_expects(encoder, index, photos):
     )
 
 
-def test_a_gallery_that_is_cut_otherwise_is_refused(encoder, photos):
+def test_what_contradicts_the_encoder_is_refused(encoder, photos, tmp_path):
     other = evaluation_batches(photos, NAMES, size=24, resize=24)
     with pytest.raises(ValueError, match="resize=36.*dataset.*resize=24"):
         gsp.retrieval.ExactIndex.from_encoder(encoder, other)
-
-
-def test_an_export_that_contradicts_the_encoder_is_refused(encoder, tmp_path):
-    with pytest.raises(ValueError, match="crop_fraction=0.9, .*resize=36"):
-        gsp.retrieval.export_encoder(encoder, tmp_path / "x", crop_fraction=0.9)
-    with pytest.raises(ValueError, match="crop_fraction='much'"):
-        gsp.retrieval.export_encoder(
-            encoder, tmp_path / "x", crop_fraction="much"
-        )
+    for crop, words in ((0.9, "=0.9, .*resize=36"), ("much", "='much'")):
+        with pytest.raises(ValueError, match=f"crop_fraction{words}"):
+            gsp.retrieval.export_encoder(encoder, tmp_path, crop_fraction=crop)
+    with pytest.raises(ValueError, match=r"\(20, 20\) pixels.*size=24"):
+        gsp.models.build_encoder(backbone(20), preprocessing=CUT)
+    with pytest.raises(TypeError, match="preprocessing=36"):
+        gsp.layers.ExpectedPreprocessing(36)
 
 
 def test_the_gallery_decides_for_an_encoder_that_does_not_know(
@@ -154,13 +132,6 @@ def test_the_record_passes_through_clones_and_learners(encoder):
     # Explanations still find the pooling.
     pixels = np.zeros((1, 24, 24, 3))
     assert gsp.retrieval.explain(encoder, pixels, pixels)
-
-
-def test_an_encoder_for_another_size_is_refused():
-    with pytest.raises(ValueError, match=r"\(20, 20\) pixels.*size=24"):
-        gsp.models.build_encoder(backbone(20), preprocessing=CUT)
-    with pytest.raises(TypeError, match="preprocessing=36"):
-        gsp.layers.ExpectedPreprocessing(36)
 
 
 def test_a_learner_fits_a_data_set_without_a_warning(recwarn):

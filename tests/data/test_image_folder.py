@@ -1,6 +1,7 @@
 """Folders, lists and decisions: labels, names, limits and errors."""
 
 import csv
+import shutil
 
 import numpy as np
 import pytest
@@ -29,14 +30,8 @@ def test_classes_are_folders_at_any_depth(tmp_path):
     few = gsp.data.image_folder(tmp_path, images_per_class=1)
     assert few.labels.tolist() == [0, 1, 2]
     assert all(path.endswith("0.jpg") for path in few.paths)
-
-
-def test_a_zip_file_is_a_folder(tmp_path):
-    import shutil
-
-    folder(tmp_path / "birds", ["a", "b"])
-    archive = shutil.make_archive(tmp_path / "birds", "zip", tmp_path / "birds")
-    assert gsp.data.image_folder(archive).class_names == ("a", "b")
+    archive = shutil.make_archive(tmp_path / "zipped", "zip", tmp_path)
+    assert gsp.data.image_folder(archive).class_names == found.class_names
 
 
 def test_files_that_are_not_read_are_counted_and_named(tmp_path):
@@ -47,6 +42,9 @@ def test_files_that_are_not_read_are_counted_and_named(tmp_path):
     with pytest.warns(UserWarning, match=message):
         found = gsp.data.image_folder(tmp_path)
     assert len(found) == 4
+    folder(tmp_path, ["."])
+    with pytest.warns(UserWarning, match="2 of 6 images lie in"):
+        assert "." in gsp.data.image_folder(tmp_path).class_names
 
 
 def test_an_empty_or_absent_folder_is_an_error(tmp_path):
@@ -66,9 +64,8 @@ def write_csv(tmp_path, *lines):
 
 
 def test_a_list_names_files_and_labels(tmp_path):
-    file = write_csv(
-        tmp_path, "path,label", "b/0.jpg,bee", "a/0.jpg,ape", "b/1.jpg,bee"
-    )
+    rows = "b/0.jpg,bee", "a/0.jpg,ape", "b/1.jpg,bee"
+    file = write_csv(tmp_path, "path,label", *rows)
     found = gsp.data.csv_list(file)
     assert found.class_names == ("ape", "bee")
     assert found.names.tolist() == ["bee", "ape", "bee"]
@@ -111,12 +108,6 @@ def test_a_list_has_boxes_and_says_which_encoding_it_needs(tmp_path):
         gsp.data.csv_list(file)
 
 
-def test_images_outside_of_a_class_folder_are_counted(tmp_path):
-    folder(tmp_path, ["."])
-    with pytest.warns(UserWarning, match="2 of 2 images lie in"):
-        assert gsp.data.image_folder(tmp_path).class_names == (".",)
-
-
 def listed(path, *rows):
     with open(path, "w", newline="") as file:
         csv.writer(file).writerows([("path", "decision", "label"), *rows])
@@ -148,21 +139,18 @@ def test_images_are_dropped_and_relabeled(photos, tmp_path):
     assert [path[-9:] for path in few.paths] == ["cat/1.jpg", "dog/0.jpg"]
 
 
-def test_the_folder_may_be_relative(photos, tmp_path, monkeypatch):
+def test_a_relative_folder_and_a_list_take_decisions_too(
+    photos, tmp_path, monkeypatch
+):
     decisions = listed(tmp_path / "d.csv", ("cat/0.jpg", "drop", ""))
     monkeypatch.chdir(tmp_path)
     assert len(gsp.data.image_folder("photos", decisions=decisions)) == 5
-
-
-def test_a_list_takes_decisions_too(photos, tmp_path):
     images = photos / "images.csv"
     images.write_text("path,label\ncat/0.jpg,a\ncat/1.jpg,a\ndog/0.jpg,b\n")
     decisions = listed(tmp_path / "d.csv", ("cat/1.jpg", "relabel", "b"))
     found = gsp.data.csv_list(images, decisions=decisions)
     assert found.names.tolist() == ["a", "b", "b"]
-
-
-def test_a_class_whose_images_all_go_is_gone(photos, tmp_path):
+    # A class whose images all go is gone.
     rows = [(f"dog/{i}.jpg", "relabel", "cat") for i in range(3)]
     decisions = listed(tmp_path / "d.csv", *rows)
     found = gsp.data.image_folder(photos, decisions=decisions)
@@ -173,23 +161,17 @@ KEPT = ("cat/0.jpg", "keep", "")
 ALL = [(f"{c}/{i}.jpg", "drop", "") for c in ("cat", "dog") for i in "012"]
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
+def test_wrong_decisions_are_refused(photos, tmp_path):
+    for rows, words in (
         ([("bird/0.jpg", "drop", "")], "1 of 1 paths .* that are not there"),
         ([("cat/0.jpg", "remove", "")], "keep, relabel, drop. .*: remove"),
         ([("cat/0.jpg", "relabel", "cta")], "a class of the images .*: cta"),
         ([KEPT, KEPT], "one decision for an image"),
         (ALL, "an image to keep"),
-    ],
-)
-def test_wrong_decisions_are_refused(photos, tmp_path, rows, words):
-    decisions = listed(tmp_path / "d.csv", *rows)
-    with pytest.raises(ValueError, match=words):
-        gsp.data.image_folder(photos, decisions=decisions)
-
-
-def test_wrong_files_are_refused(photos, tmp_path):
+    ):
+        decisions = listed(tmp_path / "d.csv", *rows)
+        with pytest.raises(ValueError, match=words):
+            gsp.data.image_folder(photos, decisions=decisions)
     with pytest.raises(FileNotFoundError, match="which is no file"):
         gsp.data.image_folder(photos, decisions=tmp_path / "gone.csv")
     (tmp_path / "d.csv").write_text("path,label\n")

@@ -58,11 +58,6 @@ def test_it_is_saved_and_compared_by_its_arguments():
     assert "resize=None" in repr(one)
 
 
-def test_gray_values_have_one_channel():
-    gray = Preprocessing(20, 25, channels=1).decode(encoded(PIXELS))
-    assert gray.shape == (20, 20, 1)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -77,9 +72,6 @@ def test_gray_values_have_one_channel():
 def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         Preprocessing(**arguments)
-
-
-def test_a_contradiction_is_refused_by_name():
     with pytest.raises(ValueError, match="size=20.*size=30"):
         gsp.data.evaluation_batches(
             PIXELS[None], preprocessing=Preprocessing(30, 36), size=20

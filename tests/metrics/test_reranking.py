@@ -58,15 +58,12 @@ def slow_k_reciprocal(points, k1, k2, weight):
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
 def test_k_reciprocal_equals_the_sets_and_sums(k2, weight):
     points, _ = noisy_set(0)
-    options = {
-        "num_neighbors": 6,
-        "num_expanded": k2,
-        "distance_weight": weight,
-    }
+    options = {"num_expanded": k2, "distance_weight": weight}
     expected = slow_k_reciprocal(points, 6, k2, weight)
-    found = k_reciprocal(points, **options)
+    found = k_reciprocal(points, num_neighbors=6, **options)
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    apart = k_reciprocal(points[:10], points[10:], **options)
+    both = points[:10], points[10:]
+    apart = k_reciprocal(*both, num_neighbors=6, **options)
     np.testing.assert_allclose(apart, expected[:10, 10:], atol=1e-6)
 
 
@@ -104,6 +101,7 @@ POINTS = np.eye(4)
         ({"distance_weight": 1.5}, "distance_weight=1.5"),
         ({"gallery_embeddings": POINTS[:, :3]}, "4 and 3"),
         ({"gallery_embeddings": 0 * POINTS}, "4 rows of zeros"),
+        ({"gallery_embeddings": np.nan * POINTS}, "must be finite"),
     ],
 )
 def test_bad_input_is_refused(options, message):

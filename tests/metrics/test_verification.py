@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_gsp.metrics import (
-    pair_distances,
-    verification,
-    verification_scores,
-)
+from keras_gsp.metrics import pair_distances, verification, verification_scores
 
 
 def noisy_set(seed, count=60, classes=9, size=5, noise=0.8):
@@ -127,3 +123,5 @@ POINTS, LABELS = noisy_set(0, count=6)
 def test_bad_input_is_refused(labels, options, message):
     with pytest.raises(ValueError, match=message):
         verification_scores(POINTS, labels, **options)
+    with pytest.raises(ValueError, match="must be finite"):
+        verification_scores(np.inf * POINTS, LABELS)

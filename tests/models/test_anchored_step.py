@@ -46,6 +46,10 @@ def test_reaches_the_proximal_optimum(anchor_weight):
     learner.anchored.start_problem([ANCHOR])
     optimum = (TARGET + anchor_weight * ANCHOR) / (1.0 + anchor_weight)
     np.testing.assert_allclose(train(learner, 60), optimum, atol=1e-6)
+    # Nothing pulls in the first problem.
+    plain = train(quadratic_learner(None))
+    found = train(quadratic_learner(anchor_weight))
+    np.testing.assert_array_equal(found, plain)
 
 
 def test_one_step_per_problem_is_the_moving_average_less_the_error_term():
@@ -58,11 +62,6 @@ def test_one_step_per_problem_is_the_moving_average_less_the_error_term():
         theta = (1 - weight) * (theta - gradient) + weight * lagging
         theta = theta - weight * gradient
         np.testing.assert_allclose(train(learner), theta, atol=1e-6)
-
-
-def test_nothing_pulls_in_the_first_problem():
-    plain = train(quadratic_learner(None))
-    np.testing.assert_array_equal(train(quadratic_learner(0.3)), plain)
 
 
 class ThroughTheLoss(gsp.models.MetricLearner):
@@ -87,15 +86,13 @@ def several_steps(kind, *, policy="float32", freeze=False, **settings):
         anchor_weight=0.5,
         in_batch_weight=0.5,
     )
-    arguments = {"learning_rate": 0.1, "momentum": 0.9}
     # One case is compiled, the others eager.
-    compiled = {"run_eagerly": "steps_per_execution" not in settings}
-    if "steps_per_execution" in settings:
-        compiled["steps_per_execution"] = settings.pop("steps_per_execution")
+    steps = settings.pop("steps_per_execution", 1)
     learner.compile(
-        keras.optimizers.SGD(**arguments, **settings),
+        keras.optimizers.SGD(0.1, 0.9, **settings),
         loss=gsp.losses.MultiSimilarityLoss(),
-        **compiled,
+        steps_per_execution=steps,
+        run_eagerly=steps == 1,
     )
     anchors = [
         keras.ops.convert_to_numpy(v) + 0.3 for v in encoder.trainable_variables

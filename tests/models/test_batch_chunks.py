@@ -24,6 +24,7 @@ def proxies():
     return gsp.layers.ClassProxies(CLASSES, proxies_per_class=2)
 
 
+PROXY_LOSS = gsp.losses.ProxyAnchorLoss()
 CASES = {
     "pairs+zsr": lambda: (gsp.losses.MultiSimilarityLoss(), zero_shot()),
     "proxies+memory+anchors+xml": lambda: (
@@ -36,10 +37,7 @@ CASES = {
             "regularizer_weight": 0.3,
         },
     ),
-    "proxy loss": lambda: (
-        gsp.losses.ProxyAnchorLoss(),
-        {"proxies": proxies()},
-    ),
+    "proxy loss": lambda: (PROXY_LOSS, {"proxies": proxies()}),
 }
 
 
@@ -76,23 +74,10 @@ def make_learner(case, batch_chunks, *, between=(), options=None, **compiled):
 
 
 def trained(learner, epochs=2, batch_size=24):
-    losses = learner.fit(
-        IMAGES,
-        LABELS,
-        batch_size=batch_size,
-        shuffle=False,
-        epochs=epochs,
-        verbose=0,
-    ).history["loss"]
-    return losses, [
-        keras.ops.convert_to_numpy(variable) for variable in learner.variables
-    ]
-
-
-def assert_same(found, expected, tolerance):
-    np.testing.assert_allclose(found[0], expected[0], rtol=tolerance)
-    for value, target in zip(found[1], expected[1], strict=True):
-        np.testing.assert_allclose(value, target, atol=tolerance)
+    options = {"batch_size": batch_size, "epochs": epochs, "verbose": 0}
+    fitted = learner.fit(IMAGES, LABELS, shuffle=False, **options)
+    values = [keras.ops.convert_to_numpy(v) for v in learner.variables]
+    return fitted.history["loss"], values
 
 
 def assert_chunks_are_whole(case, **compiled):
@@ -104,7 +89,9 @@ def assert_chunks_are_whole(case, **compiled):
         steps, tolerance = {}, 1e-9
     whole = trained(make_learner(case, 1), **steps)
     found = trained(make_learner(case, 4, **compiled), **steps)
-    assert_same(found, whole, tolerance)
+    np.testing.assert_allclose(found[0], whole[0], rtol=tolerance)
+    for value, target in zip(found[1], whole[1], strict=True):
+        np.testing.assert_allclose(value, target, atol=tolerance)
 
 
 @pytest.mark.parametrize("case", CASES)

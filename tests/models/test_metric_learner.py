@@ -153,12 +153,12 @@ def loss_value(learner, images=IMAGES, labels=LABELS, training=True):
 )
 def test_references_add_to_the_loss_within_the_batch(part, weight, within):
     loss = losses.MultiSimilarityLoss()
-    given = {"proxies": proxies(), "memory": layers.EmbeddingMemory(48)}
-    is_sampled = part == "sampled proxies"
-    part = "proxies" if is_sampled else part
-    given = {part: given[part]} if part else {}
-    if is_sampled:
-        given["anchor_weight"] = 0.1
+    given = {
+        None: {},
+        "proxies": {"proxies": proxies()},
+        "sampled proxies": {"proxies": proxies(), "anchor_weight": 0.1},
+        "memory": {"memory": layers.EmbeddingMemory(48)},
+    }[part]
     learner = learner_of(loss, in_batch_weight=weight, **given)
     embeddings = learner.encoder(IMAGES)
     batch = float(loss(LABELS, embeddings))
@@ -166,15 +166,10 @@ def test_references_add_to_the_loss_within_the_batch(part, weight, within):
     if part == "memory":
         # It then holds this batch alone, and no pair of a sample with itself.
         expected += batch
-    if part == "proxies":
-        expected += float(
-            loss.between(
-                LABELS,
-                embeddings,
-                np.repeat(np.arange(NUM_CLASSES), 2),
-                np.reshape(learner.proxies.proxies, (-1, 8)),
-            )
-        )
+    if "proxies" in given:
+        labels = np.repeat(np.arange(NUM_CLASSES), 2)
+        rows = ops.reshape(learner.proxies.proxies, (-1, 8))
+        expected += float(loss.between(LABELS, embeddings, labels, rows))
     assert batch > 0.01
     np.testing.assert_allclose(loss_value(learner), expected, rtol=1e-5)
 
@@ -265,7 +260,8 @@ def test_parts_that_do_not_fit_the_loss_are_refused_at_compile():
 
 
 @on_tensorflow
-def test_sample_weights_and_other_lengths_are_refused():
+def test_batches_that_do_not_fit_are_refused():
+    loss = losses.ContrastiveLoss()
     learner = make_learner("pairs", run_eagerly=True)
     outputs = learner(IMAGES)
     with pytest.raises(ValueError, match="no sample weights"):
@@ -274,19 +270,13 @@ def test_sample_weights_and_other_lengths_are_refused():
         learner.train_on_batch(IMAGES, LABELS, np.ones(24))
     with pytest.raises(ValueError, match="Received: 23 and 24"):
         learner.compute_loss(None, LABELS[:-1], outputs, None)
-
-
-@on_tensorflow
-@pytest.mark.parametrize("part", ["memory", "regularizer"])
-def test_parts_that_need_classes_refuse_a_matrix(part):
-    loss = losses.ContrastiveLoss()
-    given = layers.EmbeddingMemory(20)
-    if part == "regularizer":
-        given = losses.CrossBatchLoss(loss)
-    learner = learner_of(loss, **{part: given})
-    embeddings = np.zeros((4, 5), "float32")
-    with pytest.raises(ValueError, match=f"`{part}` needs one class per"):
-        learner.compute_loss(y=np.eye(4, dtype=bool), y_pred=embeddings)
+    for part, given in (
+        ("memory", layers.EmbeddingMemory(20)),
+        ("regularizer", losses.CrossBatchLoss(loss)),
+    ):
+        learner = learner_of(loss, **{part: given})
+        with pytest.raises(ValueError, match=f"`{part}` needs one class per"):
+            learner.compute_loss(None, np.eye(4, dtype=bool), outputs[:4])
 
 
 @on_tensorflow

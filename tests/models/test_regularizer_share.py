@@ -55,9 +55,8 @@ def test_share_is_that_of_the_gradients_at_the_projection(batch_chunks):
     for logged, weight in pairs:
         np.testing.assert_allclose(logged, weight, atol=1e-6)
 
-
-def test_share_is_nothing_or_everything_at_the_ends():
+    # All or nothing at the ends.
     for weight in (0.0, 1.0):
-        learner = make_learner(regularizer_weight=weight)
+        learner = make_learner(batch_chunks, regularizer_weight=weight)
         logs = learner.train_on_batch(IMAGES, LABELS, return_dict=True)
         assert logs["regularizer_share"] == pytest.approx(weight)

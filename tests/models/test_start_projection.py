@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.models import projection_start
 
 CHANNELS, SIZE = 6, 3
 
@@ -92,53 +93,35 @@ def test_without_a_projection_only_prototypes_are_chosen():
     assert np.abs(after - before).max() > 0.1
 
 
-@pytest.mark.parametrize("kind", ["batches", "labeled", "tuple", "tensor"])
-def test_data_sets_give_the_start_of_the_array(kind):
+def test_data_sets_give_the_start_of_the_array(monkeypatch):
+    monkeypatch.setattr(projection_start, "MAX_IMAGES", 40)
     images, labels = pictures(), np.zeros(40)
-    _, encoder = build()
-    gsp.models.start_projection(encoder, images)
-    expected = encoder.get_layer("projection").get_weights()
-    given = {
-        "batches": [images[:25], images[25:]],
-        "labeled": [(images[:25], labels[:25]), (images[25:], labels[25:])],
-        "tuple": (images, labels),
-        "tensor": keras.ops.convert_to_tensor(images),
-    }[kind]
-    _, encoder = build()
-    gsp.models.start_projection(encoder, given)
-    found = encoder.get_layer("projection").get_weights()
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-4)
-
-
-def test_the_first_images_of_a_data_set_count():
-    images = pictures()
-    _, encoder = build()
-    gsp.models.start_projection(encoder, images[:10])
-    expected = encoder.get_layer("projection").get_weights()
-    gsp.models.start_projection(encoder, [images], max_images=10)
-    found = encoder.get_layer("projection").get_weights()
-    np.testing.assert_allclose(found[0], expected[0], atol=1e-5)
-
-
-def unprojected():
-    return build(embedding_size=None)[1]
+    starts = []
+    for given in (
+        images,
+        (images, labels),
+        keras.ops.convert_to_tensor(images),
+        [(images[:25], labels[:25]), (images[25:], labels[25:])],
+        # Of a data set the first images count.
+        [images, images + 5.0],
+    ):
+        _, encoder = build()
+        gsp.models.start_projection(encoder, given)
+        starts.append(encoder.get_layer("projection").get_weights())
+    for kernel, bias in starts[1:]:
+        np.testing.assert_allclose(kernel, starts[0][0], atol=1e-4)
+        np.testing.assert_allclose(bias, starts[0][1], atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    "arguments, match",
+    "size, images, match",
     [
-        ((lambda: build()[1], pictures(), {"max_images": 0}), "max_images=0"),
-        ((unprojected, pictures(), {}), "layers named"),
-        (
-            (lambda: build(embedding_size=7)[1], pictures(), {}),
-            "7 dimensions, 6 channels, 40 images",
-        ),
-        ((lambda: build()[1], pictures(3), {}), "3 images.*at most 2"),
-        ((lambda: build()[1], pictures() * np.nan, {}), "Received: NaN"),
+        (None, pictures(), "layers named"),
+        (7, pictures(), "7 dimensions, 6 channels, 40 images"),
+        (SIZE, pictures(3), "3 images.*at most 2"),
+        (SIZE, pictures() * np.nan, "Received: NaN"),
     ],
 )
-def test_refusals(arguments, match):
-    encoder, images, options = arguments
+def test_refusals(size, images, match):
     with pytest.raises(ValueError, match=match):
-        gsp.models.start_projection(encoder(), images, **options)
+        gsp.models.start_projection(build(embedding_size=size)[1], images)

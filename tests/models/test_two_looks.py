@@ -40,31 +40,19 @@ def spot(cells, *positions):
 
 
 @pytest.mark.parametrize(
-    "layer", [Boxes(None, 0.8), Boxes(0.5, 0.8), Crop((13, 17))]
+    ("positions", "image_size", "expected"),
+    [
+        # The one cell, half a cell at either end.
+        ([(4, 7)], (60, 60), [0.35, 0.65, 0.55, 0.85]),
+        # At the border it keeps its size.
+        ([(0, 9)], (60, 60), [0.0, 0.8, 0.2, 1.0]),
+        # Square in pixels.
+        ([(4, 4), (4, 6)], (40, 80), [0.05, 0.3633, 0.85, 0.7633]),
+    ],
 )
-def test_layers_are_rebuilt_from_their_config(layer):
-    config = keras.saving.serialize_keras_object(layer)
-    again = keras.saving.deserialize_keras_object(config)
-    for name in ("window", "mass", "name"):
-        assert getattr(again, name, None) == getattr(layer, name, None)
-    assert tuple(getattr(again, "size", ())) == getattr(layer, "size", ())
-
-
-def test_box_around_a_spot_is_a_square_of_its_cell_and_a_margin():
-    # The one cell, half a cell at either end.
-    found = boxes_on(spot((10, 10), (4, 7)))
-    np.testing.assert_allclose(found, [[0.35, 0.65, 0.55, 0.85]], atol=1e-5)
-
-
-def test_box_at_the_border_keeps_its_size():
-    found = boxes_on(spot((10, 10), (0, 9)))
-    np.testing.assert_allclose(found, [[0.0, 0.8, 0.2, 1.0]], atol=1e-5)
-
-
-def test_box_is_square_in_pixels():
-    weights = spot((10, 10), (4, 4), (4, 6))
-    top, left, bottom, right = boxes_on(weights, (40, 80))[0]
-    assert (bottom - top) * 40 == pytest.approx((right - left) * 80, abs=1e-3)
+def test_box_is_a_square_around_the_mass(positions, image_size, expected):
+    found = boxes_on(spot((10, 10), *positions), image_size)
+    np.testing.assert_allclose(found, [expected], atol=1e-3)
 
 
 @pytest.mark.parametrize("cells", [(7, 7), (14, 10)])
@@ -195,14 +183,10 @@ def test_saved_and_loaded_it_answers_alike(tmp_path, own_second):
     np.testing.assert_allclose(loaded(images), expected, atol=1e-6)
 
 
-def test_attention_looks_with_the_mean_of_its_queries():
-    first = encoder_of(gsp.layers.AttentionPooling(2, name="pooling"))
-    images = rng().random((2, 32, 32, 3)).astype("float32")
-    assert gsp.models.TwoLooks(first)(images).shape == (2, 6)
-
-
 def test_both_looks_are_trained():
-    looks = gsp.models.TwoLooks(encoder_of(), encoder_of())
+    # Attention looks with the mean of its queries.
+    first = encoder_of(gsp.layers.AttentionPooling(2, name="pooling"))
+    looks = gsp.models.TwoLooks(first, encoder_of())
     learner = gsp.models.MetricLearner(looks)
     learner.compile("sgd", loss=gsp.losses.ContrastiveLoss())
     before = [np.array(weight) for weight in looks.trainable_weights]
@@ -227,22 +211,19 @@ def test_export_answers_alike(tmp_path):
     np.testing.assert_allclose(served, looks(images), atol=1e-5)
 
 
-def small_tokens():
-    backbone = keras.Sequential(
-        [keras.Input((16, 16, 3)), keras.layers.Reshape((-1, 3))]
-    )
+def pooled(side, layer, **options):
+    backbone = keras.Sequential([keras.Input((side, side, 3)), layer])
     pooling = gsp.layers.GeneralizedSumPooling(4)
-    return gsp.models.build_encoder(
-        backbone, prefix_tokens=1, prefix="keep", pooling=pooling
-    )
+    return gsp.models.build_encoder(backbone, pooling=pooling, **options)
+
+
+def small_tokens():
+    tokens = keras.layers.Reshape((-1, 3))
+    return pooled(16, tokens, prefix_tokens=1, prefix="keep")
 
 
 def of_any_size():
-    backbone = keras.Sequential(
-        [keras.Input((None, None, 3)), keras.layers.Conv2D(8, 2)]
-    )
-    pooling = gsp.layers.GeneralizedSumPooling(4)
-    return gsp.models.build_encoder(backbone, pooling=pooling)
+    return pooled(None, keras.layers.Conv2D(8, 2))
 
 
 def average():

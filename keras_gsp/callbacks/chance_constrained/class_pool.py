@@ -19,10 +19,9 @@ def check_pool(pool: Any) -> Any:
     is_known = isinstance(pool, keras.utils.PyDataset) or callable(pool)
     if isinstance(pool, str) or not (is_iterable or is_known):
         raise TypeError(
-            "`pool` must be a data set of (images, labels) batches that can "
-            "be read again, thus no iterator; a tuple of two arrays; or a "
-            "function (classes, problem) that returns one of these. "
-            f"Received: pool={pool!r}."
+            "`pool` must be (images, labels) batches that can be read again, "
+            "thus no iterator; a tuple of two arrays; or a function (classes, "
+            f"problem) that returns one of these. Received: pool={pool!r}."
         )
     return pool
 
@@ -51,11 +50,10 @@ def embed_class_pool(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Embeds the first `pool_size` samples of each class in a data set.
 
-    `draw` maps an int array of classes to (images, labels) batches of these
-    and perhaps others; it is read until every class is full or the data end.
-    While a class has fewer than `min_size` samples, it is called again, for
-    another augmentation of the same images, unless that finds nothing new.
-    Returns embeddings (num_classes, pool_size, size), float32, and booleans
+    `draw` maps an int array of classes to (images, labels) batches; while a
+    class has fewer than `min_size` samples, it is called again, for another
+    augmentation of the same images, unless that finds nothing new. Returns
+    embeddings (num_classes, pool_size, size), float32, and booleans
     (num_classes, pool_size), False for empty places.
     """
     counts = np.zeros(num_classes, "int64")
@@ -71,7 +69,11 @@ def embed_class_pool(
         filled = np.stack(waiting + waiting[-1:] * missing)
         blocks.append(embed(filled)[: len(waiting)])
     embeddings = np.concatenate(blocks).astype("float32")
-    _check_finite(embeddings)
+    if not np.isfinite(embeddings).all():
+        raise ValueError(
+            "The embeddings of the pool must be finite. Received: NaN or "
+            "infinity; the training has diverged."
+        )
     pool = np.zeros((num_classes, pool_size, embeddings.shape[1]), "float32")
     pool[tuple(np.transpose(rows))] = embeddings
     return pool, np.arange(pool_size) < counts[:, None]
@@ -99,21 +101,19 @@ def _wanted(draw, counts, pool_size, min_size):
                     yield image, label
             if (counts == pool_size).all() or fruitless > limit:
                 break
-        _check_complete(counts)
+        if not counts.all():
+            absent = np.flatnonzero(counts == 0)
+            listed = ", ".join(map(str, absent[:10]))
+            more = ", ..." if len(absent) > 10 else ""
+            raise ValueError(
+                "`pool` must hold samples of every class. Received: none of "
+                f"{len(absent)} classes: {listed}{more}."
+            )
         if counts.min() >= min_size or counts.sum() == before:
             return
 
 
-def _check_finite(embeddings):
-    if not np.isfinite(embeddings).all():
-        raise ValueError(
-            "The embeddings of the pool must be finite. Received: NaN or "
-            "infinity; the training has diverged."
-        )
-
-
 def _checked_labels(labels, num_classes):
-    """Labels as int64, one class for each sample."""
     if labels.dtype.kind not in "iuf" or labels.size != len(labels):
         raise ValueError(
             "The labels of `pool` must be whole numbers, one class for each "
@@ -121,23 +121,11 @@ def _checked_labels(labels, num_classes):
             "one-hot labels take their argmax."
         )
     labels = labels.reshape(-1)
-    wrong = labels[
-        ~((labels >= 0) & (labels < num_classes) & (labels == np.trunc(labels)))
-    ]
-    if len(wrong):
+    is_right = (labels >= 0) & (labels < num_classes) & (labels % 1 == 0)
+    if not is_right.all():
         raise ValueError(
             "The labels of `pool` must be whole numbers in [0, num_classes="
-            f"{num_classes}), as the proxies are. Received: {wrong[0]}."
+            f"{num_classes}), as the proxies are. Received: "
+            f"{labels[~is_right][0]}."
         )
     return labels.astype("int64")
-
-
-def _check_complete(counts):
-    absent = np.flatnonzero(counts == 0)
-    if len(absent):
-        listed = ", ".join(map(str, absent[:10]))
-        more = ", ..." if len(absent) > 10 else ""
-        raise ValueError(
-            "`pool` must hold samples of every class. Received: none of "
-            f"{len(absent)} classes: {listed}{more}."
-        )

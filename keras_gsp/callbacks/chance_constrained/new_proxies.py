@@ -10,14 +10,9 @@ from keras_gsp.ops.normalization import normalize
 
 
 class NewProxies(NamedTuple):
-    """Chosen proxies, and how well they cover the pool they come from.
+    """Proxies (num_classes, per_class, size), and how they cover their pool.
 
-    Attributes:
-        proxies: (num_classes, per_class, size).
-        covering_radius: mean over classes of the largest distance of a sample
-            to the nearest new proxy of its class.
-        far_share: share of the samples that are farther than a given distance
-            from every new proxy of their class.
+    See the logs of `ChanceConstrainedProgramming`.
     """
 
     proxies: np.ndarray
@@ -35,8 +30,8 @@ def next_proxies(
 ) -> NewProxies:
     """Chooses the samples that, with the old proxies, cover a pool best.
 
-    Of the pool (num_classes, pool, size), whose entries may be empty, it takes
-    `per_class` samples of each class, beside the `existing` proxies
+    Takes `per_class` samples of each class of the pool (num_classes, pool,
+    size), `is_there` of its entries, beside the `existing` proxies
     (num_classes, existing, size).
     """
     # In one array: there is no norm of the first problem's zero centers.

@@ -14,9 +14,7 @@ from keras_gsp.callbacks.chance_constrained.class_pool import (
     embed_class_pool,
     pool_batches,
 )
-from keras_gsp.callbacks.chance_constrained.new_proxies import (
-    next_proxies,
-)
+from keras_gsp.callbacks.chance_constrained.new_proxies import next_proxies
 from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.embeddings.processes import (
     as_numpy,
@@ -40,23 +38,20 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
     for `refresh_epochs`. Then its weights and proxies become the anchor,
     :math:`\theta^* \leftarrow \theta, \rho^* \leftarrow \rho`; `pool_size`
     samples per class are embedded; the next proxies are those that
-    `keras_gsp.ops.greedy_k_center` adds to :math:`\rho^*`; and training
+    `gsp.ops.greedy_k_center` adds to :math:`\rho^*`; and training
     continues from :math:`\theta` with the encoder's weights pulled towards
     :math:`\theta^*`. The first proxies are samples as well. In the first
     problem nothing pulls, as in the reference code; Algorithm 1 prints a pull
     to the start.
 
-    The optimizer keeps its state, of the proxies too: neither the paper nor
-    its code resets it, and a second moment that starts again at 0 beside an
-    old step counter makes Adam's next steps several times too long.
+    The optimizer keeps its state, of the proxies too: a second moment that
+    starts again at 0 beside an old step counter makes Adam's next steps
+    several times too long.
 
-    The learner holds proxies and anchors, as in the example, with any proxy
-    loss or pair loss. With `ClassProxies(..., trainable=False)` proxies stay
-    the samples that they were chosen as. All state is in the learner's
-    non-trainable weights, so `ExactResume` also resumes in the middle of a
-    problem. Place this callback after the one that adds `monitor` to the logs
-    and before `ExactResume`. Proxies are chosen when an epoch begins, after
-    the last checkpoint.
+    With `ClassProxies(..., trainable=False)` proxies stay the samples that they
+    were chosen as. All state is in the learner's weights, so `ExactResume` also
+    resumes in the middle of a problem. Place this callback after the one that
+    adds `monitor` to the logs and before `ExactResume`.
 
     Adds to the logs of each epoch: `ccp_problem`, the number of the problem
     from 1, 0 during `warmup_epochs`; `ccp_steps`, its steps so far; of the
@@ -81,35 +76,32 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             shuffled if possible; a tuple of two arrays, read in random order;
             or a function `(classes, problem)` from an integer array of
             classes to one of these. Every class must have a sample.
-        pool_size: samples per class to choose from, at least 1. Default 12,
-            the paper's. Below `proxies_per_class` it counts per proxy: 1 is
+        pool_size: samples per class to choose from, at least 1; the default
+            is the paper's. Below `proxies_per_class` it counts per proxy: 1 is
             random sampling.
         patience: evaluations without improvement after which a problem has
-            converged, at least 1. Default 3, the reference code's. `None`
+            converged, at least 1; the default is the reference code's. `None`
             never ends the first problem: a single set of sampled proxies.
         refresh_epochs: epochs after which a problem ends, at least 1, in
             place of `patience` and `monitor`: needs no validation set.
-            Default `None`: until convergence.
         warmup_epochs: epochs at the start in which pairs within the batch
-            replace proxies, at least 0; needs a pair loss. Default 0, for a
-            pretrained encoder: embeddings of a random one are no useful
-            proxies.
-        monitor: name of the score in the logs; larger is better. Default
-            `"val_map_at_r"`.
+            replace proxies, at least 0; needs a pair loss. For encoders
+            without pretraining, whose embeddings are no useful proxies.
+        monitor: name of the score in the logs; larger is better.
         every_epochs: epochs from one evaluation to the next, at least 1, as
-            in `RetrievalEvaluation`. Default 1.
+            in `RetrievalEvaluation`.
         seed: integer: the order of arrays and the generator of `augment`
-            depend on it and the problem. Default 0.
+            depend on it and the problem.
         augment: function `(images, generator)` from an array of the pool's
-            images to augmented images, with a `np.random.Generator`. Default
-            `None`: images as the pool holds them.
+            images to augmented images, with a `np.random.Generator`. `None`:
+            images as the pool holds them.
 
     Attributes:
         num_problems: problems begun so far; all but the last converged.
 
     Raises:
-        TypeError: a pool that cannot be read again, an `augment` that is no
-            function, a model that is no `MetricLearner`.
+        TypeError: a pool that cannot be read again, a model that is no
+            `MetricLearner`.
         ValueError: an argument outside its range; a learner without proxies
             or anchors; a warm-up with a proxy loss; a class without a sample;
             a monitor that is missing from the logs.
@@ -203,10 +195,11 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             if epoch < self.warmup_epochs:
                 progress.is_warming_up.assign(1)
             else:
-                nothing = as_numpy(self.model.proxies.proxies)[:, :0]
-                self._start(self._choose_proxies(nothing, problem=1))
-        elif self._has_converged():
-            self._start_next_problem()
+                self._start_problem(1)
+        else:
+            most = self.refresh_epochs or self.patience
+            if most is not None and scalar(progress.waited) >= most:
+                self._start_problem(scalar(self.model.anchored.problem) + 1)
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Counts a step."""
@@ -217,13 +210,16 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         learner, logs = self.model, {} if logs is None else logs
         anchored, progress = learner.anchored, learner.progress
         is_warming_up = scalar(progress.is_warming_up)
+        problem, distance = scalar(anchored.problem), 0.0
         if not is_warming_up:
             progress.steps.assign_add(self._last_batch + 1)
             if self.refresh_epochs is not None:
                 progress.waited.assign_add(1)
             elif (epoch + 1) % self.every_epochs == 0:
-                self._evaluate(logs)
-        problem, distance = scalar(anchored.problem), 0.0
+                if self.monitor in logs:
+                    progress.record(logs[self.monitor], problem)
+                else:
+                    self._missing = sorted(logs)
         if problem > 1:
             distance = anchored.distance(learner.encoder.trainable_variables)
         logs["ccp_problem"] = 0 if is_warming_up else problem
@@ -251,46 +247,30 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         """Whether problems end by their scores."""
         return self.patience is not None and self.refresh_epochs is None
 
-    def _evaluate(self, logs):
-        if self.monitor not in logs:
-            self._missing = sorted(logs)
-            return
-        problem = scalar(self.model.anchored.problem)
-        self.model.progress.record(logs[self.monitor], problem)
+    def _start_problem(self, problem):
+        """Chooses proxies and moves the anchors to the weights.
 
-    def _has_converged(self):
-        most = self.refresh_epochs or self.patience
-        return most is not None and scalar(self.model.progress.waited) >= most
-
-    def _start_next_problem(self):
-        """Moves the anchors; changes nothing when the pool cannot be read."""
+        Changes nothing when the pool cannot be read.
+        """
         learner = self.model
         existing = as_numpy(learner.proxies.proxies)
-        problem = scalar(learner.anchored.problem) + 1
-        chosen = self._choose_proxies(existing, problem)
-        weights = learner.encoder.trainable_variables
-        learner.anchored.start_problem([ops.copy(weight) for weight in weights])
-        self._start(chosen)
-
-    def _start(self, chosen):
-        self.model.proxies.proxies.assign(chosen.proxies)
-        self.model.progress.start_problem(
-            chosen.covering_radius, chosen.far_share
-        )
-
-    def _choose_proxies(self, existing, problem):
-        """Returns the next `NewProxies`."""
-        learner = self.model
+        if problem == 1:
+            existing = existing[:, :0]
         pool, is_there = self._embedded_pool(problem)
         normalization = getattr(learner.loss, "normalization", "l2")
         far = getattr(learner.loss, "positive_margin", None) or FAR
         per_class = learner.proxies.proxies_per_class
         # Different processors may break a tie differently.
-        return from_first_process(
+        chosen = from_first_process(
             lambda: next_proxies(
                 pool, is_there, existing, per_class, normalization, far
             )
         )
+        if problem > 1:
+            weights = learner.encoder.trainable_variables
+            learner.anchored.start_problem([ops.copy(w) for w in weights])
+        learner.proxies.proxies.assign(chosen.proxies)
+        learner.progress.start_problem(chosen.covering_radius, chosen.far_share)
 
     def _embedded_pool(self, problem):
         num_classes, per_class, _ = self.model.proxies.proxies.shape
@@ -323,9 +303,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     def _warn_if_too_short(self):
         epochs = (self.params or {}).get("epochs")
-        if epochs is None or self.num_problems > 1:
-            return
-        if self.patience is None or not self._alternates:
+        if not self._alternates or epochs is None or self.num_problems > 1:
             return
         # A problem's first evaluation is the best one so far, `patience` more
         # end it, and the next problem needs one. Evaluations fall on
@@ -343,7 +321,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             )
 
     def _raise_if_missing(self):
-        """Raises late, so that the callbacks after this one save the epoch."""
+        # Late, so that the callbacks after this one save the epoch.
         if self._missing is not None:
             available, self._missing = ", ".join(self._missing), None
             raise ValueError(

@@ -1,8 +1,4 @@
-"""The state of Keras callbacks as plain values.
-
-`EarlyStopping`, `ReduceLROnPlateau` and `ModelCheckpoint` keep their best
-value and their counters in ordinary attributes, which Keras does not save.
-"""
+"""The state of Keras callbacks, in attributes that Keras does not save."""
 
 import inspect
 from typing import Any
@@ -39,10 +35,7 @@ def set_callback_state(callback: keras.callbacks.Callback, state: dict) -> None:
 
 
 def pack(value: Any, arrays: dict, name: str) -> Any:
-    """Splits a plain value into a JSON value, for `unpack`, and `arrays`.
-
-    Their names begin with `name`. Raises `TypeError` for another value.
-    """
+    """Splits a plain value into a JSON value, for `unpack`, and `arrays`."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
@@ -52,12 +45,8 @@ def pack(value: Any, arrays: dict, name: str) -> Any:
         items = [pack(v, arrays, f"{name}/{i}") for i, v in enumerate(value)]
         return {type(value).__name__: items}
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {
-            "dict": {
-                key: pack(item, arrays, f"{name}/{key}")
-                for key, item in value.items()
-            }
-        }
+        items = {k: pack(v, arrays, f"{name}/{k}") for k, v in value.items()}
+        return {"dict": items}
     raise TypeError(
         "The state of a callback must be made of numbers, text, arrays, and "
         "lists, tuples and dictionaries of these. Received: "

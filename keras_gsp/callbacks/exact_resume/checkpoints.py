@@ -20,6 +20,11 @@ import numpy as np
 from keras_gsp.storage.whole import whole_file
 
 _MANIFEST = "manifest"
+# What reading may raise: a damaged header may ask for any size, or name a
+# later version or a password.
+_DAMAGED = (AttributeError, EOFError, KeyError, MemoryError, OSError)
+_DAMAGED += (RuntimeError, TypeError, ValueError)
+_DAMAGED += (zipfile.BadZipFile, zlib.error)
 
 
 def write_checkpoint(
@@ -52,20 +57,7 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[dict, dict]:
                 for name, description in described["arrays"].items()
             }
             manifest, expected = described["manifest"], described["sha256"]
-    except (
-        AttributeError,
-        EOFError,
-        KeyError,
-        # A damaged header may ask for any size.
-        MemoryError,
-        OSError,
-        # An archive of a later version, or one with a password.
-        RuntimeError,
-        TypeError,
-        ValueError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except _DAMAGED as error:
         raise ValueError(
             f"`{path}` is truncated, damaged or no checkpoint: "
             f"{type(error).__name__}: {error}"
@@ -103,16 +95,14 @@ def save_checkpoint(
     step: int,
     manifest: dict[str, Any],
     arrays: dict[str, Any],
-    *,
-    keep: int,
 ) -> None:
-    """Writes the checkpoint of a step and keeps the newest `keep`."""
+    """Writes the checkpoint of a step and keeps the newest two."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_checkpoint(folder / f"step-{step:09d}.npz", manifest, arrays)
     # A later one was refused when this run began; it does not count.
     done = [path for path in _paths(folder) if _step(path) <= step]
-    for path in [*done[:-keep], *folder.glob("*.partial")]:
+    for path in [*done[:-2], *folder.glob("*.partial")]:
         path.unlink()
 
 
@@ -121,9 +111,8 @@ def newest_checkpoint(
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Returns manifest and arrays of the newest usable checkpoint, or `None`.
 
-    `check` is called with both and raises `ValueError` if they do not fit.
-    Newer ones that do not are reported in warnings and left unchanged. Raises
-    `ValueError` if there are checkpoints, but none can be used.
+    `check` raises `ValueError` if they do not fit. Newer ones that do not are
+    reported in warnings; none that can be used is a `ValueError`.
     """
     refused = []
     for path in reversed(_paths(Path(folder))):

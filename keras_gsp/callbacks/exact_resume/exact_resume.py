@@ -22,7 +22,6 @@ from keras_gsp.callbacks.exact_resume.checkpoints import (
 )
 from keras_gsp.embeddings.compat import set_initial_epoch
 from keras_gsp.embeddings.processes import as_numpy, from_first_process
-from keras_gsp.ops.arguments import check_count
 
 FORMAT = "keras_gsp exact resume 1"
 
@@ -32,14 +31,13 @@ class ExactResume(keras.callbacks.Callback):
 
     Writes one file per epoch with every variable of the model and optimizer,
     random generators included, the state of the other callbacks, and the
-    position in the data. Writing is atomic: after `kill -9` at any moment
-    there is a complete checkpoint. A truncated or foreign file is skipped with
-    a warning.
+    position in the data, and keeps the newest two. Writing is atomic: after
+    `kill -9` at any moment there is a complete checkpoint. A truncated or
+    foreign file is skipped with a warning.
 
     For endless data call `restore` before `fit` and start the data at the
     step it returns, as in the example. Without that call `fit` restores and
-    warns, which is exact for data that start over every epoch. `fit` then
-    skips the epochs that are done.
+    warns, which is exact for data that start over every epoch.
 
     The run itself must be deterministic: batches that are a function of the
     seed and the step (`gsp.data.class_balanced_batches`), a seed for every
@@ -51,18 +49,14 @@ class ExactResume(keras.callbacks.Callback):
             Of several processes the first reads and writes it.
         callbacks: the callbacks of the same `fit` that have a state
             (`EarlyStopping`, `ReduceLROnPlateau`, `ModelCheckpoint`), always
-            in the same order. The state is `get_state()` if a callback has
-            this method, otherwise its plain attributes.
+            in the same order: `get_state()`, or their plain attributes.
         settings: dictionary of JSON values that must be the same when the run
-            is resumed, for example the recipe and the seed. Default `None`:
-            nothing is compared.
-        save_every: epochs between two checkpoints, at least 1. Default 1.
-        keep: number of checkpoints to keep, at least 1. Default 2.
+            is resumed, for example the recipe and the seed.
 
     Raises:
-        ValueError: `save_every` or `keep` below 1; when resuming, no usable
-            checkpoint among those that are there, for example because of
-            other settings. Nothing is overwritten then.
+        ValueError: when resuming, no usable checkpoint among those that are
+            there, for example because of other settings. Nothing is
+            overwritten then.
         TypeError: settings that JSON cannot hold.
         RuntimeError: `restore` with a model that is not built or compiled.
 
@@ -108,16 +102,11 @@ class ExactResume(keras.callbacks.Callback):
         *,
         callbacks: Sequence[keras.callbacks.Callback] = (),
         settings: dict[str, Any] | None = None,
-        save_every: int = 1,
-        keep: int = 2,
     ) -> None:
         super().__init__()
-        check_count(save_every=save_every, keep=keep)
         self.directory = directory
         self.callbacks = callbacks
         self.settings = settings
-        self.save_every = save_every
-        self.keep = keep
         self.epoch = 0
         self.step = 0
         self._settings = _settings_as_json(settings)
@@ -128,16 +117,10 @@ class ExactResume(keras.callbacks.Callback):
         self._last_batch = -1
 
     def restore(self, model: keras.Model) -> int:
-        """Restores a model from the newest usable checkpoint.
+        """Restores a built and compiled model from the newest checkpoint.
 
-        Everything is compared before anything is assigned. Afterwards `step`
-        and `epoch` hold the position.
-
-        Args:
-            model: built and compiled as for the checkpoint.
-
-        Returns:
-            Steps done, at which the data must start; 0 without a checkpoint.
+        Everything is compared before anything is assigned. Returns the steps
+        done, at which the data must start; 0 without a checkpoint.
         """
         variables = training_variables(model)
         check = partial(self._check, model=model, variables=variables)
@@ -168,7 +151,7 @@ class ExactResume(keras.callbacks.Callback):
             )
         steps = self.params.get("steps")
         if self._steps_per_epoch and steps:
-            _check_equal("`steps_per_epoch`", self._steps_per_epoch, steps)
+            _check_equal({"`steps_per_epoch`": (self._steps_per_epoch, steps)})
         # Here, not in `restore`: their own `on_train_begin` has reset them.
         if self._callback_states is not None:
             pairs = zip(self.callbacks, self._callback_states, strict=True)
@@ -194,56 +177,60 @@ class ExactResume(keras.callbacks.Callback):
         self.epoch = epoch + 1
         self._steps_per_epoch = self.params.get("steps") or steps
         self._is_stopped = bool(self.model.stop_training)
-        is_last = self._is_stopped or self.epoch == self.params["epochs"]
-        if is_last or self.epoch % self.save_every == 0:
-            self._save()
-
-    def on_train_end(self, logs: dict | None = None) -> None:
-        """Lets a later `fit` begin at its first epoch."""
-        set_initial_epoch(self.model, 0)
-        self._restored_model = None
-
-    def _save(self):
         arrays = {
             name: as_numpy(variable)
             for name, variable in training_variables(self.model).items()
         }
         states = [callback_state(callback) for callback in self.callbacks]
         manifest = {
-            "format": FORMAT,
+            **self._described(self.model),
             "epoch": self.epoch,
             "step": self.step,
             "steps_per_epoch": self._steps_per_epoch,
             "is_stopped": self._is_stopped,
             "settings": self._settings,
-            "optimizer": type(self.model.optimizer).__name__,
-            "callbacks": _class_names(self.callbacks),
             "callback_states": pack(states, arrays, "callbacks"),
         }
         from_first_process(
-            lambda: save_checkpoint(
-                self.directory, self.step, manifest, arrays, keep=self.keep
-            )
+            lambda: save_checkpoint(self.directory, self.step, manifest, arrays)
         )
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        """Lets a later `fit` begin at its first epoch."""
+        set_initial_epoch(self.model, 0)
+        self._restored_model = None
+
+    def _described(self, model):
+        return {
+            "format": FORMAT,
+            "optimizer": type(model.optimizer).__name__,
+            "callbacks": [type(one).__name__ for one in self.callbacks],
+        }
 
     def _check(self, manifest, arrays, model, variables):
         """Raises `ValueError` unless a checkpoint fits this run."""
-        _check_equal("The format", manifest.get("format"), FORMAT)
-        _check_settings(manifest["settings"], self._settings)
-        names = _class_names(self.callbacks)
-        _check_equal("`callbacks`", manifest["callbacks"], names)
-        name = type(model.optimizer).__name__
-        _check_equal("The optimizer", manifest["optimizer"], name)
-        _check_variables(arrays, variables)
+        own = self._described(model)
+        facts = {name: (manifest.get(name), own[name]) for name in own}
+        saved = manifest.get("settings")
+        if saved is not None and self._settings is not None:
+            for name in sorted(saved.keys() | self._settings.keys()):
+                pair = saved.get(name), self._settings.get(name)
+                facts[f"`settings`, {name}"] = pair
+        names = {name for name in arrays if not name.startswith("callbacks")}
+        for name in sorted(names | variables.keys()):
+            kept, own = arrays.get(name), variables.get(name)
+            facts[f"{name} {getattr(own, 'path', '')}"] = (
+                None if kept is None else f"{kept.dtype.name} {kept.shape}",
+                None if own is None else f"{own.dtype} {tuple(own.shape)}",
+            )
+        _check_equal(facts)
 
 
 def training_variables(model: keras.Model) -> dict:
     """Returns every variable of a model and its optimizer by name.
 
-    Weights, states of random generators, optimizer slots and counters; not
-    the metrics, which start over each epoch. Names are positions, because
-    Keras numbers the paths differently in every process. Raises `RuntimeError`
-    for a model that is not built or not compiled.
+    Not the metrics, which start over each epoch. Names are positions, because
+    Keras numbers the paths differently in every process.
     """
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not model.built:
@@ -261,10 +248,6 @@ def training_variables(model: keras.Model) -> dict:
     return named | slots
 
 
-def _class_names(callbacks):
-    return [type(callback).__name__ for callback in callbacks]
-
-
 def _settings_as_json(settings):
     """Settings as they are after reading them back."""
     try:
@@ -276,45 +259,11 @@ def _settings_as_json(settings):
         ) from error
 
 
-def _check_settings(saved, given):
-    if saved is None or given is None:
-        return
-    differing = [
-        f"{key}: {saved.get(key)!r} in the checkpoint, {given.get(key)!r} now"
-        for key in sorted(saved.keys() | given.keys())
-        if saved.get(key) != given.get(key)
-    ]
-    if differing:
-        raise ValueError(
-            "`settings` must be those of the checkpoint. "
-            f"Received: {'; '.join(differing)}."
-        )
-
-
-def _check_equal(name, saved, given):
-    if saved != given:
-        raise ValueError(
-            f"{name} must be as in the checkpoint, {saved!r}. "
-            f"Received: {given!r}."
-        )
-
-
-def _check_variables(arrays, variables):
-    """Compares dtypes and shapes, without the arrays of callbacks."""
-    saved = {
-        name: f"{array.dtype.name} {array.shape}"
-        for name, array in arrays.items()
-        if not name.startswith("callbacks")
-    }
-    given = {
-        name: f"{variable.dtype} {tuple(variable.shape)}"
-        for name, variable in variables.items()
-    }
-    for name in sorted(saved.keys() | given.keys()):
-        if saved.get(name) != given.get(name):
-            path = variables[name].path if name in variables else name
+def _check_equal(facts):
+    """Raises for a fact that differs, of pairs in the checkpoint and now."""
+    for name, (saved, given) in facts.items():
+        if saved != given:
             raise ValueError(
-                "The model and its optimizer must have the variables of the "
-                f"checkpoint. Received: `{path}`, {given.get(name)}; in the "
-                f"checkpoint, {saved.get(name)}."
+                "A run must be resumed as it began. Received: "
+                f"{name}: {saved!r} in the checkpoint, {given!r} now."
             )

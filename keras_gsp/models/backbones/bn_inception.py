@@ -24,16 +24,10 @@ def bn_inception(
 ) -> keras.Model:
     """Builds the backbone of the papers: an image to a 1,024-channel map.
 
-    The map is about 1/32 of the image's sides (7 x 7 for 224 to 227 pixels).
-    All sizes are accepted, also those at which the original's branches have
-    different sizes. Preprocessing is part of the model, as the published
-    ImageNet weights expect it: channels reversed to blue, green, red, and the
-    mean (104, 117, 128) subtracted. Weights start at random;
+    All image sizes are accepted. Preprocessing is part of the model, as the
+    published ImageNet weights expect it: channels reversed to blue, green,
+    red, and the mean (104, 117, 128) subtracted. Weights start at random;
     `load_bn_inception_weights` loads those of the widely used PyTorch file.
-
-    Args:
-        input_shape: (height, width, 3), without the batch; sides may be None.
-        name: name of the model.
 
     Returns:
         `keras.Model` from (batch, height, width, 3), red, green and blue in

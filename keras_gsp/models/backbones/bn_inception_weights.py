@@ -21,9 +21,6 @@ def load_bn_inception_weights(model: keras.Model, state: Any) -> keras.Model:
             or `.pth` / `.pt`, which needs PyTorch and is read without running
             code from it.
 
-    Returns:
-        `model`.
-
     Raises:
         ValueError: missing or unknown names, or other shapes.
         FileNotFoundError: no such file.

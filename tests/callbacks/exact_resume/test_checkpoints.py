@@ -50,36 +50,21 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     assert read_checkpoint(tmp_path / "a.npz")[0] == MANIFEST
 
 
-def test_truncated_anywhere_is_refused(tmp_path):
+def test_damage_anywhere_is_refused(tmp_path):
     write_checkpoint(tmp_path / "a.npz", MANIFEST, ARRAYS)
     whole = (tmp_path / "a.npz").read_bytes()
-    for length in range(0, len(whole), 97):
-        (tmp_path / "b.npz").write_bytes(whole[:length])
-        with pytest.raises(ValueError, match="truncated, damaged"):
-            read_checkpoint(tmp_path / "b.npz")
-
-
-@pytest.mark.parametrize("place", [4, 6])
-def test_any_bit_of_an_entry_is_refused_or_harmless(tmp_path, place):
-    """The version that an entry asks for, and whether it is encrypted."""
-    write_checkpoint(tmp_path / "a.npz", MANIFEST, ARRAYS)
-    content = bytearray((tmp_path / "a.npz").read_bytes())
-    entry = content.index(b"PK\x01\x02")
-    for bit in range(8):
-        changed = bytearray(content)
+    parts = [whole[:length] for length in range(0, len(whole), 97)]
+    # An entry that asks for a later version, one that is encrypted.
+    entry = whole.index(b"PK\x01\x02")
+    for place, bit in ((4, 7), (6, 0)):
+        changed = bytearray(whole)
         changed[entry + place + 2] ^= 1 << bit
         changed[place] ^= 1 << bit
-        (tmp_path / "b.npz").write_bytes(changed)
-        try:
-            manifest, _ = read_checkpoint(tmp_path / "b.npz")
-        except ValueError as error:
-            assert "truncated, damaged" in str(error)
-        else:
-            assert manifest == MANIFEST
-
-
-def test_changed_array_is_refused_by_the_checksum(tmp_path):
-    write_checkpoint(tmp_path / "a.npz", MANIFEST, ARRAYS)
+        parts.append(bytes(changed))
+    for part in parts:
+        (tmp_path / "b.npz").write_bytes(part)
+        with pytest.raises(ValueError, match="truncated, damaged"):
+            read_checkpoint(tmp_path / "b.npz")
     with np.load(tmp_path / "a.npz") as archive:
         content = {name: archive[name] for name in archive.files}
     content["model/0"][0, 0] += 1.0

@@ -25,21 +25,17 @@ def build_model(optimizer="adam", units=5, run_eagerly=True):
     return model
 
 
-def multi_optimizer():
-    optimizers = keras.optimizers
-    return optimizers.MultiOptimizer(
+optimizers = keras.optimizers
+OPTIMIZERS = {
+    "adam": lambda: optimizers.Adam(1e-2),
+    "sgd": lambda: optimizers.SGD(1e-2, momentum=0.9),
+    "multi": lambda: optimizers.MultiOptimizer(
         optimizers.OptimizerMap(
             optimizers.Adam(1e-2), {".*bias": optimizers.SGD(0.1, 0.9)}
         )
-    )
-
-
-OPTIMIZERS = {
-    "adam": lambda: keras.optimizers.Adam(1e-2),
-    "sgd": lambda: keras.optimizers.SGD(1e-2, momentum=0.9),
-    "multi": multi_optimizer,
-    "loss_scale": lambda: keras.optimizers.LossScaleOptimizer(
-        keras.optimizers.AdamW(1e-2), dynamic_growth_steps=4
+    ),
+    "loss_scale": lambda: optimizers.LossScaleOptimizer(
+        optimizers.AdamW(1e-2), dynamic_growth_steps=4
     ),
 }
 
@@ -54,14 +50,8 @@ def batches(first_step=0):
 
 
 def fit(model, resume, *, others=(), epochs=EPOCHS, steps=STEPS):
-    step = resume.restore(model)
-    model.fit(
-        batches(step),
-        steps_per_epoch=steps,
-        epochs=epochs,
-        callbacks=[*others, resume],
-        verbose=0,
-    )
+    used = {"callbacks": [*others, resume], "verbose": 0, "epochs": epochs}
+    model.fit(batches(resume.restore(model)), steps_per_epoch=steps, **used)
     return model
 
 
@@ -85,14 +75,10 @@ def run(folder, epochs=EPOCHS, *, model=None, watched=()):
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_resumed_run_equals_uninterrupted_run(tmp_path, optimizer):
-    found = [
-        run(
-            tmp_path / folder,
-            epochs,
-            model=build_model(optimizer, run_eagerly=False),
-        )
-        for folder, epochs in (("a", EPOCHS), ("b", 2), ("b", EPOCHS))
-    ]
+    found = []
+    for folder, epochs in (("a", EPOCHS), ("b", 2), ("b", EPOCHS)):
+        model = build_model(optimizer, run_eagerly=False)
+        found.append(run(tmp_path / folder, epochs, model=model))
     assert_bit_identical(found[0], found[2])
 
 
@@ -135,15 +121,9 @@ def test_without_restore_fit_resumes_by_itself_and_says_so(tmp_path):
 
     def run(folder, epochs):
         model = build_model()
-        model.fit(
-            images,
-            targets,
-            batch_size=4,
-            shuffle=False,
-            epochs=epochs,
-            callbacks=[gsp.callbacks.ExactResume(tmp_path / folder)],
-            verbose=0,
-        )
+        resume = gsp.callbacks.ExactResume(tmp_path / folder)
+        options = {"epochs": epochs, "callbacks": [resume], "verbose": 0}
+        model.fit(images, targets, batch_size=4, shuffle=False, **options)
         return model
 
     whole = run("whole", 4)
@@ -153,17 +133,10 @@ def test_without_restore_fit_resumes_by_itself_and_says_so(tmp_path):
     assert_bit_identical(part, whole)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "epochs", "steps"),
-    [("keep", 3, 6, (12, 15, 18)), ("save_every", 2, 5, (12, 15))],
-)
-def test_the_last_checkpoints_are_kept(tmp_path, name, value, epochs, steps):
-    resume = gsp.callbacks.ExactResume(tmp_path, **{name: value})
-    fit(build_model(), resume, epochs=epochs)
+def test_the_last_two_checkpoints_are_kept(tmp_path):
+    run(tmp_path, 5)
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [f"step-{step:09d}.npz" for step in steps]
-    with pytest.raises(ValueError, match=f"{name}=0"):
-        gsp.callbacks.ExactResume(tmp_path, **{name: 0})
+    assert names == [f"step-{step:09d}.npz" for step in (12, 15)]
     with pytest.raises(TypeError, match="`settings` must be .* JSON"):
         gsp.callbacks.ExactResume(tmp_path, settings={"a": object()})
 
@@ -221,9 +194,9 @@ def test_other_settings_are_refused_by_name(tmp_path):
 def test_other_weights_optimizers_callbacks_or_steps_are_refused(tmp_path):
     run(tmp_path, 1)
     refused(tmp_path, r"float32 \(4, 7\)", model=build_model(units=7))
-    refused(tmp_path, "The optimizer.*SGD", model=build_model("sgd"))
+    refused(tmp_path, "optimizer: .*SGD", model=build_model("sgd"))
     stopping = keras.callbacks.EarlyStopping("loss")
-    refused(tmp_path, "`callbacks`.*EarlyStopping", callbacks=[stopping])
+    refused(tmp_path, "callbacks: .*EarlyStopping", callbacks=[stopping])
     with pytest.raises(ValueError, match=f"`steps_per_epoch`.*{STEPS}"):
         fit(build_model(), gsp.callbacks.ExactResume(tmp_path), steps=5)
 
