@@ -68,16 +68,13 @@ class HostBatches(keras.utils.PyDataset):
         """The image of one row, `None` for a file that cannot be used."""
         window = is_mirrored = None
         if self.augment is not None:
-            crop, is_mirrored = self.augment["crop"], self.augment["flip"]
+            options = dict(self.augment)
             seed = self.seed, int(step), int(place)
-            is_mirrored &= np.random.default_rng((*seed, 1)).random() < 0.5
-            if crop is not None:
-                window = partial(
-                    crops.host_random_window,
-                    seed=seed,
-                    crop=crop,
-                    resize=self.augment["resize"],
-                )
+            is_mirrored = np.random.default_rng((*seed, 1)).random() < 0.5
+            is_mirrored &= options.pop("flip")
+            if options["crop"] is not None:
+                options["seed"] = seed
+                window = partial(crops.host_random_window, **options)
         elif self.boxes is not None:
             window = partial(self._box_window, self.boxes[row].tolist())
         image = self.source[row]
@@ -86,8 +83,7 @@ class HostBatches(keras.utils.PyDataset):
         else:
             try:
                 with open(image, "rb") as file:
-                    contents = file.read()
-                image = self.preprocessing.decode(contents, window)
+                    image = self.preprocessing.decode(file.read(), window)
             except (OSError, ValueError):
                 return None
         return image[:, ::-1] if is_mirrored else image

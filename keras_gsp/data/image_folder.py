@@ -26,9 +26,8 @@ def image_folder(
 ) -> ImageSet:
     """Lists the images of a folder with one sub-folder per class.
 
-    Files with another ending than `IMAGE_ENDINGS` are left out with a
-    warning that counts and names them; hidden files are left out silently.
-    Nothing is decoded: `readable_images` does that.
+    Files with another ending are left out with a warning that counts and names
+    them. Nothing is decoded: `readable_images` does that.
 
     Args:
         path: the folder, or a zip or tar archive of it. Classes may lie at

@@ -64,10 +64,9 @@ class ImageSet:
                 _set(self, "boxes", np.asarray(self.boxes, "int64"))
         elif self.images.ndim != 4 or self.images.dtype not in _DTYPES:
             raise ValueError(
-                "`images` must be uint8, or float16 features, of shape "
-                "(num_images, height, width, channels). "
-                f"Received: {self.images.dtype} of shape "
-                f"{self.images.shape}."
+                "`images` must be uint8, or float16 features, (num_images, "
+                "height, width, channels). Received: "
+                f"{self.images.dtype} of shape {self.images.shape}."
             )
         self._check_labels()
 
@@ -134,9 +133,8 @@ class ImageSet:
         wanted = total // 2 if num_train_classes is None else num_train_classes
         if not 1 <= wanted < total:
             raise ValueError(
-                "`num_train_classes` must be in [1, number of classes = "
-                f"{total}) so that unseen classes remain. Received: "
-                f"num_train_classes={wanted}."
+                f"`num_train_classes` must be in [1, num_classes={total}). "
+                f"Received: num_train_classes={wanted}."
             )
         order = np.arange(total)
         if seed is not None:
@@ -154,16 +152,14 @@ class ImageSet:
             0 <= self.labels.min() and self.labels.max() < self.num_classes
         ):
             raise ValueError(
-                "`labels` must be in [0, num_classes). Received: "
-                f"{self.labels.min()}...{self.labels.max()} for "
-                f"{self.num_classes} class names."
+                f"`labels` must be in [0, num_classes={self.num_classes}). "
+                f"Received: {self.labels.min()}...{self.labels.max()}."
             )
         empty = np.flatnonzero(self.class_sizes == 0)
         if empty.size:
             raise ValueError(
-                "Every class must have an image. Received: none for "
-                f"{[self.class_names[i] for i in empty[:5]]}, "
-                f"{empty.size} classes in all."
+                f"Every class must have an image. Received: none for "
+                f"{empty.size}, {[self.class_names[i] for i in empty[:5]]}."
             )
 
 

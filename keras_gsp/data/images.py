@@ -50,13 +50,11 @@ def augmented_batches(
             (num_images, height, width, channels), uint8.
         labels: (num_images,), integers or strings. Strings, and integers that
             32 bits do not hold, become 0, 1, ... in their sorted order.
-        index_batches: `tf.data.Dataset` of (batch,) integers of one known
-            length, such as `class_balanced_batches` returns; or the
-            `keras.utils.PyDataset` that it returns without TensorFlow.
+        index_batches: what `class_balanced_batches` returns, or another
+            `tf.data.Dataset` of (batch,) integers of one known length.
         size: side of the result in pixels, at most `resize`.
         resize: shorter side of the image, in pixels, that `size` and the crop
-            `"side"` refer to. `None`: with `crop=None` the whole image is
-            resized.
+            `"side"` refer to. `None`: with `crop=None` the whole image.
         crop: `"area"`: 0.16 to 1 of the image's area, as in the benchmark's
             public code, which computed the published numbers. `"side"`: a
             side of 40 to 256 pixels, as in the benchmark's text. `None`: the
@@ -162,9 +160,9 @@ def evaluation_batches(
         images: file names, a sequence or array of strings; or pixels
             (num_images, height, width, channels), uint8.
         labels: (num_images,), integers or strings, or `None`.
-        preprocessing: how images are cropped and resized. `None`:
-            `Preprocessing(size, resize, max_pixels=max_pixels)`. The published
-            numbers are scored with `Preprocessing()`, which crops.
+        preprocessing: how images are cropped and resized, in place of `size`,
+            `resize` and `max_pixels`. The published numbers are scored with
+            `Preprocessing()`, which crops.
         size: side of the result in pixels, at most `resize`.
         resize: length of the shorter side before the crop, in pixels. `None`:
             the whole image.
@@ -176,13 +174,12 @@ def evaluation_batches(
     Returns:
         `tf.data.Dataset` of images, (batch, size, size, channels) uint8, in
         the order given; of (images, labels) if labels are given, int64. Labels
-        that are strings, or integers that 32 bits do not hold, become codes;
-        the attribute `class_names` has the label of each code, else it is
-        `None`. The attribute `ids` has the path of each file below the folder
-        that all share, or is `None` for pixels and for a file that is there
-        twice. A file that cannot be read ends the iteration with an error
-        that names it. Without TensorFlow a `keras.utils.PyDataset` of NumPy
-        arrays with these attributes, read by Pillow.
+        that are strings, or integers that 32 bits do not hold, become codes,
+        whose labels the attribute `class_names` has, else `None`. The
+        attribute `ids` has the path of each file below the folder that all
+        share, or is `None` for pixels and for a file that is there twice. A
+        file that cannot be read ends the iteration with an error that names
+        it. Without TensorFlow a `keras.utils.PyDataset` of NumPy arrays.
 
     Raises:
         TypeError: labels that are neither integers nor strings.
@@ -236,39 +233,23 @@ def evaluation_batches(
 def _evaluated(source, labels, boxes, batch_size, preprocessing):
     import tensorflow as tf
 
-    window_of = lambda _: None  # noqa: E731
-    if boxes is not None:
-        window_of = _windows(boxes, preprocessing)
-    return _mapped(
-        tf.data.Dataset.range(len(source)).batch(batch_size).enumerate(),
-        lambda step, place, index, image: _cut(
-            image, preprocessing, window_of(index)
-        ),
-        source,
-        labels,
-        batch_size,
-        preprocessing,
-    )
-
-
-def _windows(boxes, preprocessing):
-    """Returns the function from an image's index to its window."""
-    import tensorflow as tf
-
-    boxes = tf.constant(boxes, "int32")
     inside = crops.evaluation_window(preprocessing.crop_fraction)
+    batches = tf.data.Dataset.range(len(source)).batch(batch_size).enumerate()
 
-    def window_of(index):
-        x, y, width, height = tf.unstack(tf.gather(boxes, index))
+    def prepare(step, place, index, image):
+        if boxes is None:
+            return _cut(image, preprocessing)
+        box = tf.gather(tf.constant(boxes, "int32"), index)
+        x, y, width, height = tf.unstack(box)
 
         def window(image_height, image_width):
             holds = (x + width <= image_width) & (y + height <= image_height)
             with tf.control_dependencies([tf.debugging.Assert(holds, ["box"])]):
                 return inside(height, width) + tf.stack([y, x, 0, 0])
 
-        return window
+        return _cut(image, preprocessing, window)
 
-    return window_of
+    return _mapped(batches, prepare, source, labels, batch_size, preprocessing)
 
 
 def _checked_boxes(boxes, source):
@@ -343,16 +324,14 @@ def _mapped(batches, prepare, source, labels, length, preprocessing):
         return images, tf.gather(labels, indices)
 
     # The functions branch on Python values alone: converting took seconds.
-    rows, row, finished = map(
-        tf.autograph.experimental.do_not_convert,
-        (partial(_rows_of_batch, length), row, finished),
-    )
+    plain = tf.autograph.experimental.do_not_convert
+    rows = plain(partial(_rows_of_batch, length))
     num_batches = batches.cardinality()
     elements = batches.map(rows).unbatch()
-    elements = elements.map(row, num_parallel_calls=tf.data.AUTOTUNE)
+    elements = elements.map(plain(row), num_parallel_calls=tf.data.AUTOTUNE)
     if is_file:
         elements = elements.ignore_errors(log_warning=False)
-    batches = elements.batch(length + 1).map(finished)
+    batches = elements.batch(length + 1).map(plain(finished))
     if num_batches != tf.data.UNKNOWN_CARDINALITY:
         known = tf.data.experimental.assert_cardinality(num_batches)
         batches = batches.apply(known)
@@ -381,11 +360,8 @@ def _all_read(names, places, max_pixels):
         places[:, None], tf.ones_like(places), tf.shape(names, "int64")
     )
     unread = tf.boolean_mask(names, is_read == 0)
-    return tf.debugging.Assert(
-        tf.reduce_all(is_read > 0),
-        [unread_files(max_pixels), unread],
-        summarize=10,
-    )
+    words = [unread_files(max_pixels), unread]
+    return tf.debugging.Assert(tf.reduce_all(is_read > 0), words, summarize=10)
 
 
 def _cut(image, preprocessing, window=None):
@@ -398,20 +374,14 @@ def _cut(image, preprocessing, window=None):
 
 def _source(images):
     """File names as bytes, or uint8 pixels, in a NumPy array."""
-    if isinstance(images, list | tuple):
-        images = [
-            os.fspath(one) if isinstance(one, os.PathLike) else one
-            for one in images
-        ]
     images = as_host_array(images, "images")
     if images.dtype.kind == "U" and images.ndim == 1:
         # A name that is no UTF-8 keeps its bytes.
         return np.char.encode(images, "utf-8", "surrogateescape")
     if images.ndim != 4 or images.dtype != np.uint8:
         raise ValueError(
-            "`images` must be file names or uint8 of shape (num_images, "
-            f"height, width, channels). Received: {images.dtype} of shape "
-            f"{images.shape}."
+            "`images` must be file names or uint8 (num_images, height, width, "
+            f"channels). Received: {images.dtype} of shape {images.shape}."
         )
     return images
 
@@ -432,19 +402,17 @@ def _checked_positions(positions, index_batches):
         shape = index_batches.element_spec.shape
         if shape.rank != 1 or shape[0] is None:
             raise ValueError(
-                "`index_batches` must hold vectors of one known length. "
-                f"Received: element_spec={index_batches.element_spec}. Batch "
-                "with `drop_remainder=True`."
+                "`index_batches` must hold vectors of one known length; batch "
+                f"with `drop_remainder=True`. Received: {shape}."
             )
     else:
         raise TypeError(
-            "`index_batches` must come from `class_balanced_batches`, or be a "
-            "`keras.utils.PyDataset` of vectors. Received: "
-            f"{type(index_batches).__name__}."
+            "`index_batches` must come from `class_balanced_batches`. "
+            f"Received: {type(index_batches).__name__}."
         )
     every = np.arange(shape[0])
     found = every if positions is None else np.asarray(positions)
-    if found.ndim != 1 or not len(found) or not np.isin(found, every).all():
+    if not found.size or not np.isin(found, every).all():
         raise ValueError(
             "`positions` must be some integers in [0, batch), a batch of "
             f"{shape[0]}. Received: positions={positions}."

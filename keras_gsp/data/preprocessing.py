@@ -71,8 +71,7 @@ class Preprocessing:
             )
         if self.resize is not None and max(sides) > self.resize:
             raise ValueError(
-                "`size` must be in [1, resize]: the crop is cut from an image "
-                f"whose shorter side has `resize` pixels. Received: "
+                "`size` must be in [1, resize]. Received: "
                 f"size={self.size}, resize={self.resize}."
             )
         check_choice(1, 3, channels=self.channels)

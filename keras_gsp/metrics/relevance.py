@@ -13,14 +13,10 @@ BLOCK_NUMBERS = 2**22
 class Relevance:
     """Finds the positives of a query and the items its ranking excludes.
 
-    A positive shares a label with the query. A ranking excludes the query
-    itself, if the queries are their own gallery, and positives of the query's
-    group (the same identity under the same camera). Labels are class codes,
-    negative for no class, or (items, classes) booleans.
-
-    Attributes:
-        num_positives: (queries,), positives left in the ranking.
-        num_removed: (queries,), items left out of the ranking.
+    A ranking excludes the query itself, if the queries are their own gallery,
+    and positives of the query's group. Labels are class codes, negative for no
+    class, or (items, classes) booleans. `num_positives` and `num_removed`,
+    (queries,), count positives in the ranking and items left out of it.
     """
 
     def __init__(
@@ -77,9 +73,8 @@ class Relevance:
         known = self._gallery_labels >= 0
         sizes = np.bincount(self._gallery_labels[known], minlength=size)
         if self._groups is None:
-            self.num_removed = np.full(
-                len(self._labels), int(self.is_own_gallery)
-            )
+            removed = int(self.is_own_gallery)
+            self.num_removed = np.full(len(self._labels), removed)
         else:
             # A class within a group is a class of its own.
             num_groups = 1 + max(self._groups.max(), self._gallery_groups.max())
@@ -107,9 +102,8 @@ class Relevance:
 
 def group_codes(
     groups: Any,
-    length: int,
     gallery_groups: Any,
-    gallery_length: int,
+    lengths: tuple[int, int],
     is_own_gallery: bool,
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Numbers the groups of both sides from 0, consistently; or two `None`."""
@@ -117,8 +111,7 @@ def group_codes(
         if gallery_groups is not None:
             raise ValueError(
                 "`gallery_groups` must come with a gallery. Received: no "
-                "gallery_embeddings; the queries' groups are their gallery's "
-                "too."
+                "gallery_embeddings."
             )
         gallery_groups = groups
     if groups is None and gallery_groups is None:
@@ -129,7 +122,7 @@ def group_codes(
             "`query_groups` and `gallery_groups` must be given together. "
             f"Received: no {missing}."
         )
-    groups = checked_labels(groups, length, "query_groups")
-    others = checked_labels(gallery_groups, gallery_length, "gallery_groups")
+    groups = checked_labels(groups, lengths[0], "query_groups")
+    others = checked_labels(gallery_groups, lengths[1], "gallery_groups")
     codes = np.unique(np.concatenate([groups, others]), return_inverse=True)[1]
-    return codes[:length], codes[length:]
+    return codes[: lengths[0]], codes[lengths[0] :]

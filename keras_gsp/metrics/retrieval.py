@@ -234,9 +234,8 @@ def _things(sides, query_items, gallery_items):
             )
         gallery_items = query_items
     queries, first = _numbered(query_items, sides.codes, "query_items")
-    gallery, others = _numbered(
-        gallery_items, sides.gallery_codes, "gallery_items"
-    )
+    others = sides.gallery_codes
+    gallery, others = _numbered(gallery_items, others, "gallery_items")
     return (queries, gallery), sides._replace(
         embeddings=sides.embeddings[first],
         codes=sides.codes[first],
@@ -283,21 +282,17 @@ def _reranked_hits(sides, gallery, relevance):
 
 
 def _gallery_and_relevance(sides, query_groups, gallery_groups, distractors):
+    lengths = len(sides.codes), len(sides.gallery)
     groups, other_groups = group_codes(
-        query_groups,
-        len(sides.codes),
-        gallery_groups,
-        len(sides.gallery),
-        sides.is_own_gallery,
+        query_groups, gallery_groups, lengths, sides.is_own_gallery
     )
     gallery, codes = sides.gallery, sides.gallery_codes
     if distractors is not None:
         distractors = checked_embeddings(distractors, "distractor_embeddings")
         if distractors.shape[1] != gallery.shape[1]:
             raise ValueError(
-                "`distractor_embeddings` must have the size of the "
-                f"embeddings, {gallery.shape[1]}. "
-                f"Received: {distractors.shape[1]}."
+                "`distractor_embeddings` must have the size of the embeddings, "
+                f"{gallery.shape[1]}. Received: {distractors.shape[1]}."
             )
         count = len(distractors)
         gallery = np.concatenate([gallery, distractors])

@@ -122,19 +122,16 @@ class ChunksOnTensorFlow:
             lambda chunk: keras.KerasTensor(chunk.shape[1:], chunk.dtype),
             self.chunks,
         )
-        dtypes = tree.map_structure(
-            lambda output: output.dtype,
-            self.encoder.compute_output_spec(symbols, training=True),
-        )
+        spec = self.encoder.compute_output_spec(symbols, training=True)
+        dtypes = tree.map_structure(lambda output: output.dtype, spec)
         with tape.stop_recording():
-            outputs = join_chunks(
-                tf.map_fn(
-                    lambda chunk: self.encoder(chunk, training=True),
-                    self.chunks,
-                    fn_output_signature=dtypes,
-                    parallel_iterations=1,
-                )
+            chunks = tf.map_fn(
+                lambda chunk: self.encoder(chunk, training=True),
+                self.chunks,
+                fn_output_signature=dtypes,
+                parallel_iterations=1,
             )
+            outputs = join_chunks(chunks)
         tape.watch(outputs)
         return outputs
 
@@ -150,10 +147,8 @@ class ChunksOnTensorFlow:
         ]
         through = self._second_pass(of_outputs, inside)
         return [
-            add_gradients(tape.gradient(loss, vs), vs, found, own)
-            for (loss, vs), found, own in zip(
-                targets, through, inside, strict=True
-            )
+            add_gradients(tape.gradient(loss, vs), vs, *found)
+            for (loss, vs), *found in zip(targets, through, inside, strict=True)
         ]
 
     def _second_pass(self, of_outputs, variables):
@@ -181,18 +176,13 @@ class ChunksOnTensorFlow:
                 )
                 for targets, of_chunk in zip(variables, gradients, strict=True)
             ]
-            return tree.map_structure(
-                lambda total, one: total + tf.convert_to_tensor(one),
-                sums,
-                found,
-            )
+            # An embedding's gradient is sparse.
+            found = tree.map_structure(tf.convert_to_tensor, found)
+            return tree.map_structure(ops.add, sums, found)
 
-        return tf.foldl(
-            add,
-            (self.chunks, split),
-            [[ops.zeros_like(v) for v in targets] for targets in variables],
-            parallel_iterations=1,
-        )
+        zeros = [[ops.zeros_like(v) for v in vs] for vs in variables]
+        chunks = self.chunks, split
+        return tf.foldl(add, chunks, zeros, parallel_iterations=1)
 
 
 def add_gradients(
@@ -216,8 +206,7 @@ def check_no_activity_losses(encoder: keras.Model, batch_chunks: int) -> None:
         if getattr(layer, "activity_regularizer", None) is not None:
             raise ValueError(
                 "`batch_chunks` must be 1 with activity regularizers. "
-                f"Received: batch_chunks={batch_chunks}, and one in the "
-                f"layer {layer.name!r}."
+                f"Received: {batch_chunks}, and one in {layer.name!r}."
             )
         layers += getattr(layer, "layers", [])
 

@@ -42,8 +42,8 @@ def labels_for_backend(
     if is_batch and not _are_small(array):
         raise ValueError(
             "Labels of a batch must fit into 32 bits. Received: "
-            f"{np.abs(array).max()} as {array.dtype}. Replace them by codes, "
-            "for example with `numpy.unique(labels, return_inverse=True)`."
+            f"{np.abs(array).max()}. Replace them by codes, for example of "
+            "`numpy.unique(labels, return_inverse=True)`."
         )
     is_fraction = array.dtype.kind == "f" and (array != np.trunc(array)).any()
     is_small = array.dtype.kind in "iub" and _are_small(array)
@@ -96,7 +96,7 @@ def _class_numbers(labels, num_classes, ignored):
     if not right.all():
         raise ValueError(
             "With proxies or class embeddings, labels must be whole numbers in "
-            f"[0, num_classes={num_classes}), the rows of these. Received: "
+            f"[0, num_classes={num_classes}). Received: "
             f"{labels[~right].reshape(-1)[0]!r}. Map other labels first, with "
             "`numpy.unique(labels, return_inverse=True)`."
         )
@@ -108,6 +108,5 @@ def _check_not_strings(dtype):
     if name.startswith(("str", "bytes", "object", "<U", "|S")):
         raise TypeError(
             "Labels of a batch or data set must be numbers. Received: strings. "
-            "Replace them by `numpy.unique(names, return_inverse=True)[1]`, "
-            "and keep the names beside the data set."
+            "Replace them by `numpy.unique(names, return_inverse=True)[1]`."
         )

@@ -40,9 +40,8 @@ def build_encoder(
             channels), for example any of `keras.applications` without its top
             and pooling, or an image backbone of keras-hub.
         embedding_size: size of the projected features and, with most
-            poolings, of the embedding, at least 1. `start_projection` starts
-            the projection from data, not at random. `None`: no projection;
-            the backbone's own features are pooled.
+            poolings, of the embedding, at least 1. `None`: no projection; the
+            backbone's own features are pooled. See also `start_projection`.
         pooling: layer from features to (batch, size), for example
             `GeneralizedSumPooling`. `None`: average pooling.
         normalization: `"l2"`, `"ball"` or `None`; see
@@ -181,9 +180,8 @@ def _check_prefix(features, prefix_tokens, prefix, grid_shape):
     check_integer(least=0, prefix_tokens=prefix_tokens)
     if len(features.shape) == 4 and (prefix_tokens or grid_shape):
         raise ValueError(
-            "`prefix_tokens` and `grid_shape` need tokens. Received: "
-            f"prefix_tokens={prefix_tokens}, grid_shape={grid_shape}, and a "
-            f"feature map of shape {tuple(features.shape)}."
+            "`prefix_tokens` and `grid_shape` need tokens. Received: a feature "
+            f"map, prefix_tokens={prefix_tokens}, grid_shape={grid_shape}."
         )
     if prefix == "concatenate" and not prefix_tokens:
         raise ValueError(
@@ -192,9 +190,8 @@ def _check_prefix(features, prefix_tokens, prefix, grid_shape):
         )
     if prefix == "keep" and grid_shape is not None:
         raise ValueError(
-            '`grid_shape` must be None with prefix="keep": patches that are '
-            "pooled with their prefix form a sequence. Received: "
-            f"grid_shape={grid_shape}."
+            '`grid_shape` must be None with prefix="keep". '
+            f"Received: grid_shape={grid_shape}."
         )
 
 
@@ -205,8 +202,7 @@ def _check_size(inputs, preprocessing):
         if shape[0] not in (None, height) or shape[1] not in (None, width):
             raise ValueError(
                 "`backbone` must take images of the size of `preprocessing`. "
-                f"Received: a backbone for {tuple(shape)} pixels, "
-                f"{preprocessing}."
+                f"Received: {tuple(shape)} pixels, {preprocessing}."
             )
 
 
@@ -219,9 +215,8 @@ def _feature_output(backbone):
     features = backbone.outputs[0]
     if len(features.shape) not in (3, 4) or len(backbone.outputs) != 1:
         raise ValueError(
-            "`backbone` must have one output, a feature map (batch, height, "
-            "width, channels) or tokens (batch, tokens, channels). Received: "
-            f"{[tuple(output.shape) for output in backbone.outputs]}. Build "
+            "`backbone` must have one output, a feature map or tokens. "
+            f"Received: {[tuple(x.shape) for x in backbone.outputs]}. Build "
             "it without its top and its pooling, or end it before them: "
             "keras.Model(backbone.inputs, backbone.get_layer(...).output)."
         )
@@ -287,9 +282,8 @@ def _pool(features, pooling, histogram, last=None):
         return pooled, histograms, pooled
     if histograms is not None:
         raise ValueError(
-            "Only one of `pooling` and `histogram` can give the "
-            "histogram. Received: a pooling with return_histogram=True "
-            f"and histogram={histogram!r}."
+            "Only one of `pooling` and `histogram` can give the histogram. "
+            f"Received: return_histogram=True and histogram={histogram!r}."
         )
     if last is not None:
         features = last(features)

@@ -24,8 +24,7 @@ def enable_lora(backbone: keras.Model, rank: int) -> None:
     if lora_layers(backbone):
         raise ValueError(
             "`backbone` must be one without LoRA. Received: "
-            f"{len(lora_layers(backbone))} layers with it. Load it again, or "
-            "take `gsp.models.merge_lora(backbone)`."
+            f"{len(lora_layers(backbone))} layers with it. See `merge_lora`."
         )
     layers = list(layers_at_any_depth(backbone))
     for layer in layers:

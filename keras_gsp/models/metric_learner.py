@@ -94,16 +94,15 @@ class MetricLearner(Configured, keras.Model):
         proxies: optional `ClassProxies`; proxy losses need them.
         regularizer: optional `ZeroShotLoss` or `CrossBatchLoss`; both need an
             encoder that returns histograms.
-        regularizer_weight: w, in [0, 1]. The default is the paper's for the
-            zero-shot loss (0.01 for the cross-batch loss).
+        regularizer_weight: w, in [0, 1]. The papers have 0.1 for the
+            zero-shot loss, 0.01 for the cross-batch loss.
         memory: optional `EmbeddingMemory`, for pair losses.
         anchor_weight: lambda, at least 0; 2e-4 in the papers. With 0 proxies
             alternate without the pull. `None`: no anchors, no alternation.
         class_embeddings: `ClassEmbeddings`, needed by `ZeroShotLoss`.
         in_batch_weight: weight of the loss within the batch beside proxies or
-            memory, at least 0. `None`: the reference code's values, 0.1
-            beside sampled proxies (those of a learner with anchors; the paper
-            has 0), otherwise 1.
+            memory, at least 0. `None`: the reference code's, 0.1 beside
+            sampled proxies (with anchors; the paper has 0), otherwise 1.
         seed: integer, seed of the split into class-disjoint halves.
         loss_layer: optional layer with the weights of a loss that has some.
         batch_chunks: n, at least 1, divides the batch. Above 1 a step takes
@@ -114,8 +113,8 @@ class MetricLearner(Configured, keras.Model):
         log_regularizer_share: whether training logs `regularizer_share`, the
             mean over steps of `|r| / (|m| + |r|)`, with m and r the gradients
             of `(1 - w) L_metric` and `w L_regularizer` with respect to the
-            encoder's layer `"projection"` (all its weights without such a
-            layer). Near 0 the regularizer does nothing. Not on PyTorch.
+            layer `"projection"` (all weights without such a layer). Near 0
+            the regularizer does nothing. Not on PyTorch.
         **kwargs: `name` and other arguments of a Keras model.
 
     Returns:
@@ -497,8 +496,7 @@ class MetricLearner(Configured, keras.Model):
         if self.proxies is self.memory is None and weight not in (None, 1.0):
             raise ValueError(
                 "`in_batch_weight` must be None, or 1, without `proxies` and "
-                "`memory`: the loss within the batch is then the whole loss. "
-                f"Received: in_batch_weight={weight}."
+                f"`memory`. Received: in_batch_weight={weight}."
             )
 
     def _check_regularizer(self):
@@ -524,9 +522,8 @@ class MetricLearner(Configured, keras.Model):
     def _check_loss(self, loss):
         if not hasattr(loss, "training_loss"):
             raise TypeError(
-                "`loss` must be a pair loss or a proxy loss of "
-                "`keras_gsp.losses`, or another `MetricLoss`. "
-                f"Received: loss={loss!r}."
+                "`loss` must be a pair loss or a proxy loss of this package, "
+                f"or another `MetricLoss`. Received: loss={loss!r}."
             )
         self._check_needs(loss)
         used = {*loss.needs, *loss.takes}
@@ -540,9 +537,8 @@ class MetricLearner(Configured, keras.Model):
             if is_given and name not in used:
                 raise ValueError(
                     f"{type(loss).__name__} cannot use `{name}`; `memory` and "
-                    "`in_batch_weight` need a pair loss, `proxies` a pair "
-                    "loss or a proxy loss. Received: "
-                    f"{name}={getattr(self, name)!r}."
+                    "`in_batch_weight` need a pair loss, `proxies` that or a "
+                    f"proxy loss. Received: {name}={getattr(self, name)!r}."
                 )
 
     def _check_needs(self, loss):
@@ -558,7 +554,7 @@ class MetricLearner(Configured, keras.Model):
 def _check_no_sample_weight(sample_weight):
     if sample_weight is not None:
         raise ValueError(
-            "MetricLearner takes no sample weights; draw the batches "
-            "with `keras_gsp.data.class_balanced_batches` instead. Received: "
-            f"sample_weight of shape {tuple(sample_weight.shape)}."
+            "MetricLearner takes no sample weights; see "
+            "`gsp.data.class_balanced_batches`. Received: sample_weight of "
+            f"shape {tuple(sample_weight.shape)}."
         )

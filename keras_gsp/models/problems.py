@@ -84,9 +84,8 @@ class AnchoredWeights(ConfiguredLayer):
         if shapes != anchored:
             raise RuntimeError(
                 "The encoder's trainable weights must stay those that were "
-                "anchored; freeze or unfreeze layers before the learner is "
-                f"built. Received: {len(shapes)} weights for "
-                f"{len(anchored)} anchors."
+                "anchored; freeze layers before the learner is built. "
+                f"Received: {len(shapes)} for {len(anchored)} anchors."
             )
 
 

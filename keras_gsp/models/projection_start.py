@@ -144,16 +144,15 @@ def _check_pooled(pooled, size):
     count, channels = pooled.shape
     if not np.isfinite(pooled).all():
         raise ValueError(
-            "The features of `images` must be finite. Received: NaN or "
-            "infinity."
+            "Features of `images` must be finite. Received: NaN or infinity."
         )
-    if not size <= min(channels, count - 1):
+    most = min(channels, count - 1)
+    if size > most:
         raise ValueError(
             "`embedding_size` must be at most the channels of the features, "
             "and below the number of images. Received: a projection to "
             f"{size} dimensions, {channels} channels, {count} images. Give "
-            "more images, or build the encoder with `embedding_size` at most "
-            f"{min(channels, count - 1)}."
+            f"more images, or an `embedding_size` of at most {most}."
         )
 
 

@@ -24,14 +24,13 @@ def proxy_optimizer(
             names the proxies of every `ClassProxies`.
 
     Returns:
-        `keras.optimizers.MultiOptimizer`. It has no `learning_rate`; its
-        `optimizers` do. `LearningRateScheduler` sets all of them to the same
-        value: pass a schedule for each instead.
+        `keras.optimizers.MultiOptimizer`. It has no `learning_rate`, its
+        `optimizers` do: pass a schedule for each, not `LearningRateScheduler`.
 
     Raises:
         TypeError: `optimizer` is not an optimizer, or wraps another one.
         ValueError: a name that matches no trainable variable, a variable
-            matched by two names, no names, a model without variables.
+            matched by two names, no names.
 
     Example:
 
@@ -76,16 +75,12 @@ def _copy_with_rate(optimizer, name, learning_rate):
 
 
 def _check_plain(optimizer):
-    wrapped = (
-        keras.optimizers.MultiOptimizer,
-        keras.optimizers.LossScaleOptimizer,
-    )
-    if isinstance(optimizer, wrapped) or not isinstance(
-        optimizer, keras.optimizers.Optimizer
-    ):
+    kinds = keras.optimizers
+    wrapped = kinds.MultiOptimizer, kinds.LossScaleOptimizer
+    is_optimizer = isinstance(optimizer, kinds.Optimizer)
+    if isinstance(optimizer, wrapped) or not is_optimizer:
         raise TypeError(
-            "`optimizer` must be a Keras optimizer that wraps no other, for "
-            "example `keras.optimizers.Adam(1e-4)`. "
+            "`optimizer` must be a Keras optimizer that wraps no other. "
             f"Received: optimizer={optimizer!r}."
         )
 

@@ -1,5 +1,7 @@
 """The share that a regularizer has in the gradient of a step."""
 
+from collections.abc import Iterable
+from itertools import compress
 from typing import Any
 
 import keras
@@ -16,7 +18,7 @@ def measured_weights(encoder: keras.Model) -> list:
     return encoder.trainable_variables
 
 
-def gradient_share(metric: list, regularizer: list) -> Tensor:
+def gradient_share(metric: Iterable, regularizer: Iterable) -> Tensor:
     """Returns `|r| / (|m| + |r|)` of two lists of gradients, 0 for 0 / 0."""
     metric_norm, norm = _norm(metric), _norm(regularizer)
     total = metric_norm + norm
@@ -34,29 +36,25 @@ def metrics_with_share_on_jax(learner: Any, state: tuple, data: Any) -> list:
     trainable, non_trainable, _, metrics = state
     x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
     measured = {id(variable) for variable in measured_weights(learner.encoder)}
-    positions = [
-        position
-        for position, variable in enumerate(learner.trainable_variables)
-        if id(variable) in measured
-    ]
+    is_measured = [id(v) in measured for v in learner.trainable_variables]
 
     def parts(values):
-        changed = list(trainable)
-        for position, value in zip(positions, values, strict=True):
-            changed[position] = value
         outputs, after = learner.stateless_call(
-            changed, non_trainable, x, training=True
+            values, non_trainable, x, training=True
         )
-        mapping = [*zip(learner.trainable_variables, changed, strict=True)]
+        mapping = [*zip(learner.trainable_variables, values, strict=True)]
         mapping += zip(learner.non_trainable_variables, after, strict=True)
         with keras.StatelessScope(state_mapping=mapping):
             loss = learner.step_loss(y, outputs)
         return loss.metric, loss.regularizer
 
-    values = [trainable[position] for position in positions]
-    (metric, _), pull_back = jax.vjp(parts, values)
+    (metric, _), pull_back = jax.vjp(parts, trainable)
     one, zero = ops.ones_like(metric), ops.zeros_like(metric)
-    share = gradient_share(pull_back((one, zero))[0], pull_back((zero, one))[0])
+    # XLA computes those that are used.
+    share = gradient_share(
+        compress(pull_back((one, zero))[0], is_measured),
+        compress(pull_back((zero, one))[0], is_measured),
+    )
     mapping = list(zip(learner.metrics_variables, metrics, strict=True))
     with keras.StatelessScope(state_mapping=mapping) as scope:
         learner.regularizer_share.update_state(share)

@@ -20,12 +20,10 @@ from keras_gsp.ops.tensor import Tensor
 class TwoLooks(keras.Model):
     """Embeds an image, then the box where its pooling found the subject.
 
-    The pooling weights of an encoder say which positions of an image count:
-    learned from class labels alone, they are a detector. This model resizes
-    an image for the `first` encoder, places a box around the pooled mass,
-    crops the box out of the image as given, and embeds the crop with the
-    `second` encoder. Give it images with more pixels than the encoders take,
-    so that the second look sees more than the first. It costs two passes.
+    Resizes an image for the `first` encoder, places a box around the mass of
+    its pooling weights, crops the box out of the image as given, and embeds the
+    crop with the `second` encoder. Give it images with more pixels than the
+    encoders take, so that the second look sees more. It costs two passes.
 
     Boxes get no gradient; both looks do, so the model can be trained like any
     encoder. For a second encoder of its own, train the first, train the
@@ -59,8 +57,8 @@ class TwoLooks(keras.Model):
 
     Raises:
         ValueError: an argument outside its range; an encoder for images of
-            unknown size; a first encoder with no pooling that has weights, or
-            several, or one that pools a sequence; a sum of different sizes.
+            unknown size; a first encoder without exactly one pooling of a
+            feature map that has weights; a sum of different sizes.
 
     Example:
 
@@ -105,17 +103,15 @@ class TwoLooks(keras.Model):
         check_interval("(0, 1]", mass=mass)
         if window is not None:
             check_interval("(0, 1]", window=window)
-        second_or_first = first if second is None else second
         images = keras.Input((None, None, input_of(first).shape[-1]))
         whole = Crop(_image_size("first", first), name="whole")(images)
         embedding, weights = _with_weights(first)(whole)
         boxes = Boxes(window, mass, name="boxes")([images, weights])
-        crops = Crop(_image_size("second", second_or_first), name="crops")(
-            [images, boxes]
-        )
-        looks = [embedding, embedding_of(second_or_first(crops))]
-        combined = _combined(looks, combine)
-        super().__init__(images, combined, name=name)
+        near = first if second is None else second
+        size = _image_size("second", near)
+        crops = Crop(size, name="crops")([images, boxes])
+        looks = [embedding, embedding_of(near(crops))]
+        super().__init__(images, _combined(looks, combine), name=name)
         self.first = first
         self.second = second
         self.window = window
@@ -282,10 +278,10 @@ def _resizing(low, high, pixels, size):
 
 
 def _combined(looks, combine):
-    unit = EmbeddingNormalization("l2", dtype="float32", name="unit")
     last = EmbeddingNormalization("l2", dtype="float32", name="normalization")
     if combine in ("first", "second"):
         return last(looks[combine == "second"])
+    unit = EmbeddingNormalization("l2", dtype="float32", name="unit")
     looks = [unit(look) for look in looks]
     if combine == "concatenate":
         return last(keras.layers.Concatenate(name="looks")(looks))
@@ -314,8 +310,7 @@ def _with_weights(encoder):
     if len(found) != 1:
         raise ValueError(
             "`first` must have one pooling with `pooling_weights`, such as "
-            "GeneralizedSumPooling: they say where to look. Received: "
-            f"{len(found)} among the layers "
+            f"GeneralizedSumPooling. Received: {len(found)} among the layers "
             f"{[type(layer).__name__ for layer in encoder.layers]}."
         )
     features = keras.tree.flatten(found[0].input)[0]

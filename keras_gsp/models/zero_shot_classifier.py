@@ -79,12 +79,12 @@ class ZeroShotClassifier:
                 "`class_vectors` must have one row for each class of `labels`. "
                 f"Received: shape {vectors.shape} for {len(classes)} classes."
             )
-        histograms = self._histograms(images)
-        if len(histograms) != len(codes):
+        if len(images) != len(codes):
             raise ValueError(
                 "`images` and `labels` must have the same length. "
-                f"Received: {len(histograms)} and {len(codes)}."
+                f"Received: {len(images)} and {len(codes)}."
             )
+        histograms = self._histograms(images)
         size = histograms.shape[1]
         # The primal form of `gsp.ops`' regression, in float64 on every backend:
         # here are more images than prototypes.
@@ -103,9 +103,8 @@ class ZeroShotClassifier:
         vectors = np.asarray(ops.convert_to_numpy(new_vectors), "float64")
         if vectors.ndim != 2 or vectors.shape[1] != self.kernel.shape[1]:
             raise ValueError(
-                "`new_vectors` must have the size of the vectors of `fit`, "
-                f"(classes, {self.kernel.shape[1]}). Received: shape "
-                f"{vectors.shape}."
+                "`new_vectors` must be as the vectors of `fit`, (classes, "
+                f"{self.kernel.shape[1]}). Received: shape {vectors.shape}."
             )
         predicted = self._histograms(images) @ self.kernel
         return _unit(predicted) @ _unit(vectors).T

@@ -74,11 +74,9 @@ class ThroughTheLoss(gsp.models.MetricLearner):
 def several_steps(kind, *, policy="float32", freeze=False, **settings):
     keras.config.set_dtype_policy(policy)
     random = np.random.default_rng(0)
-    layers = [
-        keras.layers.Dense(6, activation="tanh", trainable=not freeze),
-        keras.layers.Dense(4, kernel_regularizer="l2"),
-    ]
-    encoder = keras.Sequential([keras.Input((5,)), *layers])
+    first = keras.layers.Dense(6, activation="tanh", trainable=not freeze)
+    second = keras.layers.Dense(4, kernel_regularizer="l2")
+    encoder = keras.Sequential([keras.Input((5,)), first, second])
     encoder.set_weights([random.normal(size=w.shape) for w in encoder.weights])
     learner = kind(
         encoder,

@@ -43,21 +43,16 @@ CASES = {
 
 def make_learner(case, batch_chunks, *, between=(), options=None, **compiled):
     keras.utils.set_random_seed(1)
-    backbone = keras.Sequential(
-        [
-            keras.Input((6, 6, 3)),
-            layers.Conv2D(
-                5, 3, activation="relu", kernel_regularizer="l2", name="first"
-            ),
-            *between,
-        ]
+    first = layers.Conv2D(
+        5, 3, activation="relu", kernel_regularizer="l2", name="first"
+    )
+    pooling = gsp.layers.GeneralizedSumPooling(
+        3, inverse_temperature=5.0, return_histogram=True, name="pooling"
     )
     encoder = gsp.models.build_encoder(
-        backbone,
+        keras.Sequential([keras.Input((6, 6, 3)), first, *between]),
         embedding_size=4,
-        pooling=gsp.layers.GeneralizedSumPooling(
-            3, inverse_temperature=5.0, return_histogram=True, name="pooling"
-        ),
+        pooling=pooling,
     )
     loss, parts = CASES[case]()
     learner = gsp.models.MetricLearner(

@@ -33,24 +33,15 @@ def backbone():
 
 def encoder(lora_rank=2, network=None):
     network = backbone() if network is None else network
-    return gsp.models.build_encoder(
-        network, embedding_size=4, lora_rank=lora_rank
-    )
+    options = {"embedding_size": 4, "lora_rank": lora_rank}
+    return gsp.models.build_encoder(network, **options)
 
 
-def learner(model=None, **options):
+def trained(model=None, **options):
     keras.utils.set_random_seed(1)
     made = gsp.models.MetricLearner(model or encoder(), **options)
-    made.compile(
-        keras.optimizers.Adam(1e-2),
-        loss=gsp.losses.ContrastiveLoss(),
-        run_eagerly=True,
-    )
-    return made
-
-
-def trained(**options):
-    made = learner(**options)
+    adam, loss = keras.optimizers.Adam(1e-2), gsp.losses.ContrastiveLoss()
+    made.compile(adam, loss=loss, run_eagerly=True)
     made.fit(images(), LABELS, batch_size=8, epochs=2, verbose=0)
     return made
 
@@ -118,8 +109,7 @@ def test_a_loaded_learner_embeds_alike_and_trains_on(tmp_path):
     names = [v.path for v in loaded.encoder.trainable_variables]
     assert trained_paths(loaded.encoder) == trained_paths(made.encoder)
     before = values(loaded.encoder)
-    loaded.compile("sgd", gsp.losses.ContrastiveLoss(), run_eagerly=True)
-    loaded.fit(images(), LABELS, batch_size=8, epochs=2, verbose=0)
+    trained(loaded.encoder)
     after = values(loaded.encoder)
     for name in names:
         assert not np.array_equal(after[name], before[name]), name

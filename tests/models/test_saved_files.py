@@ -1,7 +1,7 @@
 """A learner trained and saved on PyTorch by version 0.1 loads everywhere.
 
-`KERAS_BACKEND=torch python -m tests.models.test_saved_files` wrote the files.
-They stay as they are: a later version must read them.
+An encoder with GSP, trained with ZSR and a memory for three steps. The files
+stay as they are: a later version must read them.
 """
 
 import pathlib
@@ -16,35 +16,6 @@ SAVED = pathlib.Path(__file__).parent / "saved"
 RNG = np.random.default_rng(0)
 IMAGES = RNG.uniform(size=(12, 16, 16, 3)).astype("float32")
 LABELS = np.arange(12) // 3
-
-
-def write():
-    """Trains an encoder with GSP, ZSR and a memory for three steps."""
-    keras.utils.set_random_seed(0)
-    backbone = keras.Sequential(
-        [keras.Input((16, 16, 3)), keras.layers.Conv2D(8, 3, strides=2)]
-    )
-    encoder = gsp.models.build_encoder(
-        backbone,
-        embedding_size=6,
-        pooling=gsp.layers.GeneralizedSumPooling(4, return_histogram=True),
-        preprocessing=gsp.data.Preprocessing(16, 18),
-    )
-    learner = gsp.models.MetricLearner(
-        encoder,
-        regularizer=gsp.losses.ZeroShotLoss(),
-        class_embeddings=gsp.layers.ClassEmbeddings(4, 6),
-        memory=gsp.layers.EmbeddingMemory(24),
-    )
-    learner.compile("adam", gsp.losses.MultiSimilarityLoss())
-    learner.fit(IMAGES, LABELS, batch_size=12, epochs=3, verbose=0)
-    SAVED.mkdir(exist_ok=True)
-    learner.save(SAVED / "learner_0_1.keras")
-    np.savez(
-        SAVED / "learner_0_1.npz",
-        embeddings=encoder.predict(IMAGES, verbose=0)["embedding"],
-        loss=learner.evaluate(IMAGES, LABELS, batch_size=12, verbose=0),
-    )
 
 
 def test_a_learner_trained_on_pytorch_answers_alike_and_trains_on():
@@ -67,7 +38,3 @@ def test_a_learner_trained_on_pytorch_answers_alike_and_trains_on():
     before = int(learner.optimizer.iterations)
     learner.fit(IMAGES, LABELS, batch_size=12, verbose=0)
     assert int(learner.optimizer.iterations) == before + 1
-
-
-if __name__ == "__main__":
-    write()

@@ -85,16 +85,13 @@ def test_window_holds_most_mass_of_all_windows(cells, window):
     found = boxes_on(weights, window=window)
     np.testing.assert_allclose(found[:, 2:] - found[:, :2], window, atol=1e-5)
 
+    def share(count, start):
+        low, high = np.arange(count), np.arange(count) + 1
+        high = np.minimum(high, (start + window) * count)
+        return (high - np.maximum(low, start * count)).clip(0)
+
     def held(one, top, left):
-        total = 0.0
-        for row in range(cells[0]):
-            for column in range(cells[1]):
-                high = min(row + 1, (top + window) * cells[0])
-                wide = min(column + 1, (left + window) * cells[1])
-                high -= max(row, top * cells[0])
-                wide -= max(column, left * cells[1])
-                total += one[row, column] * max(high, 0) * max(wide, 0)
-        return total
+        return share(cells[0], top) @ one @ share(cells[1], left)
 
     for one, box in zip(weights, found, strict=True):
         best = held(one, *box[:2])

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_gsp.embeddings.labeled_batches import batches_of
 
+BATCH_SIZE = 64
 # Reading of endless data stops after this many samples that no class needs,
 # or 20 a class.
 FRUITLESS_SAMPLES = 10_000
@@ -27,7 +28,7 @@ def check_pool(pool: Any) -> Any:
 
 
 def pool_batches(
-    pool: Any, classes: np.ndarray, *, problem: int, seed: int, batch_size: int
+    pool: Any, classes: np.ndarray, *, problem: int, seed: int
 ) -> Iterator[Any]:
     """Yields the (images, labels) batches of a pool for `classes` once."""
     if callable(pool) and not isinstance(pool, keras.utils.PyDataset):
@@ -36,7 +37,7 @@ def pool_batches(
     if isinstance(pool, tuple):
         pool = tuple(np.asarray(array) for array in pool)
         order = np.random.default_rng([seed, problem]).permutation(len(pool[1]))
-    yield from batches_of(pool, batch_size, order)
+    yield from batches_of(pool, BATCH_SIZE, order)
 
 
 def embed_class_pool(
@@ -46,7 +47,6 @@ def embed_class_pool(
     num_classes: int,
     pool_size: int,
     min_size: int = 1,
-    batch_size: int = 64,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Embeds the first `pool_size` samples of each class in a data set.
 
@@ -61,11 +61,11 @@ def embed_class_pool(
     for image, label in _wanted(draw, counts, pool_size, min_size):
         rows.append((label, counts[label] - 1))
         waiting.append(image)
-        if len(waiting) == batch_size:
+        if len(waiting) == BATCH_SIZE:
             blocks.append(embed(np.stack(waiting)))
             waiting.clear()
     if waiting:
-        missing = batch_size - len(waiting)
+        missing = BATCH_SIZE - len(waiting)
         filled = np.stack(waiting + waiting[-1:] * missing)
         blocks.append(embed(filled)[: len(waiting)])
     embeddings = np.concatenate(blocks).astype("float32")
@@ -117,8 +117,8 @@ def _checked_labels(labels, num_classes):
     if labels.dtype.kind not in "iuf" or labels.size != len(labels):
         raise ValueError(
             "The labels of `pool` must be whole numbers, one class for each "
-            f"sample. Received: {labels.dtype} of shape {labels.shape}. For "
-            "one-hot labels take their argmax."
+            "sample; of one-hot labels take the argmax. Received: "
+            f"{labels.dtype} of shape {labels.shape}."
         )
     labels = labels.reshape(-1)
     is_right = (labels >= 0) & (labels < num_classes) & (labels % 1 == 0)

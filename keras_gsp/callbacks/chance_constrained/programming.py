@@ -25,7 +25,6 @@ from keras_gsp.models.metric_learner import MetricLearner
 from keras_gsp.models.problems import scalar
 from keras_gsp.ops.arguments import check_count, check_not_negative
 
-BATCH_SIZE = 64
 # Half the radius of the ball, for a loss without a positive margin.
 FAR = 0.5
 
@@ -38,32 +37,29 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
     for `refresh_epochs`. Then its weights and proxies become the anchor,
     :math:`\theta^* \leftarrow \theta, \rho^* \leftarrow \rho`; `pool_size`
     samples per class are embedded; the next proxies are those that
-    `gsp.ops.greedy_k_center` adds to :math:`\rho^*`; and training
-    continues from :math:`\theta` with the encoder's weights pulled towards
+    `gsp.ops.greedy_k_center` adds to :math:`\rho^*`; and training continues
+    from :math:`\theta` with the encoder's weights pulled towards
     :math:`\theta^*`. The first proxies are samples as well. In the first
     problem nothing pulls, as in the reference code; Algorithm 1 prints a pull
-    to the start.
-
-    The optimizer keeps its state, of the proxies too: a second moment that
-    starts again at 0 beside an old step counter makes Adam's next steps
-    several times too long.
+    to the start. The optimizer keeps its state, of the proxies too: a second
+    moment that starts again at 0 beside an old step counter makes Adam's next
+    steps several times too long.
 
     With `ClassProxies(..., trainable=False)` proxies stay the samples that they
     were chosen as. All state is in the learner's weights, so `ExactResume` also
     resumes in the middle of a problem. Place this callback after the one that
     adds `monitor` to the logs and before `ExactResume`.
 
-    Adds to the logs of each epoch: `ccp_problem`, the number of the problem
-    from 1, 0 during `warmup_epochs`; `ccp_steps`, its steps so far; of the
-    pool from which its proxies were chosen, `ccp_covering_radius`, the mean
-    over classes of the largest distance of a sample to the nearest of these
-    proxies, and `ccp_far_share`, the share of samples that are farther than
-    :math:`\beta` from every proxy of their class (the event whose probability
-    the chance constraint bounds; :math:`\beta` is the loss's positive margin,
-    0.5 where it has none); `ccp_anchor_distance`,
-    :math:`|\theta - \theta^*|`, 0 in the first problem. Warns if the training
-    is too short for a second problem (`patience + 2` evaluations), or if
-    problem 1 has the best score.
+    Adds to the logs of each epoch: `ccp_problem`, from 1, 0 during
+    `warmup_epochs`; `ccp_steps`, its steps so far; of the pool that its proxies
+    come from, `ccp_covering_radius`, the mean over classes of the largest
+    distance of a sample to the nearest of these proxies, and `ccp_far_share`,
+    the share of samples that are farther than :math:`\beta` from every proxy
+    of their class (the event whose probability the chance constraint bounds;
+    :math:`\beta` is the loss's positive margin, 0.5 where it has none);
+    `ccp_anchor_distance`, :math:`|\theta - \theta^*|`, 0 in the first problem.
+    Warns if the training is too short for a second problem (`patience + 2`
+    evaluations), or if problem 1 has the best score.
 
     In the reference code the anchor is the best-validated snapshot, to which
     the network is not reset, and the first choice starts from centers of zeros
@@ -76,12 +72,11 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             shuffled if possible; a tuple of two arrays, read in random order;
             or a function `(classes, problem)` from an integer array of
             classes to one of these. Every class must have a sample.
-        pool_size: samples per class to choose from, at least 1; the default
-            is the paper's. Below `proxies_per_class` it counts per proxy: 1 is
-            random sampling.
+        pool_size: samples per class to choose from, at least 1. Below
+            `proxies_per_class` it counts per proxy: 1 is random sampling.
         patience: evaluations without improvement after which a problem has
-            converged, at least 1; the default is the reference code's. `None`
-            never ends the first problem: a single set of sampled proxies.
+            converged, at least 1. `None` never ends the first problem: a
+            single set of sampled proxies.
         refresh_epochs: epochs after which a problem ends, at least 1, in
             place of `patience` and `monitor`: needs no validation set.
         warmup_epochs: epochs at the start in which pairs within the batch
@@ -90,11 +85,9 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         monitor: name of the score in the logs; larger is better.
         every_epochs: epochs from one evaluation to the next, at least 1, as
             in `RetrievalEvaluation`.
-        seed: integer: the order of arrays and the generator of `augment`
-            depend on it and the problem.
+        seed: integer seed of the order of arrays and of `augment`'s generator.
         augment: function `(images, generator)` from an array of the pool's
-            images to augmented images, with a `np.random.Generator`. `None`:
-            images as the pool holds them.
+            images to augmented images, with a `np.random.Generator`.
 
     Attributes:
         num_problems: problems begun so far; all but the last converged.
@@ -158,8 +151,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         check_not_negative(warmup_epochs=warmup_epochs)
         if augment is not None and not callable(augment):
             raise TypeError(
-                "`augment` must be a function (images, generator) that "
-                f"returns images. Received: augment={augment!r}."
+                "`augment` must be a function (images, generator). "
+                f"Received: augment={augment!r}."
             )
         self.pool = check_pool(pool)
         self.pool_size = pool_size
@@ -236,8 +229,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         if self._alternates and scalar(progress.best_problem) == 1:
             warnings.warn(
                 "Alternation did not improve the best weights: problem 1 of "
-                f"{self.num_problems} has the best `{self.monitor}`. Such a "
-                "run shows a single set of sampled proxies; lower the "
+                f"{self.num_problems} has the best `{self.monitor}`. Lower the "
                 "learning rate, evaluate more often, or train longer.",
                 stacklevel=2,
             )
@@ -274,17 +266,13 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     def _embedded_pool(self, problem):
         num_classes, per_class, _ = self.model.proxies.proxies.shape
-        is_wide = self.pool_size >= per_class
-        pool_size = self.pool_size * (1 if is_wide else per_class)
+        pool_size = self.pool_size
+        if pool_size < per_class:  # Then it counts per proxy.
+            pool_size *= per_class
         predict = predictor(self.model.encoder)
         generator = np.random.default_rng([self.seed, problem, 1])
-        draw = partial(
-            pool_batches,
-            self.pool,
-            problem=problem,
-            seed=self.seed,
-            batch_size=BATCH_SIZE,
-        )
+        options = {"problem": problem, "seed": self.seed}
+        draw = partial(pool_batches, self.pool, **options)
 
         def embed(images):
             if self.augment is not None:
@@ -298,7 +286,6 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             num_classes=num_classes,
             pool_size=pool_size,
             min_size=per_class,
-            batch_size=BATCH_SIZE,
         )
 
     def _warn_if_too_short(self):
@@ -325,34 +312,31 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         if self._missing is not None:
             available, self._missing = ", ".join(self._missing), None
             raise ValueError(
-                "`monitor` must be in the logs at every evaluation; put "
-                "`RetrievalEvaluation` before this callback, and give both "
-                f"the same `every_epochs`. Received: monitor={self.monitor!r}; "
-                f"the logs have: {available}."
+                "`monitor` must be in the logs at every evaluation: of a "
+                "`RetrievalEvaluation` before this callback, with the same "
+                f"`every_epochs`. Received: monitor={self.monitor!r}; the logs "
+                f"have {available}."
             )
 
 
 def _check_learner(learner, warmup_epochs):
     if not isinstance(learner, MetricLearner):
         raise TypeError(
-            "ChanceConstrainedProgramming trains a "
-            f"`MetricLearner`. Received: a {type(learner).__name__}."
+            "ChanceConstrainedProgramming trains a `MetricLearner`. "
+            f"Received: a {type(learner).__name__}."
         )
     if learner.proxies is None:
         raise ValueError(
-            "The learner must have proxies to alternate: "
-            "`MetricLearner(..., proxies=ClassProxies(num_classes))`. "
+            "The learner must have proxies to alternate, `ClassProxies`. "
             "Received: proxies=None."
         )
     if learner.progress is None:
         raise ValueError(
-            "The learner must have anchors: `MetricLearner(..., "
-            "anchor_weight=2e-4)`. Received: anchor_weight="
-            f"{learner.anchor_weight}."
+            "The learner must have anchors, for example anchor_weight=2e-4. "
+            f"Received: anchor_weight={learner.anchor_weight}."
         )
     if warmup_epochs > 0 and "in_batch_weight" not in learner.loss.takes:
         raise ValueError(
-            "`warmup_epochs` must be 0 with a proxy loss, which cannot take "
-            "pairs within the batch. Received: "
+            "`warmup_epochs` must be 0 with a proxy loss. Received: "
             f"warmup_epochs={warmup_epochs}, loss={learner.loss!r}."
         )

@@ -45,12 +45,11 @@ def pack(value: Any, arrays: dict, name: str) -> Any:
         items = [pack(v, arrays, f"{name}/{i}") for i, v in enumerate(value)]
         return {type(value).__name__: items}
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        items = {k: pack(v, arrays, f"{name}/{k}") for k, v in value.items()}
-        return {"dict": items}
+        named = {k: pack(v, arrays, f"{name}/{k}") for k, v in value.items()}
+        return {"dict": named}
     raise TypeError(
-        "The state of a callback must be made of numbers, text, arrays, and "
-        "lists, tuples and dictionaries of these. Received: "
-        f"{name} of type {type(value).__name__}."
+        "The state of a callback must be made of numbers, text, arrays, lists, "
+        f"tuples and dicts. Received: {name} of type {type(value).__name__}."
     )
 
 

@@ -20,11 +20,10 @@ import numpy as np
 from keras_gsp.storage.whole import whole_file
 
 _MANIFEST = "manifest"
+_REFUSED = RuntimeError, ValueError, zipfile.BadZipFile
 # What reading may raise: a damaged header may ask for any size, or name a
 # later version or a password.
-_DAMAGED = (AttributeError, EOFError, KeyError, MemoryError, OSError)
-_DAMAGED += (RuntimeError, TypeError, ValueError)
-_DAMAGED += (zipfile.BadZipFile, zlib.error)
+_DAMAGED = AttributeError, EOFError, KeyError, MemoryError, OSError, TypeError
 
 
 def write_checkpoint(
@@ -57,7 +56,7 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[dict, dict]:
                 for name, description in described["arrays"].items()
             }
             manifest, expected = described["manifest"], described["sha256"]
-    except _DAMAGED as error:
+    except (*_DAMAGED, *_REFUSED, zlib.error) as error:
         raise ValueError(
             f"`{path}` is truncated, damaged or no checkpoint: "
             f"{type(error).__name__}: {error}"

@@ -45,14 +45,16 @@ def load_bn_inception_weights(model: keras.Model, state: Any) -> keras.Model:
         if not name.startswith(_IGNORED)
         and not name.endswith("num_batches_tracked")
     }
-    wanted = bn_inception_state(model)
-    if wanted.keys() != state.keys():
-        missing = sorted(wanted.keys() - state.keys())
-        unknown = sorted(state.keys() - wanted.keys())
+    wanted = bn_inception_state(model).keys()
+    missing, unknown = (
+        sorted(wanted - state.keys()),
+        sorted(state.keys() - wanted),
+    )
+    if missing or unknown:
+        words = f"{len(missing)} missing {missing[:3]}, {len(unknown)} unknown"
         raise ValueError(
-            "`state` must hold exactly BN-Inception's weights. Received: "
-            f"{len(missing)} missing {missing[:3]}, {len(unknown)} unknown "
-            f"{unknown[:3]}."
+            "`state` must hold exactly BN-Inception's weights. "
+            f"Received: {words} {unknown[:3]}."
         )
     for layer in _layers(model):
         layer.set_weights(_converted(layer, state))
@@ -92,9 +94,8 @@ def _converted(layer, state):
             value = value.reshape(-1)  # (1, channels) in the oldest file
         if value.shape != tuple(wanted.shape):
             raise ValueError(
-                f"`{layer.name}.{name}` must have shape "
-                f"{tuple(wanted.shape)} once transposed. Received: "
-                f"{value.shape}."
+                f"`{layer.name}.{name}` must have shape {tuple(wanted.shape)} "
+                f"once transposed. Received: {value.shape}."
             )
         weights.append(value)
     return weights
