@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.data.untuned import has_tensorflow, untuned
+from keras_gsp.data.untuned import has_tensorflow, tf, untuned
 from keras_gsp.embeddings.label_codes import as_host_array, checked_labels
 from keras_gsp.ops.arguments import check_count, check_integer
 from keras_gsp.ops.tensor import Tensor
@@ -159,8 +159,6 @@ class _IndexBatches(keras.utils.PyDataset):
 
     def as_tf_dataset(self):
         """Returns the same batches as a `tf.data.Dataset`."""
-        import tensorflow as tf
-
         shape = self.steps_per_cycle, self.size[0] * self.size[1]
 
         def batches_of(cycle):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_gsp.data.untuned import tf
 from keras_gsp.ops.tensor import Tensor
 
 # Attempts at a random window before the largest allowed one is taken.
@@ -36,8 +37,6 @@ def random_window(
         Musgrave et al., A Metric Learning Reality Check (ECCV 2020),
         section 4, and the configuration files of its code.
     """
-    import tensorflow as tf
-
     height, width = tf.cast(height, "float32"), tf.cast(width, "float32")
     draws = tf.random.stateless_uniform((_ATTEMPTS, 4), seed)
     window = _window(draws, height, width, crop, resize, tf)
@@ -89,8 +88,6 @@ def evaluation_window(
             shorter = np.float32(min(height, width))
             side = max(int(np.round(shorter * np.float32(fraction))), 1)
             return (height - side) // 2, (width - side) // 2, side, side
-        import tensorflow as tf
-
         if fraction is None:
             return tf.stack([0, 0, height, width])
         shorter = tf.cast(tf.minimum(height, width), "float32")

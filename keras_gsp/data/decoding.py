@@ -17,7 +17,7 @@ import numpy as np
 
 from keras_gsp.data import pillow_decoding
 from keras_gsp.data.pillow_decoding import WHITE, check_num_pixels
-from keras_gsp.data.untuned import has_tensorflow
+from keras_gsp.data.untuned import has_tensorflow, tf
 from keras_gsp.ops.tensor import Tensor
 
 MAX_PIXELS = 50_000_000
@@ -94,8 +94,6 @@ def decode_image(
     """
     if not has_tensorflow():
         return pillow_decoding.decoded(contents, max_pixels, background)
-    import tensorflow as tf
-
     height, width, orientation = _read_header(contents)
     check_num_pixels(height, width, max_pixels)
     try:
@@ -109,8 +107,6 @@ def decode_image(
 
 def _read_header(contents: bytes) -> tuple[int, int, int]:
     """Reads height and width as stored, and the orientation (1 to 8)."""
-    import tensorflow as tf
-
     try:
         header = _header_function()(tf.constant(contents))
         height, width, orientation = header.numpy().tolist()
@@ -129,8 +125,6 @@ def _read_header(contents: bytes) -> tuple[int, int, int]:
 
 def num_pixels(contents: Tensor) -> Tensor:
     """Returns the number of pixels of a file's contents, int64 tensor."""
-    import tensorflow as tf
-
     header = tf.cast(_header_function()(contents), "int64")
     return header[0] * header[1]
 
@@ -160,7 +154,6 @@ def cut_encoded(
     with three channels, or one, uint8. A damaged or too large image, another
     format and an animated WebP file are an `InvalidArgumentError` when it runs.
     """
-    import tensorflow as tf
 
     def plain():
         shape = tf.io.extract_jpeg_shape(contents)
@@ -222,8 +215,6 @@ def cut_array(
     window: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
     """As `cut_encoded`, of pixels (height, width, channels), uint8."""
-    import tensorflow as tf
-
     height, width = tf.shape(image)[0], tf.shape(image)[1]
     pixels = _slice(image, window(height, width))
     return _resized(tf.ensure_shape(pixels, [None, None, image.shape[2]]), size)
@@ -231,10 +222,7 @@ def cut_array(
 
 def _resized(pixels, size):
     """Resizes bilinearly and rounds back to uint8."""
-    import tensorflow as tf
-
     # Without anti-aliasing, as the papers' code: it takes ten times as long.
-
     sides = (size, size) if isinstance(size, int) else tuple(size)
     result = tf.image.resize(pixels, sides)
     return tf.saturate_cast(tf.round(result), "uint8")
@@ -242,8 +230,6 @@ def _resized(pixels, size):
 
 def _stored_window(window, height, width, orientation):
     """Maps a window of the upright image to the image as stored."""
-    import tensorflow as tf
-
     is_turned, is_upside_down, is_mirrored = _moves(orientation)
     window = tf.where(is_turned, tf.gather(window, [1, 0, 3, 2]), window)
     top, left, rows, columns = tf.unstack(window)
@@ -254,8 +240,6 @@ def _stored_window(window, height, width, orientation):
 
 def _upright(pixels, orientation):
     """Turns stored pixels upright; sides change places from 5 to 8."""
-    import tensorflow as tf
-
     is_turned, is_upside_down, is_mirrored = _moves(orientation)
     axes = tf.boolean_mask([0, 1], tf.stack([is_upside_down, is_mirrored]))
     order = tf.where(is_turned, [1, 0, 2], [0, 1, 2])
@@ -266,7 +250,6 @@ def _upright(pixels, orientation):
 @functools.cache
 def _header_function():
     """A traced function from bytes to height, width and orientation."""
-    import tensorflow as tf
 
     def read(contents, kind):
         orientation = _orientation(contents, kind)
@@ -285,7 +268,6 @@ def _header_function():
 @functools.cache
 def _decoder(channels):
     """A traced function from bytes and a background to pixels as stored."""
-    import tensorflow as tf
 
     def decode(contents, num_channels):
         image = tf.io.decode_image(
@@ -334,15 +316,12 @@ def _decoder(channels):
 
 def _drawn(color, alpha, background):
     """Draws partly transparent pixels on a background, rounded to uint8."""
-    import tensorflow as tf
-
     mixed = tf.cast(color, "int32") * alpha + background * (255 - alpha)
     return tf.cast((mixed + 127) // 255, "uint8")
 
 
 def _is_clear_webp(contents):
     """Whether a WebP file is one image that may be transparent."""
-    import tensorflow as tf
 
     def bits(at):
         return tf.cast(
@@ -358,8 +337,6 @@ def _is_clear_webp(contents):
 
 def _own_function(function):
     """Makes a function that TensorFlow does not copy into its caller."""
-    import tensorflow as tf
-
     return tf.function(
         function, autograph=False, experimental_attributes={"_noinline": True}
     )
@@ -367,8 +344,6 @@ def _own_function(function):
 
 def _moves(orientation):
     """Returns whether to transpose, to flip vertically and horizontally."""
-    import tensorflow as tf
-
     return tf.unstack(tf.gather(_MOVES, orientation) == 1)
 
 
@@ -386,7 +361,6 @@ def _is_plain_jpeg(contents):
 
 def _image_kind(contents):
     """Returns the format by the first bytes, int32 scalar."""
-    import tensorflow as tf
 
     def holds(at, word):
         return _bytes(contents, at, len(word)) == word
@@ -403,7 +377,6 @@ def _image_kind(contents):
 
 def _stored_size(contents, kind):
     """Reads height and width as stored, (2,); zeros or less if damaged."""
-    import tensorflow as tf
 
     def number(at, length):
         """An integer whose least significant byte comes first."""
@@ -432,8 +405,6 @@ def _stored_size(contents, kind):
 
 def _orientation(contents, kind):
     """Reads the orientation, 1 (as stored) to 8; 1 where none is valid."""
-    import tensorflow as tf
-
     # The first word of Exif with a TIFF header after it begins the data. To
     # follow the segments would cost more than decoding a small image.
 
@@ -459,8 +430,6 @@ def _orientation(contents, kind):
 
 def _tiff_orientation(block):
     """Reads the orientation from the first directory of a TIFF block."""
-    import tensorflow as tf
-
     # Zeros follow the block: what lies outside reads as 0.
     data = tf.io.decode_raw(block + b"\0" * 2 * _EXIF_BYTES, "uint8")
     data = tf.cast(data[: _EXIF_BYTES + 32], "int32")
@@ -482,7 +451,5 @@ def _tiff_orientation(block):
 
 def _bytes(contents, at, length):
     """Returns some bytes, zeros beyond the end."""
-    import tensorflow as tf
-
     padded = tf.strings.substr(contents, 0, at + length) + b"\0" * (at + length)
     return tf.strings.substr(padded, at, length)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ from keras_gsp.data.decoding import MAX_PIXELS
 from keras_gsp.data.host_batches import HostBatches, unread_files
 from keras_gsp.data.image_folder import names_below
 from keras_gsp.data.preprocessing import Preprocessing
-from keras_gsp.data.untuned import has_tensorflow, untuned
+from keras_gsp.data.untuned import has_tensorflow, tf, untuned
 from keras_gsp.embeddings.label_codes import (
     as_host_array,
     checked_labels,
@@ -21,14 +21,11 @@ from keras_gsp.embeddings.label_codes import (
 )
 from keras_gsp.ops.arguments import check_choice
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-
 
 def augmented_batches(
     images: Sequence[str] | np.ndarray,
     labels: Any,
-    index_batches: "tf.data.Dataset",
+    index_batches: Any,
     *,
     size: int = 227,
     resize: int | None = 256,
@@ -38,7 +35,7 @@ def augmented_batches(
     first_step: int = 0,
     max_pixels: int = MAX_PIXELS,
     positions: np.ndarray | None = None,
-) -> "tf.data.Dataset | keras.utils.PyDataset":
+) -> Any:
     """Turns batches of indices into batches of augmented images.
 
     Each image is a random crop, resized once to a square and mirrored with
@@ -118,7 +115,6 @@ def augmented_batches(
             first_step=first_step,
             positions=places,
         )
-    import tensorflow as tf
 
     def prepare(step, place, _, image):
         position = tf.gather(tf.constant(places, "int64"), place)
@@ -153,7 +149,7 @@ def evaluation_batches(
     boxes: Any = None,
     batch_size: int = 64,
     max_pixels: int = MAX_PIXELS,
-) -> "tf.data.Dataset | keras.utils.PyDataset":
+) -> Any:
     """Turns images into batches to score, to index or to embed.
 
     Args:
@@ -231,8 +227,6 @@ def evaluation_batches(
 
 
 def _evaluated(source, labels, boxes, batch_size, preprocessing):
-    import tensorflow as tf
-
     inside = crops.evaluation_window(preprocessing.crop_fraction)
     batches = tf.data.Dataset.range(len(source)).batch(batch_size).enumerate()
 
@@ -284,8 +278,6 @@ def _ids(source):
 
 def _mapped(batches, prepare, source, labels, length, preprocessing):
     """Prepares images of (step, indices) one by one; names unreadable files."""
-    import tensorflow as tf
-
     # An element whose decoder raises is dropped. Each batch ends with an extra
     # row that cannot fail; if images are missing before it, the error names
     # their files. A nested data set per batch would cost a quarter of the time.
@@ -340,8 +332,6 @@ def _mapped(batches, prepare, source, labels, length, preprocessing):
 
 def _rows_of_batch(length, step, indices):
     """Step, place and all indices for each image, and for the extra row."""
-    import tensorflow as tf
-
     indices = tf.cast(indices, "int64")
     count = tf.size(indices, "int64")
     # Place -1 is the extra row; a short batch is filled with index -1.
@@ -353,8 +343,6 @@ def _rows_of_batch(length, step, indices):
 
 def _all_read(names, places, max_pixels):
     """Asserts that every place of a batch before the extra row was read."""
-    import tensorflow as tf
-
     places = places[: tf.argmin(places)]
     is_read = tf.scatter_nd(
         places[:, None], tf.ones_like(places), tf.shape(names, "int64")
@@ -365,8 +353,6 @@ def _all_read(names, places, max_pixels):
 
 
 def _cut(image, preprocessing, window=None):
-    import tensorflow as tf
-
     if image.dtype == tf.string:
         return preprocessing.decode(tf.io.read_file(image), window)
     return preprocessing.cut(image, window)

@@ -12,7 +12,7 @@ from keras_gsp.data.decoding import (
     first_words,
     image_size,
 )
-from keras_gsp.data.untuned import has_tensorflow
+from keras_gsp.data.untuned import has_tensorflow, tf
 from keras_gsp.ops.arguments import check_choice
 
 
@@ -65,8 +65,6 @@ def _reason(path, max_pixels):
             raise ValueError("empty file")
         check_num_pixels(*image_size(contents), max_pixels)
         if has_tensorflow() and contents.startswith(b"\xff\xd8\xff"):
-            import tensorflow as tf
-
             try:
                 # 1/8 of the size: all bytes are read, few pixels are made.
                 tf.io.decode_jpeg(contents, channels=3, ratio=8)

@@ -1,8 +1,20 @@
-"""Pipelines of `tf.data` without an autotuner, where TensorFlow is there."""
+"""TensorFlow where it is installed, and `tf.data` without an autotuner."""
 
 import functools
 import importlib.util
 from typing import Any
+
+
+class _TensorFlow:
+    """TensorFlow, imported when it is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        import tensorflow
+
+        return getattr(tensorflow, name)
+
+
+tf: Any = _TensorFlow()
 
 
 @functools.cache
@@ -12,12 +24,7 @@ def has_tensorflow() -> bool:
 
 
 def untuned(dataset: Any) -> Any:
-    """Switches the autotuner of a `tf.data.Dataset` off.
-
-    The end of an iterator would wait seconds for its thread.
-    """
-    import tensorflow as tf
-
+    """Switches off the autotuner, whose thread ends an iterator late."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)

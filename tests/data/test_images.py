@@ -100,19 +100,6 @@ def test_each_image_is_cropped_anew_and_half_are_mirrored():
     assert len(np.unique(images, axis=0)) == 2
 
 
-def test_evaluation_is_resize_then_center_crop():
-    image = smooth_image(50, 80)
-    cut = gsp.data.Preprocessing()
-    batches = gsp.data.evaluation_batches(image[None], preprocessing=cut)
-    ours = next(iter(batches))[0]
-    resized = tf.image.resize(image, (256, round(256 * 80 / 50)))
-    left = (resized.shape[1] - 227) // 2
-    theirs = resized[14 : 14 + 227, left : left + 227]
-    # One interpolation instead of two, and the window is whole pixels.
-    error = np.abs(tf.cast(ours, "float32") - theirs)
-    assert error.mean() < 2
-
-
 def test_a_picture_of_ones_own_is_not_cropped():
     image = smooth_image(50, 80)[None]
     (ours,) = gsp.data.evaluation_batches(image, size=20).as_numpy_iterator()
