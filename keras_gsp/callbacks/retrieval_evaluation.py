@@ -51,8 +51,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         scores: newest scores as `retrieval_scores` returns them, or `None`.
 
     Raises:
-        TypeError: a data set of another kind, or an encoder without one
-            embedding.
+        TypeError: another data set, or an encoder without one embedding.
         ValueError: an infinite or empty data set, arrays of different
             lengths, no two images of one class, a number below 1.
 
@@ -100,7 +99,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self.recall_at = tuple(recall_at)
         self.truncate_to = tuple(truncate_to)
         self.scores: Any = None
-        self._classes: np.ndarray | None = None
+        self._classes: Any = None
         self._queries = LabeledBatches(dataset, "dataset", batch_size)
         self._gallery: LabeledBatches | None = None
         if gallery is not None:
@@ -125,7 +124,8 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         encoder = self._encoder()
         sides: dict[str, Any] = {}
         sides["embeddings"], labels = encoded(encoder, self._queries)
-        options = {"labels": labels, "recall_at": self.recall_at}
+        options: dict[str, Any] = {"labels": labels}
+        options["recall_at"] = self.recall_at
         if self._gallery is not None:
             sides["gallery_embeddings"], options["gallery_labels"] = encoded(
                 encoder, self._gallery

@@ -95,9 +95,7 @@ def image_folder(
         {"path": str(f), "label": f.parent.relative_to(root).as_posix()}
         for f in images
     ]
-    if decisions is not None:
-        rows = _decided(rows, root, decisions)
-    return _image_set(rows, images_per_class)
+    return _image_set(_decided(rows, root, decisions), images_per_class)
 
 
 def csv_list(
@@ -156,9 +154,7 @@ def csv_rows(
             f"Every image that {file.name} names must exist. Received: "
             f"{len(missing):,} of {len(rows):,} missing, first {missing[:3]}."
         )
-    if decisions is not None:
-        rows = _decided(rows, file.parent, decisions)
-    return rows
+    return _decided(rows, file.parent, decisions)
 
 
 def names_below(paths: Sequence[str | Path], root: str | Path) -> list[str]:
@@ -190,9 +186,10 @@ def unread_files(others: Sequence[Path], total: int, root: Path) -> str:
     return f"{count} are no {kinds}: {named}."
 
 
-def _decided(
-    rows: list[dict[str, str]], root: str | Path, decisions: str | Path
-) -> list[dict[str, str]]:
+def _decided(rows, root, decisions):
+    if decisions is None:
+        return rows
+
     def refuse(expectation, received):
         raise ValueError(
             f"{decisions} must have {expectation}. Received: {received}."
@@ -223,9 +220,7 @@ def _decided(
     return list(left.values())
 
 
-def _table(
-    path: str | Path, columns: tuple[str, ...], name: str
-) -> list[dict[str, str]]:
+def _table(path, columns, name):
     file = Path(path).expanduser()
     if not file.is_file():
         raise FileNotFoundError(

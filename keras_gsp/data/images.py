@@ -104,13 +104,15 @@ def augmented_batches(
     source = _source(images)
     labels = _codes(labels, len(source))[0]
     places = _checked_positions(positions, index_batches)
+    # "area" does not use `resize`.
+    options: dict[str, Any] = {"crop": crop, "resize": resize or 1}
     if isinstance(index_batches, keras.utils.PyDataset):
         return HostBatches(
             index_batches,
             source,
             labels,
             center,
-            augment={"crop": crop, "resize": resize or 1, "flip": flip},
+            augment=options | {"flip": flip},
             seed=seed,
             first_step=first_step,
             positions=places,
@@ -118,15 +120,12 @@ def augmented_batches(
 
     def prepare(step, place, _, image):
         position = tf.gather(tf.constant(places, "int64"), place)
-        drawn = tf.random.experimental.stateless_fold_in(
-            tf.random.experimental.stateless_fold_in([seed, 0], step), position
-        )
+        fold_in = tf.random.experimental.stateless_fold_in
+        drawn = fold_in(fold_in([seed, 0], step), position)
         crop_seed, flip_seed = tf.unstack(tf.random.split(drawn, 2))
         window = None
         if crop is not None:
-            # "area" does not use `resize`.
-            options = {"seed": crop_seed, "crop": crop, "resize": resize or 1}
-            window = partial(crops.random_window, **options)
+            window = partial(crops.random_window, seed=crop_seed, **options)
         image = _cut(image, center, window)
         if flip:
             image = tf.image.stateless_random_flip_left_right(image, flip_seed)
@@ -211,14 +210,9 @@ def evaluation_batches(
     if has_tensorflow():
         batches = _evaluated(source, labels, boxes, batch_size, preprocessing)
     else:
-        rows = range(0, len(source), batch_size)
-        batches = HostBatches(
-            [np.arange(len(source))[at : at + batch_size] for at in rows],
-            source,
-            labels,
-            preprocessing,
-            boxes=boxes,
-        )
+        ends = range(batch_size, len(source), batch_size)
+        rows = np.split(np.arange(len(source)), ends)
+        batches = HostBatches(rows, source, labels, preprocessing, boxes=boxes)
     # Indexes compare it with what their encoder expects, and name the images.
     batches.preprocessing = preprocessing
     batches.class_names = class_names

@@ -124,7 +124,6 @@ def _opened(contents):
 
 
 def _drawn(pixels, background):
-    """Draws partly transparent pixels on a background, rounded to uint8."""
     from PIL import Image
 
     color, alpha = pixels[..., :3].astype("int32"), pixels[..., 3:].astype(int)

@@ -105,12 +105,9 @@ class Preprocessing:
 
         `window` maps height and width to another crop (top, left, height,
         width) than the central one. Returns (height, width, channels), uint8,
-        a TensorFlow tensor; without TensorFlow a NumPy array.
-
-        Raises:
-            tf.errors.InvalidArgumentError: when it runs, for a damaged image,
-                another format, or more than `max_pixels`; without TensorFlow
-                a ValueError.
+        a TensorFlow tensor; without TensorFlow a NumPy array. A damaged image,
+        another format, or more than `max_pixels` are an InvalidArgumentError
+        of TensorFlow when it runs; without TensorFlow a ValueError.
         """
         is_tensor = has_tensorflow()
         decode = cut_encoded if is_tensor else pillow_decoding.cut_encoded

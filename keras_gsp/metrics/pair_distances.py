@@ -15,11 +15,7 @@ BLOCK_NUMBERS = 2**24
 
 
 class PairDistances:
-    """Squared distances of all pairs of items, each pair once.
-
-    Arguments and errors are those of `verification_scores`. `scale` is a factor
-    on all distances.
-    """
+    """Squared distances of all pairs of items, each once, times `scale`."""
 
     def __init__(self, embeddings: Any, labels: Any) -> None:
         sides = searched_sides(embeddings, labels)
@@ -32,9 +28,10 @@ class PairDistances:
         self.num_positives = int(np.sum(sizes * (sizes - 1)) // 2)
         total = len(rows) * (len(rows) - 1) // 2
         self.num_negatives = total - self.num_positives
-        counts = {"one class": self.num_positives}
-        counts["two classes"] = self.num_negatives
-        for classes, count in counts.items():
+        for classes, count in (
+            ("one class", self.num_positives),
+            ("two classes", self.num_negatives),
+        ):
             if count == 0:
                 raise ValueError(
                     f"`labels` must give at least one pair of {classes}. "
@@ -65,11 +62,8 @@ class PairDistances:
         distances = self._distances(rows, columns)
         is_same = codes[:, None] == self._codes[columns]
         is_later = np.tri(*distances.shape) == 0
-        return (
-            distances[is_same & is_later],
-            distances[~is_same & is_later],
-            stop,
-        )
+        near, far = is_same & is_later, ~is_same & is_later
+        return distances[near], distances[far], stop
 
     def _distances(self, rows, columns):
         products = self._rows[rows] @ self._rows[columns].T

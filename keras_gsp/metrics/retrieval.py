@@ -57,10 +57,9 @@ def retrieval_scores(
     mAP      = 1 / R * sum over all i, i-th neighbor correct, of P@i
     ```
 
-    and every score is the mean over the queries with a positive; the others
-    are counted. `P@i` is the precision at i, not at R as equation (A.2) of
-    the GSP paper prints it. Recall@k is the cumulative matching
-    characteristic (CMC) of re-identification.
+    and every score is the mean over the queries with a positive. `P@i` is the
+    precision at i, not at R as equation (A.2) of the GSP paper prints it.
+    Recall@k is the cumulative matching characteristic of re-identification.
 
     Without a gallery the queries search each other, and each is removed from
     its own ranking by its position: an identical copy elsewhere stays in.
@@ -76,22 +75,18 @@ def retrieval_scores(
             share a label are positives of each other.
         gallery_embeddings: (gallery, size), finite. `None`: the queries are
             their own gallery.
-        gallery_labels: (gallery,), (gallery, 1) or (gallery, classes), of the
-            kind of `labels`. Given exactly when `gallery_embeddings` is.
+        gallery_labels: the labels of a gallery, of the kind of `labels`.
         query_groups: (queries,), numbers or strings: a ranking excludes
             positives of the query's group, as re-identification excludes the
             same identity under the same camera.
-        gallery_groups: (gallery,), given with `query_groups` if there is a
-            gallery.
+        gallery_groups: (gallery,), the same for a gallery.
         query_items: (queries,), numbers or strings: the thing, such as a
             product, that each photograph shows. Things are then scored in
             place of photographs: each is one query and one gallery item, at
-            the distance of its nearest photograph, and its photographs have
-            one label.
+            the distance of its nearest photograph, and has one label.
         gallery_items: (gallery,), the same for a gallery.
         distractor_embeddings: (distractors, size), finite: gallery items that
-            are no query's positive, after the gallery where distances are
-            equal.
+            are no query's positive, after the gallery at equal distances.
         recall_at: the k of each Recall@k, integers of at least 1. A k beyond
             the gallery means all of it.
         map_at: the k of each mAP@k, integers of at least 1.

@@ -54,9 +54,8 @@ def verification_scores(
 
     Raises:
         TypeError: labels that are neither numbers nor strings.
-        ValueError: embeddings that are empty, not finite or not of rank 2;
-            lengths or sizes that do not match; a rate outside [0, 1]; no pair
-            of one class, or none of two.
+        ValueError: embeddings that are not finite; lengths that do not match;
+            a rate outside [0, 1]; no pair of one class, or none of two.
 
     Example:
 
@@ -104,15 +103,12 @@ def _curve(pairs):
     _count(positives, thresholds, near)
     for far in pairs.negatives():
         _count(negatives, thresholds, far)
+    totals = pairs.num_negatives, pairs.num_positives
     # Column by column: below a threshold, then up to it.
-    corners = [
+    return [
         np.concatenate([[0], counts.T.reshape(-1), [total]]) / total
-        for counts, total in (
-            (negatives, pairs.num_negatives),
-            (positives, pairs.num_positives),
-        )
+        for counts, total in zip((negatives, positives), totals, strict=True)
     ]
-    return corners[0], corners[1]
 
 
 def _count(counts, thresholds, distances):
@@ -124,14 +120,12 @@ def _count(counts, thresholds, distances):
 def _equal_error_rate(false_accepts, true_accepts):
     gaps = false_accepts - (1 - true_accepts)  # from -1 to 1, never falling
     after = int(np.argmax(gaps >= 0))
-    rise = gaps[after] - gaps[after - 1]
-    step = -gaps[after - 1] / rise
-    start, stop = false_accepts[after - 1], false_accepts[after]
-    return float(start + step * (stop - start))
+    both = slice(after - 1, after + 1)
+    return float(np.interp(0.0, gaps[both], false_accepts[both]))
 
 
 def _checked_rates(rates):
-    """Returns a dict from the name of a rate in a score to the rate."""
+    """The rates by their names in the scores."""
     for rate in rates:
         if isinstance(rate, bool | str) or not 0 <= rate <= 1:
             raise ValueError(

@@ -120,17 +120,14 @@ def build_encoder(
         )
     if lora_rank is not None:
         enable_lora(backbone, lora_rank)
-    project = None
-    if embedding_size is None:
-        pool_first = True
-    else:
-        project = _projection(features, embedding_size, pool_first)
-    if project is not None and not pool_first:
-        features = project(features)
+    last = None
+    if embedding_size is not None:
+        last = _projection(features, embedding_size, pool_first)
+        if not pool_first:
+            features, last = last(features), None
     tokens = features
     if len(tokens.shape) == 3 and prefix != "keep":
         features = _patches(inputs, tokens, prefix_tokens, grid_shape)
-    last = project if pool_first else None
     pooled, histograms, described = _pool(features, pooling, histogram, last)
     if prefix == "concatenate":
         first = _prefix(tokens, prefix_tokens)
@@ -138,16 +135,12 @@ def build_encoder(
             first = last(first)
         first = keras.layers.Flatten(name="flat_prefix")(first)
         pooled = keras.layers.Concatenate(name="with_prefix")([pooled, first])
-    embedding = EmbeddingNormalization(
+    outputs = EmbeddingNormalization(
         normalization, name="normalization", dtype=_full_precision()
     )(pooled)
-    outputs = embedding
     if histograms is not None:
-        outputs = {
-            "embedding": embedding,
-            "histogram": histograms,
-            "pooled": described,
-        }
+        outputs = {"embedding": outputs, "histogram": histograms}
+        outputs["pooled"] = described
     if len(inputs) == 1:
         (inputs,) = inputs
     return keras.Model(inputs, outputs, name=name)

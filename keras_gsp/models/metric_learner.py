@@ -88,8 +88,7 @@ class MetricLearner(Configured, keras.Model):
     `tf.distribute` the loss sees the pairs of the global batch.
 
     Args:
-        encoder: model from images to embeddings, or to a dictionary with
-            `"embedding"`, `"histogram"` and optionally `"pooled"`; see
+        encoder: model from images to embeddings, or to a dictionary as of
             `build_encoder`.
         proxies: optional `ClassProxies`; proxy losses need them.
         regularizer: optional `ZeroShotLoss` or `CrossBatchLoss`; both need an
@@ -121,8 +120,8 @@ class MetricLearner(Configured, keras.Model):
         The encoder's output.
 
     Raises:
-        ValueError: parts that do not fit each other, a weight outside its
-            range.
+        ValueError: parts that do not fit each other or, at `compile`, the
+            loss; a weight outside its range.
         TypeError: at `compile`, a loss that is no `MetricLoss`.
 
     Example:
@@ -200,13 +199,14 @@ class MetricLearner(Configured, keras.Model):
             self.encoder.build(input_shape)
         outputs = self.encoder.compute_output_shape(input_shape)
         shape = (None, embedding_of(outputs)[-1])
-        for part, own in (
+        shapes: list[tuple[Any, Any]] = [
             (self.proxies, shape),
             (self.memory, shape),
             (self.loss_layer, shape),
             (self.class_embeddings, (None,)),
             (self.progress, None),
-        ):
+        ]
+        for part, own in shapes:
             if part is not None and not part.built:
                 part.build(own)
         if self.anchored is not None and not self.anchored.built:
@@ -224,12 +224,7 @@ class MetricLearner(Configured, keras.Model):
     def compile(
         self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any
     ) -> None:
-        """As `keras.Model.compile`, with a loss of `keras_gsp.losses`.
-
-        Raises:
-            TypeError: a loss that is no `MetricLoss`.
-            ValueError: a part that the loss needs and lacks, or cannot use.
-        """
+        """As `keras.Model.compile`, with a loss of `keras_gsp.losses`."""
         self._check_loss(loss)
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
@@ -267,10 +262,8 @@ class MetricLearner(Configured, keras.Model):
     def train_on_batch(
         self, x: Any, y: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """Trains on one batch; labels are numbers that fit into 32 bits.
-
-        They are not replaced by codes, which would differ between batches.
-        """
+        """Trains on one batch; labels are numbers that fit into 32 bits."""
+        # Their codes would differ between batches.
         y = self._checked_labels(y, None, self._num_classes(), is_batch=True)
         return super().train_on_batch(x, y, *args, **kwargs)
 
@@ -293,9 +286,8 @@ class MetricLearner(Configured, keras.Model):
         def train_step(self, data: Any) -> dict[str, Any]:
             """Takes the inner step of Algorithm 1 on (images, labels).
 
-            The gradients of the loss, plus `anchor_weight * (theta - theta*)`
-            on the encoder's weights. Loss scale and the replica's share
-            multiply both: the optimizer unscales, sums and clips their sum.
+            Loss scale and the replica's share multiply the loss and the pull:
+            the optimizer unscales, sums and clips the sum of their gradients.
             """
             import tensorflow as tf
 
@@ -435,12 +427,13 @@ class MetricLearner(Configured, keras.Model):
             is_warm = None
             if self.progress is not None:
                 is_warm = ops.equal(self.progress.is_warming_up, 0)
-            rows = self.proxies.proxy_labels, self.proxies.flat_proxies()
-            yield References(*rows, is_warm=is_warm)
+            names, rows = self.proxies.proxy_labels, self.proxies.flat_proxies()
+            yield References(names, rows, is_warm=is_warm)
         if self.memory is not None:
-            rows = self.memory(embeddings, labels, training=True)
             warms_up = self.memory.warmup_steps > 0
-            yield References(*rows, self.memory.is_warm if warms_up else None)
+            is_warm = self.memory.is_warm if warms_up else None
+            kept: Any = self.memory(embeddings, labels, training=True)
+            yield References(kept[0], kept[1], kept[2], is_warm)
 
     def _checked_labels(self, y, x=None, num_classes=None, is_batch=False):
         """Labels for the backend; checks a data set x, which has its own."""

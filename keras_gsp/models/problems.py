@@ -69,7 +69,6 @@ class AnchoredWeights(ConfiguredLayer):
         self.problem.assign(scalar(self.problem) + 1)
 
     def _squared_distance(self, variables):
-        """A scalar in the variables' precision, float32 at least."""
         self._check(variables)
         squares = [
             ops.sum(ops.square(at_least_float32(variable - anchor)))
@@ -147,10 +146,8 @@ class ProblemProgress(keras.layers.Layer):
 
 
 def scalar(variable: keras.Variable) -> Any:
-    """Returns the value of a scalar variable as an int or a float.
-
-    `int(variable)` fails for a variable that `MirroredStrategy` has copied.
-    """
+    """Returns the value of a scalar variable as an int or a float."""
+    # `int(variable)` fails for one that `MirroredStrategy` has copied.
     return ops.convert_to_numpy(variable).item()
 
 

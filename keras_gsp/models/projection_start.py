@@ -48,9 +48,8 @@ def start_projection(
         seed: integer seed of that draw and of `adapt`.
 
     Raises:
-        ValueError: no projection and no prototypes; a projection to more
-            dimensions than the features have; no more images than
-            dimensions; features that are not finite.
+        ValueError: no projection and no prototypes; more dimensions than the
+            features have or images are; features that are not finite.
 
     Example:
 

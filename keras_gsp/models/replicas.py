@@ -9,11 +9,7 @@ from keras_gsp.ops.tensor import Tensor
 
 
 def gather_replicas(tensor: Tensor) -> Tensor:
-    """Joins the replicas' parts of a tensor to (global batch, ...).
-
-    A loss on pairs is a function of the global batch: the mean over replicas
-    of their own losses is another objective.
-    """
+    """Joins the replicas' parts of a tensor to (global batch, ...)."""
     if num_replicas() == 1:
         return tensor
     import tensorflow as tf

@@ -71,9 +71,7 @@ def truncate_encoder(encoder: keras.Model, size: int | None) -> keras.Model:
 
 def normalization_of(encoder: keras.Model) -> Any:
     """Returns how an encoder normalizes its embeddings; `"l2"` if unknown."""
-    if not encoder.built:
-        return "l2"
-    last = operation_of(embedding_tensor(encoder))
+    last = encoder.built and operation_of(embedding_tensor(encoder))
     return getattr(last, "normalization", "l2")
 
 

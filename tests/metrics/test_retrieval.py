@@ -13,30 +13,20 @@ from keras_gsp.ops import neighbors
 NAMES = ["precision_at_1", "precision_at_r", "map_at_r"]
 
 
-def slow_rows(
-    embeddings,
-    labels,
-    *,
-    gallery_embeddings=None,
-    gallery_labels=None,
-    query_groups=None,
-    gallery_groups=None,
-    query_items=None,
-    gallery_items=None,
-    distractor_embeddings=(),
-    ks=(),
-    is_complete=False,
-):
+def slow_rows(embeddings, labels, *, ks=(), is_complete=False, **given):
     """The definitions, one query and one rank at a time, in float64."""
-    is_own = gallery_embeddings is None
-    if is_own:
-        gallery_embeddings, gallery_labels = embeddings, labels
-        gallery_groups, gallery_items = query_groups, query_items
-    embeddings, labels = photographs(embeddings, labels, query_items)
+    is_own = "gallery_embeddings" not in given
+    side = "query" if is_own else "gallery"
+    query_groups = given.get("query_groups")
+    gallery_groups = given.get(f"{side}_groups")
     others, gallery_labels = photographs(
-        gallery_embeddings, gallery_labels, gallery_items
+        given.get("gallery_embeddings", embeddings),
+        given.get("gallery_labels", labels),
+        given.get(f"{side}_items"),
     )
-    distractors = np.asarray(distractor_embeddings, "float64")
+    query_items = given.get("query_items")
+    embeddings, labels = photographs(embeddings, labels, query_items)
+    distractors = np.asarray(given.get("distractor_embeddings", ()), "float64")
     others = [*others, *distractors[:, None]]
     queries, rows = [], []
     for i in range(len(embeddings)):
@@ -46,7 +36,7 @@ def slow_rows(
             else other == labels[i]
             for other in gallery_labels
         ]
-        is_hit += [False] * len(distractor_embeddings)
+        is_hit += [False] * len(distractors)
         items = [j for j in range(len(others)) if not (is_own and i == j)]
         if query_groups is not None:
             items = [

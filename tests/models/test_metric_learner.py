@@ -342,3 +342,12 @@ def test_a_step_follows_the_gradient_of_a_loss_with_weights():
     np.testing.assert_allclose(
         ops.convert_to_numpy(layer.kernel), before - 0.5 * slope, atol=1e-6
     )
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "torch", reason="others have these"
+)
+def test_what_pytorch_cannot_do_is_refused():
+    for option in ({"batch_chunks": 2}, {"log_regularizer_share": True}):
+        with pytest.raises(ValueError, match="needs TensorFlow or JAX"):
+            gsp.models.MetricLearner(make_encoder(histogram=True), **option)

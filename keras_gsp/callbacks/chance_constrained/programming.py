@@ -290,7 +290,9 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     def _warn_if_too_short(self):
         epochs = (self.params or {}).get("epochs")
-        if not self._alternates or epochs is None or self.num_problems > 1:
+        if self.patience is None or not self._alternates:
+            return
+        if epochs is None or self.num_problems > 1:
             return
         # A problem's first evaluation is the best one so far, `patience` more
         # end it, and the next problem needs one. Evaluations fall on

@@ -30,14 +30,12 @@ def write_checkpoint(
     path: str | os.PathLike, manifest: dict, arrays: dict
 ) -> None:
     """Writes a JSON value and NumPy arrays by name, atomically."""
-    described = {
-        "manifest": manifest,
-        "arrays": {
-            name: {"shape": array.shape, "dtype": array.dtype.name}
-            for name, array in arrays.items()
-        },
-        "sha256": _digest(arrays),
+    shapes = {
+        name: {"shape": array.shape, "dtype": array.dtype.name}
+        for name, array in arrays.items()
     }
+    described = {"manifest": manifest, "arrays": shapes}
+    described["sha256"] = _digest(arrays)
     text = np.frombuffer(json.dumps(described).encode(), "uint8")
     content: dict[str, Any] = {_MANIFEST: text}
     content |= {name: _storable(array) for name, array in arrays.items()}

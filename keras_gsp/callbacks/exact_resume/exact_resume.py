@@ -55,8 +55,7 @@ class ExactResume(keras.callbacks.Callback):
 
     Raises:
         ValueError: when resuming, no usable checkpoint among those that are
-            there, for example because of other settings. Nothing is
-            overwritten then.
+            there, for example because of other settings.
         TypeError: settings that JSON cannot hold.
         RuntimeError: `restore` with a model that is not built or compiled.
 
@@ -109,7 +108,13 @@ class ExactResume(keras.callbacks.Callback):
         self.settings = settings
         self.epoch = 0
         self.step = 0
-        self._settings = _settings_as_json(settings)
+        try:
+            self._settings = json.loads(json.dumps(settings))
+        except TypeError as error:
+            raise TypeError(
+                "`settings` must be a dictionary that JSON can hold. "
+                f"Received: settings={settings!r} ({error})."
+            ) from error
         self._steps_per_epoch: int | None = None
         self._is_stopped = False
         self._callback_states = None
@@ -246,17 +251,6 @@ def training_variables(model: keras.Model) -> dict:
     named = {f"model/{i}": v for i, v in enumerate(model.variables)}
     slots = {f"optimizer/{i}": v for i, v in enumerate(optimizer.variables)}
     return named | slots
-
-
-def _settings_as_json(settings):
-    """Settings as they are after reading them back."""
-    try:
-        return json.loads(json.dumps(settings))
-    except TypeError as error:
-        raise TypeError(
-            "`settings` must be a dictionary that JSON can hold. "
-            f"Received: settings={settings!r} ({error})."
-        ) from error
 
 
 def _check_equal(facts):
