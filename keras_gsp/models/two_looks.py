@@ -270,7 +270,8 @@ def _resizing(low, high, pixels, size):
     """Matrices (batch, size, pixels) that resize between two shares."""
     count = ops.cast(pixels, "float32")
     scale = ((high - low) * count / size)[:, None]
-    centers = (low * count)[:, None] + (np.arange(size) + 0.5) * scale
+    middles = ops.arange(size, dtype="float32") + 0.5
+    centers = (low * count)[:, None] + middles * scale
     positions = ops.arange(pixels, dtype="float32") + 0.5
     distances = ops.abs(positions - centers[..., None])
     weights = ops.relu(1.0 - distances / ops.maximum(scale, 1.0)[..., None])

@@ -47,7 +47,7 @@ def spot(cells, *positions):
         # At the border it keeps its size.
         ([(0, 9)], (60, 60), [0.0, 0.8, 0.2, 1.0]),
         # Square in pixels.
-        ([(4, 4), (4, 6)], (40, 80), [0.05, 0.3633, 0.85, 0.7633]),
+        ([(4, 4), (4, 6)], (40, 80), [0.025, 0.3375, 0.875, 0.7625]),
     ],
 )
 def test_box_is_a_square_around_the_mass(positions, image_size, expected):
