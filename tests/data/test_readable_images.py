@@ -40,4 +40,4 @@ def test_a_folder_without_one_usable_file_is_an_error(paths):
     with pytest.raises(ValueError, match="2 unusable of 2"):
         gsp.data.readable_images(paths[3:5], on_error="skip")
     with pytest.raises(ValueError, match="and 5 more"):
-        gsp.data.readable_images(paths[3:4] * 3 + [*"abcdefghijkl"])
+        gsp.data.readable_images([*"abcdefghijklmno"])
